@@ -1,0 +1,30 @@
+//! Copying a blob between two stores: pull, push and mount are this.
+
+use crate::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
+
+/// How much is in memory at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// Copies the blob `digest` from `source` to `target`; returns its size in bytes.
+///
+/// Resumes what an earlier attempt left in the target. The bytes are verified by the target's commit, so a source
+/// that lies is found out here with [`Error::WrongDigest`], and the target is none the worse for it.
+pub async fn copy<P, I>(source: &P, target: &I, digest: &Digest) -> Result<u64, Error>
+where
+    P: Provider,
+    I: Ingester,
+{
+    let size = source.size(digest).await?.ok_or(Error::BlobNotFound(*digest))?;
+    let expected = Expected::Blob { digest: *digest, size };
+    let mut ingest = target.ingest(&IngestId::of(digest), expected).await?;
+    while ingest.offset() < size {
+        let offset = ingest.offset();
+        let bytes = source.read(digest, offset..size.min(offset + CHUNK)).await?;
+        if bytes.is_empty() {
+            return Err(Error::WrongSize { expected: size, actual: offset });
+        }
+        ingest.write(bytes).await?;
+    }
+    ingest.commit().await?;
+    Ok(size)
+}

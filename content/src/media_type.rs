@@ -1,0 +1,61 @@
+//! Media types: what a blob's bytes mean.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// A media type as it stands in a descriptor, without parameters.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MediaType(Cow<'static, str>);
+
+/// A text that is not a media type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a media type: expected `type/subtype` in printable ASCII, 255 characters at most")]
+pub struct ParseMediaTypeError(String);
+
+impl MediaType {
+    /// A media type known when the program was written.
+    pub const fn known(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    /// Reads a media type from outside.
+    pub fn parse(text: &str) -> Result<Self, ParseMediaTypeError> {
+        let printable = text.bytes().all(|b| b.is_ascii_graphic());
+        let parts = text.split('/').filter(|part| !part.is_empty()).count();
+        if printable && parts == 2 && text.matches('/').count() == 1 && text.len() <= 255 {
+            Ok(Self(Cow::Owned(text.to_owned())))
+        } else {
+            Err(ParseMediaTypeError(text.chars().take(80).collect()))
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MediaType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for MediaType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_and_refuses() {
+        assert!(MediaType::parse("application/vnd.oci.image.manifest.v1+json").is_ok());
+        for bad in ["", "application", "a/b/c", "/b", "a/", "a/b c", "a/\n", "a/é", &format!("a/{}", "b".repeat(254))] {
+            assert!(MediaType::parse(bad).is_err(), "{bad} was accepted");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The config blob: what is known of a model without reading a tensor.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// The config of a model: what Ollama puts there, and Lode's own facts under `lode`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelConfig {
+    /// `safetensors` for models stored by tensor, `gguf` for whole files.
+    pub model_format: String,
+    /// The architecture, e.g. `llama`.
+    pub model_family: String,
+    /// The same in a list, as Ollama has it.
+    pub model_families: Vec<String>,
+    /// The number of parameters for people, e.g. `134.5M`.
+    pub model_type: String,
+    /// The predominant tensor type, e.g. `Q4_1` or `BF16`.
+    pub file_type: String,
+    /// What the model can do: `completion`, `tools`, …
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
+    /// The longest context that the model was made for, in tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub context_length: u64,
+    /// Width of the embeddings.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub embedding_length: u64,
+    /// What a container's config says; always `amd64`, as registries expect the field.
+    pub architecture: String,
+    /// What a container's config says; always `linux`.
+    pub os: String,
+    /// The layer digests, as a container's config lists them.
+    pub rootfs: RootFs,
+    /// Lode's own facts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lode: Option<LodeConfig>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// The layers as a container's config lists them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RootFs {
+    /// Always `layers`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Digests in the manifest's order.
+    pub diff_ids: Vec<String>,
+}
+
+/// What Lode needs to plan and to run, beyond Ollama's fields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LodeConfig {
+    /// The normalized hyper-parameters (`formats::HyperParameters`), `null` where the architecture is not known.
+    pub hyper_parameters: serde_json::Value,
+    /// Number of tensors.
+    pub tensor_count: u64,
+    /// Number of parameters.
+    pub parameter_count: u64,
+    /// `gguf`, `huggingface` or `mlx`.
+    pub source_format: String,
+}
+
+impl ModelConfig {
+    /// Reads a config blob. Fields that are not known are ignored, fields that are missing are empty.
+    pub fn parse(raw: &[u8]) -> Result<Self, Error> {
+        serde_json::from_slice(raw).map_err(|e| Error::malformed("config", e))
+    }
+
+    /// Writes the blob; the same config gives the same bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        serde_json::to_vec(self).map_err(|e| Error::malformed("config", e))
+    }
+}

@@ -1,0 +1,66 @@
+//! A manifest or an index, told apart by their bytes; and what they refer to.
+
+use content::Digest;
+use serde::Deserialize;
+
+use crate::{Error, Index, Manifest, media_types};
+
+/// What a tag can name.
+#[derive(Clone, Debug)]
+pub enum Document {
+    /// One model.
+    Manifest(Manifest),
+    /// Several manifests.
+    Index(Index),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Probe {
+    #[serde(default)]
+    media_type: Option<String>,
+    #[serde(default)]
+    manifests: Option<serde::de::IgnoredAny>,
+}
+
+impl Document {
+    /// Reads either, going by `mediaType` and, where there is none, by the presence of `manifests`.
+    pub fn parse(raw: &[u8]) -> Result<Self, Error> {
+        let probe: Probe = serde_json::from_slice(raw).map_err(|e| Error::malformed("manifest", e))?;
+        let is_index = match probe.media_type.as_deref() {
+            Some(text) => [media_types::INDEX, media_types::DOCKER_INDEX].iter().any(|t| t.as_str() == text),
+            None => probe.manifests.is_some(),
+        };
+        if is_index { Index::parse(raw).map(Self::Index) } else { Manifest::parse(raw).map(Self::Manifest) }
+    }
+}
+
+/// The digests that a document refers to: the edges that garbage collection follows.
+///
+/// The subject is not among them: it is the document that is about the subject, not the other way round.
+pub fn children(raw: &[u8]) -> Result<Vec<Digest>, Error> {
+    Ok(match Document::parse(raw)? {
+        Document::Manifest(manifest) => {
+            let layers = manifest.layers().iter().map(|layer| *layer.digest());
+            [manifest.config().digest].into_iter().chain(layers).collect()
+        }
+        Document::Index(index) => index.manifests().iter().map(|entry| *entry.digest()).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_an_index_from_a_manifest() {
+        let digest = Digest::of(b"");
+        let entry = format!(r#"{{"mediaType":"a/b","digest":"{digest}","size":0}}"#);
+        let index = format!(r#"{{"schemaVersion":2,"manifests":[{entry}]}}"#);
+        assert!(matches!(Document::parse(index.as_bytes()), Ok(Document::Index(_))));
+        assert_eq!(children(index.as_bytes()).expect("index"), [digest]);
+        let manifest = format!(r#"{{"schemaVersion":2,"config":{entry},"layers":[{entry},{entry}]}}"#);
+        assert_eq!(children(manifest.as_bytes()).expect("manifest"), [digest; 3]);
+        assert!(children(b"{\"schemaVersion\":2}").is_err());
+    }
+}

@@ -1,0 +1,28 @@
+//! Manifests: the documents that make blobs a model, and the names people give them.
+//!
+//! # Invariants
+//! - A [`Manifest`] keeps the bytes it was parsed from; its digest is theirs and nothing is re-serialized to hash it.
+//! - A [`ModelRef`] is safe to make paths and URLs from.
+//! - This crate is pure: no files, no network, no clock.
+
+pub mod annotations;
+pub mod config;
+pub mod document;
+pub mod error;
+pub mod index;
+pub mod layer;
+pub mod manifest;
+pub mod media_types;
+pub mod reference;
+mod wire;
+
+pub use config::{LodeConfig, ModelConfig};
+pub use document::{Document, children};
+pub use error::Error;
+pub use index::Index;
+pub use layer::Layer;
+pub use manifest::{Manifest, ManifestBuilder};
+pub use reference::{ModelRef, Target};
+
+/// The largest manifest that is read or written, in bytes: the usual limit of registries.
+pub const MAX_MANIFEST: usize = 4 << 20;

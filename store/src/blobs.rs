@@ -1,0 +1,76 @@
+//! Reading committed blobs.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use content::Digest;
+
+use crate::{Error, Store};
+
+/// An open blob.
+#[derive(Debug)]
+pub struct BlobFile {
+    file: File,
+    size: u64,
+    path: PathBuf,
+}
+
+impl Store {
+    /// The length of a blob in bytes, or `None` where it is not here.
+    pub fn blob_size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        let path = self.path(digest);
+        match fs::metadata(&path) {
+            Ok(metadata) => Ok(Some(metadata.len())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("look at", &path, e)),
+        }
+    }
+
+    /// Opens a blob for reading.
+    pub fn open_blob(&self, digest: &Digest) -> Result<BlobFile, Error> {
+        let path = self.path(digest);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(content::Error::BlobNotFound(*digest).into());
+            }
+            Err(e) => return Err(Error::io("open", &path, e)),
+        };
+        let size = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
+        Ok(BlobFile { file, size, path })
+    }
+
+    /// The whole of a small blob: a manifest, a config, a template. `limit` in bytes guards the memory.
+    pub fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
+        let blob = self.open_blob(digest)?;
+        if blob.size > limit {
+            let reason = format!("it has {} bytes, a document of this kind has {limit} at most", blob.size);
+            return Err(Error::Damaged { path: blob.path, reason });
+        }
+        blob.read(0..blob.size)
+    }
+}
+
+impl BlobFile {
+    /// Length in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The open file, for sending it on.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
+    /// Bytes of the blob, cut at its end.
+    pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>, Error> {
+        let end = range.end.min(self.size);
+        let start = range.start.min(end);
+        let mut bytes = vec![0; (end - start) as usize];
+        self.file.read_exact_at(&mut bytes, start).map_err(|e| Error::io("read", &self.path, e))?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,132 @@
+//! Garbage collection: mark from tags and leases, sweep the rest.
+
+use std::collections::HashSet;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use content::Digest;
+
+use crate::{Error, Store, files};
+
+/// Who is adding content, and whether somebody is deleting.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    state: Mutex<GateState>,
+    collected: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    guards: usize,
+    collecting: bool,
+}
+
+impl Gate {
+    fn state(&self) -> std::sync::MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the collector away while content is added that nothing refers to yet: for one create, one load.
+#[must_use = "the collector is kept away only while the guard lives"]
+#[derive(Debug)]
+pub struct Guard(Store);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.0.gate.state().guards -= 1;
+    }
+}
+
+/// What a collection did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collected {
+    /// Somebody holds a [`Guard`]; try again later.
+    Deferred,
+    /// Blobs that nothing referred to were deleted.
+    Done {
+        /// How many.
+        blobs: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+}
+
+/// Ends the collection, also when it fails.
+struct Collecting<'a>(&'a Gate);
+
+impl Drop for Collecting<'_> {
+    fn drop(&mut self) {
+        self.0.state().collecting = false;
+        self.0.collected.notify_all();
+    }
+}
+
+impl Store {
+    /// Keeps the collector away. Waits while a collection is under way, which takes as long as deleting files does.
+    pub fn guard(&self) -> Guard {
+        let gate = &self.0.gate;
+        let mut state = gate
+            .collected
+            .wait_while(gate.state(), |state| state.collecting)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.guards += 1;
+        Guard(self.clone())
+    }
+
+    /// Deletes every blob that no tag or lease leads to. `children` says what a tagged document refers to.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`] where a document cannot be read: then nothing is deleted at all.
+    pub fn collect(
+        &self,
+        now: SystemTime,
+        children: impl Fn(&[u8]) -> Result<Vec<Digest>, String>,
+    ) -> Result<Collected, Error> {
+        {
+            let mut state = self.0.gate.state();
+            if state.guards > 0 || state.collecting {
+                return Ok(Collected::Deferred);
+            }
+            state.collecting = true;
+        }
+        let _collecting = Collecting(&self.0.gate);
+        let reachable = self.mark(now, children)?;
+        self.sweep(&reachable)
+    }
+
+    fn mark(
+        &self,
+        now: SystemTime,
+        children: impl Fn(&[u8]) -> Result<Vec<Digest>, String>,
+    ) -> Result<HashSet<Digest>, Error> {
+        /// No manifest is larger.
+        const LIMIT: u64 = 4 << 20;
+        let mut reachable: HashSet<Digest> = self.leased(now)?.into_iter().collect();
+        for tag in self.tags()? {
+            if !reachable.insert(tag.digest) {
+                continue;
+            }
+            let unreadable = |reason: String| Error::Unreadable { digest: tag.digest, reason };
+            let raw = self.read_blob(&tag.digest, LIMIT).map_err(|e| unreadable(e.to_string()))?;
+            reachable.extend(children(&raw).map_err(unreadable)?);
+        }
+        Ok(reachable)
+    }
+
+    fn sweep(&self, reachable: &HashSet<Digest>) -> Result<Collected, Error> {
+        let (mut blobs, mut bytes) = (0, 0);
+        for (digest, size) in self.blobs()? {
+            if reachable.contains(&digest) {
+                continue;
+            }
+            // First the file: an index entry without one is harmless, the other way round leaks.
+            if files::remove(&self.path(&digest))? {
+                blobs += 1;
+                bytes += size;
+            }
+            self.0.index.remove_blob(&digest)?;
+        }
+        Ok(Collected::Done { blobs, bytes })
+    }
+}

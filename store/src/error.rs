@@ -1,0 +1,76 @@
+//! What can go wrong in a store.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use content::Digest;
+
+/// Why a store could not do something. Variants by what a caller can do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Bytes, names or ids that were not acceptable; the same as of any content store.
+    #[error(transparent)]
+    Content(#[from] content::Error),
+    /// Another process has the store open.
+    #[error("the store `{}` is in use by process {holder}; stop that first (`lode serve` runs one store only once)", home.display())]
+    Locked {
+        /// The folder of the store.
+        home: PathBuf,
+        /// Its process id, or `unknown`.
+        holder: String,
+    },
+    /// The system refused an operation.
+    #[error("cannot {operation} `{}`: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of the store is not as it was written.
+    #[error("`{}` is damaged: {reason}", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A manifest could not be read, so it is not known what may be deleted. Nothing was.
+    #[error("nothing was deleted: manifest `{digest}` cannot be read: {reason}")]
+    Unreadable {
+        /// Which manifest.
+        digest: Digest,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The index failed; it can be rebuilt.
+    #[error("the index failed: {0}; delete the folder `index` of the store, it is made anew")]
+    Index(#[from] sled::Error),
+}
+
+impl Error {
+    pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io { operation, path: path.to_owned(), source: source.into() }
+    }
+
+    /// Whether the disk is full.
+    pub fn is_disk_full(&self) -> bool {
+        let full = |e: &io::Error| matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        match self {
+            Self::Io { source, .. } | Self::Content(content::Error::Io { source, .. }) => full(source),
+            _ => false,
+        }
+    }
+}
+
+impl From<Error> for content::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Content(error) => error,
+            Error::Io { operation, path, source } => Self::Io { operation, path, source },
+            other => Self::Other(Box::new(other)),
+        }
+    }
+}

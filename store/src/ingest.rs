@@ -1,0 +1,230 @@
+//! Ingests: blobs on their way in. This file has the one commit path.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use content::{Algorithm, Digest, Expected, Hasher, IngestId};
+
+use crate::{CrashPoint, Error, Store, files};
+
+/// The ids that somebody writes to at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct Held(Mutex<HashSet<IngestId>>);
+
+impl Held {
+    fn take(&self, id: &IngestId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone())
+    }
+
+    fn free(&self, id: &IngestId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    pub(crate) fn contains(&self, id: &IngestId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+    }
+}
+
+/// An ingest on disk: a [`Write`] that hashes what it takes.
+///
+/// ```text
+/// open ──write──▶ open ──commit──▶ blob
+///   │               └─────cancel──▶ nothing
+///   └──drop──▶ ingest/<id>/ stays, to be resumed
+/// ```
+#[derive(Debug)]
+pub struct IngestFile {
+    store: Store,
+    id: IngestId,
+    folder: PathBuf,
+    file: File,
+    hasher: Hasher,
+    written: u64,
+    expected: Expected,
+}
+
+impl Store {
+    /// Starts or resumes an ingest. What is there already is hashed again, so that damage in between is found.
+    ///
+    /// # Errors
+    /// [`content::Error::Busy`] while somebody else writes to `id`.
+    pub fn start_ingest(&self, id: &IngestId, expected: Expected) -> Result<IngestFile, Error> {
+        if !self.0.held.take(id) {
+            return Err(content::Error::Busy(id.to_string()).into());
+        }
+        let folder = self.0.layout.ingest(id);
+        open(&folder, expected)
+            .map(|(file, hasher, written)| IngestFile {
+                store: self.clone(),
+                id: id.clone(),
+                folder,
+                file,
+                hasher,
+                written,
+                expected,
+            })
+            .inspect_err(|_| self.0.held.free(id))
+    }
+
+    /// The ids of ingests that were begun and neither committed nor cancelled.
+    pub fn ingest_ids(&self) -> Result<Vec<IngestId>, Error> {
+        let entries = files::entries(&self.0.layout.ingests())?;
+        Ok(entries.iter().filter_map(|e| IngestId::parse(&e.file_name().to_string_lossy()).ok()).collect())
+    }
+
+    /// Removes ingests that nobody holds and nobody wrote to for `idle`.
+    pub fn expire_ingests(&self, idle: std::time::Duration, now: std::time::SystemTime) -> Result<usize, Error> {
+        let mut removed = 0;
+        for id in self.ingest_ids()? {
+            let folder = self.0.layout.ingest(&id);
+            let modified = fs::metadata(folder.join("data")).and_then(|m| m.modified());
+            // An ingest without readable data cannot be resumed: it goes at once.
+            let old = modified.map_or(true, |time| now.duration_since(time).is_ok_and(|age| age >= idle));
+            if old && !self.0.held.contains(&id) {
+                files::remove_folder(&folder)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+fn algorithm(expected: Expected) -> Algorithm {
+    expected.digest().map_or(Algorithm::Sha256, |digest| digest.algorithm())
+}
+
+/// What `meta` holds: for which bytes the data was begun. Data begun for others is not resumed.
+fn meta(expected: Expected) -> String {
+    let digest = expected.digest().map_or_else(|| "-".to_owned(), |digest| digest.to_string());
+    let size = expected.size().map_or_else(|| "-".to_owned(), |size| size.to_string());
+    format!("{digest} {size}\n")
+}
+
+fn open(folder: &Path, expected: Expected) -> Result<(File, Hasher, u64), Error> {
+    files::create_folder(folder)?;
+    let (meta_path, data_path) = (folder.join("meta"), folder.join("data"));
+    let resumable = files::read_if_there(&meta_path)?.is_some_and(|text| text == meta(expected));
+    if !resumable {
+        fs::write(&meta_path, meta(expected)).map_err(|e| Error::io("write", &meta_path, e))?;
+    }
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(!resumable)
+        .open(&data_path)
+        .map_err(|e| Error::io("open", &data_path, e))?;
+    let mut hasher = Hasher::new(algorithm(expected));
+    let written = hash_all(&mut file, &mut hasher).map_err(|e| Error::io("read", &data_path, e))?;
+    Ok((file, hasher, written))
+}
+
+/// Hashes a file from its beginning; leaves it positioned at its end.
+fn hash_all(file: &mut File, hasher: &mut Hasher) -> io::Result<u64> {
+    if file.metadata()?.len() == 0 {
+        return Ok(0);
+    }
+    file.seek(SeekFrom::Start(0))?;
+    let mut buffer = vec![0; 1 << 18];
+    let mut total = 0;
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(total),
+            n => {
+                hasher.update(&buffer[..n]);
+                total += n as u64;
+            }
+        }
+    }
+}
+
+impl IngestFile {
+    /// How many bytes are there already.
+    pub fn offset(&self) -> u64 {
+        self.written
+    }
+
+    /// Makes the bytes a blob: sync, check, rename, sync the folder, index. The blob is durable when this returns.
+    ///
+    /// Bytes that fail the check are removed. A failure after the rename is returned too, though the blob is whole:
+    /// it was not made durable, so it must not be acknowledged.
+    pub fn commit(self) -> Result<(Digest, u64), Error> {
+        let data = self.folder.join("data");
+        self.file.sync_all().map_err(|e| Error::io("sync", &data, e))?;
+        self.store.reach(CrashPoint::Synced);
+        let (digest, size) = (self.hasher.clone().finish(), self.written);
+        if let Err(error) = self.expected.check(digest, size) {
+            files::remove_folder(&self.folder)?;
+            return Err(error.into());
+        }
+        self.store.reach(CrashPoint::Verified);
+        self.store.place(&data, &digest)?;
+        self.store.0.index.record_blob(&digest, size)?;
+        self.store.reach(CrashPoint::Indexed);
+        files::remove_folder(&self.folder)?;
+        Ok((digest, size))
+    }
+
+    /// Removes the bytes.
+    pub fn cancel(self) -> Result<(), Error> {
+        files::remove_folder(&self.folder)
+    }
+}
+
+impl Store {
+    /// Gives verified, synced data its name. Where the blob is there already the data stays where it is.
+    fn place(&self, data: &Path, digest: &Digest) -> Result<(), Error> {
+        let path = self.path(digest);
+        let folder = path.parent().expect("invariant: a blob's path has three folders below the store");
+        if path.is_file() {
+            return files::sync_folder(folder);
+        }
+        files::create_folder_durably(folder, self.home())?;
+        let mut permissions = fs::metadata(data).map_err(|e| Error::io("look at", data, e))?.permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(data, permissions).map_err(|e| Error::io("make read-only", data, e))?;
+        fs::rename(data, &path).map_err(|e| Error::io("rename to its digest", &path, e))?;
+        self.reach(CrashPoint::Renamed);
+        files::sync_folder(folder)?;
+        self.reach(CrashPoint::DirectorySynced);
+        Ok(())
+    }
+}
+
+impl Write for IngestFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let actual = self.written + bytes.len() as u64;
+        if let Some(expected) = self.expected.size().filter(|expected| actual > *expected) {
+            return Err(io::Error::other(content::Error::WrongSize { expected, actual }));
+        }
+        // Only what the file took is hashed: after a short write or a full disk both agree.
+        let n = self.file.write(bytes)?;
+        self.hasher.update(&bytes[..n]);
+        self.written += n as u64;
+        self.store.reach(CrashPoint::Written);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl IngestFile {
+    /// [`Write::write_all`] with the store's errors.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.write_all(bytes).map_err(|error| match error.downcast::<content::Error>() {
+            Ok(content) => content.into(),
+            Err(source) => Error::io("write", &self.folder.join("data"), source),
+        })
+    }
+}
+
+impl Drop for IngestFile {
+    fn drop(&mut self) {
+        self.store.0.held.free(&self.id);
+    }
+}

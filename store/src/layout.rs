@@ -1,0 +1,74 @@
+//! Where things are in the folder of a store. Every path is made from typed names, so none can leave the folder.
+
+use std::path::{Path, PathBuf};
+
+use content::{Digest, IngestId};
+
+use crate::{Error, files};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    home: PathBuf,
+}
+
+impl Layout {
+    pub(crate) fn create(home: &Path) -> Result<Self, Error> {
+        files::create_folder(home)?;
+        let home = home.canonicalize().map_err(|e| Error::io("find", home, e))?;
+        let layout = Self { home };
+        for folder in [layout.blobs(), layout.ingests(), layout.tags(), layout.leases(), layout.temporary()] {
+            files::create_folder(&folder)?;
+        }
+        files::sync_folder(&layout.home)?;
+        Ok(layout)
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    pub(crate) fn lock_file(&self) -> PathBuf {
+        self.home.join("lock")
+    }
+
+    pub(crate) fn blobs(&self) -> PathBuf {
+        self.home.join("blobs")
+    }
+
+    pub(crate) fn blob(&self, digest: &Digest) -> PathBuf {
+        let hex = digest.hex();
+        self.blobs().join(digest.algorithm().name()).join(&hex[..2]).join(hex)
+    }
+
+    pub(crate) fn ingests(&self) -> PathBuf {
+        self.home.join("ingest")
+    }
+
+    pub(crate) fn ingest(&self, id: &IngestId) -> PathBuf {
+        self.ingests().join(id.as_str())
+    }
+
+    pub(crate) fn tags(&self) -> PathBuf {
+        self.home.join("tags")
+    }
+
+    pub(crate) fn leases(&self) -> PathBuf {
+        self.home.join("leases")
+    }
+
+    pub(crate) fn index(&self) -> PathBuf {
+        self.home.join("index")
+    }
+
+    /// Files on their way to a tag or a lease; nothing in it outlives a crash.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.home.join("tmp")
+    }
+
+    pub(crate) fn clear_temporary(&self) -> Result<(), Error> {
+        for entry in files::entries(&self.temporary())? {
+            files::remove(&entry.path())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! The disk store: blobs under their digest, ingests under their id, tags, leases and a derived index.
+//!
+//! ```text
+//! HOME/
+//!   lock                            held while the store is open
+//!   blobs/sha256/ab/ab12…           committed; read-only; content matches the name
+//!   ingest/<id>/{data,meta}         resumable, invisible to readers
+//!   tags/<host>/<repository>/:<tag> one line: the digest of a manifest (a root of garbage collection)
+//!   leases/<id>                     digests and an expiry (a root until then)
+//!   index/                          sled; derived from the above
+//! ```
+//!
+//! A tag's file name begins with a colon, which no part of a repository can: `a` with the tag `b` and the repository
+//! `a/b` do not collide.
+//!
+//! # Invariants
+//! - A file below `blobs/` is complete, verified and synced: it got there by rename.
+//! - Nothing is acknowledged before it would survive a power cut.
+//! - The index holds nothing that [`Store::rebuild`] cannot restore. Files are the truth.
+//! - The store knows bytes. What refers to what is told to it ([`Store::describe`], the argument of
+//!   [`Store::collect`]).
+//!
+//! # After a crash
+//! Ingests stay and can be resumed. A blob renamed but not indexed is found when the store is next opened, kept until
+//! the next collection, and then treated like any other unreferenced blob.
+//!
+//! # Concurrency
+//! Any number of readers; one writer per ingest; one collector, which waits for nobody: while somebody holds a
+//! [`Guard`], [`Store::collect`] says so and does nothing. The methods block on the disk; the roles of [`content`] are
+//! implemented on threads made for that.
+
+mod blobs;
+mod collect;
+pub mod crash;
+mod error;
+mod files;
+mod index;
+mod ingest;
+mod layout;
+mod leases;
+mod lock;
+mod rebuild;
+mod roles;
+mod tags;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use blobs::BlobFile;
+pub use collect::{Collected, Guard};
+pub use crash::CrashPoint;
+pub use error::Error;
+pub use ingest::IngestFile;
+pub use leases::LeaseId;
+pub use rebuild::{Description, Rebuilt};
+pub use tags::TagEntry;
+
+use index::Index;
+use layout::Layout;
+use lock::Lock;
+
+/// A content store on disk. Clones share it; the lock is released with the last one.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    layout: Layout,
+    index: Index,
+    held: ingest::Held,
+    gate: collect::Gate,
+    crash_at: Option<CrashPoint>,
+    _lock: Lock,
+}
+
+/// How to open a store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Kills the process at a point of the commit path: for tests of what a crash leaves.
+    pub crash_at: Option<CrashPoint>,
+}
+
+impl Store {
+    /// Opens the store at `home`, making it where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] where another process has it open. A broken index is no error: it is made anew.
+    pub fn open(home: &Path, options: Options) -> Result<Self, Error> {
+        let layout = Layout::create(home)?;
+        let lock = Lock::acquire(&layout.lock_file())?;
+        layout.clear_temporary()?;
+        let (index, fresh) = Index::open(&layout.index())?;
+        let store = Self(Arc::new(Inner {
+            layout,
+            index,
+            held: ingest::Held::default(),
+            gate: collect::Gate::default(),
+            crash_at: options.crash_at,
+            _lock: lock,
+        }));
+        if fresh {
+            store.index_blobs()?;
+        }
+        store.0.index.mark_open()?;
+        Ok(store)
+    }
+
+    /// The folder of the store.
+    pub fn home(&self) -> &Path {
+        self.0.layout.home()
+    }
+
+    /// Where the bytes of a blob are, whether they are there or not. For mapping; blobs never change.
+    pub fn path(&self, digest: &content::Digest) -> PathBuf {
+        self.0.layout.blob(digest)
+    }
+
+    /// Bytes that can still be written to the file system of the store.
+    pub fn free_space(&self) -> Result<u64, Error> {
+        let stat = rustix::fs::statvfs(self.home()).map_err(|e| Error::io("read the free space of", self.home(), e))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn reach(&self, point: CrashPoint) {
+        if self.0.crash_at == Some(point) {
+            crash::kill();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A failure only costs the next start a look through the blobs.
+        if let Err(error) = self.index.mark_closed() {
+            tracing::warn!(%error, "the index was not closed cleanly");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! The lock that keeps two processes out of one store.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::Error;
+
+/// Held as long as it lives; the system releases it with the process, however that ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    pub(crate) fn acquire(path: &Path) -> Result<Self, Error> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(|e| Error::io("open", path, e))?;
+        if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK {
+                return Err(Error::io("lock", path, error));
+            }
+            let mut holder = String::new();
+            // Only for the message: an unreadable id is an unknown one.
+            let _ = file.read_to_string(&mut holder);
+            let holder = if holder.is_empty() { "unknown".to_owned() } else { holder };
+            return Err(Error::Locked { home: path.parent().unwrap_or(path).to_owned(), holder });
+        }
+        let write_id = |file: &mut File| {
+            file.set_len(0)?;
+            file.rewind()?;
+            write!(file, "{}", std::process::id())
+        };
+        write_id(&mut file).map_err(|e| Error::io("write", path, e))?;
+        Ok(Self { _file: file })
+    }
+}

@@ -1,0 +1,98 @@
+//! The index from the files.
+
+use std::path::Path;
+
+use content::Digest;
+
+use crate::{Error, Store, files};
+
+/// What the owner of a document says of it: what it refers to, and notes by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// What the document refers to.
+    pub children: Vec<Digest>,
+    /// Derived facts to keep, by kind.
+    pub notes: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// What [`Store::rebuild`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// Blobs.
+    pub blobs: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Documents that tags name.
+    pub documents: u64,
+}
+
+impl Store {
+    /// Makes the index anew from blobs and tags. `describe` is asked about every document that a tag names.
+    pub fn rebuild<E: From<Error>>(
+        &self,
+        mut describe: impl FnMut(&Digest) -> Result<Description, E>,
+    ) -> Result<Rebuilt, E> {
+        self.0.index.clear()?;
+        let mut rebuilt = self.index_blobs()?;
+        let mut documents: Vec<Digest> = self.tags()?.into_iter().map(|tag| tag.digest).collect();
+        documents.sort_unstable();
+        documents.dedup();
+        for digest in documents {
+            self.describe(&digest, &describe(&digest)?)?;
+            rebuilt.documents += 1;
+        }
+        Ok(rebuilt)
+    }
+
+    /// Records what a document refers to and what is known of it.
+    pub fn describe(&self, digest: &Digest, description: &Description) -> Result<(), Error> {
+        self.0.index.record_edges(digest, &description.children)?;
+        for (kind, note) in &description.notes {
+            self.0.index.set_note(kind, digest, note)?;
+        }
+        Ok(())
+    }
+
+    /// The note of a kind about a blob. `None` is also the answer after a crash: derive it again.
+    pub fn note(&self, kind: &str, about: &Digest) -> Result<Option<Vec<u8>>, Error> {
+        self.0.index.note(kind, about)
+    }
+
+    /// Keeps a derived fact about a blob.
+    pub fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) -> Result<(), Error> {
+        self.0.index.set_note(kind, about, note)
+    }
+
+    /// The documents that refer to a blob, as far as they were described.
+    pub fn referrers(&self, digest: &Digest) -> Result<Vec<Digest>, Error> {
+        self.0.index.referrers(digest)
+    }
+
+    /// All blobs with their sizes in bytes, as the index knows them.
+    pub fn blobs(&self) -> Result<Vec<(Digest, u64)>, Error> {
+        self.0.index.blobs().collect()
+    }
+
+    /// Records every blob that is on disk.
+    pub(crate) fn index_blobs(&self) -> Result<Rebuilt, Error> {
+        self.0.index.clear_blobs()?;
+        let mut rebuilt = Rebuilt::default();
+        for algorithm in files::entries(&self.0.layout.blobs())? {
+            for prefix in files::entries(&algorithm.path())? {
+                for blob in files::entries(&prefix.path())? {
+                    let name = format!("{}:{}", algorithm.file_name().display(), blob.file_name().display());
+                    let Ok(digest) = name.parse::<Digest>() else { continue };
+                    let size = size(&blob.path())?;
+                    self.0.index.record_blob(&digest, size)?;
+                    rebuilt.blobs += 1;
+                    rebuilt.bytes += size;
+                }
+            }
+        }
+        Ok(rebuilt)
+    }
+}
+
+fn size(path: &Path) -> Result<u64, Error> {
+    Ok(std::fs::metadata(path).map_err(|e| Error::io("look at", path, e))?.len())
+}

@@ -1,0 +1,98 @@
+//! The roles of [`content`], played on threads that may block.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider, Tagger};
+
+use crate::{IngestFile, Store};
+
+/// Runs something that blocks on the disk. Panics go on in the caller.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, crate::Error> + Send + 'static) -> Result<T, Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(Error::from),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(cancelled) => Err(Error::Other(Box::new(cancelled))),
+    }
+}
+
+impl Provider for Store {
+    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        let (store, digest) = (self.clone(), *digest);
+        blocking(move || store.blob_size(&digest)).await
+    }
+
+    async fn read(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
+        let (store, digest) = (self.clone(), *digest);
+        blocking(move || store.open_blob(&digest)?.read(range).map(Bytes::from)).await
+    }
+}
+
+impl Ingester for Store {
+    type Ingest = StoreIngest;
+
+    async fn ingest(&self, id: &IngestId, expected: Expected) -> Result<StoreIngest, Error> {
+        let (store, id) = (self.clone(), id.clone());
+        let file = blocking(move || store.start_ingest(&id, expected)).await?;
+        Ok(StoreIngest { offset: file.offset(), file: Some(file) })
+    }
+}
+
+/// An ingest into a [`Store`], for async callers.
+#[derive(Debug)]
+pub struct StoreIngest {
+    /// Away while a write is under way; lost if that panicked or was cancelled.
+    file: Option<IngestFile>,
+    offset: u64,
+}
+
+impl StoreIngest {
+    fn take(&mut self) -> Result<IngestFile, Error> {
+        self.file.take().ok_or_else(|| Error::Other("an earlier write to this ingest was cancelled; start it again".into()))
+    }
+}
+
+impl Ingest for StoreIngest {
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    async fn write(&mut self, bytes: Bytes) -> Result<(), Error> {
+        let mut file = self.take()?;
+        let (file, result) = blocking(move || {
+            let result = file.append(&bytes);
+            Ok((file, result))
+        })
+        .await?;
+        self.offset = file.offset();
+        self.file = Some(file);
+        result.map_err(Error::from)
+    }
+
+    async fn commit(mut self) -> Result<(Digest, u64), Error> {
+        let file = self.take()?;
+        blocking(move || file.commit()).await
+    }
+
+    async fn cancel(mut self) -> Result<(), Error> {
+        let file = self.take()?;
+        blocking(move || file.cancel()).await
+    }
+}
+
+impl Tagger for Store {
+    async fn resolve(&self, tag: &str) -> Result<Option<Digest>, Error> {
+        let (store, tag) = (self.clone(), tag.to_owned());
+        blocking(move || store.resolve_tag(&tag)).await
+    }
+
+    async fn tag(&self, tag: &str, digest: &Digest) -> Result<(), Error> {
+        let (store, tag, digest) = (self.clone(), tag.to_owned(), *digest);
+        blocking(move || store.set_tag(&tag, &digest)).await
+    }
+
+    async fn untag(&self, tag: &str) -> Result<bool, Error> {
+        let (store, tag) = (self.clone(), tag.to_owned());
+        blocking(move || store.remove_tag(&tag)).await
+    }
+}

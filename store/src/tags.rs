@@ -1,0 +1,123 @@
+//! Tags: files with a digest in them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use content::Digest;
+
+use crate::{CrashPoint, Error, Store, files};
+
+/// A tag with what it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagEntry {
+    /// `host/repository:tag`.
+    pub name: String,
+    /// What it names.
+    pub digest: Digest,
+    /// When it was set.
+    pub modified: SystemTime,
+}
+
+impl Store {
+    /// The digest that `name` (`host/repository:tag`) names.
+    pub fn resolve_tag(&self, name: &str) -> Result<Option<Digest>, Error> {
+        let path = self.tag_path(name)?;
+        files::read_if_there(&path)?.map(|text| parse(&path, &text)).transpose()
+    }
+
+    /// Makes `name` name `digest`, durably. A crash leaves the old tag or the new one.
+    pub fn set_tag(&self, name: &str, digest: &Digest) -> Result<(), Error> {
+        let path = self.tag_path(name)?;
+        if self.blob_size(digest)?.is_none() {
+            return Err(content::Error::BlobNotFound(*digest).into());
+        }
+        let folder = path.parent().expect("invariant: a tag lies in its repository's folder");
+        files::create_folder_durably(folder, self.home())?;
+        let temporary = self.0.layout.temporary().join(format!("tag-{}", Digest::of(name.as_bytes()).short()));
+        files::write_synced(&temporary, format!("{digest}\n").as_bytes())?;
+        self.reach(CrashPoint::TagWritten);
+        fs::rename(&temporary, &path).map_err(|e| Error::io("set the tag", &path, e))?;
+        self.reach(CrashPoint::TagRenamed);
+        files::sync_folder(folder)
+    }
+
+    /// Removes the tag; says whether it was there. Folders that this leaves empty go too.
+    pub fn remove_tag(&self, name: &str) -> Result<bool, Error> {
+        let path = self.tag_path(name)?;
+        let removed = files::remove(&path)?;
+        let tags = self.0.layout.tags();
+        for folder in path.ancestors().skip(1).take_while(|folder| **folder != tags) {
+            match fs::remove_dir(folder) {
+                Ok(()) => {}
+                // It is not empty, so neither are those above.
+                Err(_) => {
+                    files::sync_folder(folder)?;
+                    return Ok(removed);
+                }
+            }
+        }
+        files::sync_folder(&tags)?;
+        Ok(removed)
+    }
+
+    /// All tags, sorted by name.
+    pub fn tags(&self) -> Result<Vec<TagEntry>, Error> {
+        let mut found = Vec::new();
+        walk(&self.0.layout.tags(), "", &mut found)?;
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    fn tag_path(&self, name: &str) -> Result<PathBuf, Error> {
+        let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
+        let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
+        let mut path = self.0.layout.tags();
+        for (position, part) in repository.split('/').enumerate() {
+            // The first part is a host, which may have a port.
+            check(part, position == 0).map_err(bad)?;
+            path.push(part);
+        }
+        if !repository.contains('/') {
+            return Err(bad("expected HOST/REPOSITORY:TAG").into());
+        }
+        check(tag, false).map_err(bad)?;
+        path.push(format!(":{tag}"));
+        Ok(path)
+    }
+}
+
+fn check(part: &str, host: bool) -> Result<(), &'static str> {
+    if part.is_empty() || part.starts_with('.') || part.len() > 255 {
+        return Err("each part has 1 to 255 characters and does not begin with a dot");
+    }
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-') || (host && b == b':');
+    if part.starts_with(':') || !part.bytes().all(allowed) {
+        return Err("each part has only A-Z a-z 0-9 . _ -");
+    }
+    Ok(())
+}
+
+fn parse(path: &Path, text: &str) -> Result<Digest, Error> {
+    text.trim_end().parse().map_err(|e: content::digest::ParseDigestError| Error::Damaged {
+        path: path.to_owned(),
+        reason: format!("{e}; set or remove the tag"),
+    })
+}
+
+fn walk(folder: &Path, prefix: &str, found: &mut Vec<TagEntry>) -> Result<(), Error> {
+    for entry in files::entries(folder)? {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() {
+            let inner = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+            walk(&path, &inner, found)?;
+        } else if let Some(tag) = name.strip_prefix(':') {
+            // It may be removed between the listing and now.
+            let Some(text) = files::read_if_there(&path)? else { continue };
+            let modified = entry.metadata().and_then(|m| m.modified()).map_err(|e| Error::io("look at", &path, e))?;
+            found.push(TagEntry { name: format!("{prefix}:{tag}"), digest: parse(&path, &text)?, modified });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! The store keeps its promises: the conformance suite, properties of ingest, what locks, tags and collections do.
+
+use std::time::{Duration, SystemTime};
+
+use content::{Digest, Expected, IngestId};
+use proptest::prelude::*;
+
+use crate::{Collected, Description, Error, Options, Store};
+
+fn temporary() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = Store::open(folder.path(), Options::default()).expect("a new store opens");
+    (folder, store)
+}
+
+fn id(text: &str) -> IngestId {
+    IngestId::parse(text).expect("valid id")
+}
+
+fn put(store: &Store, bytes: &[u8]) -> Digest {
+    let mut ingest = store.start_ingest(&id("put"), Expected::Unknown).expect("start");
+    ingest.append(bytes).expect("write");
+    ingest.commit().expect("commit").0
+}
+
+#[tokio::test]
+async fn conformance() {
+    let folders = std::sync::Mutex::new(Vec::new());
+    content::testsuite::run(|| async {
+        let (folder, store) = temporary();
+        folders.lock().expect("no panic").push(folder);
+        store
+    })
+    .await;
+}
+
+#[test]
+fn is_locked_against_a_second_opener() {
+    let (folder, store) = temporary();
+    match Store::open(folder.path(), Options::default()) {
+        Err(Error::Locked { holder, .. }) => assert_eq!(holder, std::process::id().to_string()),
+        other => panic!("a second opener was let in: {other:?}"),
+    }
+    drop(store);
+    Store::open(folder.path(), Options::default()).expect("the lock goes with the store");
+}
+
+#[test]
+fn finds_its_content_again_without_an_index() {
+    let (folder, store) = temporary();
+    let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
+    store.set_tag("h/r:t", &parent).expect("tag");
+    let description = Description { children: vec![child], notes: vec![("kind", b"fact".to_vec())] };
+    store.describe(&parent, &description).expect("describe");
+    let before = store.blobs().expect("blobs");
+    drop(store);
+    std::fs::remove_dir_all(folder.path().join("index")).expect("the index is there");
+
+    let store = Store::open(folder.path(), Options::default()).expect("opens without an index");
+    assert_eq!(store.blobs().expect("blobs"), before);
+    assert_eq!(store.note("kind", &parent).expect("note"), None);
+    let rebuilt = store.rebuild(|digest| {
+        assert_eq!(*digest, parent);
+        Ok::<_, Error>(description.clone())
+    });
+    assert_eq!(rebuilt.expect("rebuild").documents, 1);
+    assert_eq!(store.note("kind", &parent).expect("note"), Some(b"fact".to_vec()));
+    assert_eq!(store.referrers(&child).expect("referrers"), [parent]);
+    assert_eq!(store.blobs().expect("blobs"), before);
+}
+
+#[test]
+fn opens_with_a_broken_index() {
+    let (folder, store) = temporary();
+    let digest = put(&store, b"blob");
+    drop(store);
+    for entry in std::fs::read_dir(folder.path().join("index")).expect("index") {
+        let path = entry.expect("entry").path();
+        if path.is_file() {
+            std::fs::write(path, b"garbage").expect("write");
+        }
+    }
+    let store = Store::open(folder.path(), Options::default()).expect("opens");
+    assert_eq!(store.blobs().expect("blobs"), [(digest, 4)]);
+}
+
+#[test]
+fn tags_of_nested_repositories_do_not_collide() {
+    let (_folder, store) = temporary();
+    let digest = put(&store, b"m");
+    for name in ["h/a:b", "h/a/b:c", "h/a/b/c:d", "h:80/a:b"] {
+        store.set_tag(name, &digest).expect(name);
+    }
+    let names: Vec<_> = store.tags().expect("tags").into_iter().map(|tag| tag.name).collect();
+    assert_eq!(names, ["h/a/b/c:d", "h/a/b:c", "h/a:b", "h:80/a:b"]);
+    assert!(store.remove_tag("h/a/b:c").expect("remove"));
+    assert_eq!(store.resolve_tag("h/a/b/c:d").expect("resolve"), Some(digest));
+    for bad in ["", ":", "a", "a:b", "h/:t", "h/a:", "h/../a:t", "/a:t", "h/a:../t", "h/a/..:t", "h/a:.t", "h/b:8/a:t", "h/a\0:t"] {
+        assert!(store.set_tag(bad, &digest).is_err(), "{bad:?} was accepted");
+    }
+}
+
+#[test]
+fn collects_what_nothing_leads_to() {
+    let (_folder, store) = temporary();
+    let (layer, lost, leased) = (put(&store, b"layer"), put(&store, b"lost"), put(&store, b"leased"));
+    let document = put(&store, layer.to_string().as_bytes());
+    let other = put(&store, b"not a document");
+    store.set_tag("h/r:t", &document).expect("tag");
+    let now = SystemTime::now();
+    store.set_lease(&id("l"), &[leased], now + Duration::from_secs(60)).expect("lease");
+    let children = |raw: &[u8]| {
+        let text = String::from_utf8_lossy(raw).into_owned();
+        text.parse().map(|digest| vec![digest]).map_err(|_| format!("`{text}` is no digest"))
+    };
+
+    let guard = store.guard();
+    assert_eq!(store.collect(now, children).expect("collect"), Collected::Deferred);
+    drop(guard);
+    store.set_tag("h/r:broken", &other).expect("tag");
+    assert!(matches!(store.collect(now, children), Err(Error::Unreadable { digest, .. }) if digest == other));
+    assert!(store.blob_size(&lost).expect("size").is_some(), "a failed mark deletes nothing");
+
+    store.remove_tag("h/r:broken").expect("untag");
+    assert_eq!(store.collect(now, children).expect("collect"), Collected::Done { blobs: 2, bytes: 18 });
+    for (digest, there) in [(layer, true), (document, true), (leased, true), (lost, false), (other, false)] {
+        assert_eq!(store.blob_size(&digest).expect("size").is_some(), there);
+    }
+    let later = now + Duration::from_secs(120);
+    assert_eq!(store.collect(later, children).expect("collect"), Collected::Done { blobs: 1, bytes: 6 });
+}
+
+#[test]
+fn ingests_for_other_bytes_are_not_resumed() {
+    let (_folder, store) = temporary();
+    let mut ingest = store.start_ingest(&id("x"), Expected::Size(10)).expect("start");
+    ingest.append(b"12345").expect("write");
+    drop(ingest);
+    assert_eq!(store.start_ingest(&id("x"), Expected::Size(11)).expect("start").offset(), 0);
+    assert_eq!(store.ingest_ids().expect("ids"), [id("x")]);
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    assert_eq!(store.expire_ingests(Duration::from_secs(7200), later).expect("expire"), 0);
+    assert_eq!(store.expire_ingests(Duration::from_secs(60), later).expect("expire"), 1);
+    assert_eq!(store.ingest_ids().expect("ids"), []);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// However the bytes are cut and wherever the writer stops, the blob is the bytes.
+    #[test]
+    fn ingest_is_the_concatenation(pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..300), any::<bool>()), 0..12)) {
+        let (_folder, store) = temporary();
+        let all: Vec<u8> = pieces.iter().flat_map(|(piece, _)| piece.clone()).collect();
+        let expected = Expected::Blob { digest: Digest::of(&all), size: all.len() as u64 };
+        let mut ingest = store.start_ingest(&id("p"), expected).expect("start");
+        for (piece, stops) in &pieces {
+            ingest.append(piece).expect("write");
+            if *stops {
+                let offset = ingest.offset();
+                drop(ingest);
+                ingest = store.start_ingest(&id("p"), expected).expect("resume");
+                prop_assert_eq!(ingest.offset(), offset);
+            }
+        }
+        let (digest, size) = ingest.commit().expect("commit");
+        prop_assert_eq!((digest, size), (Digest::of(&all), all.len() as u64));
+        prop_assert_eq!(store.read_blob(&digest, size).expect("read"), all);
+        prop_assert_eq!(store.ingest_ids().expect("ids"), vec![]);
+    }
+
+    /// A promise that the bytes do not keep is refused and leaves nothing visible.
+    #[test]
+    fn wrong_bytes_are_never_visible(bytes in prop::collection::vec(any::<u8>(), 1..200), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let (_folder, store) = temporary();
+        let mut wrong = bytes.clone();
+        wrong[at.index(bytes.len())] ^= 1 << bit;
+        let promised = Digest::of(&bytes);
+        let mut ingest = store.start_ingest(&id("p"), Expected::Digest(promised)).expect("start");
+        ingest.append(&wrong).expect("write");
+        prop_assert!(ingest.commit().is_err());
+        prop_assert_eq!(store.blob_size(&promised).expect("size"), None);
+        prop_assert_eq!(store.blobs().expect("blobs"), vec![]);
+    }
+}
