@@ -1,0 +1,280 @@
+//! Reading the header.
+
+use std::collections::HashSet;
+
+use super::{Array, Endian, Gguf, MAX_NESTING, TensorInfo, Value, ValueType};
+use crate::dtype::element_count;
+use crate::{Error, GgmlType};
+
+/// The fewest bytes that a key with its value can have, and that a tensor info can have: a count is held against what
+/// remains before anything is allocated for it.
+const LEAST_PER_KEY: u64 = 8 + 1 + 4 + 1;
+const LEAST_PER_TENSOR: u64 = 8 + 4 + 8 + 4 + 8;
+const MAX_KEY: u64 = 65_535;
+const MAX_NAME: u64 = 64;
+const MAX_DIMENSIONS: u32 = 4;
+
+impl<'a> Gguf<'a> {
+    /// Reads a whole file: every tensor must lie within `bytes`.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let (gguf, infos_at) = header(bytes)?;
+        gguf.check_extents(bytes.len() as u64, infos_at)?;
+        Ok(gguf)
+    }
+
+    /// Reads the header alone, from bytes that end with it or anywhere later. Whether the tensors' data is there is not
+    /// looked at: for headers that were kept without it.
+    pub fn parse_header(bytes: &'a [u8]) -> Result<Self, Error> {
+        header(bytes).map(|(gguf, _)| gguf)
+    }
+
+    /// Tensors must lie within the file and not overlap.
+    fn check_extents(&self, file_size: u64, infos_at: usize) -> Result<(), Error> {
+        let room = file_size.saturating_sub(self.data_start);
+        let mut order: Vec<&TensorInfo<'_>> = self.tensors.iter().collect();
+        order.sort_by_key(|tensor| (tensor.offset, tensor.size));
+        let mut end = 0;
+        let mut before = "";
+        for tensor in order {
+            let refuse = |reason: String| Err(Error::gguf(infos_at, format!("tensor `{}`: {reason}", tensor.name)));
+            let tensor_end = tensor.offset.checked_add(tensor.size);
+            if tensor_end.is_none_or(|tensor_end| tensor_end > room) || self.data_start > file_size {
+                let (offset, size) = (tensor.offset, tensor.size);
+                return refuse(format!("{size} bytes at {offset} of {room} bytes of data; the file was cut or lies"));
+            }
+            if tensor.offset < end {
+                return refuse(format!("it overlaps `{before}`"));
+            }
+            end = tensor.offset + tensor.size;
+            before = tensor.name;
+        }
+        Ok(())
+    }
+}
+
+fn header(bytes: &[u8]) -> Result<(Gguf<'_>, usize), Error> {
+    let (version, endian) = version(bytes)?;
+    let mut cursor = Cursor::new(bytes, endian);
+    cursor.at = 8;
+    let tensor_count = cursor.count("tensors", LEAST_PER_TENSOR)?;
+    let key_count = cursor.count("keys", LEAST_PER_KEY)?;
+    let metadata = keys(&mut cursor, key_count)?;
+    let alignment = alignment(&metadata)?;
+    let infos_at = cursor.at;
+    let tensors = tensors(&mut cursor, tensor_count, alignment)?;
+    let data_start = (cursor.at as u64).next_multiple_of(alignment);
+    Ok((Gguf { version, endian, alignment, data_start, metadata, tensors }, infos_at))
+}
+
+fn version(bytes: &[u8]) -> Result<(u32, Endian), Error> {
+    let Some(magic) = bytes.first_chunk::<4>() else {
+        return Err(Error::gguf(0, format!("the file has {} bytes", bytes.len())));
+    };
+    if magic != b"GGUF" {
+        return Err(Error::gguf(0, format!("it begins with `{}`, expected `GGUF`", magic.escape_ascii())));
+    }
+    let Some(field) = bytes.get(4..8).and_then(<[u8]>::first_chunk::<4>) else {
+        return Err(Error::gguf(4, "the file ends within the version"));
+    };
+    let little = u32::from_le_bytes(*field);
+    let big = u32::from_be_bytes(*field);
+    match (little, big) {
+        (2 | 3, _) => Ok((little, Endian::Little)),
+        (_, 2 | 3) => Ok((big, Endian::Big)),
+        _ => Err(Error::gguf(4, format!("version {little} is not supported, expected 2 or 3; convert the file anew"))),
+    }
+}
+
+fn keys<'a>(cursor: &mut Cursor<'a>, count: u64) -> Result<Vec<(&'a str, Value<'a>)>, Error> {
+    let mut metadata = Vec::with_capacity(count as usize);
+    let mut seen = HashSet::with_capacity(count as usize);
+    for _ in 0..count {
+        let at = cursor.at;
+        let key = cursor.name("key", MAX_KEY)?;
+        if key.is_empty() {
+            return Err(Error::gguf(at, "a key is empty"));
+        }
+        if !seen.insert(key) {
+            return Err(Error::gguf(at, format!("key `{key}` is there twice")));
+        }
+        let kind = cursor.value_type()?;
+        metadata.push((key, cursor.value(kind, 0)?));
+    }
+    Ok(metadata)
+}
+
+fn alignment(metadata: &[(&str, Value<'_>)]) -> Result<u64, Error> {
+    match metadata.iter().find(|(key, _)| *key == "general.alignment") {
+        None => Ok(32),
+        Some((_, Value::U32(n))) if n.is_power_of_two() => Ok((*n).into()),
+        Some((_, Value::U32(n))) => Err(Error::gguf(0, format!("general.alignment is {n}, expected a power of two"))),
+        Some(_) => Err(Error::gguf(0, "general.alignment is not a uint32")),
+    }
+}
+
+fn tensors<'a>(cursor: &mut Cursor<'a>, count: u64, alignment: u64) -> Result<Vec<TensorInfo<'a>>, Error> {
+    let mut tensors = Vec::with_capacity(count as usize);
+    let mut seen = HashSet::with_capacity(count as usize);
+    for _ in 0..count {
+        let at = cursor.at;
+        let tensor = tensor(cursor)?;
+        if !seen.insert(tensor.name) {
+            return Err(Error::gguf(at, format!("tensor `{}` is there twice", tensor.name)));
+        }
+        if tensor.offset % alignment != 0 {
+            let (name, offset) = (tensor.name, tensor.offset);
+            return Err(Error::gguf(at, format!("tensor `{name}`: offset {offset} is not a multiple of {alignment}")));
+        }
+        tensors.push(tensor);
+    }
+    Ok(tensors)
+}
+
+fn tensor<'a>(cursor: &mut Cursor<'a>) -> Result<TensorInfo<'a>, Error> {
+    let at = cursor.at;
+    let name = cursor.name("tensor name", MAX_NAME)?;
+    let refuse = |reason: String| Error::gguf(at, format!("tensor `{name}`: {reason}"));
+    let dimensions = cursor.u32("a number of dimensions")?;
+    if !(1..=MAX_DIMENSIONS).contains(&dimensions) {
+        return Err(refuse(format!("{dimensions} dimensions, expected 1 to {MAX_DIMENSIONS}")));
+    }
+    let dims: Vec<u64> = (0..dimensions).map(|_| cursor.u64("a dimension")).collect::<Result<_, _>>()?;
+    let id = cursor.u32("a tensor type")?;
+    let kind = GgmlType::from_id(id).map_err(|e| refuse(format!("type {id} {e}")))?;
+    let offset = cursor.u64("a tensor offset")?;
+    let Some(row) = kind.row_bytes(dims[0]) else {
+        let block = kind.block_elements();
+        return Err(refuse(format!("{kind} rows of {} elements, expected a multiple of {block}", dims[0])));
+    };
+    let size = element_count(&dims).and_then(|_| element_count(&dims[1..])?.checked_mul(row));
+    let size = size.filter(|size| i64::try_from(*size).is_ok());
+    let size = size.ok_or_else(|| refuse(format!("the size of {dims:?} overflows")))?;
+    Ok(TensorInfo { name, dims, kind, offset, size })
+}
+
+/// A place in the bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    endian: Endian,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(bytes: &'a [u8], endian: Endian) -> Self {
+        Self { bytes, at: 0, endian }
+    }
+
+    fn remaining(&self) -> u64 {
+        (self.bytes.len() - self.at) as u64
+    }
+
+    fn take(&mut self, length: u64, what: &str) -> Result<&'a [u8], Error> {
+        if length > self.remaining() {
+            let reason = format!("{what} of {length} bytes, the file has {} left; it was cut", self.remaining());
+            return Err(Error::gguf(self.at, reason));
+        }
+        let bytes = &self.bytes[self.at..self.at + length as usize];
+        self.at += length as usize;
+        Ok(bytes)
+    }
+
+    fn fixed<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Error> {
+        let mut bytes = *self.take(N as u64, what)?.first_chunk::<N>().expect("invariant: N bytes were taken");
+        if self.endian == Endian::Big {
+            bytes.reverse();
+        }
+        Ok(bytes)
+    }
+
+    fn u32(&mut self, what: &str) -> Result<u32, Error> {
+        self.fixed(what).map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self, what: &str) -> Result<u64, Error> {
+        self.fixed(what).map(u64::from_le_bytes)
+    }
+
+    fn count(&mut self, what: &str, least: u64) -> Result<u64, Error> {
+        let at = self.at;
+        let count = self.u64("a count")?;
+        if count > self.remaining() / least {
+            let reason = format!("{count} {what} do not fit into the {} bytes that remain", self.remaining());
+            return Err(Error::gguf(at, reason));
+        }
+        Ok(count)
+    }
+
+    fn name(&mut self, what: &str, longest: u64) -> Result<&'a str, Error> {
+        let at = self.at;
+        let length = self.u64(what)?;
+        if length > longest {
+            return Err(Error::gguf(at, format!("a {what} of {length} bytes, {longest} are allowed")));
+        }
+        std::str::from_utf8(self.take(length, what)?).map_err(|_| Error::gguf(at, format!("a {what} is not UTF-8")))
+    }
+
+    fn value_type(&mut self) -> Result<ValueType, Error> {
+        let at = self.at;
+        let id = self.u32("a value type")?;
+        ValueType::from_id(id).ok_or_else(|| Error::gguf(at, format!("value type {id} is not known")))
+    }
+
+    pub(super) fn value(&mut self, kind: ValueType, depth: usize) -> Result<Value<'a>, Error> {
+        const WHAT: &str = "a value";
+        Ok(match kind {
+            ValueType::U8 => Value::U8(u8::from_le_bytes(self.fixed(WHAT)?)),
+            ValueType::I8 => Value::I8(i8::from_le_bytes(self.fixed(WHAT)?)),
+            ValueType::U16 => Value::U16(u16::from_le_bytes(self.fixed(WHAT)?)),
+            ValueType::I16 => Value::I16(i16::from_le_bytes(self.fixed(WHAT)?)),
+            ValueType::U32 => Value::U32(self.u32(WHAT)?),
+            ValueType::I32 => Value::I32(i32::from_le_bytes(self.fixed(WHAT)?)),
+            ValueType::F32 => Value::F32(f32::from_le_bytes(self.fixed(WHAT)?)),
+            ValueType::U64 => Value::U64(self.u64(WHAT)?),
+            ValueType::I64 => Value::I64(i64::from_le_bytes(self.fixed(WHAT)?)),
+            ValueType::F64 => Value::F64(f64::from_le_bytes(self.fixed(WHAT)?)),
+            ValueType::Bool => Value::Bool(self.bool()?),
+            ValueType::String => {
+                let length = self.u64("a string")?;
+                Value::String(self.take(length, "a string")?)
+            }
+            ValueType::Array => Value::Array(self.array(depth + 1)?),
+        })
+    }
+
+    fn bool(&mut self) -> Result<bool, Error> {
+        let at = self.at;
+        match u8::from_le_bytes(self.fixed("a bool")?) {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Error::gguf(at, format!("a bool is {other}, expected 0 or 1"))),
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Array<'a>, Error> {
+        if depth > MAX_NESTING {
+            return Err(Error::gguf(self.at, format!("arrays are nested more than {MAX_NESTING} deep")));
+        }
+        let kind = self.value_type()?;
+        let at = self.at;
+        let count = self.u64("an array length")?;
+        // An item has at least one byte; a string eight, an array twelve.
+        let least = kind.width().map_or(8, |width| width as u64);
+        if count > self.remaining() / least {
+            let reason = format!("an array of {count} items, the file has {} bytes left; it was cut or lies", self.remaining());
+            return Err(Error::gguf(at, reason));
+        }
+        let start = self.at;
+        match kind.width() {
+            Some(width) if kind != ValueType::Bool => {
+                self.take(count * width as u64, "an array")?;
+            }
+            _ => {
+                for _ in 0..count {
+                    self.value(kind, depth)?;
+                }
+            }
+        }
+        Ok(Array { kind, count, bytes: &self.bytes[start..self.at], endian: self.endian })
+    }
+}

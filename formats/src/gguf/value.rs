@@ -1,0 +1,156 @@
+//! Metadata values.
+
+use super::Endian;
+use super::parse::Cursor;
+
+/// The type of a value, as numbered in a file.
+#[expect(missing_docs, reason = "the names are the format's own")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueType {
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    F32,
+    Bool,
+    String,
+    Array,
+    U64,
+    I64,
+    F64,
+}
+
+impl ValueType {
+    const ALL: [Self; 13] = [
+        Self::U8,
+        Self::I8,
+        Self::U16,
+        Self::I16,
+        Self::U32,
+        Self::I32,
+        Self::F32,
+        Self::Bool,
+        Self::String,
+        Self::Array,
+        Self::U64,
+        Self::I64,
+        Self::F64,
+    ];
+
+    pub(super) fn from_id(id: u32) -> Option<Self> {
+        Self::ALL.get(id as usize).copied()
+    }
+
+    /// Bytes of a value, for types that all have the same.
+    pub(super) fn width(self) -> Option<usize> {
+        match self {
+            Self::U8 | Self::I8 | Self::Bool => Some(1),
+            Self::U16 | Self::I16 => Some(2),
+            Self::U32 | Self::I32 | Self::F32 => Some(4),
+            Self::U64 | Self::I64 | Self::F64 => Some(8),
+            Self::String | Self::Array => None,
+        }
+    }
+}
+
+/// A metadata value.
+#[expect(missing_docs, reason = "the names are the format's own")]
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    U8(u8),
+    I8(i8),
+    U16(u16),
+    I16(i16),
+    U32(u32),
+    I32(i32),
+    F32(f32),
+    Bool(bool),
+    /// Bytes: some old converters wrote tokens that are not UTF-8.
+    String(&'a [u8]),
+    Array(Array<'a>),
+    U64(u64),
+    I64(i64),
+    F64(f64),
+}
+
+/// An array that has been walked but not decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Array<'a> {
+    pub(super) kind: ValueType,
+    pub(super) count: u64,
+    pub(super) bytes: &'a [u8],
+    pub(super) endian: Endian,
+}
+
+impl<'a> Array<'a> {
+    /// The type of the items.
+    pub fn kind(&self) -> ValueType {
+        self.kind
+    }
+
+    /// The number of items.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether there are no items.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Decodes the items one by one.
+    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+        let mut cursor = Cursor::new(self.bytes, self.endian);
+        let kind = self.kind;
+        // Every item was read once when the file was parsed, so none is missing here.
+        (0..self.count).map_while(move |_| cursor.value(kind, 0).ok())
+    }
+}
+
+impl<'a> Value<'a> {
+    /// The text, where this is a string and UTF-8.
+    pub fn as_str(&self) -> Option<&'a str> {
+        match self {
+            Self::String(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    /// The bytes, where this is a string.
+    pub fn as_bytes(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::String(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The number, where this is a whole one that is not negative.
+    pub fn as_u64(&self) -> Option<u64> {
+        match *self {
+            Self::U8(n) => Some(n.into()),
+            Self::U16(n) => Some(n.into()),
+            Self::U32(n) => Some(n.into()),
+            Self::U64(n) => Some(n),
+            Self::I8(n) => n.try_into().ok(),
+            Self::I16(n) => n.try_into().ok(),
+            Self::I32(n) => n.try_into().ok(),
+            Self::I64(n) => n.try_into().ok(),
+            Self::F32(_) | Self::F64(_) | Self::Bool(_) | Self::String(_) | Self::Array(_) => None,
+        }
+    }
+
+    /// The number, where this is one.
+    pub fn as_f64(&self) -> Option<f64> {
+        match *self {
+            Self::F32(n) => Some(n.into()),
+            Self::F64(n) => Some(n),
+            Self::I8(n) => Some(n.into()),
+            Self::I16(n) => Some(n.into()),
+            Self::I32(n) => Some(n.into()),
+            Self::I64(n) => Some(n as f64),
+            ref other => other.as_u64().map(|n| n as f64),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! From GGUF metadata.
+
+use super::{Activation, Architecture, HyperParameters, Rope, RopeLayout, RopeScaling};
+use crate::{Error, Gguf};
+
+const SOURCE: &str = "GGUF metadata";
+
+impl HyperParameters {
+    /// Reads the keys of an architecture from a GGUF header.
+    pub fn from_gguf(gguf: &Gguf<'_>) -> Result<Self, Error> {
+        let name = gguf.text("general.architecture").ok_or_else(|| fail("`general.architecture` is missing"))?;
+        match name {
+            "llama" => llama(gguf)?.check(SOURCE),
+            "gemma3" => gemma3(gguf)?.check(SOURCE),
+            other => Err(Architecture::unknown(other)),
+        }
+    }
+}
+
+fn fail(reason: impl Into<String>) -> Error {
+    Error::Config { source_name: SOURCE, reason: reason.into() }
+}
+
+fn llama(gguf: &Gguf<'_>) -> Result<HyperParameters, Error> {
+    let base = base(gguf, Architecture::Llama, Activation::Silu)?;
+    if gguf.unsigned("llama.expert_count").is_some_and(|experts| experts > 0) {
+        return Err(Architecture::unknown("llama with experts"));
+    }
+    // Files of this family have the rows of q and k permuted for interleaved pairs.
+    Ok(HyperParameters { rope_layout: RopeLayout::Interleaved, ..base })
+}
+
+fn gemma3(gguf: &Gguf<'_>) -> Result<HyperParameters, Error> {
+    /// Every sixth layer sees everything; the format has no key for it in older files.
+    const PATTERN: u64 = 6;
+    /// The 27B model scales by `hidden / heads` instead of the head size; it alone has so many layers.
+    const LAYERS_OF_27B: u64 = 62;
+    let base = base(gguf, Architecture::Gemma3, Activation::GeluTanh)?;
+    let query_scalar =
+        if base.layers == LAYERS_OF_27B { base.hidden as f64 / base.heads as f64 } else { base.head_dim as f64 };
+    let pattern = gguf.unsigned("gemma3.attention.sliding_window_pattern").filter(|n| *n > 0).unwrap_or(PATTERN);
+    let local_theta = gguf.float("gemma3.rope.freq_base_swa").unwrap_or(10_000.0);
+    Ok(HyperParameters {
+        attention_scale: query_scalar.powf(-0.5),
+        embedding_scale: Some((base.hidden as f64).sqrt()),
+        rope_sliding: Some(Rope { theta: local_theta, scaling: RopeScaling::None }),
+        sliding_window: Some(gguf.unsigned("gemma3.attention.sliding_window").unwrap_or(1024)),
+        sliding: (1..=base.layers).map(|layer| layer % pattern != 0).collect(),
+        ..base
+    })
+}
+
+fn base(gguf: &Gguf<'_>, architecture: Architecture, activation: Activation) -> Result<HyperParameters, Error> {
+    let name = architecture.name();
+    let unsigned = |key: &str| gguf.unsigned(&format!("{name}.{key}"));
+    let need = |key: &str| unsigned(key).ok_or_else(|| fail(format!("`{name}.{key}` is missing or not a whole number")));
+    let heads = need("attention.head_count")?;
+    let hidden = need("embedding_length")?;
+    let layers = need("block_count")?;
+    let embedding = gguf.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
+    let rows = embedding.and_then(|tensor| tensor.dims.get(1).copied());
+    let head_dim = unsigned("attention.key_length").or_else(|| hidden.checked_div(heads)).unwrap_or(0);
+    Ok(HyperParameters {
+        architecture,
+        vocabulary: rows.or_else(|| unsigned("vocab_size")).ok_or_else(|| fail("there is no `token_embd.weight`"))?,
+        hidden,
+        intermediate: need("feed_forward_length")?,
+        layers,
+        heads,
+        kv_heads: unsigned("attention.head_count_kv").unwrap_or(heads),
+        head_dim,
+        context: need("context_length")?,
+        norm_epsilon: gguf.float(&format!("{name}.attention.layer_norm_rms_epsilon")).unwrap_or(1e-5),
+        norm_offset: 0.0,
+        activation,
+        attention_scale: (head_dim as f64).powf(-0.5),
+        embedding_scale: None,
+        tied: !gguf.tensors.iter().any(|tensor| tensor.name == "output.weight"),
+        rope_layout: RopeLayout::Half,
+        rope: Rope { theta: gguf.float(&format!("{name}.rope.freq_base")).unwrap_or(10_000.0), scaling: scaling(gguf, name)? },
+        rope_sliding: None,
+        sliding_window: None,
+        sliding: vec![false; layers.min(1 << 16) as usize],
+    })
+}
+
+fn scaling(gguf: &Gguf<'_>, name: &str) -> Result<RopeScaling, Error> {
+    let factor = || gguf.float(&format!("{name}.rope.scaling.factor")).filter(|f| *f > 0.0);
+    match gguf.text(&format!("{name}.rope.scaling.type")) {
+        // Llama 3's scaling is in the file as a tensor of divisors, `rope_freqs.weight`, and has no type.
+        None | Some("none") => Ok(match gguf.float(&format!("{name}.rope.scale_linear")).filter(|f| *f > 0.0) {
+            Some(factor) => RopeScaling::Linear { factor },
+            None => RopeScaling::None,
+        }),
+        Some("linear") => {
+            let factor = factor().ok_or_else(|| fail(format!("`{name}.rope.scaling.factor` is missing")))?;
+            Ok(RopeScaling::Linear { factor })
+        }
+        Some(other) => Err(fail(format!("rope scaling `{other}` cannot be run yet, expected none or linear"))),
+    }
+}

@@ -1,0 +1,170 @@
+//! Reading a header.
+//!
+//! What the format leaves open is decided so: unknown fields of a tensor are ignored, `"__metadata__": null` is none,
+//! any JSON white space may pad the header, names may be any text. A key twice is refused, also within the metadata.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+
+use super::{Header, MAX_HEADER, TensorInfo};
+use crate::{Dtype, Error};
+
+impl Header {
+    /// How many bytes of header follow the first eight, given those and the file's length in bytes.
+    ///
+    /// For callers that read rather than map: with this many more bytes [`Header::parse`] is content.
+    pub fn length(first: [u8; 8], file_size: u64) -> Result<u64, Error> {
+        let length = u64::from_le_bytes(first);
+        if length > MAX_HEADER {
+            let reason = format!("the header claims {length} bytes, {MAX_HEADER} are allowed");
+            return Err(Error::safetensors(0, reason));
+        }
+        let room = file_size.saturating_sub(8);
+        if length > room {
+            let reason = format!("the header claims {length} bytes, the file has {room} after the length; it was cut");
+            return Err(Error::safetensors(0, reason));
+        }
+        Ok(length)
+    }
+
+    /// Reads the header of a file from the bytes it begins with. `file_size` is the length of the whole file.
+    pub fn parse(beginning: &[u8], file_size: u64) -> Result<Self, Error> {
+        let Some((first, rest)) = beginning.split_first_chunk::<8>() else {
+            let reason = format!("the file has {} bytes, a header length alone has 8", beginning.len());
+            return Err(Error::safetensors(0, reason));
+        };
+        let length = Self::length(*first, file_size)?;
+        let Some(text) = rest.get(..length as usize) else {
+            return Err(Error::safetensors(8, "the header was cut"));
+        };
+        if text.first() != Some(&b'{') {
+            return Err(Error::safetensors(8, "the header does not begin with `{`"));
+        }
+        let wire: WireHeader = serde_json::from_slice(text).map_err(|e| json_error(text, &e))?;
+        let data_start = 8 + length;
+        let mut tensors = wire.tensors;
+        tensors.sort_by_key(|tensor| (tensor.begin, tensor.end));
+        check_layout(&tensors, data_start, file_size - data_start)?;
+        Ok(Self { tensors, metadata: wire.metadata, data_start })
+    }
+}
+
+/// The offset of a JSON error: `serde_json` counts lines and columns.
+fn json_error(text: &[u8], error: &serde_json::Error) -> Error {
+    let before: usize =
+        text.split_inclusive(|b| *b == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum();
+    Error::safetensors((8 + before + error.column().saturating_sub(1)) as u64, error.to_string())
+}
+
+fn check_layout(tensors: &[TensorInfo], data_start: u64, data_size: u64) -> Result<(), Error> {
+    let mut at = 0;
+    for tensor in tensors {
+        let refuse = |reason: String| {
+            let name = shorten(&tensor.name);
+            Err(Error::safetensors(data_start.saturating_add(tensor.begin), format!("tensor `{name}`: {reason}")))
+        };
+        if tensor.end > data_size {
+            return refuse(format!("it ends at byte {} of {data_size} bytes of data; the file was cut", tensor.end));
+        }
+        if tensor.begin != at {
+            return refuse(format!("it begins at byte {} of the data, expected {at}: no gaps, no overlaps", tensor.begin));
+        }
+        at = tensor.end;
+    }
+    if at != data_size {
+        return Err(Error::safetensors(data_start + at, format!("{} bytes belong to no tensor", data_size - at)));
+    }
+    Ok(())
+}
+
+fn shorten(name: &str) -> String {
+    name.chars().take(120).collect()
+}
+
+struct WireHeader {
+    tensors: Vec<TensorInfo>,
+    metadata: BTreeMap<String, String>,
+}
+
+#[derive(serde::Deserialize)]
+struct WireTensor {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: (u64, u64),
+}
+
+impl WireTensor {
+    fn check(self, name: String) -> Result<TensorInfo, String> {
+        let shown = shorten(&name);
+        let dtype = Dtype::parse(&self.dtype).ok_or_else(|| format!("tensor `{shown}`: unknown dtype `{}`", self.dtype))?;
+        let (begin, end) = self.data_offsets;
+        let expected = dtype.byte_count(&self.shape).map_err(|e| format!("tensor `{shown}`: {e}"))?;
+        if end.checked_sub(begin) != Some(expected) {
+            let shape = &self.shape;
+            return Err(format!("tensor `{shown}`: {dtype} {shape:?} has {expected} bytes, its offsets are {begin} and {end}"));
+        }
+        Ok(TensorInfo { name, dtype, shape: self.shape, begin, end })
+    }
+}
+
+impl<'de> Deserialize<'de> for WireHeader {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(HeaderVisitor)
+    }
+}
+
+struct HeaderVisitor;
+
+impl<'de> Visitor<'de> for HeaderVisitor {
+    type Value = WireHeader;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireHeader, A::Error> {
+        let mut seen = HashSet::new();
+        let mut header = WireHeader { tensors: Vec::new(), metadata: BTreeMap::new() };
+        while let Some(name) = map.next_key::<String>()? {
+            if !seen.insert(name.clone()) {
+                return Err(de::Error::custom(format!("`{}` is there twice", shorten(&name))));
+            }
+            if name == "__metadata__" {
+                header.metadata = map.next_value::<Option<UniqueMap>>()?.map(|m| m.0).unwrap_or_default();
+            } else {
+                header.tensors.push(map.next_value::<WireTensor>()?.check(name).map_err(de::Error::custom)?);
+            }
+        }
+        Ok(header)
+    }
+}
+
+struct UniqueMap(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for UniqueMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(UniqueMapVisitor)
+    }
+}
+
+struct UniqueMapVisitor;
+
+impl<'de> Visitor<'de> for UniqueMapVisitor {
+    type Value = UniqueMap;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueMap, A::Error> {
+        let mut entries = BTreeMap::new();
+        while let Some((key, value)) = map.next_entry::<String, String>()? {
+            if entries.insert(key.clone(), value).is_some() {
+                return Err(de::Error::custom(format!("metadata `{}` is there twice", shorten(&key))));
+            }
+        }
+        Ok(UniqueMap(entries))
+    }
+}
