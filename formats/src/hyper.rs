@@ -150,7 +150,7 @@ pub struct HyperParameters {
     pub activation: Activation,
     /// Attention scores are multiplied by it.
     pub attention_scale: f64,
-    /// Embeddings are multiplied by it, rounded to BF16 first as the reference does where the weights are BF16.
+    /// Embeddings are multiplied by it.
     pub embedding_scale: Option<f64>,
     /// The output projection is the embedding.
     pub tied: bool,

@@ -147,6 +147,11 @@ impl IngestFile {
         self.written
     }
 
+    /// The digest of the bytes so far: whether it is worth going on, or the blob is there already.
+    pub fn digest(&self) -> Digest {
+        self.hasher.clone().finish()
+    }
+
     /// Makes the bytes a blob: sync, check, rename, sync the folder, index. The blob is durable when this returns.
     ///
     /// Bytes that fail the check are removed. A failure after the rename is returned too, though the blob is whole:
@@ -155,7 +160,7 @@ impl IngestFile {
         let data = self.folder.join("data");
         self.file.sync_all().map_err(|e| Error::io("sync", &data, e))?;
         self.store.reach(CrashPoint::Synced);
-        let (digest, size) = (self.hasher.clone().finish(), self.written);
+        let (digest, size) = (self.digest(), self.written);
         if let Err(error) = self.expected.check(digest, size) {
             files::remove_folder(&self.folder)?;
             return Err(error.into());

@@ -17,26 +17,27 @@ const MAX_DIMENSIONS: u32 = 4;
 impl<'a> Gguf<'a> {
     /// Reads a whole file: every tensor must lie within `bytes`.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let (gguf, infos_at) = header(bytes)?;
-        gguf.check_extents(bytes.len() as u64, infos_at)?;
+        let gguf = header(bytes)?;
+        gguf.check_extents(bytes.len() as u64)?;
         Ok(gguf)
     }
 
     /// Reads the header alone, from bytes that end with it or anywhere later. Whether the tensors' data is there is not
     /// looked at: for headers that were kept without it.
     pub fn parse_header(bytes: &'a [u8]) -> Result<Self, Error> {
-        header(bytes).map(|(gguf, _)| gguf)
+        header(bytes)
     }
 
-    /// Tensors must lie within the file and not overlap.
-    fn check_extents(&self, file_size: u64, infos_at: usize) -> Result<(), Error> {
+    /// Holds the tensors against the length of the file in bytes: they must lie within it and not overlap.
+    pub fn check_extents(&self, file_size: u64) -> Result<(), Error> {
         let room = file_size.saturating_sub(self.data_start);
         let mut order: Vec<&TensorInfo<'_>> = self.tensors.iter().collect();
         order.sort_by_key(|tensor| (tensor.offset, tensor.size));
         let mut end = 0;
         let mut before = "";
         for tensor in order {
-            let refuse = |reason: String| Err(Error::gguf(infos_at, format!("tensor `{}`: {reason}", tensor.name)));
+            let at = self.data_start.saturating_add(tensor.offset) as usize;
+            let refuse = |reason: String| Err(Error::gguf(at, format!("tensor `{}`: {reason}", tensor.name)));
             let tensor_end = tensor.offset.checked_add(tensor.size);
             if tensor_end.is_none_or(|tensor_end| tensor_end > room) || self.data_start > file_size {
                 let (offset, size) = (tensor.offset, tensor.size);
@@ -52,7 +53,7 @@ impl<'a> Gguf<'a> {
     }
 }
 
-fn header(bytes: &[u8]) -> Result<(Gguf<'_>, usize), Error> {
+fn header(bytes: &[u8]) -> Result<Gguf<'_>, Error> {
     let (version, endian) = version(bytes)?;
     let mut cursor = Cursor::new(bytes, endian);
     cursor.at = 8;
@@ -60,10 +61,9 @@ fn header(bytes: &[u8]) -> Result<(Gguf<'_>, usize), Error> {
     let key_count = cursor.count("keys", LEAST_PER_KEY)?;
     let metadata = keys(&mut cursor, key_count)?;
     let alignment = alignment(&metadata)?;
-    let infos_at = cursor.at;
     let tensors = tensors(&mut cursor, tensor_count, alignment)?;
     let data_start = (cursor.at as u64).next_multiple_of(alignment);
-    Ok((Gguf { version, endian, alignment, data_start, metadata, tensors }, infos_at))
+    Ok(Gguf { version, endian, alignment, data_start, metadata, tensors })
 }
 
 fn version(bytes: &[u8]) -> Result<(u32, Endian), Error> {

@@ -1,1 +1,18 @@
-//! stub
+//! Prompts: text to tokens and back, conversations to text, and where a generation's text ends.
+//!
+//! Everything here is the runner's: the daemon never tokenizes and never renders a template.
+
+pub mod error;
+mod sentencepiece;
+pub mod stop;
+pub mod stream;
+pub mod template;
+pub mod tokenizer;
+mod vocabulary;
+
+pub use error::Error;
+pub use stop::StopFilter;
+pub use stream::TextStream;
+pub use template::ChatTemplate;
+pub use tokenizer::{Special, Tokenizer};
+pub use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};

@@ -1,1 +1,37 @@
-//! stub
+//! The runner protocol: what the daemon and a runner say to one another.
+//!
+//! A runner is a process that serves HTTP on a Unix socket. Requests and answers are JSON; a generation is answered by
+//! lines of JSON, one [`GenerateEvent`] each.
+//!
+//! | call | request | answer |
+//! |---|---|---|
+//! | `POST /load` | [`LoadRequest`] | [`LoadReply`]; once per process |
+//! | `POST /generate` | [`GenerateRequest`] | [`GenerateEvent`] lines, the last is `done` or `error` |
+//! | `POST /evaluate` | [`EvaluateRequest`] | logits as little-endian `f32`, `[tokens, vocabulary]` |
+//! | `POST /tokenize` | [`TokenizeRequest`] | [`Tokens`] |
+//! | `POST /detokenize` | [`Tokens`] | [`Text`] |
+//! | `POST /render` | [`RenderRequest`] | [`Text`] |
+//! | `GET /status` | – | [`Status`] |
+//! | `POST /unload` | – | an empty answer, then the process ends |
+//!
+//! An error is a status of 400 or more with a [`Failure`]. A client that closes its connection cancels its generation.
+
+mod generate;
+mod load;
+mod text;
+
+pub use generate::{EvaluateRequest, FinishReason, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling, Usage};
+pub use load::{Document, LoadReply, LoadRequest, Status, Tensor};
+pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the protocol; a runner refuses to load for another one.
+pub const VERSION: u32 = 1;
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// For people.
+    pub error: String,
+}

@@ -1,0 +1,77 @@
+//! What the model's config says, from the inventory.
+
+use std::collections::HashMap;
+
+use formats::dtype::element_count;
+use manifests::{LodeConfig, ModelConfig};
+
+use crate::Inventory;
+
+/// The config of the model, but for the list of layers.
+pub fn describe(inventory: &Inventory) -> ModelConfig {
+    let hyper = inventory.hyper_parameters.as_ref().ok();
+    let family = hyper.map_or(inventory.architecture.as_str(), |hyper| hyper.architecture.name());
+    let parameters = parameter_count(inventory);
+    ModelConfig {
+        model_format: "safetensors".to_owned(),
+        model_family: family.to_owned(),
+        model_families: vec![family.to_owned()],
+        model_type: human_count(parameters),
+        file_type: predominant_type(inventory).to_owned(),
+        capabilities: capabilities(inventory),
+        context_length: hyper.map_or(0, |hyper| hyper.context),
+        embedding_length: hyper.map_or(0, |hyper| hyper.hidden),
+        architecture: "amd64".to_owned(),
+        os: "linux".to_owned(),
+        lode: Some(LodeConfig {
+            hyper_parameters: hyper.and_then(|hyper| serde_json::to_value(hyper).ok()).unwrap_or_default(),
+            tensor_count: inventory.tensors.len() as u64,
+            parameter_count: parameters,
+            source_format: inventory.format.name().to_owned(),
+        }),
+        ..ModelConfig::default()
+    }
+}
+
+fn parameter_count(inventory: &Inventory) -> u64 {
+    let counts = inventory.tensors.iter().filter_map(|tensor| element_count(&tensor.shape));
+    counts.fold(0, u64::saturating_add)
+}
+
+/// The type that most parameters have.
+fn predominant_type(inventory: &Inventory) -> &'static str {
+    let mut counts: HashMap<&'static str, u64> = HashMap::new();
+    for tensor in &inventory.tensors {
+        let count = counts.entry(tensor.kind.name()).or_default();
+        *count = count.saturating_add(element_count(&tensor.shape).unwrap_or(0));
+    }
+    // The name decides between equals, so that the same model always says the same.
+    counts.into_iter().max_by_key(|(name, count)| (*count, *name)).map_or("unknown", |(name, _)| name)
+}
+
+fn capabilities(inventory: &Inventory) -> Vec<String> {
+    let template = inventory.chat_template.as_deref().unwrap_or_default();
+    let mut capabilities = Vec::new();
+    if inventory.hyper_parameters.is_ok() {
+        capabilities.push("completion".to_owned());
+    }
+    if template.contains("tools") {
+        capabilities.push("tools".to_owned());
+    }
+    if template.contains("<think>") {
+        capabilities.push("thinking".to_owned());
+    }
+    capabilities
+}
+
+/// `134.52M`, as Ollama writes it.
+fn human_count(count: u64) -> String {
+    let scaled = |divisor: f64, unit: &str| format!("{:.2}{unit}", count as f64 / divisor);
+    match count {
+        0..1_000 => count.to_string(),
+        1_000..1_000_000 => scaled(1e3, "K"),
+        1_000_000..1_000_000_000 => scaled(1e6, "M"),
+        1_000_000_000..1_000_000_000_000 => format!("{:.1}B", count as f64 / 1e9),
+        _ => format!("{:.1}T", count as f64 / 1e12),
+    }
+}

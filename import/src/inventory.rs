@@ -1,0 +1,153 @@
+//! The inventory: everything that is read of a source's headers, read once.
+
+mod gguf;
+mod safetensors;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use formats::{Dtype, GgmlType, HyperParameters};
+
+use crate::{Error, NamedFile};
+
+/// What kind of files a model came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceFormat {
+    /// One GGUF file, or several of a split.
+    Gguf,
+    /// A folder with safetensors files.
+    HuggingFace,
+}
+
+impl SourceFormat {
+    /// The name in configs and origin documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gguf => "gguf",
+            Self::HuggingFace => "huggingface",
+        }
+    }
+}
+
+/// The facts about a source. Later steps never open its headers again.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    /// What kind of files.
+    pub format: SourceFormat,
+    /// The files with tensors.
+    pub files: Vec<SourceFile>,
+    /// The tensors of all files, in the order of their bytes.
+    pub tensors: Vec<SourceTensor>,
+    /// Files without tensors, sorted by name.
+    pub side_files: Vec<SideFile>,
+    /// As the source names it; empty where it does not.
+    pub architecture: String,
+    /// The hyper-parameters, or why the model can be stored but not run.
+    pub hyper_parameters: Result<HyperParameters, formats::Error>,
+    /// The chat template in the source, where there is one.
+    pub chat_template: Option<String>,
+}
+
+/// A file with tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// The name in the model.
+    pub name: String,
+    /// Where the bytes are.
+    pub path: PathBuf,
+    /// Length in bytes.
+    pub size: u64,
+    /// Length of the header in bytes, the padding after it included.
+    pub header: u64,
+}
+
+/// A file without tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SideFile {
+    /// The name in the model.
+    pub name: String,
+    /// Where the bytes are.
+    pub path: PathBuf,
+    /// Length in bytes.
+    pub size: u64,
+}
+
+/// How a tensor's bytes are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorType {
+    /// A plain element type.
+    Plain(Dtype),
+    /// GGML blocks.
+    Block(GgmlType),
+}
+
+impl TensorType {
+    /// The name that people know.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain(dtype) => dtype.name(),
+            Self::Block(kind) => kind.name(),
+        }
+    }
+}
+
+/// A tensor in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceTensor {
+    /// The name in the file.
+    pub name: String,
+    /// Position in [`Inventory::files`].
+    pub file: usize,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// How the bytes are to be read.
+    pub kind: TensorType,
+    /// Logical dimensions, outermost first.
+    pub shape: Vec<u64>,
+}
+
+/// Reads the headers of a model's files.
+pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
+    let is = |file: &&NamedFile, suffix: &str| file.name.to_ascii_lowercase().ends_with(suffix);
+    let gguf: Vec<&NamedFile> = files.iter().filter(|file| is(file, ".gguf")).collect();
+    let tensors: Vec<&NamedFile> = files.iter().filter(|file| is(file, ".safetensors")).collect();
+    match (gguf.is_empty(), tensors.is_empty()) {
+        (false, true) => gguf::inventory(&gguf),
+        (true, false) => safetensors::inventory(files, &tensors),
+        (false, false) => {
+            Err(Error::Source("there are GGUF and safetensors files side by side; name the one to import".to_owned()))
+        }
+        (true, true) => match files {
+            // A single file is told by its first bytes, whatever it is called.
+            [file] if begins_with(&file.path, b"GGUF")? => gguf::inventory(&[file]),
+            [file] => {
+                let path = file.path.display();
+                Err(Error::Source(format!("`{path}` is neither a GGUF file nor a folder with *.safetensors files")))
+            }
+            _ => Err(Error::Source("there is no *.gguf and no *.safetensors file among the files".to_owned())),
+        },
+    }
+}
+
+fn begins_with(path: &Path, magic: &[u8; 4]) -> Result<bool, Error> {
+    let (file, size) = open(path)?;
+    Ok(size >= 4 && read_at(&file, path, 0, 4)? == magic)
+}
+
+fn open(path: &Path) -> Result<(File, u64), Error> {
+    let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+    let metadata = file.metadata().map_err(|e| Error::io("look at", path, e))?;
+    if !metadata.is_file() {
+        return Err(Error::Source(format!("`{}` is not a file", path.display())));
+    }
+    Ok((file, metadata.len()))
+}
+
+fn read_at(file: &File, path: &Path, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, offset).map_err(|e| Error::io("read", path, e))?;
+    Ok(bytes)
+}

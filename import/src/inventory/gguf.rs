@@ -1,0 +1,125 @@
+//! The inventory of a GGUF file, or of all files of a split.
+
+use std::path::Path;
+
+use formats::gguf::Endian;
+use formats::{Gguf, HyperParameters};
+
+use super::{Inventory, SourceFile, SourceFormat, SourceTensor, TensorType, open, read_at};
+use crate::locate::Split;
+use crate::{Error, NamedFile};
+
+/// How much is read at first in the hope that the header is in it, and by which factor more is read where it is not.
+const FIRST_READ: u64 = 1 << 20;
+const GROWTH: u64 = 4;
+
+pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
+    let mut inventory: Option<Inventory> = None;
+    for (position, file) in in_order(files)?.into_iter().enumerate() {
+        let part = one(file, position)?;
+        match &mut inventory {
+            None => inventory = Some(part),
+            Some(all) => {
+                all.files.extend(part.files);
+                all.tensors.extend(part.tensors);
+            }
+        }
+    }
+    let mut inventory = inventory.ok_or_else(|| Error::Source("there is no GGUF file".to_owned()))?;
+    // The keys are in the first file of a split, the output projection often in another.
+    if let Ok(hyper) = &mut inventory.hyper_parameters {
+        hyper.tied = !inventory.tensors.iter().any(|tensor| tensor.name == "output.weight");
+    }
+    Ok(inventory)
+}
+
+/// One file, or all files of one split in their order.
+fn in_order<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
+    if let [file] = files {
+        return match Split::parse(&file.name) {
+            Some(split) if split.count > 1 => {
+                let (name, count) = (&file.name, split.count);
+                Err(Error::Source(format!("`{name}` is one of {count} files of a split; the others are missing")))
+            }
+            _ => Ok(vec![file]),
+        };
+    }
+    let several = || Error::Source("there are several GGUF files that are not one split; name the one to import".to_owned());
+    let first = Split::parse(&files[0].name).ok_or_else(several)?;
+    if files.len() > first.count as usize {
+        return Err(several());
+    }
+    (1..=first.count)
+        .map(|number| {
+            let name = first.name(number);
+            let found = files.iter().find(|file| file.name == name);
+            found.copied().ok_or_else(|| Error::Source(format!("`{name}` of the split is missing")))
+        })
+        .collect()
+}
+
+fn one(named: &NamedFile, position: usize) -> Result<Inventory, Error> {
+    let path = &named.path;
+    let (file, size) = open(path)?;
+    let mut length = FIRST_READ.min(size);
+    loop {
+        let bytes = read_at(&file, path, 0, length)?;
+        match Gguf::parse_header(&bytes) {
+            Ok(gguf) => {
+                gguf.check_extents(size).map_err(|e| Error::format(path, e))?;
+                return facts(&gguf, named, position, size);
+            }
+            // It may only have been cut here: a truncated header and a short read look the same.
+            Err(_) if length < size => length = length.saturating_mul(GROWTH).min(size),
+            Err(error) => return Err(Error::format(path, error)),
+        }
+    }
+}
+
+fn facts(gguf: &Gguf<'_>, named: &NamedFile, position: usize, size: u64) -> Result<Inventory, Error> {
+    refuse_big_endian(gguf, &named.path)?;
+    let mut tensors = gguf
+        .tensors
+        .iter()
+        .map(|tensor| {
+            if tensor.name.is_empty() {
+                return Err(Error::Source(format!("`{}` has a tensor without a name", named.path.display())));
+            }
+            Ok(SourceTensor {
+                name: tensor.name.to_owned(),
+                file: position,
+                offset: gguf.data_start + tensor.offset,
+                size: tensor.size,
+                kind: tensor.kind.dtype().map_or(TensorType::Block(tensor.kind), TensorType::Plain),
+                shape: tensor.shape(),
+            })
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    tensors.sort_by_key(|tensor| (tensor.offset, tensor.size));
+    let file = SourceFile {
+        name: named.name.clone(),
+        path: named.path.clone(),
+        size,
+        // A file without tensors may end before the data would begin.
+        header: gguf.data_start.min(size),
+    };
+    Ok(Inventory {
+        format: SourceFormat::Gguf,
+        files: vec![file],
+        tensors,
+        side_files: Vec::new(),
+        architecture: gguf.text("general.architecture").unwrap_or_default().to_owned(),
+        hyper_parameters: HyperParameters::from_gguf(gguf),
+        chat_template: gguf.text("tokenizer.chat_template").map(str::to_owned),
+    })
+}
+
+fn refuse_big_endian(gguf: &Gguf<'_>, path: &Path) -> Result<(), Error> {
+    if gguf.endian == Endian::Big {
+        let path = path.display();
+        return Err(Error::Source(format!(
+            "`{path}` is big-endian, its tensors too; convert it first, e.g. with gguf-py's gguf_convert_endian.py"
+        )));
+    }
+    Ok(())
+}

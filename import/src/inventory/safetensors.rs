@@ -1,0 +1,187 @@
+//! The inventory of a folder with safetensors files.
+
+use std::collections::{BTreeSet, HashMap};
+
+use formats::HyperParameters;
+use formats::safetensors::Header;
+use serde::Deserialize;
+
+use super::{Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, TensorType, open, read_at};
+use crate::{Error, NamedFile};
+
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The largest side file that is looked into, in bytes: tokenizers of large vocabularies have tens of MB.
+const MAX_DOCUMENT: u64 = 256 << 20;
+
+#[derive(Deserialize)]
+struct ShardIndex {
+    weight_map: HashMap<String, String>,
+}
+
+pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<Inventory, Error> {
+    let index = all.iter().find(|file| file.name == INDEX).map(read_index).transpose()?;
+    let shards = match &index {
+        Some(index) => indexed(index, candidates)?,
+        None => candidates.to_vec(),
+    };
+    let mut files = Vec::new();
+    let mut tensors = Vec::new();
+    for (position, shard) in shards.iter().enumerate() {
+        let (file, members) = shard_facts(shard, position)?;
+        files.push(file);
+        tensors.extend(members);
+    }
+    let homes = homes(&tensors, &files)?;
+    if let Some(index) = &index {
+        check_index(index, &homes)?;
+    }
+    refuse_mlx(&tensors)?;
+    let in_shards = |file: &&NamedFile| shards.iter().any(|shard| shard.name == file.name);
+    let others: Vec<&NamedFile> = all.iter().filter(|file| !in_shards(file)).collect();
+    let config = read_document(all, "config.json")?;
+    Ok(Inventory {
+        format: SourceFormat::HuggingFace,
+        architecture: config.as_deref().and_then(model_type).unwrap_or_default(),
+        hyper_parameters: HyperParameters::from_config(config.as_deref().unwrap_or(b"{}")),
+        chat_template: chat_template(all)?,
+        side_files: side_files(&others)?,
+        files,
+        tensors,
+    })
+}
+
+fn read_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {
+    let Some(named) = all.iter().find(|file| file.name == name) else { return Ok(None) };
+    let (file, size) = open(&named.path)?;
+    if size > MAX_DOCUMENT {
+        return Err(Error::Source(format!("`{name}` has {size} bytes, expected at most {MAX_DOCUMENT}")));
+    }
+    read_at(&file, &named.path, 0, size).map(Some)
+}
+
+fn read_index(named: &NamedFile) -> Result<ShardIndex, Error> {
+    let raw = read_document(std::slice::from_ref(named), INDEX)?.unwrap_or_default();
+    serde_json::from_slice(&raw).map_err(|e| Error::Source(format!("`{}` cannot be read: {e}", named.path.display())))
+}
+
+/// The shards that the index names; others, such as a second copy in another format, are not part of the model.
+fn indexed<'a>(index: &ShardIndex, candidates: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
+    let names: BTreeSet<&String> = index.weight_map.values().collect();
+    names
+        .into_iter()
+        .map(|name| {
+            let found = candidates.iter().find(|file| file.name == *name).copied();
+            found.ok_or_else(|| Error::Source(format!("shard `{name}` is missing; {INDEX} names it")))
+        })
+        .collect()
+}
+
+fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
+    let path = &named.path;
+    let (file, size) = open(path)?;
+    let mut beginning = read_at(&file, path, 0, size.min(8))?;
+    if let Some(first) = beginning.first_chunk::<8>() {
+        let length = Header::length(*first, size).map_err(|e| Error::format(path, e))?;
+        beginning.extend(read_at(&file, path, 8, length)?);
+    }
+    let header = Header::parse(&beginning, size).map_err(|e| Error::format(path, e))?;
+    let members = header
+        .tensors
+        .into_iter()
+        .map(|tensor| {
+            if tensor.name.is_empty() {
+                return Err(Error::Source(format!("`{}` has a tensor without a name", path.display())));
+            }
+            Ok(SourceTensor {
+                file: position,
+                offset: header.data_start + tensor.begin,
+                size: tensor.size(),
+                kind: TensorType::Plain(tensor.dtype),
+                shape: tensor.shape,
+                name: tensor.name,
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    let source = SourceFile { name: named.name.clone(), path: path.clone(), size, header: header.data_start };
+    Ok((source, members))
+}
+
+/// Which shard each tensor is in.
+fn homes<'a>(tensors: &'a [SourceTensor], files: &'a [SourceFile]) -> Result<HashMap<&'a str, &'a str>, Error> {
+    let mut homes = HashMap::new();
+    for tensor in tensors {
+        let name = files[tensor.file].name.as_str();
+        if let Some(other) = homes.insert(tensor.name.as_str(), name) {
+            return Err(Error::Source(format!("tensor `{}` is in `{other}` and in `{name}`", tensor.name)));
+        }
+    }
+    Ok(homes)
+}
+
+fn check_index(index: &ShardIndex, homes: &HashMap<&str, &str>) -> Result<(), Error> {
+    for (tensor, shard) in &index.weight_map {
+        match homes.get(tensor.as_str()) {
+            Some(home) if home == shard => {}
+            Some(home) => {
+                return Err(Error::Source(format!("{INDEX} says `{tensor}` is in `{shard}`, it is in `{home}`")));
+            }
+            None => return Err(Error::Source(format!("tensor `{tensor}` is missing from `{shard}`; {INDEX} names it"))),
+        }
+    }
+    Ok(())
+}
+
+/// MLX packs a weight with its scales and biases into one combined blob, which this version cannot make.
+fn refuse_mlx(tensors: &[SourceTensor]) -> Result<(), Error> {
+    let names: BTreeSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    let packed = tensors.iter().find(|tensor| {
+        let base = tensor.name.strip_suffix(".weight");
+        tensor.kind == TensorType::Plain(formats::Dtype::U32)
+            && base.is_some_and(|base| names.contains(format!("{base}.scales").as_str()))
+    });
+    match packed {
+        Some(tensor) => Err(Error::Source(format!(
+            "`{}` is quantized by MLX; such models cannot be imported yet, import the original or a GGUF of it",
+            tensor.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn side_files(others: &[&NamedFile]) -> Result<Vec<SideFile>, Error> {
+    others
+        .iter()
+        .filter(|file| is_kept(&file.name))
+        .map(|file| Ok(SideFile { name: file.name.clone(), path: file.path.clone(), size: open(&file.path)?.1 }))
+        .collect()
+}
+
+/// Documents, tokenizers, templates and licences are kept; other weights, pictures and code are not part of the model.
+fn is_kept(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let upper = file.to_ascii_uppercase();
+    let suffixes = [".json", ".jinja", ".txt", ".model", ".md", ".tiktoken"];
+    suffixes.iter().any(|suffix| file.ends_with(suffix))
+        || ["LICENSE", "LICENCE", "NOTICE", "COPYING"].iter().any(|prefix| upper.starts_with(prefix))
+}
+
+fn model_type(config: &[u8]) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_slice(config).ok()?;
+    Some(value.get("model_type")?.as_str()?.to_owned())
+}
+
+/// The text of the chat template, for telling what the model can do; rendering is the runner's.
+fn chat_template(all: &[NamedFile]) -> Result<Option<String>, Error> {
+    if let Some(raw) = read_document(all, "chat_template.jinja")? {
+        return Ok(Some(String::from_utf8_lossy(&raw).into_owned()));
+    }
+    let Some(raw) = read_document(all, "tokenizer_config.json")? else { return Ok(None) };
+    let value: Option<serde_json::Value> = serde_json::from_slice(&raw).ok();
+    Ok(value.and_then(|value| match value.get("chat_template")? {
+        serde_json::Value::String(text) => Some(text.clone()),
+        // Named templates: which one is used depends on the request, so all count.
+        named @ serde_json::Value::Array(_) => Some(named.to_string()),
+        _ => None,
+    }))
+}

@@ -1,0 +1,95 @@
+//! Which files make the model at a path.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// A file of a model: the name it has there, and where its bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Relative to the model's folder, with slashes.
+    pub name: String,
+    /// Where the bytes are; may be a blob whose path says nothing.
+    pub path: PathBuf,
+}
+
+/// How deep a model's folder is looked through: `1_Pooling/config.json` is the deepest that tools write.
+const MAX_DEPTH: usize = 3;
+
+/// The files of the model at `path`: a GGUF file, with its siblings where it is one of a split, or all files of a
+/// folder.
+pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
+    let metadata = fs::metadata(path).map_err(|e| Error::io("find", path, e))?;
+    if metadata.is_dir() {
+        let mut files = Vec::new();
+        walk(path, "", 0, &mut files)?;
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        return Ok(files);
+    }
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let Some(split) = Split::parse(&name) else { return Ok(vec![NamedFile { name, path: path.to_owned() }]) };
+    Ok((1..=split.count)
+        .map(|number| {
+            let name = split.name(number);
+            NamedFile { path: path.with_file_name(&name), name }
+        })
+        .collect())
+}
+
+fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<NamedFile>) -> Result<(), Error> {
+    for entry in fs::read_dir(folder).map_err(|e| Error::io("list", folder, e))? {
+        let path = entry.map_err(|e| Error::io("list", folder, e))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if name.starts_with('.') {
+            continue;
+        }
+        let name = format!("{prefix}{name}");
+        if path.is_dir() {
+            if depth < MAX_DEPTH {
+                walk(&path, &format!("{name}/"), depth + 1, files)?;
+            }
+        } else {
+            files.push(NamedFile { name, path });
+        }
+    }
+    Ok(())
+}
+
+/// The name of one file of a split GGUF: `BASE-00001-of-00003.gguf`.
+pub(crate) struct Split<'a> {
+    base: &'a str,
+    pub(crate) count: u32,
+}
+
+impl<'a> Split<'a> {
+    pub(crate) fn parse(name: &'a str) -> Option<Self> {
+        let stem = name.strip_suffix(".gguf")?;
+        let (rest, count) = stem.rsplit_once("-of-")?;
+        let (base, number) = rest.rsplit_once('-')?;
+        if number.len() != 5 || count.len() != 5 {
+            return None;
+        }
+        let (number, count): (u32, u32) = (number.parse().ok()?, count.parse().ok()?);
+        (1..=count).contains(&number).then_some(Self { base, count })
+    }
+
+    pub(crate) fn name(&self, number: u32) -> String {
+        format!("{}-{number:05}-of-{:05}.gguf", self.base, self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_split_names() {
+        let split = Split::parse("m-q4-00002-of-00003.gguf").expect("a split");
+        assert_eq!(split.count, 3);
+        assert_eq!(split.name(3), "m-q4-00003-of-00003.gguf");
+        for other in ["m.gguf", "m-00000-of-00003.gguf", "m-00004-of-00003.gguf", "m-2-of-3.gguf", "m-00001-of-00002.bin"] {
+            assert!(Split::parse(other).is_none(), "{other}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The plan: which blobs there will be, under which names, with which headers. Pure; touches no file.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use content::MediaType;
+use formats::Dtype;
+use formats::safetensors::{Member, canonical_header};
+use manifests::media_types;
+
+use crate::group::group;
+use crate::origin::{Origin, OriginFile, OriginTensor};
+use crate::{Error, Inventory, SourceFormat, SourceTensor, TensorType, names};
+
+/// What an import will write.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// One for each tensor or expert group.
+    pub blobs: Vec<PlannedBlob>,
+    /// Headers and side files.
+    pub side: Vec<SideLayer>,
+    /// What is not covered by header and tensors; kept only where it is not zero, which the writer finds out.
+    pub gaps: Vec<Extent>,
+    /// The origin document, without the gaps.
+    pub origin: Origin,
+}
+
+/// Bytes of a source file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Position in [`Inventory::files`].
+    pub file: usize,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub size: u64,
+}
+
+/// A tensor blob to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedBlob {
+    /// The layer's name: a tensor's or a group's.
+    pub name: String,
+    /// The canonical header, the length before it included.
+    pub header: Vec<u8>,
+    /// The bytes that follow it.
+    pub extents: Vec<Extent>,
+}
+
+impl PlannedBlob {
+    /// Length of the blob in bytes.
+    pub fn size(&self) -> u64 {
+        self.header.len() as u64 + self.extents.iter().map(|extent| extent.size).sum::<u64>()
+    }
+}
+
+/// A layer that is copied from a file as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SideLayer {
+    /// The layer's name.
+    pub name: String,
+    /// The layer's media type.
+    pub media_type: MediaType,
+    /// Where the bytes are.
+    pub source: SideSource,
+}
+
+/// Where the bytes of a side layer are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SideSource {
+    /// Bytes of a file with tensors.
+    File(Extent),
+    /// A whole side file: its position in [`Inventory::side_files`] and its length in bytes.
+    SideFile(usize, u64),
+}
+
+/// Decides everything about an import.
+pub fn plan(inventory: &Inventory) -> Result<Plan, Error> {
+    let named = canonical_names(inventory)?;
+    Ok(Plan {
+        blobs: blobs(&named)?,
+        side: side_layers(inventory)?,
+        gaps: gaps(inventory),
+        origin: origin(inventory, &named),
+    })
+}
+
+struct Named<'a> {
+    name: String,
+    tensor: &'a SourceTensor,
+}
+
+impl Named<'_> {
+    fn layer(&self) -> &str {
+        group(&self.name).unwrap_or(&self.name)
+    }
+}
+
+fn canonical_names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
+    let mut taken = HashMap::new();
+    inventory
+        .tensors
+        .iter()
+        .map(|tensor| {
+            let name = match inventory.format {
+                SourceFormat::Gguf => names::from_gguf(&inventory.architecture, &tensor.name),
+                SourceFormat::HuggingFace => tensor.name.clone(),
+            };
+            if let Some(other) = taken.insert(name.clone(), &tensor.name) {
+                let own = &tensor.name;
+                return Err(Error::Source(format!("tensors `{other}` and `{own}` would both be called `{name}`")));
+            }
+            Ok(Named { name, tensor })
+        })
+        .collect()
+}
+
+/// Blobs in the order in which their first tensor is in the source.
+fn blobs(named: &[Named<'_>]) -> Result<Vec<PlannedBlob>, Error> {
+    let mut order = Vec::new();
+    let mut groups: HashMap<&str, Vec<&Named<'_>>> = HashMap::new();
+    for tensor in named {
+        let members = groups.entry(tensor.layer()).or_insert_with(|| {
+            order.push(tensor.layer());
+            Vec::new()
+        });
+        members.push(tensor);
+    }
+    let names: HashSet<&str> = named.iter().map(|tensor| tensor.name.as_str()).collect();
+    order
+        .into_iter()
+        .map(|layer| {
+            let mut members = groups.remove(layer).unwrap_or_default();
+            if members[0].name != layer && names.contains(layer) {
+                return Err(Error::Source(format!("`{layer}` is the name of a tensor and of a group")));
+            }
+            members.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(blob(layer, &members))
+        })
+        .collect()
+}
+
+fn blob(layer: &str, members: &[&Named<'_>]) -> PlannedBlob {
+    let entries: Vec<Member> = members.iter().map(|named| member(named)).collect();
+    PlannedBlob {
+        name: layer.to_owned(),
+        header: canonical_header(&entries, &metadata(members)),
+        extents: members.iter().map(|named| extent(named.tensor)).collect(),
+    }
+}
+
+fn extent(tensor: &SourceTensor) -> Extent {
+    Extent { file: tensor.file, offset: tensor.offset, size: tensor.size }
+}
+
+/// Blocks are written as rows of bytes, plain types as they are.
+fn member(named: &Named<'_>) -> Member {
+    let SourceTensor { kind, shape, size, .. } = named.tensor;
+    let (dtype, shape) = match kind {
+        TensorType::Plain(dtype) => (*dtype, shape.clone()),
+        TensorType::Block(kind) => {
+            let mut bytes = shape.clone();
+            if let Some(last) = bytes.last_mut() {
+                *last = *last / kind.block_elements() * kind.block_bytes();
+            }
+            (Dtype::U8, bytes)
+        }
+    };
+    Member { name: named.name.clone(), dtype, shape, size: *size }
+}
+
+/// `quant_type` and `group_size`, for the blob where it has one tensor, else for each tensor.
+fn metadata(members: &[&Named<'_>]) -> BTreeMap<String, String> {
+    let mut metadata = BTreeMap::new();
+    for named in members {
+        let TensorType::Block(kind) = named.tensor.kind else { continue };
+        let prefix = if members.len() == 1 { String::new() } else { format!("{}.", named.name) };
+        metadata.insert(format!("{prefix}quant_type"), kind.quant_name());
+        metadata.insert(format!("{prefix}group_size"), kind.block_elements().to_string());
+    }
+    metadata
+}
+
+fn side_layers(inventory: &Inventory) -> Result<Vec<SideLayer>, Error> {
+    let headers = inventory.files.iter().enumerate().map(|(position, file)| SideLayer {
+        name: file.name.clone(),
+        media_type: media_types::HEADER,
+        source: SideSource::File(Extent { file: position, offset: 0, size: file.header }),
+    });
+    let files = inventory.side_files.iter().enumerate().map(|(position, file)| SideLayer {
+        name: file.name.clone(),
+        media_type: side_type(&file.name),
+        source: SideSource::SideFile(position, file.size),
+    });
+    let layers: Vec<SideLayer> = headers.chain(files).collect();
+    let mut seen = HashSet::new();
+    match layers.iter().find(|layer| !seen.insert(layer.name.as_str())) {
+        Some(twice) => Err(Error::Source(format!("there are two files called `{}`", twice.name))),
+        None => Ok(layers),
+    }
+}
+
+fn side_type(name: &str) -> MediaType {
+    let upper = name.to_ascii_uppercase();
+    if upper.starts_with("LICENSE") || upper.starts_with("LICENCE") {
+        media_types::LICENSE
+    } else if name.ends_with(".json") && !name.ends_with(".safetensors.index.json") {
+        media_types::JSON
+    } else {
+        media_types::FILE
+    }
+}
+
+/// What lies between header, tensors and end of each file.
+fn gaps(inventory: &Inventory) -> Vec<Extent> {
+    let mut gaps = Vec::new();
+    for (position, file) in inventory.files.iter().enumerate() {
+        let mut at = file.header;
+        let mut add = |from: u64, to: u64| {
+            if to > from {
+                gaps.push(Extent { file: position, offset: from, size: to - from });
+            }
+        };
+        for tensor in inventory.tensors.iter().filter(|tensor| tensor.file == position) {
+            add(at, tensor.offset);
+            at = at.max(tensor.offset + tensor.size);
+        }
+        add(at, file.size);
+    }
+    gaps
+}
+
+fn origin(inventory: &Inventory, named: &[Named<'_>]) -> Origin {
+    let files = inventory.files.iter().enumerate().map(|(position, file)| OriginFile {
+        name: file.name.clone(),
+        size: file.size,
+        header: file.header,
+        tensors: named.iter().filter(|named| named.tensor.file == position).map(origin_tensor).collect(),
+        gaps: Vec::new(),
+    });
+    Origin { format: inventory.format.name().to_owned(), files: files.collect() }
+}
+
+fn origin_tensor(named: &Named<'_>) -> OriginTensor {
+    OriginTensor {
+        source: Some(named.tensor.name.clone()).filter(|source| *source != named.name),
+        layer: group(&named.name).map(str::to_owned),
+        name: named.name.clone(),
+        offset: named.tensor.offset,
+        size: named.tensor.size,
+    }
+}

@@ -1,0 +1,289 @@
+//! Writing: what the plan says, streamed, several blobs at a time.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use content::{Algorithm, Descriptor, Digest, Hasher, MediaType};
+use manifests::{Layer, media_types};
+
+use crate::origin::OriginGap;
+use crate::plan::SideSource;
+use crate::{Error, Extent, Inventory, Plan, PlannedBlob, SideLayer};
+
+/// The buffer of a worker, in bytes.
+const BUFFER: usize = 1 << 20;
+
+/// Blobs written at a time for each core: one hashes while another waits for the disk.
+const WORKERS_PER_CORE: usize = 2;
+
+/// What fills a blob: it is given where to write.
+pub type Fill<'a> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'a;
+
+/// Where blobs go.
+pub trait Target: Sync {
+    /// Whether a layer of that name and size in bytes is known, so that hashing it first may save writing it.
+    fn may_have(&self, name: &str, size: u64) -> bool;
+
+    /// Whether the blob is there already.
+    fn has(&self, digest: &Digest) -> Result<bool, Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Takes the bytes that `fill` writes, `size` of them; durable when it returns. Says whether they were new.
+    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>>;
+}
+
+/// Who wants to know how it goes.
+pub trait Progress: Sync {
+    /// Something happened. `false` cancels the import.
+    fn event(&self, event: Event<'_>) -> bool;
+}
+
+/// What happens during an import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// That many bytes of tensors were read.
+    Bytes(u64),
+    /// A layer is complete.
+    Layer {
+        /// Its descriptor.
+        descriptor: &'a Descriptor,
+        /// Whether its bytes were new to the store.
+        new: bool,
+    },
+}
+
+/// What an import has written.
+#[derive(Clone, Debug, Default)]
+pub struct Imported {
+    /// The layers: tensors in the plan's order, then headers and side files, gaps, and the origin.
+    pub layers: Vec<Layer>,
+    /// Bytes of tensor blobs that were new.
+    pub new_bytes: u64,
+    /// Bytes of tensor blobs that were there already.
+    pub shared_bytes: u64,
+    /// Tensor blobs that were new.
+    pub new_blobs: u64,
+    /// Tensor blobs that were there already.
+    pub shared_blobs: u64,
+}
+
+/// Executes a plan.
+pub fn write(
+    inventory: &Inventory,
+    plan: &Plan,
+    target: &dyn Target,
+    progress: &dyn Progress,
+) -> Result<Imported, Error> {
+    let files = inventory
+        .files
+        .iter()
+        .map(|file| Ok((File::open(&file.path).map_err(|e| Error::io("open", &file.path, e))?, file.path.as_path())))
+        .collect::<Result<Vec<_>, Error>>()?;
+    let writer = Writer { files, target, progress };
+    let mut imported = Imported::default();
+    for (blob, (layer, new)) in plan.blobs.iter().zip(writer.tensors(&plan.blobs)?) {
+        let (bytes, blobs) = match new {
+            true => (&mut imported.new_bytes, &mut imported.new_blobs),
+            false => (&mut imported.shared_bytes, &mut imported.shared_blobs),
+        };
+        *bytes += blob.size();
+        *blobs += 1;
+        imported.layers.push(layer);
+    }
+    for side in &plan.side {
+        imported.layers.push(writer.side(inventory, side)?);
+    }
+    let mut origin = plan.origin.clone();
+    for gap in &plan.gaps {
+        if let Some(layer) = writer.gap(inventory, gap)? {
+            let name = layer.name().unwrap_or_default().to_owned();
+            origin.files[gap.file].gaps.push(OriginGap { layer: name, offset: gap.offset, size: gap.size });
+            imported.layers.push(layer);
+        }
+    }
+    let origin = serde_json::to_vec(&origin).map_err(|e| Error::Source(e.to_string()))?;
+    imported.layers.push(writer.bytes("origin.json", media_types::ORIGIN, &origin)?);
+    Ok(imported)
+}
+
+struct Writer<'a> {
+    files: Vec<(File, &'a Path)>,
+    target: &'a dyn Target,
+    progress: &'a dyn Progress,
+}
+
+impl Writer<'_> {
+    /// The layers of the blobs in their order, with whether each was new.
+    fn tensors(&self, blobs: &[PlannedBlob]) -> Result<Vec<(Layer, bool)>, Error> {
+        let next = AtomicUsize::new(0);
+        let results: Mutex<Vec<Option<(Layer, bool)>>> = Mutex::new(vec![None; blobs.len()]);
+        let failure: Mutex<Option<Error>> = Mutex::new(None);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let work = || {
+            let mut buffer = vec![0; BUFFER];
+            loop {
+                let position = next.fetch_add(1, Ordering::Relaxed);
+                let Some(blob) = blobs.get(position) else { return };
+                match self.tensor(blob, &mut buffer) {
+                    Ok(result) => results.lock().unwrap_or_else(PoisonError::into_inner)[position] = Some(result),
+                    Err(error) => {
+                        // The others stop at their next blob; the first failure is the one that is told.
+                        next.store(blobs.len(), Ordering::Relaxed);
+                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                        return;
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..(cores * WORKERS_PER_CORE).min(blobs.len()) {
+                scope.spawn(work);
+            }
+        });
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(results.into_iter().flatten().collect())
+    }
+
+    fn tensor(&self, blob: &PlannedBlob, buffer: &mut [u8]) -> Result<(Layer, bool), Error> {
+        let size = blob.size();
+        let mut known = None;
+        if self.target.may_have(&blob.name, size) {
+            let mut hasher = HashOnly(Hasher::new(Algorithm::Sha256));
+            self.fill(blob, &mut hasher, buffer, false)?;
+            let digest = hasher.0.finish();
+            known = self.has(&blob.name, &digest)?.then_some(digest);
+        }
+        let (digest, new) = match known {
+            Some(digest) => (digest, false),
+            None => self.put(&blob.name, size, &mut |sink| {
+                self.fill(blob, sink, buffer, true).map_err(io::Error::other)
+            })?,
+        };
+        let layer = self.finish(&blob.name, media_types::TENSOR, digest, size, new)?;
+        Ok((layer, new))
+    }
+
+    /// Writes a blob's bytes into `sink`.
+    fn fill(&self, blob: &PlannedBlob, sink: &mut dyn Write, buffer: &mut [u8], stored: bool) -> Result<(), Error> {
+        let failed = |e: io::Error| Error::Target { name: blob.name.clone(), source: Box::new(e) };
+        sink.write_all(&blob.header).map_err(failed)?;
+        for extent in &blob.extents {
+            self.pieces(extent, buffer, |piece| {
+                sink.write_all(piece).map_err(failed)?;
+                // Only one of the passes over a blob counts as progress.
+                let counted = if stored { piece.len() as u64 } else { 0 };
+                if self.progress.event(Event::Bytes(counted)) { Ok(()) } else { Err(Error::Cancelled) }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn pieces(
+        &self,
+        extent: &Extent,
+        buffer: &mut [u8],
+        mut each: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (file, path) = &self.files[extent.file];
+        let end = extent.offset + extent.size;
+        let mut at = extent.offset;
+        while at < end {
+            let piece = &mut buffer[..BUFFER.min((end - at) as usize)];
+            file.read_exact_at(piece, at).map_err(|e| Error::io("read", path, e))?;
+            each(piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn side(&self, inventory: &Inventory, side: &SideLayer) -> Result<Layer, Error> {
+        match side.source {
+            SideSource::File(extent) => self.extent(&side.name, &side.media_type, &extent),
+            SideSource::SideFile(position, size) => {
+                let path = &inventory.side_files[position].path;
+                let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+                let whole = Extent { file: 0, offset: 0, size };
+                let alone = Writer { files: vec![(file, path)], ..*self };
+                alone.extent(&side.name, &side.media_type, &whole)
+            }
+        }
+    }
+
+    fn extent(&self, name: &str, media_type: &MediaType, extent: &Extent) -> Result<Layer, Error> {
+        let mut buffer = vec![0; BUFFER.min(extent.size as usize)];
+        buffer.resize(BUFFER, 0);
+        let (digest, new) = self.put(name, extent.size, &mut |sink| {
+            let written = self.pieces(extent, &mut buffer, |piece| {
+                sink.write_all(piece).map_err(|e| Error::Target { name: name.to_owned(), source: Box::new(e) })
+            });
+            written.map_err(io::Error::other)
+        })?;
+        self.finish(name, media_type.clone(), digest, extent.size, new)
+    }
+
+    /// A layer with the bytes of a gap, unless they are all zero.
+    fn gap(&self, inventory: &Inventory, gap: &Extent) -> Result<Option<Layer>, Error> {
+        let mut buffer = vec![0; BUFFER];
+        let mut zero = true;
+        self.pieces(gap, &mut buffer, |piece| {
+            zero &= piece.iter().all(|byte| *byte == 0);
+            Ok(())
+        })?;
+        if zero {
+            return Ok(None);
+        }
+        let name = format!("{}@{}", inventory.files[gap.file].name, gap.offset);
+        self.extent(&name, &media_types::HEADER, gap).map(Some)
+    }
+
+    fn bytes(&self, name: &str, media_type: MediaType, bytes: &[u8]) -> Result<Layer, Error> {
+        let (digest, new) = self.put(name, bytes.len() as u64, &mut |sink| sink.write_all(bytes))?;
+        self.finish(name, media_type, digest, bytes.len() as u64, new)
+    }
+
+    fn finish(&self, name: &str, media_type: MediaType, digest: Digest, size: u64, new: bool) -> Result<Layer, Error> {
+        let descriptor = Descriptor { media_type, digest, size };
+        if !self.progress.event(Event::Layer { descriptor: &descriptor, new }) {
+            return Err(Error::Cancelled);
+        }
+        Ok(Layer::named(descriptor, name))
+    }
+
+    fn has(&self, name: &str, digest: &Digest) -> Result<bool, Error> {
+        self.target.has(digest).map_err(|source| Error::Target { name: name.to_owned(), source })
+    }
+
+    fn put(&self, name: &str, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Error> {
+        self.target.put(size, fill).map_err(|source| unwrap_own(name, source))
+    }
+}
+
+/// A failure to read the source passes through the target as an I/O error; it is told as what it is.
+fn unwrap_own(name: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    match source.downcast::<io::Error>() {
+        Ok(error) => match error.downcast::<Error>() {
+            Ok(own) => own,
+            Err(error) => Error::Target { name: name.to_owned(), source: Box::new(error) },
+        },
+        Err(source) => Error::Target { name: name.to_owned(), source },
+    }
+}
+
+struct HashOnly(Hasher);
+
+impl Write for HashOnly {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! Stop strings: where a generation's text ends.
+
+/// Holds text back as long as it may be the beginning of a stop string.
+#[derive(Clone, Debug)]
+pub struct StopFilter {
+    stops: Vec<String>,
+    held: String,
+}
+
+/// What may be told after a piece of text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// Text that is certainly no part of a stop string; may be empty.
+    Text(String),
+    /// The text before a stop string; nothing follows.
+    Stopped(String),
+}
+
+impl StopFilter {
+    /// A filter for these strings; empty ones are ignored.
+    pub fn new(stops: &[String]) -> Self {
+        Self { stops: stops.iter().filter(|stop| !stop.is_empty()).cloned().collect(), held: String::new() }
+    }
+
+    /// Takes more text.
+    pub fn push(&mut self, text: &str) -> Passed {
+        self.held.push_str(text);
+        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min() {
+            self.held.truncate(at);
+            return Passed::Stopped(std::mem::take(&mut self.held));
+        }
+        let safe = self.held.len() - self.longest_beginning();
+        let rest = self.held.split_off(safe);
+        Passed::Text(std::mem::replace(&mut self.held, rest))
+    }
+
+    /// What was held back, at the end.
+    pub fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Bytes at the end of the held text that begin a stop string.
+    fn longest_beginning(&self) -> usize {
+        let beginning = |stop: &String| {
+            let longest = stop.len().saturating_sub(1).min(self.held.len());
+            (1..=longest).rev().find(|n| {
+                let at = self.held.len() - n;
+                self.held.is_char_boundary(at) && stop.as_bytes().starts_with(&self.held.as_bytes()[at..])
+            })
+        };
+        self.stops.iter().filter_map(beginning).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(stops: &[&str], pieces: &[&str], expect: &[&str], end: Option<&str>) {
+        let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
+        let mut filter = StopFilter::new(&stops);
+        let mut told = Vec::new();
+        let mut stopped = false;
+        for piece in pieces {
+            match filter.push(piece) {
+                Passed::Text(text) => told.push(text),
+                Passed::Stopped(text) => {
+                    told.push(text);
+                    stopped = true;
+                    break;
+                }
+            }
+        }
+        assert_eq!(told, expect, "{stops:?} {pieces:?}");
+        match end {
+            Some(end) => assert_eq!((stopped, filter.finish().as_str()), (false, end)),
+            None => assert!(stopped),
+        }
+    }
+
+    #[test]
+    fn holds_back_and_stops() {
+        check(&["END"], &["abE", "N", "D", "x"], &["ab", "", ""], None);
+        check(&["END"], &["abE", "Nx"], &["ab", "ENx"], Some(""));
+        check(&["END"], &["aE"], &["a"], Some("E"));
+        check(&["ab", "b"], &["xab"], &["x"], None);
+        check(&["\n\n"], &["a\n", "b\n", "\nc"], &["a", "\nb", ""], None);
+        check(&["é!"], &["aé", "?"], &["a", "é?"], Some(""));
+        check(&["aab"], &["aa", "ab"], &["", "a"], None);
+        check(&["", "x"], &["abc"], &["abc"], Some(""));
+        check(&[], &["abc"], &["abc"], Some(""));
+    }
+}

@@ -1,0 +1,156 @@
+//! Chat templates: Jinja as Hugging Face transformers renders it.
+//!
+//! `trim_blocks` and `lstrip_blocks` on, loop controls, a `generation` block that renders as its content,
+//! `raise_exception`, `strftime_now`, Python's string methods, and a `tojson` that keeps the order of keys and escapes
+//! neither HTML nor non-ASCII.
+
+use minijinja::value::{Kwargs, Value};
+use minijinja::{Environment, ErrorKind};
+use protocol::RenderRequest;
+use serde_json::{Map, json};
+
+use crate::Error;
+
+/// What a template may recurse before it is stopped.
+const RECURSION_LIMIT: usize = 100;
+/// How much a template may do before it is stopped; the largest published ones need a fraction per message.
+const FUEL: u64 = 10_000_000;
+
+/// A model's chat template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    named: Vec<String>,
+    /// `bos_token`, `eos_token` and the like.
+    variables: Map<String, serde_json::Value>,
+}
+
+impl ChatTemplate {
+    /// Compiles a template. `variables` are the special tokens by their role.
+    pub fn new(source: &str, variables: Map<String, serde_json::Value>) -> Result<Self, Error> {
+        Self::from_named(&[("default".to_owned(), source.to_owned())], variables)
+    }
+
+    /// Compiles several templates: `tool_use` is taken when tools are given, else `default` or the first.
+    pub fn from_named(sources: &[(String, String)], variables: Map<String, serde_json::Value>) -> Result<Self, Error> {
+        if let Some((_, go)) = sources.iter().find(|(_, source)| source.contains("{{ ." ) || source.contains("{{.") || source.contains("{{- .")) {
+            let shown: String = go.chars().take(40).collect();
+            let reason = format!("`{shown}…` is a Go template; only Jinja templates can be rendered, remove TEMPLATE to use the model's own");
+            return Err(Error::Template(reason));
+        }
+        let mut environment = environment();
+        for (name, source) in sources {
+            let source = without_generation_blocks(source);
+            environment.add_template_owned(name.clone(), source).map_err(|e| Error::Template(explain(&e)))?;
+        }
+        let named = sources.iter().map(|(name, _)| name.clone()).collect();
+        Ok(Self { environment, named, variables })
+    }
+
+    /// Renders a conversation.
+    pub fn render(&self, request: &RenderRequest) -> Result<String, Error> {
+        let has_tools = request.tools.as_ref().is_some_and(|tools| tools.as_array().is_none_or(|list| !list.is_empty()));
+        let wanted = if has_tools { "tool_use" } else { "default" };
+        let has = |name: &str| self.named.iter().any(|named| named == name);
+        let name = if has(wanted) {
+            wanted
+        } else if has("default") {
+            "default"
+        } else {
+            self.named.first().map_or("default", String::as_str)
+        };
+        let template = self.environment.get_template(name).map_err(|e| Error::Template(explain(&e)))?;
+        let mut context = self.variables.clone();
+        context.insert("messages".to_owned(), json!(request.messages));
+        context.insert("tools".to_owned(), if has_tools { json!(request.tools) } else { json!(null) });
+        context.insert("documents".to_owned(), json!(null));
+        context.insert("add_generation_prompt".to_owned(), json!(request.add_generation_prompt));
+        context.extend(request.variables.clone());
+        template.render(Value::from_serialize(&context)).map_err(|e| Error::Template(explain(&e)))
+    }
+}
+
+/// The message with its cause: what a template raised is in the cause.
+fn explain(error: &minijinja::Error) -> String {
+    let mut text = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    if let Some(line) = error.line() {
+        text = format!("{text} (line {line})");
+    }
+    text
+}
+
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_recursion_limit(RECURSION_LIMIT);
+    environment.set_fuel(Some(FUEL));
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function("raise_exception", |message: String| -> Result<String, minijinja::Error> {
+        Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+    });
+    environment.add_filter("tojson", to_json);
+    environment
+}
+
+/// Python's `json.dumps` with `ensure_ascii=False`: a space after `:` and `,`, or as many per level as `indent` says.
+#[expect(clippy::needless_pass_by_value, reason = "the signature of a filter")]
+fn to_json(value: Value, options: Kwargs) -> Result<Value, minijinja::Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    let failed = |e: serde_json::Error| minijinja::Error::new(ErrorKind::BadSerialization, e.to_string());
+    let json = serde_json::to_value(&value).map_err(failed)?;
+    let mut text = String::new();
+    write_json(&json, indent, 0, &mut text);
+    Ok(Value::from_safe_string(text))
+}
+
+fn write_json(value: &serde_json::Value, indent: Option<usize>, depth: usize, out: &mut String) {
+    let items: Vec<(Option<&String>, &serde_json::Value)> = match value {
+        serde_json::Value::Array(items) => items.iter().map(|item| (None, item)).collect(),
+        serde_json::Value::Object(map) => map.iter().map(|(key, item)| (Some(key), item)).collect(),
+        scalar => return out.push_str(&scalar.to_string()),
+    };
+    let (open, close) = if value.is_array() { ('[', ']') } else { ('{', '}') };
+    let line = |depth: usize, out: &mut String| {
+        if let Some(width) = indent {
+            out.push('\n');
+            out.push_str(&" ".repeat(width * depth));
+        }
+    };
+    out.push(open);
+    for (position, (key, item)) in items.iter().enumerate() {
+        if position > 0 {
+            out.push_str(if indent.is_some() { "," } else { ", " });
+        }
+        line(depth + 1, out);
+        if let Some(key) = key {
+            out.push_str(&serde_json::Value::from(key.as_str()).to_string());
+            out.push_str(": ");
+        }
+        write_json(item, indent, depth + 1, out);
+    }
+    if !items.is_empty() {
+        line(depth, out);
+    }
+    out.push(close);
+}
+
+/// `{% generation %}` marks the assistant's part for training; here it is its content, in a block that always renders.
+fn without_generation_blocks(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let Some(length) = rest[start..].find("%}") else { break };
+        let (before, tag, after) = (&rest[..start], &rest[start..start + length + 2], &rest[start + length + 2..]);
+        out.push_str(before);
+        match tag.trim_start_matches("{%").trim_end_matches("%}").trim_matches(['-', '+', ' ', '\n', '\t']) {
+            "generation" => out.push_str(&tag.replacen("generation", "if true", 1)),
+            "endgeneration" => out.push_str(&tag.replacen("endgeneration", "endif", 1)),
+            _ => out.push_str(tag),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}

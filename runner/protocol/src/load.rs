@@ -1,0 +1,78 @@
+//! Loading a model: the plan that the daemon made from the manifest.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything a runner needs of a model. Paths lead to blobs that do not change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LoadRequest {
+    /// [`VERSION`](crate::VERSION) of the daemon.
+    pub version: u32,
+    /// The manifest's digest.
+    pub model: String,
+    /// `auto`, `cpu`, `cuda:N` or `metal`.
+    pub device: String,
+    /// Tokens that the KV cache holds.
+    pub context: u64,
+    /// Dequantize all weights and compute in float32 throughout: slow, large, exact.
+    pub reference: bool,
+    /// The model config's hyper-parameters.
+    pub hyper_parameters: serde_json::Value,
+    /// Every tensor.
+    pub tensors: Vec<Tensor>,
+    /// Tokenizer, templates, configs, GGUF headers.
+    pub documents: Vec<Document>,
+    /// A chat template that replaces the model's own.
+    pub template: Option<String>,
+}
+
+/// Where a tensor's bytes are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tensor {
+    /// Canonical name.
+    pub name: String,
+    /// The blob.
+    pub path: PathBuf,
+    /// First byte in the blob.
+    pub offset: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// `F32`, `F16`, `BF16`, …, or a GGML type's `quant_type` such as `q4_1`.
+    pub dtype: String,
+    /// Logical dimensions, outermost first.
+    pub shape: Vec<u64>,
+}
+
+/// A file of the model that is not a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Document {
+    /// Its name, e.g. `tokenizer.json`; a GGUF header has the name of its file.
+    pub name: String,
+    /// The blob.
+    pub path: PathBuf,
+}
+
+/// What a load has come to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadReply {
+    /// The device that was chosen.
+    pub device: String,
+    /// Tokens that the KV cache holds.
+    pub context: u64,
+    /// Bytes of weights, mapped or on the device.
+    pub weights: u64,
+    /// Bytes of the KV cache.
+    pub kv_cache: u64,
+}
+
+/// What a runner is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The loaded model's manifest digest; none before the load.
+    pub model: Option<String>,
+    /// Generations that run or wait.
+    pub active: u64,
+    /// The process id.
+    pub pid: u32,
+}

@@ -1,0 +1,56 @@
+//! Text, tokens and messages.
+
+use serde::{Deserialize, Serialize};
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+pub struct Message {
+    /// `system`, `user`, `assistant` or `tool`.
+    pub role: String,
+    /// What was said.
+    pub content: String,
+    /// Everything else that a template may look at: `tool_calls`, `name`, ….
+    #[serde(flatten)]
+    pub rest: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Text to be cut into tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenizeRequest {
+    /// The text.
+    pub text: String,
+    /// Add the tokens that the model wants around a text, such as BOS.
+    #[serde(default)]
+    pub add_special: bool,
+    /// Read special tokens in the text as such, not as text.
+    #[serde(default)]
+    pub parse_special: bool,
+}
+
+/// Token ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tokens {
+    /// In order.
+    pub tokens: Vec<u32>,
+}
+
+/// Text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    /// The text.
+    pub text: String,
+}
+
+/// A conversation to be rendered by the chat template.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RenderRequest {
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// Tools, as the template wants them.
+    pub tools: Option<serde_json::Value>,
+    /// Begin the answer.
+    pub add_generation_prompt: bool,
+    /// Further variables, e.g. `enable_thinking`.
+    pub variables: serde_json::Map<String, serde_json::Value>,
+}
