@@ -1,1 +1,3 @@
-//! stub
+//! The HTTP APIs: their documents, and what they mean in terms of the runner protocol.
+
+pub mod ollama;

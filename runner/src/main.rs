@@ -1,1 +1,58 @@
-fn main() {}
+//! `lode-runner`: maps the tensor blobs of one model and runs it.
+//!
+//! The daemon starts one process for each loaded model, with a Unix socket to serve on (see `lode-runner-protocol`) and
+//! a pipe on standard input: when that closes, because the daemon ended in whatever way, the runner ends too.
+//!
+//! ```text
+//! serve ──▶ load ──▶ model ──▶ generate ──▶ decoder ──▶ layers ──▶ kernels
+//! (HTTP)    (plan,     │         │  └──▶ sampler             (mapped weights)
+//!           weights)   └ prompt: tokenizer, template, stop strings
+//! ```
+//!
+//! # Invariants
+//! - Weights on the CPU are mapped and never copied; private memory is KV cache, activations and the tokenizer.
+//! - There is one decoder. An architecture is a description of it, see [`description`].
+//! - `unsafe` is only in [`mapped`] and in the kernels.
+
+mod cache;
+mod decoder;
+mod description;
+mod device;
+mod generate;
+mod gguf_vocabulary;
+mod kernels;
+mod layers;
+mod load;
+mod mapped;
+mod model;
+mod sampler;
+mod serve;
+mod special_tokens;
+mod weights;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Runs one model for the Lode daemon.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    /// The Unix socket to serve the runner protocol on.
+    #[arg(long)]
+    socket: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match serve::run(&arguments.socket) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

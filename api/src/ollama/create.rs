@@ -1,0 +1,81 @@
+//! `/api/create`.
+
+use std::collections::BTreeMap;
+
+use protocol::Message;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Body of `POST /api/create`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct CreateRequest {
+    pub model: String,
+    /// The old name of `model`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    pub stream: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Lode's own: a file or folder on the daemon's machine, imported in place. For clients on the same machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// File names with the digests of uploaded blobs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub adapters: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantize: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub license: Option<License>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub parameters: Map<String, Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<Message>,
+}
+
+/// One licence or several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum License {
+    /// One text.
+    One(String),
+    /// Several texts.
+    Several(Vec<String>),
+}
+
+impl License {
+    /// The texts.
+    pub fn texts(self) -> Vec<String> {
+        match self {
+            Self::One(text) => vec![text],
+            Self::Several(texts) => texts,
+        }
+    }
+}
+
+/// A line of the answer: a status, with how far it is where that can be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct Progress {
+    pub status: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed: Option<u64>,
+}
+
+impl Progress {
+    /// A status alone.
+    pub fn status(status: impl Into<String>) -> Self {
+        Self { status: status.into(), ..Self::default() }
+    }
+}

@@ -1,0 +1,142 @@
+//! Listing, showing, copying and deleting models.
+
+use protocol::Message;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Answer of `GET /api/version`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct VersionResponse {
+    pub version: String,
+}
+
+/// What a model is, in short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct Details {
+    pub parent_model: String,
+    pub format: String,
+    pub family: String,
+    pub families: Vec<String>,
+    pub parameter_size: String,
+    pub quantization_level: String,
+}
+
+/// A model in `GET /api/tags`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct ModelEntry {
+    pub name: String,
+    pub model: String,
+    pub modified_at: String,
+    pub size: u64,
+    pub digest: String,
+    pub details: Details,
+}
+
+/// Answer of `GET /api/tags`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct TagsResponse {
+    pub models: Vec<ModelEntry>,
+}
+
+/// A model in `GET /api/ps`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct PsEntry {
+    pub name: String,
+    pub model: String,
+    pub size: u64,
+    pub digest: String,
+    pub details: Details,
+    pub expires_at: String,
+    pub size_vram: u64,
+    pub context_length: u64,
+    /// Lode's own: the runner's process id.
+    #[serde(default)]
+    pub pid: u32,
+}
+
+/// Answer of `GET /api/ps`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct PsResponse {
+    pub models: Vec<PsEntry>,
+}
+
+/// Body of `POST /api/show`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct ShowRequest {
+    pub model: String,
+    /// The old name of `model`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    pub verbose: bool,
+}
+
+/// A tensor in a verbose answer of `POST /api/show`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct TensorEntry {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub shape: Vec<u64>,
+    /// Lode's own: length in bytes.
+    #[serde(default)]
+    pub size: u64,
+    /// Lode's own: the blob that the tensor is in.
+    #[serde(default)]
+    pub digest: String,
+}
+
+/// Answer of `POST /api/show`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct ShowResponse {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub license: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub modelfile: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub parameters: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub template: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub system: String,
+    pub details: Details,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<Message>,
+    pub model_info: Map<String, Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tensors: Vec<TensorEntry>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
+    pub modified_at: String,
+}
+
+/// Body of `POST /api/copy`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct CopyRequest {
+    pub source: String,
+    pub destination: String,
+}
+
+/// Body of `DELETE /api/delete`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct DeleteRequest {
+    pub model: String,
+    /// The old name of `model`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}

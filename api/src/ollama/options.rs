@@ -1,0 +1,165 @@
+//! `options` of a request, and the parameters of a model: the same names.
+
+use protocol::Sampling;
+use serde_json::{Map, Value};
+
+/// Options that are set. What is not set is the model's choice, then the default's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Tokens that the context holds.
+    pub num_ctx: Option<u64>,
+    /// Tokens to generate at most; negative is without limit.
+    pub num_predict: Option<i64>,
+    /// Tokens of a prompt that stay when it is cut.
+    pub num_keep: Option<u64>,
+    /// Strings that end a generation.
+    pub stop: Option<Vec<String>>,
+    /// Makes a generation repeatable; negative is none.
+    pub seed: Option<i64>,
+    /// See [`Sampling::temperature`].
+    pub temperature: Option<f32>,
+    /// See [`Sampling::top_k`].
+    pub top_k: Option<i64>,
+    /// See [`Sampling::top_p`].
+    pub top_p: Option<f32>,
+    /// See [`Sampling::min_p`].
+    pub min_p: Option<f32>,
+    /// See [`Sampling::typical_p`].
+    pub typical_p: Option<f32>,
+    /// See [`Sampling::repeat_last_n`]; -1 is the whole context.
+    pub repeat_last_n: Option<i64>,
+    /// See [`Sampling::repeat_penalty`].
+    pub repeat_penalty: Option<f32>,
+    /// See [`Sampling::presence_penalty`].
+    pub presence_penalty: Option<f32>,
+    /// See [`Sampling::frequency_penalty`].
+    pub frequency_penalty: Option<f32>,
+}
+
+/// Names that other servers know and that mean nothing here: accepted, so that their models and clients work.
+const IGNORED: [&str; 18] = [
+    "num_batch",
+    "num_gpu",
+    "main_gpu",
+    "use_mmap",
+    "num_thread",
+    "draft_num_predict",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "penalize_newline",
+    "low_vram",
+    "f16_kv",
+    "logits_all",
+    "vocab_only",
+    "use_mlock",
+    "numa",
+    "tfs_z",
+    "num_gqa",
+];
+
+impl Options {
+    /// Reads options. The second part are names that nobody knows.
+    ///
+    /// # Errors
+    /// Which option has a value of the wrong type.
+    pub fn read(map: &Map<String, Value>) -> Result<(Self, Vec<String>), String> {
+        let mut options = Self::default();
+        let mut unknown = Vec::new();
+        for (name, value) in map.iter().filter(|(_, value)| !value.is_null()) {
+            if !options.set(name, value)? && !IGNORED.contains(&name.as_str()) {
+                unknown.push(name.clone());
+            }
+        }
+        Ok((options, unknown))
+    }
+
+    fn set(&mut self, name: &str, value: &Value) -> Result<bool, String> {
+        let wrong = |what: &str| format!("option \"{name}\" must be of type {what}, it is {value}");
+        let float = || value.as_f64().map(|n| n as f32).ok_or_else(|| wrong("float32"));
+        // Clients write whole numbers as floats too.
+        let whole = |n: f64| (n.fract() == 0.0 && n.abs() < 9e15).then_some(n as i64);
+        let integer =
+            || value.as_i64().or_else(|| value.as_f64().and_then(whole)).ok_or_else(|| wrong("integer"));
+        let count = || u64::try_from(integer()?).map_err(|_| wrong("integer, 0 or more"));
+        match name {
+            "num_ctx" => self.num_ctx = Some(count()?),
+            "num_predict" => self.num_predict = Some(integer()?),
+            "num_keep" => self.num_keep = Some(count()?),
+            "seed" => self.seed = Some(integer()?),
+            "temperature" => self.temperature = Some(float()?),
+            "top_k" => self.top_k = Some(integer()?),
+            "top_p" => self.top_p = Some(float()?),
+            "min_p" => self.min_p = Some(float()?),
+            "typical_p" => self.typical_p = Some(float()?),
+            "repeat_last_n" => self.repeat_last_n = Some(integer()?),
+            "repeat_penalty" => self.repeat_penalty = Some(float()?),
+            "presence_penalty" => self.presence_penalty = Some(float()?),
+            "frequency_penalty" => self.frequency_penalty = Some(float()?),
+            "stop" => self.stop = Some(strings(value).ok_or_else(|| wrong("list of strings"))?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The sampling for a context of that many tokens.
+    pub fn sampling(&self, context: u64) -> Sampling {
+        let default = Sampling::default();
+        let clamp = |n: i64| u32::try_from(n).unwrap_or(if n < 0 { 0 } else { u32::MAX });
+        let whole_context = u32::try_from(context).unwrap_or(u32::MAX);
+        Sampling {
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_k: self.top_k.map_or(default.top_k, clamp),
+            top_p: self.top_p.unwrap_or(default.top_p),
+            min_p: self.min_p.unwrap_or(default.min_p),
+            typical_p: self.typical_p.unwrap_or(default.typical_p),
+            repeat_last_n: match self.repeat_last_n {
+                None => default.repeat_last_n,
+                Some(n) if n < 0 => whole_context,
+                Some(n) => clamp(n),
+            },
+            repeat_penalty: self.repeat_penalty.unwrap_or(default.repeat_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
+            seed: self.seed.and_then(|seed| u64::try_from(seed).ok()),
+        }
+    }
+
+    /// The most tokens to generate; `None` is without limit.
+    pub fn max_tokens(&self) -> Option<u64> {
+        self.num_predict.and_then(|n| u64::try_from(n).ok())
+    }
+}
+
+fn strings(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::String(one) => Some(vec![one.clone()]),
+        Value::Array(list) => list.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(value: &Value) -> Result<(Options, Vec<String>), String> {
+        Options::read(value.as_object().expect("an object"))
+    }
+
+    #[test]
+    fn types_are_checked_and_unknown_names_reported() {
+        let (options, unknown) =
+            read(&json!({"temperature": 0, "num_ctx": 64.0, "stop": "x", "seed": -1, "warp": 9, "num_gpu": 1}))
+                .expect("options");
+        assert_eq!((options.temperature, options.num_ctx), (Some(0.0), Some(64)));
+        assert_eq!(options.stop, Some(vec!["x".to_owned()]));
+        assert_eq!(options.sampling(64).seed, None);
+        assert_eq!(unknown, ["warp"]);
+        for bad in [json!({"temperature": "hot"}), json!({"num_ctx": -1}), json!({"top_k": 1.5}), json!({"stop": [1]})] {
+            assert!(read(&bad).expect_err("wrong type").starts_with("option \""), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Projections: `y = x · Wᵀ + b`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
+use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Module, Shape, Tensor};
+use formats::GgmlType;
+
+use crate::kernels;
+use crate::mapped::{MappedTensor, WeightType};
+use crate::weights::expand;
+
+/// A projection; weights `[output, input]`.
+#[derive(Debug)]
+pub(crate) struct Linear {
+    weight: Weight,
+    bias: Option<Tensor>,
+}
+
+#[derive(Debug)]
+enum Weight {
+    /// Mapped bytes, computed with by our kernels. CPU only.
+    Mapped(Arc<MappedTensor>),
+    /// Numbers on any device.
+    Float(Tensor),
+    /// GGML blocks on a GPU.
+    Blocks(QMatMul),
+}
+
+impl Linear {
+    pub(crate) fn mapped(weight: Arc<MappedTensor>, bias: Option<Tensor>) -> Self {
+        Self { weight: Weight::Mapped(weight), bias }
+    }
+
+    pub(crate) fn float(weight: Tensor, bias: Option<Tensor>) -> Self {
+        Self { weight: Weight::Float(weight), bias }
+    }
+
+    /// Uploads a weight as it is where the device computes with its type, else expanded.
+    pub(crate) fn on_device(weight: &MappedTensor, device: &Device, bias: Option<Tensor>) -> Result<Self> {
+        let weight = match weight.kind {
+            WeightType::Blocks(kind) => {
+                let storage = QStorage::from_data(Cow::Borrowed(weight.bytes()), device, ggml_dtype(kind)?)?;
+                Weight::Blocks(QMatMul::from_qtensor(QTensor::new(storage, weight.shape.as_slice())?)?)
+            }
+            plain => {
+                let dtype = match plain {
+                    WeightType::F16 => DType::F16,
+                    WeightType::Bf16 => DType::BF16,
+                    _ => DType::F32,
+                };
+                Weight::Float(expand(weight)?.to_dtype(dtype)?.to_device(device)?)
+            }
+        };
+        Ok(Self { weight, bias })
+    }
+
+    /// `x` of `[…, input]` to `[…, output]`.
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = match &self.weight {
+            Weight::Mapped(weight) => x.contiguous()?.apply_op1_no_bwd(&MappedMatMul(weight))?,
+            Weight::Float(weight) => {
+                let (lead, columns) = (x.elem_count() / x.dim(candle_core::D::Minus1)?, x.dim(candle_core::D::Minus1)?);
+                let mut shape = x.dims().to_vec();
+                if let Some(last) = shape.last_mut() {
+                    *last = weight.dim(0)?;
+                }
+                let flat = x.reshape((lead, columns))?.to_dtype(weight.dtype())?;
+                flat.matmul(&weight.t()?)?.to_dtype(DType::F32)?.reshape(shape)?
+            }
+            Weight::Blocks(weight) => weight.forward(x)?,
+        };
+        match &self.bias {
+            Some(bias) => Ok(y.broadcast_add(bias)?),
+            None => Ok(y),
+        }
+    }
+}
+
+fn ggml_dtype(kind: GgmlType) -> Result<GgmlDType> {
+    Ok(match kind {
+        GgmlType::Q4_0 => GgmlDType::Q4_0,
+        GgmlType::Q4_1 => GgmlDType::Q4_1,
+        GgmlType::Q5_0 => GgmlDType::Q5_0,
+        GgmlType::Q5_1 => GgmlDType::Q5_1,
+        GgmlType::Q8_0 => GgmlDType::Q8_0,
+        GgmlType::Q2_K => GgmlDType::Q2K,
+        GgmlType::Q3_K => GgmlDType::Q3K,
+        GgmlType::Q4_K => GgmlDType::Q4K,
+        GgmlType::Q5_K => GgmlDType::Q5K,
+        GgmlType::Q6_K => GgmlDType::Q6K,
+        GgmlType::Q8_K => GgmlDType::Q8K,
+        other => bail!("weights of type {other} cannot be computed with yet"),
+    })
+}
+
+/// Our kernels as an operation of candle.
+struct MappedMatMul<'a>(&'a MappedTensor);
+
+impl CustomOp1 for MappedMatMul<'_> {
+    fn name(&self) -> &'static str {
+        "mapped-matmul"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let (rows, columns) = (self.0.shape[0], self.0.shape[1]);
+        let Some((start, end)) = layout.contiguous_offsets() else {
+            candle_core::bail!("the input of a projection is not contiguous");
+        };
+        let x = &storage.as_slice::<f32>()?[start..end];
+        let mut shape = layout.dims().to_vec();
+        match shape.last_mut() {
+            Some(last) if *last == columns => *last = rows,
+            _ => candle_core::bail!("a projection of {columns} columns was given {:?}", layout.dims()),
+        }
+        let m = x.len() / columns;
+        let mut out = vec![0.0; m * rows];
+        kernels::matmul(self.0, x, m, &mut out).map_err(|e| candle_core::Error::Msg(e.to_string()))?;
+        Ok((CpuStorage::F32(out), Shape::from(shape)))
+    }
+}

@@ -1,0 +1,148 @@
+//! A loaded model: decoder, tokenizer, template, and what ends a generation.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use formats::Gguf;
+use prompt::{ChatTemplate, Special, Tokenizer};
+use protocol::{Document, LoadRequest, Prompt, RenderRequest};
+use serde_json::{Map, Value};
+
+use crate::decoder::Decoder;
+use crate::mapped::map;
+use crate::{gguf_vocabulary, special_tokens};
+
+/// A model that can generate.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) decoder: Decoder,
+    pub(crate) text: TextModel,
+}
+
+/// The part of a model that knows text.
+#[derive(Debug)]
+pub(crate) struct TextModel {
+    pub(crate) tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    /// Tokens that end a generation.
+    pub(crate) ends: Vec<u32>,
+    /// What begins every text, where the chat template may have forgotten it.
+    bos: Option<(u32, String)>,
+}
+
+impl TextModel {
+    pub(crate) fn load(request: &LoadRequest) -> Result<Self> {
+        let documents = Documents(&request.documents);
+        match documents.find("tokenizer.json") {
+            Some(path) => huggingface(documents, path, request.template.as_deref()),
+            None => gguf(documents, request.template.as_deref()),
+        }
+    }
+
+    /// Renders a conversation. A model without a template gets the messages as they are, a line each.
+    pub(crate) fn render(&self, request: &RenderRequest) -> Result<String> {
+        match &self.template {
+            Some(template) => Ok(template.render(request)?),
+            None => {
+                let contents: Vec<&str> = request.messages.iter().map(|message| message.content.as_str()).collect();
+                Ok(contents.join("\n"))
+            }
+        }
+    }
+
+    /// The tokens of a prompt.
+    pub(crate) fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>> {
+        match prompt {
+            Prompt::Tokens { tokens } => Ok(tokens.clone()),
+            Prompt::Text { text } => Ok(self.tokenizer.encode(text, Special { add: true, parse: true })?),
+            Prompt::Chat(request) => {
+                let rendered = self.render(request)?;
+                let add = self.template.is_none();
+                let mut tokens = self.tokenizer.encode(&rendered, Special { add, parse: true })?;
+                if let Some((bos, _)) = self.bos.as_ref().filter(|(_, text)| !add && !rendered.starts_with(text)) {
+                    tokens.insert(0, *bos);
+                }
+                Ok(tokens)
+            }
+        }
+    }
+}
+
+/// The documents of a load plan by name.
+#[derive(Clone, Copy)]
+struct Documents<'a>(&'a [Document]);
+
+impl<'a> Documents<'a> {
+    fn find(self, name: &str) -> Option<&'a Path> {
+        self.0.iter().find(|document| document.name == name).map(|document| document.path.as_path())
+    }
+
+    /// A JSON document; `null` where there is none.
+    fn json(self, name: &str) -> Result<Value> {
+        let Some(path) = self.find(name) else { return Ok(Value::Null) };
+        let raw = std::fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        serde_json::from_slice(&raw).with_context(|| format!("`{name}` is not JSON"))
+    }
+}
+
+fn huggingface(documents: Documents<'_>, tokenizer: &Path, template: Option<&str>) -> Result<TextModel> {
+    let raw = std::fs::read(tokenizer).with_context(|| format!("cannot read `{}`", tokenizer.display()))?;
+    let tokenizer = Tokenizer::from_json(&raw)?;
+    let config = documents.json("tokenizer_config.json")?;
+    let mut variables = special_tokens::variables(&documents.json("special_tokens_map.json")?);
+    variables.extend(special_tokens::variables(&config));
+    let mut ends = Vec::new();
+    for name in ["generation_config.json", "config.json"] {
+        if ends.is_empty() {
+            ends = special_tokens::end_ids(&documents.json(name)?);
+        }
+    }
+    let eos = variables.get("eos_token").and_then(Value::as_str).and_then(|text| tokenizer.id(text));
+    ends.extend(eos.filter(|eos| !ends.contains(eos)));
+    let own = match documents.find("chat_template.jinja") {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+            vec![("default".to_owned(), text)]
+        }
+        None => special_tokens::templates(&config),
+    };
+    Ok(TextModel { tokenizer, template: choose(template, own, variables)?, ends, bos: None })
+}
+
+fn gguf(documents: Documents<'_>, template: Option<&str>) -> Result<TextModel> {
+    let header = documents.0.iter().find(|document| {
+        // Of a split, the first file has the keys.
+        document.name.ends_with(".gguf") || document.name.ends_with(".GGUF") || !document.name.contains('.')
+    });
+    let header = header.context("the model has no `tokenizer.json` and no GGUF header, so it has no tokenizer")?;
+    let bytes = map(&header.path)?;
+    let gguf = Gguf::parse_header(&bytes).with_context(|| format!("the kept header of `{}`", header.name))?;
+    let vocabulary = gguf_vocabulary::read(&gguf)?;
+    let ends = gguf_vocabulary::ends(&gguf, &vocabulary);
+    let piece = |id: Option<u32>| Some(vocabulary.pieces.get(id? as usize)?.text.clone());
+    let mut variables = Map::new();
+    for (name, id) in [("bos_token", vocabulary.bos), ("eos_token", vocabulary.eos), ("unk_token", vocabulary.unknown)] {
+        variables.insert(name.to_owned(), piece(id).unwrap_or_default().into());
+    }
+    let bos = vocabulary.bos.filter(|_| vocabulary.add_bos).and_then(|id| Some((id, piece(Some(id))?)));
+    let own = gguf.text("tokenizer.chat_template").map(|text| ("default".to_owned(), text.to_owned()));
+    let template = choose(template, own.into_iter().collect(), variables)?;
+    Ok(TextModel { tokenizer: Tokenizer::from_vocabulary(vocabulary)?, template, ends, bos })
+}
+
+/// The template of the model's creator where there is one, else the source's.
+fn choose(
+    given: Option<&str>,
+    own: Vec<(String, String)>,
+    variables: Map<String, Value>,
+) -> Result<Option<ChatTemplate>> {
+    let sources = match given {
+        Some(text) => vec![("default".to_owned(), text.to_owned())],
+        None => own,
+    };
+    if sources.is_empty() {
+        return Ok(None);
+    }
+    ensure!(sources.iter().all(|(_, text)| text.len() < 1 << 20), "the chat template is longer than 1 MiB");
+    Ok(Some(ChatTemplate::from_named(&sources, variables)?))
+}

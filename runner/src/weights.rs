@@ -1,0 +1,103 @@
+//! The weights of a model by name, on the device that computes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use candle_core::{Device, Tensor};
+
+use crate::kernels;
+use crate::layers::{Embedding, Linear};
+use crate::mapped::{MappedTensor, Mapper};
+
+/// All tensors of a load plan, mapped.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    tensors: HashMap<String, MappedTensor>,
+    /// Where the layers compute.
+    pub(crate) device: Device,
+    /// Expand everything to float32.
+    reference: bool,
+}
+
+impl Weights {
+    pub(crate) fn map(plan: &[protocol::Tensor], device: Device, reference: bool) -> Result<Self> {
+        let mut mapper = Mapper::default();
+        let tensors = plan
+            .iter()
+            // Tensors that no layer asks for may be of any type: buffers, counters.
+            .filter_map(|tensor| match crate::mapped::WeightType::parse(&tensor.dtype) {
+                Ok(_) => Some(mapper.tensor(tensor).map(|mapped| (tensor.name.clone(), mapped))),
+                Err(_) => None,
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { tensors, device, reference })
+    }
+
+    /// Bytes of all tensors.
+    pub(crate) fn size(&self) -> u64 {
+        self.tensors.values().map(|tensor| tensor.bytes().len() as u64).sum()
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    fn get(&self, name: &str, shape: &[usize]) -> Result<&MappedTensor> {
+        let tensor = self.tensors.get(name).with_context(|| {
+            format!("tensor `{name}` is missing, or of a type that cannot be computed with yet")
+        })?;
+        ensure!(tensor.shape == shape, "tensor `{name}` has the shape {:?}, expected {shape:?}", tensor.shape);
+        kernels::check_supported(tensor.kind).with_context(|| format!("tensor `{name}`"))?;
+        Ok(tensor)
+    }
+
+    /// A small tensor as float32: norms, biases.
+    pub(crate) fn float(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        Ok(expand(self.get(name, shape)?)?.to_device(&self.device)?)
+    }
+
+    /// A small tensor's numbers, where it is there.
+    pub(crate) fn numbers(&self, name: &str, length: usize) -> Result<Option<Vec<f32>>> {
+        if !self.contains(name) {
+            return Ok(None);
+        }
+        Ok(Some(expand(self.get(name, &[length])?)?.to_vec1()?))
+    }
+
+    /// A projection `[output, input]`, with its bias where there is one.
+    pub(crate) fn linear(&self, name: &str, input: usize, output: usize) -> Result<Linear> {
+        let weight = self.get(&format!("{name}.weight"), &[output, input])?;
+        let bias_name = format!("{name}.bias");
+        let bias = if self.contains(&bias_name) { Some(self.float(&bias_name, &[output])?) } else { None };
+        self.projection(weight, bias)
+    }
+
+    fn projection(&self, weight: &MappedTensor, bias: Option<Tensor>) -> Result<Linear> {
+        if self.reference {
+            return Ok(Linear::float(expand(weight)?.to_device(&self.device)?, bias));
+        }
+        match self.device {
+            Device::Cpu => Ok(Linear::mapped(Arc::new(weight.clone()), bias)),
+            _ => Linear::on_device(weight, &self.device, bias),
+        }
+    }
+
+    /// The token embedding `[vocabulary, hidden]`.
+    pub(crate) fn embedding(&self, name: &str, vocabulary: usize, hidden: usize) -> Result<Embedding> {
+        // Rows are expanded one by one and exactly, so the reference needs no other way.
+        Ok(Embedding::new(self.get(name, &[vocabulary, hidden])?.clone(), self.device.clone()))
+    }
+
+    /// The embedding as the output projection.
+    pub(crate) fn tied(&self, name: &str, vocabulary: usize, hidden: usize) -> Result<Linear> {
+        self.projection(self.get(name, &[vocabulary, hidden])?, None)
+    }
+}
+
+/// A tensor expanded to float32, on the CPU.
+pub(crate) fn expand(tensor: &MappedTensor) -> Result<Tensor> {
+    let mut numbers = vec![0.0; tensor.shape.iter().product()];
+    kernels::dequantize(tensor.kind, tensor.bytes(), &mut numbers);
+    Ok(Tensor::from_vec(numbers, tensor.shape.as_slice(), &Device::Cpu)?)
+}

@@ -1,0 +1,193 @@
+//! One runner process, and talking to it.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use protocol::{Failure, GenerateEvent, GenerateRequest, LoadReply, LoadRequest};
+use serde::Serialize;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::Mutex;
+
+use crate::Error;
+
+/// How runners are started.
+#[derive(Clone, Debug)]
+pub struct RunnerOptions {
+    /// The program.
+    pub program: PathBuf,
+    /// Where sockets go; private to the user. Short: a socket's path has a hundred characters at most.
+    pub sockets: PathBuf,
+    /// How long a load may take.
+    pub load_timeout: Duration,
+}
+
+/// How long a process may take until it listens.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A runner process. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Runner {
+    child: Mutex<Child>,
+    /// The runner ends when this closes, also when the daemon is killed.
+    _parent: Option<ChildStdin>,
+    socket: PathBuf,
+    client: reqwest::Client,
+    pid: u32,
+}
+
+impl Runner {
+    /// Starts a process and waits until it listens.
+    pub async fn start(options: &RunnerOptions) -> Result<Self, Error> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let failed = |source| Error::Start { program: options.program.clone(), source };
+        let socket = options.sockets.join(format!("{}.sock", COUNT.fetch_add(1, Ordering::Relaxed)));
+        // A socket of an earlier process with this number, if any.
+        let _ = std::fs::remove_file(&socket);
+        let mut child = Command::new(&options.program)
+            .arg("--socket")
+            .arg(&socket)
+            .stdin(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed)?;
+        let client = reqwest::Client::builder().unix_socket(socket.as_path()).no_proxy().build();
+        let client = client.map_err(|e| Error::Protocol(e.to_string()))?;
+        let parent = child.stdin.take();
+        let pid = child.id().unwrap_or_default();
+        let runner = Self { child: Mutex::new(child), _parent: parent, socket, client, pid };
+        runner.wait_until_it_listens().await?;
+        Ok(runner)
+    }
+
+    async fn wait_until_it_listens(&self) -> Result<(), Error> {
+        let begin = tokio::time::Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if tokio::net::UnixStream::connect(&self.socket).await.is_ok() {
+                return Ok(());
+            }
+            if let Some(end) = self.ended().await {
+                return Err(Error::Died(end));
+            }
+            if begin.elapsed() > START_TIMEOUT {
+                return Err(Error::Timeout { what: "start", seconds: START_TIMEOUT.as_secs() });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    /// How the process ended, if it did.
+    pub async fn ended(&self) -> Option<String> {
+        match self.child.lock().await.try_wait() {
+            Ok(Some(status)) => Some(status.to_string()),
+            Ok(None) => None,
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The socket that it listens on.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Loads a model; once.
+    pub async fn load(&self, request: &LoadRequest, timeout: Duration) -> Result<LoadReply, Error> {
+        let call = self.post("load", request);
+        let response = match tokio::time::timeout(timeout, call).await {
+            Ok(response) => response?,
+            Err(_) => return Err(Error::Timeout { what: "load the model", seconds: timeout.as_secs() }),
+        };
+        response.json().await.map_err(|e| Error::Protocol(e.to_string()))
+    }
+
+    /// Generates; the events come as they happen. Dropping them cancels the generation.
+    pub async fn generate(&self, request: &GenerateRequest) -> Result<Events, Error> {
+        let response = self.post("generate", request).await?;
+        Ok(Events { body: response.bytes_stream().boxed(), buffer: BytesMut::new(), finished: false })
+    }
+
+    async fn post<B: Serialize>(&self, call: &str, body: &B) -> Result<reqwest::Response, Error> {
+        let sent = self.client.post(format!("http://runner/{call}")).json(body).send().await;
+        let response = match sent {
+            Ok(response) => response,
+            Err(error) => return Err(self.gone(&error).await),
+        };
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let bad_request = response.status().is_client_error();
+        match response.json::<Failure>().await {
+            Ok(failure) => Err(Error::Refused { bad_request, message: failure.error }),
+            Err(error) => Err(self.gone(&error).await),
+        }
+    }
+
+    /// Why a call was not answered: most often the process ended, which may be seen a moment later.
+    async fn gone(&self, error: &reqwest::Error) -> Error {
+        for _ in 0..20 {
+            if let Some(end) = self.ended().await {
+                return Error::Died(end);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Error::Protocol(error.to_string())
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // The process is killed by its handle; the socket is only a name.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// The events of a generation.
+pub struct Events {
+    body: futures_util::stream::BoxStream<'static, reqwest::Result<Bytes>>,
+    buffer: BytesMut,
+    finished: bool,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("finished", &self.finished).finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    /// The next event; `None` after the last. A runner that dies in between is an error, never a silent end.
+    pub async fn next(&mut self) -> Option<Result<GenerateEvent, Error>> {
+        if self.finished {
+            return None;
+        }
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(end + 1);
+                let event: Result<GenerateEvent, Error> =
+                    serde_json::from_slice(&line).map_err(|e| Error::Protocol(e.to_string()));
+                self.finished = !matches!(event, Ok(GenerateEvent::Text { .. }));
+                return Some(event);
+            }
+            match self.body.next().await {
+                Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
+                Some(Err(error)) => return Some(self.cut(error.to_string())),
+                None => return Some(self.cut("the answer ended early".to_owned())),
+            }
+        }
+    }
+
+    fn cut(&mut self, reason: String) -> Result<GenerateEvent, Error> {
+        self.finished = true;
+        Err(Error::Died(reason))
+    }
+}
