@@ -83,13 +83,13 @@ impl Manifest {
     }
 
     /// The layers of one type, in their order.
-    pub fn layers_of(&self, media_type: &MediaType) -> impl Iterator<Item = &Layer> {
-        self.layers.iter().filter(move |layer| layer.media_type() == media_type)
+    pub fn layers_of(&self, media_type: MediaType) -> impl Iterator<Item = &Layer> {
+        self.layers.iter().filter(move |layer| *layer.media_type() == media_type)
     }
 
     /// The file layer called `name`.
     pub fn json(&self, name: &str) -> Option<&Layer> {
-        self.layers_of(&media_types::JSON).find(|layer| layer.name() == Some(name))
+        self.layers_of(media_types::JSON).find(|layer| layer.name() == Some(name))
     }
 
     /// Bytes of the config and all layers, each blob counted once.

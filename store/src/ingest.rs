@@ -75,6 +75,16 @@ impl Store {
         Ok(entries.iter().filter_map(|e| IngestId::parse(&e.file_name().to_string_lossy()).ok()).collect())
     }
 
+    /// Removes ingests whose id begins with `prefix` and that nobody holds: those that are never resumed.
+    pub fn discard_ingests(&self, prefix: &str) -> Result<(), Error> {
+        for id in self.ingest_ids()? {
+            if id.as_str().starts_with(prefix) && !self.0.held.contains(&id) {
+                files::remove_folder(&self.0.layout.ingest(&id))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes ingests that nobody holds and nobody wrote to for `idle`.
     pub fn expire_ingests(&self, idle: std::time::Duration, now: std::time::SystemTime) -> Result<usize, Error> {
         let mut removed = 0;

@@ -105,6 +105,11 @@ impl Store {
         Ok(store)
     }
 
+    /// The id of the process that has the store at `home` open; `None` where none has.
+    pub fn holder(home: &Path) -> Result<Option<u32>, Error> {
+        Ok(lock::holder(&home.join("lock"))?.flatten())
+    }
+
     /// The folder of the store.
     pub fn home(&self) -> &Path {
         self.0.layout.home()

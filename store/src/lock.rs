@@ -14,6 +14,24 @@ pub(crate) struct Lock {
     _file: File,
 }
 
+/// The process that has the lock at `path`, if any: `None` where nobody has, `Some(None)` where its id is not known.
+pub(crate) fn holder(path: &Path) -> Result<Option<Option<u32>>, Error> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::io("open", path, e)),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(None),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            file.read_to_string(&mut text).map_err(|e| Error::io("read", path, e))?;
+            Ok(Some(text.trim().parse().ok()))
+        }
+        Err(error) => Err(Error::io("look at the lock", path, error)),
+    }
+}
+
 impl Lock {
     pub(crate) fn acquire(path: &Path) -> Result<Self, Error> {
         let mut file = OpenOptions::new()

@@ -1,0 +1,100 @@
+//! One turn of a conversation: send, print what comes, say how fast it was.
+
+use std::io::Write;
+
+use anyhow::Result;
+use protocol::Message;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::client::Client;
+
+/// A conversation with a model.
+#[derive(Clone, Debug)]
+pub(super) struct Conversation {
+    pub(super) model: String,
+    pub(super) messages: Vec<Message>,
+    /// Options that differ from the model's.
+    pub(super) options: Map<String, Value>,
+    pub(super) keep_alive: Option<String>,
+    /// Print counts and rates after each answer.
+    pub(super) verbose: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Line {
+    message: Option<Message>,
+    done: bool,
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: u64,
+    prompt_eval_duration: u64,
+    prompt_truncated_count: u64,
+    eval_count: u64,
+    eval_duration: u64,
+}
+
+/// A message of a conversation.
+pub(super) fn message(role: &str, content: impl Into<String>) -> Message {
+    Message { role: role.to_owned(), content: content.into(), rest: Map::new() }
+}
+
+impl Conversation {
+    /// Says something and prints the answer as it comes; both become part of the conversation.
+    pub(super) async fn say(&mut self, client: &Client, text: &str) -> Result<()> {
+        self.messages.push(message("user", text));
+        let mut request = json!({"model": self.model, "messages": self.messages, "options": self.options});
+        if let Some(keep_alive) = &self.keep_alive {
+            request["keep_alive"] = keep_alive.as_str().into();
+        }
+        let mut answer = String::new();
+        let mut last = Line::default();
+        let told = client.lines("/api/chat", &request, |line: Line| {
+            if let Some(message) = &line.message {
+                print!("{}", message.content);
+                std::io::stdout().flush()?;
+                answer.push_str(&message.content);
+            }
+            if line.done {
+                last = line;
+            }
+            Ok(())
+        });
+        let result = told.await;
+        println!();
+        if result.is_err() {
+            // The turn did not happen.
+            self.messages.pop();
+            return result;
+        }
+        self.messages.push(message("assistant", answer));
+        if last.prompt_truncated_count > 0 {
+            eprintln!("({} tokens of the conversation did not fit into the context)", last.prompt_truncated_count);
+        }
+        if self.verbose {
+            timing(&last);
+        }
+        Ok(())
+    }
+
+    /// Loads the model without saying anything.
+    pub(super) async fn load(&self, client: &Client) -> Result<()> {
+        let request = json!({"model": self.model, "options": self.options, "stream": false});
+        client.post::<Value>("/api/generate", &request).await.map(drop)
+    }
+}
+
+fn timing(line: &Line) {
+    let seconds = |nanos: u64| nanos as f64 / 1e9;
+    let rate = |count: u64, nanos: u64| if nanos == 0 { 0.0 } else { count as f64 / seconds(nanos) };
+    eprintln!();
+    eprintln!("total duration:       {:.6}s", seconds(line.total_duration));
+    eprintln!("load duration:        {:.6}s", seconds(line.load_duration));
+    eprintln!("prompt eval count:    {} token(s)", line.prompt_eval_count);
+    eprintln!("prompt eval duration: {:.6}s", seconds(line.prompt_eval_duration));
+    eprintln!("prompt eval rate:     {:.2} tokens/s", rate(line.prompt_eval_count, line.prompt_eval_duration));
+    eprintln!("eval count:           {} token(s)", line.eval_count);
+    eprintln!("eval duration:        {:.6}s", seconds(line.eval_duration));
+    eprintln!("eval rate:            {:.2} tokens/s", rate(line.eval_count, line.eval_duration));
+}

@@ -1,0 +1,143 @@
+//! Talking to the daemon; starting one where none answers.
+
+use std::fs::OpenOptions;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use api::ollama::ErrorResponse;
+use futures_util::StreamExt;
+use reqwest::{Method, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::config::Config;
+
+/// How long a daemon may take to answer for the first time.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub(super) struct Client {
+    http: reqwest::Client,
+    base: String,
+}
+
+impl Client {
+    /// Connects; starts a daemon in the background where none answers.
+    pub(super) async fn connect(config: &Config) -> Result<Self> {
+        let client = Self::new(config)?;
+        if !client.answers().await {
+            client.start(config).await?;
+        }
+        Ok(client)
+    }
+
+    /// A client that starts nothing.
+    pub(super) fn new(config: &Config) -> Result<Self> {
+        // The daemon is on this machine or named by the user; a proxy for the outside is not meant for it.
+        let http = reqwest::Client::builder().no_proxy().build()?;
+        let mut address = config.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+        }
+        Ok(Self { http, base: format!("http://{address}") })
+    }
+
+    /// Whether a daemon answers.
+    pub(super) async fn answers(&self) -> bool {
+        self.http.get(format!("{}/api/version", self.base)).send().await.is_ok_and(|r| r.status().is_success())
+    }
+
+    async fn start(&self, config: &Config) -> Result<()> {
+        if !config.address.ip().is_loopback() && !config.address.ip().is_unspecified() {
+            bail!("no daemon answers at {}; start one there with `lode serve`", config.address);
+        }
+        std::fs::create_dir_all(&config.home)
+            .with_context(|| format!("cannot make the folder `{}`; LODE_HOME chooses another", config.home.display()))?;
+        let log = config.home.join("daemon.log");
+        let output = OpenOptions::new().create(true).append(true).open(&log);
+        let output = output.with_context(|| format!("cannot write `{}`", log.display()))?;
+        eprintln!("starting a daemon in the background (log: {}; `lode shutdown` stops it)", log.display());
+        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.arg("serve").stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        // A group of its own: an interrupt meant for this command does not reach it.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut daemon = command.spawn().context("cannot start the daemon")?;
+        let begin = Instant::now();
+        while begin.elapsed() < START_TIMEOUT {
+            if self.answers().await {
+                return Ok(());
+            }
+            if let Some(status) = daemon.try_wait()? {
+                // Two commands may start one at the same time: the other's is as good.
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                if self.answers().await {
+                    return Ok(());
+                }
+                let text = std::fs::read_to_string(&log).unwrap_or_default();
+                let reason = text.lines().rev().find(|line| line.starts_with("Error")).unwrap_or_default().to_owned();
+                bail!("the daemon ended at once ({status}); see `{}`. {reason}", log.display());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        bail!("the daemon did not answer within {} s; see `{}`", START_TIMEOUT.as_secs(), log.display())
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result<Response> {
+        let mut request = self.http.request(method, format!("{}{path}", self.base));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.with_context(|| format!("the daemon at {} did not answer", self.base))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let text = response.text().await.unwrap_or_default();
+        match serde_json::from_str::<ErrorResponse>(&text) {
+            Ok(failure) => bail!("{}", failure.error),
+            Err(_) => bail!("the daemon answered {status}: {text}"),
+        }
+    }
+
+    /// Gets a document.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let response = self.send(Method::GET, path, None::<&()>).await?;
+        response.json().await.context("the daemon's answer is not readable")
+    }
+
+    /// Posts a document and gets another.
+    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        let response = self.send(Method::POST, path, Some(body)).await?;
+        response.json().await.context("the daemon's answer is not readable")
+    }
+
+    /// Sends a document for which nothing comes back.
+    pub(super) async fn tell(&self, method: Method, path: &str, body: &impl Serialize) -> Result<()> {
+        self.send(method, path, Some(body)).await.map(drop)
+    }
+
+    /// Posts a document and gets lines. `each` says whether to go on.
+    pub(super) async fn lines<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        mut each: impl FnMut(T) -> Result<()>,
+    ) -> Result<()> {
+        let response = self.send(Method::POST, path, Some(body)).await?;
+        let mut stream = response.bytes_stream();
+        let mut buffer: Vec<u8> = Vec::new();
+        while let Some(bytes) = stream.next().await {
+            buffer.extend_from_slice(&bytes.context("the daemon's answer broke off")?);
+            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = buffer.drain(..=end).collect();
+                if let Ok(failure) = serde_json::from_slice::<ErrorResponse>(&line) {
+                    bail!("{}", failure.error);
+                }
+                each(serde_json::from_slice(&line).context("the daemon's answer is not readable")?)?;
+            }
+        }
+        Ok(())
+    }
+}

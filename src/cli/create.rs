@@ -1,0 +1,94 @@
+//! `lode create`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use api::ollama::{CreateRequest, License, Progress};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::client::Client;
+use crate::config::Config;
+use crate::modelfile::Modelfile;
+
+/// Arguments of `lode create`.
+#[derive(Debug, Args)]
+pub(super) struct CreateArguments {
+    /// Name of the new model
+    name: String,
+    /// A Modelfile, a GGUF file, or a folder with safetensors files
+    #[arg(short, long, default_value = "Modelfile")]
+    file: PathBuf,
+}
+
+/// Modelfiles are short; a longer file is something else.
+const MAX_MODELFILE: u64 = 1 << 20;
+
+pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<()> {
+    let request = request(arguments)?;
+    let client = Client::connect(config).await?;
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "));
+    let told = client.lines("/api/create", &request, |progress: Progress| {
+        match (progress.total, progress.completed) {
+            (Some(total), Some(completed)) => {
+                bar.set_length(total);
+                bar.set_message(progress.status);
+                bar.set_position(completed);
+            }
+            _ => bar.suspend(|| eprintln!("{}", progress.status)),
+        }
+        Ok(())
+    });
+    let result = told.await;
+    bar.finish_and_clear();
+    result
+}
+
+fn request(arguments: &CreateArguments) -> Result<CreateRequest> {
+    let file = &arguments.file;
+    let metadata = std::fs::metadata(file).with_context(|| format!("cannot find `{}`; -f names the Modelfile, file or folder", file.display()))?;
+    let base = CreateRequest { model: arguments.name.clone(), stream: Some(true), ..CreateRequest::default() };
+    if metadata.is_dir() || is_weights(file) || metadata.len() > MAX_MODELFILE {
+        return Ok(CreateRequest { path: Some(absolute(file)?), ..base });
+    }
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("`{}` is neither a Modelfile nor a model", file.display()))?;
+    let modelfile = Modelfile::parse(&text).with_context(|| format!("`{}`", file.display()))?;
+    let folder = file.parent().unwrap_or(Path::new("."));
+    from_modelfile(modelfile, folder, base)
+}
+
+fn is_weights(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "gguf" || extension == "safetensors")
+}
+
+fn absolute(path: &Path) -> Result<String> {
+    let path = std::fs::canonicalize(path).with_context(|| format!("cannot find `{}`", path.display()))?;
+    match path.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => bail!("the path `{}` is not UTF-8", path.display()),
+    }
+}
+
+/// `FROM` is a path where there is something at it, relative to the Modelfile; else a model.
+fn from_modelfile(modelfile: Modelfile, folder: &Path, base: CreateRequest) -> Result<CreateRequest> {
+    let local = folder.join(&modelfile.from);
+    let looks_like_path = modelfile.from.starts_with(['.', '/', '~']) || is_weights(Path::new(&modelfile.from));
+    let (path, from) = if local.exists() || looks_like_path {
+        (Some(absolute(&local)?), None)
+    } else {
+        (None, Some(modelfile.from))
+    };
+    let message = |(role, content)| protocol::Message { role, content, rest: serde_json::Map::new() };
+    Ok(CreateRequest {
+        path,
+        from,
+        template: modelfile.template,
+        system: modelfile.system,
+        license: Some(License::Several(modelfile.licenses)).filter(|l| *l != License::Several(Vec::new())),
+        parameters: modelfile.parameters,
+        messages: modelfile.messages.into_iter().map(message).collect(),
+        ..base
+    })
+}

@@ -1,0 +1,52 @@
+//! `lode list` and `lode ps`.
+
+use anyhow::Result;
+use api::ollama::{PsResponse, TagsResponse};
+
+use super::client::Client;
+use super::text::{relative, size, table};
+use super::Format;
+use crate::config::Config;
+
+/// Characters of a digest that people are shown.
+const ID: usize = 12;
+
+fn id(digest: &str) -> String {
+    digest.chars().take(ID).collect()
+}
+
+pub(super) async fn list(config: &Config, prefix: Option<&str>, format: Format) -> Result<()> {
+    let mut tags: TagsResponse = Client::connect(config).await?.get("/api/tags").await?;
+    let prefix = prefix.unwrap_or_default().to_lowercase();
+    tags.models.retain(|model| model.name.to_lowercase().starts_with(&prefix));
+    if format == Format::Json {
+        println!("{}", serde_json::to_string_pretty(&tags)?);
+        return Ok(());
+    }
+    let row = |model: &api::ollama::ModelEntry| {
+        vec![model.name.clone(), id(&model.digest), size(model.size), relative(&model.modified_at)]
+    };
+    table(&["NAME", "ID", "SIZE", "MODIFIED"], &tags.models.iter().map(row).collect::<Vec<_>>());
+    Ok(())
+}
+
+pub(super) async fn ps(config: &Config, format: Format) -> Result<()> {
+    let loaded: PsResponse = Client::connect(config).await?.get("/api/ps").await?;
+    if format == Format::Json {
+        println!("{}", serde_json::to_string_pretty(&loaded)?);
+        return Ok(());
+    }
+    let row = |model: &api::ollama::PsEntry| {
+        let processor = if model.size_vram == 0 { "100% CPU" } else { "100% GPU" };
+        vec![
+            model.name.clone(),
+            id(&model.digest),
+            size(model.size),
+            processor.to_owned(),
+            model.context_length.to_string(),
+            relative(&model.expires_at),
+        ]
+    };
+    table(&["NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL"], &loaded.models.iter().map(row).collect::<Vec<_>>());
+    Ok(())
+}

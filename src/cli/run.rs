@@ -1,0 +1,67 @@
+//! `lode run`.
+
+use std::io::{IsTerminal, Read};
+
+use anyhow::{Context, Result};
+use api::ollama::{ShowRequest, ShowResponse};
+use clap::Args;
+use serde_json::Map;
+
+use super::chat::Conversation;
+use super::client::Client;
+use super::interactive;
+use crate::config::Config;
+
+/// Arguments of `lode run`.
+#[derive(Debug, Args)]
+pub(super) struct RunArguments {
+    /// Name of the model
+    model: String,
+    /// What to ask; what is piped in is appended
+    prompt: Vec<String>,
+    /// Print counts and rates after each answer
+    #[arg(long)]
+    verbose: bool,
+    /// How long the model stays loaded afterwards, e.g. 10m; 0 unloads it at once
+    #[arg(long)]
+    keepalive: Option<String>,
+}
+
+pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()> {
+    let client = Client::connect(config).await?;
+    // First whether the model is there: nobody should type a prompt for one that is not.
+    let request = ShowRequest { model: arguments.model.clone(), ..ShowRequest::default() };
+    client.post::<ShowResponse>("/api/show", &request).await?;
+    let mut conversation = Conversation {
+        model: arguments.model.clone(),
+        messages: Vec::new(),
+        options: Map::new(),
+        keep_alive: arguments.keepalive.clone(),
+        verbose: arguments.verbose,
+    };
+    let prompt = prompt(&arguments.prompt)?;
+    if !prompt.is_empty() {
+        return conversation.say(&client, &prompt).await;
+    }
+    if !std::io::stdin().is_terminal() {
+        anyhow::bail!("there is no prompt: neither after the model's name nor on standard input");
+    }
+    conversation.load(&client).await?;
+    interactive::run(config, &client, conversation).await
+}
+
+/// The words after the model, and what is piped in.
+fn prompt(words: &[String]) -> Result<String> {
+    let mut prompt = words.join(" ");
+    if !std::io::stdin().is_terminal() {
+        let mut piped = String::new();
+        std::io::stdin().read_to_string(&mut piped).context("standard input is not text")?;
+        if !piped.trim().is_empty() {
+            if !prompt.is_empty() {
+                prompt.push_str("\n\n");
+            }
+            prompt.push_str(piped.trim_end());
+        }
+    }
+    Ok(prompt)
+}

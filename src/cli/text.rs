@@ -1,0 +1,41 @@
+//! Tables, sizes and times for people.
+
+use std::time::SystemTime;
+
+use indicatif::{HumanBytes, HumanDuration};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Prints columns, as wide as they have to be.
+pub(super) fn table(head: &[&str], rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([head[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: &[String]| {
+        let padded: Vec<String> = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        println!("{}", padded.join("    ").trim_end());
+    };
+    line(&head.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>());
+    for row in rows {
+        line(row);
+    }
+}
+
+/// `12.34 MiB`.
+pub(super) fn size(bytes: u64) -> String {
+    HumanBytes(bytes).to_string()
+}
+
+/// How far an RFC 3339 time is from now: `3 minutes ago`, `in 4 minutes`.
+pub(super) fn relative(time: &str) -> String {
+    let Ok(time) = OffsetDateTime::parse(time, &Rfc3339) else { return time.to_owned() };
+    let (time, now) = (SystemTime::from(time), SystemTime::now());
+    match (now.duration_since(time), time.duration_since(now)) {
+        (Ok(ago), _) => format!("{} ago", HumanDuration(ago)),
+        (_, Ok(left)) if left.as_secs() > 10 * 365 * 24 * 3600 => "forever".to_owned(),
+        (_, Ok(left)) => format!("in {}", HumanDuration(left)),
+        _ => "now".to_owned(),
+    }
+}

@@ -1,0 +1,169 @@
+//! `/api/create`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::ollama::{CreateRequest, ErrorResponse, License, Progress};
+use axum::Json;
+use axum::extract::{ConnectInfo, State};
+use axum::response::{IntoResponse, Response};
+use content::Digest;
+use import::NamedFile;
+
+use super::Daemon;
+use super::error::{Body, Failed};
+use super::models::reference;
+use super::stream::{Lines, lines};
+use super::uploads::lease_id;
+use crate::ops::{self, CreateSpec, Created, Observer, Source};
+
+/// Bytes between two lines of progress.
+const STEP: u64 = 16 << 20;
+
+pub(super) async fn create(
+    State(daemon): State<Daemon>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Body(request): Body<CreateRequest>,
+) -> Result<Response, Failed> {
+    let streams = request.stream.unwrap_or(true);
+    let uploads = request.files.values().filter_map(|digest| digest.parse().ok()).collect::<Vec<Digest>>();
+    let spec = spec(&daemon, request, peer)?;
+    let (lines, response) = lines();
+    let work = tokio::task::spawn_blocking(move || {
+        let observer = Reporter { lines: lines.clone(), streams, told: AtomicU64::new(0) };
+        let result = ops::create(&daemon.library, &spec, &observer);
+        // What was uploaded is a part of the model now, or will be sent again.
+        for digest in uploads.iter().filter(|_| result.is_ok()) {
+            if let Err(error) = daemon.library.store.end_lease(&lease_id(digest)) {
+                tracing::warn!("the lease of an upload stays: {error}");
+            }
+        }
+        if result.is_ok() {
+            daemon.library.collect();
+        }
+        if streams {
+            tell(&lines, result);
+            return None;
+        }
+        Some(result.map_err(Failed::from))
+    });
+    if streams {
+        return Ok(response);
+    }
+    let done = work.await.map_err(|e| Failed::from(anyhow::anyhow!("the create ended unexpectedly: {e}")))?;
+    if let Some(result) = done {
+        result?;
+    }
+    Ok(Json(Progress::status("success")).into_response())
+}
+
+fn tell(lines: &Lines, result: anyhow::Result<Created>) {
+    match result {
+        Ok(created) => {
+            lines.send_blocking(&Progress::status(summary(&created)));
+            lines.send_blocking(&Progress::status("success"));
+        }
+        Err(error) => {
+            lines.send_blocking(&ErrorResponse { error: Failed::from(error).message });
+        }
+    }
+}
+
+/// How much was new and how much was shared.
+fn summary(created: &Created) -> String {
+    let ((new, new_bytes), (shared, shared_bytes)) = (created.new, created.shared);
+    match new {
+        0 => format!("all {shared} tensor blobs ({}) were there already; nothing was written", size(shared_bytes)),
+        _ => format!("{new} tensor blobs ({}) are new, {shared} ({}) are shared", size(new_bytes), size(shared_bytes)),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    indicatif::HumanBytes(bytes).to_string()
+}
+
+fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<CreateSpec, Failed> {
+    if !request.adapters.is_empty() {
+        return Err(Failed::bad_request("adapters are not supported yet"));
+    }
+    if request.quantize.as_ref().is_some_and(|kind| !kind.is_empty()) {
+        return Err(Failed::bad_request("quantize is not supported yet; import a model that is quantized already"));
+    }
+    api::ollama::Options::read(&request.parameters).map_err(Failed::bad_request)?;
+    let name = reference(&request.model, &request.name)?;
+    let source = match (request.path, request.from, request.files.is_empty()) {
+        (Some(path), None, true) => Source::Path(local_path(&path, peer)?),
+        (None, Some(from), true) => Source::Model(from.parse()?),
+        (None, None, false) => {
+            let named = |(name, digest): (String, String)| uploaded(daemon, name, &digest);
+            Source::Files(request.files.into_iter().map(named).collect::<Result<_, _>>()?)
+        }
+        (None, None, true) => return Err(Failed::bad_request("neither 'from' or 'files' was specified")),
+        _ => return Err(Failed::bad_request("give one of 'from', 'files' and 'path'")),
+    };
+    Ok(CreateSpec {
+        name,
+        source,
+        template: request.template,
+        system: request.system,
+        licenses: request.license.map(License::texts).unwrap_or_default(),
+        parameters: request.parameters,
+        messages: request.messages,
+    })
+}
+
+/// A path is only for those who could read the file themselves.
+fn local_path(path: &str, peer: SocketAddr) -> Result<PathBuf, Failed> {
+    if !peer.ip().is_loopback() {
+        return Err(Failed::bad_request("'path' is for clients on the daemon's machine; upload the files instead"));
+    }
+    let path = Path::new(path);
+    if !path.is_absolute() {
+        return Err(Failed::bad_request(format!("`{}` is not an absolute path", path.display())));
+    }
+    Ok(path.to_owned())
+}
+
+fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Failed> {
+    let parsed: Digest = digest.parse().map_err(|e| Failed::bad_request(format!("file `{name}`: {e}")))?;
+    let path = daemon.library.store.path(&parsed);
+    if !path.is_file() {
+        return Err(Failed::bad_request(format!("file `{name}`: blob \"{digest}\" not found; upload it first")));
+    }
+    Ok(NamedFile { name, path })
+}
+
+struct Reporter {
+    lines: Lines,
+    streams: bool,
+    /// Bytes that were last told.
+    told: AtomicU64,
+}
+
+impl Observer for Reporter {
+    fn status(&self, status: String) {
+        if self.streams {
+            self.lines.send_blocking(&Progress::status(status));
+        }
+    }
+
+    fn bytes(&self, done: u64, total: u64) {
+        let told = self.told.load(Ordering::Relaxed);
+        let due = done == total || done >= told + STEP;
+        // Several workers report; one of them tells.
+        let mine = due && self.told.compare_exchange(told, done, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if self.streams && mine {
+            self.lines.send_blocking(&Progress {
+                status: "importing tensors".to_owned(),
+                digest: Some("sha256:model".to_owned()),
+                total: Some(total),
+                completed: Some(done),
+            });
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.lines.is_open()
+    }
+}

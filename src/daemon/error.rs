@@ -1,0 +1,105 @@
+//! Errors as the Ollama API tells them: a status and `{"error": "text"}`.
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use api::ollama::ErrorResponse;
+
+use crate::ops::NotFound;
+
+/// A request that failed.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) status: StatusCode,
+    pub(super) message: String,
+}
+
+impl Failed {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+}
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() {
+            tracing::warn!(status = self.status.as_u16(), "{}", self.message);
+        }
+        (self.status, Json(ErrorResponse { error: self.message })).into_response()
+    }
+}
+
+impl From<anyhow::Error> for Failed {
+    fn from(error: anyhow::Error) -> Self {
+        let status = status(&error);
+        Self::new(status, format!("{error:#}"))
+    }
+}
+
+/// Whose fault it was, by the first error in the chain that tells.
+fn status(error: &anyhow::Error) -> StatusCode {
+    for cause in error.chain() {
+        if cause.is::<NotFound>() {
+            return StatusCode::NOT_FOUND;
+        }
+        if cause.is::<manifests::Error>() || cause.is::<import::Error>() {
+            return StatusCode::BAD_REQUEST;
+        }
+        if let Some(store::Error::Content(content::Error::Busy(_))) = cause.downcast_ref() {
+            return StatusCode::CONFLICT;
+        }
+        if let Some(error) = cause.downcast_ref::<store::Error>().filter(|error| error.is_disk_full()) {
+            tracing::error!("{error}");
+            return StatusCode::INSUFFICIENT_STORAGE;
+        }
+    }
+    StatusCode::INTERNAL_SERVER_ERROR
+}
+
+impl From<scheduler::Error> for Failed {
+    fn from(error: scheduler::Error) -> Self {
+        use scheduler::Error;
+        let status = match &error {
+            Error::Refused { bad_request: true, .. } => StatusCode::BAD_REQUEST,
+            Error::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Refused { .. } | Error::Start { .. } | Error::Died(_) | Error::Timeout { .. } | Error::Protocol(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<manifests::Error> for Failed {
+    fn from(error: manifests::Error) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+/// The body of a request, read as JSON whatever its content type: `curl -d` sends none that fits.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: serde::de::DeserializeOwned, S: Send + Sync> axum::extract::FromRequest<S> for Body<T> {
+    type Rejection = Failed;
+
+    async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, Failed> {
+        let bytes = axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
+            let response = JsonRejection::BytesRejection(rejection);
+            Failed::new(response.status(), response.body_text())
+        })?;
+        if bytes.is_empty() {
+            return Err(Failed::bad_request("missing request body"));
+        }
+        serde_json::from_slice(&bytes).map(Self).map_err(|e| Failed::bad_request(format!("the request is not readable: {e}")))
+    }
+}
+
+/// Any path that is not served.
+pub(super) async fn not_found(uri: Uri) -> Failed {
+    Failed::new(StatusCode::NOT_FOUND, format!("`{}` is not served here", uri.path()))
+}

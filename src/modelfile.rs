@@ -1,0 +1,162 @@
+//! Modelfiles: `FROM`, `PARAMETER`, `TEMPLATE`, `SYSTEM`, `LICENSE`, `MESSAGE`.
+//!
+//! An instruction is a word and the rest of its line; `"""` quotes text over several lines, `"` within one; `#` begins a
+//! comment. Grammar: Ollama's `parser/parser.go`.
+
+use anyhow::{Result, bail, ensure};
+use serde_json::{Map, Value};
+
+/// A Modelfile, read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Modelfile {
+    /// A model, a file or a folder.
+    pub(crate) from: String,
+    pub(crate) parameters: Map<String, Value>,
+    pub(crate) template: Option<String>,
+    pub(crate) system: Option<String>,
+    pub(crate) licenses: Vec<String>,
+    /// Role and content.
+    pub(crate) messages: Vec<(String, String)>,
+}
+
+const ROLES: [&str; 3] = ["system", "user", "assistant"];
+const LATER: [&str; 5] = ["ADAPTER", "RENDERER", "PARSER", "REQUIRES", "DRAFT"];
+
+impl Modelfile {
+    /// Reads a Modelfile. Errors name the line.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let mut file = Self::default();
+        let mut lines = text.lines().enumerate();
+        while let Some((index, line)) = lines.next() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let number = index + 1;
+            let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let (lead, rest) = lead(word, rest.trim());
+            let value = value(rest, &mut lines.by_ref().map(|(_, line)| line), number)?;
+            file.apply(word, lead, value, number)?;
+        }
+        ensure!(!file.from.is_empty(), "the Modelfile has no FROM line; expected a model, a file or a folder");
+        Ok(file)
+    }
+
+    fn apply(&mut self, word: &str, lead: Option<&str>, value: String, line: usize) -> Result<()> {
+        match (word.to_ascii_uppercase().as_str(), lead) {
+            ("FROM", _) => {
+                ensure!(self.from.is_empty(), "line {line}: there is a second FROM; a model has one source");
+                self.from = value;
+            }
+            ("PARAMETER", Some(name)) => self.parameter(name, &value, line)?,
+            ("TEMPLATE", _) => self.template = Some(value),
+            ("SYSTEM", _) => self.system = Some(value),
+            ("LICENSE", _) => self.licenses.push(value),
+            ("MESSAGE", Some(role)) => {
+                ensure!(ROLES.contains(&role), "line {line}: role `{role}`, expected system, user or assistant");
+                self.messages.push((role.to_owned(), value));
+            }
+            ("PARAMETER" | "MESSAGE", None) => bail!("line {line}: {word} has no name before its value"),
+            (later, _) if LATER.contains(&later) => bail!("line {line}: {later} is not supported yet"),
+            _ => bail!(
+                "line {line}: `{word}` is not an instruction; expected FROM, PARAMETER, TEMPLATE, SYSTEM, LICENSE or MESSAGE"
+            ),
+        }
+        Ok(())
+    }
+
+    /// A parameter that is given several times is a list; numbers and truth values are read as such.
+    fn parameter(&mut self, name: &str, value: &str, line: usize) -> Result<()> {
+        ensure!(!value.is_empty(), "line {line}: PARAMETER {name} has no value");
+        if name == "stop" {
+            let list = self.parameters.entry(name).or_insert_with(|| Value::Array(Vec::new()));
+            if let Value::Array(list) = list {
+                list.push(value.into());
+            }
+            return Ok(());
+        }
+        let parsed = match value.parse::<i64>() {
+            Ok(number) => Value::from(number),
+            Err(_) => match (value.parse::<f64>(), value.parse::<bool>()) {
+                (Ok(number), _) => Value::from(number),
+                (_, Ok(flag)) => Value::from(flag),
+                _ => Value::from(value),
+            },
+        };
+        self.parameters.insert(name.to_owned(), parsed);
+        api::ollama::Options::read(&self.parameters).map_err(|e| anyhow::anyhow!("line {line}: {e}"))?;
+        Ok(())
+    }
+}
+
+/// The word between the instruction and its value, for instructions that have one.
+fn lead<'a>(word: &str, rest: &'a str) -> (Option<&'a str>, &'a str) {
+    if !word.eq_ignore_ascii_case("PARAMETER") && !word.eq_ignore_ascii_case("MESSAGE") {
+        return (None, rest);
+    }
+    match rest.split_once(char::is_whitespace) {
+        Some((lead, rest)) => (Some(lead), rest.trim()),
+        None if rest.is_empty() => (None, rest),
+        None => (Some(rest), ""),
+    }
+}
+
+/// A value: as it stands, or without its quotes; `"""` may go on over the following lines.
+fn value<'a>(rest: &'a str, lines: &mut dyn Iterator<Item = &'a str>, number: usize) -> Result<String> {
+    if let Some(opened) = rest.strip_prefix("\"\"\"") {
+        if let Some(end) = opened.find("\"\"\"") {
+            return Ok(opened[..end].to_owned());
+        }
+        let mut text = vec![opened];
+        for line in lines {
+            if let Some(end) = line.find("\"\"\"") {
+                text.push(&line[..end]);
+                return Ok(text.join("\n"));
+            }
+            text.push(line);
+        }
+        bail!("line {number}: `\"\"\"` is never closed");
+    }
+    let quoted = rest.strip_prefix('"').and_then(|inner| inner.strip_suffix('"'));
+    Ok(quoted.unwrap_or(rest).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn reads_instructions() {
+        let file = Modelfile::parse(
+            "# comment\nFROM ./m.gguf\nparameter temperature 0.5\nPARAMETER num_ctx 64\nPARAMETER stop \"<end>\"\n\
+             PARAMETER stop b c\nSYSTEM \"\"\"You are\nterse.\"\"\"\nMESSAGE user Hi there\nMESSAGE assistant \"Yes?\"\n\
+             LICENSE \"\"\"MIT\"\"\"\nTEMPLATE {{ messages }}\n",
+        )
+        .expect("a Modelfile");
+        assert_eq!(file.from, "./m.gguf");
+        assert_eq!(Value::from(file.parameters), json!({"temperature": 0.5, "num_ctx": 64, "stop": ["<end>", "b c"]}));
+        assert_eq!(file.system.as_deref(), Some("You are\nterse."));
+        assert_eq!(file.messages, [("user".into(), "Hi there".into()), ("assistant".into(), "Yes?".into())]);
+        assert_eq!((file.licenses, file.template.as_deref()), (vec!["MIT".to_owned()], Some("{{ messages }}")));
+    }
+
+    #[test]
+    fn says_which_line_is_wrong() {
+        for (text, expect) in [
+            ("", "no FROM"),
+            ("FROM a\nFROM b", "line 2"),
+            ("FROM a\nFRUM b", "line 2: `FRUM`"),
+            ("FROM a\nPARAMETER", "line 2"),
+            ("FROM a\nPARAMETER temperature", "no value"),
+            ("FROM a\nPARAMETER temperature hot", "line 2: option"),
+            ("FROM a\nMESSAGE robot x", "role `robot`"),
+            ("FROM a\nSYSTEM \"\"\"open", "never closed"),
+            ("FROM a\nADAPTER x", "not supported yet"),
+        ] {
+            let error = Modelfile::parse(text).expect_err(text).to_string();
+            assert!(error.contains(expect), "{error} should say {expect}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Deleting what no model needs.
+
+use std::time::{Duration, SystemTime};
+
+use store::Collected;
+
+use super::Library;
+
+/// Uploads and other ingests that nobody went on with for so long are given up.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+
+impl Library {
+    /// Deletes unreferenced blobs. A failure is logged: nothing is lost by keeping too much.
+    pub(crate) fn collect(&self) {
+        let children = |raw: &[u8]| manifests::children(raw).map_err(|e| e.to_string());
+        match self.store.collect(SystemTime::now(), children) {
+            Ok(Collected::Done { blobs, bytes }) if blobs > 0 => tracing::info!(blobs, bytes, "deleted unreferenced blobs"),
+            Ok(Collected::Done { .. }) => {}
+            Ok(Collected::Deferred) => tracing::info!("a model is being added; unreferenced blobs are deleted later"),
+            Err(error) => tracing::warn!("collection failed: {error}"),
+        }
+    }
+
+    /// Removes what earlier processes began and did not finish.
+    pub(crate) fn tidy(&self) {
+        match self.store.expire_ingests(ABANDONED, SystemTime::now()) {
+            Ok(0) => {}
+            Ok(removed) => tracing::info!(removed, "removed abandoned ingests"),
+            Err(error) => tracing::warn!("abandoned ingests stay: {error}"),
+        }
+        if let Err(error) = self.store.discard_ingests(super::create::INGEST_PREFIX) {
+            tracing::warn!("ingests of interrupted imports stay: {error}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Creating a model: from files, or from another model with changes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use content::{Descriptor, Digest, Expected, IngestId, MediaType};
+use import::{Event, Fill, NamedFile, Target};
+use manifests::config::RootFs;
+use manifests::{Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
+use protocol::Message;
+use serde_json::{Map, Value};
+use store::Store;
+
+use super::Library;
+
+/// How ingests of imports are called. They cannot be resumed, so they are removed when a daemon starts.
+pub(crate) const INGEST_PREFIX: &str = "import-";
+
+/// What to make a model from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// A file or folder.
+    Path(PathBuf),
+    /// Files by name, wherever their bytes are.
+    Files(Vec<NamedFile>),
+    /// Another model.
+    Model(ModelRef),
+}
+
+/// What to create. What is `None` or empty is taken from the source.
+#[derive(Clone, Debug)]
+pub(crate) struct CreateSpec {
+    pub(crate) name: ModelRef,
+    pub(crate) source: Source,
+    pub(crate) template: Option<String>,
+    pub(crate) system: Option<String>,
+    pub(crate) licenses: Vec<String>,
+    pub(crate) parameters: Map<String, Value>,
+    pub(crate) messages: Vec<Message>,
+}
+
+/// What a create has done.
+#[derive(Clone, Debug)]
+pub(crate) struct Created {
+    /// Tensor blobs and their bytes that were new.
+    pub(crate) new: (u64, u64),
+    /// Tensor blobs and their bytes that were there already.
+    pub(crate) shared: (u64, u64),
+}
+
+/// Who is told how it goes.
+pub(crate) trait Observer: Sync {
+    /// A step begins.
+    fn status(&self, status: String);
+    /// That many bytes of tensors of so many are done.
+    fn bytes(&self, done: u64, total: u64);
+    /// Whether to go on.
+    fn goes_on(&self) -> bool;
+}
+
+/// Creates a model; it has its name when this returns, and nothing of it is visible before.
+pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> Result<Created> {
+    let key = spec.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
+    let _guard = library.store.guard();
+    let mut draft = match &spec.source {
+        Source::Path(path) => imported(library, &import::locate(path)?, &spec.name, observer)?,
+        Source::Files(files) => imported(library, files, &spec.name, observer)?,
+        Source::Model(base) => derived(library, base)?,
+    };
+    let target = StoreTarget::new(library)?;
+    draft.apply(spec, &target, observer)?;
+    observer.status("writing manifest".to_owned());
+    let manifest = draft.manifest(&target)?;
+    let stored = target.bytes(media_types::MANIFEST, manifest.raw())?;
+    ensure!(stored.digest == *manifest.digest(), "the manifest was changed on its way to the store");
+    library.store.set_tag(&key, manifest.digest())?;
+    let children = manifests::children(manifest.raw())?;
+    library.store.describe(manifest.digest(), &store::Description { children, notes: Vec::new() })?;
+    // So that neither the first load nor the first listing has to read the headers.
+    library.catalogue(&manifest)?;
+    tracing::info!(model = key, digest = %manifest.digest(), "created");
+    Ok(Created { new: draft.new, shared: draft.shared })
+}
+
+/// A manifest before it is written.
+struct Draft {
+    layers: Vec<Layer>,
+    config: ModelConfig,
+    base: Option<Digest>,
+    parameters: Map<String, Value>,
+    new: (u64, u64),
+    shared: (u64, u64),
+}
+
+fn imported(library: &Library, files: &[NamedFile], name: &ModelRef, observer: &dyn Observer) -> Result<Draft> {
+    let inventory = import::inventory(files)?;
+    let plan = import::plan(&inventory)?;
+    let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
+    ensure_space(library, total)?;
+    observer.status(format!("importing {name} ({} tensors)", inventory.tensors.len()));
+    let target = StoreTarget::new(library)?;
+    let progress = ImportProgress { observer, total, done: AtomicU64::new(0) };
+    let imported = import::write(&inventory, &plan, &target, &progress)?;
+    observer.bytes(total, total);
+    Ok(Draft {
+        layers: imported.layers,
+        config: import::describe(&inventory),
+        base: None,
+        parameters: Map::new(),
+        new: (imported.new_blobs, imported.new_bytes),
+        shared: (imported.shared_blobs, imported.shared_bytes),
+    })
+}
+
+/// An import needs its size again, unless it shares tensors, which is known only later: so this is refused only where
+/// not even a tenth would fit. A disk that fills up later is an error of its own, and leaves nothing half-written.
+fn ensure_space(library: &Library, total: u64) -> Result<()> {
+    let free = library.store.free_space()?;
+    let home = library.store.home().display();
+    ensure!(total / 10 <= free, "the model has {total} bytes, the disk of `{home}` has {free} bytes free; make room first");
+    Ok(())
+}
+
+fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
+    let model = library.find(base)?;
+    let parameters = model.parameters(library)?;
+    let tensors = model.manifest.layers_of(media_types::TENSOR);
+    let shared = tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()));
+    Ok(Draft {
+        layers: model.manifest.layers().to_vec(),
+        config: model.config,
+        base: Some(*model.manifest.digest()),
+        parameters,
+        new: (0, 0),
+        shared,
+    })
+}
+
+impl Draft {
+    /// Puts what the spec says in the place of what the source had.
+    fn apply(&mut self, spec: &CreateSpec, target: &StoreTarget<'_>, observer: &dyn Observer) -> Result<()> {
+        let mut replace = |media_type: MediaType, texts: &[String]| -> Result<()> {
+            if texts.is_empty() {
+                return Ok(());
+            }
+            self.layers.retain(|layer| *layer.media_type() != media_type);
+            for text in texts {
+                let descriptor = target.bytes(media_type.clone(), text.as_bytes())?;
+                observer.status(format!("creating new layer {}", descriptor.digest));
+                self.layers.push(Layer::new(descriptor));
+            }
+            Ok(())
+        };
+        replace(media_types::TEMPLATE, spec.template.as_slice())?;
+        replace(media_types::SYSTEM, spec.system.as_slice())?;
+        replace(media_types::LICENSE, &spec.licenses)?;
+        if !spec.messages.is_empty() {
+            replace(media_types::MESSAGES, &[serde_json::to_string(&spec.messages)?])?;
+        }
+        if !spec.parameters.is_empty() {
+            self.parameters.extend(spec.parameters.clone());
+            replace(media_types::PARAMS, &[serde_json::to_string(&self.parameters)?])?;
+        }
+        Ok(())
+    }
+
+    fn manifest(&mut self, target: &StoreTarget<'_>) -> Result<manifests::Manifest> {
+        let diff_ids = self.layers.iter().map(|layer| layer.digest().to_string()).collect();
+        self.config.rootfs = RootFs { kind: "layers".to_owned(), diff_ids };
+        let config = target.bytes(media_types::CONFIG, &self.config.to_bytes()?)?;
+        let lode = self.config.lode.clone().unwrap_or_default();
+        let mut notes = BTreeMap::from([
+            (annotations::ARCHITECTURE.to_owned(), self.config.model_family.clone()),
+            (annotations::PARAMETERS.to_owned(), lode.parameter_count.to_string()),
+            (annotations::QUANTIZATION.to_owned(), self.config.file_type.clone()),
+        ]);
+        notes.extend(self.base.map(|base| (annotations::BASE.to_owned(), base.to_string())));
+        Ok(ManifestBuilder { config, layers: self.layers.clone(), annotations: notes }.build()?)
+    }
+}
+
+/// The store as an importer's target.
+struct StoreTarget<'a> {
+    store: &'a Store,
+    /// Names and sizes of all layers of all models: what an import may find again.
+    known: HashSet<(String, u64)>,
+    count: AtomicU64,
+}
+
+impl<'a> StoreTarget<'a> {
+    fn new(library: &'a Library) -> Result<Self> {
+        let mut known = HashSet::new();
+        for tag in library.store.tags()? {
+            // A model that cannot be read only costs a comparison.
+            let Ok(manifest) = library.manifest(&tag.digest) else { continue };
+            known.extend(
+                manifest
+                    .layers_of(media_types::TENSOR)
+                    .filter_map(|layer| Some((layer.name()?.to_owned(), layer.size()))),
+            );
+        }
+        Ok(Self { store: &library.store, known, count: AtomicU64::new(0) })
+    }
+
+    /// Stores a small blob.
+    fn bytes(&self, media_type: MediaType, bytes: &[u8]) -> Result<Descriptor> {
+        let (digest, _) = self.write(bytes.len() as u64, &mut |sink| sink.write_all(bytes))?;
+        Ok(Descriptor { media_type, digest, size: bytes.len() as u64 })
+    }
+
+    fn write(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool)> {
+        // Several creates may run at a time; the address tells their targets apart.
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let id = IngestId::parse(&format!("{INGEST_PREFIX}{:x}-{number}", std::ptr::from_ref(self).addr()))?;
+        let mut ingest = self.store.start_ingest(&id, Expected::Size(size))?;
+        if let Err(error) = fill(&mut ingest) {
+            // The first failure is the one to tell.
+            let _ = ingest.cancel();
+            return Err(error.into());
+        }
+        let digest = ingest.digest();
+        if ingest.offset() == size && self.store.blob_size(&digest)? == Some(size) {
+            ingest.cancel()?;
+            return Ok((digest, false));
+        }
+        Ok((ingest.commit()?.0, true))
+    }
+}
+
+impl Target for StoreTarget<'_> {
+    fn may_have(&self, name: &str, size: u64) -> bool {
+        self.known.contains(&(name.to_owned(), size))
+    }
+
+    fn has(&self, digest: &Digest) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.store.blob_size(digest)?.is_some())
+    }
+
+    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {
+        self.write(size, fill).map_err(|error| match error.downcast::<std::io::Error>() {
+            Ok(io) => Box::new(io) as Box<dyn std::error::Error + Send + Sync>,
+            Err(other) => other.into(),
+        })
+    }
+}
+
+struct ImportProgress<'a> {
+    observer: &'a dyn Observer,
+    total: u64,
+    done: AtomicU64,
+}
+
+impl import::Progress for ImportProgress<'_> {
+    fn event(&self, event: Event<'_>) -> bool {
+        if let Event::Bytes(count) = event {
+            let done = self.done.fetch_add(count, Ordering::Relaxed) + count;
+            self.observer.bytes(done.min(self.total), self.total);
+        }
+        self.observer.goes_on()
+    }
+}

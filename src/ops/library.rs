@@ -1,0 +1,136 @@
+//! The models of a store: finding, listing, naming and removing them.
+
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use content::Digest;
+use manifests::{Manifest, ModelConfig, ModelRef};
+use store::{Store, TagEntry};
+
+/// Configs, templates and the like are smaller; a guard for memory, in bytes.
+pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
+
+/// The models of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Library {
+    pub(crate) store: Store,
+}
+
+/// A model with its documents.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    /// The name by which it was found, complete.
+    pub(crate) name: String,
+    pub(crate) manifest: Manifest,
+    pub(crate) config: ModelConfig,
+    /// When the name was given to it.
+    pub(crate) modified: SystemTime,
+}
+
+/// There is no such model.
+#[derive(Debug, thiserror::Error)]
+#[error("model '{0}' not found")]
+pub(crate) struct NotFound(pub(crate) String);
+
+impl Library {
+    /// Every model, the newest first. One that cannot be read is left out and logged: it must not hide the others.
+    pub(crate) fn list(&self) -> Result<Vec<Model>> {
+        let mut models: Vec<Model> = self
+            .store
+            .tags()?
+            .into_iter()
+            .filter_map(|tag| match self.read(&tag) {
+                Ok(model) => Some(model),
+                Err(error) => {
+                    tracing::warn!(model = tag.name, "cannot be read: {error:#}");
+                    None
+                }
+            })
+            .collect();
+        models.sort_by(|a, b| b.modified.cmp(&a.modified).then(a.name.cmp(&b.name)));
+        Ok(models)
+    }
+
+    /// The model that a name means. Names are matched as they are written, else without regard to case.
+    pub(crate) fn find(&self, reference: &ModelRef) -> Result<Model> {
+        let tag = self.find_tag(reference)?.ok_or_else(|| NotFound(reference.to_string()))?;
+        if let Some(digest) = reference.digest().filter(|digest| **digest != tag.digest) {
+            return Err(NotFound(reference.to_string()))
+                .with_context(|| format!("`{}` is `{}` at the moment, not `{digest}`", tag.name, tag.digest));
+        }
+        self.read(&tag)
+    }
+
+    fn find_tag(&self, reference: &ModelRef) -> Result<Option<TagEntry>> {
+        let tags = self.store.tags()?;
+        let Some(key) = reference.tag_key() else {
+            let prefix = format!("{}/{}:", reference.host(), reference.repository());
+            let wanted = reference.digest();
+            return Ok(tags.into_iter().find(|tag| tag.name.starts_with(&prefix) && Some(&tag.digest) == wanted));
+        };
+        let exact = tags.iter().find(|tag| tag.name == key);
+        Ok(exact.or_else(|| tags.iter().find(|tag| tag.name.eq_ignore_ascii_case(&key))).cloned())
+    }
+
+    fn read(&self, tag: &TagEntry) -> Result<Model> {
+        let manifest = self.manifest(&tag.digest)?;
+        let config = self.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
+        let reference: ModelRef = tag.name.parse()?;
+        Ok(Model {
+            name: reference.to_string(),
+            config: ModelConfig::parse(&config)?,
+            manifest,
+            modified: tag.modified,
+        })
+    }
+
+    /// Reads a manifest.
+    pub(crate) fn manifest(&self, digest: &Digest) -> Result<Manifest> {
+        let raw = self.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
+        Manifest::parse(&raw).with_context(|| format!("manifest `{digest}`"))
+    }
+
+    /// The text of a small layer.
+    pub(crate) fn text(&self, digest: &Digest) -> Result<String> {
+        let raw = self.store.read_blob(digest, MAX_DOCUMENT)?;
+        String::from_utf8(raw).with_context(|| format!("blob `{digest}` is not text"))
+    }
+
+    /// Gives a model a second name.
+    pub(crate) fn copy(&self, source: &ModelRef, destination: &ModelRef) -> Result<()> {
+        let model = self.find(source)?;
+        let key = destination.tag_key().context("the new name needs a tag, not a digest")?;
+        Ok(self.store.set_tag(&key, model.manifest.digest())?)
+    }
+
+    /// Takes a name away from a model, and deletes what no other model needs.
+    pub(crate) fn delete(&self, reference: &ModelRef) -> Result<()> {
+        let tag = self.find_tag(reference)?.ok_or_else(|| NotFound(reference.to_string()))?;
+        self.store.remove_tag(&tag.name)?;
+        self.collect();
+        Ok(())
+    }
+}
+
+impl Model {
+    /// The text of the first layer of a type.
+    pub(crate) fn layer_text(&self, library: &Library, media_type: content::MediaType) -> Result<Option<String>> {
+        self.manifest.layers_of(media_type).next().map(|layer| library.text(layer.digest())).transpose()
+    }
+
+    /// The parameters that the model was created with.
+    pub(crate) fn parameters(&self, library: &Library) -> Result<serde_json::Map<String, serde_json::Value>> {
+        match self.layer_text(library, manifests::media_types::PARAMS)? {
+            Some(text) => serde_json::from_str(&text).context("the model's parameters are not a JSON object"),
+            None => Ok(serde_json::Map::new()),
+        }
+    }
+
+    /// The messages that precede every conversation.
+    pub(crate) fn messages(&self, library: &Library) -> Result<Vec<protocol::Message>> {
+        match self.layer_text(library, manifests::media_types::MESSAGES)? {
+            Some(text) => serde_json::from_str(&text).context("the model's messages are not a list"),
+            None => Ok(Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The load plan: what a runner is told about a model.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use content::Digest;
+use manifests::media_types;
+use protocol::{Document, LoadRequest, Tensor};
+
+use super::{Library, Model};
+
+/// Makes the plan. Every blob is looked at, so that a missing one is named here and not found by a crash.
+pub(crate) fn load_plan(
+    library: &Library,
+    model: &Model,
+    device: &str,
+    context: u64,
+    reference: bool,
+) -> Result<LoadRequest> {
+    let lode = model.config.lode.clone().unwrap_or_default();
+    ensure!(
+        !lode.hyper_parameters.is_null(),
+        "model '{}' has the architecture `{}`, which cannot be run yet; its tensors are stored and can be listed",
+        model.name,
+        model.config.model_family
+    );
+    for layer in model.manifest.layers() {
+        let size = library.store.blob_size(layer.digest())?;
+        let (name, digest) = (layer.name().unwrap_or("layer"), layer.digest());
+        let size = size.with_context(|| format!("blob `{digest}` of `{name}` is missing; create the model again"))?;
+        let expected = layer.size();
+        ensure!(size == expected, "blob `{digest}` of `{name}` has {size} bytes, its descriptor says {expected}; create the model again");
+    }
+    let tensors = library.catalogue(&model.manifest)?.into_iter().map(|tensor| {
+        Ok(Tensor {
+            path: path(library, &tensor.blob)?,
+            name: tensor.name,
+            offset: tensor.offset,
+            size: tensor.size,
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+        })
+    });
+    let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];
+    let documents = model.manifest.layers().iter().filter(|layer| kept.contains(layer.media_type())).map(|layer| {
+        Document { name: layer.name().unwrap_or_default().to_owned(), path: library.store.path(layer.digest()) }
+    });
+    Ok(LoadRequest {
+        version: protocol::VERSION,
+        model: model.manifest.digest().to_string(),
+        device: device.to_owned(),
+        context,
+        reference,
+        hyper_parameters: lode.hyper_parameters,
+        tensors: tensors.collect::<Result<_>>()?,
+        documents: documents.collect(),
+        template: model.layer_text(library, media_types::TEMPLATE)?,
+    })
+}
+
+fn path(library: &Library, digest: &str) -> Result<PathBuf> {
+    Ok(library.store.path(&digest.parse::<Digest>()?))
+}

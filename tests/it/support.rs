@@ -1,0 +1,108 @@
+//! What the tests share: where the reference data is, and how a test says that it had to do without.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use import::{Event, Imported, Progress, Target};
+use serde_json::Value as Json;
+
+/// The root of the project.
+pub(crate) fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder with reference data, where there is one.
+pub(crate) fn shared() -> Option<PathBuf> {
+    let folder = std::env::var_os("LODE_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
+    folder.is_dir().then_some(folder)
+}
+
+/// The folder with real models, where there is one. A model that could not be fetched is missing there.
+pub(crate) fn models() -> Option<PathBuf> {
+    let named = std::env::var_os("LODE_TEST_MODELS").map(PathBuf::from);
+    let folder = named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/lode/models")))?;
+    folder.is_dir().then_some(folder)
+}
+
+/// Says that a test did nothing, and why.
+#[expect(clippy::print_stderr, reason = "a test that skips tells whoever runs it")]
+pub(crate) fn skip(test: &str, reason: &str) {
+    eprintln!("skipped {test}: {reason}");
+    let Some(path) = std::env::var_os("LODE_TEST_SKIPPED") else { return };
+    let mut list = OpenOptions::new().create(true).append(true).open(path).expect("LODE_TEST_SKIPPED opens");
+    // One write, so that lines of tests side by side stay whole.
+    list.write_all(format!("{test}: {reason}\n").as_bytes()).expect("LODE_TEST_SKIPPED takes a line");
+}
+
+/// A folder of the fixtures. Where there are none at all the test is skipped.
+pub(crate) fn fixtures(test: &str, folder: &str) -> Option<PathBuf> {
+    let Some(shared) = shared() else {
+        skip(test, "there is no folder `shared` beside the checkout, and LODE_SHARED names none");
+        return None;
+    };
+    let folder = shared.join("fixtures").join(folder);
+    assert!(folder.is_dir(), "`{}` is missing", folder.display());
+    Some(folder)
+}
+
+/// What is in a folder, sorted.
+pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("cannot list `{}`: {e}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry of a folder").path()).collect();
+    paths.sort();
+    paths
+}
+
+/// The files of a folder with that extension, sorted.
+pub(crate) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut paths = entries(folder);
+    paths.retain(|path| path.extension().is_some_and(|own| own == extension));
+    paths
+}
+
+/// The last part of a path.
+pub(crate) fn name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The bytes of a file.
+pub(crate) fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|e| panic!("cannot read `{}`: {e}", path.display()))
+}
+
+/// A JSON document.
+pub(crate) fn json(path: &Path) -> Json {
+    serde_json::from_slice(&read(path)).unwrap_or_else(|e| panic!("`{}` is not JSON: {e}", path.display()))
+}
+
+/// The items of a JSON list.
+pub(crate) fn list(value: &Json) -> &[Json] {
+    value.as_array().unwrap_or_else(|| panic!("expected a list: {value}"))
+}
+
+/// The members of a JSON object.
+pub(crate) fn object(value: &Json) -> &serde_json::Map<String, Json> {
+    value.as_object().unwrap_or_else(|| panic!("expected an object: {value}"))
+}
+
+/// A JSON list of whole numbers.
+pub(crate) fn numbers(value: &Json) -> Vec<u64> {
+    list(value).iter().map(|n| n.as_u64().expect("a whole number")).collect()
+}
+
+/// Imports the model at `path`: all steps, one after the other.
+pub(crate) fn import_model(path: &Path, target: &dyn Target) -> Result<Imported, import::Error> {
+    let inventory = import::inventory(&import::locate(path)?)?;
+    let plan = import::plan(&inventory)?;
+    import::write(&inventory, &plan, target, &Quiet)
+}
+
+/// Nobody wants to know how it goes.
+struct Quiet;
+
+impl Progress for Quiet {
+    fn event(&self, _event: Event<'_>) -> bool {
+        true
+    }
+}

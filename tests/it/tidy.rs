@@ -1,0 +1,193 @@
+//! The rules of the house that no compiler checks: who may depend on whom, how long a file may be, what must be
+//! written down.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::root;
+
+/// Folder, crate, and the crates of ours that it may depend on. An edge that is not here is refused.
+const EDGES: [(&str, &str, &[&str]); 12] = [
+    ("content", "content", &[]),
+    ("manifests", "manifests", &["content"]),
+    ("store", "store", &["content"]),
+    ("formats", "formats", &[]),
+    ("import", "import", &["content", "manifests", "formats"]),
+    ("registry", "registry", &["content", "manifests"]),
+    ("runner", "runner", &["formats", "prompt", "protocol"]),
+    ("runner/protocol", "protocol", &[]),
+    ("runner/prompt", "prompt", &["protocol"]),
+    ("scheduler", "scheduler", &["content", "formats", "protocol"]),
+    ("api", "api", &["manifests", "protocol"]),
+    ("", "lode", &["api", "content", "formats", "import", "manifests", "protocol", "registry", "scheduler", "store"]),
+];
+
+/// The one crate that may be missing: it is planned and not yet begun.
+const NOT_YET: &str = "registry";
+
+/// The most lines that a source file may have.
+const LONGEST: usize = 800;
+
+/// Folders that are not the project's own.
+const FOREIGN: [&str; 3] = ["target", ".git", "shared"];
+
+#[test]
+fn crates_depend_only_on_what_the_table_allows() {
+    let ours: Vec<&str> = EDGES.iter().map(|(_, name, _)| *name).collect();
+    let mut wrong = Vec::new();
+    for (folder, name, allowed) in EDGES {
+        let path = root().join(folder).join("Cargo.toml");
+        if name == NOT_YET && !path.exists() {
+            continue;
+        }
+        let manifest = text(&path);
+        for dependency in dependencies(&manifest) {
+            if ours.contains(&dependency) && !allowed.contains(&dependency) {
+                wrong.push(format!("`{name}` depends on `{dependency}`"));
+            }
+        }
+        for (section, line) in lines(&manifest) {
+            let foreign = is_dependencies(section) && !line.contains("workspace = true");
+            // A path or a table of its own would be an edge that is not seen above.
+            if foreign || section.contains("dependencies.") {
+                wrong.push(format!("`{name}` has `{line}`, expected `NAME.workspace = true`"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "edges that ARCHITECTURE.md does not allow: {wrong:#?}");
+}
+
+#[test]
+fn every_member_is_in_the_table() {
+    let manifest = text(&root().join("Cargo.toml"));
+    let members: BTreeSet<&str> = lines(&manifest)
+        .into_iter()
+        .filter(|(section, line)| *section == "workspace" && line.starts_with('"'))
+        .map(|(_, line)| line.trim_matches(['"', ',']))
+        .collect();
+    assert!(members.contains("content"), "no members were found in Cargo.toml");
+    let folders: BTreeSet<&str> = EDGES.iter().map(|(folder, _, _)| *folder).collect();
+    let unknown: Vec<&&str> = members.difference(&folders).collect();
+    assert!(unknown.is_empty(), "crates without a row in the table: {unknown:?}");
+}
+
+#[test]
+fn only_the_runner_names_candle() {
+    let names_candle = |path: &PathBuf| {
+        let manifest = text(path);
+        // The workspace says which version it is, profiles how it is compiled; neither links it.
+        let mut own = lines(&manifest)
+            .into_iter()
+            .filter(|(section, _)| !section.starts_with("workspace") && !section.starts_with("profile"));
+        own.any(|(_, line)| line.contains("candle"))
+    };
+    let manifests = project_files().into_iter().filter(|path| path.ends_with("Cargo.toml"));
+    let found: Vec<String> = manifests.filter(names_candle).map(|path| relative(&path)).collect();
+    assert_eq!(found, ["runner/Cargo.toml"]);
+}
+
+#[test]
+fn no_source_file_is_too_long() {
+    let is_test = |path: &str| path.split('/').any(|part| part == "tests");
+    let long: Vec<String> = sources()
+        .into_iter()
+        .filter(|(path, source)| !is_test(path) && source.lines().count() > LONGEST)
+        .map(|(path, source)| format!("{path}: {} lines", source.lines().count()))
+        .collect();
+    assert!(long.is_empty(), "over {LONGEST} lines, split them: {long:#?}");
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let manifest = text(&root().join("Cargo.toml"));
+    let (_, theirs) = manifest.split_once("\n# theirs\n").expect("Cargo.toml has the comment `# theirs`");
+    let names: Vec<&str> = theirs
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(dependency_name)
+        .collect();
+    assert!(names.contains(&"serde"), "no dependencies were found in Cargo.toml");
+    let architecture = text(&root().join("ARCHITECTURE.md"));
+    let silent: Vec<&&str> = names.iter().filter(|name| !architecture.contains(&format!("`{name}`"))).collect();
+    assert!(silent.is_empty(), "ARCHITECTURE.md gives no reason for {silent:?}");
+}
+
+#[test]
+fn every_source_file_says_what_it_is() {
+    let silent: Vec<String> = sources()
+        .into_iter()
+        .filter(|(path, source)| !source.starts_with("//!") && !Path::new(path).ends_with("build.rs"))
+        .map(|(path, _)| path)
+        .collect();
+    assert!(silent.is_empty(), "these do not begin with `//!`: {silent:#?}");
+}
+
+/// The lines of a `Cargo.toml` that say something, each with the name of its section.
+fn lines(manifest: &str) -> Vec<(&str, &str)> {
+    let mut section = "";
+    let mut lines = Vec::new();
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+        } else if !line.is_empty() && !line.starts_with('#') {
+            lines.push((section, line));
+        }
+    }
+    lines
+}
+
+/// What a crate links, without what only its tests need.
+fn dependencies(manifest: &str) -> BTreeSet<&str> {
+    let lines = lines(manifest).into_iter();
+    lines.filter(|(section, _)| is_dependencies(section)).map(|(_, line)| dependency_name(line)).collect()
+}
+
+fn is_dependencies(section: &str) -> bool {
+    ["dependencies", "build-dependencies"].contains(&section)
+        || (section.starts_with("target.") && section.ends_with(".dependencies"))
+}
+
+fn dependency_name(line: &str) -> &str {
+    line.split(['.', ' ', '=']).next().unwrap_or_default().trim_matches('"')
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("cannot read `{}`: {e}", path.display()))
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+/// The Rust files of the project with their text.
+fn sources() -> Vec<(String, String)> {
+    let sources: Vec<(String, String)> = project_files()
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| (relative(&path), text(&path)))
+        .collect();
+    assert!(sources.len() > 50, "only {} source files were found", sources.len());
+    sources
+}
+
+/// All files of the project. Links are not followed.
+fn project_files() -> Vec<PathBuf> {
+    let mut folders = vec![root()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the project can be listed") {
+            let entry = entry.expect("an entry of a folder");
+            let kind = entry.file_type().expect("an entry is of some kind");
+            if kind.is_file() {
+                files.push(entry.path());
+            } else if kind.is_dir() && !FOREIGN.iter().any(|foreign| entry.file_name() == *foreign) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    files.sort();
+    files
+}
