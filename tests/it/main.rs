@@ -1,8 +1,11 @@
 //! The integration tests: one binary, so that the crates are linked once.
 
 mod canonical_blobs;
+mod fixture_models;
 mod gguf_corpus;
 mod import_store;
 mod safetensors_corpus;
+mod server;
+mod smollm2;
 mod support;
 mod tidy;

@@ -25,10 +25,15 @@ pub(crate) fn models() -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
+/// Prints a line for whoever runs the tests.
+#[expect(clippy::print_stderr, reason = "a test that skips or measures tells whoever runs it")]
+pub(crate) fn say(text: &str) {
+    eprintln!("{text}");
+}
+
 /// Says that a test did nothing, and why.
-#[expect(clippy::print_stderr, reason = "a test that skips tells whoever runs it")]
 pub(crate) fn skip(test: &str, reason: &str) {
-    eprintln!("skipped {test}: {reason}");
+    say(&format!("skipped {test}: {reason}"));
     let Some(path) = std::env::var_os("LODE_TEST_SKIPPED") else { return };
     let mut list = OpenOptions::new().create(true).append(true).open(path).expect("LODE_TEST_SKIPPED opens");
     // One write, so that lines of tests side by side stay whole.

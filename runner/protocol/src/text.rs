@@ -7,11 +7,16 @@ use serde::{Deserialize, Serialize};
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// What was said.
+    /// What was said; empty where nothing was, as in a message that only calls a tool.
+    #[serde(default, deserialize_with = "text_or_null")]
     pub content: String,
     /// Everything else that a template may look at: `tool_calls`, `name`, ….
     #[serde(flatten)]
     pub rest: serde_json::Map<String, serde_json::Value>,
+}
+
+fn text_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Text to be cut into tokens.

@@ -1,0 +1,146 @@
+//! Tiny models against Hugging Face transformers: logits, greedy continuations, tokens, rendered prompts.
+
+use std::path::Path;
+
+use formats::safetensors::Header;
+use serde_json::{Value, json};
+
+use crate::server::{Runner, Server};
+use crate::support::{fixtures, json as read_json, list, numbers, read};
+
+/// Largest difference of a logit, from the fixtures' README.
+const TOLERANCE: f32 = 2e-3;
+
+#[tokio::test]
+async fn llama() {
+    check("llama").await;
+}
+
+#[tokio::test]
+async fn llama_tied_rope3() {
+    check("llama-tied-rope3").await;
+}
+
+#[tokio::test]
+async fn llama_spm() {
+    check("llama-spm").await;
+}
+
+#[tokio::test]
+async fn gemma3_text() {
+    check("gemma3_text").await;
+}
+
+async fn check(name: &str) {
+    let Some(hf) = fixtures(name, "hf") else { return };
+    let fixture = hf.join(name);
+    for reference in ["0", "1"] {
+        let server = Server::start(&[("LODE_REFERENCE", reference)]).await;
+        server.create("classic", &fixture.join("model")).await;
+        let newer = with_config(&fixture);
+        server.create("newer", newer.path()).await;
+        for model in ["classic", "newer"] {
+            let runner = server.runner(model).await;
+            logits(&runner, &fixture).await;
+            continuations(&runner, &fixture).await;
+        }
+    }
+    let server = Server::start(&[]).await;
+    server.create("m", &fixture.join("model")).await;
+    let runner = server.runner("m").await;
+    let manifest = read_json(&hf.join("manifest.json"));
+    let tokenizer = manifest["fixtures"][name]["tokenizer"].as_str().expect("a tokenizer").to_owned();
+    let golden = read_json(&hf.join("_tokenizers").join(format!("{tokenizer}.json")));
+    tokens(&runner, &golden).await;
+    rendered(&runner, &golden, &read_json(&hf.join("chat_cases.json"))).await;
+}
+
+/// The model with its config in the newer layout.
+fn with_config(fixture: &Path) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for entry in std::fs::read_dir(fixture.join("model")).expect("a model") {
+        let path = entry.expect("an entry").path();
+        std::fs::copy(&path, folder.path().join(path.file_name().expect("a name"))).expect("a copy");
+    }
+    let config = folder.path().join("config.json");
+    std::fs::remove_file(&config).expect("a config");
+    std::fs::copy(fixture.join("config_v5.json"), config).expect("a config");
+    folder
+}
+
+/// A golden tensor of float32.
+fn golden(fixture: &Path, name: &str) -> Vec<f32> {
+    let raw = read(&fixture.join("golden.safetensors"));
+    let header = Header::parse(&raw, raw.len() as u64).expect("golden tensors");
+    let tensor = header.tensor(name).unwrap_or_else(|| panic!("{name} is missing"));
+    let at = usize::try_from(header.data_start + tensor.begin).expect("small");
+    let size = usize::try_from(tensor.size()).expect("small");
+    raw[at..at + size].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+async fn logits(runner: &Runner, fixture: &Path) {
+    let facts = read_json(&fixture.join("golden.json"));
+    for sequence in ["s5", "s37", "s100"] {
+        let expected = golden(fixture, &format!("logits.{sequence}"));
+        let tokens = numbers(&facts["sequences"][sequence]["input_ids"]);
+        for stepwise in [false, true] {
+            let actual: Vec<f32> = runner.logits(&tokens, stepwise).await.concat();
+            assert_eq!(actual.len(), expected.len());
+            let worst = actual.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst <= TOLERANCE, "{sequence} of {}: off by {worst}", fixture.display());
+        }
+    }
+}
+
+async fn continuations(runner: &Runner, fixture: &Path) {
+    let facts = read_json(&fixture.join("golden.json"));
+    for sequence in ["s5", "s37", "s100"] {
+        let golden = &facts["sequences"][sequence];
+        let expected = numbers(&golden["greedy_ids"]);
+        let (ids, text) = runner.greedy(&numbers(&golden["input_ids"]), expected.len()).await;
+        assert_eq!(ids, expected, "{sequence} of {}", fixture.display());
+        assert!(!text.is_empty());
+    }
+    let early = &facts["stops_early"];
+    if early.is_object() {
+        let stops = numbers(&early["stop_token_ids"]);
+        let expected: Vec<u64> = numbers(&early["greedy_ids"]).into_iter().filter(|id| !stops.contains(id)).collect();
+        let (ids, _) = runner.greedy(&numbers(&early["input_ids"]), 48).await;
+        assert_eq!(ids, expected, "stops early, {}", fixture.display());
+    }
+}
+
+async fn tokens(runner: &Runner, golden: &Value) {
+    for case in list(&golden["cases"]) {
+        let text = case["text"].as_str().expect("text");
+        assert_eq!(runner.tokenize(text, false, true).await, numbers(&case["ids"]), "{text:?}");
+        let special = numbers(&case["ids_with_special_tokens"]);
+        assert_eq!(runner.tokenize(text, true, true).await, special, "{text:?} with special tokens");
+        assert_eq!(runner.detokenize(&case["ids"]).await, case["decoded"], "{text:?} decoded");
+    }
+}
+
+async fn rendered(runner: &Runner, golden: &Value, cases: &Value) {
+    let mut checked = 0;
+    for case in list(&golden["chat"]["cases"]) {
+        let conversation = &cases[case["messages"].as_str().expect("a name")];
+        let request = json!({
+            "messages": conversation["messages"],
+            "tools": conversation["tools"],
+            "add_generation_prompt": case["add_generation_prompt"],
+            "variables": case.get("variables").cloned().unwrap_or_else(|| json!({})),
+        });
+        let (status, answer) = runner.call("render", &request).await;
+        if let Some(error) = case["error"].as_str() {
+            let said = error.trim_start_matches("TemplateError: ");
+            assert_eq!(status, 400, "{case}: {answer}");
+            assert!(answer["error"].as_str().expect("an error").contains(said), "{answer} should say {said}");
+        } else {
+            assert_eq!(answer["text"], case["rendered"], "{}", case["messages"]);
+            let text = case["rendered"].as_str().expect("text");
+            assert_eq!(runner.tokenize(text, false, true).await, numbers(&case["ids"]), "{text:?}");
+        }
+        checked += 1;
+    }
+    assert!(checked > 5, "only {checked} chat cases");
+}

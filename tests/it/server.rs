@@ -1,0 +1,247 @@
+//! A daemon for a test: the built binary, a store of its own, a free port; gone when the test ends.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+
+/// The program under test.
+pub(crate) const LODE: &str = env!("CARGO_BIN_EXE_lode");
+
+/// A running daemon.
+pub(crate) struct Server {
+    child: Child,
+    folder: tempfile::TempDir,
+    pub(crate) address: String,
+    pub(crate) http: Client,
+}
+
+/// A port that nobody listens on at the moment.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    listener.local_addr().expect("bound").port()
+}
+
+impl Server {
+    /// Starts a daemon with an empty store.
+    pub(crate) async fn start(environment: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self::start_in(folder, environment).await
+    }
+
+    async fn start_in(folder: tempfile::TempDir, environment: &[(&str, &str)]) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        let http = Client::builder().no_proxy().build().expect("a client");
+        let child = spawn(folder.path(), &address, environment);
+        let mut server = Self { child, folder, address, http };
+        server.wait().await;
+        server
+    }
+
+    async fn wait(&mut self) {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(60) {
+            if self.http.get(self.url("/api/version")).send().await.is_ok_and(|r| r.status().is_success()) {
+                return;
+            }
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                panic!("the daemon ended at once: {status}");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the daemon does not answer");
+    }
+
+    /// Kills the daemon as `kill -9` does and starts another on the same store.
+    pub(crate) async fn restart(mut self, environment: &[(&str, &str)]) -> Self {
+        self.kill();
+        let address = format!("127.0.0.1:{}", free_port());
+        self.child = spawn(self.folder.path(), &address, environment);
+        self.address = address;
+        self.wait().await;
+        self
+    }
+
+    /// Kills the daemon as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for the daemon's end; whether it ended in that time.
+    pub(crate) async fn ended(&mut self, within: Duration) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < within {
+            if self.child.try_wait().expect("a child").is_some() {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        false
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The folder of the store.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Response {
+        self.http.post(self.url(path)).json(body).send().await.expect("the daemon answers")
+    }
+
+    /// Posts and gets a document with its status.
+    pub(crate) async fn call(&self, path: &str, body: &Value) -> (u16, Value) {
+        let response = self.post(path, body).await;
+        let status = response.status().as_u16();
+        let text = response.text().await.expect("a whole answer");
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    /// Posts and gets a document; the status must be 200.
+    pub(crate) async fn ask(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.call(path, body).await;
+        assert_eq!(status, 200, "{path} {body}: {answer}");
+        answer
+    }
+
+    /// Posts and gets lines.
+    pub(crate) async fn lines(&self, path: &str, body: &Value) -> Vec<Value> {
+        let response = self.post(path, body).await;
+        assert_eq!(response.status().as_u16(), 200, "{path} {body}");
+        let text = response.text().await.expect("a whole answer");
+        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    /// Creates a model from a file or folder.
+    pub(crate) async fn create(&self, name: &str, path: &Path) -> Vec<Value> {
+        let lines = self.lines("/api/create", &json!({"model": name, "path": path})).await;
+        let last = lines.last().expect("at least a line");
+        assert_eq!(last["status"], "success", "create {name} from {}: {last}", path.display());
+        lines
+    }
+
+    /// Runs the command line against this daemon.
+    pub(crate) fn lode(&self, arguments: &[&str]) -> Output {
+        Command::new(LODE)
+            .args(arguments)
+            .env("LODE_HOME", self.home())
+            .env("LODE_HOST", &self.address)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program runs")
+    }
+
+    /// Loads a model and gives a client of its runner.
+    pub(crate) async fn runner(&self, model: &str) -> Runner {
+        self.ask("/api/generate", &json!({"model": model, "stream": false})).await;
+        let sockets = self.folder.path().join(format!("lode-{}", self.pid()));
+        let mut found: Vec<PathBuf> =
+            std::fs::read_dir(&sockets).expect("sockets").map(|entry| entry.expect("an entry").path()).collect();
+        found.sort();
+        let socket = found.last().expect("a runner's socket").clone();
+        Runner(Client::builder().no_proxy().unix_socket(socket).build().expect("a client"))
+    }
+
+    /// The process id of the only runner.
+    pub(crate) async fn runner_pid(&self) -> u32 {
+        let answer = self.http.get(self.url("/api/ps")).send().await.expect("the daemon answers");
+        let loaded: Value = answer.json().await.expect("JSON");
+        u32::try_from(loaded["models"][0]["pid"].as_u64().expect("a loaded model")).expect("a process id")
+    }
+}
+
+fn spawn(folder: &Path, address: &str, environment: &[(&str, &str)]) -> Child {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).expect("a log");
+    Command::new(LODE)
+        .arg("serve")
+        .env("LODE_HOME", folder.join("home"))
+        .env("LODE_HOST", address)
+        .env("LODE_LOG", "debug,hyper=info,hyper_util=info,reqwest=info,sled=info")
+        .env("TMPDIR", folder)
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the daemon starts")
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            let tail: Vec<&str> = log.lines().rev().take(30).collect();
+            crate::support::say(&tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+        }
+    }
+}
+
+/// A runner, spoken to directly.
+pub(crate) struct Runner(Client);
+
+impl Runner {
+    /// Calls the runner protocol; the status with the document.
+    pub(crate) async fn call(&self, call: &str, body: &Value) -> (u16, Value) {
+        let response = self.0.post(format!("http://runner/{call}")).json(body).send().await.expect("the runner answers");
+        let status = response.status().as_u16();
+        (status, response.json().await.expect("JSON"))
+    }
+
+    pub(crate) async fn tokenize(&self, text: &str, add_special: bool, parse_special: bool) -> Vec<u64> {
+        let request = json!({"text": text, "add_special": add_special, "parse_special": parse_special});
+        let (status, answer) = self.call("tokenize", &request).await;
+        assert_eq!(status, 200, "{text:?}: {answer}");
+        crate::support::numbers(&answer["tokens"])
+    }
+
+    pub(crate) async fn detokenize(&self, tokens: &Value) -> String {
+        let (status, answer) = self.call("detokenize", &json!({"tokens": tokens})).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["text"].as_str().expect("text").to_owned()
+    }
+
+    /// Logits after every token, `[tokens][vocabulary]`.
+    pub(crate) async fn logits(&self, tokens: &[u64], stepwise: bool) -> Vec<Vec<f32>> {
+        let request = json!({"tokens": tokens, "stepwise": stepwise});
+        let response = self.0.post("http://runner/evaluate").json(&request).send().await.expect("the runner answers");
+        assert!(response.status().is_success(), "{}", response.text().await.unwrap_or_default());
+        let bytes = response.bytes().await.expect("a whole answer");
+        let numbers: Vec<f32> =
+            bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        numbers.chunks_exact(numbers.len() / tokens.len()).map(<[f32]>::to_vec).collect()
+    }
+
+    /// The greedy continuation of tokens: ids and the text.
+    pub(crate) async fn greedy(&self, tokens: &[u64], most: usize) -> (Vec<u64>, String) {
+        let request = json!({
+            "prompt": {"kind": "tokens", "tokens": tokens},
+            "sampling": {"temperature": 0.0},
+            "max_tokens": most,
+            "top_logprobs": 0,
+        });
+        let response = self.0.post("http://runner/generate").json(&request).send().await.expect("the runner answers");
+        let answer = response.text().await.expect("a whole answer");
+        let (mut ids, mut text) = (Vec::new(), String::new());
+        for line in answer.lines() {
+            let event: Value = serde_json::from_str(line).expect("a line of JSON");
+            assert_ne!(event["event"], "error", "{event}");
+            text.push_str(event["text"].as_str().unwrap_or_default());
+            let logprobs = event["logprobs"].as_array().cloned().unwrap_or_default();
+            ids.extend(logprobs.iter().map(|token| token["id"].as_u64().expect("an id")));
+        }
+        (ids, text)
+    }
+}
