@@ -101,7 +101,8 @@ fn runner() -> Result<PathBuf> {
 }
 
 fn crash_at() -> Result<Option<CrashPoint>> {
-    let parse = |name: String| CrashPoint::parse(&name).with_context(|| format!("LODE_CRASH_AT: `{name}` is not known"));
+    let parse =
+        |name: String| CrashPoint::parse(&name).with_context(|| format!("LODE_CRASH_AT: `{name}` is not known"));
     first(&["LODE_CRASH_AT"]).map(parse).transpose()
 }
 
@@ -139,7 +140,8 @@ fn address(text: &str) -> Result<SocketAddr> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
-    let mut found = (host, port).to_socket_addrs().with_context(|| format!("LODE_HOST: `{host}` cannot be resolved"))?;
+    let mut found =
+        (host, port).to_socket_addrs().with_context(|| format!("LODE_HOST: `{host}` cannot be resolved"))?;
     found.next().with_context(|| format!("LODE_HOST: `{host}` has no address"))
 }
 

@@ -63,11 +63,8 @@ async fn serve(config: Config) -> Result<()> {
     let library = Library { store };
     library.tidy();
     let sockets = SocketFolder::create(config.temporary.join(format!("lode-{}", std::process::id())))?;
-    let options = RunnerOptions {
-        program: config.runner.clone(),
-        sockets: sockets.0.clone(),
-        load_timeout: config.load_timeout,
-    };
+    let options =
+        RunnerOptions { program: config.runner.clone(), sockets: sockets.0.clone(), load_timeout: config.load_timeout };
     let scheduler = Scheduler::new(options, config.max_loaded);
     let daemon = Daemon { library, scheduler: scheduler.clone(), config };
     tracing::info!(%address, home = %daemon.library.store.home().display(), "listening");
@@ -113,7 +110,8 @@ impl Drop for SocketFolder {
 
 async fn told_to_stop() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         // Without signals the daemon runs until it is killed.
         return std::future::pending().await;
     };

@@ -64,7 +64,8 @@ async fn commits_under_the_digest<S: Provider + Ingester>(store: &S) {
 
 async fn reads_ranges<S: Provider + Ingester>(store: &S) {
     let digest = put(store, "ranges", b"0123456789").await;
-    for (range, expect) in [(0..10, "0123456789"), (3..5, "34"), (8..99, "89"), (10..12, ""), (50..60, ""), (4..4, "")] {
+    for (range, expect) in [(0..10, "0123456789"), (3..5, "34"), (8..99, "89"), (10..12, ""), (50..60, ""), (4..4, "")]
+    {
         let bytes = store.read(&digest, range.clone()).await.expect("a range is read");
         assert_eq!(bytes, expect.as_bytes(), "range {range:?}");
     }

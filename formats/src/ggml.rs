@@ -97,7 +97,7 @@ impl GgmlType {
 
     /// Bytes of a row of `elements`; `None` where it is not a whole number of blocks or overflows.
     pub fn row_bytes(self, elements: u64) -> Option<u64> {
-        if elements % self.block_elements() != 0 {
+        if !elements.is_multiple_of(self.block_elements()) {
             return None;
         }
         (elements / self.block_elements()).checked_mul(self.block_bytes())

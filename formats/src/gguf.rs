@@ -13,7 +13,7 @@
 //! What the specification leaves open is decided so: any power of two is an alignment; gaps before, between and after
 //! tensors, padding that is not zero, and tensors out of order are accepted (what lies in gaps is the caller's to
 //! keep); strings that are not UTF-8 are accepted as bytes, keys and names that are not are refused; arrays may be
-//! nested [`MAX_NESTING`] deep; a dimension of 0 is an empty tensor; Q8_1 has ggml's 36 bytes a block. A tensor's name
+//! nested [`MAX_NESTING`] deep; a dimension of 0 is an empty tensor; `Q8_1` has ggml's 36 bytes a block. A tensor's name
 //! may be any text of up to 64 bytes and must never be used as a path.
 
 mod parse;

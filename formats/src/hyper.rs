@@ -50,7 +50,7 @@ pub enum Activation {
     Gelu,
 }
 
-/// Which elements of a head form the pairs that RoPE rotates.
+/// Which elements of a head form the pairs that `RoPE` rotates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RopeLayout {
@@ -102,7 +102,12 @@ impl Rope {
         match self.scaling {
             RopeScaling::None => plain.collect(),
             RopeScaling::Linear { factor } => plain.map(|f| f / factor).collect(),
-            RopeScaling::Llama3 { factor, low_frequency_factor: low, high_frequency_factor: high, original_context } => {
+            RopeScaling::Llama3 {
+                factor,
+                low_frequency_factor: low,
+                high_frequency_factor: high,
+                original_context,
+            } => {
                 let original = original_context as f64;
                 let stretch = |f: f64| {
                     let wavelength = 2.0 * std::f64::consts::PI / f;
@@ -154,11 +159,11 @@ pub struct HyperParameters {
     pub embedding_scale: Option<f64>,
     /// The output projection is the embedding.
     pub tied: bool,
-    /// Which elements RoPE pairs.
+    /// Which elements `RoPE` pairs.
     pub rope_layout: RopeLayout,
-    /// RoPE of layers that attend to everything.
+    /// `RoPE` of layers that attend to everything.
     pub rope: Rope,
-    /// RoPE of sliding layers, where it is another.
+    /// `RoPE` of sliding layers, where it is another.
     pub rope_sliding: Option<Rope>,
     /// How far back sliding layers look, in tokens, their own position included.
     pub sliding_window: Option<u64>,
@@ -185,7 +190,10 @@ impl HyperParameters {
             }
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
-            return fail(format!("{} attention heads cannot share {} key/value heads evenly", self.heads, self.kv_heads));
+            return fail(format!(
+                "{} attention heads cannot share {} key/value heads evenly",
+                self.heads, self.kv_heads
+            ));
         }
         if !self.head_dim.is_multiple_of(2) {
             return fail(format!("head size is {}, RoPE needs an even one", self.head_dim));

@@ -121,7 +121,7 @@ pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
         }
         (true, true) => match files {
             // A single file is told by its first bytes, whatever it is called.
-            [file] if begins_with(&file.path, b"GGUF")? => gguf::inventory(&[file]),
+            [file] if begins_with(&file.path, *b"GGUF")? => gguf::inventory(&[file]),
             [file] => {
                 let path = file.path.display();
                 Err(Error::Source(format!("`{path}` is neither a GGUF file nor a folder with *.safetensors files")))
@@ -131,7 +131,7 @@ pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
     }
 }
 
-fn begins_with(path: &Path, magic: &[u8; 4]) -> Result<bool, Error> {
+fn begins_with(path: &Path, magic: [u8; 4]) -> Result<bool, Error> {
     let (file, size) = open(path)?;
     Ok(size >= 4 && read_at(&file, path, 0, 4)? == magic)
 }

@@ -88,7 +88,9 @@ mod tests {
         let split = Split::parse("m-q4-00002-of-00003.gguf").expect("a split");
         assert_eq!(split.count, 3);
         assert_eq!(split.name(3), "m-q4-00003-of-00003.gguf");
-        for other in ["m.gguf", "m-00000-of-00003.gguf", "m-00004-of-00003.gguf", "m-2-of-3.gguf", "m-00001-of-00002.bin"] {
+        for other in
+            ["m.gguf", "m-00000-of-00003.gguf", "m-00004-of-00003.gguf", "m-2-of-3.gguf", "m-00001-of-00002.bin"]
+        {
             assert!(Split::parse(other).is_none(), "{other}");
         }
     }

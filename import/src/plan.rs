@@ -1,6 +1,7 @@
 //! The plan: which blobs there will be, under which names, with which headers. Pure; touches no file.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 
 use content::MediaType;
 use formats::Dtype;
@@ -203,11 +204,15 @@ fn side_type(name: &str) -> MediaType {
     let upper = name.to_ascii_uppercase();
     if upper.starts_with("LICENSE") || upper.starts_with("LICENCE") {
         media_types::LICENSE
-    } else if name.ends_with(".json") && !name.ends_with(".safetensors.index.json") {
+    } else if is_json(name) && !upper.ends_with(".SAFETENSORS.INDEX.JSON") {
         media_types::JSON
     } else {
         media_types::FILE
     }
+}
+
+fn is_json(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
 /// What lies between header, tensors and end of each file.

@@ -85,9 +85,10 @@ pub fn write(
     let writer = Writer { files, target, progress };
     let mut imported = Imported::default();
     for (blob, (layer, new)) in plan.blobs.iter().zip(writer.tensors(&plan.blobs)?) {
-        let (bytes, blobs) = match new {
-            true => (&mut imported.new_bytes, &mut imported.new_blobs),
-            false => (&mut imported.shared_bytes, &mut imported.shared_blobs),
+        let (bytes, blobs) = if new {
+            (&mut imported.new_bytes, &mut imported.new_blobs)
+        } else {
+            (&mut imported.shared_bytes, &mut imported.shared_blobs)
         };
         *bytes += blob.size();
         *blobs += 1;
@@ -161,9 +162,9 @@ impl Writer<'_> {
         }
         let (digest, new) = match known {
             Some(digest) => (digest, false),
-            None => self.put(&blob.name, size, &mut |sink| {
-                self.fill(blob, sink, buffer, true).map_err(io::Error::other)
-            })?,
+            None => {
+                self.put(&blob.name, size, &mut |sink| self.fill(blob, sink, buffer, true).map_err(io::Error::other))?
+            }
         };
         let layer = self.finish(&blob.name, media_types::TENSOR, digest, size, new)?;
         Ok((layer, new))

@@ -7,6 +7,7 @@ use crate::{Error, Index, Manifest, media_types};
 
 /// What a tag can name.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time, and not for long")]
 pub enum Document {
     /// One model.
     Manifest(Manifest),

@@ -34,7 +34,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn malformed(what: &'static str, reason: impl ToString) -> Self {
+    pub(crate) fn malformed(what: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Malformed { what, reason: reason.to_string() }
     }
 }

@@ -7,11 +7,14 @@ use formats::hyper::Rope;
 
 use crate::cache::{KvCache, LayerCache};
 use crate::description::{self, Description};
-use crate::layers::{Attention, AttentionShape, Embedding, Linear, Mlp, RmsNorm, Rotary, Span};
+use crate::layers::{Attention, AttentionShape, Embedding, Linear, LoadNorm, Mlp, RmsNorm, Rotary, Span};
 use crate::weights::Weights;
 
 /// Tokens that are computed at a time: bounds the memory of activations.
 const CHUNK: usize = 256;
+
+/// The token embedding.
+const EMBEDDING: &str = "model.embed_tokens.weight";
 
 /// A decoder with its weights.
 #[derive(Debug)]
@@ -39,7 +42,6 @@ struct Layer {
 impl Decoder {
     pub(crate) fn load(weights: &Weights, hyper: &HyperParameters, context: usize) -> Result<Self> {
         let (vocabulary, hidden) = (hyper.vocabulary as usize, hyper.hidden as usize);
-        const EMBEDDING: &str = "model.embed_tokens.weight";
         let description = description::of(hyper.architecture);
         let rotary = |rope: &Rope, factors: Option<Vec<f32>>| {
             let mut frequencies = rope.frequencies(hyper.head_dim);
@@ -69,7 +71,12 @@ impl Decoder {
     /// Appends tokens to the cache and gives the logits after the last of them, `[vocabulary]`.
     ///
     /// `go_on` is asked between chunks; where it says no the answer is `None` and the cache ends with the last chunk.
-    pub(crate) fn prefill(&self, tokens: &[u32], cache: &mut KvCache, go_on: &dyn Fn() -> bool) -> Result<Option<Vec<f32>>> {
+    pub(crate) fn prefill(
+        &self,
+        tokens: &[u32],
+        cache: &mut KvCache,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<f32>>> {
         let mut last = None;
         for chunk in tokens.chunks(CHUNK) {
             if !go_on() {
@@ -118,7 +125,8 @@ impl Layer {
     fn load(weights: &Weights, hyper: &HyperParameters, description: Description, index: usize) -> Result<Self> {
         let hidden = hyper.hidden as usize;
         let prefix = format!("model.layers.{index}");
-        let norm = |name: &str, width: usize| RmsNorm::load(weights, name, width, hyper.norm_epsilon, hyper.norm_offset);
+        let norm =
+            |name: &str, width: usize| RmsNorm::load(weights, name, width, hyper.norm_epsilon, hyper.norm_offset);
         let layer_norm = |name: &str| norm(&format!("{prefix}.{name}"), hidden);
         let head_norm = |name: &str| norm(name, hyper.head_dim as usize);
         let sliding = hyper.sliding[index];
@@ -129,7 +137,7 @@ impl Layer {
             scale: hyper.attention_scale,
             window: hyper.sliding_window.filter(|_| sliding).map(|window| window as usize),
         };
-        let head_norms: Option<&dyn Fn(&str) -> Result<RmsNorm>> = if description.head_norms { Some(&head_norm) } else { None };
+        let head_norms: Option<&LoadNorm<'_>> = if description.head_norms { Some(&head_norm) } else { None };
         Ok(Self {
             attention_norm: layer_norm(description.attention_norm)?,
             attention: Attention::load(weights, &format!("{prefix}.self_attn"), hidden, shape, head_norms)?,
@@ -150,5 +158,8 @@ impl Layer {
 }
 
 fn post(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
-    norm.map_or(Ok(x.clone()), |norm| norm.forward(&x))
+    match norm {
+        Some(norm) => norm.forward(&x),
+        None => Ok(x),
+    }
 }

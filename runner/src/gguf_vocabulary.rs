@@ -5,16 +5,8 @@ use formats::Gguf;
 use prompt::{Piece, PieceKind, Vocabulary, VocabularyKind};
 
 /// Texts of control tokens that end a turn. Files name one of them as EOS and say nothing of the others.
-const ENDS: [&str; 8] = [
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|end_of_text|>",
-    "<|endoftext|>",
-    "<end_of_turn>",
-    "<|eom_id|>",
-    "<|end|>",
-    "<EOT>",
-];
+const ENDS: [&str; 8] =
+    ["<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<|eom_id|>", "<|end|>", "<EOT>"];
 
 /// Reads a vocabulary.
 pub(crate) fn read(gguf: &Gguf<'_>) -> Result<Vocabulary> {

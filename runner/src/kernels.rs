@@ -2,9 +2,9 @@
 //!
 //! | weights | how | activations |
 //! |---|---|---|
-//! | Q4_0, Q4_1, Q8_0 | integer dot products, see [`int8`] | rounded to 8 bits by blocks of 32 |
-//! | Q2_K … Q6_K | candle's integer dot products | rounded to 8 bits by blocks of 256 |
-//! | F32, F16, BF16, Q5_0, Q5_1 | each row is expanded once, then float dot products | float |
+//! | `Q4_0`, `Q4_1`, `Q8_0` | integer dot products, see [`int8`] | rounded to 8 bits by blocks of 32 |
+//! | `Q2_K` … `Q6_K` | candle's integer dot products | rounded to 8 bits by blocks of 256 |
+//! | F32, F16, BF16, `Q5_0`, `Q5_1` | each row is expanded once, then float dot products | float |
 //!
 //! The instruction set is chosen at run time; a generic build is as fast as a native one.
 
@@ -30,8 +30,10 @@ const PARALLEL_FROM: usize = 1 << 16;
 pub(crate) fn check_supported(kind: WeightType) -> Result<()> {
     use GgmlType as G;
     match kind {
-        WeightType::F32 | WeightType::F16 | WeightType::Bf16 => Ok(()),
-        WeightType::Blocks(
+        WeightType::F32
+        | WeightType::F16
+        | WeightType::Bf16
+        | WeightType::Blocks(
             G::Q4_0 | G::Q4_1 | G::Q5_0 | G::Q5_1 | G::Q8_0 | G::Q2_K | G::Q3_K | G::Q4_K | G::Q5_K | G::Q6_K | G::Q8_K,
         ) => Ok(()),
         WeightType::Blocks(other) => bail!("weights of type {other} cannot be computed with yet"),

@@ -7,7 +7,7 @@ mod mlp;
 mod norm;
 mod rope;
 
-pub(crate) use attention::{Attention, AttentionShape, Span};
+pub(crate) use attention::{Attention, AttentionShape, LoadNorm, Span};
 pub(crate) use embedding::Embedding;
 pub(crate) use linear::Linear;
 pub(crate) use mlp::Mlp;

@@ -26,19 +26,14 @@ pub(crate) fn load(request: &LoadRequest) -> Result<(Model, KvCache, LoadReply)>
     });
     let text = text.map_err(|_| anyhow::anyhow!("loading the tokenizer panicked"))??;
     let (decoder, weights) = decoder?;
-    let cache = KvCache::new(
-        hyper.layers as usize,
-        hyper.kv_heads as usize,
-        context,
-        hyper.head_dim as usize,
-        &device,
-    )
-    .context("the KV cache does not fit into memory; choose a smaller context")?;
+    let cache = KvCache::new(hyper.layers as usize, hyper.kv_heads as usize, context, hyper.head_dim as usize, &device)
+        .context("the KV cache does not fit into memory; choose a smaller context")?;
     let reply = LoadReply { device: device::name(&device), context: context as u64, weights, kv_cache: cache.size() };
     Ok((Model { decoder, text }, cache, reply))
 }
 
 fn hyper_parameters(value: &serde_json::Value) -> Result<HyperParameters> {
     ensure!(!value.is_null(), "the model's architecture cannot be run yet; its tensors are stored and can be listed");
-    serde_json::from_value(value.clone()).context("the model's config has other hyper-parameters than this runner knows")
+    serde_json::from_value(value.clone())
+        .context("the model's config has other hyper-parameters than this runner knows")
 }

@@ -1,5 +1,6 @@
 //! A loaded model: decoder, tokenizer, template, and what ends a generation.
 
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -41,12 +42,11 @@ impl TextModel {
 
     /// Renders a conversation. A model without a template gets the messages as they are, a line each.
     pub(crate) fn render(&self, request: &RenderRequest) -> Result<String> {
-        match &self.template {
-            Some(template) => Ok(template.render(request)?),
-            None => {
-                let contents: Vec<&str> = request.messages.iter().map(|message| message.content.as_str()).collect();
-                Ok(contents.join("\n"))
-            }
+        if let Some(template) = &self.template {
+            Ok(template.render(request)?)
+        } else {
+            let contents: Vec<&str> = request.messages.iter().map(|message| message.content.as_str()).collect();
+            Ok(contents.join("\n"))
         }
     }
 
@@ -109,11 +109,16 @@ fn huggingface(documents: Documents<'_>, tokenizer: &Path, template: Option<&str
     Ok(TextModel { tokenizer, template: choose(template, own, variables)?, ends, bos: None })
 }
 
+/// Whether a document is a GGUF header, whatever its name.
+fn begins_with_magic(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"GGUF"
+}
+
 fn gguf(documents: Documents<'_>, template: Option<&str>) -> Result<TextModel> {
-    let header = documents.0.iter().find(|document| {
-        // Of a split, the first file has the keys.
-        document.name.ends_with(".gguf") || document.name.ends_with(".GGUF") || !document.name.contains('.')
-    });
+    // Of a split, the first file has the keys.
+    let header = documents.0.iter().find(|document| begins_with_magic(&document.path));
     let header = header.context("the model has no `tokenizer.json` and no GGUF header, so it has no tokenizer")?;
     let bytes = map(&header.path)?;
     let gguf = Gguf::parse_header(&bytes).with_context(|| format!("the kept header of `{}`", header.name))?;
@@ -121,7 +126,8 @@ fn gguf(documents: Documents<'_>, template: Option<&str>) -> Result<TextModel> {
     let ends = gguf_vocabulary::ends(&gguf, &vocabulary);
     let piece = |id: Option<u32>| Some(vocabulary.pieces.get(id? as usize)?.text.clone());
     let mut variables = Map::new();
-    for (name, id) in [("bos_token", vocabulary.bos), ("eos_token", vocabulary.eos), ("unk_token", vocabulary.unknown)] {
+    for (name, id) in [("bos_token", vocabulary.bos), ("eos_token", vocabulary.eos), ("unk_token", vocabulary.unknown)]
+    {
         variables.insert(name.to_owned(), piece(id).unwrap_or_default().into());
     }
     let bos = vocabulary.bos.filter(|_| vocabulary.add_bos).and_then(|id| Some((id, piece(Some(id))?)));

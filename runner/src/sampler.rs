@@ -119,9 +119,12 @@ impl Sampler {
 
 /// The index of the largest logit, the first of equals.
 pub(crate) fn likeliest(logits: &[f32]) -> u32 {
-    let best = (0u32..).zip(logits).fold((0, f32::NEG_INFINITY), |best, (id, logit)| {
-        if *logit > best.1 { (id, *logit) } else { best }
-    });
+    let best = (0u32..).zip(logits).fold(
+        (0, f32::NEG_INFINITY),
+        |best, (id, logit)| {
+            if *logit > best.1 { (id, *logit) } else { best }
+        },
+    );
     best.0
 }
 

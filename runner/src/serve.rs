@@ -35,7 +35,8 @@ pub(crate) fn run(socket: &Path) -> Result<()> {
     end_with_parent();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let listener = UnixListener::bind(socket).with_context(|| format!("cannot listen on `{}`", socket.display()))?;
+        let listener =
+            UnixListener::bind(socket).with_context(|| format!("cannot listen on `{}`", socket.display()))?;
         tracing::info!(socket = %socket.display(), "ready to load");
         axum::serve(listener, routes()).await.context("serving failed")
     })
@@ -140,7 +141,10 @@ async fn compute<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 's
     tokio::task::spawn_blocking(work).await.map_err(|_| anyhow::anyhow!("the computation panicked"))?
 }
 
-async fn load_model(State(runner): State<Runner>, Json(request): Json<LoadRequest>) -> Result<Json<LoadReply>, Refusal> {
+async fn load_model(
+    State(runner): State<Runner>,
+    Json(request): Json<LoadRequest>,
+) -> Result<Json<LoadReply>, Refusal> {
     let _loading = runner.0.loading.lock().await;
     if let Some(loaded) = runner.0.loaded.get() {
         return Err(Refusal(StatusCode::CONFLICT, format!("`{}` is loaded already", loaded.name)));

@@ -52,9 +52,11 @@ mod tests {
         assert_eq!(end_ids(&json!({"eos_token_id": 2})), [2]);
         assert_eq!(end_ids(&json!({"eos_token_id": [2, 5]})), [2, 5]);
         assert!(end_ids(&json!({"eos_token_id": null})).is_empty());
-        let config = json!({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": true, "pad_token": null});
+        let config =
+            json!({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": true, "pad_token": null});
         assert_eq!(Value::from(variables(&config)), json!({"bos_token": "<s>", "eos_token": "</s>"}));
-        let named = json!({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]});
+        let named =
+            json!({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]});
         assert_eq!(templates(&named).len(), 2);
     }
 }

@@ -44,9 +44,10 @@ impl Weights {
     }
 
     fn get(&self, name: &str, shape: &[usize]) -> Result<&MappedTensor> {
-        let tensor = self.tensors.get(name).with_context(|| {
-            format!("tensor `{name}` is missing, or of a type that cannot be computed with yet")
-        })?;
+        let tensor = self
+            .tensors
+            .get(name)
+            .with_context(|| format!("tensor `{name}` is missing, or of a type that cannot be computed with yet"))?;
         ensure!(tensor.shape == shape, "tensor `{name}` has the shape {:?}, expected {shape:?}", tensor.shape);
         kernels::check_supported(tensor.kind).with_context(|| format!("tensor `{name}`"))?;
         Ok(tensor)

@@ -90,7 +90,8 @@ fn lock<T>(mutex: &StdMutex<T>) -> MutexGuard<'_, T> {
 impl Scheduler {
     /// A scheduler without models. Must be called within a tokio runtime, where it looks for expired models.
     pub fn new(options: RunnerOptions, most: usize) -> Self {
-        let inner = Arc::new(Inner { options, most: most.max(1), slots: StdMutex::default(), loading: Mutex::default() });
+        let inner =
+            Arc::new(Inner { options, most: most.max(1), slots: StdMutex::default(), loading: Mutex::default() });
         tokio::spawn(expire(Arc::downgrade(&inner)));
         Self(inner)
     }

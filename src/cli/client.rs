@@ -39,7 +39,11 @@ impl Client {
         let http = reqwest::Client::builder().no_proxy().build()?;
         let mut address = config.address;
         if address.ip().is_unspecified() {
-            address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+            address.set_ip(if address.is_ipv4() {
+                [127, 0, 0, 1].into()
+            } else {
+                std::net::Ipv6Addr::LOCALHOST.into()
+            });
         }
         Ok(Self { http, base: format!("http://{address}") })
     }
@@ -53,8 +57,9 @@ impl Client {
         if !config.address.ip().is_loopback() && !config.address.ip().is_unspecified() {
             bail!("no daemon answers at {}; start one there with `lode serve`", config.address);
         }
-        std::fs::create_dir_all(&config.home)
-            .with_context(|| format!("cannot make the folder `{}`; LODE_HOME chooses another", config.home.display()))?;
+        std::fs::create_dir_all(&config.home).with_context(|| {
+            format!("cannot make the folder `{}`; LODE_HOME chooses another", config.home.display())
+        })?;
         let log = config.home.join("daemon.log");
         let output = OpenOptions::new().create(true).append(true).open(&log);
         let output = output.with_context(|| format!("cannot write `{}`", log.display()))?;

@@ -28,7 +28,9 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     let request = request(arguments)?;
     let client = Client::connect(config).await?;
     let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "));
+    bar.set_style(
+        ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "),
+    );
     let told = client.lines("/api/create", &request, |progress: Progress| {
         match (progress.total, progress.completed) {
             (Some(total), Some(completed)) => {
@@ -47,7 +49,8 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
 
 fn request(arguments: &CreateArguments) -> Result<CreateRequest> {
     let file = &arguments.file;
-    let metadata = std::fs::metadata(file).with_context(|| format!("cannot find `{}`; -f names the Modelfile, file or folder", file.display()))?;
+    let metadata = std::fs::metadata(file)
+        .with_context(|| format!("cannot find `{}`; -f names the Modelfile, file or folder", file.display()))?;
     let base = CreateRequest { model: arguments.name.clone(), stream: Some(true), ..CreateRequest::default() };
     if metadata.is_dir() || is_weights(file) || metadata.len() > MAX_MODELFILE {
         return Ok(CreateRequest { path: Some(absolute(file)?), ..base });
@@ -75,11 +78,8 @@ fn absolute(path: &Path) -> Result<String> {
 fn from_modelfile(modelfile: Modelfile, folder: &Path, base: CreateRequest) -> Result<CreateRequest> {
     let local = folder.join(&modelfile.from);
     let looks_like_path = modelfile.from.starts_with(['.', '/', '~']) || is_weights(Path::new(&modelfile.from));
-    let (path, from) = if local.exists() || looks_like_path {
-        (Some(absolute(&local)?), None)
-    } else {
-        (None, Some(modelfile.from))
-    };
+    let (path, from) =
+        if local.exists() || looks_like_path { (Some(absolute(&local)?), None) } else { (None, Some(modelfile.from)) };
     let message = |(role, content)| protocol::Message { role, content, rest: serde_json::Map::new() };
     Ok(CreateRequest {
         path,

@@ -38,16 +38,17 @@ pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conv
             continue;
         }
         let _ = editor.add_history_entry(text);
-        let done = match text.strip_prefix('/') {
-            Some(command) => instruct(client, &mut conversation, command).await,
-            None => tokio::select! {
+        let done = if let Some(command) = text.strip_prefix('/') {
+            instruct(client, &mut conversation, command).await
+        } else {
+            tokio::select! {
                 done = conversation.say(client, text) => done.map(|()| Next::On),
                 // Dropping the request cancels the generation.
                 _ = tokio::signal::ctrl_c() => {
                     println!();
                     Ok(Next::On)
                 }
-            },
+            }
         };
         match done {
             Ok(Next::On) => {}

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use api::ollama::{PsResponse, TagsResponse};
 
+use super::Format;
 use super::client::Client;
 use super::text::{relative, size, table};
-use super::Format;
 use crate::config::Config;
 
 /// Characters of a digest that people are shown.

@@ -4,9 +4,9 @@ use anyhow::Result;
 use api::ollama::{ShowRequest, ShowResponse};
 use clap::Args;
 
+use super::Format;
 use super::client::Client;
 use super::text::{size, table};
-use super::Format;
 use crate::config::Config;
 
 /// Arguments of `lode show`.
@@ -39,8 +39,7 @@ pub(super) struct ShowArguments {
 }
 
 pub(super) async fn run(config: &Config, arguments: &ShowArguments) -> Result<()> {
-    let request =
-        ShowRequest { model: arguments.model.clone(), verbose: arguments.tensors, ..ShowRequest::default() };
+    let request = ShowRequest { model: arguments.model.clone(), verbose: arguments.tensors, ..ShowRequest::default() };
     let shown: ShowResponse = Client::connect(config).await?.post("/api/show", &request).await?;
     if arguments.format == Format::Json {
         println!("{}", serde_json::to_string_pretty(&shown)?);

@@ -1,10 +1,10 @@
 //! Errors as the Ollama API tells them: a status and `{"error": "text"}`.
 
+use api::ollama::ErrorResponse;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use api::ollama::ErrorResponse;
 
 use crate::ops::NotFound;
 
@@ -67,9 +67,11 @@ impl From<scheduler::Error> for Failed {
         let status = match &error {
             Error::Refused { bad_request: true, .. } => StatusCode::BAD_REQUEST,
             Error::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Error::Refused { .. } | Error::Start { .. } | Error::Died(_) | Error::Timeout { .. } | Error::Protocol(_) => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
+            Error::Refused { .. }
+            | Error::Start { .. }
+            | Error::Died(_)
+            | Error::Timeout { .. }
+            | Error::Protocol(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())
     }
@@ -95,7 +97,9 @@ impl<T: serde::de::DeserializeOwned, S: Send + Sync> axum::extract::FromRequest<
         if bytes.is_empty() {
             return Err(Failed::bad_request("missing request body"));
         }
-        serde_json::from_slice(&bytes).map(Self).map_err(|e| Failed::bad_request(format!("the request is not readable: {e}")))
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|e| Failed::bad_request(format!("the request is not readable: {e}")))
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use api::ollama::{
-    ChatRequest, ChatResponse, ErrorResponse, GenerateRequest, GenerateResponse, KeepAliveSpec, Metrics, Options, Think,
-    TokenLogprob,
+    ChatRequest, ChatResponse, ErrorResponse, GenerateRequest, GenerateResponse, KeepAliveSpec, Metrics, Options,
+    Think, TokenLogprob,
 };
 use axum::Json;
 use axum::extract::State;
@@ -35,7 +35,9 @@ pub(super) async fn generate(
     if request.template.as_ref().is_some_and(|template| !template.is_empty()) {
         return Err(Failed::bad_request("'template' is not supported; create a model with TEMPLATE instead"));
     }
-    let call = Call::begin(&daemon, &request.model, request.keep_alive, request.options.as_ref(), request.think.as_ref()).await?;
+    let call =
+        Call::begin(&daemon, &request.model, request.keep_alive, request.options.as_ref(), request.think.as_ref())
+            .await?;
     let dialect = Dialect::Generate;
     if request.prompt.is_empty() {
         return call.load_or_unload(&daemon, dialect).await;
@@ -67,7 +69,9 @@ pub(super) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatR
             return Err(Failed::bad_request(NO_IMAGES));
         }
     }
-    let call = Call::begin(&daemon, &request.model, request.keep_alive, request.options.as_ref(), request.think.as_ref()).await?;
+    let call =
+        Call::begin(&daemon, &request.model, request.keep_alive, request.options.as_ref(), request.think.as_ref())
+            .await?;
     let dialect = Dialect::Chat;
     if request.messages.is_empty() {
         return call.load_or_unload(&daemon, dialect).await;
@@ -355,9 +359,15 @@ impl Answer {
     ) -> Line {
         let (model, created_at, done) = (self.name.clone(), timestamp(SystemTime::now()), done_reason.is_some());
         match self.dialect {
-            Dialect::Generate => {
-                Line::Generate(GenerateResponse { model, created_at, response: text, done, done_reason, metrics, logprobs })
-            }
+            Dialect::Generate => Line::Generate(GenerateResponse {
+                model,
+                created_at,
+                response: text,
+                done,
+                done_reason,
+                metrics,
+                logprobs,
+            }),
             Dialect::Chat => {
                 let message = Message { role: "assistant".to_owned(), content: text, rest: Map::new() };
                 Line::Chat(ChatResponse { model, created_at, message, done, done_reason, metrics, logprobs })

@@ -13,7 +13,7 @@ use manifests::ModelRef;
 use super::Daemon;
 use super::describe;
 use super::error::{Body, Failed};
-use crate::ops::{Library, Model, NotFound};
+use crate::ops::{Library, Model};
 
 pub(super) async fn root() -> &'static str {
     // Clients look for this very text.
@@ -76,9 +76,11 @@ pub(super) async fn delete(State(daemon): State<Daemon>, Body(request): Body<Del
     // A model whose documents are damaged can be deleted all the same.
     if let Ok(model) = &model {
         let digest = model.manifest.digest().to_string();
-        if !blocking(&daemon.library, Library::list).await?.iter().any(|other| {
-            other.name != model.name && other.manifest.digest() == model.manifest.digest()
-        }) {
+        if !blocking(&daemon.library, Library::list)
+            .await?
+            .iter()
+            .any(|other| other.name != model.name && other.manifest.digest() == model.manifest.digest())
+        {
             daemon.scheduler.stop(&digest);
         }
     }
@@ -88,7 +90,7 @@ pub(super) async fn delete(State(daemon): State<Daemon>, Body(request): Body<Del
 
 /// These two endpoints quote the name in another way.
 fn quoted(failed: Failed, name: &str) -> Failed {
-    if failed.status == StatusCode::NOT_FOUND && failed.message == NotFound(name.to_owned()).to_string() {
+    if failed.status == StatusCode::NOT_FOUND {
         return Failed::new(failed.status, format!("model \"{name}\" not found"));
     }
     failed
@@ -96,7 +98,7 @@ fn quoted(failed: Failed, name: &str) -> Failed {
 
 pub(super) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>, Failed> {
     /// What is told of a model that stays for good.
-    const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    const FOREVER: Duration = Duration::from_hours(876_000);
     let listed = blocking(&daemon.library, Library::list).await?;
     let entry = |loaded: scheduler::Loaded| {
         let model = listed.iter().find(|model| model.manifest.digest().to_string() == loaded.key.model);

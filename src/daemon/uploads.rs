@@ -12,7 +12,7 @@ use super::Daemon;
 use super::error::Failed;
 
 /// How long an upload is kept for the create that uses it.
-const LEASE: Duration = Duration::from_secs(3600);
+const LEASE: Duration = Duration::from_hours(1);
 
 fn parse(text: &str) -> Result<Digest, Failed> {
     // Some clients write `sha256-…`.
@@ -89,12 +89,12 @@ fn failed(error: content::Error) -> Failed {
         }
         content::Error::WrongSize { .. } => Failed::bad_request(error.to_string()),
         content::Error::Busy(_) => Failed::new(StatusCode::CONFLICT, error.to_string()),
-        other => store_failure(other),
+        other => store_failure(&other),
     }
 }
 
-fn store_failure(error: content::Error) -> Failed {
-    let full = matches!(&error, content::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
+fn store_failure(error: &content::Error) -> Failed {
+    let full = matches!(error, content::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
     let status = if full { StatusCode::INSUFFICIENT_STORAGE } else { StatusCode::INTERNAL_SERVER_ERROR };
     Failed::new(status, error.to_string())
 }

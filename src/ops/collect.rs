@@ -7,14 +7,16 @@ use store::Collected;
 use super::Library;
 
 /// Uploads and other ingests that nobody went on with for so long are given up.
-const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+const ABANDONED: Duration = Duration::from_hours(24);
 
 impl Library {
     /// Deletes unreferenced blobs. A failure is logged: nothing is lost by keeping too much.
     pub(crate) fn collect(&self) {
         let children = |raw: &[u8]| manifests::children(raw).map_err(|e| e.to_string());
         match self.store.collect(SystemTime::now(), children) {
-            Ok(Collected::Done { blobs, bytes }) if blobs > 0 => tracing::info!(blobs, bytes, "deleted unreferenced blobs"),
+            Ok(Collected::Done { blobs, bytes }) if blobs > 0 => {
+                tracing::info!(blobs, bytes, "deleted unreferenced blobs");
+            }
             Ok(Collected::Done { .. }) => {}
             Ok(Collected::Deferred) => tracing::info!("a model is being added; unreferenced blobs are deleted later"),
             Err(error) => tracing::warn!("collection failed: {error}"),

@@ -119,7 +119,10 @@ fn imported(library: &Library, files: &[NamedFile], name: &ModelRef, observer: &
 fn ensure_space(library: &Library, total: u64) -> Result<()> {
     let free = library.store.free_space()?;
     let home = library.store.home().display();
-    ensure!(total / 10 <= free, "the model has {total} bytes, the disk of `{home}` has {free} bytes free; make room first");
+    ensure!(
+        total / 10 <= free,
+        "the model has {total} bytes, the disk of `{home}` has {free} bytes free; make room first"
+    );
     Ok(())
 }
 

@@ -29,7 +29,10 @@ pub(crate) fn load_plan(
         let (name, digest) = (layer.name().unwrap_or("layer"), layer.digest());
         let size = size.with_context(|| format!("blob `{digest}` of `{name}` is missing; create the model again"))?;
         let expected = layer.size();
-        ensure!(size == expected, "blob `{digest}` of `{name}` has {size} bytes, its descriptor says {expected}; create the model again");
+        ensure!(
+            size == expected,
+            "blob `{digest}` of `{name}` has {size} bytes, its descriptor says {expected}; create the model again"
+        );
     }
     let tensors = library.catalogue(&model.manifest)?.into_iter().map(|tensor| {
         Ok(Tensor {

@@ -66,10 +66,8 @@ impl Store {
     /// Keeps the collector away. Waits while a collection is under way, which takes as long as deleting files does.
     pub fn guard(&self) -> Guard {
         let gate = &self.0.gate;
-        let mut state = gate
-            .collected
-            .wait_while(gate.state(), |state| state.collecting)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state =
+            gate.collected.wait_while(gate.state(), |state| state.collecting).unwrap_or_else(PoisonError::into_inner);
         state.guards += 1;
         Guard(self.clone())
     }

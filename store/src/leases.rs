@@ -52,7 +52,9 @@ fn parse(path: &Path, text: &str) -> Result<(SystemTime, Vec<Digest>), Error> {
     let damaged = |reason: String| Error::Damaged { path: path.to_owned(), reason };
     let mut lines = text.lines();
     let end = lines.next().and_then(|line| line.parse().ok()).ok_or_else(|| damaged("it has no expiry".to_owned()))?;
-    let end = UNIX_EPOCH.checked_add(Duration::from_secs(end)).ok_or_else(|| damaged("its expiry is out of range".to_owned()))?;
+    let end = UNIX_EPOCH
+        .checked_add(Duration::from_secs(end))
+        .ok_or_else(|| damaged("its expiry is out of range".to_owned()))?;
     let digests = lines.map(|line| line.parse().map_err(|e| damaged(format!("{e}")))).collect::<Result<_, _>>()?;
     Ok((end, digests))
 }

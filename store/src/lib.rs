@@ -107,7 +107,7 @@ impl Store {
 
     /// The id of the process that has the store at `home` open; `None` where none has.
     pub fn holder(home: &Path) -> Result<Option<u32>, Error> {
-        Ok(lock::holder(&home.join("lock"))?.flatten())
+        lock::holder(&home.join("lock"))
     }
 
     /// The folder of the store.

@@ -14,8 +14,8 @@ pub(crate) struct Lock {
     _file: File,
 }
 
-/// The process that has the lock at `path`, if any: `None` where nobody has, `Some(None)` where its id is not known.
-pub(crate) fn holder(path: &Path) -> Result<Option<Option<u32>>, Error> {
+/// The process that has the lock at `path`, if any and if its id is known.
+pub(crate) fn holder(path: &Path) -> Result<Option<u32>, Error> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -26,7 +26,7 @@ pub(crate) fn holder(path: &Path) -> Result<Option<Option<u32>>, Error> {
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
             file.read_to_string(&mut text).map_err(|e| Error::io("read", path, e))?;
-            Ok(Some(text.trim().parse().ok()))
+            Ok(text.trim().parse().ok())
         }
         Err(error) => Err(Error::io("look at the lock", path, error)),
     }

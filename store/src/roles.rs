@@ -8,7 +8,9 @@ use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider, Tag
 use crate::{IngestFile, Store};
 
 /// Runs something that blocks on the disk. Panics go on in the caller.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, crate::Error> + Send + 'static) -> Result<T, Error> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, crate::Error> + Send + 'static,
+) -> Result<T, Error> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result.map_err(Error::from),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -48,7 +50,9 @@ pub struct StoreIngest {
 
 impl StoreIngest {
     fn take(&mut self) -> Result<IngestFile, Error> {
-        self.file.take().ok_or_else(|| Error::Other("an earlier write to this ingest was cancelled; start it again".into()))
+        self.file
+            .take()
+            .ok_or_else(|| Error::Other("an earlier write to this ingest was cancelled; start it again".into()))
     }
 }
 

@@ -48,13 +48,10 @@ impl Store {
         let removed = files::remove(&path)?;
         let tags = self.0.layout.tags();
         for folder in path.ancestors().skip(1).take_while(|folder| **folder != tags) {
-            match fs::remove_dir(folder) {
-                Ok(()) => {}
+            if fs::remove_dir(folder).is_err() {
                 // It is not empty, so neither are those above.
-                Err(_) => {
-                    files::sync_folder(folder)?;
-                    return Ok(removed);
-                }
+                files::sync_folder(folder)?;
+                return Ok(removed);
             }
         }
         files::sync_folder(&tags)?;

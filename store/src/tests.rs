@@ -95,7 +95,21 @@ fn tags_of_nested_repositories_do_not_collide() {
     assert_eq!(names, ["h/a/b/c:d", "h/a/b:c", "h/a:b", "h:80/a:b"]);
     assert!(store.remove_tag("h/a/b:c").expect("remove"));
     assert_eq!(store.resolve_tag("h/a/b/c:d").expect("resolve"), Some(digest));
-    for bad in ["", ":", "a", "a:b", "h/:t", "h/a:", "h/../a:t", "/a:t", "h/a:../t", "h/a/..:t", "h/a:.t", "h/b:8/a:t", "h/a\0:t"] {
+    for bad in [
+        "",
+        ":",
+        "a",
+        "a:b",
+        "h/:t",
+        "h/a:",
+        "h/../a:t",
+        "/a:t",
+        "h/a:../t",
+        "h/a/..:t",
+        "h/a:.t",
+        "h/b:8/a:t",
+        "h/a\0:t",
+    ] {
         assert!(store.set_tag(bad, &digest).is_err(), "{bad:?} was accepted");
     }
 }
@@ -108,7 +122,7 @@ fn collects_what_nothing_leads_to() {
     let other = put(&store, b"not a document");
     store.set_tag("h/r:t", &document).expect("tag");
     let now = SystemTime::now();
-    store.set_lease(&id("l"), &[leased], now + Duration::from_secs(60)).expect("lease");
+    store.set_lease(&id("l"), &[leased], now + Duration::from_mins(1)).expect("lease");
     let children = |raw: &[u8]| {
         let text = String::from_utf8_lossy(raw).into_owned();
         text.parse().map(|digest| vec![digest]).map_err(|_| format!("`{text}` is no digest"))
@@ -126,7 +140,7 @@ fn collects_what_nothing_leads_to() {
     for (digest, there) in [(layer, true), (document, true), (leased, true), (lost, false), (other, false)] {
         assert_eq!(store.blob_size(&digest).expect("size").is_some(), there);
     }
-    let later = now + Duration::from_secs(120);
+    let later = now + Duration::from_mins(2);
     assert_eq!(store.collect(later, children).expect("collect"), Collected::Done { blobs: 1, bytes: 6 });
 }
 
@@ -138,9 +152,9 @@ fn ingests_for_other_bytes_are_not_resumed() {
     drop(ingest);
     assert_eq!(store.start_ingest(&id("x"), Expected::Size(11)).expect("start").offset(), 0);
     assert_eq!(store.ingest_ids().expect("ids"), [id("x")]);
-    let later = SystemTime::now() + Duration::from_secs(3600);
-    assert_eq!(store.expire_ingests(Duration::from_secs(7200), later).expect("expire"), 0);
-    assert_eq!(store.expire_ingests(Duration::from_secs(60), later).expect("expire"), 1);
+    let later = SystemTime::now() + Duration::from_hours(1);
+    assert_eq!(store.expire_ingests(Duration::from_hours(2), later).expect("expire"), 0);
+    assert_eq!(store.expire_ingests(Duration::from_mins(1), later).expect("expire"), 1);
     assert_eq!(store.ingest_ids().expect("ids"), []);
 }
 

@@ -1,6 +1,10 @@
 //! The integration tests: one binary, so that the crates are linked once.
 
+mod api;
 mod canonical_blobs;
+mod clients;
+mod command_line;
+mod crash;
 mod fixture_models;
 mod gguf_corpus;
 mod import_store;

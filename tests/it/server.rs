@@ -43,7 +43,7 @@ impl Server {
 
     async fn wait(&mut self) {
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(60) {
+        while begin.elapsed() < Duration::from_mins(1) {
             if self.http.get(self.url("/api/version")).send().await.is_ok_and(|r| r.status().is_success()) {
                 return;
             }
@@ -195,7 +195,8 @@ pub(crate) struct Runner(Client);
 impl Runner {
     /// Calls the runner protocol; the status with the document.
     pub(crate) async fn call(&self, call: &str, body: &Value) -> (u16, Value) {
-        let response = self.0.post(format!("http://runner/{call}")).json(body).send().await.expect("the runner answers");
+        let response =
+            self.0.post(format!("http://runner/{call}")).json(body).send().await.expect("the runner answers");
         let status = response.status().as_u16();
         (status, response.json().await.expect("JSON"))
     }
@@ -219,8 +220,7 @@ impl Runner {
         let response = self.0.post("http://runner/evaluate").json(&request).send().await.expect("the runner answers");
         assert!(response.status().is_success(), "{}", response.text().await.unwrap_or_default());
         let bytes = response.bytes().await.expect("a whole answer");
-        let numbers: Vec<f32> =
-            bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let numbers: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         numbers.chunks_exact(numbers.len() / tokens.len()).map(<[f32]>::to_vec).collect()
     }
 

@@ -1,4 +1,4 @@
-//! A real model, `SmolLM2` 135M in Q4_1, against the recorded numbers of transformers in float64.
+//! A real model, `SmolLM2` 135M in `Q4_1`, against the recorded numbers of transformers in float64.
 
 use std::path::PathBuf;
 
@@ -91,7 +91,9 @@ async fn normal_mode_is_close() {
     let runner = server.runner("smollm2").await;
     let (differences, perplexity, expected) = teacher_forced(&runner, &golden).await;
     let mean = differences.iter().sum::<f64>() / differences.len() as f64;
-    crate::support::say(&format!("smollm2, normal mode: mean |Δ log p| {mean:.4}, perplexity {perplexity:.3} of {expected:.3}"));
+    crate::support::say(&format!(
+        "smollm2, normal mode: mean |Δ log p| {mean:.4}, perplexity {perplexity:.3} of {expected:.3}"
+    ));
     assert!(mean <= 0.1, "log-probabilities are off by {mean} on average");
     assert!((perplexity / expected - 1.0).abs() <= 0.02, "perplexity {perplexity}, expected {expected}");
 }

@@ -11,7 +11,8 @@ pub struct KeepAliveSpec(pub Option<Duration>);
 impl KeepAliveSpec {
     /// Reads `300`, `-1`, `5m`, `1h30m`, `1.5s`, `250ms`, …; negative is forever.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not a duration; expected seconds, or numbers with units such as 10m or 1h30m");
+        let bad =
+            || format!("`{text}` is not a duration; expected seconds, or numbers with units such as 10m or 1h30m");
         if let Ok(seconds) = text.parse::<f64>() {
             return Self::from_seconds(seconds).ok_or_else(bad);
         }

@@ -79,8 +79,7 @@ impl Options {
         let float = || value.as_f64().map(|n| n as f32).ok_or_else(|| wrong("float32"));
         // Clients write whole numbers as floats too.
         let whole = |n: f64| (n.fract() == 0.0 && n.abs() < 9e15).then_some(n as i64);
-        let integer =
-            || value.as_i64().or_else(|| value.as_f64().and_then(whole)).ok_or_else(|| wrong("integer"));
+        let integer = || value.as_i64().or_else(|| value.as_f64().and_then(whole)).ok_or_else(|| wrong("integer"));
         let count = || u64::try_from(integer()?).map_err(|_| wrong("integer, 0 or more"));
         match name {
             "num_ctx" => self.num_ctx = Some(count()?),
@@ -158,7 +157,8 @@ mod tests {
         assert_eq!(options.stop, Some(vec!["x".to_owned()]));
         assert_eq!(options.sampling(64).seed, None);
         assert_eq!(unknown, ["warp"]);
-        for bad in [json!({"temperature": "hot"}), json!({"num_ctx": -1}), json!({"top_k": 1.5}), json!({"stop": [1]})] {
+        for bad in [json!({"temperature": "hot"}), json!({"num_ctx": -1}), json!({"top_k": 1.5}), json!({"stop": [1]})]
+        {
             assert!(read(&bad).expect_err("wrong type").starts_with("option \""), "{bad}");
         }
     }

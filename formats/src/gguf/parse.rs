@@ -261,7 +261,8 @@ impl<'a> Cursor<'a> {
         // An item has at least one byte; a string eight, an array twelve.
         let least = kind.width().map_or(8, |width| width as u64);
         if count > self.remaining() / least {
-            let reason = format!("an array of {count} items, the file has {} bytes left; it was cut or lies", self.remaining());
+            let reason =
+                format!("an array of {count} items, the file has {} bytes left; it was cut or lies", self.remaining());
             return Err(Error::gguf(at, reason));
         }
         let start = self.at;

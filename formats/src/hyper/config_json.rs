@@ -39,15 +39,14 @@ fn gemma3(config: Config<'_>) -> Result<HyperParameters, Error> {
     }
     let base = base(config, Architecture::Gemma3, "hidden_activation", "gelu_pytorch_tanh", true)?;
     let query_scalar = config.float("query_pre_attn_scalar")?.unwrap_or(256.0);
-    let sliding = match config.value("layer_types") {
-        Some(types) => layer_types(types)?,
-        None => {
-            let pattern = config.unsigned("sliding_window_pattern")?.unwrap_or(6);
-            if pattern == 0 {
-                return Err(fail("`sliding_window_pattern` is 0"));
-            }
-            (1..=base.layers).map(|layer| layer % pattern != 0).collect()
+    let sliding = if let Some(types) = config.value("layer_types") {
+        layer_types(types)?
+    } else {
+        let pattern = config.unsigned("sliding_window_pattern")?.unwrap_or(6);
+        if pattern == 0 {
+            return Err(fail("`sliding_window_pattern` is 0"));
         }
+        (1..=base.layers).map(|layer| layer % pattern != 0).collect()
     };
     let local_theta = config.float("rope_local_base_freq")?.unwrap_or(10_000.0);
     let rope_sliding = match config.rope_for("sliding_attention")? {
@@ -83,7 +82,9 @@ fn base(
     };
     let rope = match config.rope_for("full_attention")? {
         Some(rope) => rope,
-        None => Rope { theta: config.float("rope_theta")?.unwrap_or(10_000.0), scaling: config.scaling("rope_scaling")? },
+        None => {
+            Rope { theta: config.float("rope_theta")?.unwrap_or(10_000.0), scaling: config.scaling("rope_scaling")? }
+        }
     };
     Ok(HyperParameters {
         architecture,
@@ -165,7 +166,8 @@ impl<'a> Config<'a> {
     }
 
     fn object(self, key: &str) -> Result<Option<Self>, Error> {
-        let read = |value: &'a Value| value.as_object().map(Config).ok_or_else(|| fail(format!("`{key}` is not an object")));
+        let read =
+            |value: &'a Value| value.as_object().map(Config).ok_or_else(|| fail(format!("`{key}` is not an object")));
         self.value(key).map(read).transpose()
     }
 

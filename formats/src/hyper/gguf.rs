@@ -53,7 +53,8 @@ fn gemma3(gguf: &Gguf<'_>) -> Result<HyperParameters, Error> {
 fn base(gguf: &Gguf<'_>, architecture: Architecture, activation: Activation) -> Result<HyperParameters, Error> {
     let name = architecture.name();
     let unsigned = |key: &str| gguf.unsigned(&format!("{name}.{key}"));
-    let need = |key: &str| unsigned(key).ok_or_else(|| fail(format!("`{name}.{key}` is missing or not a whole number")));
+    let need =
+        |key: &str| unsigned(key).ok_or_else(|| fail(format!("`{name}.{key}` is missing or not a whole number")));
     let heads = need("attention.head_count")?;
     let hidden = need("embedding_length")?;
     let layers = need("block_count")?;
@@ -77,7 +78,10 @@ fn base(gguf: &Gguf<'_>, architecture: Architecture, activation: Activation) -> 
         embedding_scale: None,
         tied: !gguf.tensors.iter().any(|tensor| tensor.name == "output.weight"),
         rope_layout: RopeLayout::Half,
-        rope: Rope { theta: gguf.float(&format!("{name}.rope.freq_base")).unwrap_or(10_000.0), scaling: scaling(gguf, name)? },
+        rope: Rope {
+            theta: gguf.float(&format!("{name}.rope.freq_base")).unwrap_or(10_000.0),
+            scaling: scaling(gguf, name)?,
+        },
         rope_sliding: None,
         sliding_window: None,
         sliding: vec![false; layers.min(1 << 16) as usize],

@@ -69,7 +69,10 @@ fn check_layout(tensors: &[TensorInfo], data_start: u64, data_size: u64) -> Resu
             return refuse(format!("it ends at byte {} of {data_size} bytes of data; the file was cut", tensor.end));
         }
         if tensor.begin != at {
-            return refuse(format!("it begins at byte {} of the data, expected {at}: no gaps, no overlaps", tensor.begin));
+            return refuse(format!(
+                "it begins at byte {} of the data, expected {at}: no gaps, no overlaps",
+                tensor.begin
+            ));
         }
         at = tensor.end;
     }
@@ -88,22 +91,64 @@ struct WireHeader {
     metadata: BTreeMap<String, String>,
 }
 
-#[derive(serde::Deserialize)]
 struct WireTensor {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: (u64, u64),
 }
 
+impl<'de> Deserialize<'de> for WireTensor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TensorVisitor)
+    }
+}
+
+/// Not derived: what is derived takes a list of the fields too.
+struct TensorVisitor;
+
+impl<'de> Visitor<'de> for TensorVisitor {
+    type Value = WireTensor;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with `dtype`, `shape` and `data_offsets`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireTensor, A::Error> {
+        let (mut dtype, mut shape, mut data_offsets) = (None, None, None);
+        while let Some(key) = map.next_key::<String>()? {
+            let twice = match key.as_str() {
+                "dtype" => dtype.replace(map.next_value()?).is_some(),
+                "shape" => shape.replace(map.next_value()?).is_some(),
+                "data_offsets" => data_offsets.replace(map.next_value()?).is_some(),
+                _ => {
+                    map.next_value::<de::IgnoredAny>()?;
+                    false
+                }
+            };
+            if twice {
+                return Err(de::Error::custom(format!("duplicate field `{key}`")));
+            }
+        }
+        Ok(WireTensor {
+            dtype: dtype.ok_or_else(|| de::Error::missing_field("dtype"))?,
+            shape: shape.ok_or_else(|| de::Error::missing_field("shape"))?,
+            data_offsets: data_offsets.ok_or_else(|| de::Error::missing_field("data_offsets"))?,
+        })
+    }
+}
+
 impl WireTensor {
     fn check(self, name: String) -> Result<TensorInfo, String> {
         let shown = shorten(&name);
-        let dtype = Dtype::parse(&self.dtype).ok_or_else(|| format!("tensor `{shown}`: unknown dtype `{}`", self.dtype))?;
+        let dtype =
+            Dtype::parse(&self.dtype).ok_or_else(|| format!("tensor `{shown}`: unknown dtype `{}`", self.dtype))?;
         let (begin, end) = self.data_offsets;
         let expected = dtype.byte_count(&self.shape).map_err(|e| format!("tensor `{shown}`: {e}"))?;
         if end.checked_sub(begin) != Some(expected) {
             let shape = &self.shape;
-            return Err(format!("tensor `{shown}`: {dtype} {shape:?} has {expected} bytes, its offsets are {begin} and {end}"));
+            return Err(format!(
+                "tensor `{shown}`: {dtype} {shape:?} has {expected} bytes, its offsets are {begin} and {end}"
+            ));
         }
         Ok(TensorInfo { name, dtype, shape: self.shape, begin, end })
     }
@@ -166,5 +211,26 @@ impl<'de> Visitor<'de> for UniqueMapVisitor {
             }
         }
         Ok(UniqueMap(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_an_object() {
+        let file = |header: &str| {
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend_from_slice(header.as_bytes());
+            bytes.extend_from_slice(&[0; 8]);
+            bytes
+        };
+        for (header, accepted) in
+            [(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#, true), (r#"{"a":["F32",[2],[0,8]]}"#, false)]
+        {
+            let bytes = file(header);
+            assert_eq!(Header::parse(&bytes, bytes.len() as u64).is_ok(), accepted, "{header}");
+        }
     }
 }

@@ -34,7 +34,8 @@ pub fn canonical_header(members: &[Member], metadata: &BTreeMap<String, String>)
         at = end;
     }
     if !metadata.is_empty() {
-        let pairs: Vec<String> = metadata.iter().map(|(key, value)| format!("{}:{}", quote(key), quote(value))).collect();
+        let pairs: Vec<String> =
+            metadata.iter().map(|(key, value)| format!("{}:{}", quote(key), quote(value))).collect();
         entries.insert("__metadata__", format!("{{{}}}", pairs.join(",")));
     }
     let pairs: Vec<String> = entries.iter().map(|(name, entry)| format!("{}:{entry}", quote(name))).collect();

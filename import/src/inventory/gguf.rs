@@ -44,7 +44,8 @@ fn in_order<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
             _ => Ok(vec![file]),
         };
     }
-    let several = || Error::Source("there are several GGUF files that are not one split; name the one to import".to_owned());
+    let several =
+        || Error::Source("there are several GGUF files that are not one split; name the one to import".to_owned());
     let first = Split::parse(&files[0].name).ok_or_else(several)?;
     if files.len() > first.count as usize {
         return Err(several());

@@ -126,7 +126,9 @@ fn check_index(index: &ShardIndex, homes: &HashMap<&str, &str>) -> Result<(), Er
             Some(home) => {
                 return Err(Error::Source(format!("{INDEX} says `{tensor}` is in `{shard}`, it is in `{home}`")));
             }
-            None => return Err(Error::Source(format!("tensor `{tensor}` is missing from `{shard}`; {INDEX} names it"))),
+            None => {
+                return Err(Error::Source(format!("tensor `{tensor}` is missing from `{shard}`; {INDEX} names it")));
+            }
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn tokenizer(reason: impl ToString) -> Self {
+    pub(crate) fn tokenizer(reason: impl std::fmt::Display) -> Self {
         Self::Tokenizer(reason.to_string())
     }
 }

@@ -253,7 +253,9 @@ mod tests {
             piece("<s>", 0.0, PieceKind::Control),
             piece("[img]", 0.0, PieceKind::UserDefined),
         ];
-        for (text, score) in [("\u{2581}", -1.0), ("a", -2.0), ("b", -3.0), ("ab", -5.0), ("bc", -4.0), ("c", -6.0), ("\u{2581}a", -7.0)] {
+        for (text, score) in
+            [("\u{2581}", -1.0), ("a", -2.0), ("b", -3.0), ("ab", -5.0), ("bc", -4.0), ("c", -6.0), ("\u{2581}a", -7.0)]
+        {
             pieces.push(piece(text, score, PieceKind::Normal));
         }
         pieces.extend((0..=255).map(|byte: u8| piece(&format!("<0x{byte:02X}>"), 0.0, PieceKind::Byte)));

@@ -33,9 +33,14 @@ impl ChatTemplate {
 
     /// Compiles several templates: `tool_use` is taken when tools are given, else `default` or the first.
     pub fn from_named(sources: &[(String, String)], variables: Map<String, serde_json::Value>) -> Result<Self, Error> {
-        if let Some((_, go)) = sources.iter().find(|(_, source)| source.contains("{{ ." ) || source.contains("{{.") || source.contains("{{- .")) {
+        if let Some((_, go)) = sources
+            .iter()
+            .find(|(_, source)| source.contains("{{ .") || source.contains("{{.") || source.contains("{{- ."))
+        {
             let shown: String = go.chars().take(40).collect();
-            let reason = format!("`{shown}…` is a Go template; only Jinja templates can be rendered, remove TEMPLATE to use the model's own");
+            let reason = format!(
+                "`{shown}…` is a Go template; only Jinja templates can be rendered, remove TEMPLATE to use the model's own"
+            );
             return Err(Error::Template(reason));
         }
         let mut environment = environment();
@@ -49,7 +54,8 @@ impl ChatTemplate {
 
     /// Renders a conversation.
     pub fn render(&self, request: &RenderRequest) -> Result<String, Error> {
-        let has_tools = request.tools.as_ref().is_some_and(|tools| tools.as_array().is_none_or(|list| !list.is_empty()));
+        let has_tools =
+            request.tools.as_ref().is_some_and(|tools| tools.as_array().is_none_or(|list| !list.is_empty()));
         let wanted = if has_tools { "tool_use" } else { "default" };
         let has = |name: &str| self.named.iter().any(|named| named == name);
         let name = if has(wanted) {

@@ -25,7 +25,10 @@ pub struct Tokenizer(Kind);
 #[derive(Debug)]
 enum Kind {
     /// Behind a lock because reading special tokens as text is a switch of the library's tokenizer.
-    Library { tokenizer: Box<Mutex<Library>>, around: Around },
+    Library {
+        tokenizer: Box<Mutex<Library>>,
+        around: Around,
+    },
     SentencePiece(Box<SentencePiece>),
 }
 

@@ -1,6 +1,6 @@
 //! Integer dot products of GGML's blocks of 32 with activations rounded to 8 bits.
 //!
-//! A block of weights is `w = d·q + m` (Q4_0 has `m = -8·d`, Q8_0 none), a block of activations `x = e·p`, so the dot
+//! A block of weights is `w = d·q + m` (`Q4_0` has `m = -8·d`, `Q8_0` none), a block of activations `x = e·p`, so the dot
 //! product is `d·e·Σ q·p + m·e·Σ p`: one integer sum for each pair of blocks, and one that depends on x alone.
 #![expect(unsafe_code, reason = "SIMD")]
 
@@ -89,9 +89,10 @@ fn generic(kind: GgmlType, row: &[u8], x: &Activations, at: usize) -> f32 {
         let quants = &x.quants[position * BLOCK..][..BLOCK];
         let scale = number(block);
         let (offset, sum) = match kind {
-            GgmlType::Q8_0 => {
-                (0.0, block[2..].iter().zip(quants).map(|(w, p)| i32::from(w.cast_signed()) * i32::from(*p)).sum::<i32>())
-            }
+            GgmlType::Q8_0 => (
+                0.0,
+                block[2..].iter().zip(quants).map(|(w, p)| i32::from(w.cast_signed()) * i32::from(*p)).sum::<i32>(),
+            ),
             GgmlType::Q4_1 => (number(&block[2..]), nibbles(&block[4..], quants)),
             _ => (-8.0 * scale, nibbles(&block[2..], quants)),
         };
@@ -111,8 +112,8 @@ mod avx2 {
     use std::arch::x86_64::{
         __m256, __m256i, _mm_and_si128, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_loadu_si128, _mm_set1_epi8,
         _mm_srli_epi16, _mm256_abs_epi8, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-        _mm256_maddubs_epi16, _mm256_set_m128i, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_ps,
-        _mm256_sign_epi8, _mm256_storeu_ps,
+        _mm256_maddubs_epi16, _mm256_set_m128i, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_ps, _mm256_sign_epi8,
+        _mm256_storeu_ps,
     };
 
     use super::{Activations, BLOCK};
@@ -138,7 +139,7 @@ mod avx2 {
         array.iter().sum()
     }
 
-    /// Q4_1 where `MIN`, else Q4_0.
+    /// `Q4_1` where `MIN`, else `Q4_0`.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn q4<const N: usize, const MIN: bool>(row: &[u8], x: &Activations, at: usize) -> [f32; N] {
         let head = if MIN { 4 } else { 2 };
@@ -154,12 +155,12 @@ mod avx2 {
             let low = _mm_and_si128(packed, mask);
             let high = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
             let weights = _mm256_set_m128i(high, low);
-            for i in 0..N {
+            for (i, (lanes, offsets)) in lanes.iter_mut().zip(&mut offsets).enumerate() {
                 let position = (at + i) * x.blocks + index;
                 let pairs = _mm256_maddubs_epi16(weights, load(&x.quants[position * BLOCK..]));
                 let sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-                lanes[i] = _mm256_fmadd_ps(_mm256_set1_ps(scale * x.scales[position]), sums, lanes[i]);
-                offsets[i] += offset * x.sums[position];
+                *lanes = _mm256_fmadd_ps(_mm256_set1_ps(scale * x.scales[position]), sums, *lanes);
+                *offsets += offset * x.sums[position];
             }
         }
         std::array::from_fn(|i| sum(lanes[i]) + offsets[i])
@@ -173,12 +174,12 @@ mod avx2 {
             // SAFETY: 32 bytes follow the scale of a block.
             let weights = unsafe { _mm256_loadu_si256(block[2..].as_ptr().cast()) };
             let magnitudes = _mm256_abs_epi8(weights);
-            for i in 0..N {
+            for (i, lanes) in lanes.iter_mut().enumerate() {
                 let position = (at + i) * x.blocks + index;
                 let quants = load(&x.quants[position * BLOCK..]);
                 let pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(quants, weights));
                 let sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-                lanes[i] = _mm256_fmadd_ps(_mm256_set1_ps(scale * x.scales[position]), sums, lanes[i]);
+                *lanes = _mm256_fmadd_ps(_mm256_set1_ps(scale * x.scales[position]), sums, *lanes);
             }
         }
         std::array::from_fn(|i| sum(lanes[i]))
@@ -195,7 +196,8 @@ mod tests {
     fn row(kind: GgmlType, blocks: usize) -> Vec<u8> {
         let mut row = Vec::new();
         for block in 0..blocks {
-            let mut bytes: Vec<u8> = (0..kind.block_bytes()).map(|i| ((i * 89 + block as u64 * 31) % 256) as u8).collect();
+            let mut bytes: Vec<u8> =
+                (0..kind.block_bytes()).map(|i| ((i * 89 + block as u64 * 31) % 256) as u8).collect();
             bytes[..2].copy_from_slice(&f16::from_f32(0.01 + block as f32 * 0.003).to_le_bytes());
             if kind == GgmlType::Q4_1 {
                 bytes[2..4].copy_from_slice(&f16::from_f32(-0.07).to_le_bytes());
@@ -215,7 +217,8 @@ mod tests {
             let activations = Activations::quantize(&x, columns);
             let mut expanded = vec![0.0; columns];
             // The blocks are read in place, so they must lie where a blob's would.
-            let aligned: Vec<u64> = row.chunks(8).map(|c| c.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))).collect();
+            let aligned: Vec<u64> =
+                row.chunks(8).map(|c| c.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))).collect();
             let bytes: Vec<u8> = aligned.iter().flat_map(|n| n.to_le_bytes()).take(row.len()).collect();
             dequantize(WeightType::Blocks(kind), &bytes, &mut expanded);
             let mut sums = vec![0.0; m];

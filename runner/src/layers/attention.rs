@@ -7,6 +7,9 @@ use crate::cache::LayerCache;
 use crate::layers::{Linear, RmsNorm, Rotary};
 use crate::weights::Weights;
 
+/// Makes the norm of that name.
+pub(crate) type LoadNorm<'a> = dyn Fn(&str) -> Result<RmsNorm> + 'a;
+
 /// The sizes of an attention layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionShape {
@@ -50,7 +53,7 @@ impl Attention {
         prefix: &str,
         hidden: usize,
         shape: AttentionShape,
-        norms: Option<&dyn Fn(&str) -> Result<RmsNorm>>,
+        norms: Option<&LoadNorm<'_>>,
     ) -> Result<Self> {
         let (queries, keys) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
         Ok(Self {
@@ -93,14 +96,18 @@ impl Attention {
         };
         let weights = candle_nn::ops::softmax_last_dim(&scores)?;
         let mixed = weights.matmul(&values.contiguous()?)?;
-        let joined = mixed.reshape((heads, span.tokens, head_dim))?.transpose(0, 1)?.reshape((span.tokens, heads * head_dim))?;
+        let joined =
+            mixed.reshape((heads, span.tokens, head_dim))?.transpose(0, 1)?.reshape((span.tokens, heads * head_dim))?;
         self.output.forward(&joined)
     }
 
     /// `[tokens, hidden]` to `[1, heads, tokens, head_dim]`, normed by head where there is a norm.
     fn heads(&self, linear: &Linear, norm: Option<&RmsNorm>, x: &Tensor, heads: usize, span: Span) -> Result<Tensor> {
         let projected = linear.forward(x)?.reshape((span.tokens, heads, self.shape.head_dim))?;
-        let normed = norm.map_or(Ok(projected.clone()), |norm| norm.forward(&projected))?;
+        let normed = match norm {
+            Some(norm) => norm.forward(&projected)?,
+            None => projected,
+        };
         Ok(normed.transpose(0, 1)?.contiguous()?.unsqueeze(0)?)
     }
 }

@@ -13,13 +13,16 @@ use crate::{Error, PieceKind, Vocabulary, VocabularyKind};
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const SINGLE_DIGITS: &str = r"\p{N}";
 
 /// The patterns of a pre-tokenizer, applied one after the other, and whether a whole word that is a token is never cut.
 fn patterns(name: &str) -> Result<(&'static [&'static str], bool), Error> {
     match name {
-        "gpt-2" | "gpt2" | "phi-2" | "jina-es" | "jina-de" | "mpt" | "olmo" | "jais" | "default" | "" => Ok((&[GPT2], false)),
+        "gpt-2" | "gpt2" | "phi-2" | "jina-es" | "jina-de" | "mpt" | "olmo" | "jais" | "default" | "" => {
+            Ok((&[GPT2], false))
+        }
         "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" => {
             Ok((&[SINGLE_DIGITS, GPT2], false))
         }
@@ -48,11 +51,8 @@ pub(super) fn build(vocabulary: Vocabulary) -> Result<Tokenizer, Error> {
             None => Err(Error::tokenizer(format!("merge `{merge}` is not a pair"))),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let model = BPE::builder()
-        .vocab_and_merges(ids, merges)
-        .ignore_merges(ignore_merges)
-        .build()
-        .map_err(Error::tokenizer)?;
+    let model =
+        BPE::builder().vocab_and_merges(ids, merges).ignore_merges(ignore_merges).build().map_err(Error::tokenizer)?;
     let mut tokenizer = Tokenizer::new(model);
     tokenizer.with_pre_tokenizer(Some(pre_tokenizer_of(patterns)?));
     tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));

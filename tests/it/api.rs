@@ -1,0 +1,277 @@
+//! The Ollama API over HTTP: documents, streams, statuses and errors.
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+use crate::support::{fixtures, list};
+
+/// A daemon with a tiny model called `tiny`.
+async fn tiny(test: &str) -> Option<Server> {
+    let model = fixtures(test, "hf")?.join("llama/model");
+    let server = Server::start(&[]).await;
+    server.create("tiny", &model).await;
+    Some(server)
+}
+
+async fn get(server: &Server, path: &str) -> Value {
+    let answer = server.http.get(server.url(path)).send().await.expect("the daemon answers");
+    assert_eq!(answer.status().as_u16(), 200, "{path}");
+    answer.json().await.expect("JSON")
+}
+
+#[tokio::test]
+async fn an_empty_daemon_answers() {
+    let server = Server::start(&[]).await;
+    let root = server.http.get(server.url("/")).send().await.expect("the daemon answers");
+    assert_eq!(root.text().await.expect("text"), "Ollama is running");
+    assert_eq!(get(&server, "/api/version").await["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(get(&server, "/api/tags").await, json!({"models": []}));
+    assert_eq!(get(&server, "/api/ps").await, json!({"models": []}));
+    let head = server.http.head(server.url("/api/tags")).send().await.expect("the daemon answers");
+    assert_eq!(head.status().as_u16(), 200);
+}
+
+#[tokio::test]
+async fn errors_have_their_status_and_name_the_thing() {
+    let Some(server) = tiny("api::errors_have_their_status_and_name_the_thing").await else { return };
+    for (path, body, status, says) in [
+        ("/api/generate", json!({"model": "nope", "prompt": "x"}), 404, "model 'nope:latest' not found"),
+        ("/api/chat", json!({"model": "nope", "messages": []}), 404, "not found"),
+        ("/api/show", json!({"model": "nope"}), 404, "not found"),
+        ("/api/show", json!({}), 400, "model is required"),
+        ("/api/show", json!({"model": "../etc"}), 400, "is not a model name"),
+        ("/api/copy", json!({"source": "nope", "destination": "b"}), 404, "model \"nope\" not found"),
+        (
+            "/api/generate",
+            json!({"model": "tiny", "prompt": "x", "options": {"temperature": "hot"}}),
+            400,
+            "temperature",
+        ),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "keep_alive": "soon"}), 400, "duration"),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "images": ["aGk="]}), 400, "images"),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "suffix": "y"}), 400, "does not support insert"),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "think": true}), 400, "does not support thinking"),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "format": "json"}), 400, "not supported yet"),
+        ("/api/chat", json!({"model": "tiny", "messages": [{"role": "robot", "content": "x"}]}), 400, "invalid role"),
+        ("/api/create", json!({"model": "x", "stream": false}), 400, "neither 'from' or 'files'"),
+        ("/api/create", json!({"model": "x", "from": "nope", "stream": false}), 404, "not found"),
+        ("/api/create", json!({"model": "x", "path": "relative", "stream": false}), 400, "absolute"),
+        ("/api/create", json!({"model": "x", "path": "/no/such/file", "stream": false}), 400, "/no/such/file"),
+        ("/api/create", json!({"model": "x", "from": "tiny", "quantize": "q4_0", "stream": false}), 400, "quantize"),
+        ("/api/nothing", json!({}), 404, "/api/nothing"),
+    ] {
+        let (got, answer) = server.call(path, &body).await;
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(got == status && error.contains(says), "{path} {body}: {got} {answer}, expected {status} {says}");
+    }
+    let empty = server.http.post(server.url("/api/show")).send().await.expect("the daemon answers");
+    assert_eq!(empty.status().as_u16(), 400);
+    assert_eq!(empty.json::<Value>().await.expect("JSON"), json!({"error": "missing request body"}));
+    let broken = server.http.post(server.url("/api/show")).body("{").send().await.expect("the daemon answers");
+    assert_eq!(broken.status().as_u16(), 400);
+}
+
+#[tokio::test]
+async fn generates_streamed_and_whole_the_same() {
+    let Some(server) = tiny("api::generates_streamed_and_whole_the_same").await else { return };
+    let options = json!({"temperature": 0, "num_predict": 12});
+    let request =
+        |stream: bool| json!({"model": "tiny", "prompt": "Hello", "raw": true, "stream": stream, "options": options});
+    let lines = server.lines("/api/generate", &request(true)).await;
+    let (last, pieces) = lines.split_last().expect("lines");
+    let text: String = pieces.iter().map(|line| line["response"].as_str().expect("text")).collect();
+    assert!(pieces.iter().all(|line| line["done"] == false && line["model"] == "tiny"));
+    assert_eq!((last["done"].as_bool(), last["done_reason"].as_str()), (Some(true), Some("length")));
+    assert_eq!(last["eval_count"], 12);
+    for key in ["total_duration", "load_duration", "prompt_eval_count", "prompt_eval_duration", "eval_duration"] {
+        assert!(last[key].as_u64().is_some_and(|n| n > 0), "{key} in {last}");
+    }
+    let whole = server.ask("/api/generate", &request(false)).await;
+    assert_eq!(whole["response"], text);
+    assert!(!text.is_empty());
+    let sampled = |seed: u64| {
+        json!({"model": "tiny", "prompt": "Hello", "raw": true, "stream": false,
+        "options": {"seed": seed, "temperature": 1.5, "num_predict": 16}})
+    };
+    let (one, same, other) = (
+        server.ask("/api/generate", &sampled(1)).await,
+        server.ask("/api/generate", &sampled(1)).await,
+        server.ask("/api/generate", &sampled(2)).await,
+    );
+    assert_eq!(one["response"], same["response"], "a seed repeats");
+    assert_ne!(one["response"], other["response"], "another seed does not");
+}
+
+#[tokio::test]
+async fn chats_and_tells_log_probabilities() {
+    let Some(server) = tiny("api::chats_and_tells_log_probabilities").await else { return };
+    let request = json!({"model": "tiny", "stream": false, "logprobs": true, "top_logprobs": 3,
+        "messages": [{"role": "user", "content": "Hi"}], "options": {"temperature": 0, "num_predict": 5}});
+    let answer = server.ask("/api/chat", &request).await;
+    assert_eq!(answer["message"]["role"], "assistant");
+    let logprobs = list(&answer["logprobs"]);
+    assert_eq!(logprobs.len() as u64, answer["eval_count"].as_u64().expect("a count"));
+    for token in logprobs {
+        let top = list(&token["top_logprobs"]);
+        assert_eq!(top.len(), 3);
+        assert_eq!(top[0]["logprob"], token["logprob"], "greedy takes the likeliest");
+        assert!(token["logprob"].as_f64().is_some_and(|p| p <= 0.0));
+    }
+}
+
+#[tokio::test]
+async fn the_context_limits_and_says_so() {
+    let Some(server) = tiny("api::the_context_limits_and_says_so").await else { return };
+    let long = "many words of a prompt ".repeat(40);
+    let request = json!({"model": "tiny", "prompt": long, "raw": true, "stream": false,
+        "options": {"num_ctx": 32, "temperature": 0}});
+    let answer = server.ask("/api/generate", &request).await;
+    assert_eq!(answer["done_reason"], "length");
+    assert!(answer["prompt_truncated_count"].as_u64().is_some_and(|n| n > 0), "{answer}");
+    assert!(answer["prompt_eval_count"].as_u64().is_some_and(|n| n < 32), "{answer}");
+    assert_eq!(get(&server, "/api/ps").await["models"][0]["context_length"], 32);
+}
+
+#[tokio::test]
+async fn stop_strings_end_the_text_before_them() {
+    let Some(server) = tiny("api::stop_strings_end_the_text_before_them").await else { return };
+    let ask = async |stop: &[&str]| {
+        let options = json!({"temperature": 0, "num_predict": 24, "stop": stop});
+        server
+            .ask(
+                "/api/generate",
+                &json!({"model": "tiny", "prompt": "Hello", "raw": true, "stream": false, "options": options}),
+            )
+            .await
+    };
+    let full = ask(&[]).await;
+    let text = full["response"].as_str().expect("text");
+    let stop: String = text.chars().skip(3).take(2).collect();
+    let cut = ask(&[&stop]).await;
+    let expected = &text[..text.find(&stop).expect("it is in there")];
+    assert_eq!((cut["response"].as_str(), cut["done_reason"].as_str()), (Some(expected), Some("stop")));
+}
+
+#[tokio::test]
+async fn models_are_described_copied_and_deleted() {
+    let Some(server) = tiny("api::models_are_described_copied_and_deleted").await else { return };
+    let lines = server
+        .lines(
+            "/api/create",
+            &json!({"model": "me/poet:v1", "from": "tiny", "system": "Rhyme.", "license": "MIT",
+            "parameters": {"temperature": 0.5, "stop": ["a", "b"]}, "messages": [{"role": "user", "content": "Go"}]}),
+        )
+        .await;
+    assert_eq!(lines.last().expect("lines")["status"], "success");
+    let shown = server.ask("/api/show", &json!({"model": "me/poet:v1", "verbose": true})).await;
+    assert_eq!((shown["system"].as_str(), shown["license"].as_str()), (Some("Rhyme."), Some("MIT")));
+    assert_eq!(shown["messages"][0]["content"], "Go");
+    assert_eq!(shown["details"]["family"], "llama");
+    assert_eq!(shown["model_info"]["llama.context_length"], 256);
+    assert!(shown["parameters"].as_str().is_some_and(|p| p.lines().count() == 3), "{}", shown["parameters"]);
+    let count = shown["model_info"]["general.tensor_count"].as_u64().expect("a count");
+    assert_eq!(list(&shown["tensors"]).len() as u64, count);
+
+    let (status, _) = server.call("/api/copy", &json!({"source": "me/poet:v1", "destination": "copy"})).await;
+    assert_eq!(status, 200);
+    let tags = get(&server, "/api/tags").await;
+    let find = |name: &str| list(&tags["models"]).iter().find(|m| m["name"] == name).cloned().expect("listed");
+    assert_eq!(find("copy:latest")["digest"], find("me/poet:v1")["digest"]);
+    assert_ne!(find("tiny:latest")["digest"], find("copy:latest")["digest"]);
+    assert_eq!(server.call("/api/show", &json!({"model": "TINY"})).await.0, 200, "names do not depend on case");
+
+    for name in ["tiny", "me/poet:v1", "copy"] {
+        let blobs = || walk(&server.home().join("blobs"));
+        assert!(blobs() > 0, "blobs stay as long as a model needs them");
+        let request = server.http.delete(server.url("/api/delete")).json(&json!({"model": name}));
+        assert_eq!(request.send().await.expect("the daemon answers").status().as_u16(), 200, "{name}");
+    }
+    assert_eq!(walk(&server.home().join("blobs")), 0, "the last model takes its blobs with it");
+    let request = server.http.delete(server.url("/api/delete")).json(&json!({"model": "tiny"}));
+    assert_eq!(request.send().await.expect("the daemon answers").status().as_u16(), 404);
+}
+
+/// Files below a folder.
+fn walk(folder: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(folder).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    entries.iter().map(|entry| if entry.path().is_dir() { walk(&entry.path()) } else { 1 }).sum()
+}
+
+#[tokio::test]
+async fn uploads_become_models() {
+    let Some(folder) = fixtures("api::uploads_become_models", "hf").map(|hf| hf.join("llama/model")) else { return };
+    let server = Server::start(&[]).await;
+    let mut files = serde_json::Map::new();
+    for entry in std::fs::read_dir(&folder).expect("a model") {
+        let path = entry.expect("an entry").path();
+        let bytes = std::fs::read(&path).expect("a file");
+        let digest = content::Digest::of(&bytes).to_string();
+        let url = server.url(&format!("/api/blobs/{digest}"));
+        let missing = server.http.head(&url).send().await.expect("the daemon answers");
+        assert_eq!(missing.status().as_u16(), 404);
+        let wrong = server.http.post(&url).body("other bytes").send().await.expect("the daemon answers");
+        assert_eq!(wrong.status().as_u16(), 400);
+        assert!(wrong.text().await.expect("text").contains("digest mismatch"));
+        for expected in [201, 200] {
+            let sent = server.http.post(&url).body(bytes.clone()).send().await.expect("the daemon answers");
+            assert_eq!(sent.status().as_u16(), expected);
+        }
+        files.insert(path.file_name().expect("a name").to_string_lossy().into_owned(), digest.into());
+    }
+    let bad = server.http.head(server.url("/api/blobs/sha256:zz")).send().await.expect("the daemon answers");
+    assert_eq!(bad.status().as_u16(), 400);
+    let answer = server.ask("/api/create", &json!({"model": "up", "files": files, "stream": false})).await;
+    assert_eq!(answer, json!({"status": "success"}));
+    server.create("direct", &folder).await;
+    let tags = get(&server, "/api/tags").await;
+    assert_eq!(tags["models"][0]["digest"], tags["models"][1]["digest"], "by upload or by path, it is the same model");
+}
+
+#[tokio::test]
+async fn models_are_loaded_kept_and_unloaded() {
+    let Some(server) = tiny("api::models_are_loaded_kept_and_unloaded").await else { return };
+    let loaded = async || list(&get(&server, "/api/ps").await["models"]).len();
+    let ask = async |keep_alive: Value| {
+        server.ask("/api/generate", &json!({"model": "tiny", "keep_alive": keep_alive, "stream": false})).await
+    };
+    assert_eq!(ask(json!(-1)).await["done_reason"], "load");
+    assert_eq!(loaded().await, 1);
+    assert_eq!(ask(json!(0)).await["done_reason"], "unload");
+    assert_eq!(loaded().await, 0);
+    let once = json!({"model": "tiny", "prompt": "x", "raw": true, "stream": false, "keep_alive": 0, "options": {"num_predict": 1}});
+    server.ask("/api/generate", &once).await;
+    assert_eq!(loaded().await, 0, "kept for no time");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_cancels() {
+    let Some(server) = tiny("api::a_client_that_goes_away_cancels").await else { return };
+    let endless =
+        json!({"model": "tiny", "prompt": "x", "raw": true, "options": {"num_ctx": 256, "seed": 1, "temperature": 2}});
+    for _ in 0..8 {
+        let mut response = server.post("/api/generate", &endless).await;
+        response.chunk().await.expect("a first piece");
+        drop(response);
+    }
+    // Were they still going on, this one would wait for them.
+    let one = json!({"model": "tiny", "prompt": "x", "raw": true, "stream": false, "options": {"num_ctx": 256, "num_predict": 1}});
+    server.ask("/api/generate", &one).await;
+}
+
+#[tokio::test]
+async fn a_runner_that_dies_is_reported_and_replaced() {
+    let Some(server) = tiny("api::a_runner_that_dies_is_reported_and_replaced").await else { return };
+    let request = json!({"model": "tiny", "prompt": "x", "raw": true, "stream": false, "options": {"num_predict": 4, "temperature": 0}});
+    let before = server.ask("/api/generate", &request).await;
+    for _ in 0..5 {
+        let pid = server.runner_pid().await;
+        let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");
+        assert!(killed.success());
+        let (status, answer) = server.call("/api/generate", &request).await;
+        let fine = status == 200 && answer["response"] == before["response"];
+        let told = status == 500 && answer["error"].as_str().is_some_and(|e| e.contains("ended unexpectedly"));
+        assert!(fine || told, "{status} {answer}");
+        let after = server.ask("/api/generate", &request).await;
+        assert_eq!(after["response"], before["response"], "the next request starts a new runner");
+    }
+}

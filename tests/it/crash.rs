@@ -1,0 +1,118 @@
+//! Killed at every step of a commit and at random moments: nothing half-written is visible, nothing acknowledged is
+//! missing, the next command works.
+
+use std::time::Duration;
+
+use content::Digest;
+use serde_json::{Value, json};
+
+use crate::server::Server;
+use crate::support::{fixtures, list};
+
+/// Every blob of a store has the digest it is named by.
+fn check_blobs(server: &Server) -> usize {
+    let mut checked = 0;
+    let prefixes = std::fs::read_dir(server.home().join("blobs/sha256"));
+    for prefix in prefixes.into_iter().flatten().flatten() {
+        for blob in std::fs::read_dir(prefix.path()).expect("a folder").flatten() {
+            let digest = Digest::of(&std::fs::read(blob.path()).expect("a blob"));
+            assert_eq!(digest.hex(), blob.file_name().to_string_lossy(), "a blob has other bytes than its name says");
+            checked += 1;
+        }
+    }
+    checked
+}
+
+async fn names(server: &Server) -> Vec<String> {
+    let answer = server.http.get(server.url("/api/tags")).send().await.expect("the daemon answers");
+    let tags: Value = answer.json().await.expect("JSON");
+    list(&tags["models"]).iter().map(|model| model["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+async fn generates(server: &Server, model: &str) {
+    let request = json!({"model": model, "prompt": "x", "raw": true, "stream": false, "options": {"num_predict": 2}});
+    server.ask("/api/generate", &request).await;
+}
+
+#[tokio::test]
+async fn at_every_step_of_a_commit() {
+    let Some(hf) = fixtures("crash::at_every_step_of_a_commit", "hf") else { return };
+    for point in store::CrashPoint::ALL {
+        let mut server = Server::start(&[]).await;
+        server.create("before", &hf.join("llama/model")).await;
+        server = server.restart(&[("LODE_CRASH_AT", point.name())]).await;
+        let request = json!({"model": "after", "path": hf.join("gemma3_text/model")});
+        // The connection breaks with the daemon; a client that went away earlier would cancel the create.
+        if let Ok(response) = server.http.post(server.url("/api/create")).json(&request).send().await {
+            let _ = response.bytes().await;
+        }
+        assert!(server.ended(Duration::from_mins(1)).await, "{}: the daemon was to be killed", point.name());
+
+        let server = server.restart(&[]).await;
+        check_blobs(&server);
+        let names = names(&server).await;
+        assert!(names.contains(&"before:latest".to_owned()), "{}: {names:?}", point.name());
+        if names.contains(&"after:latest".to_owned()) {
+            generates(&server, "after").await;
+        }
+        server.create("after", &hf.join("gemma3_text/model")).await;
+        generates(&server, "after").await;
+        generates(&server, "before").await;
+    }
+}
+
+/// Moments spread over what a create and a generation take: a sequence that is the same each time.
+fn moments(count: u64) -> impl Iterator<Item = Duration> {
+    (0..count).map(|i| Duration::from_millis(1 + (i * 37) % 90))
+}
+
+#[tokio::test]
+async fn at_random_moments_of_create_and_generate() {
+    let Some(hf) = fixtures("crash::at_random_moments_of_create_and_generate", "hf") else { return };
+    let mut server = Server::start(&[]).await;
+    server.create("kept", &hf.join("llama/model")).await;
+    for (round, moment) in moments(25).enumerate() {
+        let name = format!("m{round}");
+        let create = json!({"model": name, "path": hf.join("gemma3_text/model")});
+        let generate =
+            json!({"model": "kept", "prompt": "x", "raw": true, "options": {"num_predict": 200, "temperature": 1}});
+        let send = |path: &str, body: Value| {
+            let request = server.http.post(server.url(path)).json(&body);
+            tokio::spawn(async move {
+                if let Ok(response) = request.send().await {
+                    // Until the daemon is gone.
+                    let _ = response.bytes().await;
+                }
+            })
+        };
+        let tasks = [send("/api/create", create), send("/api/generate", generate)];
+        tokio::time::sleep(moment).await;
+        server = server.restart(&[]).await;
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        assert!(names(&server).await.contains(&"kept:latest".to_owned()), "round {round}");
+    }
+    assert!(check_blobs(&server) > 0);
+    for name in names(&server).await {
+        generates(&server, &name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_killed_daemon_takes_its_runners_along() {
+    let Some(hf) = fixtures("crash::a_killed_daemon_takes_its_runners_along", "hf") else { return };
+    let mut server = Server::start(&[]).await;
+    server.create("m", &hf.join("llama/model")).await;
+    generates(&server, "m").await;
+    let pid = server.runner_pid().await;
+    server.kill();
+    let alive = || std::path::Path::new(&format!("/proc/{pid}/stat")).exists();
+    for _ in 0..500 {
+        if !alive() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the runner lives on");
+}
