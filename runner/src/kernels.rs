@@ -10,6 +10,7 @@
 
 mod float;
 mod int8;
+mod parallel;
 
 use anyhow::{Result, bail};
 use candle_core::quantized::GgmlType as Block;
@@ -19,7 +20,6 @@ use candle_core::quantized::k_quants::{
 };
 use formats::GgmlType;
 use half::slice::HalfFloatSliceExt;
-use rayon::prelude::*;
 
 use crate::mapped::{MappedTensor, WeightType, blocks, numbers};
 
@@ -82,15 +82,10 @@ fn rows_of(rows: usize, columns: usize, m: usize, out: &mut [f32], each: impl Fn
             each(row, sums);
         }
     } else {
-        let chunk = rows.div_ceil(rayon::current_num_threads() * 4).max(1);
-        sums.par_chunks_mut(chunk * m).enumerate().for_each(|(part, sums)| {
-            for (row, sums) in sums.chunks_exact_mut(m).enumerate() {
-                each(part * chunk + row, sums);
-            }
-        });
+        parallel::for_rows(sums, m, each);
     }
     if m > 1 {
-        out.par_chunks_mut(rows).enumerate().for_each(|(i, line)| {
+        parallel::for_rows(out, rows, |i, line| {
             for (j, value) in line.iter_mut().enumerate() {
                 *value = transposed[j * m + i];
             }

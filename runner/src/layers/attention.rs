@@ -95,7 +95,7 @@ impl Attention {
             by_head.reshape((kv_heads, group * span.tokens, visible))?
         };
         let weights = candle_nn::ops::softmax_last_dim(&scores)?;
-        let mixed = weights.matmul(&values.contiguous()?)?;
+        let mixed = weights.matmul(&values)?;
         let joined =
             mixed.reshape((heads, span.tokens, head_dim))?.transpose(0, 1)?.reshape((span.tokens, heads * head_dim))?;
         self.output.forward(&joined)
