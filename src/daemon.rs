@@ -5,6 +5,7 @@ mod describe;
 mod error;
 mod generate;
 mod models;
+mod origin;
 mod stream;
 mod uploads;
 
@@ -137,7 +138,11 @@ fn routes(daemon: Daemon) -> Router {
     let uploads = Router::new()
         .route("/api/blobs/{digest}", head(uploads::exists).post(uploads::upload))
         .layer(DefaultBodyLimit::disable());
-    api.merge(uploads).fallback(error::not_found).layer(axum::middleware::from_fn(span)).with_state(daemon)
+    api.merge(uploads)
+        .fallback(error::not_found)
+        .layer(axum::middleware::from_fn_with_state(daemon.clone(), origin::check))
+        .layer(axum::middleware::from_fn(span))
+        .with_state(daemon)
 }
 
 /// A span per request, and a line when it is answered.

@@ -94,6 +94,23 @@ pub struct Rope {
 }
 
 impl Rope {
+    /// All its numbers; each is to be positive.
+    fn numbers(&self) -> Vec<f64> {
+        let scaling = match self.scaling {
+            RopeScaling::None => vec![],
+            RopeScaling::Linear { factor } => vec![factor],
+            RopeScaling::Llama3 {
+                factor,
+                low_frequency_factor: low,
+                high_frequency_factor: high,
+                original_context,
+            } => {
+                vec![factor, low, high - low, original_context as f64]
+            }
+        };
+        [self.theta].into_iter().chain(scaling).collect()
+    }
+
     /// The rotary frequencies (radians per position) for a head of `dimension` elements, `dimension / 2` of them.
     ///
     /// Source of the Llama 3 rule: `modeling_rope_utils.py` of Hugging Face transformers.
@@ -173,7 +190,9 @@ pub struct HyperParameters {
 
 impl HyperParameters {
     /// Holds the numbers against one another and against sizes that no model has, so that nothing absurd is allocated.
-    fn check(self, source_name: &'static str) -> Result<Self, Error> {
+    ///
+    /// For every set of numbers that did not come from a reader of this crate.
+    pub fn check(self, source_name: &'static str) -> Result<Self, Error> {
         let fail = |reason: String| Err(Error::Config { source_name, reason });
         for (what, value, largest) in [
             ("vocabulary size", self.vocabulary, 1 << 24),
@@ -198,9 +217,15 @@ impl HyperParameters {
         if !self.head_dim.is_multiple_of(2) {
             return fail(format!("head size is {}, RoPE needs an even one", self.head_dim));
         }
-        let positive = [self.norm_epsilon, self.attention_scale, self.rope.theta, self.embedding_scale.unwrap_or(1.0)];
+        let mut positive = vec![self.norm_epsilon, self.attention_scale, self.embedding_scale.unwrap_or(1.0)];
+        for rope in [Some(self.rope), self.rope_sliding].into_iter().flatten() {
+            positive.extend(rope.numbers());
+        }
         if positive.iter().any(|x| !x.is_finite() || *x <= 0.0) {
-            return fail("a norm epsilon, scale or RoPE base is not a positive number".to_owned());
+            return fail("a norm epsilon, scale or number of RoPE is not a positive number".to_owned());
+        }
+        if self.sliding_window.is_some_and(|window| window > 1 << 40) {
+            return fail("the sliding window is longer than any context".to_owned());
         }
         if self.sliding.len() as u64 != self.layers {
             return fail(format!("{} layer types for {} layers", self.sliding.len(), self.layers));

@@ -106,6 +106,11 @@ fn canonical_names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
                 SourceFormat::Gguf => names::from_gguf(&inventory.architecture, &tensor.name),
                 SourceFormat::HuggingFace => tensor.name.clone(),
             };
+            if name == "__metadata__" {
+                return Err(Error::Source(
+                    "a tensor is called `__metadata__`, which safetensors blobs cannot express".to_owned(),
+                ));
+            }
             if let Some(other) = taken.insert(name.clone(), &tensor.name) {
                 let own = &tensor.name;
                 return Err(Error::Source(format!("tensors `{other}` and `{own}` would both be called `{name}`")));

@@ -28,8 +28,8 @@ pub trait Target: Sync {
     /// Whether a layer of that name and size in bytes is known, so that hashing it first may save writing it.
     fn may_have(&self, name: &str, size: u64) -> bool;
 
-    /// Whether the blob is there already.
-    fn has(&self, digest: &Digest) -> Result<bool, Box<dyn std::error::Error + Send + Sync>>;
+    /// Whether the blob is there already, with that size in bytes.
+    fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>>;
 
     /// Takes the bytes that `fill` writes, `size` of them; durable when it returns. Says whether they were new.
     fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>>;
@@ -158,7 +158,7 @@ impl Writer<'_> {
             let mut hasher = HashOnly(Hasher::new(Algorithm::Sha256));
             self.fill(blob, &mut hasher, buffer, false)?;
             let digest = hasher.0.finish();
-            known = self.has(&blob.name, &digest)?.then_some(digest);
+            known = self.has(&blob.name, &digest, size)?.then_some(digest);
         }
         let (digest, new) = match known {
             Some(digest) => (digest, false),
@@ -256,8 +256,8 @@ impl Writer<'_> {
         Ok(Layer::named(descriptor, name))
     }
 
-    fn has(&self, name: &str, digest: &Digest) -> Result<bool, Error> {
-        self.target.has(digest).map_err(|source| Error::Target { name: name.to_owned(), source })
+    fn has(&self, name: &str, digest: &Digest, size: u64) -> Result<bool, Error> {
+        self.target.has(digest, size).map_err(|source| Error::Target { name: name.to_owned(), source })
     }
 
     fn put(&self, name: &str, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Error> {

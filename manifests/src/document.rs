@@ -36,16 +36,28 @@ impl Document {
     }
 }
 
-/// The digests that a document refers to: the edges that garbage collection follows.
-///
-/// The subject is not among them: it is the document that is about the subject, not the other way round.
-pub fn children(raw: &[u8]) -> Result<Vec<Digest>, Error> {
+/// What a document refers to: the edges that garbage collection follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Children {
+    /// Manifests, which refer to blobs themselves.
+    pub manifests: Vec<Digest>,
+    /// Configs and layers.
+    pub blobs: Vec<Digest>,
+}
+
+/// What a document refers to. The subject is not among it: it is the document that is about the subject, not the other
+/// way round.
+pub fn children(raw: &[u8]) -> Result<Children, Error> {
     Ok(match Document::parse(raw)? {
         Document::Manifest(manifest) => {
             let layers = manifest.layers().iter().map(|layer| *layer.digest());
-            [manifest.config().digest].into_iter().chain(layers).collect()
+            let blobs = [manifest.config().digest].into_iter().chain(layers).collect();
+            Children { manifests: Vec::new(), blobs }
         }
-        Document::Index(index) => index.manifests().iter().map(|entry| *entry.digest()).collect(),
+        Document::Index(index) => {
+            let manifests = index.manifests().iter().map(|entry| *entry.digest()).collect();
+            Children { manifests, blobs: Vec::new() }
+        }
     })
 }
 
@@ -59,9 +71,9 @@ mod tests {
         let entry = format!(r#"{{"mediaType":"a/b","digest":"{digest}","size":0}}"#);
         let index = format!(r#"{{"schemaVersion":2,"manifests":[{entry}]}}"#);
         assert!(matches!(Document::parse(index.as_bytes()), Ok(Document::Index(_))));
-        assert_eq!(children(index.as_bytes()).expect("index"), [digest]);
+        assert_eq!(children(index.as_bytes()).expect("index").manifests, [digest]);
         let manifest = format!(r#"{{"schemaVersion":2,"config":{entry},"layers":[{entry},{entry}]}}"#);
-        assert_eq!(children(manifest.as_bytes()).expect("manifest"), [digest; 3]);
+        assert_eq!(children(manifest.as_bytes()).expect("manifest").blobs, [digest; 3]);
         assert!(children(b"{\"schemaVersion\":2}").is_err());
     }
 }

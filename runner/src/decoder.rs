@@ -10,8 +10,10 @@ use crate::description::{self, Description};
 use crate::layers::{Attention, AttentionShape, Embedding, Linear, LoadNorm, Mlp, RmsNorm, Rotary, Span};
 use crate::weights::Weights;
 
-/// Tokens that are computed at a time: bounds the memory of activations.
+/// Tokens that are computed at a time, at most.
 const CHUNK: usize = 256;
+/// Attention scores of one layer that may be in memory at a time: at long positions fewer tokens are computed at once.
+const MAX_SCORES: usize = 1 << 25;
 
 /// The token embedding.
 const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -21,6 +23,7 @@ const EMBEDDING: &str = "model.embed_tokens.weight";
 pub(crate) struct Decoder {
     embedding: Embedding,
     embedding_scale: Option<f64>,
+    heads: usize,
     layers: Vec<Layer>,
     norm: RmsNorm,
     output: Linear,
@@ -54,6 +57,7 @@ impl Decoder {
         Ok(Self {
             embedding: weights.embedding(EMBEDDING, vocabulary, hidden)?,
             embedding_scale: hyper.embedding_scale,
+            heads: hyper.heads as usize,
             layers: (0..hyper.layers as usize)
                 .map(|index| Layer::load(weights, hyper, description, index))
                 .collect::<Result<_>>()?,
@@ -78,11 +82,14 @@ impl Decoder {
         go_on: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<f32>>> {
         let mut last = None;
-        for chunk in tokens.chunks(CHUNK) {
+        let mut rest = tokens;
+        while !rest.is_empty() {
             if !go_on() {
                 return Ok(None);
             }
+            let (chunk, after) = rest.split_at(self.chunk(cache).min(rest.len()));
             last = Some(self.stream(chunk, cache)?);
+            rest = after;
         }
         let Some(stream) = last else { return Ok(None) };
         let hidden = stream.narrow(0, stream.dim(0)? - 1, 1)?;
@@ -92,11 +99,19 @@ impl Decoder {
     /// Appends tokens to the cache and gives the logits after each, `[tokens, vocabulary]`.
     pub(crate) fn evaluate(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Vec<f32>> {
         let mut all = Vec::new();
-        for chunk in tokens.chunks(CHUNK) {
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let (chunk, after) = rest.split_at(self.chunk(cache).min(rest.len()));
+            rest = after;
             let stream = self.stream(chunk, cache)?;
             all.extend(self.logits(&stream)?.flatten_all()?.to_vec1::<f32>()?);
         }
         Ok(all)
+    }
+
+    /// How many tokens to compute next.
+    fn chunk(&self, cache: &KvCache) -> usize {
+        (MAX_SCORES / (self.heads * (cache.len() + CHUNK))).clamp(1, CHUNK)
     }
 
     fn logits(&self, stream: &Tensor) -> Result<Tensor> {

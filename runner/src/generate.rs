@@ -33,6 +33,7 @@ pub(crate) fn generate(model: &Model, cache: &mut KvCache, request: &GenerateReq
     let begin = Instant::now();
     let mut sampler = Sampler::new(request.sampling, &tokens);
     let mut told = Told::new(request, &tokens);
+    let mut previous = tokens[tokens.len() - 1];
     let reason = loop {
         if request.max_tokens.is_some_and(|most| usage.tokens >= most) {
             break FinishReason::Length;
@@ -44,8 +45,9 @@ pub(crate) fn generate(model: &Model, cache: &mut KvCache, request: &GenerateReq
         }
         usage.tokens += 1;
         if let Some((count, logprobs)) = before {
-            told.logprobs.push(logprob(model, token, &logprobs, count)?);
+            told.logprobs.push(logprob(model, previous, token, &logprobs, count)?);
         }
+        previous = token;
         match told.push(model, token, sink)? {
             Heard::More => {}
             Heard::Stopped => break FinishReason::Stop,
@@ -83,9 +85,12 @@ fn fit(tokens: Vec<u32>, keep: usize, context: usize, usage: &mut Usage) -> Resu
     Ok([&tokens[..keep], &tokens[tokens.len() - tail..]].concat())
 }
 
-fn logprob(model: &Model, token: u32, logprobs: &[f32], count: u32) -> Result<Logprob> {
+fn logprob(model: &Model, before: u32, token: u32, logprobs: &[f32], count: u32) -> Result<Logprob> {
+    // Decoded behind another token: the first of a text may lose its space.
+    let lead = model.text.tokenizer.decode(&[before], true)?;
     let one = |id: u32, top: Vec<Logprob>| -> Result<Logprob> {
-        let text = model.text.tokenizer.decode(&[id], true)?;
+        let text = model.text.tokenizer.decode(&[before, id], true)?;
+        let text = text.strip_prefix(&lead).unwrap_or(&text).to_owned();
         Ok(Logprob { id, text, logprob: logprobs[id as usize], top })
     };
     let mut order: Vec<u32> = (0..logprobs.len() as u32).collect();

@@ -8,6 +8,12 @@ use prompt::{Piece, PieceKind, Vocabulary, VocabularyKind};
 const ENDS: [&str; 8] =
     ["<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<|eom_id|>", "<|end|>", "<EOT>"];
 
+/// Texts of control tokens that begin a turn.
+const BEGINS: [&str; 4] = ["<|im_start|>", "<|start_header_id|>", "<|begin_of_text|>", "<start_of_turn>"];
+
+/// Pre-tokenizers whose models begin with BOS where the file does not say.
+const WITH_BOS: [&str; 5] = ["llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral"];
+
 /// Reads a vocabulary.
 pub(crate) fn read(gguf: &Gguf<'_>) -> Result<Vocabulary> {
     let texts = gguf.array("tokenizer.ggml.tokens").context("the GGUF header has no `tokenizer.ggml.tokens`")?;
@@ -24,15 +30,19 @@ pub(crate) fn read(gguf: &Gguf<'_>) -> Result<Vocabulary> {
             piece.kind = PieceKind::from_id(kind.as_u64().unwrap_or(1));
         }
     }
+    // Some published files give these the type of text.
+    for piece in
+        pieces.iter_mut().filter(|piece| ENDS.contains(&piece.text.as_str()) || BEGINS.contains(&piece.text.as_str()))
+    {
+        piece.kind = PieceKind::Control;
+    }
     let id = |key: &str| gguf.unsigned(&format!("tokenizer.ggml.{key}_token_id")).map(|id| id as u32);
     let flag = |key: &str| gguf.flag(&format!("tokenizer.ggml.{key}"));
     let model = gguf.text("tokenizer.ggml.model").unwrap_or_default();
     let sentence_piece = model == "llama";
+    let pre_tokenizer = gguf.text("tokenizer.ggml.pre").unwrap_or_default();
     let kind = match model {
-        "gpt2" => VocabularyKind::ByteLevel {
-            pre_tokenizer: gguf.text("tokenizer.ggml.pre").unwrap_or_default().to_owned(),
-            merges: merges(gguf)?,
-        },
+        "gpt2" => VocabularyKind::ByteLevel { pre_tokenizer: pre_tokenizer.to_owned(), merges: merges(gguf)? },
         "llama" => {
             scores(gguf, &mut pieces)?;
             VocabularyKind::SentencePiece
@@ -45,7 +55,7 @@ pub(crate) fn read(gguf: &Gguf<'_>) -> Result<Vocabulary> {
         bos: id("bos"),
         eos: id("eos"),
         unknown: id("unknown"),
-        add_bos: flag("add_bos_token").unwrap_or(sentence_piece),
+        add_bos: flag("add_bos_token").unwrap_or(sentence_piece || WITH_BOS.contains(&pre_tokenizer)),
         add_eos: flag("add_eos_token").unwrap_or(false),
         add_space_prefix: flag("add_space_prefix").unwrap_or(sentence_piece),
     })

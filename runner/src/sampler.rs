@@ -38,10 +38,9 @@ impl Sampler {
 
     /// The next token. Logits that are not numbers are an error: the model or its weights are broken.
     pub(crate) fn sample(&mut self, logits: &mut [f32]) -> Result<u32> {
-        if logits.iter().any(|logit| logit.is_nan()) {
-            bail!("the model computed a logit that is not a number; its weights may be damaged");
-        }
+        check(logits, "the model computed logits that are not numbers; its weights may be damaged")?;
         self.penalize(logits);
+        check(logits, "the penalties make logits that are not numbers; choose smaller ones")?;
         let id = if self.options.temperature <= 0.0 { likeliest(logits) } else { self.draw(logits) };
         self.recent.push(id);
         let excess = self.recent.len().saturating_sub(self.options.repeat_last_n as usize);
@@ -78,7 +77,7 @@ impl Sampler {
         self.keep_typical(&mut candidates);
         candidates.sort_unstable_by(descending);
         self.keep_top(&mut candidates);
-        let least = candidates[0].probability * self.options.min_p;
+        let least = candidates[0].probability * self.options.min_p.clamp(0.0, 1.0);
         candidates.retain(|candidate| candidate.probability >= least);
         normalize(&mut candidates, self.options.temperature);
         self.choose(&candidates)
@@ -115,6 +114,15 @@ impl Sampler {
         // Rounding may leave a little; the likeliest is as good as any.
         candidates[0].id
     }
+}
+
+/// Some logit is finite and none is above all numbers, or not a number.
+fn check(logits: &[f32], reason: &'static str) -> Result<()> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if !largest.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
+        bail!(reason);
+    }
+    Ok(())
 }
 
 /// The index of the largest logit, the first of equals.
@@ -214,14 +222,18 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_number() {
-        assert!(Sampler::new(plain(0.0), &[]).sample(&mut [0.0, f32::NAN]).is_err());
+        for bad in [[0.0, f32::NAN], [0.0, f32::INFINITY], [f32::NEG_INFINITY; 2]] {
+            assert!(Sampler::new(plain(0.0), &[]).sample(&mut bad.clone()).is_err(), "{bad:?}");
+        }
+        let options = Sampling { repeat_last_n: 4, presence_penalty: f32::NEG_INFINITY, ..plain(1.0) };
+        assert!(Sampler::new(options, &[1]).sample(&mut [0.0, 0.0]).is_err());
     }
 
     proptest! {
         #[test]
         fn repeatable_and_within_the_vocabulary(
             logits in prop::collection::vec(-20f32..20.0, 1..50),
-            temperature in 0f32..3.0, top_k in 0u32..60, top_p in 0f32..1.2, min_p in 0f32..1.0, typical_p in 0f32..1.2, seed: u64,
+            temperature in 0f32..3.0, top_k in 0u32..60, top_p in 0f32..1.2, min_p in 0f32..3.0, typical_p in 0f32..1.2, seed: u64,
         ) {
             let options = Sampling { temperature, top_k, top_p, min_p, typical_p, seed: Some(seed), ..Sampling::default() };
             let draw = || {

@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use crate::cache::KvCache;
 use crate::generate::{self, Sink};
 use crate::load;
-use crate::model::Model;
+use crate::model::{Model, TextModel};
 
 /// The largest request: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;
@@ -212,22 +212,39 @@ async fn evaluate(State(runner): State<Runner>, Json(request): Json<EvaluateRequ
     Ok(logits.into_iter().flat_map(f32::to_le_bytes).collect())
 }
 
+/// Runs something that only needs the model's text part; a panic becomes an error.
+async fn with_text<T: Send + 'static>(
+    runner: &Runner,
+    work: impl FnOnce(&TextModel) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let model = runner.loaded()?.model.clone();
+    compute(move || Ok(work(&model.text))).await?
+}
+
 async fn tokenize(State(runner): State<Runner>, Json(request): Json<TokenizeRequest>) -> Result<Json<Tokens>, Refusal> {
-    let special = Special { add: request.add_special, parse: request.parse_special };
-    Ok(Json(Tokens { tokens: runner.loaded()?.model.text.tokenizer.encode(&request.text, special)? }))
+    with_text(&runner, move |text| {
+        let special = Special { add: request.add_special, parse: request.parse_special };
+        Ok(Json(Tokens { tokens: text.tokenizer.encode(&request.text, special)? }))
+    })
+    .await
 }
 
 async fn detokenize(State(runner): State<Runner>, Json(request): Json<Tokens>) -> Result<Json<Text>, Refusal> {
-    let tokenizer = &runner.loaded()?.model.text.tokenizer;
-    if let Some(id) = request.tokens.iter().find(|id| tokenizer.piece(**id).is_none()) {
-        return Err(prompt::Error::Token { id: *id, size: tokenizer.size() }.into());
-    }
-    Ok(Json(Text { text: tokenizer.decode(&request.tokens, true)? }))
+    with_text(&runner, move |text| {
+        if let Some(id) = request.tokens.iter().find(|id| text.tokenizer.piece(**id).is_none()) {
+            return Err(prompt::Error::Token { id: *id, size: text.tokenizer.size() }.into());
+        }
+        Ok(Json(Text { text: text.tokenizer.decode(&request.tokens, true)? }))
+    })
+    .await
 }
 
 async fn render(State(runner): State<Runner>, Json(request): Json<RenderRequest>) -> Result<Json<Text>, Refusal> {
-    let rendered = runner.loaded()?.model.text.render(&request);
-    Ok(Json(Text { text: rendered.map_err(|e| Refusal(StatusCode::BAD_REQUEST, format!("{e:#}")))? }))
+    with_text(&runner, move |text| {
+        let rendered = text.render(&request);
+        Ok(Json(Text { text: rendered.map_err(|e| Refusal(StatusCode::BAD_REQUEST, format!("{e:#}")))? }))
+    })
+    .await
 }
 
 async fn status(State(runner): State<Runner>) -> Json<Status> {

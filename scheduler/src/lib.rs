@@ -15,4 +15,4 @@ mod scheduler;
 
 pub use error::Error;
 pub use runner::{Events, Runner, RunnerOptions};
-pub use scheduler::{KeepAlive, Lease, LoadKey, Loaded, Scheduler};
+pub use scheduler::{KeepAlive, KeepAliveChoice, Lease, LoadKey, Loaded, Scheduler};

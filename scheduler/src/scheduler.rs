@@ -27,6 +27,15 @@ pub enum KeepAlive {
     Forever,
 }
 
+/// How long a model is to be kept after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAliveChoice {
+    /// What the request says. It holds until another request says something else.
+    pub asked: Option<KeepAlive>,
+    /// For a model that is loaded by a request that says nothing.
+    pub default: KeepAlive,
+}
+
 /// Loads, keeps and unloads models. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Scheduler(Arc<Inner>);
@@ -101,7 +110,7 @@ impl Scheduler {
         &self,
         key: LoadKey,
         name: &str,
-        keep_alive: KeepAlive,
+        keep_alive: KeepAliveChoice,
         plan: impl AsyncFnOnce() -> Result<LoadRequest, E>,
     ) -> Result<Lease, E> {
         if let Some(lease) = self.existing(&key, keep_alive).await {
@@ -117,13 +126,13 @@ impl Scheduler {
         let runner = Runner::start(&self.0.options).await?;
         let reply = runner.load(&request, self.0.options.load_timeout).await?;
         tracing::info!(model = name, pid = runner.pid(), context = reply.context, device = reply.device, "loaded");
-        let state = SlotState { users: 0, keep_alive, last_used: Instant::now(), expires: None };
+        let state = SlotState { users: 0, keep_alive: keep_alive.default, last_used: Instant::now(), expires: None };
         let slot = Arc::new(Slot { name: name.to_owned(), runner, reply, state: StdMutex::new(state) });
         lock(&self.0.slots).insert(key.clone(), slot.clone());
         Ok(self.lease(key, slot, keep_alive))
     }
 
-    async fn existing(&self, key: &LoadKey, keep_alive: KeepAlive) -> Option<Lease> {
+    async fn existing(&self, key: &LoadKey, keep_alive: KeepAliveChoice) -> Option<Lease> {
         let slot = lock(&self.0.slots).get(key).cloned()?;
         if let Some(end) = slot.runner.ended().await {
             tracing::warn!(model = slot.name, end, "the runner had ended");
@@ -133,11 +142,13 @@ impl Scheduler {
         Some(self.lease(key.clone(), slot, keep_alive))
     }
 
-    fn lease(&self, key: LoadKey, slot: Arc<Slot>, keep_alive: KeepAlive) -> Lease {
+    fn lease(&self, key: LoadKey, slot: Arc<Slot>, keep_alive: KeepAliveChoice) -> Lease {
         {
             let mut state = lock(&slot.state);
             state.users += 1;
-            state.keep_alive = keep_alive;
+            if let Some(asked) = keep_alive.asked {
+                state.keep_alive = asked;
+            }
             state.expires = None;
         }
         Lease { scheduler: Arc::downgrade(&self.0), key, slot }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use protocol::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -43,8 +43,10 @@ pub(super) fn message(role: &str, content: impl Into<String>) -> Message {
 impl Conversation {
     /// Says something and prints the answer as it comes; both become part of the conversation.
     pub(super) async fn say(&mut self, client: &Client, text: &str) -> Result<()> {
-        self.messages.push(message("user", text));
-        let mut request = json!({"model": self.model, "messages": self.messages, "options": self.options});
+        // Kept apart until it is answered: an interrupted turn did not happen.
+        let question = message("user", text);
+        let messages: Vec<&Message> = self.messages.iter().chain([&question]).collect();
+        let mut request = json!({"model": self.model, "messages": messages, "options": self.options});
         if let Some(keep_alive) = &self.keep_alive {
             request["keep_alive"] = keep_alive.as_str().into();
         }
@@ -63,12 +65,9 @@ impl Conversation {
         });
         let result = told.await;
         println!();
-        if result.is_err() {
-            // The turn did not happen.
-            self.messages.pop();
-            return result;
-        }
-        self.messages.push(message("assistant", answer));
+        result?;
+        ensure!(last.done, "the answer broke off");
+        self.messages.extend([question, message("assistant", answer)]);
         if last.prompt_truncated_count > 0 {
             eprintln!("({} tokens of the conversation did not fit into the context)", last.prompt_truncated_count);
         }

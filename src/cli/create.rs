@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use api::ollama::{CreateRequest, License, Progress};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -31,7 +31,9 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     bar.set_style(
         ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "),
     );
+    let mut last = String::new();
     let told = client.lines("/api/create", &request, |progress: Progress| {
+        last.clone_from(&progress.status);
         match (progress.total, progress.completed) {
             (Some(total), Some(completed)) => {
                 bar.set_length(total);
@@ -44,7 +46,9 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     });
     let result = told.await;
     bar.finish_and_clear();
-    result
+    result?;
+    ensure!(last == "success", "the create broke off after `{last}`");
+    Ok(())
 }
 
 fn request(arguments: &CreateArguments) -> Result<CreateRequest> {

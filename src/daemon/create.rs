@@ -15,7 +15,6 @@ use super::Daemon;
 use super::error::{Body, Failed};
 use super::models::reference;
 use super::stream::{Lines, lines};
-use super::uploads::lease_id;
 use crate::ops::{self, CreateSpec, Created, Observer, Source};
 
 /// Bytes between two lines of progress.
@@ -27,18 +26,12 @@ pub(super) async fn create(
     Body(request): Body<CreateRequest>,
 ) -> Result<Response, Failed> {
     let streams = request.stream.unwrap_or(true);
-    let uploads = request.files.values().filter_map(|digest| digest.parse().ok()).collect::<Vec<Digest>>();
     let spec = spec(&daemon, request, peer)?;
     let (lines, response) = lines();
     let work = tokio::task::spawn_blocking(move || {
         let observer = Reporter { lines: lines.clone(), streams, told: AtomicU64::new(0) };
-        let result = ops::create(&daemon.library, &spec, &observer);
-        // What was uploaded is a part of the model now, or will be sent again.
-        for digest in uploads.iter().filter(|_| result.is_ok()) {
-            if let Err(error) = daemon.library.store.end_lease(&lease_id(digest)) {
-                tracing::warn!("the lease of an upload stays: {error}");
-            }
-        }
+        let work = std::panic::AssertUnwindSafe(|| ops::create(&daemon.library, &spec, &observer));
+        let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the create panicked")));
         if result.is_ok() {
             daemon.library.collect();
         }

@@ -43,22 +43,32 @@ impl From<anyhow::Error> for Failed {
 
 /// Whose fault it was, by the first error in the chain that tells.
 fn status(error: &anyhow::Error) -> StatusCode {
+    use std::io::{self, ErrorKind};
+    let full = |e: &io::Error| matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    if error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(full)) {
+        return StatusCode::INSUFFICIENT_STORAGE;
+    }
     for cause in error.chain() {
         if cause.is::<NotFound>() {
             return StatusCode::NOT_FOUND;
         }
-        if cause.is::<manifests::Error>() || cause.is::<import::Error>() {
+        if cause.is::<manifests::Error>() || cause.downcast_ref().is_some_and(is_bad_source) {
             return StatusCode::BAD_REQUEST;
         }
         if let Some(store::Error::Content(content::Error::Busy(_))) = cause.downcast_ref() {
             return StatusCode::CONFLICT;
         }
-        if let Some(error) = cause.downcast_ref::<store::Error>().filter(|error| error.is_disk_full()) {
-            tracing::error!("{error}");
-            return StatusCode::INSUFFICIENT_STORAGE;
-        }
     }
     StatusCode::INTERNAL_SERVER_ERROR
+}
+
+/// Whether an import failed because of what it was given.
+fn is_bad_source(error: &import::Error) -> bool {
+    match error {
+        import::Error::Source(_) | import::Error::Format { .. } => true,
+        import::Error::Io { source, .. } => source.kind() != std::io::ErrorKind::Other,
+        import::Error::Target { .. } | import::Error::Cancelled => false,
+    }
 }
 
 impl From<scheduler::Error> for Failed {

@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use manifests::media_types;
 use protocol::{FinishReason, GenerateEvent, Message, Prompt, RenderRequest, Usage};
-use scheduler::{Events, KeepAlive, Lease, LoadKey};
+use scheduler::{Events, KeepAlive, KeepAliveChoice, Lease, LoadKey};
 use serde_json::{Map, Value};
 
 use super::Daemon;
@@ -141,7 +141,8 @@ struct Call {
     name: String,
     model: Model,
     options: Options,
-    keep_alive: KeepAlive,
+    /// Where the request says.
+    keep_alive: Option<KeepAlive>,
 }
 
 impl Call {
@@ -165,9 +166,9 @@ impl Call {
             tracing::warn!(?unknown, "options that nobody knows are ignored");
         }
         let keep_alive = match keep_alive {
-            Some(KeepAliveSpec(Some(time))) => KeepAlive::For(time),
-            Some(KeepAliveSpec(None)) => KeepAlive::Forever,
-            None => daemon.keep_alive(),
+            Some(KeepAliveSpec(Some(time))) => Some(KeepAlive::For(time)),
+            Some(KeepAliveSpec(None)) => Some(KeepAlive::Forever),
+            None => None,
         };
         Ok(Self { begin, name: name.to_owned(), model, options, keep_alive })
     }
@@ -186,12 +187,13 @@ impl Call {
             })
             .await
         };
-        daemon.scheduler.acquire(key, &self.model.name, self.keep_alive, plan).await
+        let keep = KeepAliveChoice { asked: self.keep_alive, default: daemon.keep_alive() };
+        daemon.scheduler.acquire(key, &self.model.name, keep, plan).await
     }
 
     /// Without a prompt the model is only loaded, or unloaded where it is to be kept for no time.
     async fn load_or_unload(self, daemon: &Daemon, dialect: Dialect) -> Result<Response, Failed> {
-        let reason = if self.keep_alive == KeepAlive::For(Duration::ZERO) {
+        let reason = if self.keep_alive == Some(KeepAlive::For(Duration::ZERO)) {
             daemon.scheduler.stop(&self.model.manifest.digest().to_string());
             "unload"
         } else {
@@ -275,7 +277,13 @@ impl Generation {
     }
 
     async fn stream(mut self, lines: Lines) {
-        while let Some(event) = self.next().await {
+        loop {
+            // Text may be held back for long; a client that goes away meanwhile is noticed here.
+            let event = tokio::select! {
+                event = self.next() => event,
+                () = lines.closed() => return,
+            };
+            let Some(event) = event else { return };
             let open = match event {
                 Ok(GenerateEvent::Text { text, logprobs }) => lines.send(&self.answer.piece(text, logprobs)).await,
                 Ok(GenerateEvent::Done { reason, usage }) => {

@@ -23,6 +23,11 @@ impl Lines {
         self.0.blocking_send(encode(line)).is_ok()
     }
 
+    /// Returns when the client is gone.
+    pub(super) async fn closed(&self) {
+        self.0.closed().await;
+    }
+
     /// Whether the client is there.
     pub(super) fn is_open(&self) -> bool {
         !self.0.is_closed()

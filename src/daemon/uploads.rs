@@ -22,11 +22,10 @@ fn parse(text: &str) -> Result<Digest, Failed> {
 
 pub(super) async fn exists(State(daemon): State<Daemon>, Path(digest): Path<String>) -> Result<StatusCode, Failed> {
     let parsed = parse(&digest)?;
-    match daemon.library.store.size(&parsed).await {
-        Ok(Some(_)) => Ok(StatusCode::OK),
-        Ok(None) => Err(Failed::new(StatusCode::NOT_FOUND, format!("blob \"{digest}\" not found"))),
-        Err(error) => Err(failed(error)),
+    if renew(&daemon, parsed).await? {
+        return Ok(StatusCode::OK);
     }
+    Err(Failed::new(StatusCode::NOT_FOUND, format!("blob \"{digest}\" not found")))
 }
 
 /// Takes a blob. The bytes are hashed as they come; those of an upload that broke off are resumed from by nobody, since
@@ -38,14 +37,10 @@ pub(super) async fn upload(
 ) -> Result<StatusCode, Failed> {
     let digest = parse(&digest)?;
     let store = &daemon.library.store;
-    // No collection between the commit and the lease.
-    let guard = tokio::task::spawn_blocking({
-        let store = store.clone();
-        move || store.guard()
-    });
-    let _guard = guard.await.map_err(|e| Failed::from(anyhow::anyhow!(e)))?;
-    if store.size(&digest).await.map_err(failed)?.is_some() {
-        lease(&daemon, digest).await?;
+    if renew(&daemon, digest).await? {
+        // To its end, or the client would see a broken connection instead of the answer.
+        let mut rest = body.into_data_stream();
+        while let Some(Ok(_)) = rest.next().await {}
         return Ok(StatusCode::OK);
     }
     let expected = match body.size_hint().exact() {
@@ -62,24 +57,42 @@ pub(super) async fn upload(
     };
     let mut stream = body.into_data_stream();
     while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|e| Failed::bad_request(format!("the upload broke off: {e}")))?;
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(error) => {
+                ingest.cancel().await.map_err(failed)?;
+                return Err(Failed::bad_request(format!("the upload broke off: {error}")));
+            }
+        };
         ingest.write(piece).await.map_err(failed)?;
     }
+    // Not before: a slow client must not keep the collector away.
+    let _guard = guard(&daemon).await?;
     ingest.commit().await.map_err(failed)?;
     lease(&daemon, digest).await?;
     Ok(StatusCode::CREATED)
 }
 
-async fn lease(daemon: &Daemon, digest: Digest) -> Result<(), Failed> {
-    super::models::blocking(&daemon.library, move |library| {
-        Ok(library.store.set_lease(&lease_id(&digest), &[digest], SystemTime::now() + LEASE)?)
-    })
-    .await
+/// Keeps the collector away.
+async fn guard(daemon: &Daemon) -> Result<store::Guard, Failed> {
+    super::models::blocking(&daemon.library, |library| Ok(library.store.guard())).await
 }
 
-/// The lease of an uploaded blob.
-pub(super) fn lease_id(digest: &Digest) -> IngestId {
-    IngestId::of(digest)
+/// Leases a blob that is there; says whether it is.
+async fn renew(daemon: &Daemon, digest: Digest) -> Result<bool, Failed> {
+    let _guard = guard(daemon).await?;
+    let there = daemon.library.store.size(&digest).await.map_err(failed)?.is_some();
+    if there {
+        lease(daemon, digest).await?;
+    }
+    Ok(there)
+}
+
+async fn lease(daemon: &Daemon, digest: Digest) -> Result<(), Failed> {
+    super::models::blocking(&daemon.library, move |library| {
+        Ok(library.store.set_lease(&IngestId::of(&digest), &[digest], SystemTime::now() + LEASE)?)
+    })
+    .await
 }
 
 fn failed(error: content::Error) -> Failed {

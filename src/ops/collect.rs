@@ -12,7 +12,10 @@ const ABANDONED: Duration = Duration::from_hours(24);
 impl Library {
     /// Deletes unreferenced blobs. A failure is logged: nothing is lost by keeping too much.
     pub(crate) fn collect(&self) {
-        let children = |raw: &[u8]| manifests::children(raw).map_err(|e| e.to_string());
+        let children = |raw: &[u8]| {
+            let found = manifests::children(raw).map_err(|e| e.to_string())?;
+            Ok(store::Children { documents: found.manifests, blobs: found.blobs })
+        };
         match self.store.collect(SystemTime::now(), children) {
             Ok(Collected::Done { blobs, bytes }) if blobs > 0 => {
                 tracing::info!(blobs, bytes, "deleted unreferenced blobs");

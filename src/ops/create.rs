@@ -75,11 +75,12 @@ pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observ
     let manifest = draft.manifest(&target)?;
     let stored = target.bytes(media_types::MANIFEST, manifest.raw())?;
     ensure!(stored.digest == *manifest.digest(), "the manifest was changed on its way to the store");
-    library.store.set_tag(&key, manifest.digest())?;
-    let children = manifests::children(manifest.raw())?;
+    let children = manifests::children(manifest.raw())?.blobs;
     library.store.describe(manifest.digest(), &store::Description { children, notes: Vec::new() })?;
-    // So that neither the first load nor the first listing has to read the headers.
+    // Before the name: a model whose tensors cannot be read takes nobody's place. And the first load need not read the
+    // headers again.
     library.catalogue(&manifest)?;
+    library.store.set_tag(&key, manifest.digest())?;
     tracing::info!(model = key, digest = %manifest.digest(), "created");
     Ok(Created { new: draft.new, shared: draft.shared })
 }
@@ -189,7 +190,6 @@ struct StoreTarget<'a> {
     store: &'a Store,
     /// Names and sizes of all layers of all models: what an import may find again.
     known: HashSet<(String, u64)>,
-    count: AtomicU64,
 }
 
 impl<'a> StoreTarget<'a> {
@@ -204,7 +204,7 @@ impl<'a> StoreTarget<'a> {
                     .filter_map(|layer| Some((layer.name()?.to_owned(), layer.size()))),
             );
         }
-        Ok(Self { store: &library.store, known, count: AtomicU64::new(0) })
+        Ok(Self { store: &library.store, known })
     }
 
     /// Stores a small blob.
@@ -214,9 +214,8 @@ impl<'a> StoreTarget<'a> {
     }
 
     fn write(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool)> {
-        // Several creates may run at a time; the address tells their targets apart.
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let id = IngestId::parse(&format!("{INGEST_PREFIX}{:x}-{number}", std::ptr::from_ref(self).addr()))?;
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = IngestId::parse(&format!("{INGEST_PREFIX}{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
         let mut ingest = self.store.start_ingest(&id, Expected::Size(size))?;
         if let Err(error) = fill(&mut ingest) {
             // The first failure is the one to tell.
@@ -228,7 +227,16 @@ impl<'a> StoreTarget<'a> {
             ingest.cancel()?;
             return Ok((digest, false));
         }
-        Ok((ingest.commit()?.0, true))
+        match ingest.commit() {
+            Ok((digest, _)) => Ok((digest, true)),
+            Err(error) => {
+                // Nobody resumes it; what it wrote would only fill the disk further.
+                if let Err(error) = self.store.discard_ingest(&id) {
+                    tracing::warn!("a failed ingest stays: {error}");
+                }
+                Err(error.into())
+            }
+        }
     }
 }
 
@@ -237,8 +245,8 @@ impl Target for StoreTarget<'_> {
         self.known.contains(&(name.to_owned(), size))
     }
 
-    fn has(&self, digest: &Digest) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.store.blob_size(digest)?.is_some())
+    fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.store.blob_size(digest)? == Some(size))
     }
 
     fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {

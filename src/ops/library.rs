@@ -98,6 +98,8 @@ impl Library {
 
     /// Gives a model a second name.
     pub(crate) fn copy(&self, source: &ModelRef, destination: &ModelRef) -> Result<()> {
+        // No collection between finding the model and naming it.
+        let _guard = self.store.guard();
         let model = self.find(source)?;
         let key = destination.tag_key().context("the new name needs a tag, not a digest")?;
         Ok(self.store.set_tag(&key, model.manifest.digest())?)
@@ -106,6 +108,9 @@ impl Library {
     /// Takes a name away from a model, and deletes what no other model needs.
     pub(crate) fn delete(&self, reference: &ModelRef) -> Result<()> {
         let tag = self.find_tag(reference)?.ok_or_else(|| NotFound(reference.to_string()))?;
+        if reference.digest().is_some_and(|digest| *digest != tag.digest) {
+            return Err(NotFound(reference.to_string()).into());
+        }
         self.store.remove_tag(&tag.name)?;
         self.collect();
         Ok(())

@@ -38,6 +38,15 @@ impl Drop for Guard {
     }
 }
 
+/// What a document refers to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Children {
+    /// Documents that refer to something themselves.
+    pub documents: Vec<Digest>,
+    /// Blobs.
+    pub blobs: Vec<Digest>,
+}
+
 /// What a collection did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collected {
@@ -79,7 +88,7 @@ impl Store {
     pub fn collect(
         &self,
         now: SystemTime,
-        children: impl Fn(&[u8]) -> Result<Vec<Digest>, String>,
+        children: impl Fn(&[u8]) -> Result<Children, String>,
     ) -> Result<Collected, Error> {
         {
             let mut state = self.0.gate.state();
@@ -96,18 +105,23 @@ impl Store {
     fn mark(
         &self,
         now: SystemTime,
-        children: impl Fn(&[u8]) -> Result<Vec<Digest>, String>,
+        children: impl Fn(&[u8]) -> Result<Children, String>,
     ) -> Result<HashSet<Digest>, Error> {
         /// No manifest is larger.
         const LIMIT: u64 = 4 << 20;
         let mut reachable: HashSet<Digest> = self.leased(now)?.into_iter().collect();
-        for tag in self.tags()? {
-            if !reachable.insert(tag.digest) {
+        let mut documents: Vec<Digest> = self.all_tags()?.into_iter().map(|tag| tag.digest).collect();
+        let mut read = HashSet::new();
+        while let Some(digest) = documents.pop() {
+            reachable.insert(digest);
+            if !read.insert(digest) {
                 continue;
             }
-            let unreadable = |reason: String| Error::Unreadable { digest: tag.digest, reason };
-            let raw = self.read_blob(&tag.digest, LIMIT).map_err(|e| unreadable(e.to_string()))?;
-            reachable.extend(children(&raw).map_err(unreadable)?);
+            let unreadable = |reason: String| Error::Unreadable { digest, reason };
+            let raw = self.read_blob(&digest, LIMIT).map_err(|e| unreadable(e.to_string()))?;
+            let found = children(&raw).map_err(unreadable)?;
+            reachable.extend(found.blobs);
+            documents.extend(found.documents);
         }
         Ok(reachable)
     }

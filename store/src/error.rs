@@ -54,15 +54,6 @@ impl Error {
     pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         Self::Io { operation, path: path.to_owned(), source: source.into() }
     }
-
-    /// Whether the disk is full.
-    pub fn is_disk_full(&self) -> bool {
-        let full = |e: &io::Error| matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        match self {
-            Self::Io { source, .. } | Self::Content(content::Error::Io { source, .. }) => full(source),
-            _ => false,
-        }
-    }
 }
 
 impl From<Error> for content::Error {

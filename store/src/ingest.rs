@@ -75,6 +75,14 @@ impl Store {
         Ok(entries.iter().filter_map(|e| IngestId::parse(&e.file_name().to_string_lossy()).ok()).collect())
     }
 
+    /// Removes what an ingest has written, where nobody holds it.
+    pub fn discard_ingest(&self, id: &IngestId) -> Result<(), Error> {
+        if self.0.held.contains(id) {
+            return Err(content::Error::Busy(id.to_string()).into());
+        }
+        files::remove_folder(&self.0.layout.ingest(id))
+    }
+
     /// Removes ingests whose id begins with `prefix` and that nobody holds: those that are never resumed.
     pub fn discard_ingests(&self, prefix: &str) -> Result<(), Error> {
         for id in self.ingest_ids()? {
@@ -176,7 +184,7 @@ impl IngestFile {
             return Err(error.into());
         }
         self.store.reach(CrashPoint::Verified);
-        self.store.place(&data, &digest)?;
+        self.store.place(&data, &digest, size)?;
         self.store.0.index.record_blob(&digest, size)?;
         self.store.reach(CrashPoint::Indexed);
         files::remove_folder(&self.folder)?;
@@ -190,11 +198,12 @@ impl IngestFile {
 }
 
 impl Store {
-    /// Gives verified, synced data its name. Where the blob is there already the data stays where it is.
-    fn place(&self, data: &Path, digest: &Digest) -> Result<(), Error> {
+    /// Gives verified, synced data its name. Where the blob is there already the data stays where it is; where a file of
+    /// another size is there, which is damage, the data takes its place.
+    fn place(&self, data: &Path, digest: &Digest, size: u64) -> Result<(), Error> {
         let path = self.path(digest);
         let folder = path.parent().expect("invariant: a blob's path has three folders below the store");
-        if path.is_file() {
+        if fs::metadata(&path).is_ok_and(|there| there.is_file() && there.len() == size) {
             return files::sync_folder(folder);
         }
         files::create_folder_durably(folder, self.home())?;

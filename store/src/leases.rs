@@ -19,6 +19,7 @@ impl Store {
     pub fn set_lease(&self, id: &LeaseId, digests: &[Digest], until: SystemTime) -> Result<(), Error> {
         let end = until.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         let lines: Vec<String> = [end.to_string()].into_iter().chain(digests.iter().map(ToString::to_string)).collect();
+        let _names = self.names();
         let temporary = self.0.layout.temporary().join(format!("lease-{id}"));
         files::write_synced(&temporary, lines.join("\n").as_bytes())?;
         let path = self.0.layout.leases().join(id.as_str());

@@ -44,10 +44,10 @@ mod roles;
 mod tags;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use blobs::BlobFile;
-pub use collect::{Collected, Guard};
+pub use collect::{Children, Collected, Guard};
 pub use crash::CrashPoint;
 pub use error::Error;
 pub use ingest::IngestFile;
@@ -69,6 +69,8 @@ struct Inner {
     index: Index,
     held: ingest::Held,
     gate: collect::Gate,
+    /// Held while a tag or lease is written or removed: they share folders, and writers of one name a temporary file.
+    names: Mutex<()>,
     crash_at: Option<CrashPoint>,
     _lock: Lock,
 }
@@ -95,6 +97,7 @@ impl Store {
             index,
             held: ingest::Held::default(),
             gate: collect::Gate::default(),
+            names: Mutex::default(),
             crash_at: options.crash_at,
             _lock: lock,
         }));
@@ -124,6 +127,11 @@ impl Store {
     pub fn free_space(&self) -> Result<u64, Error> {
         let stat = rustix::fs::statvfs(self.home()).map_err(|e| Error::io("read the free space of", self.home(), e))?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn names(&self) -> MutexGuard<'_, ()> {
+        // It protects files, which a panic leaves as a crash would.
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reach(&self, point: CrashPoint) {

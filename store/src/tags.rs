@@ -33,6 +33,7 @@ impl Store {
             return Err(content::Error::BlobNotFound(*digest).into());
         }
         let folder = path.parent().expect("invariant: a tag lies in its repository's folder");
+        let _names = self.names();
         files::create_folder_durably(folder, self.home())?;
         let temporary = self.0.layout.temporary().join(format!("tag-{}", Digest::of(name.as_bytes()).short()));
         files::write_synced(&temporary, format!("{digest}\n").as_bytes())?;
@@ -45,6 +46,7 @@ impl Store {
     /// Removes the tag; says whether it was there. Folders that this leaves empty go too.
     pub fn remove_tag(&self, name: &str) -> Result<bool, Error> {
         let path = self.tag_path(name)?;
+        let _names = self.names();
         let removed = files::remove(&path)?;
         let tags = self.0.layout.tags();
         for folder in path.ancestors().skip(1).take_while(|folder| **folder != tags) {
@@ -58,11 +60,24 @@ impl Store {
         Ok(removed)
     }
 
-    /// All tags, sorted by name.
+    /// All tags, sorted by name. Damaged ones are logged and left out: one of them must not hide the others.
     pub fn tags(&self) -> Result<Vec<TagEntry>, Error> {
+        let readable = |found: Result<TagEntry, Error>| found.inspect_err(|error| tracing::warn!("{error}")).ok();
+        Ok(self.walk_tags()?.into_iter().filter_map(readable).collect())
+    }
+
+    /// All tags, or an error where one of them is damaged: for deciding what may be deleted.
+    pub(crate) fn all_tags(&self) -> Result<Vec<TagEntry>, Error> {
+        self.walk_tags()?.into_iter().collect()
+    }
+
+    fn walk_tags(&self) -> Result<Vec<Result<TagEntry, Error>>, Error> {
         let mut found = Vec::new();
         walk(&self.0.layout.tags(), "", &mut found)?;
-        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found.sort_by(|a, b| match (a, b) {
+            (Ok(a), Ok(b)) => a.name.cmp(&b.name),
+            (a, b) => a.is_err().cmp(&b.is_err()),
+        });
         Ok(found)
     }
 
@@ -102,7 +117,7 @@ fn parse(path: &Path, text: &str) -> Result<Digest, Error> {
     })
 }
 
-fn walk(folder: &Path, prefix: &str, found: &mut Vec<TagEntry>) -> Result<(), Error> {
+fn walk(folder: &Path, prefix: &str, found: &mut Vec<Result<TagEntry, Error>>) -> Result<(), Error> {
     for entry in files::entries(folder)? {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -113,7 +128,8 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<TagEntry>) -> Result<(), Er
             // It may be removed between the listing and now.
             let Some(text) = files::read_if_there(&path)? else { continue };
             let modified = entry.metadata().and_then(|m| m.modified()).map_err(|e| Error::io("look at", &path, e))?;
-            found.push(TagEntry { name: format!("{prefix}:{tag}"), digest: parse(&path, &text)?, modified });
+            let name = format!("{prefix}:{tag}");
+            found.push(parse(&path, &text).map(|digest| TagEntry { name, digest, modified }));
         }
     }
     Ok(())

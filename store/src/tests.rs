@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use content::{Digest, Expected, IngestId};
 use proptest::prelude::*;
 
-use crate::{Collected, Description, Error, Options, Store};
+use crate::{Children, Collected, Description, Error, Options, Store};
 
 fn temporary() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -120,12 +120,20 @@ fn collects_what_nothing_leads_to() {
     let (layer, lost, leased) = (put(&store, b"layer"), put(&store, b"lost"), put(&store, b"leased"));
     let document = put(&store, layer.to_string().as_bytes());
     let other = put(&store, b"not a document");
-    store.set_tag("h/r:t", &document).expect("tag");
+    let index = put(&store, format!(">{document}").as_bytes());
+    store.set_tag("h/r:t", &index).expect("tag");
     let now = SystemTime::now();
     store.set_lease(&id("l"), &[leased], now + Duration::from_mins(1)).expect("lease");
     let children = |raw: &[u8]| {
         let text = String::from_utf8_lossy(raw).into_owned();
-        text.parse().map(|digest| vec![digest]).map_err(|_| format!("`{text}` is no digest"))
+        // `>` begins the digest of another document.
+        let (documents, blobs) = match text.strip_prefix('>') {
+            Some(document) => (vec![document.to_owned()], vec![]),
+            None => (vec![], vec![text.clone()]),
+        };
+        let parse = |texts: Vec<String>| texts.iter().map(|t| t.parse()).collect::<Result<Vec<Digest>, _>>();
+        let bad = |_| format!("`{text}` is no digest");
+        Ok(Children { documents: parse(documents).map_err(bad)?, blobs: parse(blobs).map_err(bad)? })
     };
 
     let guard = store.guard();
@@ -137,7 +145,9 @@ fn collects_what_nothing_leads_to() {
 
     store.remove_tag("h/r:broken").expect("untag");
     assert_eq!(store.collect(now, children).expect("collect"), Collected::Done { blobs: 2, bytes: 18 });
-    for (digest, there) in [(layer, true), (document, true), (leased, true), (lost, false), (other, false)] {
+    for (digest, there) in
+        [(layer, true), (index, true), (document, true), (leased, true), (lost, false), (other, false)]
+    {
         assert_eq!(store.blob_size(&digest).expect("size").is_some(), there);
     }
     let later = now + Duration::from_mins(2);
@@ -196,4 +206,44 @@ proptest! {
         prop_assert_eq!(store.blob_size(&promised).expect("size"), None);
         prop_assert_eq!(store.blobs().expect("blobs"), vec![]);
     }
+}
+
+#[test]
+fn a_damaged_tag_hides_nothing_and_stops_deletion() {
+    let (folder, store) = temporary();
+    let digest = put(&store, b"m");
+    store.set_tag("h/r:good", &digest).expect("tag");
+    std::fs::write(folder.path().join("tags/h/r/:bad"), b"").expect("damage");
+    assert_eq!(store.tags().expect("tags").len(), 1);
+    let children = |_: &[u8]| Ok(Children::default());
+    assert!(matches!(store.collect(SystemTime::now(), children), Err(Error::Damaged { .. })));
+    assert!(store.remove_tag("h/r:bad").expect("removal"), "it can be removed all the same");
+    assert!(store.collect(SystemTime::now(), children).is_ok());
+}
+
+#[test]
+fn a_damaged_blob_is_replaced() {
+    let (_folder, store) = temporary();
+    let digest = put(&store, b"whole");
+    let path = store.path(&digest);
+    std::fs::remove_file(&path).expect("damage");
+    std::fs::write(&path, b"cut").expect("damage");
+    assert_eq!(put(&store, b"whole"), digest);
+    assert_eq!(store.read_blob(&digest, 10).expect("read"), b"whole");
+}
+
+#[test]
+fn one_name_may_be_set_by_many_at_once() {
+    let (_folder, store) = temporary();
+    let digest = put(&store, b"m");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    store.set_tag("h/r:t", &digest).expect("tag");
+                    store.remove_tag("h/r:t").expect("untag");
+                }
+            });
+        }
+    });
 }

@@ -275,3 +275,42 @@ async fn a_runner_that_dies_is_reported_and_replaced() {
         assert_eq!(after["response"], before["response"], "the next request starts a new runner");
     }
 }
+
+#[tokio::test]
+async fn pages_from_elsewhere_are_refused() {
+    let server = Server::start(&[]).await;
+    for (header, value, expected) in [
+        ("host", "evil.example:11434", 403),
+        ("origin", "https://evil.example", 403),
+        ("origin", "http://localhost:3000", 200),
+        ("host", "localhost:11434", 200),
+    ] {
+        let answer = server.http.get(server.url("/api/tags")).header(header, value).send().await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), expected, "{header}: {value}");
+    }
+}
+
+#[tokio::test]
+async fn a_pinned_name_deletes_only_what_it_names() {
+    let Some(server) = tiny("api::a_pinned_name_deletes_only_what_it_names").await else { return };
+    let other = content::Digest::of(b"another manifest");
+    let request = server.http.delete(server.url("/api/delete")).json(&json!({"model": format!("tiny:latest@{other}")}));
+    assert_eq!(request.send().await.expect("the daemon answers").status().as_u16(), 404);
+    assert_eq!(server.call("/api/show", &json!({"model": "tiny"})).await.0, 200);
+}
+
+#[tokio::test]
+async fn keep_alive_holds_until_another_is_asked_for() {
+    let Some(server) = tiny("api::keep_alive_holds_until_another_is_asked_for").await else { return };
+    server.ask("/api/generate", &json!({"model": "tiny", "keep_alive": -1, "stream": false})).await;
+    let forever = get(&server, "/api/ps").await["models"][0]["expires_at"].clone();
+    let year = |time: &Value| time.as_str().and_then(|t| t[..4].parse::<u32>().ok()).expect("a year");
+    server
+        .ask("/api/generate", &json!({"model": "tiny", "prompt": "x", "stream": false, "options": {"num_predict": 1}}))
+        .await;
+    let after = get(&server, "/api/ps").await["models"][0]["expires_at"].clone();
+    assert_eq!(year(&forever), year(&after));
+    server.ask("/api/generate", &json!({"model": "tiny", "keep_alive": "1m", "stream": false})).await;
+    let soon = get(&server, "/api/ps").await["models"][0]["expires_at"].clone();
+    assert!(year(&soon) < year(&forever), "{soon} {forever}");
+}

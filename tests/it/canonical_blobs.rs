@@ -36,7 +36,7 @@ impl Target for Digests {
         self.known().values().any(|known| *known == size)
     }
 
-    fn has(&self, digest: &Digest) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    fn has(&self, digest: &Digest, _size: u64) -> Result<bool, Box<dyn Error + Send + Sync>> {
         Ok(self.known().contains_key(digest))
     }
 

@@ -212,7 +212,10 @@ fn refuses_bad_files() {
 }
 
 fn names_something(error: &Error) -> bool {
-    matches!(error, Error::Malformed { format: "GGUF", reason, .. } if !reason.trim().is_empty())
+    let (Error::Malformed { format, reason, .. } | Error::Truncated { format, reason, .. }) = error else {
+        return false;
+    };
+    *format == "GGUF" && !reason.trim().is_empty()
 }
 
 #[test]

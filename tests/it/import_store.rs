@@ -69,7 +69,7 @@ impl Target for StoreTarget {
         self.sizes().contains(&size)
     }
 
-    fn has(&self, digest: &Digest) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    fn has(&self, digest: &Digest, _size: u64) -> Result<bool, Box<dyn Error + Send + Sync>> {
         Ok(self.store.blob_size(digest)?.is_some())
     }
 

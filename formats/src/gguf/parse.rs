@@ -68,13 +68,13 @@ fn header(bytes: &[u8]) -> Result<Gguf<'_>, Error> {
 
 fn version(bytes: &[u8]) -> Result<(u32, Endian), Error> {
     let Some(magic) = bytes.first_chunk::<4>() else {
-        return Err(Error::gguf(0, format!("the file has {} bytes", bytes.len())));
+        return Err(Error::gguf_cut(0, format!("the file has {} bytes", bytes.len())));
     };
     if magic != b"GGUF" {
         return Err(Error::gguf(0, format!("it begins with `{}`, expected `GGUF`", magic.escape_ascii())));
     }
     let Some(field) = bytes.get(4..8).and_then(<[u8]>::first_chunk::<4>) else {
-        return Err(Error::gguf(4, "the file ends within the version"));
+        return Err(Error::gguf_cut(4, "the file ends within the version"));
     };
     let little = u32::from_le_bytes(*field);
     let big = u32::from_be_bytes(*field);
@@ -172,7 +172,7 @@ impl<'a> Cursor<'a> {
     fn take(&mut self, length: u64, what: &str) -> Result<&'a [u8], Error> {
         if length > self.remaining() {
             let reason = format!("{what} of {length} bytes, the file has {} left; it was cut", self.remaining());
-            return Err(Error::gguf(self.at, reason));
+            return Err(Error::gguf_cut(self.at, reason));
         }
         let bytes = &self.bytes[self.at..self.at + length as usize];
         self.at += length as usize;
@@ -200,7 +200,7 @@ impl<'a> Cursor<'a> {
         let count = self.u64("a count")?;
         if count > self.remaining() / least {
             let reason = format!("{count} {what} do not fit into the {} bytes that remain", self.remaining());
-            return Err(Error::gguf(at, reason));
+            return Err(Error::gguf_cut(at, reason));
         }
         Ok(count)
     }
@@ -263,7 +263,7 @@ impl<'a> Cursor<'a> {
         if count > self.remaining() / least {
             let reason =
                 format!("an array of {count} items, the file has {} bytes left; it was cut or lies", self.remaining());
-            return Err(Error::gguf(at, reason));
+            return Err(Error::gguf_cut(at, reason));
         }
         let start = self.at;
         match kind.width() {

@@ -72,6 +72,9 @@ fn base(
     activation: &str,
     tied: bool,
 ) -> Result<HyperParameters, Error> {
+    if config.float("partial_rotary_factor")?.is_some_and(|factor| (factor - 1.0).abs() > f64::EPSILON) {
+        return Err(fail("`partial_rotary_factor` is not 1; rotating a part of a head cannot be run yet"));
+    }
     let heads = config.required("num_attention_heads")?;
     let hidden = config.required("hidden_size")?;
     let layers = config.required("num_hidden_layers")?;

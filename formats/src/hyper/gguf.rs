@@ -61,6 +61,9 @@ fn base(gguf: &Gguf<'_>, architecture: Architecture, activation: Activation) -> 
     let embedding = gguf.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
     let rows = embedding.and_then(|tensor| tensor.dims.get(1).copied());
     let head_dim = unsigned("attention.key_length").or_else(|| hidden.checked_div(heads)).unwrap_or(0);
+    if let Some(rotated) = unsigned("rope.dimension_count").filter(|rotated| *rotated != head_dim) {
+        return Err(fail(format!("RoPE rotates {rotated} of {head_dim} elements; a part of a head cannot be run yet")));
+    }
     Ok(HyperParameters {
         architecture,
         vocabulary: rows.or_else(|| unsigned("vocab_size")).ok_or_else(|| fail("there is no `token_embd.weight`"))?,

@@ -12,6 +12,8 @@ use crate::{Error, NamedFile};
 /// How much is read at first in the hope that the header is in it, and by which factor more is read where it is not.
 const FIRST_READ: u64 = 1 << 20;
 const GROWTH: u64 = 4;
+/// The longest header that is read, in bytes: those with the largest vocabularies have tens of MB.
+const MAX_HEADER: u64 = 1 << 30;
 
 pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
     let mut inventory: Option<Inventory> = None;
@@ -70,8 +72,10 @@ fn one(named: &NamedFile, position: usize) -> Result<Inventory, Error> {
                 gguf.check_extents(size).map_err(|e| Error::format(path, e))?;
                 return facts(&gguf, named, position, size);
             }
-            // It may only have been cut here: a truncated header and a short read look the same.
-            Err(_) if length < size => length = length.saturating_mul(GROWTH).min(size),
+            // A truncated header and a short read look the same. Nothing else is helped by reading more.
+            Err(formats::Error::Truncated { .. }) if length < size.min(MAX_HEADER) => {
+                length = length.saturating_mul(GROWTH).min(size).min(MAX_HEADER);
+            }
             Err(error) => return Err(Error::format(path, error)),
         }
     }

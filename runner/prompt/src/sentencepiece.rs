@@ -17,8 +17,10 @@ pub(crate) struct SentencePiece {
     ids: HashMap<String, u32>,
     pieces: Vec<Piece>,
     bytes: [Option<u32>; 256],
-    /// Found in text before anything else: control pieces only where they are asked for. Longest first.
-    atoms: Vec<(String, u32, PieceKind)>,
+    /// Found in text before anything else: control pieces only where they are asked for.
+    atoms: HashMap<String, (u32, PieceKind)>,
+    /// The lengths in bytes that atoms have, longest first.
+    atom_lengths: Vec<usize>,
     unknown: Option<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -29,7 +31,7 @@ impl SentencePiece {
     pub(crate) fn new(vocabulary: Vocabulary) -> Self {
         let mut ids = HashMap::with_capacity(vocabulary.pieces.len());
         let mut bytes = [None; 256];
-        let mut atoms = Vec::new();
+        let mut atoms = HashMap::new();
         for (id, piece) in (0..).zip(&vocabulary.pieces) {
             match piece.kind {
                 PieceKind::Byte => {
@@ -38,18 +40,21 @@ impl SentencePiece {
                     }
                 }
                 PieceKind::Control | PieceKind::UserDefined | PieceKind::Unknown if !piece.text.is_empty() => {
-                    atoms.push((piece.text.clone(), id, piece.kind));
+                    atoms.entry(piece.text.clone()).or_insert((id, piece.kind));
                 }
                 _ => {}
             }
             // Where a text is there twice the first id counts.
             ids.entry(piece.text.clone()).or_insert(id);
         }
-        atoms.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then(a.1.cmp(&b.1)));
+        let mut atom_lengths: Vec<usize> = atoms.keys().map(String::len).collect();
+        atom_lengths.sort_unstable_by(|a, b| b.cmp(a));
+        atom_lengths.dedup();
         Self {
             ids,
             bytes,
             atoms,
+            atom_lengths,
             unknown: vocabulary.unknown,
             bos: vocabulary.bos.filter(|_| vocabulary.add_bos),
             eos: vocabulary.eos.filter(|_| vocabulary.add_eos),
@@ -100,25 +105,36 @@ impl SentencePiece {
         let mut fragments = Vec::new();
         let (mut start, mut at) = (0, 0);
         while at < text.len() {
-            let here = &text[at..];
-            let usable = |kind: PieceKind| kind == PieceKind::UserDefined || parse_control;
-            let atom = self.atoms.iter().find(|(atom, _, kind)| usable(*kind) && here.starts_with(atom.as_str()));
-            match atom {
-                Some((atom, id, _)) => {
+            match self.atom_at(&text[at..], parse_control) {
+                Some((length, id)) => {
                     if at > start {
                         fragments.push(Fragment::Text(&text[start..at]));
                     }
-                    fragments.push(Fragment::Atom(*id));
-                    at += atom.len();
+                    fragments.push(Fragment::Atom(id));
+                    at += length;
                     start = at;
                 }
-                None => at += here.chars().next().map_or(1, char::len_utf8),
+                None => at += text[at..].chars().next().map_or(1, char::len_utf8),
             }
         }
         if text.len() > start {
             fragments.push(Fragment::Text(&text[start..]));
         }
         fragments
+    }
+
+    /// The longest atom that a text begins with: its length in bytes and its id.
+    fn atom_at(&self, text: &str, parse_control: bool) -> Option<(usize, u32)> {
+        self.atom_lengths.iter().find_map(|length| {
+            let (id, kind) = self.atoms.get(text.get(..*length)?)?;
+            (*kind == PieceKind::UserDefined || parse_control).then_some((*length, *id))
+        })
+    }
+
+    /// The piece of that text that text may become: no control piece is ever merged from text.
+    fn text_id(&self, text: &str) -> Option<u32> {
+        let kind = |id: u32| self.pieces[id as usize].kind;
+        self.id(text).filter(|id| matches!(kind(*id), PieceKind::Normal | PieceKind::UserDefined))
     }
 
     fn merge(&self, text: &str, out: &mut Vec<u32>) {
@@ -161,15 +177,12 @@ impl SentencePiece {
 
     fn propose(&self, text: &str, symbols: &[Symbol], left: usize, right: usize, queue: &mut BinaryHeap<Merge>) {
         let (start, end) = (symbols[left].start, symbols[right].end);
-        let Some(id) = self.id(&text[start..end]) else { return };
-        let piece = &self.pieces[id as usize];
-        if piece.kind != PieceKind::Unused {
-            queue.push(Merge { score: piece.score, left, right, length: end - start });
-        }
+        let Some(id) = self.text_id(&text[start..end]) else { return };
+        queue.push(Merge { score: self.pieces[id as usize].score, left, right, length: end - start });
     }
 
     fn emit(&self, text: &str, out: &mut Vec<u32>) {
-        if let Some(id) = self.id(text) {
+        if let Some(id) = self.text_id(text) {
             out.push(id);
             return;
         }
@@ -281,5 +294,6 @@ mod tests {
         assert_eq!(texts(&tokenizer.encode("<s>", Special { add: true, parse: true })), ["<s>", "<s>"]);
         assert_eq!(texts(&tokenizer.encode("b[img]b", plain)), ["\u{2581}", "b", "[img]", "\u{2581}", "b"]);
         assert!(tokenizer.encode("", plain).is_empty());
+        assert!(!tokenizer.encode("<s>", plain).contains(&1), "text never becomes a control piece");
     }
 }

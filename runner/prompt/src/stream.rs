@@ -24,30 +24,82 @@ impl TextStream {
     /// The text that is complete with this token; empty while a character is being put together.
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> Result<String, Error> {
         self.ids.push(id);
-        let text = self.pending(tokenizer)?;
-        let incomplete = text.ends_with('\u{fffd}') && self.ids.len() - self.told < MAX_PENDING;
-        if incomplete { Ok(String::new()) } else { Ok(self.tell(text)) }
+        let waiting = self.ids.len() - self.told < MAX_PENDING;
+        self.tell(tokenizer, waiting)
     }
 
     /// What is left: bytes that never became a character are told as U+FFFD.
     pub fn finish(&mut self, tokenizer: &Tokenizer) -> Result<String, Error> {
-        let text = self.pending(tokenizer)?;
-        Ok(self.tell(text))
+        self.tell(tokenizer, false)
     }
 
-    fn pending(&self, tokenizer: &Tokenizer) -> Result<String, Error> {
+    /// Tells what the tokens that were not told yet add to the text of those that were.
+    fn tell(&mut self, tokenizer: &Tokenizer, may_wait: bool) -> Result<String, Error> {
         let before = tokenizer.decode(&self.ids[..self.told], false)?;
         let all = tokenizer.decode(&self.ids, false)?;
-        Ok(all.get(before.len()..).unwrap_or_default().to_owned())
-    }
-
-    fn tell(&mut self, text: String) -> String {
-        // One token is kept as context: the text of a token depends on whether it is the first.
-        let keep = self.ids.len().saturating_sub(1).max(self.told.min(self.ids.len()));
-        if !text.is_empty() {
-            self.ids.drain(..keep);
+        // The end of the whole text counts: a decoder may turn a run of bytes into characters only when it is complete.
+        if may_wait && all.ends_with('\u{fffd}') {
+            return Ok(String::new());
+        }
+        let text = match all.strip_prefix(&before) {
+            Some(text) => text.to_owned(),
+            // Broken bytes at the end took the text before them along; they are told on their own.
+            None => tokenizer.decode(&self.ids[self.told..], false)?,
+        };
+        if text.is_empty() {
+            // Control tokens have no text and are no context for any.
+            self.ids.truncate(self.told.max(1));
+        } else {
+            // What was just told begins at a character, so it is all the context that the next text needs.
+            self.ids.drain(..self.told);
         }
         self.told = self.ids.len();
-        text
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A vocabulary of bytes, decoded as `SentencePiece` models published with a `tokenizer.json` are.
+    fn bytes() -> Tokenizer {
+        let vocab: Vec<String> = (0..=255).map(|byte: u8| format!(r#""<0x{byte:02X}>":{byte}"#)).collect();
+        let json = format!(
+            r#"{{"version":"1.0","truncation":null,"padding":null,"added_tokens":[{{"id":256,"content":"<pad>","special":true,
+            "single_word":false,"lstrip":false,"rstrip":false,"normalized":false}}],"normalizer":null,"pre_tokenizer":null,
+            "post_processor":null,"decoder":{{"type":"Sequence","decoders":[{{"type":"ByteFallback"}},{{"type":"Fuse"}}]}},
+            "model":{{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,
+            "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":true,"vocab":{{{}}},"merges":[]}}}}"#,
+            vocab.join(",")
+        );
+        Tokenizer::from_json(json.as_bytes()).expect("a tokenizer")
+    }
+
+    #[test]
+    fn characters_come_whole() {
+        let tokenizer = bytes();
+        for text in ["a🦙🦙é", "🦙", "日本", "ab"] {
+            let mut stream = TextStream::new(&[u32::from(b'x')]);
+            let mut pieces: Vec<String> =
+                text.bytes().map(|byte| stream.push(&tokenizer, u32::from(byte)).expect("a piece")).collect();
+            pieces.push(stream.finish(&tokenizer).expect("the rest"));
+            assert_eq!(pieces.concat(), text);
+            assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_without_text_leave_nothing_behind() {
+        let tokenizer = bytes();
+        let mut stream = TextStream::new(&[u32::from(b'x')]);
+        for _ in 0..1000 {
+            assert_eq!(stream.push(&tokenizer, 256).expect("nothing"), "");
+        }
+        assert!(stream.ids.len() <= 2, "{}", stream.ids.len());
+        assert_eq!(stream.push(&tokenizer, u32::from(b'y')).expect("a piece"), "y");
+        // Half a character at the end is told as what it is.
+        assert_eq!(stream.push(&tokenizer, 0xF0).expect("waits"), "");
+        assert_eq!(stream.finish(&tokenizer).expect("the rest"), "\u{fffd}");
     }
 }

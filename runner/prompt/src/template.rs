@@ -16,6 +16,9 @@ const RECURSION_LIMIT: usize = 100;
 /// How much a template may do before it is stopped; the largest published ones need a fraction per message.
 const FUEL: u64 = 10_000_000;
 
+/// How far `tojson` may indent.
+const MAX_INDENT: usize = 16;
+
 /// A model's chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
@@ -104,6 +107,12 @@ fn environment() -> Environment<'static> {
 #[expect(clippy::needless_pass_by_value, reason = "the signature of a filter")]
 fn to_json(value: Value, options: Kwargs) -> Result<Value, minijinja::Error> {
     let indent: Option<usize> = options.get("indent")?;
+    if indent.is_some_and(|width| width > MAX_INDENT) {
+        return Err(minijinja::Error::new(
+            ErrorKind::InvalidOperation,
+            format!("tojson indents by {MAX_INDENT} at most"),
+        ));
+    }
     let failed = |e: serde_json::Error| minijinja::Error::new(ErrorKind::BadSerialization, e.to_string());
     let json = serde_json::to_value(&value).map_err(failed)?;
     let mut text = String::new();

@@ -79,14 +79,14 @@ impl Attention {
 
         // With a single token the window is a range of the cache; with several each has its own, so a mask is needed.
         let end = span.position + span.tokens;
-        let visible = self.shape.window.map_or(end, |window| end.min(window + span.tokens - 1));
+        let visible = self.shape.window.map_or(end, |window| end.min(window.saturating_add(span.tokens - 1)));
         let start = end - visible;
         let keys = cache.keys.narrow(1, start, visible)?;
         let values = cache.values.narrow(1, start, visible)?;
         // Query heads that share a key head are rows of one product.
         let group = heads / kv_heads;
-        let query = query.reshape((kv_heads, group * span.tokens, head_dim))?;
-        let scores = (query.matmul(&keys.transpose(1, 2)?)? * self.shape.scale)?;
+        let query = (query.reshape((kv_heads, group * span.tokens, head_dim))? * self.shape.scale)?;
+        let scores = query.matmul(&keys.transpose(1, 2)?)?;
         let scores = if span.tokens == 1 {
             scores
         } else {

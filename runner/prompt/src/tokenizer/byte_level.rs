@@ -26,7 +26,8 @@ fn patterns(name: &str) -> Result<(&'static [&'static str], bool), Error> {
         "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" => {
             Ok((&[SINGLE_DIGITS, GPT2], false))
         }
-        "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "pixtral" | "dbrx" | "smaug-bpe" => Ok((&[LLAMA3], true)),
+        "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "pixtral" => Ok((&[LLAMA3], true)),
+        "dbrx" | "smaug-bpe" => Ok((&[LLAMA3], false)),
         "qwen2" | "stablelm2" | "deepseek-r1-qwen" | "megrez" => Ok((&[QWEN2], false)),
         other => Err(Error::tokenizer(format!("the pre-tokenizer `{other}` is not known yet"))),
     }

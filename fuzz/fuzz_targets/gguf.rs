@@ -1,0 +1,23 @@
+//! GGUF headers of any bytes: no panic, and what is accepted can be read to its end.
+#![no_main]
+
+use formats::{Gguf, HyperParameters};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let whole = Gguf::parse(bytes);
+    let Ok(gguf) = Gguf::parse_header(bytes) else {
+        assert!(whole.is_err(), "a whole file has a header");
+        return;
+    };
+    for (_, value) in &gguf.metadata {
+        if let formats::gguf::Value::Array(array) = value {
+            assert_eq!(array.iter().count() as u64, array.len());
+        }
+    }
+    if let Ok(whole) = whole {
+        for tensor in &whole.tensors {
+            assert!(whole.data_start + tensor.offset + tensor.size <= bytes.len() as u64);
+        }
+    }
+    let _ = HyperParameters::from_gguf(&gguf);
+});
