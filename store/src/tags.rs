@@ -47,17 +47,19 @@ impl Store {
     pub fn remove_tag(&self, name: &str) -> Result<bool, Error> {
         let path = self.tag_path(name)?;
         let _names = self.names();
-        let removed = files::remove(&path)?;
+        if !files::remove(&path)? {
+            return Ok(false);
+        }
         let tags = self.0.layout.tags();
         for folder in path.ancestors().skip(1).take_while(|folder| **folder != tags) {
             if fs::remove_dir(folder).is_err() {
                 // It is not empty, so neither are those above.
                 files::sync_folder(folder)?;
-                return Ok(removed);
+                return Ok(true);
             }
         }
         files::sync_folder(&tags)?;
-        Ok(removed)
+        Ok(true)
     }
 
     /// All tags, sorted by name. Damaged ones are logged and left out: one of them must not hide the others.
@@ -118,7 +120,12 @@ fn parse(path: &Path, text: &str) -> Result<Digest, Error> {
 }
 
 fn walk(folder: &Path, prefix: &str, found: &mut Vec<Result<TagEntry, Error>>) -> Result<(), Error> {
-    for entry in files::entries(folder)? {
+    let entries = match files::entries(folder) {
+        // Its last tag was removed since it was listed.
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    for entry in entries {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
         if path.is_dir() {
@@ -127,7 +134,7 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<Result<TagEntry, Error>>) -
         } else if let Some(tag) = name.strip_prefix(':') {
             // It may be removed between the listing and now.
             let Some(text) = files::read_if_there(&path)? else { continue };
-            let modified = entry.metadata().and_then(|m| m.modified()).map_err(|e| Error::io("look at", &path, e))?;
+            let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
             let name = format!("{prefix}:{tag}");
             found.push(parse(&path, &text).map(|digest| TagEntry { name, digest, modified }));
         }

@@ -3,14 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::server::Server;
-use crate::support::{fixtures, list};
+use crate::support::{list, tiny_model};
 
 /// A daemon with a tiny model called `tiny`.
-async fn tiny(test: &str) -> Option<Server> {
-    let model = fixtures(test, "hf")?.join("llama/model");
+async fn tiny() -> Server {
     let server = Server::start(&[]).await;
-    server.create("tiny", &model).await;
-    Some(server)
+    server.create("tiny", &tiny_model()).await;
+    server
 }
 
 async fn get(server: &Server, path: &str) -> Value {
@@ -33,7 +32,7 @@ async fn an_empty_daemon_answers() {
 
 #[tokio::test]
 async fn errors_have_their_status_and_name_the_thing() {
-    let Some(server) = tiny("api::errors_have_their_status_and_name_the_thing").await else { return };
+    let server = tiny().await;
     for (path, body, status, says) in [
         ("/api/generate", json!({"model": "nope", "prompt": "x"}), 404, "model 'nope:latest' not found"),
         ("/api/chat", json!({"model": "nope", "messages": []}), 404, "not found"),
@@ -73,7 +72,7 @@ async fn errors_have_their_status_and_name_the_thing() {
 
 #[tokio::test]
 async fn generates_streamed_and_whole_the_same() {
-    let Some(server) = tiny("api::generates_streamed_and_whole_the_same").await else { return };
+    let server = tiny().await;
     let options = json!({"temperature": 0, "num_predict": 12});
     let request =
         |stream: bool| json!({"model": "tiny", "prompt": "Hello", "raw": true, "stream": stream, "options": options});
@@ -104,7 +103,7 @@ async fn generates_streamed_and_whole_the_same() {
 
 #[tokio::test]
 async fn chats_and_tells_log_probabilities() {
-    let Some(server) = tiny("api::chats_and_tells_log_probabilities").await else { return };
+    let server = tiny().await;
     let request = json!({"model": "tiny", "stream": false, "logprobs": true, "top_logprobs": 3,
         "messages": [{"role": "user", "content": "Hi"}], "options": {"temperature": 0, "num_predict": 5}});
     let answer = server.ask("/api/chat", &request).await;
@@ -121,7 +120,7 @@ async fn chats_and_tells_log_probabilities() {
 
 #[tokio::test]
 async fn the_context_limits_and_says_so() {
-    let Some(server) = tiny("api::the_context_limits_and_says_so").await else { return };
+    let server = tiny().await;
     let long = "many words of a prompt ".repeat(40);
     let request = json!({"model": "tiny", "prompt": long, "raw": true, "stream": false,
         "options": {"num_ctx": 32, "temperature": 0}});
@@ -134,7 +133,7 @@ async fn the_context_limits_and_says_so() {
 
 #[tokio::test]
 async fn stop_strings_end_the_text_before_them() {
-    let Some(server) = tiny("api::stop_strings_end_the_text_before_them").await else { return };
+    let server = tiny().await;
     let ask = async |stop: &[&str]| {
         let options = json!({"temperature": 0, "num_predict": 24, "stop": stop});
         server
@@ -154,7 +153,7 @@ async fn stop_strings_end_the_text_before_them() {
 
 #[tokio::test]
 async fn models_are_described_copied_and_deleted() {
-    let Some(server) = tiny("api::models_are_described_copied_and_deleted").await else { return };
+    let server = tiny().await;
     let lines = server
         .lines(
             "/api/create",
@@ -199,7 +198,7 @@ fn walk(folder: &std::path::Path) -> usize {
 
 #[tokio::test]
 async fn uploads_become_models() {
-    let Some(folder) = fixtures("api::uploads_become_models", "hf").map(|hf| hf.join("llama/model")) else { return };
+    let folder = tiny_model();
     let server = Server::start(&[]).await;
     let mut files = serde_json::Map::new();
     for entry in std::fs::read_dir(&folder).expect("a model") {
@@ -229,7 +228,7 @@ async fn uploads_become_models() {
 
 #[tokio::test]
 async fn models_are_loaded_kept_and_unloaded() {
-    let Some(server) = tiny("api::models_are_loaded_kept_and_unloaded").await else { return };
+    let server = tiny().await;
     let loaded = async || list(&get(&server, "/api/ps").await["models"]).len();
     let ask = async |keep_alive: Value| {
         server.ask("/api/generate", &json!({"model": "tiny", "keep_alive": keep_alive, "stream": false})).await
@@ -245,7 +244,7 @@ async fn models_are_loaded_kept_and_unloaded() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_cancels() {
-    let Some(server) = tiny("api::a_client_that_goes_away_cancels").await else { return };
+    let server = tiny().await;
     let endless =
         json!({"model": "tiny", "prompt": "x", "raw": true, "options": {"num_ctx": 256, "seed": 1, "temperature": 2}});
     for _ in 0..8 {
@@ -260,7 +259,7 @@ async fn a_client_that_goes_away_cancels() {
 
 #[tokio::test]
 async fn a_runner_that_dies_is_reported_and_replaced() {
-    let Some(server) = tiny("api::a_runner_that_dies_is_reported_and_replaced").await else { return };
+    let server = tiny().await;
     let request = json!({"model": "tiny", "prompt": "x", "raw": true, "stream": false, "options": {"num_predict": 4, "temperature": 0}});
     let before = server.ask("/api/generate", &request).await;
     for _ in 0..5 {
@@ -292,7 +291,7 @@ async fn pages_from_elsewhere_are_refused() {
 
 #[tokio::test]
 async fn a_pinned_name_deletes_only_what_it_names() {
-    let Some(server) = tiny("api::a_pinned_name_deletes_only_what_it_names").await else { return };
+    let server = tiny().await;
     let other = content::Digest::of(b"another manifest");
     let request = server.http.delete(server.url("/api/delete")).json(&json!({"model": format!("tiny:latest@{other}")}));
     assert_eq!(request.send().await.expect("the daemon answers").status().as_u16(), 404);
@@ -301,7 +300,7 @@ async fn a_pinned_name_deletes_only_what_it_names() {
 
 #[tokio::test]
 async fn keep_alive_holds_until_another_is_asked_for() {
-    let Some(server) = tiny("api::keep_alive_holds_until_another_is_asked_for").await else { return };
+    let server = tiny().await;
     server.ask("/api/generate", &json!({"model": "tiny", "keep_alive": -1, "stream": false})).await;
     let forever = get(&server, "/api/ps").await["models"][0]["expires_at"].clone();
     let year = |time: &Value| time.as_str().and_then(|t| t[..4].parse::<u32>().ok()).expect("a year");

@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use crate::server::Server;
-use crate::support::fixtures;
+use crate::support::tiny_model;
 
 fn text(output: &Output) -> (String, String) {
     let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -12,11 +12,10 @@ fn text(output: &Output) -> (String, String) {
 
 #[tokio::test]
 async fn a_model_from_a_modelfile() {
-    let Some(hf) = fixtures("command_line::a_model_from_a_modelfile", "hf") else { return };
     let server = Server::start(&[]).await;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("Modelfile");
-    let from = hf.join("llama/model");
+    let from = tiny_model();
     let modelfile =
         format!("FROM {}\nPARAMETER temperature 0\nPARAMETER num_predict 8\nSYSTEM Be brief.\n", from.display());
     std::fs::write(&path, modelfile).expect("a Modelfile");

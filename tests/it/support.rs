@@ -111,3 +111,25 @@ impl Progress for Quiet {
         true
     }
 }
+
+/// A model that is part of the project.
+pub(crate) fn tiny_model() -> PathBuf {
+    root().join("tests/fixtures/tiny-llama")
+}
+
+/// The tiny model with other weights: the lowest bits of each number are changed by `seed`.
+pub(crate) fn variant(seed: u8) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for path in entries(&tiny_model()) {
+        let mut bytes = read(&path);
+        if name(&path).ends_with("safetensors") {
+            let header = *bytes.first_chunk::<8>().expect("a header length");
+            let data = 8 + usize::try_from(u64::from_le_bytes(header)).expect("small");
+            for byte in bytes[data..].iter_mut().step_by(2) {
+                *byte ^= seed;
+            }
+        }
+        std::fs::write(folder.path().join(name(&path)), bytes).expect("a copy");
+    }
+    folder
+}
