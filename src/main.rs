@@ -20,5 +20,7 @@ mod telemetry;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // TLS of every HTTP client and of the daemon; an error says that it was done before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     cli::main()
 }

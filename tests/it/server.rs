@@ -19,8 +19,15 @@ pub(crate) struct Server {
     pub(crate) http: Client,
 }
 
+/// A builder of HTTP clients that speak to this machine.
+pub(crate) fn http() -> reqwest::ClientBuilder {
+    // An error says that it was done before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder().no_proxy()
+}
+
 /// A port that nobody listens on at the moment.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("bound").port()
 }
@@ -34,7 +41,7 @@ impl Server {
 
     async fn start_in(folder: tempfile::TempDir, environment: &[(&str, &str)]) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
-        let http = Client::builder().no_proxy().build().expect("a client");
+        let http = http().build().expect("a client");
         let child = spawn(folder.path(), &address, environment);
         let mut server = Self { child, folder, address, http };
         server.wait().await;
@@ -151,7 +158,7 @@ impl Server {
             std::fs::read_dir(&sockets).expect("sockets").map(|entry| entry.expect("an entry").path()).collect();
         found.sort();
         let socket = found.last().expect("a runner's socket").clone();
-        Runner(Client::builder().no_proxy().unix_socket(socket).build().expect("a client"))
+        Runner(http().unix_socket(socket).build().expect("a client"))
     }
 
     /// The process id of the only runner.

@@ -1,0 +1,10 @@
+//! The OCI distribution protocol: a client that pulls and pushes, and a server.
+//!
+//! The server stores nothing itself: it is given a [`server::Storage`](server). The client is the same for every
+//! registry; what differs between them is a [`client`] setting.
+
+pub mod code;
+pub mod repository;
+
+pub use code::ErrorCode;
+pub use repository::RepositoryName;
