@@ -7,6 +7,7 @@ mod generate;
 mod models;
 mod origin;
 mod stream;
+mod tls;
 mod uploads;
 
 use std::net::SocketAddr;
@@ -14,16 +15,23 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use axum::Router;
+use axum::extract::connect_info::Connected;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{delete, get, head, post};
+use axum::serve::{IncomingStream, Listener, ListenerExt};
 use scheduler::{KeepAlive, RunnerOptions, Scheduler};
 use store::{Options, Store};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::Instrument;
+
+pub(crate) use tls::TlsFiles;
+use tls::TlsListener;
 
 use crate::config::Config;
 use crate::ops::Library;
@@ -60,6 +68,12 @@ async fn serve(config: Config) -> Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address}; is a daemon (or Ollama) running there? LODE_HOST chooses another address")
     })?;
+    let tls = config.tls.clone();
+    if tls.is_none() && config.url.starts_with("https://") {
+        bail!(
+            "LODE_HOST asks for TLS; set LODE_TLS_CERT and LODE_TLS_KEY to the PEM files of a certificate and its key"
+        );
+    }
     let store = Store::open(&config.home, Options { crash_at: config.crash_at })?;
     let library = Library { store };
     library.tidy();
@@ -68,15 +82,12 @@ async fn serve(config: Config) -> Result<()> {
         RunnerOptions { program: config.runner.clone(), sockets: sockets.0.clone(), load_timeout: config.load_timeout };
     let scheduler = Scheduler::new(options, config.max_loaded);
     let daemon = Daemon { library, scheduler: scheduler.clone(), config };
-    tracing::info!(%address, home = %daemon.library.store.home().display(), "listening");
-    let routes = routes(daemon).into_make_service_with_connect_info::<SocketAddr>();
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let mut stopping = stopped.clone();
-    let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
-        // An error means that the sender is gone, which is a reason to stop too.
-        let _ = stopping.wait_for(|stop| *stop).await;
-    });
-    let mut server = tokio::spawn(server.into_future());
+    tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
+    let (stop, stopped) = watch::channel(false);
+    let mut server = match tls {
+        Some(files) => start(TlsListener::bind(listener, files)?.tap_io(|_| ()), routes(daemon), stopped),
+        None => start(listener, routes(daemon), stopped),
+    };
     tokio::select! {
         ended = &mut server => return ended?.context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
@@ -88,6 +99,21 @@ async fn serve(config: Config) -> Result<()> {
     }
     scheduler.stop_all();
     Ok(())
+}
+
+/// Serves in a task until it is told to stop and all requests are answered.
+fn start<L>(listener: L, routes: Router, mut stopped: watch::Receiver<bool>) -> JoinHandle<std::io::Result<()>>
+where
+    L: Listener,
+    L::Addr: std::fmt::Debug,
+    SocketAddr: for<'a> Connected<IncomingStream<'a, L>>,
+{
+    let routes = routes.into_make_service_with_connect_info::<SocketAddr>();
+    let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
+        // An error means that the sender is gone, which is a reason to stop too.
+        let _ = stopped.wait_for(|stop| *stop).await;
+    });
+    tokio::spawn(server.into_future())
 }
 
 /// A folder for sockets, for this user only; removed at the end.

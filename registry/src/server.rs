@@ -1,0 +1,3 @@
+//! The registry's server.
+
+pub mod access;
