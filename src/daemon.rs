@@ -1,5 +1,6 @@
 //! The daemon: the HTTP APIs over the store and the scheduler.
 
+mod access;
 mod create;
 mod describe;
 mod error;
@@ -23,6 +24,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{delete, get, head, post};
 use axum::serve::{IncomingStream, Listener, ListenerExt};
+use registry::server::access::{Access, TOKEN_PATH};
 use scheduler::{KeepAlive, RunnerOptions, Scheduler};
 use store::{Options, Store};
 use tokio::net::TcpListener;
@@ -46,6 +48,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct Daemon {
     pub(crate) library: Library,
     pub(crate) scheduler: Scheduler,
+    pub(crate) access: Access,
     pub(crate) config: Config,
 }
 
@@ -75,13 +78,14 @@ async fn serve(config: Config) -> Result<()> {
         );
     }
     let store = Store::open(&config.home, Options { crash_at: config.crash_at })?;
+    let access = access::configured(&config.registry, store.home())?;
     let library = Library { store };
     library.tidy();
     let sockets = SocketFolder::create(config.temporary.join(format!("lode-{}", std::process::id())))?;
     let options =
         RunnerOptions { program: config.runner.clone(), sockets: sockets.0.clone(), load_timeout: config.load_timeout };
     let scheduler = Scheduler::new(options, config.max_loaded);
-    let daemon = Daemon { library, scheduler: scheduler.clone(), config };
+    let daemon = Daemon { library, scheduler: scheduler.clone(), access, config };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
     let (stop, stopped) = watch::channel(false);
     let mut server = match tls {
@@ -160,6 +164,7 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/create", post(create::create))
         .route("/api/generate", post(generate::generate))
         .route("/api/chat", post(generate::chat))
+        .route(TOKEN_PATH, get(access::token))
         .layer(DefaultBodyLimit::max(MAX_REQUEST));
     let uploads = Router::new()
         .route("/api/blobs/{digest}", head(uploads::exists).post(uploads::upload))

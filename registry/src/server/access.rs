@@ -167,8 +167,8 @@ impl AccessOptions {
             mode,
             users: None,
             token_key,
-            token_life: Duration::from_secs(15 * 60),
-            link_life: Duration::from_secs(6 * 3600),
+            token_life: Duration::from_mins(15),
+            link_life: Duration::from_hours(6),
             challenge: Challenge::Bearer,
             service: "lode".to_owned(),
             clock: Clock::system(),
@@ -266,10 +266,12 @@ impl Access {
             Credentials::Absent if rule == Rule::Anyone && repository.is_some() => Ok(Identity { user: None }),
             Credentials::Absent => Err(self.unauthorized(wanted, TokenFault::Absent, "say who you are: log in first")),
             Credentials::Malformed(reason) => Err(self.unauthorized(wanted, TokenFault::Invalid, reason)),
-            Credentials::Basic { user, password } => match self.authenticate(&user, &password).await? {
-                true => Ok(Identity { user: Some(user) }),
-                false => Err(self.unauthorized(wanted, TokenFault::Absent, WRONG_PASSWORD)),
-            },
+            Credentials::Basic { user, password } => {
+                if !self.authenticate(&user, &password).await? {
+                    return Err(self.unauthorized(wanted, TokenFault::Absent, WRONG_PASSWORD));
+                }
+                Ok(Identity { user: Some(user) })
+            }
             Credentials::Bearer(text) => self.check_token(wanted, rule, &text).await,
         }
     }

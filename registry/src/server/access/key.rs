@@ -10,6 +10,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 
 use super::AccessError;
@@ -81,7 +83,7 @@ impl TokenKey {
 
     /// A name of the key that tells nothing of it.
     pub(super) fn id(&self) -> String {
-        self.tag("lode registry key id").as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        URL_SAFE_NO_PAD.encode(&self.tag("lode registry key id").as_ref()[..8])
     }
 
     fn tag(&self, purpose: &str) -> hmac::Tag {

@@ -66,10 +66,12 @@ impl Access {
         match Credentials::of(headers) {
             Credentials::Absent if self.0.mode.rule(Action::Pull) == Rule::Anyone => Ok(None),
             Credentials::Absent => Err(refused("this registry is for its users: log in first")),
-            Credentials::Basic { user, password } => match self.authenticate(&user, &password).await? {
-                true => Ok(Some(user)),
-                false => Err(refused(WRONG_PASSWORD)),
-            },
+            Credentials::Basic { user, password } => {
+                if !self.authenticate(&user, &password).await? {
+                    return Err(refused(WRONG_PASSWORD));
+                }
+                Ok(Some(user))
+            }
             Credentials::Bearer(_) => Err(refused("a token is given for a password, not for another token")),
             Credentials::Malformed(reason) => Err(refused(reason)),
         }
