@@ -151,7 +151,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn count(&mut self, piece: Option<Result<Bytes, io::Error>>) -> Result<Option<Bytes>, io::Error> {
+    fn account_for(&mut self, piece: Option<Result<Bytes, io::Error>>) -> Result<Option<Bytes>, io::Error> {
         let Some(piece) = piece.transpose()? else {
             return match self.left {
                 0 => Ok(None),
@@ -176,7 +176,7 @@ impl Stream for Watched {
             self.progress.set(State::Reading);
             return Poll::Pending;
         };
-        match self.count(piece) {
+        match self.account_for(piece) {
             Ok(piece) => Poll::Ready(piece.map(Ok)),
             Err(error) => {
                 let told = io::Error::new(error.kind(), error.to_string());

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reqwest::Method;
 
-use super::fake::*;
-use crate::client::*;
+use super::fake::{Fake, answer, get, host, password, pull, request};
+use crate::client::{Action, Credential, Error, Payload, Scope};
 
 /// A registry that takes the token `token-N` where `N` is the number in `valid`, and sends others to `realm`.
 async fn registry(realm: String, valid: Arc<AtomicUsize>) -> Fake {
@@ -61,7 +61,7 @@ async fn another_scope_needs_another_token() {
     let registry = registry(tokens.url("/token"), Arc::default()).await;
     let host = host(&registry.address, None);
     get(&host, "/v2/").await.expect("let in");
-    let other = Scope { repository: "other".into(), ..pull() };
+    let other = Scope { repository: "other".into(), ..pull().clone() };
     // The second token is not the one that this registry takes.
     let refused = host.send(request(Method::GET, host.url("/v2/"), &other, Payload::None)).await;
     assert!(matches!(refused, Err(Error::Unauthorized { .. })), "{refused:?}");
@@ -208,7 +208,7 @@ async fn authorization_stays_with_its_host() {
     assert_eq!(storage.seen()[0].authorization(), "");
     // A URL of another host, as in a `Location` that the caller follows, gets no password either.
     let other = storage.url("/v2/upload").parse().expect("a URL");
-    host.send(request(Method::PUT, other, &pull(), Payload::None)).await.expect("an answer");
+    host.send(request(Method::PUT, other, pull(), Payload::None)).await.expect("an answer");
     assert_eq!(storage.seen()[1].authorization(), "");
 }
 
