@@ -115,8 +115,8 @@ impl Credentials for Everywhere {
     }
 }
 
-pub(super) fn password() -> Option<Credential> {
-    Some(Credential::Password { user: "me".to_owned(), password: "secret".to_owned() })
+pub(super) fn password() -> Credential {
+    Credential::Password { user: "me".to_owned(), password: "secret".to_owned() }
 }
 
 /// Retries at once, and waits for nothing longer than tests should.
