@@ -10,11 +10,14 @@ mod create;
 mod htpasswd;
 mod interactive;
 mod list;
+mod login;
 mod manage;
+mod password;
 mod run;
 mod serve;
 mod show;
 mod text;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -50,6 +53,14 @@ enum Command {
     Create(create::CreateArguments),
     /// Run a model: one answer to PROMPT, or an interactive session
     Run(run::RunArguments),
+    /// Pull a model from a registry
+    Pull(transfer::PullArguments),
+    /// Push a model to a registry
+    Push(transfer::PushArguments),
+    /// Log in to a registry
+    Login(login::LoginArguments),
+    /// Forget the login at a registry
+    Logout { host: String },
     /// List models
     #[command(alias = "ls")]
     List {
@@ -110,6 +121,10 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
             Command::Serve | Command::Htpasswd(_) => Ok(()),
             Command::Create(arguments) => create::run(&config, &arguments).await,
             Command::Run(arguments) => run::run(&config, &arguments).await,
+            Command::Pull(arguments) => transfer::pull(&config, &arguments).await,
+            Command::Push(arguments) => transfer::push(&config, &arguments).await,
+            Command::Login(arguments) => login::login(&config, &arguments).await,
+            Command::Logout { host } => login::logout(&config, &host).await,
             Command::List { prefix, format } => list::list(&config, prefix.as_deref(), format).await,
             Command::Show(arguments) => show::run(&config, &arguments).await,
             Command::Cp { source, destination } => manage::copy(&config, &source, &destination).await,

@@ -8,6 +8,9 @@
 //! | `LODE_REGISTRY_MODE` | `open`, `read-only`, `anonymous-pull` (users push), `private` (users only) | `open` |
 //! | `LODE_REGISTRY_USERS` | htpasswd file (bcrypt) with the registry's users; `lode htpasswd` prints its lines | – |
 //! | `LODE_REGISTRY_CHALLENGE` | what clients are offered to log in with: `bearer` (tokens) or `basic` | `bearer` |
+//! | `LODE_PULL_THROUGH` | `1`: the registry fetches what it lacks from the host that a name has, and keeps it | off |
+//! | `LODE_STALL_TIMEOUT` | how long a registry may be silent in the middle of a transfer | `30s` |
+//! | `DOCKER_CONFIG` | folder of Docker's `config.json`, whose logins are used too | `~/.docker` |
 //! | `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE` | how long an idle model stays loaded | `5m` |
 //! | `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH` | context where a request names none | 4096 |
 //! | `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS` | models loaded at a time | 3 |
@@ -17,6 +20,8 @@
 //! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
 //! | `LODE_LOG` | log filter | `info` |
 //! | `LODE_CRASH_AT` | for tests: kill the daemon at a step of a commit | – |
+
+mod registries;
 
 use std::env;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -29,6 +34,8 @@ use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
 
 use crate::daemon::TlsFiles;
+
+pub(crate) use registries::RegistriesConfig;
 
 /// Where Ollama listens, so that its clients find us.
 const DEFAULT_HOST: &str = "127.0.0.1";
@@ -47,6 +54,10 @@ pub(crate) struct Config {
     pub(crate) tls: Option<TlsFiles>,
     /// Who may use the registry.
     pub(crate) registry: RegistryConfig,
+    /// Other registries, for pulls and pushes.
+    pub(crate) registries: RegistriesConfig,
+    /// Whether the registry fetches what is missing from where it comes from.
+    pub(crate) pull_through: bool,
     /// How long an idle model stays loaded; `None` is forever.
     pub(crate) keep_alive: Option<Duration>,
     /// Context where a request names none, in tokens.
@@ -85,8 +96,18 @@ impl Config {
     pub(crate) fn read() -> Result<Self> {
         let tls = tls(first(&["LODE_TLS_CERT"]), first(&["LODE_TLS_KEY"]))?;
         let host = host(&first(&["LODE_HOST", "OLLAMA_HOST"]).unwrap_or_default(), tls.is_some())?;
+        let home = home()?;
         Ok(Self {
-            home: home()?,
+            registries: RegistriesConfig::new(
+                &home,
+                first(&["DOCKER_CONFIG"])
+                    .map(PathBuf::from)
+                    .or_else(|| env::home_dir().map(|folder| folder.join(".docker"))),
+                env::var_os("PATH").unwrap_or_default(),
+                first(&["LODE_STALL_TIMEOUT"]).map(|text| positive("LODE_STALL_TIMEOUT", &text)).transpose()?,
+            ),
+            pull_through: first(&["LODE_PULL_THROUGH"]).is_some_and(|value| value != "0"),
+            home,
             address: host.address,
             url: host.url,
             tls,
@@ -107,6 +128,12 @@ impl Config {
             crash_at: crash_at()?,
         })
     }
+}
+
+/// A span of time that is not for ever.
+fn positive(name: &str, text: &str) -> Result<Duration> {
+    let spec = KeepAliveSpec::parse(text).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+    spec.0.filter(|span| !span.is_zero()).with_context(|| format!("{name}: `{text}` is not a span of time above 0"))
 }
 
 /// The first of the variables that is set to something.

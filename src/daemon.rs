@@ -9,6 +9,7 @@ mod models;
 mod origin;
 mod stream;
 mod tls;
+mod transfer;
 mod uploads;
 
 use std::net::SocketAddr;
@@ -37,7 +38,7 @@ pub(crate) use tls::TlsFiles;
 use tls::TlsListener;
 
 use crate::config::Config;
-use crate::ops::{Library, Repositories};
+use crate::ops::{Hosts, Library, Repositories, Upstream};
 
 /// The largest JSON request: conversations with pictures, later on.
 const MAX_REQUEST: usize = 128 << 20;
@@ -163,6 +164,8 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/delete", delete(models::delete))
         .route("/api/ps", get(models::ps))
         .route("/api/create", post(create::create))
+        .route("/api/pull", post(transfer::pull))
+        .route("/api/push", post(transfer::push))
         .route("/api/generate", post(generate::generate))
         .route("/api/chat", post(generate::chat))
         .layer(DefaultBodyLimit::max(MAX_REQUEST));
@@ -170,7 +173,12 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/blobs/{digest}", head(uploads::exists).post(uploads::upload))
         .layer(DefaultBodyLimit::disable());
     let scheme = if daemon.config.tls.is_some() { "https" } else { "http" };
-    let repositories = Repositories { library: daemon.library.clone() };
+    let library = daemon.library.clone();
+    let upstream = daemon
+        .config
+        .pull_through
+        .then(|| Upstream { library: library.clone(), hosts: Hosts::new(&daemon.config.registries, false) });
+    let repositories = Repositories { library, upstream };
     let registry = Server::new(repositories, daemon.access.clone(), scheme).router();
     api.merge(uploads)
         .merge(registry)

@@ -120,7 +120,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = RegistriesConfig::new(folder.path(), None, OsString::new(), None);
         assert_eq!(config.host("example.com").expect("no file"), HostSettings::for_host("example.com"));
-        let text = "[registry.\"example.com\"]\nplain_http = true\nmirrors = [\"http://a\", \"http://b\"]\nparallel = 900\n";
+        let text =
+            "[registry.\"example.com\"]\nplain_http = true\nmirrors = [\"http://a\", \"http://b\"]\nparallel = 900\n";
         std::fs::write(&config.settings, text).expect("written");
         let settings = config.host("example.com").expect("settings");
         assert!(settings.plain_http && settings.mirrors.len() == 2 && settings.parallel == 64, "{settings:?}");

@@ -110,7 +110,9 @@ fn choose(index: &manifests::Index, name: &ModelRef) -> Result<Digest> {
             let chosen = position.and_then(|position| several.get(position)).map(|entry| *entry.digest());
             chosen.with_context(|| {
                 let count = several.len();
-                format!("`{name}` is an index of {count} manifests, none of them for this machine; name one by its digest")
+                format!(
+                    "`{name}` is an index of {count} manifests, none of them for this machine; name one by its digest"
+                )
             })
         }
     }

@@ -63,7 +63,7 @@ impl Push {
             .filter(|(_, blob)| seen.insert(blob.digest))
             .map(|(name, blob)| (name.to_owned(), blob.clone()))
             .collect();
-        blobs.sort_by(|(_, a), (_, b)| b.size.cmp(&a.size));
+        blobs.sort_by_key(|(_, blob)| std::cmp::Reverse(blob.size));
         for (name, blob) in &blobs {
             let there = library.store.size(&blob.digest).await?;
             ensure!(

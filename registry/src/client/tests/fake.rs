@@ -115,8 +115,8 @@ impl Credentials for Everywhere {
     }
 }
 
-pub(super) fn password() -> Option<Credential> {
-    Some(Credential::Password { user: "me".to_owned(), password: "secret".to_owned() })
+pub(super) fn password() -> Credential {
+    Credential::Password { user: "me".to_owned(), password: "secret".to_owned() }
 }
 
 /// Retries at once, and waits for nothing longer than tests should.
@@ -151,7 +151,7 @@ pub(super) fn pull() -> &'static Scope {
     &PULL
 }
 
-pub(super) fn request<'a>(method: Method, url: Url, scope: &'a Scope, payload: Payload) -> Request<'a> {
+pub(super) fn request(method: Method, url: Url, scope: &Scope, payload: Payload) -> Request<'_> {
     Request { method, url, headers: reqwest::header::HeaderMap::new(), scope, payload }
 }
 

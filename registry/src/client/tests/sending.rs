@@ -114,9 +114,18 @@ async fn cannot_reach_what_is_not_there() {
     assert!(error.to_string().contains("refused"), "{error}");
 }
 
+#[tokio::test]
+async fn does_not_repeat_what_tls_refuses() {
+    let registry = Fake::serve(|_, _| answer(200, &[], "")).await;
+    install_provider();
+    let secure = Host::new(&registry.address, HostSettings::default(), Arc::new(Chain::default())).expect("a host");
+    let error = get(&secure, "/v2/").await.expect_err("it speaks no TLS");
+    assert!(!error.is_transient() && error.to_string().contains("plain HTTP"), "{error}");
+}
+
+/// Notices soon that nothing moves any more.
 fn nervous() -> Limits {
-    let short = Duration::from_millis(100);
-    Limits { head: short, put_head: short, stall: short, attempts: 1, ..impatient() }
+    Limits { stall: Duration::from_millis(250), attempts: 1, ..impatient() }
 }
 
 #[tokio::test]
@@ -137,10 +146,11 @@ async fn notices_a_body_that_stalls() {
 async fn notices_a_registry_that_does_not_answer() {
     // Connections are accepted by the system; nobody reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let host = host_with(&silent.local_addr().expect("it is bound").to_string(), None, nervous());
+    let short = Limits { head: Duration::from_millis(100), ..nervous() };
+    let host = host_with(&silent.local_addr().expect("it is bound").to_string(), None, short);
     let result = get(&host, "/v2/").await;
     assert!(matches!(result, Err(Error::Stalled { .. })), "{result:?}");
-    let endless = || futures_util::stream::repeat_with(|| Ok(Bytes::from_static(&[0; 65_536]))).boxed();
+    let endless = || futures_util::stream::repeat_with(|| Ok(Bytes::from_static(&[0; 16_384]))).boxed();
     let payload = Payload::Stream { length: 1 << 40, make: Arc::new(endless) };
     let patient = host_with(host.name(), None, Limits { head: Duration::from_hours(1), ..nervous() });
     let result = patient.send(request(Method::PATCH, patient.url("/v2/"), pull(), payload)).await;
@@ -152,14 +162,13 @@ async fn is_not_hurried_by_a_slow_source() {
     let registry = Fake::serve(|_, _| answer(201, &[], "")).await;
     let slow = || {
         let piece = |size: usize| async move {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(Duration::from_millis(600)).await;
             Ok(Bytes::from(vec![7; size]))
         };
         futures_util::stream::iter([1000, 24]).then(piece).boxed()
     };
     let payload = Payload::Stream { length: 1024, make: Arc::new(slow) };
-    let limits = Limits { head: Duration::from_secs(20), put_head: Duration::from_secs(20), ..nervous() };
-    let host = host_with(&registry.address, None, limits);
+    let host = host_with(&registry.address, None, nervous());
     let sent = request(Method::PUT, host.url("/v2/"), pull(), payload);
     assert_eq!(host.send(sent).await.expect("it waits for us").status(), 201);
 }
@@ -208,7 +217,7 @@ async fn sends_bodies_of_all_lengths() {
     let registry = Fake::serve(|_, _| answer(201, &[], "")).await;
     let host = host(&registry.address, None);
     for length in [0, 1, 65_536, 65_537, 1_000_000] {
-        let body: Bytes = (0..length).map(|i| (i % 251) as u8).collect();
+        let body: Bytes = (0..=250).cycle().take(length).collect();
         let sent = request(Method::POST, host.url("/v2/x"), pull(), Payload::Bytes(body.clone()));
         host.send(sent).await.expect("taken");
         let seen = registry.seen().pop().expect("it arrived");
@@ -221,12 +230,12 @@ async fn sends_bodies_of_all_lengths() {
 
 #[tokio::test]
 async fn reads_no_more_than_asked() {
-    let registry = Fake::serve(|request, _| match request.path.as_str() {
-        "/v2/known" => answer(200, &[], vec![b'x'; 1001]),
-        _ => {
-            let piece = || Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 600]));
-            answer(200, &[], Body::from_stream(futures_util::stream::repeat_with(piece)))
+    let registry = Fake::serve(|request, _| {
+        if request.path == "/v2/known" {
+            return answer(200, &[], vec![b'x'; 1001]);
         }
+        let piece = || Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 600]));
+        answer(200, &[], Body::from_stream(futures_util::stream::repeat_with(piece)))
     })
     .await;
     let host = host(&registry.address, None);
