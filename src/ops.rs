@@ -5,8 +5,10 @@ mod collect;
 mod create;
 mod library;
 mod load_plan;
+mod repositories;
 
 pub(crate) use catalogue::CatalogueTensor;
 pub(crate) use create::{CreateSpec, Created, Observer, Source, create};
 pub(crate) use library::{Library, Model, NotFound};
 pub(crate) use load_plan::load_plan;
+pub(crate) use repositories::Repositories;

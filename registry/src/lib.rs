@@ -5,6 +5,7 @@
 
 pub mod code;
 pub mod repository;
+pub mod server;
 
 pub use code::ErrorCode;
 pub use repository::RepositoryName;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use anyhow::Result;
 use store::Collected;
 
 use super::Library;
@@ -13,7 +14,7 @@ impl Library {
     /// Deletes unreferenced blobs. A failure is logged: nothing is lost by keeping too much.
     pub(crate) fn collect(&self) {
         let children = |raw: &[u8]| {
-            let found = manifests::children(raw).map_err(|e| e.to_string())?;
+            let found = manifests::Document::parse(raw).map_err(|e| e.to_string())?.children();
             Ok(store::Children { documents: found.manifests, blobs: found.blobs })
         };
         match self.store.collect(SystemTime::now(), children) {
@@ -26,12 +27,30 @@ impl Library {
         }
     }
 
+    /// Tells the index what every document refers to that it does not know, because it is new after a crash.
+    pub(crate) fn describe_all(&self) -> Result<()> {
+        for digest in self.store.documents()? {
+            if self.store.is_described(&digest)? || self.store.blob_size(&digest)?.is_none() {
+                continue;
+            }
+            let raw = self.store.read_blob(&digest, manifests::MAX_MANIFEST as u64)?;
+            match manifests::Document::parse(&raw) {
+                Ok(document) => self.describe(&digest, &document)?,
+                Err(error) => tracing::warn!(%digest, "a manifest cannot be read: {error}"),
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what earlier processes began and did not finish.
     pub(crate) fn tidy(&self) {
         match self.store.expire_ingests(ABANDONED, SystemTime::now()) {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed abandoned ingests"),
             Err(error) => tracing::warn!("abandoned ingests stay: {error}"),
+        }
+        if let Err(error) = self.describe_all() {
+            tracing::warn!("the index is not complete: {error}");
         }
         if let Err(error) = self.store.discard_ingests(super::create::INGEST_PREFIX) {
             tracing::warn!("ingests of interrupted imports stay: {error}");

@@ -6,6 +6,7 @@
 //!   blobs/sha256/ab/ab12…           committed; read-only; content matches the name
 //!   ingest/<id>/{data,meta}         resumable, invisible to readers
 //!   tags/<host>/<repository>/:<tag> one line: the digest of a manifest (a root of garbage collection)
+//!   links/<host>/<repository>/…      what a registry's clients put there (roots too)
 //!   leases/<id>                     digests and an expiry (a root until then)
 //!   index/                          sled; derived from the above
 //! ```
@@ -38,7 +39,9 @@ mod index;
 mod ingest;
 mod layout;
 mod leases;
+mod links;
 mod lock;
+mod mapped;
 mod rebuild;
 mod roles;
 mod tags;
@@ -52,6 +55,7 @@ pub use crash::CrashPoint;
 pub use error::Error;
 pub use ingest::IngestFile;
 pub use leases::LeaseId;
+pub use links::{BLOB_LINK_LIFE, LinkKind};
 pub use rebuild::{Description, Rebuilt};
 pub use tags::TagEntry;
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::{CrashPoint, Error, Store, files};
+use crate::{CrashPoint, Error, Store, files, links};
 
 /// A tag with what it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,21 +50,26 @@ impl Store {
         if !files::remove(&path)? {
             return Ok(false);
         }
-        let tags = self.0.layout.tags();
-        for folder in path.ancestors().skip(1).take_while(|folder| **folder != tags) {
-            if fs::remove_dir(folder).is_err() {
-                // It is not empty, so neither are those above.
-                files::sync_folder(folder)?;
-                return Ok(true);
-            }
-        }
-        files::sync_folder(&tags)?;
+        links::tidy(&path, &self.0.layout.tags())?;
         Ok(true)
+    }
+
+    /// The tags of `repository` (`host/name`), sorted by name. Damaged ones are logged and left out.
+    pub fn tags_of(&self, repository: &str) -> Result<Vec<TagEntry>, Error> {
+        let mut found = Vec::new();
+        let folder = self.0.layout.tags().join(repository_path(repository)?);
+        let entries = match files::entries(&folder) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        for entry in entries {
+            found.extend(read(&entry, repository)?);
+        }
+        Ok(found.into_iter().filter_map(readable).collect())
     }
 
     /// All tags, sorted by name. Damaged ones are logged and left out: one of them must not hide the others.
     pub fn tags(&self) -> Result<Vec<TagEntry>, Error> {
-        let readable = |found: Result<TagEntry, Error>| found.inspect_err(|error| tracing::warn!("{error}")).ok();
         Ok(self.walk_tags()?.into_iter().filter_map(readable).collect())
     }
 
@@ -86,19 +91,26 @@ impl Store {
     fn tag_path(&self, name: &str) -> Result<PathBuf, Error> {
         let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
         let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
-        let mut path = self.0.layout.tags();
-        for (position, part) in repository.split('/').enumerate() {
-            // The first part is a host, which may have a port.
-            check(part, position == 0).map_err(bad)?;
-            path.push(part);
-        }
-        if !repository.contains('/') {
-            return Err(bad("expected HOST/REPOSITORY:TAG").into());
-        }
+        let folder = self.0.layout.tags().join(repository_path(repository)?);
         check(tag, false).map_err(bad)?;
-        path.push(format!(":{tag}"));
-        Ok(path)
+        Ok(folder.join(format!(":{tag}")))
     }
+}
+
+/// `host/repository` as a relative path.
+pub(crate) fn repository_path(repository: &str) -> Result<PathBuf, Error> {
+    let bad =
+        |reason| content::Error::BadName { name: repository.chars().take(160).collect(), what: "a repository", reason };
+    let mut path = PathBuf::new();
+    for (position, part) in repository.split('/').enumerate() {
+        // The first part is a host, which may have a port.
+        check(part, position == 0).map_err(bad)?;
+        path.push(part);
+    }
+    if !repository.contains('/') {
+        return Err(bad("expected HOST/REPOSITORY").into());
+    }
+    Ok(path)
 }
 
 fn check(part: &str, host: bool) -> Result<(), &'static str> {
@@ -131,13 +143,25 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<Result<TagEntry, Error>>) -
         if path.is_dir() {
             let inner = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
             walk(&path, &inner, found)?;
-        } else if let Some(tag) = name.strip_prefix(':') {
-            // It may be removed between the listing and now.
-            let Some(text) = files::read_if_there(&path)? else { continue };
-            let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-            let name = format!("{prefix}:{tag}");
-            found.push(parse(&path, &text).map(|digest| TagEntry { name, digest, modified }));
+        } else {
+            found.extend(read(&entry, prefix)?);
         }
     }
     Ok(())
+}
+
+fn readable(found: Result<TagEntry, Error>) -> Option<TagEntry> {
+    found.inspect_err(|error| tracing::warn!("{error}")).ok()
+}
+
+/// The tag in an entry of a repository's folder, where it is one.
+fn read(entry: &fs::DirEntry, repository: &str) -> Result<Option<Result<TagEntry, Error>>, Error> {
+    let name = entry.file_name().to_string_lossy().into_owned();
+    let Some(tag) = name.strip_prefix(':') else { return Ok(None) };
+    let path = entry.path();
+    // It may be removed between the listing and now.
+    let Some(text) = files::read_if_there(&path)? else { return Ok(None) };
+    let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let name = format!("{repository}:{tag}");
+    Ok(Some(parse(&path, &text).map(|digest| TagEntry { name, digest, modified })))
 }
