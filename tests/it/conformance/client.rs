@@ -44,7 +44,23 @@ impl Registry {
 
     /// Kills the daemon as `kill -9` does and starts another on the same store.
     pub(super) async fn restart(self) -> Self {
-        Self::of(self.server.expect("a daemon").restart(&ENVIRONMENT).await)
+        self.restart_with(&[]).await
+    }
+
+    /// The same, with variables in the environment of the new daemon.
+    pub(super) async fn restart_with(self, more: &[(&str, &str)]) -> Self {
+        let environment = [ENVIRONMENT.as_slice(), more].concat();
+        Self::of(self.server.expect("a daemon").restart(&environment).await)
+    }
+
+    /// Sends a request that the daemon is to die of.
+    pub(super) async fn send_to_death(&mut self, request: RequestBuilder) {
+        // The connection breaks with the daemon.
+        if let Ok(answer) = request.send().await {
+            let _ = answer.bytes().await;
+        }
+        let server = self.server.as_mut().expect("a daemon");
+        assert!(server.ended(std::time::Duration::from_mins(1)).await, "the daemon was to be killed");
     }
 
     /// The daemon.
@@ -97,9 +113,11 @@ impl Registry {
     }
 }
 
-/// A client that speaks to this machine and follows no redirect.
+/// A client that speaks to this machine and follows no redirect. Each request has a connection of its own: a server
+/// may close one after an answer that did not wait for the whole body.
 fn client() -> Client {
-    server::http().redirect(reqwest::redirect::Policy::none()).build().expect("a client")
+    let builder = server::http().redirect(reqwest::redirect::Policy::none()).pool_max_idle_per_host(0);
+    builder.build().expect("a client")
 }
 
 /// Sends a request and reads the whole answer.

@@ -66,7 +66,8 @@ pub(super) async fn put(registry: &Registry, repository: &str, name: &str, docum
     is_document(reply(accepting(registry.ask_at(Method::GET, &done.location()))).await, document, true);
 }
 
-fn accepting(request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+/// Accepts all types there are.
+pub(super) fn accepting(request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
     ACCEPT.iter().fold(request, |request, kind| request.header("Accept", *kind))
 }
 

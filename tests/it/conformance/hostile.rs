@@ -112,7 +112,6 @@ fn names() -> Vec<Vec<u8>> {
         "a|b",
         "$(x)",
         "a'b",
-        "blobs/uploads",
     ]
     .iter()
     .map(|name| name.as_bytes().to_vec())

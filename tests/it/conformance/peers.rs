@@ -74,7 +74,6 @@ fn copy(arguments: &[&str], from: &str, to: &str) {
     succeed(Command::new("skopeo").args(["--insecure-policy", "copy", "-q"]).args(arguments).args([from, to]));
 }
 
-/// A runtime for clients that block: the daemon is another process, the test has nothing else to do.
 #[tokio::test(flavor = "multi_thread")]
 async fn skopeo_copies_in_and_out() {
     const TEST: &str = "conformance::peers::skopeo_copies_in_and_out";
@@ -107,8 +106,9 @@ async fn skopeo_copies_in_and_out() {
         // Between repositories, which a client does by mounting.
         let second = format!("docker://{}/library/skopeo-{name}-copy:second", registry.address());
         copy(&["--all", "--preserve-digests", "--src-tls-verify=false", "--dest-tls-verify=false"], &place, &second);
-        let answer = registry.get(&format!("/v2/library/skopeo-{name}-copy/manifests/second")).await.is(200);
-        answer.holds(&last.bytes);
+        let path = format!("/v2/library/skopeo-{name}-copy/manifests/second");
+        let get = super::data_sets::accepting(registry.ask(reqwest::Method::GET, &path));
+        super::client::reply(get).await.is(200).holds(&last.bytes);
     }
 }
 

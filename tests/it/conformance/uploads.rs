@@ -244,3 +244,44 @@ async fn what_was_pushed_is_there_after_a_kill() {
     let answer = registry.get(&format!("/v2/conformance/kill/referrers/{}", image.digest)).await;
     assert_eq!(super::referrers::list(answer), [artifact.referrer()]);
 }
+
+/// Killed at each step of a commit, of a blob and of a manifest: what is visible is whole, what was acknowledged is
+/// there, and the push can be done again.
+#[tokio::test]
+async fn killed_at_every_step_of_a_commit() {
+    let Some(mut registry) = Registry::daemon("conformance::uploads::killed_at_every_step_of_a_commit").await else {
+        return;
+    };
+    for point in store::CrashPoint::ALL {
+        let (repository, name) = (format!("conformance/crash/{}", point.name()), point.name());
+        let crash = [("LODE_CRASH_AT", name)];
+        let mut set = super::documents::Set::new(Sha256, name);
+        let image = set.manifest(&super::documents::Parts::image());
+        let of_tags = matches!(point, store::CrashPoint::TagWritten | store::CrashPoint::TagRenamed);
+        for blob in &set.blobs {
+            let path = format!("/v2/{repository}/blobs/uploads/?digest={}", blob.digest);
+            if !of_tags {
+                registry = registry.restart_with(&crash).await;
+                let request = body(registry.ask(Method::POST, &path), &blob.bytes);
+                registry.send_to_death(request).await;
+                registry = registry.restart().await;
+                let there = registry.get(&format!("/v2/{repository}/blobs/{}", blob.digest)).await.any_of(&[200, 404]);
+                assert!(there.status == 404 || there.body == blob.bytes, "{name}");
+            }
+            push(&registry, &repository, blob, Way::PostOnly).await;
+        }
+        registry = registry.restart_with(&crash).await;
+        let path = format!("/v2/{repository}/manifests/latest");
+        let request = registry.ask(Method::PUT, &path).header("Content-Type", image.media_type.as_str());
+        let request = request.body(image.bytes.clone());
+        registry.send_to_death(request).await;
+        registry = registry.restart().await;
+        for blob in &set.blobs {
+            let there = registry.get(&format!("/v2/{repository}/blobs/{}", blob.digest)).await;
+            there.is(200).holds(&blob.bytes);
+        }
+        let there = registry.get(&path).await.any_of(&[200, 404]);
+        assert!(there.status == 404 || there.body == image.bytes, "{name}");
+        super::data_sets::put(&registry, &repository, "latest", &image, &[]).await;
+    }
+}
