@@ -7,6 +7,7 @@
 mod chat;
 mod client;
 mod create;
+mod htpasswd;
 mod interactive;
 mod list;
 mod manage;
@@ -73,6 +74,8 @@ enum Command {
     },
     /// Unload a model
     Stop { model: String },
+    /// Print a line for the file of the registry's users
+    Htpasswd(htpasswd::HtpasswdArguments),
     /// Stop the daemon
     Shutdown,
     /// Print the versions of this program and of the daemon
@@ -82,7 +85,12 @@ enum Command {
 /// Runs the program.
 pub(crate) fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match Config::read().and_then(|config| dispatch(arguments.command, config)) {
+    let done = match &arguments.command {
+        // Needs no daemon and no configuration: one that asks for users is not readable before there are some.
+        Command::Htpasswd(user) => htpasswd::run(user),
+        _ => Config::read().and_then(|config| dispatch(arguments.command, config)),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {error:#}");
@@ -99,7 +107,7 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
-            Command::Serve => Ok(()),
+            Command::Serve | Command::Htpasswd(_) => Ok(()),
             Command::Create(arguments) => create::run(&config, &arguments).await,
             Command::Run(arguments) => run::run(&config, &arguments).await,
             Command::List { prefix, format } => list::list(&config, prefix.as_deref(), format).await,
