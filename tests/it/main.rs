@@ -4,6 +4,7 @@ mod api;
 mod canonical_blobs;
 mod clients;
 mod command_line;
+mod conformance;
 mod crash;
 mod fixture_models;
 mod gguf_corpus;
