@@ -1,0 +1,48 @@
+//! Serves a router on a free port of loopback.
+
+use std::thread::JoinHandle;
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// A server that ends, with all its connections, when it is dropped.
+///
+/// It has a thread and a runtime of its own: a test may block while a program that it started speaks with this.
+pub(crate) struct Service {
+    /// `127.0.0.1:PORT`.
+    pub(crate) address: String,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    pub(crate) fn start(router: Router) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound").to_string();
+        listener.set_nonblocking(true).expect("a socket");
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || serve(listener, router, stopped));
+        Self { address, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+fn serve(listener: std::net::TcpListener, router: Router, stopped: oneshot::Receiver<()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let listener = TcpListener::from_std(listener).expect("a listener");
+        tokio::select! {
+            _ = stopped => {}
+            served = axum::serve(listener, router) => served.expect("it serves until it is stopped"),
+        }
+    });
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // The thread may have ended by itself.
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))), "a server of the test panicked");
+    }
+}
