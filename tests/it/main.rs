@@ -8,6 +8,7 @@ mod crash;
 mod fixture_models;
 mod gateway;
 mod gguf_corpus;
+mod hostile;
 mod import_store;
 mod peers;
 mod safetensors_corpus;
