@@ -11,6 +11,7 @@ mod gguf_corpus;
 mod hostile;
 mod import_store;
 mod peers;
+mod real_registry;
 mod safetensors_corpus;
 mod server;
 mod service;

@@ -3,6 +3,9 @@
 use std::thread::JoinHandle;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -45,4 +48,34 @@ impl Drop for Service {
         let ended = self.thread.take().map(JoinHandle::join);
         assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))), "a server of the test panicked");
     }
+}
+
+/// Puts a header in the place of what was there.
+pub(crate) fn set(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
+    headers.insert(name, value.parse().expect("a header"));
+}
+
+/// An answer with all of the bytes.
+pub(crate) fn whole(bytes: Bytes) -> Response {
+    let mut answer = Response::new(Body::empty());
+    set(answer.headers_mut(), header::CONTENT_LENGTH, &bytes.len().to_string());
+    *answer.body_mut() = Body::from(bytes);
+    answer
+}
+
+/// The range that was asked for, or all where none was.
+pub(crate) fn whole_or_part(bytes: Bytes, range: Option<&str>) -> Response {
+    let Some((first, last)) = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-')) else {
+        return whole(bytes);
+    };
+    let size = bytes.len();
+    let first: usize = first.parse().expect("a client asks for `bytes=FIRST-` or `bytes=FIRST-LAST`");
+    let last = last.parse().map_or(size, |last: usize| size.min(last.saturating_add(1)));
+    if first >= last {
+        return StatusCode::RANGE_NOT_SATISFIABLE.into_response();
+    }
+    let mut answer = whole(bytes.slice(first..last));
+    *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
+    set(answer.headers_mut(), header::CONTENT_RANGE, &format!("bytes {first}-{}/{size}", last - 1));
+    answer
 }

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::door::Door;
 use crate::server::Server;
-use crate::service::Service;
+use crate::service::{Service, set, whole, whole_or_part};
 use crate::stored::{self, Stored};
 use crate::support::tiny_model;
 
@@ -271,37 +271,9 @@ fn serve(behaviour: Behaviour, path: &str, media_type: &str, bytes: Bytes, range
     answer
 }
 
-fn set(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
-    headers.insert(name, value.parse().expect("a header"));
-}
-
 fn redirect(to: &str) -> Response {
     let mut answer = StatusCode::TEMPORARY_REDIRECT.into_response();
     set(answer.headers_mut(), header::LOCATION, to);
-    answer
-}
-
-fn whole(bytes: Bytes) -> Response {
-    let mut answer = Response::new(Body::empty());
-    set(answer.headers_mut(), header::CONTENT_LENGTH, &bytes.len().to_string());
-    *answer.body_mut() = Body::from(bytes);
-    answer
-}
-
-/// The range that was asked for, or all where none was.
-fn whole_or_part(bytes: Bytes, range: Option<&str>) -> Response {
-    let Some((first, last)) = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-')) else {
-        return whole(bytes);
-    };
-    let size = bytes.len();
-    let first: usize = first.parse().expect("a client asks for `bytes=FIRST-` or `bytes=FIRST-LAST`");
-    let last = last.parse().map_or(size, |last: usize| size.min(last.saturating_add(1)));
-    if first >= last {
-        return StatusCode::RANGE_NOT_SATISFIABLE.into_response();
-    }
-    let mut answer = whole(bytes.slice(first..last));
-    *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
-    set(answer.headers_mut(), header::CONTENT_RANGE, &format!("bytes {first}-{}/{size}", last - 1));
     answer
 }
 
