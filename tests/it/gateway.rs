@@ -207,6 +207,8 @@ fn answered(answer: reqwest::Response, shared: Arc<Shared>, down: Arc<AtomicU64>
             if let Some(Fault::CutAfter(cut)) = fault {
                 let left = usize::try_from(cut.saturating_sub(passed)).expect("small");
                 if left == 0 {
+                    // A while in which what was sent before gets out.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
                     return Err(io::Error::other("the test breaks the connection"));
                 }
                 piece.truncate(left);

@@ -72,11 +72,16 @@ impl Server {
 
     /// What the model says greedily: 8 tokens with their text.
     pub(crate) async fn says(&self, model: &str) -> Value {
+        self.says_perhaps(model).await.unwrap_or_else(|| panic!("{model} cannot be run"))
+    }
+
+    /// What the model says, where it can be run.
+    pub(crate) async fn says_perhaps(&self, model: &str) -> Option<Value> {
         let options = json!({"temperature": 0, "num_predict": 8});
         let request = json!({"model": model, "prompt": "Hello", "raw": true, "stream": false, "options": options});
-        let mut answer = self.ask("/api/generate", &request).await;
+        let (status, mut answer) = self.call("/api/generate", &request).await;
         let fields = ["response", "context", "eval_count", "prompt_eval_count"];
-        Value::Array(fields.map(|field| answer[field].take()).to_vec())
+        (status == 200).then(|| Value::Array(fields.map(|field| answer[field].take()).to_vec()))
     }
 }
 

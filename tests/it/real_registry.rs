@@ -197,22 +197,17 @@ async fn every_model_of_the_fixtures() {
         let target = Server::start(&[]).await;
         target.pull(&artifact).await;
         let (repository, tag) = artifact.rsplit_once(':').expect("a whole name");
-        let (there, here) =
-            (stored::created(&source.home(), &model), stored::manifest(&target.home(), repository, tag));
-        assert_eq!((&here.digest, here.raw), (&there.digest, there.raw), "{model}");
-        let blobs = stored::blobs(&target.home());
-        assert!(here.json["layers"].is_array() && there.json["layers"] == here.json["layers"], "{model}");
-        let missing: Vec<String> = target_blobs_missing(&blobs, &there.json);
+        let there = stored::created(&source.home(), &model);
+        let here = stored::manifest(&target.home(), repository, tag);
+        assert_eq!((&here.digest, &here.raw), (&there.digest, &there.raw), "{model}");
+        let missing = here.missing(&stored::blobs(&target.home()));
         assert!(missing.is_empty(), "{model}: {missing:?}");
+        // Not every model that can be imported can be run yet.
+        assert_eq!(source.says_perhaps(&model).await, target.says_perhaps(&artifact).await, "{model}");
         moved += 1;
     }
     say(&format!("{moved} models of the fixtures went through docker-registry"));
     assert!(moved > 3, "only {moved} models of the fixtures could be imported");
-}
-
-fn target_blobs_missing(blobs: &stored::Blobs, manifest: &Value) -> Vec<String> {
-    let layers = list(&manifest["layers"]).iter().filter_map(|layer| layer["digest"].as_str());
-    layers.filter(|digest| !blobs.contains_key(*digest)).map(str::to_owned).collect()
 }
 
 #[tokio::test]

@@ -81,6 +81,11 @@ impl Stored {
         tensors.map(|layer| text(&layer["digest"])).collect()
     }
 
+    /// The digests of this manifest's blobs that are not among `here`.
+    pub(crate) fn missing(&self, here: &Blobs) -> Vec<String> {
+        self.blobs().into_keys().filter(|digest| !here.contains_key(digest)).collect()
+    }
+
     /// What is in this manifest and not in `other`.
     pub(crate) fn without(&self, other: &Self) -> Blobs {
         let theirs = other.blobs();

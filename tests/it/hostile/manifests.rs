@@ -184,7 +184,7 @@ async fn indexes() {
         served("of one model", index(&json!([entry(MANIFEST_TYPE, &own)])), Expect::Works),
         served("of nothing", index(&json!([])), Expect::fails(&[])),
         served("of what is no model", index(&json!([container])), Expect::fails(&[])),
-        served("of a million", index(&json!(vec![json!({}); 1_000_000])), Expect::fails(&["4194304"])),
+        served("of two million", index(&json!(vec![json!({}); 2_000_000])), Expect::fails(&["4194304"])),
         Case::new("of itself", Expect::fails(&[]), circular),
         Case::new("of indexes, sixty deep", Expect::Either, chained),
     ];

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -239,8 +240,8 @@ fn serve(behaviour: Behaviour, path: &str, media_type: &str, bytes: Bytes, range
     let mut answer = match behaviour {
         Behaviour::Healthy => whole_or_part(bytes, range),
         Behaviour::WrongBytes => whole_or_part(with_a_wrong_bit(&bytes), range),
-        Behaviour::Short => broken(whole_or_part(bytes.clone(), range), stream::iter([Err(io::Error::other("cut"))])),
-        Behaviour::Stall => broken(whole_or_part(bytes.clone(), range), stream::pending()),
+        Behaviour::Short => broken(whole_or_part(bytes, range), stream::once(cut())),
+        Behaviour::Stall => broken(whole_or_part(bytes, range), stream::pending()),
         Behaviour::Endless => endless(),
         Behaviour::Empty => whole(Bytes::new()),
         Behaviour::WrongContentRange => elsewhere(whole_or_part(bytes, range)),
@@ -283,6 +284,12 @@ fn with_a_wrong_bit(bytes: &Bytes) -> Bytes {
         *last ^= 1;
     }
     bytes.into()
+}
+
+/// Breaks the connection, after a while in which what was sent before gets out.
+async fn cut() -> io::Result<Bytes> {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    Err(io::Error::other("the test breaks the connection"))
 }
 
 /// The answer with half of its body, and what comes then.

@@ -30,7 +30,7 @@ async fn assert_complete(server: &Server) {
         let full = if name.contains("127.0.0.1") { name.clone() } else { format!("{DEFAULT_HOST}/library/{name}") };
         let (repository, tag) = full.rsplit_once(':').expect("a whole name");
         let manifest = stored::manifest(&server.home(), repository, tag);
-        let missing: Vec<String> = manifest.blobs().into_keys().filter(|d| !here.contains_key(d)).collect();
+        let missing = manifest.missing(&here);
         assert!(missing.is_empty(), "{name} lacks {missing:?}");
     }
 }
