@@ -3,8 +3,12 @@
 mod catalogue;
 mod collect;
 mod create;
+mod foreign;
+mod http_file;
 mod library;
 mod load_plan;
+mod pull_foreign;
+mod remote;
 
 pub(crate) use catalogue::CatalogueTensor;
 pub(crate) use create::{CreateSpec, Created, Observer, Source, create};
