@@ -212,8 +212,11 @@ impl Reader<'_> {
     }
 }
 
-/// Key and value of the first record, and what follows it.
-fn pair(bytes: &[u8]) -> Option<((&[u8], &[u8]), &[u8])> {
+/// Key and value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// The first record, and what follows it.
+fn pair(bytes: &[u8]) -> Option<(Pair<'_>, &[u8])> {
     let space = bytes.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
     let record = bytes.get(space + 1..length)?.strip_suffix(b"\n")?;

@@ -164,11 +164,11 @@ fn read_header(blob: &dyn ReadAt) -> io::Result<Header> {
     let mut beginning = vec![0; 8];
     blob.read_exact_at(&mut beginning, 0)?;
     if let Some(first) = beginning.first_chunk::<8>() {
-        let length = Header::length(*first, blob.size()).map_err(malformed)?;
+        let length = Header::length(*first, blob.size()).map_err(|e| malformed(e.to_string()))?;
         beginning.resize(8 + length as usize, 0);
         blob.read_exact_at(&mut beginning[8..], 8)?;
     }
-    Header::parse(&beginning, blob.size()).map_err(malformed)
+    Header::parse(&beginning, blob.size()).map_err(|e| malformed(e.to_string()))
 }
 
 /// A layer that is in the file as it is.
@@ -196,8 +196,8 @@ fn ordered(mut pieces: Vec<Piece>, file: &OriginFile) -> io::Result<Vec<Piece>> 
     Ok(pieces)
 }
 
-fn malformed(reason: impl ToString) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, reason.to_string())
+fn malformed(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl RemoteFile {
         if let Some(ready) = self.windows.claim(key) {
             return Ok(ready);
         }
-        let claim = Claim { windows: &self.windows, key };
+        let mut claim = Claim { windows: &self.windows, key, bytes: None };
         let start = position * WINDOW;
         let end = start.saturating_add(WINDOW).min(self.source.size);
         let bytes = self.handle.block_on((self.source.fetch)(start..end))?;
@@ -68,7 +68,7 @@ impl RemoteFile {
             let reason = format!("{} bytes came of {start}..{end}", bytes.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
-        claim.ready(bytes.clone());
+        claim.bytes = Some(bytes.clone());
         Ok(bytes)
     }
 }
@@ -174,18 +174,12 @@ impl Windows {
 struct Claim<'a> {
     windows: &'a Windows,
     key: Key,
-}
-
-impl Claim<'_> {
-    fn ready(self, bytes: Bytes) {
-        self.windows.end(self.key, Some(bytes));
-        std::mem::forget(self);
-    }
+    bytes: Option<Bytes>,
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.windows.end(self.key, None);
+        self.windows.end(self.key, self.bytes.take());
     }
 }
 

@@ -142,13 +142,11 @@ fn own_name(layer: &Layer) -> Option<&str> {
 
 /// What an import tells weights by.
 fn weights(name: &str) -> Option<FileKind> {
-    let lower = name.to_ascii_lowercase();
-    if lower.ends_with(".gguf") {
-        Some(FileKind::Gguf)
-    } else if lower.ends_with(".safetensors") {
-        Some(FileKind::Safetensors)
-    } else {
-        None
+    let (_, extension) = name.rsplit_once('.')?;
+    match extension.to_ascii_lowercase().as_str() {
+        "gguf" => Some(FileKind::Gguf),
+        "safetensors" => Some(FileKind::Safetensors),
+        _ => None,
     }
 }
 

@@ -5,6 +5,7 @@
 //! else the safetensors files.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
 use anyhow::{Context, Result, bail, ensure};
 use content::Digest;
@@ -243,10 +244,10 @@ fn is_safetensors(path: &str) -> bool {
 
 /// A GGUF file, but for projectors, importance matrices and files of a split other than the first.
 fn is_model_gguf(path: &str) -> bool {
-    let lower = path.to_ascii_lowercase();
-    let file = lower.rsplit('/').next().unwrap_or(&lower);
+    let file = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    let Some(stem) = file.strip_suffix(".gguf") else { return false };
     let first = numbered(path).is_none_or(|(_, number)| number == "00001");
-    file.ends_with(".gguf") && !file.contains("mmproj") && !file.starts_with("imatrix") && first
+    first && !stem.contains("mmproj") && !stem.starts_with("imatrix")
 }
 
 /// Without extension and without the number in a split.
@@ -272,8 +273,12 @@ fn is_named(path: &str, wanted: &str) -> bool {
     names.iter().any(|name| name.eq_ignore_ascii_case(wanted))
 }
 
-/// Whether the name has the quantization as a word. `_` is part of a word's end, so that `Q4_K` is not `Q4_K_M`.
+/// Whether the name has the quantization as a word. `_` is part of a word's end, so that `Q4_K` is not `Q4_K_M`. A
+/// quantization has a number in it: `XS` is a part of one.
 fn is_quantized(path: &str, wanted: &str) -> bool {
+    if !wanted.contains(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
     let (stem, wanted) = (stem(path).to_ascii_lowercase(), wanted.to_ascii_lowercase());
     stem.match_indices(&wanted).any(|(at, _)| {
         let before = stem[..at].chars().next_back();
@@ -307,7 +312,8 @@ fn escape(text: &str, kept: &str) -> String {
         if byte.is_ascii_alphanumeric() || "-._~".contains(c) || kept.contains(c) {
             escaped.push(c);
         } else {
-            escaped.push_str(&format!("%{byte:02X}"));
+            // Writing to a text does not fail.
+            let _ = write!(escaped, "%{byte:02X}");
         }
     }
     escaped

@@ -40,7 +40,6 @@ async fn serve(State(seen): State<Arc<Seen>>, Path(path): Path<String>, headers:
     let number = seen.requests.fetch_add(1, Ordering::Relaxed);
     let redirect = |to: String| (StatusCode::FOUND, [(LOCATION, to)]).into_response();
     match path.as_str() {
-        "plain" => ranged(&headers),
         "hub" => redirect(seen.elsewhere.lock().expect("nobody panicked").clone()),
         "signed" => {
             let mut signed = seen.signed.lock().expect("nobody panicked");
@@ -63,7 +62,7 @@ async fn serve(State(seen): State<Arc<Seen>>, Path(path): Path<String>, headers:
             (StatusCode::PARTIAL_CONTENT, [(CONTENT_RANGE, "bytes 2-4/16")], CONTENT[2..3].to_vec()).into_response()
         }
         "shaky" if number < 2 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        "shaky" => ranged(&headers),
+        "plain" | "shaky" => ranged(&headers),
         "down" => StatusCode::BAD_GATEWAY.into_response(),
         _ => StatusCode::NOT_FOUND.into_response(),
     }
