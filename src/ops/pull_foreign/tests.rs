@@ -14,6 +14,7 @@ use store::{Options, Store};
 use tokio::runtime::Runtime;
 
 use super::*;
+use crate::ops::foreign::{Layout, classify};
 use crate::ops::{CreateSpec, Source, create};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -40,9 +41,8 @@ fn library() -> (Library, tempfile::TempDir) {
     (Library { store }, folder)
 }
 
-/// The layers of a model but for templates and the like, as an import of the files on disk makes them.
-fn local_layers() -> Vec<Layer> {
-    let (library, _folder) = library();
+/// The tiny model as an import of the files on disk makes it.
+fn local(library: &Library) -> Manifest {
     let name: ModelRef = "local".parse().expect("a name");
     let spec = CreateSpec {
         name: name.clone(),
@@ -53,8 +53,33 @@ fn local_layers() -> Vec<Layer> {
         parameters: serde_json::Map::new(),
         messages: Vec::new(),
     };
-    create(&library, &spec, &Quiet).expect("the model can be created");
-    library.find(&name).expect("it is there").manifest.layers().to_vec()
+    create(library, &spec, &Quiet).expect("the model can be created");
+    library.find(&name).expect("it is there").manifest
+}
+
+fn local_layers() -> Vec<Layer> {
+    let (library, _folder) = library();
+    local(&library).layers().to_vec()
+}
+
+#[test]
+fn tensor_layers_of_ollama_get_a_config() {
+    let (library, _folder) = library();
+    let kept = [media_types::TENSOR, media_types::JSON];
+    let layers = local(&library).layers().iter().filter(|layer| kept.contains(layer.media_type())).cloned().collect();
+    let target = StoreTarget::streaming(&library);
+    let config = br#"{"model_format":"safetensors","model_family":"theirs","capabilities":["completion"]}"#;
+    let config = target.bytes(media_types::CONFIG, config).expect("stored");
+    let theirs = manifests::ManifestBuilder { config, layers, annotations: BTreeMap::new() }.build().expect("builds");
+    assert_eq!(classify(&theirs), Layout::OllamaTensors);
+    let name: ModelRef = "adopted".parse().expect("a name");
+    adopt(&library, &theirs, &name, "example.com/x:latest", &Quiet).expect("it can be used");
+    let model = library.find(&name).expect("it has its name");
+    assert_eq!((model.manifest.layers(), model.config.model_family.as_str()), (theirs.layers(), "theirs"));
+    let lode = model.config.lode.expect("what a run needs");
+    assert!(!lode.hyper_parameters.is_null() && lode.parameter_count > 0);
+    assert_eq!(lode.tensor_count as usize, library.catalogue(&theirs).expect("its tensors").len());
+    assert_eq!(classify(&model.manifest), Layout::Lode);
 }
 
 /// A hub with one repository in memory.
