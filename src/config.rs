@@ -9,6 +9,7 @@
 //! | `LODE_REGISTRY_USERS` | htpasswd file (bcrypt) with the registry's users; `lode htpasswd` prints its lines | – |
 //! | `LODE_REGISTRY_CHALLENGE` | what clients are offered to log in with: `bearer` (tokens) or `basic` | `bearer` |
 //! | `LODE_PULL_THROUGH` | `1`: the registry fetches what it lacks from the host that a name has, and keeps it | off |
+//! | `HF_ENDPOINT`, `HF_TOKEN` | where `hf.co/…` comes from, and who we are there | `https://huggingface.co`, nobody |
 //! | `LODE_STALL_TIMEOUT` | how long a registry may be silent in the middle of a transfer | `30s` |
 //! | `DOCKER_CONFIG` | folder of Docker's `config.json`, whose logins are used too | `~/.docker` |
 //! | `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE` | how long an idle model stays loaded | `5m` |
@@ -56,6 +57,8 @@ pub(crate) struct Config {
     pub(crate) registry: RegistryConfig,
     /// Other registries, for pulls and pushes.
     pub(crate) registries: RegistriesConfig,
+    /// The hub of Hugging Face, or a mirror of it.
+    pub(crate) hub: HubConfig,
     /// Whether the registry fetches what is missing from where it comes from.
     pub(crate) pull_through: bool,
     /// How long an idle model stays loaded; `None` is forever.
@@ -78,6 +81,21 @@ pub(crate) struct Config {
     pub(crate) log: String,
     /// Where to be killed, for tests.
     pub(crate) crash_at: Option<CrashPoint>,
+}
+
+/// Where models called `hf.co/…` come from.
+#[derive(Clone)]
+pub(crate) struct HubConfig {
+    /// Its address.
+    pub(crate) endpoint: String,
+    /// Who we are there.
+    pub(crate) token: Option<String>,
+}
+
+impl std::fmt::Debug for HubConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HubConfig({}, {})", self.endpoint, if self.token.is_some() { "with a token" } else { "anonymous" })
+    }
 }
 
 /// Who may use the registry.
@@ -106,6 +124,10 @@ impl Config {
                 env::var_os("PATH").unwrap_or_default(),
                 first(&["LODE_STALL_TIMEOUT"]).map(|text| positive("LODE_STALL_TIMEOUT", &text)).transpose()?,
             ),
+            hub: HubConfig {
+                endpoint: first(&["HF_ENDPOINT"]).unwrap_or_else(|| "https://huggingface.co".to_owned()),
+                token: first(&["HF_TOKEN"]),
+            },
             pull_through: first(&["LODE_PULL_THROUGH"]).is_some_and(|value| value != "0"),
             home,
             address: host.address,

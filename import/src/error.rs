@@ -1,26 +1,26 @@
 //! Why a model could not be imported.
 
+use std::fmt::Display;
 use std::io;
-use std::path::{Path, PathBuf};
 
 /// A source that cannot become a model, or a target that did not take it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file that is not what its name says.
-    #[error("`{}`: {source}", path.display())]
+    #[error("`{name}`: {source}")]
     Format {
-        /// Which file.
-        path: PathBuf,
+        /// Which file: a path or a URL.
+        name: String,
         /// What is wrong with it.
         source: formats::Error,
     },
     /// The system refused to read a file.
-    #[error("cannot {operation} `{}`: {source}", path.display())]
+    #[error("cannot {operation} `{name}`: {source}")]
     Io {
         /// What was tried, as a verb.
         operation: &'static str,
-        /// On which file.
-        path: PathBuf,
+        /// On which file: a path or a URL.
+        name: String,
         /// What the system said.
         source: io::Error,
     },
@@ -41,11 +41,11 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io { operation, path: path.to_owned(), source }
+    pub(crate) fn io(operation: &'static str, name: impl Display, source: io::Error) -> Self {
+        Self::Io { operation, name: name.to_string(), source }
     }
 
-    pub(crate) fn format(path: &Path, source: formats::Error) -> Self {
-        Self::Format { path: path.to_owned(), source }
+    pub(crate) fn format(name: impl Display, source: formats::Error) -> Self {
+        Self::Format { name: name.to_string(), source }
     }
 }

@@ -3,12 +3,11 @@
 mod gguf;
 mod safetensors;
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use formats::{Dtype, GgmlType, HyperParameters};
 
-use crate::{Error, NamedFile};
+use crate::{Error, NamedFile, ReadAt};
 
 /// What kind of files a model came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,12 +48,12 @@ pub struct Inventory {
 }
 
 /// A file with tensors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SourceFile {
     /// The name in the model.
     pub name: String,
     /// Where the bytes are.
-    pub path: PathBuf,
+    pub source: Arc<dyn ReadAt>,
     /// Length in bytes.
     pub size: u64,
     /// Length of the header in bytes, the padding after it included.
@@ -62,12 +61,12 @@ pub struct SourceFile {
 }
 
 /// A file without tensors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SideFile {
     /// The name in the model.
     pub name: String,
     /// Where the bytes are.
-    pub path: PathBuf,
+    pub source: Arc<dyn ReadAt>,
     /// Length in bytes.
     pub size: u64,
 }
@@ -121,33 +120,29 @@ pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
         }
         (true, true) => match files {
             // A single file is told by its first bytes, whatever it is called.
-            [file] if begins_with(&file.path, *b"GGUF")? => gguf::inventory(&[file]),
+            [file] if begins_with(file, *b"GGUF")? => gguf::inventory(&[file]),
             [file] => {
-                let path = file.path.display();
-                Err(Error::Source(format!("`{path}` is neither a GGUF file nor a folder with *.safetensors files")))
+                let name = file.source.name();
+                Err(Error::Source(format!("`{name}` is neither a GGUF file nor a folder with *.safetensors files")))
             }
             _ => Err(Error::Source("there is no *.gguf and no *.safetensors file among the files".to_owned())),
         },
     }
 }
 
-fn begins_with(path: &Path, magic: [u8; 4]) -> Result<bool, Error> {
-    let (file, size) = open(path)?;
-    Ok(size >= 4 && read_at(&file, path, 0, 4)? == magic)
+fn begins_with(file: &NamedFile, magic: [u8; 4]) -> Result<bool, Error> {
+    Ok(size(file)? >= 4 && read_at(file, 0, 4)? == magic)
 }
 
-fn open(path: &Path) -> Result<(File, u64), Error> {
-    let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-    let metadata = file.metadata().map_err(|e| Error::io("look at", path, e))?;
-    if !metadata.is_file() {
-        return Err(Error::Source(format!("`{}` is not a file", path.display())));
-    }
-    Ok((file, metadata.len()))
+/// The length of a file in bytes.
+fn size(file: &NamedFile) -> Result<u64, Error> {
+    // The size of a file that cannot be opened is known to nobody.
+    file.source.read_exact_at(&mut [], 0).map_err(|e| Error::io("open", file.source.name(), e))?;
+    Ok(file.source.size())
 }
 
-fn read_at(file: &File, path: &Path, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
-    use std::os::unix::fs::FileExt;
+fn read_at(file: &NamedFile, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; length as usize];
-    file.read_exact_at(&mut bytes, offset).map_err(|e| Error::io("read", path, e))?;
+    file.source.read_exact_at(&mut bytes, offset).map_err(|e| Error::io("read", file.source.name(), e))?;
     Ok(bytes)
 }

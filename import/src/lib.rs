@@ -6,12 +6,17 @@
 //!                                         groups, layout        nothing
 //! ```
 //!
+//! A file is whatever can be read at an offset ([`ReadAt`]): a local one, a member of an archive, one at the other end of
+//! a connection. Of a remote file only what is needed is fetched: its header, then the tensors that are missing.
+//!
 //! # Invariants
 //! - A tensor's bytes are never changed.
 //! - What is not a tensor's bytes — headers, gaps with something in them, side files — is kept too: the source files can
 //!   be rebuilt bit for bit from the layers and the origin document.
 //! - Memory is bounded by a buffer per worker, whatever the size of a tensor.
 
+mod archive;
+mod compose;
 mod error;
 mod facts;
 mod group;
@@ -20,12 +25,18 @@ mod locate;
 mod names;
 mod origin;
 mod plan;
+mod read_at;
+mod relative_name;
 mod write;
 
+pub use archive::members;
+pub use compose::{Composed, OpenBlob, digest_of};
 pub use error::Error;
 pub use facts::describe;
 pub use inventory::{Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, TensorType, inventory};
-pub use locate::{NamedFile, locate};
+pub use locate::{locate, split_names};
 pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};
-pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan};
+pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan, side_type};
+pub use read_at::{LocalFile, NamedFile, ReadAt, Slice};
+pub use relative_name::relative_name;
 pub use write::{Event, Fill, Imported, Progress, Target, write};

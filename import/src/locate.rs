@@ -1,18 +1,9 @@
 //! Which files make the model at a path.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::Error;
-
-/// A file of a model: the name it has there, and where its bytes are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedFile {
-    /// Relative to the model's folder, with slashes.
-    pub name: String,
-    /// Where the bytes are; may be a blob whose path says nothing.
-    pub path: PathBuf,
-}
+use crate::{Error, NamedFile};
 
 /// How deep a model's folder is looked through: `1_Pooling/config.json` is the deepest that tools write.
 const MAX_DEPTH: usize = 3;
@@ -20,7 +11,7 @@ const MAX_DEPTH: usize = 3;
 /// The files of the model at `path`: a GGUF file, with its siblings where it is one of a split, or all files of a
 /// folder.
 pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
-    let metadata = fs::metadata(path).map_err(|e| Error::io("find", path, e))?;
+    let metadata = fs::metadata(path).map_err(|e| Error::io("find", path.display(), e))?;
     if metadata.is_dir() {
         let mut files = Vec::new();
         walk(path, "", 0, &mut files)?;
@@ -28,18 +19,24 @@ pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
         return Ok(files);
     }
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let Some(split) = Split::parse(&name) else { return Ok(vec![NamedFile { name, path: path.to_owned() }]) };
+    let Some(split) = Split::parse(&name) else { return Ok(vec![NamedFile::local(name, path)]) };
     Ok((1..=split.count)
         .map(|number| {
             let name = split.name(number);
-            NamedFile { path: path.with_file_name(&name), name }
+            NamedFile::local(name.clone(), path.with_file_name(name))
         })
         .collect())
 }
 
+/// The names of all files of the split GGUF that `name` is one of, in their order; `None` where it is not one.
+pub fn split_names(name: &str) -> Option<Vec<String>> {
+    let split = Split::parse(name)?;
+    Some((1..=split.count).map(|number| split.name(number)).collect())
+}
+
 fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<NamedFile>) -> Result<(), Error> {
-    for entry in fs::read_dir(folder).map_err(|e| Error::io("list", folder, e))? {
-        let path = entry.map_err(|e| Error::io("list", folder, e))?.path();
+    for entry in fs::read_dir(folder).map_err(|e| Error::io("list", folder.display(), e))? {
+        let path = entry.map_err(|e| Error::io("list", folder.display(), e))?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         if name.starts_with('.') {
             continue;
@@ -50,7 +47,7 @@ fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<NamedFile>) -
                 walk(&path, &format!("{name}/"), depth + 1, files)?;
             }
         } else {
-            files.push(NamedFile { name, path });
+            files.push(NamedFile::local(name, path));
         }
     }
     Ok(())

@@ -205,7 +205,8 @@ fn side_layers(inventory: &Inventory) -> Result<Vec<SideLayer>, Error> {
     }
 }
 
-fn side_type(name: &str) -> MediaType {
+/// The media type of a layer with a side file, by the file's name.
+pub fn side_type(name: &str) -> MediaType {
     let upper = name.to_ascii_uppercase();
     if upper.starts_with("LICENSE") || upper.starts_with("LICENCE") {
         media_types::LICENSE

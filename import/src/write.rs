@@ -1,9 +1,6 @@
 //! Writing: what the plan says, streamed, several blobs at a time.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,7 +9,7 @@ use manifests::{Layer, media_types};
 
 use crate::origin::OriginGap;
 use crate::plan::SideSource;
-use crate::{Error, Extent, Inventory, Plan, PlannedBlob, SideLayer};
+use crate::{Error, Extent, Inventory, Plan, PlannedBlob, ReadAt, SideLayer};
 
 /// The buffer of a worker, in bytes.
 const BUFFER: usize = 1 << 20;
@@ -33,6 +30,18 @@ pub trait Target: Sync {
 
     /// Takes the bytes that `fill` writes, `size` of them; durable when it returns. Says whether they were new.
     fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Which blob was made from this source before; it need not be there any more. `source` names the bytes of the
+    /// source and the header put before them. Asked only for sources that have an identity.
+    fn remembered(&self, source: &Digest) -> Option<Digest> {
+        let _ = source;
+        None
+    }
+
+    /// The blob that was made from this source, for the next attempt.
+    fn remember(&self, source: &Digest, blob: &Digest) {
+        let _ = (source, blob);
+    }
 }
 
 /// Who wants to know how it goes.
@@ -44,7 +53,7 @@ pub trait Progress: Sync {
 /// What happens during an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// That many bytes of tensors were read.
+    /// That many bytes of tensors were read, or need not be.
     Bytes(u64),
     /// A layer is complete.
     Layer {
@@ -77,11 +86,7 @@ pub fn write(
     target: &dyn Target,
     progress: &dyn Progress,
 ) -> Result<Imported, Error> {
-    let files = inventory
-        .files
-        .iter()
-        .map(|file| Ok((File::open(&file.path).map_err(|e| Error::io("open", &file.path, e))?, file.path.as_path())))
-        .collect::<Result<Vec<_>, Error>>()?;
+    let files = inventory.files.iter().map(|file| &*file.source).collect();
     let writer = Writer { files, target, progress };
     let mut imported = Imported::default();
     for (blob, (layer, new)) in plan.blobs.iter().zip(writer.tensors(&plan.blobs)?) {
@@ -111,7 +116,7 @@ pub fn write(
 }
 
 struct Writer<'a> {
-    files: Vec<(File, &'a Path)>,
+    files: Vec<&'a dyn ReadAt>,
     target: &'a dyn Target,
     progress: &'a dyn Progress,
 }
@@ -153,6 +158,15 @@ impl Writer<'_> {
 
     fn tensor(&self, blob: &PlannedBlob, buffer: &mut [u8]) -> Result<(Layer, bool), Error> {
         let size = blob.size();
+        let source = self.source_key(blob);
+        if let Some(digest) = source.and_then(|source| self.target.remembered(&source))
+            && self.has(&blob.name, &digest, size)?
+        {
+            let skipped = blob.extents.iter().map(|extent| extent.size).sum();
+            let goes_on = self.progress.event(Event::Bytes(skipped));
+            let layer = self.finish(&blob.name, media_types::TENSOR, digest, size, false)?;
+            return if goes_on { Ok((layer, false)) } else { Err(Error::Cancelled) };
+        }
         let mut known = None;
         if self.target.may_have(&blob.name, size) {
             let mut hasher = HashOnly(Hasher::new(Algorithm::Sha256));
@@ -166,8 +180,22 @@ impl Writer<'_> {
                 self.put(&blob.name, size, &mut |sink| self.fill(blob, sink, buffer, true).map_err(io::Error::other))?
             }
         };
+        if let Some(source) = source {
+            self.target.remember(&source, &digest);
+        }
         let layer = self.finish(&blob.name, media_types::TENSOR, digest, size, new)?;
         Ok((layer, new))
+    }
+
+    /// The name of what a blob is made from: its header, and the places of its bytes in files that have an identity.
+    fn source_key(&self, blob: &PlannedBlob) -> Option<Digest> {
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        for extent in &blob.extents {
+            let identity = self.files[extent.file].identity()?;
+            hasher.update(format!("{identity}\0{}\0{}\0", extent.offset, extent.size).as_bytes());
+        }
+        hasher.update(&blob.header);
+        Some(hasher.finish())
     }
 
     /// Writes a blob's bytes into `sink`.
@@ -191,12 +219,12 @@ impl Writer<'_> {
         buffer: &mut [u8],
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (file, path) = &self.files[extent.file];
+        let file = self.files[extent.file];
         let end = extent.offset + extent.size;
         let mut at = extent.offset;
         while at < end {
             let piece = &mut buffer[..BUFFER.min((end - at) as usize)];
-            file.read_exact_at(piece, at).map_err(|e| Error::io("read", path, e))?;
+            file.read_exact_at(piece, at).map_err(|e| Error::io("read", file.name(), e))?;
             each(piece)?;
             at += piece.len() as u64;
         }
@@ -207,10 +235,8 @@ impl Writer<'_> {
         match side.source {
             SideSource::File(extent) => self.extent(&side.name, &side.media_type, &extent),
             SideSource::SideFile(position, size) => {
-                let path = &inventory.side_files[position].path;
-                let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
                 let whole = Extent { file: 0, offset: 0, size };
-                let alone = Writer { files: vec![(file, path)], ..*self };
+                let alone = Writer { files: vec![&*inventory.side_files[position].source], ..*self };
                 alone.extent(&side.name, &side.media_type, &whole)
             }
         }

@@ -28,6 +28,10 @@ pub const LICENSE: MediaType = MediaType::known("application/vnd.ollama.image.li
 pub const MESSAGES: MediaType = MediaType::known("application/vnd.ollama.image.messages");
 /// A whole GGUF file.
 pub const MODEL: MediaType = MediaType::known("application/vnd.ollama.image.model");
+/// A GGUF file with what turns pictures into embeddings.
+pub const PROJECTOR: MediaType = MediaType::known("application/vnd.ollama.image.projector");
+/// A GGUF file with a low-rank adapter.
+pub const ADAPTER: MediaType = MediaType::known("application/vnd.ollama.image.adapter");
 /// How to rebuild the source files.
 pub const ORIGIN: MediaType = MediaType::known("application/vnd.lode.origin.v1+json");
 /// Bytes of a source file that are not tensors: its header, or a gap.

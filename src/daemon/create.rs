@@ -124,7 +124,7 @@ fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Fa
     if !path.is_file() {
         return Err(Failed::bad_request(format!("file `{name}`: blob \"{digest}\" not found; upload it first")));
     }
-    Ok(NamedFile { name, path })
+    Ok(NamedFile::local(name, path))
 }
 
 struct Reporter {

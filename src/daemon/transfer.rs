@@ -14,16 +14,23 @@ use super::Daemon;
 use super::error::{Body, Failed};
 use super::models::reference;
 use super::stream::{Lines, lines};
-use crate::ops::{self, Hosts, Meter, Push, PushedBlob};
+use crate::ops::{self, Hosts, HubReference, Meter, Push, PushedBlob};
 
 /// Time between two lines of progress.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(super) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullRequest>) -> Result<Response, Failed> {
-    let name = reference(&request.model, &request.name)?;
+    let text = if request.model.is_empty() { &request.name } else { &request.model };
+    // The name of a revision is not in the grammar of other names.
+    let hub = HubReference::parse(text).map_err(|error| Failed::bad_request(format!("{error:#}")))?;
+    let name = if hub.is_none() { Some(reference(&request.model, &request.name)?) } else { None };
     let hosts = Hosts::new(&daemon.config.registries, request.insecure);
     let job = async move |meter: Arc<Meter>| {
-        let pulled = ops::pull(&daemon.library, &hosts, &name, &meter).await?;
+        let pulled = match (hub, name) {
+            (Some(hub), _) => ops::pull_from_hub(&daemon.library, &daemon.config.hub, hub, &meter).await?,
+            (None, Some(name)) => ops::pull(&daemon.library, &hosts, &name, &meter).await?,
+            (None, None) => anyhow::bail!("model is required"),
+        };
         let (fetched, present) = (pulled.fetched, pulled.present);
         meter.status(format!(
             "fetched {} blobs ({} bytes); {} blobs ({} bytes) were here already",

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use content::{Descriptor, Digest, Expected, IngestId, MediaType};
@@ -71,43 +72,46 @@ pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observ
     };
     let target = StoreTarget::new(library)?;
     draft.apply(spec, &target, observer)?;
-    observer.status("writing manifest".to_owned());
-    let manifest = draft.manifest(&target)?;
-    let stored = target.bytes(media_types::MANIFEST, manifest.raw())?;
-    ensure!(stored.digest == *manifest.digest(), "the manifest was changed on its way to the store");
-    library.describe(manifest.digest(), &Document::parse(manifest.raw())?)?;
-    // Before the name: a model whose tensors cannot be read takes nobody's place. And the first load need not read the
-    // headers again.
-    library.catalogue(&manifest)?;
-    library.store.set_tag(&key, manifest.digest())?;
-    tracing::info!(model = key, digest = %manifest.digest(), "created");
-    Ok(Created { new: draft.new, shared: draft.shared })
+    draft.finish(library, &target, &key, observer)
 }
 
 /// A manifest before it is written.
-struct Draft {
-    layers: Vec<Layer>,
-    config: ModelConfig,
-    base: Option<Digest>,
-    parameters: Map<String, Value>,
-    new: (u64, u64),
-    shared: (u64, u64),
+pub(super) struct Draft {
+    pub(super) layers: Vec<Layer>,
+    pub(super) config: ModelConfig,
+    pub(super) base: Option<Digest>,
+    /// More annotations than every model has.
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) parameters: Map<String, Value>,
+    pub(super) new: (u64, u64),
+    pub(super) shared: (u64, u64),
 }
 
 fn imported(library: &Library, files: &[NamedFile], name: &ModelRef, observer: &dyn Observer) -> Result<Draft> {
+    import_into(library, &StoreTarget::new(library)?, files, name, observer)
+}
+
+/// Imports files, wherever they are.
+pub(super) fn import_into(
+    library: &Library,
+    target: &StoreTarget<'_>,
+    files: &[NamedFile],
+    name: &ModelRef,
+    observer: &dyn Observer,
+) -> Result<Draft> {
     let inventory = import::inventory(files)?;
     let plan = import::plan(&inventory)?;
     let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
     ensure_space(library, total)?;
     observer.status(format!("importing {name} ({} tensors)", inventory.tensors.len()));
-    let target = StoreTarget::new(library)?;
     let progress = ImportProgress { observer, total, done: AtomicU64::new(0) };
-    let imported = import::write(&inventory, &plan, &target, &progress)?;
+    let imported = import::write(&inventory, &plan, target, &progress)?;
     observer.bytes(total, total);
     Ok(Draft {
         layers: imported.layers,
         config: import::describe(&inventory),
         base: None,
+        annotations: BTreeMap::new(),
         parameters: Map::new(),
         new: (imported.new_blobs, imported.new_bytes),
         shared: (imported.shared_blobs, imported.shared_bytes),
@@ -135,6 +139,7 @@ fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
         layers: model.manifest.layers().to_vec(),
         config: model.config,
         base: Some(*model.manifest.digest()),
+        annotations: BTreeMap::new(),
         parameters,
         new: (0, 0),
         shared,
@@ -142,6 +147,27 @@ fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
 }
 
 impl Draft {
+    /// Writes config and manifest and gives the model its name.
+    pub(super) fn finish(
+        mut self,
+        library: &Library,
+        target: &StoreTarget<'_>,
+        key: &str,
+        observer: &dyn Observer,
+    ) -> Result<Created> {
+        observer.status("writing manifest".to_owned());
+        let manifest = self.manifest(target)?;
+        let stored = target.bytes(media_types::MANIFEST, manifest.raw())?;
+        ensure!(stored.digest == *manifest.digest(), "the manifest was changed on its way to the store");
+        library.describe(manifest.digest(), &Document::parse(manifest.raw())?)?;
+        // Before the name: a model whose tensors cannot be read takes nobody's place. And the first load need not read
+        // the headers again.
+        library.catalogue(&manifest)?;
+        library.store.set_tag(key, manifest.digest())?;
+        tracing::info!(model = key, digest = %manifest.digest(), "created");
+        Ok(Created { new: self.new, shared: self.shared })
+    }
+
     /// Puts what the spec says in the place of what the source had.
     fn apply(&mut self, spec: &CreateSpec, target: &StoreTarget<'_>, observer: &dyn Observer) -> Result<()> {
         let mut replace = |media_type: MediaType, texts: &[String]| -> Result<()> {
@@ -179,20 +205,28 @@ impl Draft {
             (annotations::PARAMETERS.to_owned(), lode.parameter_count.to_string()),
             (annotations::QUANTIZATION.to_owned(), self.config.file_type.clone()),
         ]);
+        notes.extend(self.annotations.clone());
         notes.extend(self.base.map(|base| (annotations::BASE.to_owned(), base.to_string())));
         Ok(ManifestBuilder { config, layers: self.layers.clone(), annotations: notes }.build()?)
     }
 }
 
 /// The store as an importer's target.
-struct StoreTarget<'a> {
+pub(super) struct StoreTarget<'a> {
     store: &'a Store,
     /// Names and sizes of all layers of all models: what an import may find again.
     known: HashSet<(String, u64)>,
+    /// Sources that were met and what they became; those from before and those from now.
+    made: Mutex<Vec<(Digest, Digest)>>,
 }
 
+/// The kind of note that says which blob was made from a source. It is a shortcut: losing it costs reading the source
+/// again.
+const SOURCE_NOTE: &str = "source-blob";
+
 impl<'a> StoreTarget<'a> {
-    fn new(library: &'a Library) -> Result<Self> {
+    /// For sources that are read as fast as the store.
+    pub(super) fn new(library: &'a Library) -> Result<Self> {
         let mut known = HashSet::new();
         for tag in library.store.tags()? {
             // A model that cannot be read only costs a comparison.
@@ -203,16 +237,35 @@ impl<'a> StoreTarget<'a> {
                     .filter_map(|layer| Some((layer.name()?.to_owned(), layer.size()))),
             );
         }
-        Ok(Self { store: &library.store, known })
+        Ok(Self { known, ..Self::streaming(library) })
+    }
+
+    /// For sources that are far away: nothing is read twice in the hope of not having to write it.
+    pub(super) fn streaming(library: &'a Library) -> Self {
+        Self { store: &library.store, known: HashSet::new(), made: Mutex::default() }
+    }
+
+    /// The blobs whose sources can be named, so that another attempt need not read them again.
+    pub(super) fn resumable(&self) -> Vec<Digest> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(_, blob)| *blob).collect()
+    }
+
+    /// Takes back what was remembered of the sources of this import: they are not what they should be.
+    pub(super) fn forget(&self) {
+        for (source, _) in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Err(error) = self.store.set_note(SOURCE_NOTE, &source, b"") {
+                tracing::warn!("a damaged source stays remembered: {error}");
+            }
+        }
     }
 
     /// Stores a small blob.
-    fn bytes(&self, media_type: MediaType, bytes: &[u8]) -> Result<Descriptor> {
+    pub(super) fn bytes(&self, media_type: MediaType, bytes: &[u8]) -> Result<Descriptor> {
         let (digest, _) = self.write(bytes.len() as u64, &mut |sink| sink.write_all(bytes))?;
         Ok(Descriptor { media_type, digest, size: bytes.len() as u64 })
     }
 
-    fn write(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool)> {
+    pub(super) fn write(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = IngestId::parse(&format!("{INGEST_PREFIX}{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
         let mut ingest = self.store.start_ingest(&id, Expected::Size(size))?;
@@ -253,6 +306,20 @@ impl Target for StoreTarget<'_> {
             Ok(io) => Box::new(io) as Box<dyn std::error::Error + Send + Sync>,
             Err(other) => other.into(),
         })
+    }
+
+    fn remembered(&self, source: &Digest) -> Option<Digest> {
+        let note = self.store.note(SOURCE_NOTE, source).ok()??;
+        let blob = std::str::from_utf8(&note).ok()?.parse().ok()?;
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, blob));
+        Some(blob)
+    }
+
+    fn remember(&self, source: &Digest, blob: &Digest) {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, *blob));
+        if let Err(error) = self.store.set_note(SOURCE_NOTE, source, blob.to_string().as_bytes()) {
+            tracing::warn!("another attempt will read a tensor again: {error}");
+        }
     }
 }
 

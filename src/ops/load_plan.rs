@@ -57,10 +57,23 @@ pub(crate) fn load_plan(
         hyper_parameters: lode.hyper_parameters,
         tensors: tensors.collect::<Result<_>>()?,
         documents: documents.collect(),
-        template: model.layer_text(library, media_types::TEMPLATE)?,
+        template: jinja(model.layer_text(library, media_types::TEMPLATE)?, &model.name),
     })
 }
 
 fn path(library: &Library, digest: &str) -> Result<PathBuf> {
     Ok(library.store.path(&digest.parse::<Digest>()?))
+}
+
+/// Models of Ollama have templates in Go's language, which runners do not read. Where there is one the template of the
+/// weights' own files is used.
+fn jinja(template: Option<String>, model: &str) -> Option<String> {
+    let is_go = |text: &str| {
+        ["{{ .", "{{.", "{{- .", "{{- if .", "{{ if .", "{{- range", "{{ range"].iter().any(|mark| text.contains(mark))
+    };
+    if template.as_deref().is_some_and(is_go) {
+        tracing::warn!(model, "its template is in Go's template language; the one that came with the weights is used");
+        return None;
+    }
+    template
 }

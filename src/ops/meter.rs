@@ -1,9 +1,12 @@
 //! How far a transfer is, for whoever watches.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use registry::client::Counter;
 use tokio::sync::mpsc::UnboundedSender;
+
+use super::Observer;
 
 /// Counts bytes and passes statuses on.
 #[derive(Debug)]
@@ -35,6 +38,53 @@ impl Meter {
     pub(crate) fn reading(&self) -> (u64, u64) {
         let total = self.total.load(Ordering::Relaxed);
         (self.completed.load(Ordering::Relaxed).min(total), total)
+    }
+}
+
+/// A transfer that somebody waits for: when this is dropped, its observer says not to go on.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    meter: Arc<Meter>,
+    here: Arc<AtomicBool>,
+}
+
+/// Passes the progress of an import on.
+#[derive(Debug)]
+pub(crate) struct MeterObserver {
+    meter: Arc<Meter>,
+    here: Arc<AtomicBool>,
+}
+
+impl Watched {
+    pub(crate) fn new(meter: &Arc<Meter>) -> Self {
+        Self { meter: meter.clone(), here: Arc::new(AtomicBool::new(true)) }
+    }
+
+    /// For the thread that does the work.
+    pub(crate) fn observer(&self) -> MeterObserver {
+        MeterObserver { meter: self.meter.clone(), here: self.here.clone() }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.here.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Observer for MeterObserver {
+    fn status(&self, status: String) {
+        self.meter.status(status);
+    }
+
+    fn bytes(&self, done: u64, total: u64) {
+        self.meter.total.store(total, Ordering::Relaxed);
+        // Several workers tell; the last to arrive is not the furthest.
+        self.meter.completed.fetch_max(done, Ordering::Relaxed);
+    }
+
+    fn goes_on(&self) -> bool {
+        self.here.load(Ordering::Relaxed)
     }
 }
 

@@ -15,13 +15,20 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use content::{Descriptor, Digest, Expected, IngestId};
-use manifests::{Document, Manifest, ModelConfig, ModelRef, media_types};
+use import::ReadAt;
+use manifests::{Document, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use registry::client::{Fetcher, Remote};
 use tokio::task::JoinSet;
 
+use super::foreign::{Divided, ForeignFile, HubReference, Layout, classify, divide};
 use super::hosts::Hosts;
-use super::meter::Meter;
-use super::{Library, library::MAX_DOCUMENT};
+use super::http_file::Endpoint;
+use super::library::MAX_DOCUMENT;
+use super::meter::{Meter, Watched};
+use super::pull_foreign::{ForeignModel, Hub, adopt, expand, pull_foreign, pull_hub};
+use super::remote::{RemoteFile, RemoteSource, Windows};
+use super::{Created, Library, Observer};
+use crate::config::HubConfig;
 
 /// How long what a pull has fetched is kept for it to go on.
 const LEASE: Duration = Duration::from_hours(24);
@@ -54,27 +61,162 @@ pub(crate) async fn pull(library: &Library, hosts: &Hosts, name: &ModelRef, mete
     meter.status("pulling manifest");
     let (remote, parallel) = hosts.remote(name)?;
     let (digest, manifest) = resolve(&remote, name).await?;
-    let key = name.tag_key().unwrap_or_else(|| by_digest(name, &digest));
-    let blobs = blobs(&manifest)?;
-    check_is_model(&manifest, name)?;
+    let name = &with_tag(name, &digest)?;
+    check_names(&manifest, name)?;
+    let source = Source { remote, parallel, meter: meter.clone() };
+    match classify(&manifest) {
+        Layout::Lode => {
+            let (wanted, pulled) = transfer(library, &source, name, manifest, None).await?;
+            meter.status("writing manifest");
+            let library = library.clone();
+            tokio::task::spawn_blocking(move || finish(&library, &wanted)).await??;
+            Ok(pulled)
+        }
+        Layout::OllamaTensors => adopted(library, &source, name, manifest).await,
+        Layout::Files(files) => converted(library, &source, name, manifest, files).await,
+        Layout::Unknown(reason) => bail!("`{name}` is not a model that can be run here: {reason}"),
+    }
+}
+
+/// Pulls a model from a hub.
+pub(crate) async fn pull_from_hub(
+    library: &Library,
+    hub: &HubConfig,
+    reference: HubReference,
+    meter: &Arc<Meter>,
+) -> Result<Pulled> {
+    let endpoint = Endpoint::new(&hub.endpoint, hub.token.clone())?;
+    let hub = Hub { address: hub.endpoint.clone(), endpoint, handle: tokio::runtime::Handle::current() };
+    import(library, meter, move |library, observer| pull_hub(library, &hub, &reference, observer)).await
+}
+
+/// Runs an import on a thread; it stops at its next step when the caller is gone.
+async fn import(
+    library: &Library,
+    meter: &Arc<Meter>,
+    work: impl FnOnce(&Library, &dyn Observer) -> Result<Created> + Send + 'static,
+) -> Result<Pulled> {
+    let (library, watched) = (library.clone(), Watched::new(meter));
+    let observer = watched.observer();
+    let created = tokio::task::spawn_blocking(move || work(&library, &observer)).await??;
+    drop(watched);
+    Ok(Pulled { fetched: created.new, present: created.shared })
+}
+
+/// A model with Ollama's tensor layers: its blobs are used as they are.
+async fn adopted(library: &Library, source: &Source, name: &ModelRef, manifest: Manifest) -> Result<Pulled> {
+    let (wanted, pulled) = transfer(library, source, name, manifest, None).await?;
+    let (name, reference) = (name.clone(), name.to_string());
+    import(library, &source.meter, move |library, observer| {
+        adopt(library, &wanted.manifest, &name, &reference, observer)?;
+        release(library, &wanted)?;
+        Ok(Created { new: pulled.fetched, shared: pulled.present })
+    })
+    .await
+}
+
+/// A model in another tool's form: weights are read where they lie and become tensor blobs.
+async fn converted(
+    library: &Library,
+    source: &Source,
+    name: &ModelRef,
+    manifest: Manifest,
+    files: Vec<ForeignFile>,
+) -> Result<Pulled> {
+    let digest = *manifest.digest();
+    let (own, wanted) = (library.clone(), name.clone());
+    let known = tokio::task::spawn_blocking(move || came_from(&own, &wanted)).await?;
+    if let Some((_, bytes)) = known.filter(|(origin, _)| *origin == digest) {
+        source.meter.status("this very model is here already");
+        return Ok(Pulled { fetched: (0, 0), present: bytes });
+    }
+    let Divided { split, kept } = divide(files);
+    let copied: Vec<Descriptor> = kept.iter().map(|layer| layer.descriptor.clone()).collect();
+    let (wanted, _) = transfer(library, source, name, manifest, Some(copied)).await?;
+    let windows = Windows::for_workers();
+    let remote = |file: ForeignFile| -> (ForeignFile, Arc<dyn ReadAt>) {
+        let file_source = source.file(&file);
+        let read = RemoteFile::new(file_source, tokio::runtime::Handle::current(), windows.clone());
+        (file, Arc::new(read))
+    };
+    let files: Vec<_> = split.into_iter().map(remote).collect();
+    let name = name.clone();
+    import(library, &source.meter, move |library, observer| {
+        let files = expand(files, observer)?;
+        let reference = name.to_string();
+        let model = ForeignModel { name, files, kept, manifest: Some(digest), reference };
+        let created = pull_foreign(library, &model, observer)?;
+        release(library, &wanted)?;
+        Ok(created)
+    })
+    .await
+}
+
+/// The manifest that a model here was made from, and how many tensor blobs and bytes it has.
+fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))> {
+    let model = library.find(name).ok()?;
+    let origin = model.manifest.annotations().get(annotations::ORIGIN_MANIFEST)?.parse().ok()?;
+    let tensors = model.manifest.layers_of(media_types::TENSOR);
+    Some((origin, tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()))))
+}
+
+/// Where a model comes from.
+struct Source {
+    remote: Remote,
+    parallel: usize,
+    meter: Arc<Meter>,
+}
+
+impl Source {
+    /// A layer that is read by ranges.
+    fn file(&self, file: &ForeignFile) -> RemoteSource {
+        let (remote, blob) = (self.remote.clone(), file.layer.descriptor.clone());
+        let digest = blob.digest;
+        let host = self.remote.sources().last().map(|host| host.name().to_owned()).unwrap_or_default();
+        RemoteSource {
+            name: format!("{} ({digest} at {host})", file.name),
+            size: blob.size,
+            identity: Some(digest.to_string()),
+            fetch: Arc::new(move |range| {
+                let (remote, blob) = (remote.clone(), blob.clone());
+                Box::pin(async move { remote.read(&blob, range).await.map_err(std::io::Error::other) })
+            }),
+        }
+    }
+}
+
+/// Leases and fetches blobs of a manifest: all, or `only` those.
+async fn transfer(
+    library: &Library,
+    source: &Source,
+    name: &ModelRef,
+    manifest: Manifest,
+    only: Option<Vec<Descriptor>>,
+) -> Result<(Arc<Wanted>, Pulled)> {
+    let key = name.tag_key().context("a pulled model needs a tag")?;
+    let blobs = match only {
+        Some(blobs) => blobs,
+        None => blobs(&manifest)?,
+    };
     let wanted = Arc::new(Wanted { key, manifest, blobs });
     let missing = begin(library, &wanted).await?;
     let bytes = |blobs: &[Descriptor]| (blobs.len() as u64, blobs.iter().map(|blob| blob.size).sum::<u64>());
     let (all, fetched) = (bytes(&wanted.blobs), bytes(&missing));
     let pulled = Pulled { fetched, present: (all.0 - fetched.0, all.1 - fetched.1) };
-    meter.expect(fetched.1);
-    fetch(library, Fetcher::new(remote, parallel), missing, parallel, meter).await?;
+    source.meter.expect(fetched.1);
+    let fetcher = Fetcher::new(source.remote.clone(), source.parallel);
+    fetch(library, fetcher, missing, source.parallel, &source.meter).await?;
     // It was done while they streamed; clients wait for the line.
-    meter.status("verifying sha256 digest");
-    meter.status("writing manifest");
-    let (library, work) = (library.clone(), wanted.clone());
-    tokio::task::spawn_blocking(move || finish(&library, &work)).await??;
-    Ok(pulled)
+    source.meter.status("verifying sha256 digest");
+    Ok((wanted, pulled))
 }
 
-/// The tag of a model that is only known by its digest.
-fn by_digest(name: &ModelRef, digest: &Digest) -> String {
-    format!("{}/{}:sha256-{}", name.host(), name.repository(), digest.short())
+/// The name under which a model is kept: one that is asked for by its digest alone gets a tag made of that.
+fn with_tag(name: &ModelRef, digest: &Digest) -> Result<ModelRef> {
+    if name.tag().is_some() {
+        return Ok(name.clone());
+    }
+    Ok(format!("{}/{}:sha256-{}", name.host(), name.repository(), digest.short()).parse()?)
 }
 
 /// The manifest; of an index, the one that is for us.
@@ -137,18 +279,13 @@ fn blobs(manifest: &Manifest) -> Result<Vec<Descriptor>> {
     Ok(blobs)
 }
 
-/// Whether it is a model of ours; refused before anything is fetched.
-fn check_is_model(manifest: &Manifest, name: &ModelRef) -> Result<()> {
+/// Whether the names in a manifest are names; refused before anything is fetched.
+fn check_names(manifest: &Manifest, name: &ModelRef) -> Result<()> {
     for layer in manifest.layers() {
         let layer_name = layer.name().unwrap_or_default();
         let leaves = layer_name.starts_with(['/', '\\']) || layer_name.split(['/', '\\']).any(|part| part == "..");
         ensure!(!leaves, "`{name}` has a layer called `{layer_name}`, which is no name for a file or tensor");
     }
-    ensure!(
-        manifest.layers_of(media_types::TENSOR).next().is_some(),
-        "`{name}` is not a model that can be run here: it has no layer of the type `{}`",
-        media_types::TENSOR
-    );
     ensure!(manifest.config().size <= MAX_DOCUMENT, "`{name}` has a config of {} bytes", manifest.config().size);
     Ok(())
 }
@@ -225,9 +362,15 @@ fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
         ModelConfig::parse(&store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?)?;
         library.catalogue(manifest)?;
         store.set_tag(&wanted.key, manifest.digest())?;
-        store.end_lease(&lease(manifest)?)?;
     }
+    release(library, wanted)?;
     tracing::info!(model = wanted.key, digest = %manifest.digest(), "pulled");
+    Ok(())
+}
+
+/// Ends the lease: the model's name keeps its blobs now.
+fn release(library: &Library, wanted: &Wanted) -> Result<()> {
+    library.store.end_lease(&lease(&wanted.manifest)?)?;
     Ok(())
 }
 

@@ -38,7 +38,8 @@ fn has_document(store: &Store, repository: &str, document: &Digest, depth: usize
     {
         return Ok(true);
     }
-    if depth == 0 {
+    // A layer has parents too, and is no document.
+    if depth == 0 || !store.is_described(document)? {
         return Ok(false);
     }
     for parent in store.referrers(document)? {

@@ -1,20 +1,20 @@
 //! Imports into a real store: what is there already is not written again, and the source files can be had back bit
 //! for bit.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::error::Error;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use content::{Digest, Expected, IngestId, MediaType};
-use formats::safetensors::Header;
-use import::{Fill, Imported, Origin, OriginFile, Target};
+use content::{Algorithm, Digest, Expected, IngestId, MediaType};
+use import::{Composed, Fill, Imported, LocalFile, NamedFile, OpenBlob, Origin, ReadAt, Target};
 use manifests::{Layer, media_types};
 use store::{Options, Store};
 
-use crate::support::{files, fixtures, import_model, json, list, models, name, read, skip};
+use crate::support::{files, fixtures, import_files, import_model, json, list, models, name, skip, tiny_model};
 
 /// Files that can be read but not imported, with what the refusal must say.
 const REFUSED: [(&str, &str); 6] = [
@@ -33,6 +33,8 @@ const SIDE_FILES: [MediaType; 3] = [media_types::JSON, media_types::LICENSE, med
 struct StoreTarget {
     store: Store,
     sizes: Mutex<HashSet<u64>>,
+    /// What was made from what.
+    made: Mutex<HashMap<Digest, Digest>>,
     started: AtomicU64,
     /// Goes after the store.
     _folder: tempfile::TempDir,
@@ -42,7 +44,7 @@ impl StoreTarget {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = Store::open(folder.path(), Options::default()).expect("a new store opens");
-        Self { store, sizes: Mutex::default(), started: AtomicU64::new(0), _folder: folder }
+        Self { store, sizes: Mutex::default(), made: Mutex::default(), started: AtomicU64::new(0), _folder: folder }
     }
 
     fn sizes(&self) -> MutexGuard<'_, HashSet<u64>> {
@@ -54,6 +56,11 @@ impl StoreTarget {
         let bytes = self.store.read_blob(layer.digest(), layer.size()).expect("a layer's blob is there");
         assert_eq!(bytes.len() as u64, layer.size(), "size of {:?}", layer.name());
         bytes
+    }
+
+    fn opener(&self) -> Arc<OpenBlob> {
+        let store = self.store.clone();
+        Arc::new(move |digest: &Digest| Ok(Arc::new(LocalFile::new(store.path(digest))) as Arc<dyn ReadAt>))
     }
 
     fn import(&self, path: &Path) -> Imported {
@@ -86,6 +93,83 @@ impl Target for StoreTarget {
         self.sizes().insert(size);
         Ok((digest, true))
     }
+
+    fn remembered(&self, source: &Digest) -> Option<Digest> {
+        self.made.lock().expect("nobody panicked with it in hand").get(source).copied()
+    }
+
+    fn remember(&self, source: &Digest, blob: &Digest) {
+        self.made.lock().expect("nobody panicked with it in hand").insert(*source, *blob);
+    }
+}
+
+/// A file as it would be at the other end of a connection: known by its digest, counted, and given in small pieces.
+#[derive(Debug)]
+struct Remote {
+    file: LocalFile,
+    digest: Digest,
+    served: AtomicU64,
+}
+
+impl Remote {
+    const PIECE: usize = 1000;
+
+    fn files(path: &Path) -> (Vec<NamedFile>, Vec<Arc<Self>>) {
+        let named = import::locate(path).expect("the model is there").into_iter().map(|local| {
+            let digest = import::digest_of(&*local.source, Algorithm::Sha256).expect("the file can be read");
+            let file = LocalFile::new(local.source.name());
+            let remote = Arc::new(Self { file, digest, served: AtomicU64::new(0) });
+            (NamedFile { name: local.name, source: Arc::clone(&remote) as Arc<dyn ReadAt> }, remote)
+        });
+        named.unzip()
+    }
+}
+
+impl ReadAt for Remote {
+    fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.served.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        for (number, piece) in buffer.chunks_mut(Self::PIECE).enumerate() {
+            self.file.read_exact_at(piece, offset + (number * Self::PIECE) as u64)?;
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        format!("https://example.com/{}", self.file.name())
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.digest.to_string())
+    }
+}
+
+#[test]
+fn imports_from_afar_and_does_not_ask_twice() {
+    let (target, path) = (StoreTarget::new(), tiny_model());
+    let (files, remotes) = Remote::files(&path);
+    let first = import_files(&files, &target).expect("the model can be imported");
+    assert_eq!(first.layers, StoreTarget::new().import(&path).layers, "from afar it is another model");
+    check_files(&target, &path, &files, &first);
+    let bytes: u64 = tensors(&first).map(Layer::size).sum();
+    assert!(bytes > 0);
+    for remote in &remotes {
+        remote.served.store(0, Ordering::Relaxed);
+    }
+    // As after an interruption: what is remembered and there is not read again.
+    let lost = *tensors(&first).next().expect("a tensor").digest();
+    fs::remove_file(target.store.path(&lost)).expect("a blob goes");
+    let second = import_files(&files, &target).expect("the model can be imported again");
+    assert_eq!(second.layers, first.layers);
+    assert_eq!((second.new_blobs, second.shared_blobs), (1, first.new_blobs - 1));
+    let shards = remotes.iter().filter(|remote| remote.file.name().ends_with(".safetensors"));
+    let served: u64 = shards.map(|remote| remote.served.load(Ordering::Relaxed)).sum();
+    // Headers are read with what is beside them, so small files are read about once all the same.
+    let size: u64 = remotes.iter().map(|remote| remote.size()).sum();
+    assert!(served < 2 * size, "{served} bytes were read of {size}");
 }
 
 #[test]
@@ -214,51 +298,29 @@ fn refuses_a_safetensors_file_with_a_nameless_tensor() {
 /// Imports a model, makes its files anew from the layers and holds them against the source. Says how many files have
 /// tensors.
 fn check_rebuilt(target: &StoreTarget, path: &Path) -> usize {
-    let imported = target.import(path);
+    let files = import::locate(path).expect("the model is there");
+    check_files(target, path, &files, &target.import(path))
+}
+
+fn check_files(target: &StoreTarget, path: &Path, files: &[NamedFile], imported: &Imported) -> usize {
     let layers = &imported.layers;
     let origin = target.read(layer(layers, &[media_types::ORIGIN], "origin.json"));
     let origin: Origin = serde_json::from_slice(&origin).expect("the origin document can be read");
-    let files = import::locate(path).expect("the model is there");
-    for file in &files {
+    for file in files {
         let rebuilt = match origin.files.iter().find(|from| from.name == file.name) {
-            Some(from) => rebuild(target, layers, from),
-            None => target.read(layer(layers, &SIDE_FILES, &file.name)),
+            Some(from) => {
+                let composed = Composed::new(from, layers, target.opener()).expect("the layers make the file");
+                assert_eq!(composed.size(), file.source.size(), "{}: size of `{}`", path.display(), file.name);
+                import::digest_of(&composed, Algorithm::Sha256).expect("its blobs can be read")
+            }
+            None => *layer(layers, &SIDE_FILES, &file.name).digest(),
         };
-        let source = read(&file.path);
-        assert_eq!(rebuilt.len(), source.len(), "{}: size of `{}`", path.display(), file.name);
-        assert_eq!(Digest::of(&rebuilt), Digest::of(&source), "{}: bytes of `{}`", path.display(), file.name);
+        let source = import::digest_of(&*file.source, Algorithm::Sha256).expect("the source can be read");
+        assert_eq!(rebuilt, source, "{}: bytes of `{}`", path.display(), file.name);
     }
     let with_tensors = origin.files.len();
     assert!(with_tensors > 0 && with_tensors <= files.len(), "{}: {with_tensors} files", path.display());
     with_tensors
-}
-
-/// A file from its header, its tensors and what lay in gaps; the rest is zero.
-fn rebuild(target: &StoreTarget, layers: &[Layer], file: &OriginFile) -> Vec<u8> {
-    let mut bytes = vec![0; file.size as usize];
-    let mut place = |offset: u64, piece: &[u8]| {
-        let begin = offset as usize;
-        bytes[begin..begin + piece.len()].copy_from_slice(piece);
-    };
-    let header = target.read(layer(layers, &[media_types::HEADER], &file.name));
-    assert_eq!(header.len() as u64, file.header, "length of the header of `{}`", file.name);
-    place(0, &header);
-    for tensor in &file.tensors {
-        let name = &tensor.name;
-        let holder = layer(layers, &[media_types::TENSOR], tensor.layer.as_ref().unwrap_or(name));
-        let blob = target.read(holder);
-        let header = Header::parse(&blob, holder.size()).unwrap_or_else(|e| panic!("blob of `{name}`: {e}"));
-        let member = header.tensor(name).unwrap_or_else(|| panic!("the blob of `{name}` does not have it"));
-        assert_eq!(member.size(), tensor.size, "size of `{name}`");
-        let begin = (header.data_start + member.begin) as usize;
-        place(tensor.offset, &blob[begin..begin + tensor.size as usize]);
-    }
-    for gap in &file.gaps {
-        let piece = target.read(layer(layers, &[media_types::HEADER], &gap.layer));
-        assert_eq!(piece.len() as u64, gap.size, "size of the gap at {} of `{}`", gap.offset, file.name);
-        place(gap.offset, &piece);
-    }
-    bytes
 }
 
 /// The one layer of that name among those of these types.

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use import::{Event, Imported, Progress, Target};
+use import::{Event, Imported, NamedFile, Progress, Target};
 use serde_json::Value as Json;
 
 /// The root of the project.
@@ -98,7 +98,12 @@ pub(crate) fn numbers(value: &Json) -> Vec<u64> {
 
 /// Imports the model at `path`: all steps, one after the other.
 pub(crate) fn import_model(path: &Path, target: &dyn Target) -> Result<Imported, import::Error> {
-    let inventory = import::inventory(&import::locate(path)?)?;
+    import_files(&import::locate(path)?, target)
+}
+
+/// Imports files, wherever they are.
+pub(crate) fn import_files(files: &[NamedFile], target: &dyn Target) -> Result<Imported, import::Error> {
+    let inventory = import::inventory(files)?;
     let plan = import::plan(&inventory)?;
     import::write(&inventory, &plan, target, &Quiet)
 }

@@ -1,16 +1,16 @@
 //! The inventory of a GGUF file, or of all files of a split.
 
-use std::path::Path;
+use std::sync::Arc;
 
 use formats::gguf::Endian;
 use formats::{Gguf, HyperParameters};
 
-use super::{Inventory, SourceFile, SourceFormat, SourceTensor, TensorType, open, read_at};
+use super::{Inventory, SourceFile, SourceFormat, SourceTensor, TensorType, read_at, size};
 use crate::locate::Split;
 use crate::{Error, NamedFile};
 
 /// How much is read at first in the hope that the header is in it, and by which factor more is read where it is not.
-const FIRST_READ: u64 = 1 << 20;
+const FIRST_READ: u64 = 256 << 10;
 const GROWTH: u64 = 4;
 /// The longest header that is read, in bytes: those with the largest vocabularies have tens of MB.
 const MAX_HEADER: u64 = 1 << 30;
@@ -62,33 +62,34 @@ fn in_order<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
 }
 
 fn one(named: &NamedFile, position: usize) -> Result<Inventory, Error> {
-    let path = &named.path;
-    let (file, size) = open(path)?;
+    let size = size(named)?;
     let mut length = FIRST_READ.min(size);
+    let mut bytes = Vec::new();
     loop {
-        let bytes = read_at(&file, path, 0, length)?;
+        // What was read before is not read again: the file may be far away.
+        bytes.extend(read_at(named, bytes.len() as u64, length - bytes.len() as u64)?);
         match Gguf::parse_header(&bytes) {
             Ok(gguf) => {
-                gguf.check_extents(size).map_err(|e| Error::format(path, e))?;
+                gguf.check_extents(size).map_err(|e| Error::format(named.source.name(), e))?;
                 return facts(&gguf, named, position, size);
             }
             // A truncated header and a short read look the same. Nothing else is helped by reading more.
             Err(formats::Error::Truncated { .. }) if length < size.min(MAX_HEADER) => {
                 length = length.saturating_mul(GROWTH).min(size).min(MAX_HEADER);
             }
-            Err(error) => return Err(Error::format(path, error)),
+            Err(error) => return Err(Error::format(named.source.name(), error)),
         }
     }
 }
 
 fn facts(gguf: &Gguf<'_>, named: &NamedFile, position: usize, size: u64) -> Result<Inventory, Error> {
-    refuse_big_endian(gguf, &named.path)?;
+    refuse_big_endian(gguf, named)?;
     let mut tensors = gguf
         .tensors
         .iter()
         .map(|tensor| {
             if tensor.name.is_empty() {
-                return Err(Error::Source(format!("`{}` has a tensor without a name", named.path.display())));
+                return Err(Error::Source(format!("`{}` has a tensor without a name", named.source.name())));
             }
             Ok(SourceTensor {
                 name: tensor.name.to_owned(),
@@ -103,7 +104,7 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, position: usize, size: u64) -> Resu
     tensors.sort_by_key(|tensor| (tensor.offset, tensor.size));
     let file = SourceFile {
         name: named.name.clone(),
-        path: named.path.clone(),
+        source: Arc::clone(&named.source),
         size,
         // A file without tensors may end before the data would begin.
         header: gguf.data_start.min(size),
@@ -119,11 +120,11 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, position: usize, size: u64) -> Resu
     })
 }
 
-fn refuse_big_endian(gguf: &Gguf<'_>, path: &Path) -> Result<(), Error> {
+fn refuse_big_endian(gguf: &Gguf<'_>, named: &NamedFile) -> Result<(), Error> {
     if gguf.endian == Endian::Big {
-        let path = path.display();
+        let name = named.source.name();
         return Err(Error::Source(format!(
-            "`{path}` is big-endian, its tensors too; convert it first, e.g. with gguf-py's gguf_convert_endian.py"
+            "`{name}` is big-endian, its tensors too; convert it first, e.g. with gguf-py's gguf_convert_endian.py"
         )));
     }
     Ok(())

@@ -1,18 +1,22 @@
 //! The inventory of a folder with safetensors files.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use formats::HyperParameters;
 use formats::safetensors::Header;
 use serde::Deserialize;
 
-use super::{Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, TensorType, open, read_at};
+use super::{Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, TensorType, read_at, size};
 use crate::{Error, NamedFile};
 
 const INDEX: &str = "model.safetensors.index.json";
 
 /// The largest side file that is looked into, in bytes: tokenizers of large vocabularies have tens of MB.
 const MAX_DOCUMENT: u64 = 256 << 20;
+
+/// How much is read of a shard at first: most headers are shorter, and a remote file is asked only once.
+const FIRST_READ: u64 = 256 << 10;
 
 #[derive(Deserialize)]
 struct ShardIndex {
@@ -53,16 +57,16 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
 
 fn read_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {
     let Some(named) = all.iter().find(|file| file.name == name) else { return Ok(None) };
-    let (file, size) = open(&named.path)?;
+    let size = size(named)?;
     if size > MAX_DOCUMENT {
         return Err(Error::Source(format!("`{name}` has {size} bytes, expected at most {MAX_DOCUMENT}")));
     }
-    read_at(&file, &named.path, 0, size).map(Some)
+    read_at(named, 0, size).map(Some)
 }
 
 fn read_index(named: &NamedFile) -> Result<ShardIndex, Error> {
     let raw = read_document(std::slice::from_ref(named), INDEX)?.unwrap_or_default();
-    serde_json::from_slice(&raw).map_err(|e| Error::Source(format!("`{}` cannot be read: {e}", named.path.display())))
+    serde_json::from_slice(&raw).map_err(|e| Error::Source(format!("`{}` cannot be read: {e}", named.source.name())))
 }
 
 /// The shards that the index names; others, such as a second copy in another format, are not part of the model.
@@ -78,20 +82,21 @@ fn indexed<'a>(index: &ShardIndex, candidates: &[&'a NamedFile]) -> Result<Vec<&
 }
 
 fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
-    let path = &named.path;
-    let (file, size) = open(path)?;
-    let mut beginning = read_at(&file, path, 0, size.min(8))?;
+    let size = size(named)?;
+    let malformed = |e| Error::format(named.source.name(), e);
+    let mut beginning = read_at(named, 0, size.min(FIRST_READ))?;
     if let Some(first) = beginning.first_chunk::<8>() {
-        let length = Header::length(*first, size).map_err(|e| Error::format(path, e))?;
-        beginning.extend(read_at(&file, path, 8, length)?);
+        let end = 8 + Header::length(*first, size).map_err(malformed)?;
+        let had = beginning.len() as u64;
+        beginning.extend(read_at(named, had, end.saturating_sub(had))?);
     }
-    let header = Header::parse(&beginning, size).map_err(|e| Error::format(path, e))?;
+    let header = Header::parse(&beginning, size).map_err(malformed)?;
     let members = header
         .tensors
         .into_iter()
         .map(|tensor| {
             if tensor.name.is_empty() {
-                return Err(Error::Source(format!("`{}` has a tensor without a name", path.display())));
+                return Err(Error::Source(format!("`{}` has a tensor without a name", named.source.name())));
             }
             Ok(SourceTensor {
                 file: position,
@@ -103,7 +108,8 @@ fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceFile, Vec<So
             })
         })
         .collect::<Result<_, _>>()?;
-    let source = SourceFile { name: named.name.clone(), path: path.clone(), size, header: header.data_start };
+    let source =
+        SourceFile { name: named.name.clone(), source: Arc::clone(&named.source), size, header: header.data_start };
     Ok((source, members))
 }
 
@@ -155,7 +161,7 @@ fn side_files(others: &[&NamedFile]) -> Result<Vec<SideFile>, Error> {
     others
         .iter()
         .filter(|file| is_kept(&file.name))
-        .map(|file| Ok(SideFile { name: file.name.clone(), path: file.path.clone(), size: open(&file.path)?.1 }))
+        .map(|file| Ok(SideFile { name: file.name.clone(), source: Arc::clone(&file.source), size: size(file)? }))
         .collect()
 }
 

@@ -1,7 +1,7 @@
 //! Lists: the tags of a repository, the repositories. In pages where the client asks for it.
 
 use axum::Json;
-use axum::http::{Uri, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
@@ -37,7 +37,10 @@ fn page<'a>(entries: &'a [String], uri: &Uri) -> Result<(&'a [String], Option<St
     let start = after.map_or(0, |last| entries.partition_point(|entry| *entry <= last));
     let rest = &entries[start..];
     let Some(text) = route::query(uri, "n").next() else { return Ok((rest, None)) };
-    let bad = |_| Refused::new(ErrorCode::Unsupported, format!("`n={text}` is not a whole number"));
+    let bad = |_| {
+        let message = format!("`n={text}` is not a whole number");
+        Refused::with_status(StatusCode::BAD_REQUEST, ErrorCode::Unsupported, message)
+    };
     let most: usize = text.parse().map_err(bad)?;
     let page = &rest[..most.min(rest.len())];
     let next = page.last().filter(|_| page.len() < rest.len()).map(|last| format!("n={most}&last={last}"));

@@ -1,0 +1,50 @@
+//! Models as other tools keep them: what a manifest or a hub's listing says, before anything is fetched.
+//!
+//! ```text
+//! manifest ──▶ classify ──▶ Layout::Files ──▶ divide ──┬─▶ split:  read by ranges, imported
+//! listing ──▶ hub::choose ─────────────────────────────┘   kept:   copied, become layers of ours
+//! ```
+//!
+//! All of it is pure; `pull_foreign` does the work.
+
+mod classify;
+mod hub;
+
+pub(crate) use classify::{FileKind, ForeignFile, Layout, classify};
+pub(crate) use hub::{HubFile, HubReference, Listing, MAX_INDEX, MAX_LISTING};
+
+use content::Descriptor;
+use manifests::{Layer, media_types};
+
+/// What is done with the layers of a foreign model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Divided {
+    /// Weights, side files and archives: they are read where they lie and imported.
+    pub(crate) split: Vec<ForeignFile>,
+    /// Layers of the new manifest whose blobs are copied as they are.
+    pub(crate) kept: Vec<Layer>,
+}
+
+/// Which layers are imported and which stay what they are.
+pub(crate) fn divide(files: Vec<ForeignFile>) -> Divided {
+    let mut divided = Divided::default();
+    for file in files {
+        let media_type = match file.kind {
+            FileKind::Gguf | FileKind::Safetensors | FileKind::Side | FileKind::Tar => {
+                divided.split.push(file);
+                continue;
+            }
+            FileKind::Template => media_types::TEMPLATE,
+            FileKind::System => media_types::SYSTEM,
+            FileKind::Params => media_types::PARAMS,
+            FileKind::License => media_types::LICENSE,
+            FileKind::Messages => media_types::MESSAGES,
+            FileKind::Projector => media_types::PROJECTOR,
+            FileKind::Adapter => media_types::ADAPTER,
+        };
+        let own = Descriptor { media_type, ..file.layer.descriptor };
+        // What Ollama writes has no names; what has one keeps it.
+        divided.kept.push(if file.named { Layer::named(own, &file.name) } else { Layer::new(own) });
+    }
+    divided
+}

@@ -1,0 +1,261 @@
+//! Files at the other end of a connection, read by ranges.
+//!
+//! A file is fetched in windows; the last few are kept, for all files of one pull together, so that neighbouring small
+//! tensors and pieces of large ones cost one request. A window that several threads want at the same time is fetched
+//! once. No lock is held while something is fetched.
+//!
+//! States of a window: absent → loading → ready → absent again when it is the one not used for longest.
+//!
+//! Worker threads block in [`Handle::block_on`]; none of them may be one of the runtime's own.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use import::ReadAt;
+use tokio::runtime::Handle;
+
+/// What is fetched at a time, in bytes.
+pub(crate) const WINDOW: u64 = 4 << 20;
+
+/// Windows kept for each core: an import has two workers on each, and they move on.
+const WINDOWS_PER_CORE: usize = 4;
+
+/// Fetches exactly the bytes of a range.
+pub(crate) type Fetch = dyn Fn(Range<u64>) -> BoxFuture<'static, io::Result<Bytes>> + Send + Sync;
+
+/// What is known of a remote file.
+pub(crate) struct RemoteSource {
+    /// What errors call it, a URL as a rule.
+    pub(crate) name: String,
+    /// Length in bytes.
+    pub(crate) size: u64,
+    /// What names its bytes wherever they are met: see [`ReadAt::identity`].
+    pub(crate) identity: Option<String>,
+    pub(crate) fetch: Arc<Fetch>,
+}
+
+/// A file that is read through windows.
+pub(crate) struct RemoteFile {
+    source: RemoteSource,
+    /// Tells its windows from those of other files.
+    number: u64,
+    windows: Arc<Windows>,
+    handle: Handle,
+}
+
+impl RemoteFile {
+    /// A file that shares its windows with the others of a pull.
+    pub(crate) fn new(source: RemoteSource, handle: Handle, windows: Arc<Windows>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { source, number: NEXT.fetch_add(1, Ordering::Relaxed), windows, handle }
+    }
+
+    fn window(&self, position: u64) -> io::Result<Bytes> {
+        let key = (self.number, position);
+        if let Some(ready) = self.windows.claim(key) {
+            return Ok(ready);
+        }
+        let mut claim = Claim { windows: &self.windows, key, bytes: None };
+        let start = position * WINDOW;
+        let end = start.saturating_add(WINDOW).min(self.source.size);
+        let bytes = self.handle.block_on((self.source.fetch)(start..end))?;
+        if bytes.len() as u64 != end - start {
+            let reason = format!("{} bytes came of {start}..{end}", bytes.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        claim.bytes = Some(bytes.clone());
+        Ok(bytes)
+    }
+}
+
+impl ReadAt for RemoteFile {
+    fn size(&self) -> u64 {
+        self.source.size
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.source.size);
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut at = offset;
+        while at < end {
+            let window = self.window(at / WINDOW)?;
+            let skipped = (at % WINDOW) as usize;
+            let part = &mut buffer[(at - offset) as usize..];
+            let count = part.len().min(window.len() - skipped);
+            part[..count].copy_from_slice(&window[skipped..skipped + count]);
+            at += count as u64;
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.source.name.clone()
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.source.identity.clone()
+    }
+}
+
+impl fmt::Debug for RemoteFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RemoteSource { name, size, .. } = &self.source;
+        f.debug_struct("RemoteFile").field("name", name).field("size", size).finish_non_exhaustive()
+    }
+}
+
+/// File and position of a window.
+type Key = (u64, u64);
+
+/// The windows of all files of a pull; memory is bounded by their number.
+pub(crate) struct Windows {
+    /// The most recently used one last; `None` while it loads.
+    slots: Mutex<Vec<(Key, Option<Bytes>)>>,
+    changed: Condvar,
+    capacity: usize,
+}
+
+impl Windows {
+    /// As many as this machine's workers need.
+    pub(crate) fn for_workers() -> Arc<Self> {
+        Self::new(std::thread::available_parallelism().map_or(1, usize::from) * WINDOWS_PER_CORE)
+    }
+
+    fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self { slots: Mutex::default(), changed: Condvar::new(), capacity })
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Vec<(Key, Option<Bytes>)>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The window, or `None` where the caller is to fetch it. Waits for whoever fetches it already.
+    fn claim(&self, key: Key) -> Option<Bytes> {
+        let mut slots = self.slots();
+        loop {
+            let Some(position) = slots.iter().position(|(own, _)| *own == key) else {
+                slots.push((key, None));
+                return None;
+            };
+            if slots[position].1.is_some() {
+                let slot = slots.remove(position);
+                let bytes = slot.1.clone();
+                slots.push(slot);
+                return bytes;
+            }
+            slots = self.changed.wait(slots).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the loading of a window, with its bytes or without.
+    fn end(&self, key: Key, bytes: Option<Bytes>) {
+        let mut slots = self.slots();
+        slots.retain(|(own, _)| *own != key);
+        if bytes.is_some() {
+            slots.push((key, bytes));
+            let ready = slots.iter().filter(|(_, bytes)| bytes.is_some()).count();
+            if ready > self.capacity
+                && let Some(oldest) = slots.iter().position(|(_, bytes)| bytes.is_some())
+            {
+                slots.remove(oldest);
+            }
+        }
+        drop(slots);
+        self.changed.notify_all();
+    }
+}
+
+/// The duty to fetch a window. Dropped without bytes it leaves the window to the next who wants it.
+struct Claim<'a> {
+    windows: &'a Windows,
+    key: Key,
+    bytes: Option<Bytes>,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.windows.end(self.key, self.bytes.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// A file of bytes that tell their place.
+    fn file(size: u64, windows: &Arc<Windows>, handle: &Handle, fetched: &Arc<Mutex<Vec<u64>>>) -> RemoteFile {
+        let fetched = Arc::clone(fetched);
+        let fetch = move |range: Range<u64>| {
+            fetched.lock().expect("nobody panicked").push(range.start / WINDOW);
+            let bytes: Bytes = range.map(byte).collect();
+            async move { Ok(bytes) }.boxed()
+        };
+        let source = RemoteSource { name: "f".to_owned(), size, identity: None, fetch: Arc::new(fetch) };
+        RemoteFile::new(source, handle.clone(), Arc::clone(windows))
+    }
+
+    fn byte(offset: u64) -> u8 {
+        (offset % 251) as u8
+    }
+
+    fn check(file: &RemoteFile, range: Range<u64>) {
+        let mut buffer = vec![0; (range.end - range.start) as usize];
+        file.read_exact_at(&mut buffer, range.start).expect("inside");
+        assert!(buffer.iter().zip(range.clone()).all(|(found, offset)| *found == byte(offset)), "{range:?}");
+    }
+
+    #[test]
+    fn keeps_what_was_used_last() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let (windows, fetched) = (Windows::new(2), Arc::default());
+        let file = file(4 * WINDOW - 10, &windows, runtime.handle(), &fetched);
+        check(&file, WINDOW - 3..WINDOW + 3);
+        check(&file, 5..10);
+        check(&file, 3 * WINDOW..4 * WINDOW - 10);
+        check(&file, 0..1);
+        check(&file, WINDOW..WINDOW + 1);
+        assert_eq!(*fetched.lock().expect("nobody panicked"), [0, 1, 3, 1]);
+        assert!(file.read_exact_at(&mut [0; 2], 4 * WINDOW - 11).is_err(), "after the end");
+        assert!(file.read_exact_at(&mut [0; 2], u64::MAX).is_err());
+        assert!(file.read_exact_at(&mut [], 0).is_ok());
+        assert_eq!(windows.slots().len(), 2);
+    }
+
+    #[test]
+    fn a_window_is_fetched_once_for_all() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let (windows, fetched) = (Windows::new(8), Arc::default());
+        let file = file(WINDOW, &windows, runtime.handle(), &fetched);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let file = &file;
+                scope.spawn(move || check(file, thread..thread + 1000));
+            }
+        });
+        assert_eq!(fetched.lock().expect("nobody panicked").len(), 1);
+    }
+
+    #[test]
+    fn a_failure_is_not_kept() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let calls = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&calls);
+        let fetch = move |_: Range<u64>| {
+            let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
+            async move { if first { Err(io::Error::other("down")) } else { Ok(Bytes::from_static(b"abc")) } }.boxed()
+        };
+        let source = RemoteSource { name: "f".to_owned(), size: 3, identity: None, fetch: Arc::new(fetch) };
+        let file = RemoteFile::new(source, runtime.handle().clone(), Windows::new(1));
+        let mut buffer = [0; 3];
+        assert!(file.read_exact_at(&mut buffer, 0).is_err());
+        file.read_exact_at(&mut buffer, 0).expect("the second time");
+        assert_eq!(&buffer, b"abc");
+    }
+}
