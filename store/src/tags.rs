@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::{CrashPoint, Error, Store, files};
+use crate::{CrashPoint, Error, Store, files, names};
 
 /// A tag with what it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,7 @@ impl Store {
         }
         let folder = path.parent().expect("invariant: a tag lies in its repository's folder");
         let _names = self.names();
+        self.record_change(name, digest, SystemTime::now())?;
         files::create_folder_durably(folder, self.home())?;
         let temporary = self.0.layout.temporary().join(format!("tag-{}", Digest::of(name.as_bytes()).short()));
         files::write_synced(&temporary, format!("{digest}\n").as_bytes())?;
@@ -43,23 +44,15 @@ impl Store {
         files::sync_folder(folder)
     }
 
-    /// Removes the tag; says whether it was there. Folders that this leaves empty go too.
+    /// Removes the tag; says whether it was there. Its history and its pin go too, and
+    /// folders that this leaves empty.
     pub fn remove_tag(&self, name: &str) -> Result<bool, Error> {
         let path = self.tag_path(name)?;
         let _names = self.names();
-        if !files::remove(&path)? {
-            return Ok(false);
-        }
-        let tags = self.0.layout.tags();
-        for folder in path.ancestors().skip(1).take_while(|folder| **folder != tags) {
-            if fs::remove_dir(folder).is_err() {
-                // It is not empty, so neither are those above.
-                files::sync_folder(folder)?;
-                return Ok(true);
-            }
-        }
-        files::sync_folder(&tags)?;
-        Ok(true)
+        // First what belongs to it: a crash in between leaves a tag without a past, and not a past without a tag.
+        self.remove_pin(name)?;
+        self.remove_history(name)?;
+        names::remove(&self.0.layout.tags(), &path)
     }
 
     /// All tags, sorted by name. Damaged ones are logged and left out: one of them must not hide the others.
@@ -73,7 +66,7 @@ impl Store {
         self.walk_tags()?.into_iter().collect()
     }
 
-    fn walk_tags(&self) -> Result<Vec<Result<TagEntry, Error>>, Error> {
+    pub(crate) fn walk_tags(&self) -> Result<Vec<Result<TagEntry, Error>>, Error> {
         let mut found = Vec::new();
         walk(&self.0.layout.tags(), "", &mut found)?;
         found.sort_by(|a, b| match (a, b) {
@@ -84,32 +77,8 @@ impl Store {
     }
 
     fn tag_path(&self, name: &str) -> Result<PathBuf, Error> {
-        let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
-        let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
-        let mut path = self.0.layout.tags();
-        for (position, part) in repository.split('/').enumerate() {
-            // The first part is a host, which may have a port.
-            check(part, position == 0).map_err(bad)?;
-            path.push(part);
-        }
-        if !repository.contains('/') {
-            return Err(bad("expected HOST/REPOSITORY:TAG").into());
-        }
-        check(tag, false).map_err(bad)?;
-        path.push(format!(":{tag}"));
-        Ok(path)
+        names::path(self.0.layout.tags(), name)
     }
-}
-
-fn check(part: &str, host: bool) -> Result<(), &'static str> {
-    if part.is_empty() || part.starts_with('.') || part.len() > 255 {
-        return Err("each part has 1 to 255 characters and does not begin with a dot");
-    }
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-') || (host && b == b':');
-    if part.starts_with(':') || !part.bytes().all(allowed) {
-        return Err("each part has only A-Z a-z 0-9 . _ -");
-    }
-    Ok(())
 }
 
 fn parse(path: &Path, text: &str) -> Result<Digest, Error> {
