@@ -4,6 +4,7 @@ mod create;
 mod describe;
 mod error;
 mod generate;
+mod maintenance;
 mod models;
 mod origin;
 mod stream;
@@ -134,11 +135,13 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/create", post(create::create))
         .route("/api/generate", post(generate::generate))
         .route("/api/chat", post(generate::chat))
+        .merge(maintenance::routes())
         .layer(DefaultBodyLimit::max(MAX_REQUEST));
     let uploads = Router::new()
         .route("/api/blobs/{digest}", head(uploads::exists).post(uploads::upload))
         .layer(DefaultBodyLimit::disable());
     api.merge(uploads)
+        .merge(maintenance::uploads())
         .fallback(error::not_found)
         .layer(axum::middleware::from_fn_with_state(daemon.clone(), origin::check))
         .layer(axum::middleware::from_fn(span))

@@ -1,12 +1,32 @@
 //! What commands do, apart from how they are asked for and how they answer.
+//!
+//! Long reports are the API's documents as they are: nothing else is ever done with them.
 
 mod catalogue;
 mod collect;
 mod create;
+mod diff;
+mod fsck;
 mod library;
+mod load;
 mod load_plan;
+mod needs;
+mod prune;
+mod repair;
+mod save;
+mod usage;
+mod verify;
+mod versions;
 
 pub(crate) use catalogue::CatalogueTensor;
 pub(crate) use create::{CreateSpec, Created, Observer, Source, create};
+pub(crate) use diff::diff;
+pub(crate) use fsck::{Selection, fsck};
 pub(crate) use library::{Library, Model, NotFound};
+pub(crate) use load::{BadArchive, load};
 pub(crate) use load_plan::load_plan;
+pub(crate) use prune::{PruneOptions, PrunePlan, UnusedModel, plan_prune};
+pub(crate) use repair::{Fetcher, repair};
+pub(crate) use save::{Archive, Since};
+pub(crate) use usage::usage;
+pub(crate) use versions::{NoVersion, Pinned, Version, shown};

@@ -61,7 +61,7 @@ impl Library {
         self.read(&tag)
     }
 
-    fn find_tag(&self, reference: &ModelRef) -> Result<Option<TagEntry>> {
+    pub(crate) fn find_tag(&self, reference: &ModelRef) -> Result<Option<TagEntry>> {
         let tags = self.store.tags()?;
         let Some(key) = reference.tag_key() else {
             let prefix = format!("{}/{}:", reference.host(), reference.repository());
@@ -105,12 +105,13 @@ impl Library {
         Ok(self.store.set_tag(&key, model.manifest.digest())?)
     }
 
-    /// Takes a name away from a model, and deletes what no other model needs.
+    /// Takes a name away from a model, and deletes what no other model needs. A pinned one stays.
     pub(crate) fn delete(&self, reference: &ModelRef) -> Result<()> {
         let tag = self.find_tag(reference)?.ok_or_else(|| NotFound(reference.to_string()))?;
         if reference.digest().is_some_and(|digest| *digest != tag.digest) {
             return Err(NotFound(reference.to_string()).into());
         }
+        self.ensure_not_pinned(reference)?;
         self.store.remove_tag(&tag.name)?;
         self.collect();
         Ok(())

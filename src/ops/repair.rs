@@ -1,0 +1,112 @@
+//! Fetching damaged and missing blobs again, and only those.
+
+use std::collections::HashSet;
+
+use anyhow::{Context, Result, ensure};
+use api::lode::{Problem, RepairReport, RepairedBlob};
+use content::{Descriptor, Digest};
+use manifests::ModelRef;
+use store::Verified;
+
+use super::verify::{complaint, verify_all};
+use super::{Library, NotFound, Observer};
+
+/// Where blobs come from again: from where their model came. What is fetched is put into the store.
+pub(crate) trait Fetcher: Sync {
+    /// Fetches a config or a layer of a model.
+    fn fetch(&self, model: &ModelRef, blob: &Descriptor) -> Result<()>;
+
+    /// Fetches a model's manifest, of which nothing but the digest is known.
+    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> Result<()>;
+}
+
+/// Reads every blob of the model, or of all models, and fetches again what is damaged or missing.
+///
+/// A damaged blob is set aside first, so that it is missing where it cannot be fetched: a model that says what it lacks is
+/// better than one that computes nonsense. Earlier versions of models are not repaired; nobody serves them any more.
+pub(crate) fn repair(
+    library: &Library,
+    model: Option<&ModelRef>,
+    fetcher: &dyn Fetcher,
+    observer: &dyn Observer,
+) -> Result<RepairReport> {
+    // What is fetched for a damaged manifest is referred to by nothing that can be read.
+    let _guard = library.store.guard();
+    let tags = match model {
+        Some(reference) => vec![library.find_tag(reference)?.ok_or_else(|| NotFound(reference.to_string()))?],
+        None => library.store.tags()?,
+    };
+    let mut report = RepairReport::default();
+    let mut needs = Vec::new();
+    let mut seen = HashSet::new();
+    for tag in tags {
+        let model: ModelRef = tag.name.parse()?;
+        let mended = mend_manifest(library, &model, &tag.digest, fetcher);
+        report.repaired.extend(mended.as_ref().ok().cloned().flatten());
+        match mended.and_then(|_| library.needs(&tag.digest)) {
+            Ok(found) => {
+                let new = found.into_iter().filter(|need| seen.insert(need.descriptor.digest));
+                needs.extend(new.map(|need| (model.clone(), need)));
+            }
+            Err(error) => report.failed.push(failure(&model, &tag.digest, "manifest", &error)),
+        }
+    }
+    let blobs: Vec<(Digest, u64)> =
+        needs.iter().map(|(_, need)| (need.descriptor.digest, need.descriptor.size)).collect();
+    report.blobs = blobs.len() as u64;
+    observer.status(format!("reading {} blobs", blobs.len()));
+    for ((digest, outcome), (model, need)) in verify_all(library, &blobs, observer)?.into_iter().zip(&needs) {
+        let Some(complaint) = complaint(&outcome, need.descriptor.size) else { continue };
+        ensure!(observer.goes_on(), "stopped: nobody waits for the answer any more");
+        observer.status(format!("blob {digest} of `{}`: {complaint}; fetching it again", need.layer));
+        match mend(library, &digest, Some(need.descriptor.size), &mut || fetcher.fetch(model, &need.descriptor)) {
+            Ok(bytes) => report.repaired.push(RepairedBlob {
+                digest: digest.to_string(),
+                layer: need.layer.clone(),
+                model: model.to_string(),
+                bytes,
+            }),
+            Err(error) => {
+                let error = error.context(complaint);
+                report.failed.push(failure(model, &digest, &need.layer, &error));
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Fetches the manifest again where it is not what its digest says; its blobs are known only then.
+fn mend_manifest(
+    library: &Library,
+    model: &ModelRef,
+    digest: &Digest,
+    fetcher: &dyn Fetcher,
+) -> Result<Option<RepairedBlob>> {
+    if library.store.verify(digest, None, &mut |_| true)? == Verified::Good {
+        return Ok(None);
+    }
+    let bytes = mend(library, digest, None, &mut || fetcher.fetch_manifest(model, digest))?;
+    let children = manifests::children(library.manifest(digest)?.raw())?.blobs;
+    library.store.describe(digest, &store::Description { children, notes: Vec::new() })?;
+    Ok(Some(RepairedBlob { digest: digest.to_string(), layer: "manifest".to_owned(), model: model.to_string(), bytes }))
+}
+
+/// Sets a blob aside and has it fetched; returns its size in bytes.
+fn mend(library: &Library, digest: &Digest, size: Option<u64>, fetch: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
+    let store = &library.store;
+    store.set_aside(digest)?;
+    fetch()?;
+    let outcome = store.verify(digest, size, &mut |_| true)?;
+    ensure!(outcome == Verified::Good, "what was fetched is not it either: {outcome:?}");
+    store.discard_damaged(digest)?;
+    store.blob_size(digest)?.context("it vanished again")
+}
+
+fn failure(model: &ModelRef, digest: &Digest, layer: &str, error: &anyhow::Error) -> Problem {
+    Problem {
+        digest: Some(digest.to_string()),
+        layer: Some(layer.to_owned()),
+        models: vec![model.to_string()],
+        error: format!("blob `{digest}` of model '{model}', layer `{layer}`: {error:#}"),
+    }
+}
