@@ -21,13 +21,14 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{delete, get, head, post};
+use registry::server::Server;
 use scheduler::{KeepAlive, RunnerOptions, Scheduler};
 use store::{Options, Store};
 use tokio::net::TcpListener;
 use tracing::Instrument;
 
 use crate::config::Config;
-use crate::ops::Library;
+use crate::ops::{Library, Repositories};
 
 /// The largest JSON request: conversations with pictures, later on.
 const MAX_REQUEST: usize = 128 << 20;
@@ -140,8 +141,10 @@ fn routes(daemon: Daemon) -> Router {
     let uploads = Router::new()
         .route("/api/blobs/{digest}", head(uploads::exists).post(uploads::upload))
         .layer(DefaultBodyLimit::disable());
+    let registry = Server::new(Repositories { library: daemon.library.clone() }).router();
     api.merge(uploads)
         .merge(maintenance::uploads())
+        .merge(registry)
         .fallback(error::not_found)
         .layer(axum::middleware::from_fn_with_state(daemon.clone(), origin::check))
         .layer(axum::middleware::from_fn(span))

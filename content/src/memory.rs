@@ -102,6 +102,11 @@ impl Ingest for MemoryIngest {
         Ok(())
     }
 
+    async fn expect(&mut self, expected: Expected) -> Result<(), Error> {
+        self.expected = expected;
+        Ok(())
+    }
+
     async fn commit(mut self) -> Result<(Digest, u64), Error> {
         self.keep = false;
         let algorithm = self.expected.digest().map_or(Algorithm::Sha256, |digest| digest.algorithm());

@@ -137,6 +137,9 @@ pub trait Ingest: Send {
     /// Appends `bytes`. More than the expected size is refused with [`Error::WrongSize`].
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// Says what was learnt of the bytes since the ingest was started; the commit holds them against that.
+    fn expect(&mut self, expected: Expected) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Checks size and digest and makes the blob visible. It is durable when this returns. Where the check fails the
     /// bytes are thrown away, so that the next attempt starts from nothing. A blob that is there already stays, and
     /// that is no error.

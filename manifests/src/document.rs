@@ -1,13 +1,14 @@
 //! A manifest or an index, told apart by their bytes; and what they refer to.
 
-use content::Digest;
+use std::collections::BTreeMap;
+
+use content::{Descriptor, Digest, MediaType};
 use serde::Deserialize;
 
 use crate::{Error, Index, Manifest, media_types};
 
 /// What a tag can name.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one lives at a time, and not for long")]
 pub enum Document {
     /// One model.
     Manifest(Manifest),
@@ -36,6 +37,57 @@ impl Document {
     }
 }
 
+impl Document {
+    /// OCI's or Docker's type.
+    pub fn media_type(&self) -> &MediaType {
+        match self {
+            Self::Manifest(manifest) => manifest.media_type(),
+            Self::Index(index) => index.media_type(),
+        }
+    }
+
+    /// What kind of artifact it is; what a list of referrers tells and filters by. A manifest that does not say is what
+    /// its config is.
+    pub fn artifact_type(&self) -> Option<&str> {
+        match self {
+            Self::Manifest(manifest) => manifest.artifact_type().or(Some(manifest.config().media_type.as_str())),
+            Self::Index(index) => index.artifact_type(),
+        }
+    }
+
+    /// The document this one says something about.
+    pub fn subject(&self) -> Option<&Descriptor> {
+        match self {
+            Self::Manifest(manifest) => manifest.subject(),
+            Self::Index(index) => index.subject(),
+        }
+    }
+
+    /// What it refers to. The subject is not among it: it is the document that is about the subject, not the other way
+    /// round.
+    pub fn children(&self) -> Children {
+        match self {
+            Self::Manifest(manifest) => {
+                let layers = manifest.layers().iter().map(|layer| *layer.digest());
+                let blobs = [manifest.config().digest].into_iter().chain(layers).collect();
+                Children { manifests: Vec::new(), blobs }
+            }
+            Self::Index(index) => {
+                let manifests = index.manifests().iter().map(|entry| *entry.digest()).collect();
+                Children { manifests, blobs: Vec::new() }
+            }
+        }
+    }
+
+    /// The annotations.
+    pub fn annotations(&self) -> &BTreeMap<String, String> {
+        match self {
+            Self::Manifest(manifest) => manifest.annotations(),
+            Self::Index(index) => index.annotations(),
+        }
+    }
+}
+
 /// What a document refers to: the edges that garbage collection follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Children {
@@ -45,20 +97,11 @@ pub struct Children {
     pub blobs: Vec<Digest>,
 }
 
-/// What a document refers to. The subject is not among it: it is the document that is about the subject, not the other
-/// way round.
-pub fn children(raw: &[u8]) -> Result<Children, Error> {
-    Ok(match Document::parse(raw)? {
-        Document::Manifest(manifest) => {
-            let layers = manifest.layers().iter().map(|layer| *layer.digest());
-            let blobs = [manifest.config().digest].into_iter().chain(layers).collect();
-            Children { manifests: Vec::new(), blobs }
-        }
-        Document::Index(index) => {
-            let manifests = index.manifests().iter().map(|entry| *entry.digest()).collect();
-            Children { manifests, blobs: Vec::new() }
-        }
-    })
+impl Children {
+    /// Manifests and blobs.
+    pub fn all(self) -> Vec<Digest> {
+        self.manifests.into_iter().chain(self.blobs).collect()
+    }
 }
 
 #[cfg(test)]
@@ -71,9 +114,10 @@ mod tests {
         let entry = format!(r#"{{"mediaType":"a/b","digest":"{digest}","size":0}}"#);
         let index = format!(r#"{{"schemaVersion":2,"manifests":[{entry}]}}"#);
         assert!(matches!(Document::parse(index.as_bytes()), Ok(Document::Index(_))));
-        assert_eq!(children(index.as_bytes()).expect("index").manifests, [digest]);
+        let children = |raw: &str| Document::parse(raw.as_bytes()).map(|document| document.children());
+        assert_eq!(children(&index).expect("index").manifests, [digest]);
         let manifest = format!(r#"{{"schemaVersion":2,"config":{entry},"layers":[{entry},{entry}]}}"#);
-        assert_eq!(children(manifest.as_bytes()).expect("manifest").blobs, [digest; 3]);
-        assert!(children(b"{\"schemaVersion\":2}").is_err());
+        assert_eq!(children(&manifest).expect("manifest").blobs, [digest; 3]);
+        assert!(children("{\"schemaVersion\":2}").is_err());
     }
 }

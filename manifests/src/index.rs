@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use content::Digest;
+use content::{Descriptor, Digest, MediaType};
 
 use crate::wire::WireIndex;
-use crate::{Error, Layer, MAX_MANIFEST};
+use crate::{Error, Layer, MAX_MANIFEST, media_types};
 
 /// An OCI image index or a Docker manifest list, with the bytes it was parsed from.
 #[derive(Clone, Debug)]
 pub struct Index {
     raw: Vec<u8>,
     digest: Digest,
+    media_type: MediaType,
+    artifact_type: Option<String>,
+    subject: Option<Descriptor>,
     manifests: Vec<Layer>,
     annotations: BTreeMap<String, String>,
 }
@@ -30,6 +33,12 @@ impl Index {
         Ok(Self {
             raw: raw.to_vec(),
             digest: Digest::of(raw),
+            media_type: match wire.media_type.as_deref() {
+                Some(text) if text == media_types::DOCKER_INDEX.as_str() => media_types::DOCKER_INDEX,
+                _ => media_types::INDEX,
+            },
+            artifact_type: wire.artifact_type,
+            subject: wire.subject.map(|subject| subject.descriptor(WHAT)).transpose()?,
             manifests: wire.manifests.into_iter().map(|entry| entry.layer(WHAT)).collect::<Result<_, _>>()?,
             annotations: wire.annotations.unwrap_or_default(),
         })
@@ -43,6 +52,21 @@ impl Index {
     /// The SHA-256 digest of [`raw`](Self::raw).
     pub fn digest(&self) -> &Digest {
         &self.digest
+    }
+
+    /// OCI's or Docker's type.
+    pub fn media_type(&self) -> &MediaType {
+        &self.media_type
+    }
+
+    /// What kind of artifact it lists, where it says so.
+    pub fn artifact_type(&self) -> Option<&str> {
+        self.artifact_type.as_deref()
+    }
+
+    /// The manifest this one says something about.
+    pub fn subject(&self) -> Option<&Descriptor> {
+        self.subject.as_ref()
     }
 
     /// The manifests in their order.

@@ -17,7 +17,7 @@ pub mod reference;
 mod wire;
 
 pub use config::{LodeConfig, ModelConfig};
-pub use document::{Children, Document, children};
+pub use document::{Children, Document};
 pub use error::Error;
 pub use index::Index;
 pub use layer::Layer;

@@ -13,6 +13,7 @@ pub struct Manifest {
     raw: Vec<u8>,
     digest: Digest,
     media_type: MediaType,
+    artifact_type: Option<String>,
     config: Descriptor,
     layers: Vec<Layer>,
     subject: Option<Descriptor>,
@@ -40,6 +41,7 @@ impl Manifest {
             digest: Digest::of(raw),
             raw: raw.to_vec(),
             media_type,
+            artifact_type: wire.artifact_type,
             config: wire.config.descriptor(WHAT)?,
             layers: wire.layers.into_iter().map(|layer| layer.layer(WHAT)).collect::<Result<_, _>>()?,
             subject: wire.subject.map(|subject| subject.descriptor(WHAT)).transpose()?,
@@ -60,6 +62,11 @@ impl Manifest {
     /// OCI's or Docker's manifest type.
     pub fn media_type(&self) -> &MediaType {
         &self.media_type
+    }
+
+    /// What kind of artifact it is, where it says so.
+    pub fn artifact_type(&self) -> Option<&str> {
+        self.artifact_type.as_deref()
     }
 
     /// The config blob.

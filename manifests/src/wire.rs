@@ -41,6 +41,12 @@ pub(crate) struct WireManifest {
 pub(crate) struct WireIndex {
     pub(crate) schema_version: u64,
     #[serde(default)]
+    pub(crate) media_type: Option<String>,
+    #[serde(default)]
+    pub(crate) artifact_type: Option<String>,
+    #[serde(default)]
+    pub(crate) subject: Option<WireDescriptor>,
+    #[serde(default)]
     pub(crate) manifests: Vec<WireDescriptor>,
     #[serde(default)]
     pub(crate) annotations: Option<BTreeMap<String, String>>,

@@ -3,8 +3,10 @@
 //! The server stores nothing itself: it is given a [`server::Storage`](server). The client is the same for every
 //! registry; what differs between them is a [`client`] setting.
 
+pub mod client;
 pub mod code;
 pub mod repository;
+pub mod server;
 
 pub use code::ErrorCode;
 pub use repository::RepositoryName;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use anyhow::Result;
 use content::Digest;
 use store::Collected;
 
@@ -12,7 +13,7 @@ const ABANDONED: Duration = Duration::from_hours(24);
 
 /// What a manifest refers to, in the store's words.
 fn children(raw: &[u8]) -> Result<store::Children, String> {
-    let found = manifests::children(raw).map_err(|e| e.to_string())?;
+    let found = manifests::Document::parse(raw).map_err(|e| e.to_string())?.children();
     Ok(store::Children { documents: found.manifests, blobs: found.blobs })
 }
 
@@ -30,13 +31,28 @@ impl Library {
     }
 
     /// Deletes unreferenced blobs.
-    pub(crate) fn gc(&self) -> anyhow::Result<Collected> {
+    pub(crate) fn gc(&self) -> Result<Collected> {
         Ok(self.store.collect(SystemTime::now(), children)?)
     }
 
     /// The blobs that a collection would delete now, with their sizes in bytes.
-    pub(crate) fn collectable(&self) -> anyhow::Result<Vec<(Digest, u64)>> {
+    pub(crate) fn collectable(&self) -> Result<Vec<(Digest, u64)>> {
         Ok(self.store.collectable(SystemTime::now(), children)?)
+    }
+
+    /// Tells the index what every document refers to that it does not know, because it is new after a crash.
+    pub(crate) fn describe_all(&self) -> Result<()> {
+        for digest in self.store.documents()? {
+            if self.store.is_described(&digest)? || self.store.blob_size(&digest)?.is_none() {
+                continue;
+            }
+            let raw = self.store.read_blob(&digest, manifests::MAX_MANIFEST as u64)?;
+            match manifests::Document::parse(&raw) {
+                Ok(document) => self.describe(&digest, &document)?,
+                Err(error) => tracing::warn!(%digest, "a manifest cannot be read: {error}"),
+            }
+        }
+        Ok(())
     }
 
     /// Removes what earlier processes began and did not finish.
@@ -45,6 +61,9 @@ impl Library {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed abandoned ingests"),
             Err(error) => tracing::warn!("abandoned ingests stay: {error}"),
+        }
+        if let Err(error) = self.describe_all() {
+            tracing::warn!("the index is not complete: {error}");
         }
         if let Err(error) = self.store.discard_ingests(super::create::INGEST_PREFIX) {
             tracing::warn!("ingests of interrupted imports stay: {error}");

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use content::{Descriptor, Digest, Expected, IngestId, MediaType};
 use import::{Event, Fill, NamedFile, Target};
 use manifests::config::RootFs;
-use manifests::{Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
+use manifests::{Document, Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
 use protocol::Message;
 use serde_json::{Map, Value};
 use store::Store;
@@ -75,8 +75,7 @@ pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observ
     let manifest = draft.manifest(&target)?;
     let stored = target.bytes(media_types::MANIFEST, manifest.raw())?;
     ensure!(stored.digest == *manifest.digest(), "the manifest was changed on its way to the store");
-    let children = manifests::children(manifest.raw())?.blobs;
-    library.store.describe(manifest.digest(), &store::Description { children, notes: Vec::new() })?;
+    library.describe(manifest.digest(), &Document::parse(manifest.raw())?)?;
     // Before the name: a model whose tensors cannot be read takes nobody's place. And the first load need not read the
     // headers again.
     library.catalogue(&manifest)?;

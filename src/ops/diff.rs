@@ -56,10 +56,12 @@ type Pair = (Option<CatalogueTensor>, Option<CatalogueTensor>);
 fn paired(library: &Library, a: &Model, b: &Model) -> Result<BTreeMap<String, Pair>> {
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     for tensor in library.catalogue(&a.manifest)? {
-        pairs.entry(tensor.name.clone()).or_default().0 = Some(tensor);
+        let pair = pairs.entry(tensor.name.clone()).or_default();
+        pair.0 = Some(tensor);
     }
     for tensor in library.catalogue(&b.manifest)? {
-        pairs.entry(tensor.name.clone()).or_default().1 = Some(tensor);
+        let pair = pairs.entry(tensor.name.clone()).or_default();
+        pair.1 = Some(tensor);
     }
     Ok(pairs)
 }
@@ -80,10 +82,7 @@ fn added(library: &Library, a: &Model, b: &Model) -> Result<(u64, u64)> {
 /// The layers that are not tensors, and the config, where they differ.
 fn layers(a: &Model, b: &Model) -> Vec<LayerDiff> {
     let named = |model: &Model| {
-        let mut layers = BTreeMap::from(
-            [("config".to_owned(), *model.manifest.config())]
-                .map(|(name, descriptor): (String, _)| (name, descriptor.digest)),
-        );
+        let mut layers = BTreeMap::from([("config".to_owned(), model.manifest.config().digest)]);
         for layer in model.manifest.layers().iter().filter(|layer| *layer.media_type() != media_types::TENSOR) {
             let name = layer_name(layer);
             // Several licences, for instance, have no names of their own.

@@ -1,6 +1,6 @@
 //! Looking for damage in a store: names, documents, and the bytes of blobs. Nothing is changed by it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
@@ -84,6 +84,10 @@ fn users(library: &Library) -> Result<(HashMap<Digest, Users>, Vec<Problem>)> {
     for (name, versions) in library.store.all_kept_versions().unwrap_or_default() {
         let name = shown(&name)?;
         roots.extend(versions.into_iter().map(|digest| (format!("{name} (version {})", digest.short()), digest)));
+    }
+    let named: HashSet<Digest> = roots.iter().map(|(_, digest)| *digest).collect();
+    for digest in library.store.documents()?.into_iter().filter(|digest| !named.contains(digest)) {
+        roots.push((format!("manifest {} without a tag", digest.short()), digest));
     }
     let (mut users, mut unreadable): (HashMap<Digest, Users>, _) = (HashMap::new(), Vec::new());
     for (model, root) in roots {

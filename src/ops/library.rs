@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use content::Digest;
-use manifests::{Manifest, ModelConfig, ModelRef};
-use store::{Store, TagEntry};
+use manifests::{Document, Manifest, ModelConfig, ModelRef};
+use store::{Description, LinkKind, Store, TagEntry};
 
 /// Configs, templates and the like are smaller; a guard for memory, in bytes.
 pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
@@ -90,6 +90,11 @@ impl Library {
         Manifest::parse(&raw).with_context(|| format!("manifest `{digest}`"))
     }
 
+    /// Tells the index what a document refers to.
+    pub(crate) fn describe(&self, digest: &Digest, document: &Document) -> Result<(), store::Error> {
+        self.store.describe(digest, &description(document))
+    }
+
     /// The text of a small layer.
     pub(crate) fn text(&self, digest: &Digest) -> Result<String> {
         let raw = self.store.read_blob(digest, MAX_DOCUMENT)?;
@@ -112,9 +117,42 @@ impl Library {
             return Err(NotFound(reference.to_string()).into());
         }
         self.ensure_not_pinned(reference)?;
-        self.store.remove_tag(&tag.name)?;
+        self.remove(&tag)?;
         self.collect();
         Ok(())
+    }
+
+    /// Takes a name away from a model. Its blobs stay until the next collection.
+    pub(super) fn remove(&self, tag: &TagEntry) -> Result<()> {
+        self.store.remove_tag(&tag.name)?;
+        self.unlink(tag)
+    }
+
+    /// Takes a model that has lost its tag out of its repository, where a registry's client put it: unless another tag
+    /// there names it.
+    fn unlink(&self, tag: &TagEntry) -> Result<()> {
+        let Some((repository, _)) = tag.name.rsplit_once(':') else { return Ok(()) };
+        if self.store.tags_of(repository)?.iter().any(|other| other.digest == tag.digest)
+            || !self.store.unlink(repository, LinkKind::Manifest, &tag.digest)?
+        {
+            return Ok(());
+        }
+        // What cannot be read has no links to be found; they run out by themselves.
+        let Ok(raw) = self.store.read_blob(&tag.digest, manifests::MAX_MANIFEST as u64) else { return Ok(()) };
+        let Ok(document) = Document::parse(&raw) else { return Ok(()) };
+        for blob in document.children().blobs {
+            self.store.unlink(repository, LinkKind::Blob, &blob)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the index is told of a document.
+pub(super) fn description(document: &Document) -> Description {
+    Description {
+        children: document.children().all(),
+        subject: document.subject().map(|subject| subject.digest),
+        notes: Vec::new(),
     }
 }
 

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use api::lode::{LoadResponse, LoadedModel};
 use archive::{Kind, Reader};
 use content::{Digest, Expected, IngestId};
-use manifests::{Index, Layer, MAX_MANIFEST, ModelConfig, ModelRef, annotations, media_types};
+use manifests::{Document, Index, Layer, MAX_MANIFEST, ModelConfig, ModelRef, annotations, media_types};
 
 use super::Library;
 use super::create::INGEST_PREFIX;
@@ -101,7 +101,7 @@ impl Load<'_> {
         if let Err(error) = std::io::copy(tar, &mut ingest) {
             // The first failure is the one to tell.
             let _ = ingest.cancel();
-            return Err(anyhow::Error::from(error).context(format!("blob `{digest}`")));
+            return Err(failure(error).context(format!("blob `{digest}`")));
         }
         ingest.commit().map_err(|error| match error {
             store::Error::Content(wrong @ (content::Error::WrongDigest { .. } | content::Error::WrongSize { .. })) => {
@@ -138,9 +138,7 @@ impl Load<'_> {
         ModelConfig::parse(&config).map_err(|error| bad(error.to_string()))?;
         // A model whose tensors cannot be read takes nobody's place.
         library.catalogue(&manifest).map_err(|error| bad(format!("{error:#}")))?;
-        let children = manifests::children(manifest.raw())?.blobs;
-        library.store.describe(manifest.digest(), &store::Description { children, notes: Vec::new() })?;
-        Ok(())
+        Ok(library.describe(entry.digest(), &Document::Manifest(manifest))?)
     }
 }
 
@@ -148,8 +146,16 @@ impl Load<'_> {
 fn document(tar: &mut Reader<&mut dyn Read>, path: &str, size: u64, limit: u64) -> Result<Vec<u8>> {
     ensure!(size <= limit, BadArchive(format!("`{path}` has {size} bytes, {limit} at most are allowed")));
     let mut bytes = Vec::new();
-    tar.read_to_end(&mut bytes)?;
+    tar.read_to_end(&mut bytes).map_err(failure)?;
     Ok(bytes)
+}
+
+/// Whose fault a failure to copy is: an archive that ends too early is to blame itself, a full disk is not.
+fn failure(error: std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => BadArchive(error.to_string()).into(),
+        _ => error.into(),
+    }
 }
 
 /// What each manifest of an index is to be called.

@@ -21,7 +21,9 @@ impl Library {
     pub(crate) fn needs(&self, digest: &Digest) -> Result<Vec<Need>> {
         let (mut needs, mut seen, mut documents) = (Vec::new(), HashSet::new(), vec![*digest]);
         while let Some(digest) = documents.pop() {
-            if !seen.insert(digest) {
+            // Indexes may list manifests that were never sent here.
+            let optional = !needs.is_empty();
+            if !seen.insert(digest) || (optional && self.store.blob_size(&digest)?.is_none()) {
                 continue;
             }
             let raw = self.store.read_blob(&digest, manifests::MAX_MANIFEST as u64)?;

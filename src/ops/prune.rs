@@ -5,9 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use content::Digest;
+use manifests::Document;
 use store::{Collected, IngestEntry};
 
 use super::Library;
+use super::library::description;
 use super::versions::shown;
 
 /// The kind of note with the second at which a manifest was last loaded.
@@ -66,12 +68,15 @@ impl Library {
             used.extend(self.store.note(NOTE, &tag.digest)?.map(|note| (tag.digest, note)));
         }
         let rebuilt = self.store.rebuild(|digest| {
-            let children = self.manifest(digest).and_then(|manifest| Ok(manifests::children(manifest.raw())?.blobs));
-            let children = children.unwrap_or_else(|error| {
-                tracing::warn!(%digest, "cannot be indexed: {error:#}");
-                Vec::new()
-            });
-            Ok::<_, anyhow::Error>(store::Description { children, notes: Vec::new() })
+            let raw = self.store.read_blob(digest, manifests::MAX_MANIFEST as u64);
+            let document = raw.map_err(anyhow::Error::from).and_then(|raw| Ok(Document::parse(&raw)?));
+            Ok::<_, store::Error>(document.map_or_else(
+                |error| {
+                    tracing::warn!(%digest, "cannot be indexed: {error:#}");
+                    store::Description::default()
+                },
+                |document| description(&document),
+            ))
         })?;
         for (digest, note) in used {
             self.store.set_note(NOTE, &digest, &note)?;
@@ -108,9 +113,9 @@ impl PrunePlan {
     pub(crate) fn execute(&self, library: &Library) -> Result<Collected> {
         let store = &library.store;
         for model in &self.models {
-            let same = store.resolve_tag(&model.key)? == Some(model.digest);
-            if same && !store.is_pinned(&model.key)? {
-                store.remove_tag(&model.key)?;
+            let tag = store.tags()?.into_iter().find(|tag| tag.name == model.key && tag.digest == model.digest);
+            if let Some(tag) = tag.filter(|tag| matches!(store.is_pinned(&tag.name), Ok(false))) {
+                library.remove(&tag)?;
                 tracing::info!(model = model.name, "removed: not used for long");
             }
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use anyhow::{Context, Result, ensure};
 use api::lode::{Problem, RepairReport, RepairedBlob};
 use content::{Descriptor, Digest};
-use manifests::ModelRef;
+use manifests::{Document, ModelRef};
 use store::Verified;
 
 use super::verify::{complaint, verify_all};
@@ -86,8 +86,8 @@ fn mend_manifest(
         return Ok(None);
     }
     let bytes = mend(library, digest, None, &mut || fetcher.fetch_manifest(model, digest))?;
-    let children = manifests::children(library.manifest(digest)?.raw())?.blobs;
-    library.store.describe(digest, &store::Description { children, notes: Vec::new() })?;
+    let raw = library.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
+    library.describe(digest, &Document::parse(&raw)?)?;
     Ok(Some(RepairedBlob { digest: digest.to_string(), layer: "manifest".to_owned(), model: model.to_string(), bytes }))
 }
 

@@ -43,15 +43,29 @@ pub(crate) fn usage(library: &Library) -> Result<DuResponse> {
     for (name, kept) in store.all_kept_versions()? {
         versions.extend(kept.iter().filter_map(|digest| self::digests(library, &name, digest)).flatten());
     }
-    let bytes_of = |wanted: &dyn Fn(&Digest) -> bool| {
-        blobs.iter().filter(|(digest, _)| wanted(digest)).map(|(_, size)| size).sum::<u64>()
-    };
+    let mut linked = HashSet::new();
+    for document in store.documents()? {
+        linked.extend(self::digests(library, "", &document).unwrap_or_default());
+    }
+    let (mut version_bytes, mut linked_bytes, mut unreferenced_bytes) = (0, 0, 0);
+    for (digest, size) in &blobs {
+        if names_of.contains_key(digest) {
+            continue;
+        } else if versions.contains(digest) {
+            version_bytes += size;
+        } else if linked.contains(digest) {
+            linked_bytes += size;
+        } else {
+            unreferenced_bytes += size;
+        }
+    }
     Ok(DuResponse {
         models,
         blobs: blobs.len() as u64,
         bytes: blobs.values().sum(),
-        version_bytes: bytes_of(&|digest| versions.contains(digest) && !names_of.contains_key(digest)),
-        unreferenced_bytes: bytes_of(&|digest| !versions.contains(digest) && !names_of.contains_key(digest)),
+        version_bytes,
+        linked_bytes,
+        unreferenced_bytes,
         ingest_bytes: store.ingests(SystemTime::now())?.iter().map(|ingest| ingest.bytes).sum(),
         damaged_bytes: store.damaged_bytes()?,
         free_bytes: store.free_space()?,

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail, ensure};
 use api::lode::VersionState;
 use content::Digest;
-use manifests::ModelRef;
+use manifests::{Document, ModelRef};
 
 use super::{Library, NotFound};
 
@@ -83,6 +83,8 @@ impl Library {
             );
             bail!(NoVersion(text));
         }
+        // After a crash the index knows only of what has a name.
+        self.describe(&to, &Document::Manifest(manifest))?;
         self.store.set_tag(&tag.name, &to)?;
         tracing::info!(model, from = %tag.digest, %to, "rolled back");
         Ok(RolledBack { model, from: tag.digest, to })

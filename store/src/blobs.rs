@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use content::Digest;
 
@@ -60,9 +60,12 @@ impl BlobFile {
         self.size
     }
 
-    /// The open file, for sending it on.
-    pub fn into_file(self) -> File {
-        self.file
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Bytes of the blob, cut at its end.

@@ -1,4 +1,4 @@
-//! Garbage collection: mark from tags, their kept versions and leases, sweep the rest.
+//! Garbage collection: mark from tags, their kept versions, links and leases, sweep the rest.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::{Error, Store, files};
+use crate::{BLOB_LINK_LIFE, Error, LinkKind, Store, files};
 
 /// Who is adding content, and whether somebody is deleting.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl Store {
         Guard(self.clone())
     }
 
-    /// Deletes every blob that no tag or lease leads to. `children` says what a tagged document refers to.
+    /// Deletes every blob that no tag, link or lease leads to. `children` says what a tagged document refers to.
     ///
     /// # Errors
     /// [`Error::Unreadable`] where a document cannot be read: then nothing is deleted at all.
@@ -123,10 +123,26 @@ impl Store {
         let mut reachable: HashSet<Digest> = self.leased(now)?.into_iter().collect();
         let mut documents: Vec<Digest> = self.all_tags()?.into_iter().map(|tag| tag.digest).collect();
         documents.extend(self.all_kept_versions()?.into_iter().flat_map(|(_, digests)| digests));
+        for link in self.all_links()? {
+            match link.kind {
+                LinkKind::Manifest => documents.push(link.digest),
+                LinkKind::Blob if now.duration_since(link.modified).is_ok_and(|age| age >= BLOB_LINK_LIFE) => {
+                    files::remove(&link.path)?;
+                }
+                LinkKind::Blob => {
+                    reachable.insert(link.digest);
+                }
+            }
+        }
+        let roots: HashSet<Digest> = documents.iter().copied().collect();
         let mut read = HashSet::new();
         while let Some(digest) = documents.pop() {
             reachable.insert(digest);
             if !read.insert(digest) {
+                continue;
+            }
+            // Indexes may list manifests that were never sent here; only what a name leads to must be there.
+            if !roots.contains(&digest) && self.blob_size(&digest)?.is_none() {
                 continue;
             }
             let unreadable = |reason: String| Error::Unreadable { digest, reason };

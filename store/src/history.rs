@@ -29,7 +29,7 @@ pub struct HistoryEntry {
 impl Store {
     /// The versions of a tag, the oldest first. Empty where there is no such tag.
     pub fn history(&self, name: &str) -> Result<Vec<HistoryEntry>, Error> {
-        let path = names::path(self.0.layout.histories(), name)?;
+        let path = names::path(&self.0.layout.histories(), name)?;
         let Some(text) = files::read_if_there(&path)? else { return Ok(Vec::new()) };
         let entry = |line: &str| {
             let (second, digest) = line.split_once(' ')?;
@@ -75,7 +75,7 @@ impl Store {
 
     /// Forgets every version of a tag but the current one, so that a collection may delete what only they had.
     pub fn forget_versions(&self, name: &str) -> Result<(), Error> {
-        let path = names::path(self.0.layout.histories(), name)?;
+        let path = names::path(&self.0.layout.histories(), name)?;
         let _names = self.names();
         let current = self.resolve_tag(name)?;
         let last = self.history(name)?.into_iter().rfind(|entry| Some(entry.digest) == current);
@@ -102,14 +102,14 @@ impl Store {
         entries.extend(current.filter(|_| newest != current).map(|digest| HistoryEntry { digest, since: now }));
         entries.extend((current != Some(*digest)).then_some(HistoryEntry { digest: *digest, since: now }));
         let surplus = entries.len().saturating_sub(LONGEST);
-        let path = names::path(self.0.layout.histories(), name)?;
+        let path = names::path(&self.0.layout.histories(), name)?;
         self.write_named("history", name, &path, &text(&entries[surplus..]))
     }
 
     /// Removes the history of a tag. The caller holds the lock of names.
     pub(crate) fn remove_history(&self, name: &str) -> Result<(), Error> {
         let root = self.0.layout.histories();
-        names::remove(&root, &names::path(root.clone(), name)?).map(drop)
+        names::remove(&root, &names::path(&root, name)?).map(drop)
     }
 }
 

@@ -5,6 +5,7 @@
 //! | `blobs` | digest | size in bytes, u64 |
 //! | `edges` | digest of a document | digests it refers to, one text line each |
 //! | `referrers` | digest, `<`, digest of a document that refers to it | – |
+//! | `subjects` | digest, `<`, digest of a document about it | – |
 //! | `notes` | digest, `:`, kind | what the kind's owner wrote about the blob, e.g. its tensors |
 //! | `state` | `open` | – while a process has the store open: found at the next start after a crash |
 
@@ -16,6 +17,8 @@ use crate::{Error, files};
 
 /// Memory that sled may use for its pages, in bytes: the index is small and the operating system caches too.
 const CACHE: u64 = 8 << 20;
+/// The kind of note that has the subject of a document.
+const SUBJECT: &str = "subject";
 
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -23,6 +26,7 @@ pub(crate) struct Index {
     blobs: sled::Tree,
     edges: sled::Tree,
     referrers: sled::Tree,
+    subjects: sled::Tree,
     notes: sled::Tree,
     state: sled::Tree,
 }
@@ -49,6 +53,7 @@ impl Index {
             blobs: db.open_tree("blobs")?,
             edges: db.open_tree("edges")?,
             referrers: db.open_tree("referrers")?,
+            subjects: db.open_tree("subjects")?,
             notes: db.open_tree("notes")?,
             state: db.open_tree("state")?,
             db,
@@ -68,7 +73,7 @@ impl Index {
     }
 
     pub(crate) fn clear(&self) -> Result<(), Error> {
-        for tree in [&self.blobs, &self.edges, &self.referrers, &self.notes] {
+        for tree in [&self.blobs, &self.edges, &self.referrers, &self.subjects, &self.notes] {
             tree.clear()?;
         }
         Ok(())
@@ -97,6 +102,9 @@ impl Index {
             self.referrers.remove(format!("{child}<{digest}"))?;
         }
         self.edges.remove(digest.to_string())?;
+        if let Some(subject) = self.note(SUBJECT, digest)? {
+            self.subjects.remove([&subject, b"<".as_slice(), digest.to_string().as_bytes()].concat())?;
+        }
         for key in self.notes.scan_prefix(format!("{digest}:")).keys() {
             self.notes.remove(key?)?;
         }
@@ -112,14 +120,22 @@ impl Index {
         Ok(())
     }
 
+    pub(crate) fn record_subject(&self, document: &Digest, subject: &Digest) -> Result<(), Error> {
+        self.subjects.insert(format!("{subject}<{document}"), "")?;
+        self.set_note(SUBJECT, document, subject.to_string().as_bytes())
+    }
+
+    pub(crate) fn about(&self, subject: &Digest) -> Result<Vec<Digest>, Error> {
+        before(&self.subjects, subject)
+    }
+
     pub(crate) fn edges(&self, parent: &Digest) -> Result<Option<Vec<Digest>>, Error> {
         let Some(value) = self.edges.get(parent.to_string())? else { return Ok(None) };
         value.split(|b| *b == b'\n').filter(|line| !line.is_empty()).map(digest).collect::<Result<_, _>>().map(Some)
     }
 
     pub(crate) fn referrers(&self, child: &Digest) -> Result<Vec<Digest>, Error> {
-        let prefix = format!("{child}<");
-        self.referrers.scan_prefix(&prefix).keys().map(|key| digest(&key?[prefix.len()..])).collect()
+        before(&self.referrers, child)
     }
 
     pub(crate) fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) -> Result<(), Error> {
@@ -130,6 +146,12 @@ impl Index {
     pub(crate) fn note(&self, kind: &str, about: &Digest) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.notes.get(format!("{about}:{kind}"))?.map(|note| note.to_vec()))
     }
+}
+
+/// What stands after `named<` in the keys of a tree.
+fn before(tree: &sled::Tree, named: &Digest) -> Result<Vec<Digest>, Error> {
+    let prefix = format!("{named}<");
+    tree.scan_prefix(&prefix).keys().map(|key| digest(&key?[prefix.len()..])).collect()
 }
 
 fn digest(bytes: &[u8]) -> Result<Digest, Error> {

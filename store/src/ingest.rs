@@ -75,6 +75,11 @@ impl Store {
         Ok(entries.iter().filter_map(|e| IngestId::parse(&e.file_name().to_string_lossy()).ok()).collect())
     }
 
+    /// Whether an ingest was begun and neither committed nor cancelled.
+    pub fn has_ingest(&self, id: &IngestId) -> bool {
+        self.0.layout.ingest(id).join("data").is_file()
+    }
+
     /// Removes what an ingest has written, where nobody holds it.
     pub fn discard_ingest(&self, id: &IngestId) -> Result<(), Error> {
         if self.0.held.contains(id) {
@@ -168,6 +173,18 @@ impl IngestFile {
     /// The digest of the bytes so far: whether it is worth going on, or the blob is there already.
     pub fn digest(&self) -> Digest {
         self.hasher.clone().finish()
+    }
+
+    /// Says what was learnt of the bytes since the ingest was started. Another hash function reads them again.
+    pub fn expect(&mut self, expected: Expected) -> Result<(), Error> {
+        if algorithm(expected) != algorithm(self.expected) {
+            let mut hasher = Hasher::new(algorithm(expected));
+            let path = self.folder.join("data");
+            hash_all(&mut self.file, &mut hasher).map_err(|e| Error::io("read", &path, e))?;
+            self.hasher = hasher;
+        }
+        self.expected = expected;
+        Ok(())
     }
 
     /// Makes the bytes a blob: sync, check, rename, sync the folder, index. The blob is durable when this returns.

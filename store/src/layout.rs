@@ -16,7 +16,9 @@ impl Layout {
         files::create_folder(home)?;
         let home = home.canonicalize().map_err(|e| Error::io("find", home, e))?;
         let layout = Self { home };
-        for folder in [layout.blobs(), layout.ingests(), layout.tags(), layout.leases(), layout.temporary()] {
+        for folder in
+            [layout.blobs(), layout.ingests(), layout.tags(), layout.links(), layout.leases(), layout.temporary()]
+        {
             files::create_folder(&folder)?;
         }
         files::sync_folder(&layout.home)?;
@@ -50,6 +52,10 @@ impl Layout {
 
     pub(crate) fn tags(&self) -> PathBuf {
         self.home.join("tags")
+    }
+
+    pub(crate) fn links(&self) -> PathBuf {
+        self.home.join("links")
     }
 
     pub(crate) fn histories(&self) -> PathBuf {

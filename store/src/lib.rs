@@ -6,6 +6,7 @@
 //!   blobs/sha256/ab/ab12…           committed; read-only; content matches the name
 //!   ingest/<id>/{data,meta}         resumable, invisible to readers
 //!   tags/<host>/<repository>/:<tag> one line: the digest of a manifest (a root of garbage collection)
+//!   links/<host>/<repository>/…      what a registry's clients put there (roots too)
 //!   history/<host>/<repository>/:<tag>  a line per change; the last version before the current one is a root
 //!   pins/<host>/<repository>/:<tag>     empty: the tag is not to be removed
 //!   damaged/<hex>                   blobs that were found damaged; nobody reads them
@@ -42,7 +43,9 @@ mod index;
 mod ingest;
 mod layout;
 mod leases;
+mod links;
 mod lock;
+mod mapped;
 mod names;
 mod pins;
 mod rebuild;
@@ -61,6 +64,7 @@ pub use error::Error;
 pub use history::{HistoryEntry, KEPT_VERSIONS};
 pub use ingest::IngestFile;
 pub use leases::LeaseId;
+pub use links::{BLOB_LINK_LIFE, LinkKind};
 pub use rebuild::{Description, Rebuilt};
 pub use tags::TagEntry;
 pub use usage::IngestEntry;

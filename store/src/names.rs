@@ -8,51 +8,20 @@ use std::path::{Path, PathBuf};
 
 use content::Digest;
 
-use crate::{Error, Store, files};
+use crate::{Error, Store, files, links, tags};
 
 /// Where the file of `name` (`host/repository:tag`) is below `root`.
-pub(crate) fn path(root: PathBuf, name: &str) -> Result<PathBuf, Error> {
-    let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
-    let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
-    let mut path = root;
-    for (position, part) in repository.split('/').enumerate() {
-        // The first part is a host, which may have a port.
-        check(part, position == 0).map_err(bad)?;
-        path.push(part);
-    }
-    if !repository.contains('/') {
-        return Err(bad("expected HOST/REPOSITORY:TAG").into());
-    }
-    check(tag, false).map_err(bad)?;
-    path.push(format!(":{tag}"));
-    Ok(path)
-}
-
-fn check(part: &str, host: bool) -> Result<(), &'static str> {
-    if part.is_empty() || part.starts_with('.') || part.len() > 255 {
-        return Err("each part has 1 to 255 characters and does not begin with a dot");
-    }
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-') || (host && b == b':');
-    if part.starts_with(':') || !part.bytes().all(allowed) {
-        return Err("each part has only A-Z a-z 0-9 . _ -");
-    }
-    Ok(())
+pub(crate) fn path(root: &Path, name: &str) -> Result<PathBuf, Error> {
+    Ok(root.join(tags::file(name)?))
 }
 
 /// Removes the file and the folders below `root` that this leaves empty; says whether the file was there.
 pub(crate) fn remove(root: &Path, path: &Path) -> Result<bool, Error> {
-    if !files::remove(path)? {
-        return Ok(false);
+    let removed = files::remove(path)?;
+    if removed {
+        links::tidy(path, root)?;
     }
-    for folder in path.ancestors().skip(1).take_while(|folder| *folder != root) {
-        if fs::remove_dir(folder).is_err() {
-            // It is not empty, so neither are those above.
-            files::sync_folder(folder)?;
-            return Ok(true);
-        }
-    }
-    files::sync_folder(root)?;
-    Ok(true)
+    Ok(removed)
 }
 
 /// The names of the files below `root`, sorted.

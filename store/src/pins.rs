@@ -7,7 +7,7 @@ use crate::{Error, Store, names};
 impl Store {
     /// Pins a tag; it must be there.
     pub fn pin(&self, name: &str) -> Result<(), Error> {
-        let path = names::path(self.0.layout.pins(), name)?;
+        let path = names::path(&self.0.layout.pins(), name)?;
         let _names = self.names();
         if self.resolve_tag(name)?.is_none() {
             return Err(content::Error::TagNotFound(name.to_owned()).into());
@@ -23,7 +23,7 @@ impl Store {
 
     /// Whether a tag is pinned.
     pub fn is_pinned(&self, name: &str) -> Result<bool, Error> {
-        Ok(names::path(self.0.layout.pins(), name)?.is_file())
+        Ok(names::path(&self.0.layout.pins(), name)?.is_file())
     }
 
     /// The names of all pinned tags, sorted.
@@ -34,6 +34,6 @@ impl Store {
     /// Takes the pin away. The caller holds the lock of names.
     pub(crate) fn remove_pin(&self, name: &str) -> Result<bool, Error> {
         let root = self.0.layout.pins();
-        names::remove(&root, &names::path(root.clone(), name)?)
+        names::remove(&root, &names::path(&root, name)?)
     }
 }

@@ -4,13 +4,15 @@ use std::path::Path;
 
 use content::Digest;
 
-use crate::{Error, Store, files};
+use crate::{Error, LinkKind, Store, files};
 
 /// What the owner of a document says of it: what it refers to, and notes by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
     /// What the document refers to.
     pub children: Vec<Digest>,
+    /// What the document says something about, where it is such a one.
+    pub subject: Option<Digest>,
     /// Derived facts to keep, by kind.
     pub notes: Vec<(&'static str, Vec<u8>)>,
 }
@@ -22,22 +24,19 @@ pub struct Rebuilt {
     pub blobs: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Documents that tags name.
+    /// Documents that tags and links name.
     pub documents: u64,
 }
 
 impl Store {
-    /// Makes the index anew from blobs and tags. `describe` is asked about every document that a tag names.
+    /// Makes the index anew from blobs, tags and links. `describe` is asked about every document that those name.
     pub fn rebuild<E: From<Error>>(
         &self,
         mut describe: impl FnMut(&Digest) -> Result<Description, E>,
     ) -> Result<Rebuilt, E> {
         self.0.index.clear()?;
         let mut rebuilt = self.index_blobs()?;
-        let mut documents: Vec<Digest> = self.tags()?.into_iter().map(|tag| tag.digest).collect();
-        documents.sort_unstable();
-        documents.dedup();
-        for digest in documents {
+        for digest in self.documents()? {
             self.describe(&digest, &describe(&digest)?)?;
             rebuilt.documents += 1;
         }
@@ -47,6 +46,9 @@ impl Store {
     /// Records what a document refers to and what is known of it.
     pub fn describe(&self, digest: &Digest, description: &Description) -> Result<(), Error> {
         self.0.index.record_edges(digest, &description.children)?;
+        if let Some(subject) = &description.subject {
+            self.0.index.record_subject(digest, subject)?;
+        }
         for (kind, note) in &description.notes {
             self.0.index.set_note(kind, digest, note)?;
         }
@@ -66,6 +68,26 @@ impl Store {
     /// The documents that refer to a blob, as far as they were described.
     pub fn referrers(&self, digest: &Digest) -> Result<Vec<Digest>, Error> {
         self.0.index.referrers(digest)
+    }
+
+    /// The documents that say something about a blob, as far as they were described.
+    pub fn about(&self, subject: &Digest) -> Result<Vec<Digest>, Error> {
+        self.0.index.about(subject)
+    }
+
+    /// Whether the index knows what a document refers to.
+    pub fn is_described(&self, digest: &Digest) -> Result<bool, Error> {
+        Ok(self.0.index.edges(digest)?.is_some())
+    }
+
+    /// The documents that tags and links name.
+    pub fn documents(&self) -> Result<Vec<Digest>, Error> {
+        let links = self.all_links()?.into_iter().filter(|link| link.kind == LinkKind::Manifest);
+        let mut documents: Vec<Digest> =
+            self.tags()?.into_iter().map(|tag| tag.digest).chain(links.map(|link| link.digest)).collect();
+        documents.sort_unstable();
+        documents.dedup();
+        Ok(documents)
     }
 
     /// All blobs with their sizes in bytes, as the index knows them.

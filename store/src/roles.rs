@@ -26,7 +26,7 @@ impl Provider for Store {
 
     async fn read(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
         let (store, digest) = (self.clone(), *digest);
-        blocking(move || store.open_blob(&digest)?.read(range).map(Bytes::from)).await
+        blocking(move || store.open_blob(&digest)?.bytes(range)).await
     }
 }
 
@@ -69,6 +69,17 @@ impl Ingest for StoreIngest {
         })
         .await?;
         self.offset = file.offset();
+        self.file = Some(file);
+        result.map_err(Error::from)
+    }
+
+    async fn expect(&mut self, expected: Expected) -> Result<(), Error> {
+        let mut file = self.take()?;
+        let (file, result) = blocking(move || {
+            let result = file.expect(expected);
+            Ok((file, result))
+        })
+        .await?;
         self.file = Some(file);
         result.map_err(Error::from)
     }

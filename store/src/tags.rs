@@ -55,9 +55,22 @@ impl Store {
         names::remove(&self.0.layout.tags(), &path)
     }
 
+    /// The tags of `repository` (`host/name`), sorted by name. Damaged ones are logged and left out.
+    pub fn tags_of(&self, repository: &str) -> Result<Vec<TagEntry>, Error> {
+        let mut found = Vec::new();
+        let folder = self.0.layout.tags().join(repository_path(repository)?);
+        let entries = match files::entries(&folder) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        for entry in entries {
+            found.extend(read(&entry, repository)?);
+        }
+        Ok(found.into_iter().filter_map(readable).collect())
+    }
+
     /// All tags, sorted by name. Damaged ones are logged and left out: one of them must not hide the others.
     pub fn tags(&self) -> Result<Vec<TagEntry>, Error> {
-        let readable = |found: Result<TagEntry, Error>| found.inspect_err(|error| tracing::warn!("{error}")).ok();
         Ok(self.walk_tags()?.into_iter().filter_map(readable).collect())
     }
 
@@ -77,8 +90,44 @@ impl Store {
     }
 
     fn tag_path(&self, name: &str) -> Result<PathBuf, Error> {
-        names::path(self.0.layout.tags(), name)
+        Ok(self.0.layout.tags().join(file(name)?))
     }
+}
+
+/// The file of `host/repository:tag` as a relative path.
+pub(crate) fn file(name: &str) -> Result<PathBuf, Error> {
+    let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
+    let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
+    let folder = repository_path(repository)?;
+    check(tag, false).map_err(bad)?;
+    Ok(folder.join(format!(":{tag}")))
+}
+
+/// `host/repository` as a relative path.
+pub(crate) fn repository_path(repository: &str) -> Result<PathBuf, Error> {
+    let bad =
+        |reason| content::Error::BadName { name: repository.chars().take(160).collect(), what: "a repository", reason };
+    let mut path = PathBuf::new();
+    for (position, part) in repository.split('/').enumerate() {
+        // The first part is a host, which may have a port.
+        check(part, position == 0).map_err(bad)?;
+        path.push(part);
+    }
+    if !repository.contains('/') {
+        return Err(bad("expected HOST/REPOSITORY").into());
+    }
+    Ok(path)
+}
+
+fn check(part: &str, host: bool) -> Result<(), &'static str> {
+    if part.is_empty() || part.starts_with('.') || part.len() > 255 {
+        return Err("each part has 1 to 255 characters and does not begin with a dot");
+    }
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-') || (host && b == b':');
+    if part.starts_with(':') || !part.bytes().all(allowed) {
+        return Err("each part has only A-Z a-z 0-9 . _ -");
+    }
+    Ok(())
 }
 
 fn parse(path: &Path, text: &str) -> Result<Digest, Error> {
@@ -100,13 +149,25 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<Result<TagEntry, Error>>) -
         if path.is_dir() {
             let inner = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
             walk(&path, &inner, found)?;
-        } else if let Some(tag) = name.strip_prefix(':') {
-            // It may be removed between the listing and now.
-            let Some(text) = files::read_if_there(&path)? else { continue };
-            let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-            let name = format!("{prefix}:{tag}");
-            found.push(parse(&path, &text).map(|digest| TagEntry { name, digest, modified }));
+        } else {
+            found.extend(read(&entry, prefix)?);
         }
     }
     Ok(())
+}
+
+fn readable(found: Result<TagEntry, Error>) -> Option<TagEntry> {
+    found.inspect_err(|error| tracing::warn!("{error}")).ok()
+}
+
+/// The tag in an entry of a repository's folder, where it is one.
+fn read(entry: &fs::DirEntry, repository: &str) -> Result<Option<Result<TagEntry, Error>>, Error> {
+    let name = entry.file_name().to_string_lossy().into_owned();
+    let Some(tag) = name.strip_prefix(':') else { return Ok(None) };
+    let path = entry.path();
+    // It may be removed between the listing and now.
+    let Some(text) = files::read_if_there(&path)? else { return Ok(None) };
+    let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let name = format!("{repository}:{tag}");
+    Ok(Some(parse(&path, &text).map(|digest| TagEntry { name, digest, modified })))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use content::{Digest, Expected, IngestId};
 use proptest::prelude::*;
 
-use crate::{Children, Collected, Description, Error, Options, Store};
+use crate::{BLOB_LINK_LIFE, Children, Collected, Description, Error, LinkKind, Options, Store};
 
 fn temporary() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -52,7 +52,7 @@ fn finds_its_content_again_without_an_index() {
     let (folder, store) = temporary();
     let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
     store.set_tag("h/r:t", &parent).expect("tag");
-    let description = Description { children: vec![child], notes: vec![("kind", b"fact".to_vec())] };
+    let description = Description { children: vec![child], subject: None, notes: vec![("kind", b"fact".to_vec())] };
     store.describe(&parent, &description).expect("describe");
     let before = store.blobs().expect("blobs");
     drop(store);
@@ -248,4 +248,60 @@ fn one_name_may_be_set_by_many_at_once() {
             });
         }
     });
+}
+
+#[test]
+fn links_are_roots() {
+    let (_folder, store) = temporary();
+    let (blob, child, document) = (put(&store, b"blob"), put(&store, b"child"), put(&store, b"document"));
+    let collect = |now| store.collect(now, |_| Ok(Children { documents: Vec::new(), blobs: vec![child] }));
+    store.link("h/a/b", LinkKind::Blob, &blob).expect("link");
+    store.link("h/a/b", LinkKind::Blob, &blob).expect("link again");
+    store.link("h/a", LinkKind::Manifest, &document).expect("link");
+    assert_eq!(store.linked_repositories().expect("repositories"), ["h/a", "h/a/b"]);
+    assert!(store.is_linked("h/a/b", LinkKind::Blob, &blob).expect("linked"));
+    assert!(!store.is_linked("h/a", LinkKind::Blob, &blob).expect("not linked"));
+    assert_eq!(store.documents().expect("documents"), [document]);
+    let now = SystemTime::now();
+    assert_eq!(collect(now).expect("collect"), Collected::Done { blobs: 0, bytes: 0 });
+
+    // The blob's time runs out, the document's does not.
+    assert_eq!(collect(now + BLOB_LINK_LIFE * 2).expect("collect"), Collected::Done { blobs: 1, bytes: 4 });
+    assert_eq!(store.blob_size(&child).expect("size"), Some(5));
+    assert!(!store.is_linked("h/a/b", LinkKind::Blob, &blob).expect("unlinked"));
+    assert!(store.unlink("h/a", LinkKind::Manifest, &document).expect("unlink"));
+    assert!(!store.unlink("h/a", LinkKind::Manifest, &document).expect("unlink again"));
+    assert_eq!(collect(now).expect("collect"), Collected::Done { blobs: 2, bytes: 13 });
+    assert!(store.linked_repositories().expect("repositories").is_empty());
+    assert!(store.link("../x", LinkKind::Blob, &blob).is_err());
+}
+
+#[test]
+fn an_index_may_list_what_was_never_sent() {
+    let (_folder, store) = temporary();
+    let document = put(&store, b"index");
+    store.set_tag("h/r:t", &document).expect("tag");
+    let absent = Digest::of(b"absent");
+    let children = |_: &[u8]| Ok(Children { documents: vec![absent], blobs: Vec::new() });
+    assert_eq!(store.collect(SystemTime::now(), children).expect("collect"), Collected::Done { blobs: 0, bytes: 0 });
+}
+
+#[test]
+fn learns_the_digest_late() {
+    let (_folder, store) = temporary();
+    let id = IngestId::parse("upload").expect("an id");
+    let mut hasher = content::Hasher::new(content::Algorithm::Sha512);
+    hasher.update(b"long name");
+    let long = hasher.finish();
+    let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
+    ingest.append(b"long ").expect("append");
+    ingest.expect(Expected::Digest(long)).expect("expect");
+    ingest.append(b"name").expect("append");
+    assert_eq!(ingest.commit().expect("commit"), (long, 9));
+    let large: Vec<u8> = (0..300_000_u32).map(|n| n as u8).collect();
+    let digest = put(&store, &large);
+    let blob = store.open_blob(&digest).expect("open");
+    assert_eq!(blob.bytes(0..u64::MAX).expect("mapped"), large);
+    assert_eq!(blob.bytes(70_001..200_000).expect("mapped"), large[70_001..200_000]);
+    assert_eq!(blob.bytes(299_999..300_001).expect("read"), large[299_999..]);
 }

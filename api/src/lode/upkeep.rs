@@ -115,7 +115,9 @@ pub struct DuResponse {
     pub bytes: u64,
     /// Bytes of blobs that only earlier versions of models have.
     pub version_bytes: u64,
-    /// Bytes of blobs that no model and no version has.
+    /// Bytes of blobs that only manifests without a tag have, which a registry's clients sent.
+    pub linked_bytes: u64,
+    /// Bytes of blobs that none of those has: uploads of the last day, and what a collection would delete.
     pub unreferenced_bytes: u64,
     /// Bytes of ingests that are not committed.
     pub ingest_bytes: u64,

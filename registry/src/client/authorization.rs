@@ -1,0 +1,153 @@
+//! The header that lets a request in: had from a challenge, kept for its scope, renewed when it is refused or old.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use reqwest::header::HeaderValue;
+
+use super::Error;
+use super::challenge::{Challenge, Demand};
+use super::credential::{Credential, Credentials};
+use super::scope::Scope;
+use super::token::{self, TokenRequest};
+use super::wire::Wire;
+
+/// How many scopes are remembered; a client that has used so many begins anew.
+const MOST_SCOPES: usize = 1024;
+/// A token is renewed this long before its end, at the latest.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// What is known of how to get in, for each scope.
+pub(super) struct Authorizer {
+    credentials: Arc<dyn Credentials>,
+    slots: Mutex<HashMap<Scope, Arc<Slot>>>,
+}
+
+/// The lock is held while a token is asked for: those who need the same one wait for it.
+type Slot = tokio::sync::Mutex<Known>;
+
+#[derive(Default)]
+struct Known {
+    demand: Option<Demand>,
+    grant: Option<Arc<Grant>>,
+}
+
+/// A header, and when it was had.
+pub(super) struct Grant {
+    pub(super) header: HeaderValue,
+    obtained: Instant,
+    expires: Option<Instant>,
+}
+
+/// A request that was answered with 401.
+pub(super) struct Refused<'a> {
+    pub(super) scope: &'a Scope,
+    /// What it was sent with.
+    pub(super) used: Option<Arc<Grant>>,
+    /// When it was first tried.
+    pub(super) began: Instant,
+    /// What the answer says we should do.
+    pub(super) challenges: Vec<Challenge>,
+    /// What it says to people.
+    pub(super) summary: String,
+}
+
+impl Grant {
+    fn is_valid(&self) -> bool {
+        self.expires.is_none_or(|end| Instant::now() < end)
+    }
+}
+
+impl Authorizer {
+    pub(super) fn new(credentials: Arc<dyn Credentials>) -> Self {
+        Self { credentials, slots: Mutex::default() }
+    }
+
+    /// What to send at first: what worked last time, renewed if it is old; nothing where nothing was asked for yet.
+    pub(super) async fn current(&self, wire: &Wire, scope: &Scope) -> Result<Option<Arc<Grant>>, Error> {
+        let slot = self.slot(scope);
+        let mut known = slot.lock().await;
+        if known.grant.as_ref().is_some_and(|grant| !grant.is_valid())
+            && let Some(demand) = known.demand.clone()
+        {
+            known.grant = Some(self.obtain(wire, scope, &demand).await?);
+        }
+        Ok(known.grant.clone())
+    }
+
+    /// Finds something better to send, which [`Authorizer::current`] then gives.
+    ///
+    /// # Errors
+    /// [`Error::Unauthorized`] where there is nothing better: what was refused is new and still valid.
+    pub(super) async fn refused(&self, wire: &Wire, refused: Refused<'_>) -> Result<(), Error> {
+        let slot = self.slot(refused.scope);
+        let mut known = slot.lock().await;
+        if let Some(grant) = known.grant.as_ref().filter(|grant| grant.is_valid())
+            && !refused.used.as_ref().is_some_and(|used| Arc::ptr_eq(used, grant))
+        {
+            // Somebody else was refused too and has already done it.
+            return Ok(());
+        }
+        if refused.used.as_ref().is_some_and(|used| used.obtained >= refused.began && used.is_valid()) {
+            return Err(Error::unauthorized(&wire.name, no_more(&refused)));
+        }
+        let demand = Demand::choose(&refused.challenges).map_err(|why| Error::unauthorized(&wire.name, why))?;
+        known.grant = Some(self.obtain(wire, refused.scope, &demand).await?);
+        known.demand = Some(demand);
+        Ok(())
+    }
+
+    async fn obtain(&self, wire: &Wire, scope: &Scope, demand: &Demand) -> Result<Arc<Grant>, Error> {
+        let credential = self.credential(&wire.name).await?;
+        let refuse = |reason: &str| Error::unauthorized(&wire.name, reason);
+        let (header, lifetime) = match (demand, &credential) {
+            (Demand::Basic, Some(Credential::Password { user, password })) => (token::basic(user, password), None),
+            (Demand::Basic, Some(_)) => {
+                return Err(refuse("it wants a user and a password, and the stored login is a token"));
+            }
+            (Demand::Basic, None) => return Err(refuse("it wants a user and a password, and none are stored")),
+            (Demand::Bearer { .. }, Some(Credential::Bearer(token))) => {
+                let header = token::bearer(token).map_err(|_| refuse("the stored token is malformed"))?;
+                (header, None)
+            }
+            (Demand::Bearer { realm, service, scope: theirs }, credential) => {
+                let scopes = scope.words_with(theirs.as_deref());
+                let wanted = TokenRequest { realm, service: service.as_deref(), scopes };
+                let token = token::request(wire, &wanted, credential.as_ref()).await?;
+                (token.header, Some(token.lifetime))
+            }
+        };
+        let obtained = Instant::now();
+        let expires = lifetime.map(|lifetime| obtained + lifetime.saturating_sub(MARGIN.min(lifetime / 4)));
+        Ok(Arc::new(Grant { header, obtained, expires }))
+    }
+
+    async fn credential(&self, host: &str) -> Result<Option<Credential>, Error> {
+        let (credentials, host) = (self.credentials.clone(), host.to_owned());
+        match tokio::task::spawn_blocking(move || credentials.find(&host)).await {
+            Ok(found) => found,
+            Err(_) => Err(Error::Settings("the search for a login broke off; try again".to_owned())),
+        }
+    }
+
+    fn slot(&self, scope: &Scope) -> Arc<Slot> {
+        // A map of shared slots is whole after any panic.
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if slots.len() >= MOST_SCOPES && !slots.contains_key(scope) {
+            slots.clear();
+        }
+        slots.entry(scope.clone()).or_default().clone()
+    }
+}
+
+/// Why a new header was refused.
+fn no_more(refused: &Refused<'_>) -> String {
+    let parameter = |name| refused.challenges.iter().find_map(|challenge| challenge.get(name));
+    let error: Option<String> =
+        parameter("error").map(|text| text.chars().filter(|c| !c.is_control()).take(100).collect());
+    match error {
+        Some(error) => format!("it refuses what it asked for ({error}): {}", refused.summary),
+        None => format!("it refuses what it asked for: {}", refused.summary),
+    }
+}

@@ -1,0 +1,71 @@
+//! Connections: TLS, proxies and time limits.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::{Certificate, Client, ClientBuilder, NoProxy, Proxy, Url};
+
+use super::Error;
+use super::limits::Limits;
+use super::settings::{HostSettings, is_loopback};
+
+/// More than any bundle of certificates has.
+const LARGEST_CA_FILE: u64 = 8 << 20;
+/// What an explicit proxy is not used for.
+const HERE: &str = "localhost,127.0.0.0/8,::1";
+
+/// A pool of connections for the registry at `base`, and for where it redirects to.
+pub(super) fn client(base: &Url, settings: &HostSettings, limits: &Limits) -> Result<Client, Error> {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        return Err(Error::Settings(
+            "there is no TLS provider; the program must install one when it starts".to_owned(),
+        ));
+    }
+    let host = base.host_str().unwrap_or_default();
+    if settings.no_verify {
+        tracing::warn!(host, "certificates are not checked: whoever is on the way can read and change everything");
+    }
+    let own = settings.ca_file.as_deref().map(authorities).transpose()?.unwrap_or_default();
+    let mut built = builder(host, settings, limits)?.tls_certs_merge(own.clone()).build();
+    if built.is_err() && base.scheme() == "http" {
+        // A system without certificate authorities can still speak with registries that have no certificate.
+        built = builder(host, settings, limits)?.tls_certs_only(own).build();
+    }
+    built.map_err(|error| Error::Settings(format!("cannot set up TLS for `{host}`: {error}")))
+}
+
+fn builder(host: &str, settings: &HostSettings, limits: &Limits) -> Result<ClientBuilder, Error> {
+    let builder = Client::builder()
+        .user_agent(concat!("lode/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .http1_only()
+        .connect_timeout(limits.connect)
+        .pool_idle_timeout(Duration::from_secs(90))
+        .pool_max_idle_per_host(settings.parallel.max(1))
+        .tls_danger_accept_invalid_certs(settings.no_verify);
+    if is_loopback(host) {
+        return Ok(builder.no_proxy());
+    }
+    let Some(proxy) = &settings.proxy else { return Ok(builder) };
+    // The URL may have a password: it is not repeated in the message.
+    let proxy = Proxy::all(proxy).map_err(|_| {
+        Error::Settings(format!("the proxy for `{host}` is not a URL; expected `http://HOST:PORT` or the like"))
+    })?;
+    Ok(builder.proxy(proxy.no_proxy(NoProxy::from_string(HERE))))
+}
+
+fn authorities(path: &Path) -> Result<Vec<Certificate>, Error> {
+    let failed = |source| Error::File { operation: "read the certificate authorities", path: path.to_owned(), source };
+    let mut pem = Vec::new();
+    File::open(path).and_then(|file| file.take(LARGEST_CA_FILE).read_to_end(&mut pem)).map_err(failed)?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => Err(Error::Settings(format!(
+            "`{}` has no certificates; expected PEM, with lines `-----BEGIN CERTIFICATE-----`",
+            path.display()
+        ))),
+    }
+}

@@ -1,0 +1,188 @@
+//! A request, and the body it sends.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, Stream, StreamExt};
+use reqwest::header::{CONTENT_RANGE, HeaderMap};
+use reqwest::{Body, Method, Url};
+
+use super::limits::Limits;
+use super::scope::Scope;
+
+/// Bodies up to this size are sent at once; longer ones in pieces of it, so that a stall is noticed.
+const PIECE: usize = 64 * 1024;
+
+/// What is asked of a registry.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The method.
+    pub method: Method,
+    /// From [`Host::url`](super::Host::url), or from a `Location` resolved against the URL of the answer it was in.
+    pub url: Url,
+    /// What to send besides `Authorization` and `Content-Length`, which are put there by the host.
+    pub headers: HeaderMap,
+    /// What a token must allow.
+    pub scope: &'a Scope,
+    /// The body.
+    pub payload: Payload,
+}
+
+/// Makes a stream of a body's bytes from its beginning.
+pub type MakeStream = dyn Fn() -> BoxStream<'static, Result<Bytes, io::Error>> + Send + Sync;
+
+/// A request's body. All of them can be sent again.
+#[derive(Clone)]
+pub enum Payload {
+    /// Nothing.
+    None,
+    /// What is in memory.
+    Bytes(Bytes),
+    /// What is read while it is sent.
+    Stream {
+        /// How many bytes the stream gives; one that gives another number is an error.
+        length: u64,
+        /// Called for every attempt.
+        make: Arc<MakeStream>,
+    },
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The bytes may be a secret; their number is not.
+        write!(f, "Payload({} bytes)", self.length())
+    }
+}
+
+impl Payload {
+    /// How many bytes are sent.
+    pub(super) fn length(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Stream { length, .. } => *length,
+        }
+    }
+
+    /// The body for one attempt; `None` where there is none.
+    pub(super) fn body(&self, progress: &Arc<Progress>) -> Option<Body> {
+        let (length, stream) = match self {
+            Self::None => return None,
+            Self::Bytes(bytes) if bytes.len() <= PIECE => return Some(Body::from(bytes.clone())),
+            Self::Bytes(bytes) => (bytes.len() as u64, pieces(bytes.clone())),
+            Self::Stream { length, make } => (*length, make()),
+        };
+        progress.set(State::Sending { last: Instant::now() });
+        Some(Body::wrap_stream(Watched { stream, left: length, progress: progress.clone() }))
+    }
+}
+
+/// Whether sending this twice is the same as sending it once. An upload that is begun twice leaves one that is never
+/// used; a chunk that says where it belongs is refused the second time; any other chunk would be appended again.
+pub(super) fn is_repeatable(method: &Method, headers: &HeaderMap) -> bool {
+    *method != Method::PATCH || headers.contains_key(CONTENT_RANGE)
+}
+
+fn pieces(bytes: Bytes) -> BoxStream<'static, Result<Bytes, io::Error>> {
+    let starts = (0..bytes.len()).step_by(PIECE);
+    let piece = move |start: usize| Ok(bytes.slice(start..bytes.len().min(start + PIECE)));
+    futures_util::stream::iter(starts.map(piece)).boxed()
+}
+
+/// How far the sending of a body is. Shared by who sends and who watches.
+#[derive(Debug)]
+pub(super) struct Progress(Mutex<State>);
+
+#[derive(Debug)]
+enum State {
+    /// The connection takes what we have.
+    Sending { last: Instant },
+    /// We have nothing yet: a slow disk, or our own limit on the rate. Not the registry's fault.
+    Reading,
+    /// The registry has everything, as far as we know.
+    Sent { at: Instant },
+    /// We cannot read what is to be sent.
+    Broken(io::Error),
+}
+
+impl Progress {
+    /// Nothing to be sent but a head.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State::Sent { at: Instant::now() })))
+    }
+
+    /// When it is too late for something to happen; later than now while we are the ones who are slow.
+    pub(super) fn deadline(&self, method: &Method, limits: &Limits) -> Instant {
+        let head = if *method == Method::PUT { limits.put_head } else { limits.head };
+        match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Sending { last } => last + limits.stall,
+            State::Reading | State::Broken(_) => Instant::now() + limits.stall,
+            State::Sent { at } => at + head,
+        }
+    }
+
+    /// The reader's error, where that is what broke the request.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *state, State::Reading) {
+            State::Broken(error) => Some(error),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    fn set(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+}
+
+/// A body's stream that says how far it is and gives exactly the announced number of bytes.
+struct Watched {
+    stream: BoxStream<'static, Result<Bytes, io::Error>>,
+    left: u64,
+    progress: Arc<Progress>,
+}
+
+impl Watched {
+    fn account_for(&mut self, piece: Option<Result<Bytes, io::Error>>) -> Result<Option<Bytes>, io::Error> {
+        let Some(piece) = piece.transpose()? else {
+            return match self.left {
+                0 => Ok(None),
+                left => Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("it ends {left} bytes too early"))),
+            };
+        };
+        self.left = self
+            .left
+            .checked_sub(piece.len() as u64)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is longer than announced"))?;
+        let now = Instant::now();
+        self.progress.set(if self.left == 0 { State::Sent { at: now } } else { State::Sending { last: now } });
+        Ok(Some(piece))
+    }
+}
+
+impl Stream for Watched {
+    type Item = Result<Bytes, io::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Poll::Ready(piece) = self.stream.poll_next_unpin(context) else {
+            self.progress.set(State::Reading);
+            return Poll::Pending;
+        };
+        match self.account_for(piece) {
+            Ok(piece) => Poll::Ready(piece.map(Ok)),
+            Err(error) => {
+                let told = io::Error::new(error.kind(), error.to_string());
+                self.progress.set(State::Broken(error));
+                Poll::Ready(Some(Err(told)))
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What is known of a registry before it is asked.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+
+/// How many layers ECR takes in a manifest.
+const ECR_LAYERS: usize = 500;
+/// The most that GHCR takes in a chunk of an upload.
+const GHCR_CHUNK: u64 = 4 << 20;
+
+/// Settings of one registry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HostSettings {
+    /// HTTP without TLS. A mirror's base URL says that itself.
+    pub plain_http: bool,
+    /// Certificate authorities to trust in addition to the system's, as PEM.
+    pub ca_file: Option<PathBuf>,
+    /// The URL of a proxy; without it, the system's. Never used for this machine itself.
+    pub proxy: Option<String>,
+    /// Takes any certificate. For trying things out: anybody on the way can then read and change everything.
+    pub no_verify: bool,
+    /// Base URLs that are tried in this order before the registry itself.
+    pub mirrors: Vec<String>,
+    /// The most bytes to transfer in a second, both ways together; at least one.
+    pub bytes_per_second: Option<u64>,
+    /// How many blobs to transfer at once.
+    pub parallel: usize,
+    /// The most layers that the registry takes in a manifest.
+    pub max_layers: Option<usize>,
+    /// The size of an upload's chunks, for registries that want chunks; otherwise a blob is sent whole.
+    pub chunk: Option<u64>,
+}
+
+impl Default for HostSettings {
+    fn default() -> Self {
+        Self {
+            plain_http: false,
+            ca_file: None,
+            proxy: None,
+            no_verify: false,
+            mirrors: Vec::new(),
+            bytes_per_second: None,
+            parallel: 8,
+            max_layers: None,
+            chunk: None,
+        }
+    }
+}
+
+impl HostSettings {
+    /// What suits a host that nothing was configured for: known limits of known registries, and plain HTTP on this
+    /// machine.
+    pub fn for_host(host: &str) -> Self {
+        let name = host_name(host).to_ascii_lowercase();
+        Self {
+            plain_http: is_loopback(host),
+            max_layers: is_ecr(&name).then_some(ECR_LAYERS),
+            chunk: (name == "ghcr.io").then_some(GHCR_CHUNK),
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Debug for HostSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A proxy's URL may have a password in it.
+        let proxy = self.proxy.as_ref().map(|url| url.rsplit_once('@').map_or(url.as_str(), |(_, place)| place));
+        f.debug_struct("HostSettings")
+            .field("plain_http", &self.plain_http)
+            .field("ca_file", &self.ca_file)
+            .field("proxy", &proxy)
+            .field("no_verify", &self.no_verify)
+            .field("mirrors", &self.mirrors)
+            .field("bytes_per_second", &self.bytes_per_second)
+            .field("parallel", &self.parallel)
+            .field("max_layers", &self.max_layers)
+            .field("chunk", &self.chunk)
+            .finish()
+    }
+}
+
+/// The host that answers for `host`: they are the same but for Docker Hub.
+pub(super) fn api_host(host: &str) -> &str {
+    match host {
+        "docker.io" | "index.docker.io" => "registry-1.docker.io",
+        other => other,
+    }
+}
+
+/// Whether a `host` or `host:port` is this machine.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let name = host_name(host);
+    let v6 = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+        || v6.and_then(|text| text.parse::<Ipv6Addr>().ok()).is_some_and(|address| address.is_loopback())
+}
+
+/// Without the port; an IPv6 address stays in its brackets.
+fn host_name(host: &str) -> &str {
+    let end = match host.find(']') {
+        Some(bracket) if host.starts_with('[') => bracket + 1,
+        _ => host.find(':').unwrap_or(host.len()),
+    };
+    &host[..end]
+}
+
+fn is_ecr(name: &str) -> bool {
+    let Some((_, region)) = name.split_once(".dkr.ecr.").or_else(|| name.split_once(".dkr.ecr-fips.")) else {
+        return false;
+    };
+    region.ends_with(".amazonaws.com") || region.ends_with(".amazonaws.com.cn")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_hosts() {
+        for here in ["localhost", "localhost:5000", "LOCALHOST", "127.0.0.1:80", "127.1.2.3", "[::1]:5000", "[::1]"] {
+            assert!(HostSettings::for_host(here).plain_http, "{here}");
+        }
+        for there in ["127.evil.example", "localhost.example", "example", "10.0.0.1", "[::2]", "::1", "", "]", "[::1"] {
+            assert!(!HostSettings::for_host(there).plain_http, "{there}");
+        }
+        let ecr = HostSettings::for_host("1234.dkr.ecr.eu-west-1.amazonaws.com");
+        assert_eq!(ecr.max_layers, Some(500));
+        assert_eq!(HostSettings::for_host("x.dkr.ecr.amazonaws.com.evil.example").max_layers, None);
+        assert_eq!(HostSettings::for_host("ghcr.io").chunk, Some(4_194_304));
+        assert_eq!(api_host("docker.io"), "registry-1.docker.io");
+    }
+
+    #[test]
+    fn does_not_show_a_proxy_s_password() {
+        let settings = HostSettings { proxy: Some("http://me:secret@proxy:3128".into()), ..HostSettings::default() };
+        let shown = format!("{settings:?}");
+        assert!(!shown.contains("secret") && shown.contains("proxy:3128"), "{shown}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Blobs: `HEAD`, `GET` with ranges, `DELETE`.
+
+use std::ops::Range;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use content::Digest;
+use futures_util::StreamExt;
+
+use super::range::{Wanted, wanted};
+use super::refusal::Refused;
+use super::storage::{Removal, Repository, Storage};
+use super::uploads::{value, with_namespace};
+use super::{DIGEST, Server};
+use crate::ErrorCode;
+
+/// How much of a blob is prepared at a time, in bytes.
+const WINDOW: u64 = 1 << 20;
+/// Windows that are prepared ahead of the one that is being sent.
+const AHEAD: usize = 2;
+
+/// `HEAD` and `GET`.
+pub(super) async fn get<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    digest: &Digest,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Response, Refused> {
+    let unknown = || Refused::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`"));
+    let size = server.storage.blob(repository, digest).await?.ok_or_else(unknown)?;
+    let tag = format!("\"{digest}\"");
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let mut response = Response::builder()
+        .header(DIGEST, value(&digest.to_string()))
+        .header(header::ETAG, value(&tag))
+        .header(header::ACCEPT_RANGES, "bytes")
+        // Content never changes under its digest.
+        .header(header::CACHE_CONTROL, "max-age=31536000, immutable");
+    if text(header::USER_AGENT).is_some_and(|agent| agent.starts_with("ollama/")) {
+        // It takes an answer without one for an error.
+        let path = with_namespace(repository, format!("/v2/{}/blobs/{digest}", repository.name));
+        response = response.header(header::LOCATION, value(&path));
+    }
+    if matches(text(header::IF_NONE_MATCH), &tag) {
+        return finish(response.status(StatusCode::NOT_MODIFIED), Body::empty());
+    }
+    let asked = text(header::RANGE).filter(|_| text(header::IF_RANGE).is_none_or(|known| known == tag));
+    let range = match wanted(asked, size) {
+        Wanted::All => 0..size,
+        Wanted::Part(range) => {
+            let shown = format!("bytes {}-{}/{size}", range.start, range.end - 1);
+            response = response.status(StatusCode::PARTIAL_CONTENT).header(header::CONTENT_RANGE, value(&shown));
+            range
+        }
+        Wanted::Nothing => {
+            let message = format!("`{}` is beyond the {size} bytes of the blob", asked.unwrap_or_default());
+            let refused = Refused::with_status(StatusCode::RANGE_NOT_SATISFIABLE, ErrorCode::SizeInvalid, message);
+            return Err(refused.header(header::CONTENT_RANGE, value(&format!("bytes */{size}"))));
+        }
+    };
+    let response = response
+        .header(header::CONTENT_TYPE, "application/octet-stream")
+        .header(header::CONTENT_LENGTH, range.end - range.start);
+    let body = if method == Method::HEAD { Body::empty() } else { body(&server.storage, *digest, range).await? };
+    finish(response, body)
+}
+
+fn finish(response: axum::http::response::Builder, body: Body) -> Result<Response, Refused> {
+    Ok(response.body(body).map_err(|e| content::Error::Other(Box::new(e)))?)
+}
+
+/// Whether an `If-None-Match` names the tag.
+pub(super) fn matches(header: Option<&str>, tag: &str) -> bool {
+    let same = |known: &str| known.trim().trim_start_matches("W/") == tag || known.trim() == "*";
+    header.is_some_and(|known| known.split(',').any(same))
+}
+
+/// The bytes in windows; what is small is read before the answer begins, so that an error has a status.
+async fn body<S: Storage>(storage: &S, digest: Digest, range: Range<u64>) -> Result<Body, Refused> {
+    if range.end - range.start <= WINDOW {
+        return Ok(storage.read(&digest, range).await?.into());
+    }
+    let storage = storage.clone();
+    let end = range.end;
+    let windows = range.step_by(WINDOW as usize).map(move |start| {
+        let storage = storage.clone();
+        async move {
+            let wanted = start..end.min(start + WINDOW);
+            let bytes = storage.read(&digest, wanted.clone()).await?;
+            // Too few would leave the client waiting for the rest.
+            let short = bytes.len() as u64 != wanted.end - wanted.start;
+            if short {
+                Err(content::Error::WrongSize { expected: end, actual: start + bytes.len() as u64 })
+            } else {
+                Ok(bytes)
+            }
+        }
+    });
+    Ok(Body::from_stream(futures_util::stream::iter(windows).buffered(AHEAD)))
+}
+
+/// `DELETE`.
+pub(super) async fn delete<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    digest: &Digest,
+) -> Result<Response, Refused> {
+    match server.storage.remove_blob(repository, digest).await? {
+        Removal::Done => Ok(StatusCode::ACCEPTED.into_response()),
+        Removal::NotThere => {
+            Err(Refused::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`")))
+        }
+        Removal::Referenced(by) => Err(Refused::new(
+            ErrorCode::Unsupported,
+            format!("blob `{digest}` is part of manifest `{by}` of `{repository}`; delete that first"),
+        )),
+    }
+}

@@ -1,0 +1,209 @@
+//! Manifests: `HEAD`, `GET`, `PUT`, `DELETE`, and the list of those that are about another.
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use content::{Digest, Hasher};
+use manifests::{Document, MAX_MANIFEST, media_types};
+use serde_json::json;
+
+use super::refusal::Refused;
+use super::storage::{NewManifest, Reference, Repository, Storage};
+use super::uploads::{value, with_namespace};
+use super::{DIGEST, Server, blobs, route};
+use crate::ErrorCode;
+
+/// Which manifest the one that was sent is about: tells the client that the list of referrers is kept here.
+const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
+/// A tag that the manifest was given besides the one in the path.
+const TAG: HeaderName = HeaderName::from_static("oci-tag");
+/// By what a list of referrers was filtered.
+const FILTERS: HeaderName = HeaderName::from_static("oci-filters-applied");
+/// The most tags that one request may give.
+const MAX_TAGS: usize = 100;
+/// Layers that a registry need not have: they are fetched from elsewhere.
+const NOT_DISTRIBUTABLE: [&str; 2] =
+    ["application/vnd.oci.image.layer.nondistributable.", "application/vnd.docker.image.rootfs.foreign."];
+
+/// `HEAD` and `GET`.
+pub(super) async fn get<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    at: &Reference,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Response, Refused> {
+    let unknown = || Refused::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`"));
+    let digest = server.storage.manifest(repository, at).await?.ok_or_else(unknown)?;
+    let tag = format!("\"{digest}\"");
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let headers = [(DIGEST, value(&digest.to_string())), (header::ETAG, value(&tag))];
+    if blobs::matches(known, &tag) {
+        return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
+    }
+    let (raw, document) = read(server, &digest).await?;
+    let content = [
+        (header::CONTENT_TYPE, value(document.media_type().as_str())),
+        (header::CONTENT_LENGTH, value(&raw.len().to_string())),
+    ];
+    let body = if method == Method::HEAD { Body::empty() } else { Body::from(raw) };
+    Ok((headers, content, body).into_response())
+}
+
+async fn read<S: Storage>(server: &Server<S>, digest: &Digest) -> Result<(Bytes, Document), Refused> {
+    let raw = server.storage.read(digest, 0..MAX_MANIFEST as u64 + 1).await?;
+    let document = Document::parse(&raw).map_err(|e| content::Error::Other(Box::new(e)))?;
+    Ok((raw, document))
+}
+
+/// `PUT`.
+pub(super) async fn put<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    at: &Reference,
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refused> {
+    let raw = axum::body::to_bytes(body, MAX_MANIFEST).await.map_err(|_| {
+        let message = format!("a manifest has {MAX_MANIFEST} bytes at most; put its parts into fewer layers");
+        Refused::with_status(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::SizeInvalid, message)
+    })?;
+    let digest = digest(at, uri, &raw)?;
+    let document = Document::parse(&raw).map_err(|e| Refused::new(ErrorCode::ManifestInvalid, e.to_string()))?;
+    check_type(headers, &document)?;
+    check_complete(server, repository, &document).await?;
+    let tags = tags(at, uri)?;
+    let asked: Vec<String> = route::query(uri, "tag").collect();
+    let subject = document.subject().map(|subject| subject.digest);
+    server.storage.put_manifest(repository, NewManifest { digest, raw, document, tags }).await?;
+    let location = with_namespace(repository, format!("/v2/{}/manifests/{digest}", repository.name));
+    let headers = [(header::LOCATION, value(&location)), (DIGEST, value(&digest.to_string()))];
+    let mut response = (StatusCode::CREATED, headers).into_response();
+    if let Some(subject) = subject {
+        response.headers_mut().insert(SUBJECT, value(&subject.to_string()));
+    }
+    for tag in asked {
+        response.headers_mut().append(TAG, value(&tag));
+    }
+    Ok(response)
+}
+
+/// The digest by which the client will ask for the manifest: that in the path or the query, which must be true, else
+/// the SHA-256 one.
+fn digest(at: &Reference, uri: &Uri, raw: &[u8]) -> Result<Digest, Refused> {
+    let given = match at {
+        Reference::Digest(digest) => Some(*digest),
+        Reference::Tag(_) => {
+            route::query(uri, "digest").next().map(|text| super::uploads::digest(&text)).transpose()?
+        }
+    };
+    let Some(given) = given else { return Ok(Digest::of(raw)) };
+    let mut hasher = Hasher::new(given.algorithm());
+    hasher.update(raw);
+    let actual = hasher.finish();
+    if actual == given {
+        return Ok(given);
+    }
+    Err(Refused::new(ErrorCode::DigestInvalid, format!("the manifest's digest is `{actual}`, not `{given}`")))
+}
+
+fn tags(at: &Reference, uri: &Uri) -> Result<Vec<String>, Refused> {
+    let mut tags = Vec::new();
+    if let Reference::Tag(tag) = at {
+        tags.push(tag.clone());
+    }
+    for text in route::query(uri, "tag") {
+        match Reference::parse(&text) {
+            Ok(Reference::Tag(tag)) => tags.push(tag),
+            _ => return Err(Refused::new(ErrorCode::ManifestInvalid, "a query parameter `tag` is not a tag")),
+        }
+    }
+    if tags.len() > MAX_TAGS {
+        return Err(Refused::new(ErrorCode::ManifestInvalid, format!("a request gives {MAX_TAGS} tags at most")));
+    }
+    Ok(tags)
+}
+
+/// A manifest is what it says it is.
+fn check_type(headers: &HeaderMap, document: &Document) -> Result<(), Refused> {
+    let Some(given) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return Ok(()) };
+    let given = given.split(';').next().unwrap_or_default().trim();
+    let actual = document.media_type().as_str();
+    // Clients that know no better send these.
+    if given == actual || matches!(given, "" | "application/json" | "application/octet-stream") {
+        return Ok(());
+    }
+    Err(Refused::new(ErrorCode::ManifestInvalid, format!("`Content-Type` is `{given}`, the manifest is `{actual}`")))
+}
+
+/// Config and layers are there before the manifest that lists them. The manifests of an index need not be: an index may
+/// be copied for one platform only.
+async fn check_complete<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    document: &Document,
+) -> Result<(), Refused> {
+    let Document::Manifest(manifest) = document else { return Ok(()) };
+    let layers = manifest.layers().iter().filter(|layer| {
+        let kind = layer.media_type().as_str();
+        !NOT_DISTRIBUTABLE.iter().any(|prefix| kind.starts_with(prefix))
+    });
+    for descriptor in layers.map(|layer| &layer.descriptor).chain([manifest.config()]) {
+        if server.storage.blob(repository, &descriptor.digest).await?.is_none() {
+            let message = format!("blob `{}` is not in `{repository}`; send it before its manifest", descriptor.digest);
+            let detail = json!({"digest": descriptor.digest.to_string()});
+            return Err(Refused::new(ErrorCode::ManifestBlobUnknown, message).detail(&detail));
+        }
+    }
+    Ok(())
+}
+
+/// `DELETE`.
+pub(super) async fn delete<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    at: &Reference,
+) -> Result<Response, Refused> {
+    if server.storage.remove_manifest(repository, at).await? {
+        return Ok(StatusCode::ACCEPTED.into_response());
+    }
+    Err(Refused::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`")))
+}
+
+/// `GET referrers/DIGEST`: an index of what is about it; empty where there is nothing, also for what is not here.
+pub(super) async fn referrers<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    subject: &Digest,
+    uri: &Uri,
+) -> Result<Response, Refused> {
+    let filter = route::query(uri, "artifactType").next().filter(|kind| !kind.is_empty());
+    let mut entries = Vec::new();
+    for digest in server.storage.referrers(repository, subject).await? {
+        let (raw, document) = read(server, &digest).await?;
+        let kind = document.artifact_type();
+        if filter.as_deref().is_some_and(|filter| kind != Some(filter)) {
+            continue;
+        }
+        let mut entry = json!({
+            "mediaType": document.media_type().as_str(),
+            "digest": digest.to_string(),
+            "size": raw.len(),
+        });
+        if let Some(kind) = kind {
+            entry["artifactType"] = kind.into();
+        }
+        if !document.annotations().is_empty() {
+            entry["annotations"] = json!(document.annotations());
+        }
+        entries.push(entry);
+    }
+    let index = json!({"schemaVersion": 2, "mediaType": media_types::INDEX.as_str(), "manifests": entries});
+    let mut response =
+        ([(header::CONTENT_TYPE, value(media_types::INDEX.as_str()))], index.to_string()).into_response();
+    if filter.is_some() {
+        response.headers_mut().insert(FILTERS, value("artifactType"));
+    }
+    Ok(response)
+}

@@ -1,0 +1,91 @@
+//! Refusals: a status, a code of the specification and a text.
+
+use axum::Json;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use content::Error;
+
+use crate::ErrorCode;
+use crate::code::ErrorBody;
+
+/// A request that is refused.
+#[derive(Debug)]
+pub struct Refused {
+    status: StatusCode,
+    body: ErrorBody,
+    headers: HeaderMap,
+}
+
+impl Refused {
+    /// With the status that the specification has for the code.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self::with_status(status(code), code, message)
+    }
+
+    /// With another status.
+    pub fn with_status(status: StatusCode, code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { status, body: ErrorBody::new(code, message), headers: HeaderMap::new() }
+    }
+
+    /// Adds a header to the answer.
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    /// Adds what programs read of it.
+    pub fn detail(mut self, detail: &serde_json::Value) -> Self {
+        for entry in &mut self.body.errors {
+            entry.detail = Some(detail.clone());
+        }
+        self
+    }
+}
+
+fn status(code: ErrorCode) -> StatusCode {
+    match code {
+        ErrorCode::BlobUnknown | ErrorCode::BlobUploadUnknown | ErrorCode::ManifestUnknown | ErrorCode::NameUnknown => {
+            StatusCode::NOT_FOUND
+        }
+        ErrorCode::BlobUploadInvalid
+        | ErrorCode::DigestInvalid
+        | ErrorCode::ManifestBlobUnknown
+        | ErrorCode::ManifestInvalid
+        | ErrorCode::NameInvalid
+        | ErrorCode::SizeInvalid => StatusCode::BAD_REQUEST,
+        ErrorCode::Denied => StatusCode::FORBIDDEN,
+        ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
+        ErrorCode::Unsupported => StatusCode::METHOD_NOT_ALLOWED,
+        ErrorCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::BlobNotFound(_) | Error::TagNotFound(_) => Self::new(ErrorCode::BlobUnknown, message),
+            Error::WrongDigest { .. } => Self::new(ErrorCode::DigestInvalid, message),
+            Error::WrongSize { .. } => Self::new(ErrorCode::SizeInvalid, message),
+            Error::BadName { .. } => Self::new(ErrorCode::NameInvalid, message),
+            Error::Busy(_) => Self::with_status(StatusCode::CONFLICT, ErrorCode::BlobUploadInvalid, message),
+            Error::Io { source, .. } if is_full(&source) => {
+                Self::with_status(StatusCode::INSUFFICIENT_STORAGE, ErrorCode::Denied, message)
+            }
+            Error::Io { .. } | Error::Other(_) => {
+                tracing::warn!("{message}");
+                Self::with_status(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Unsupported, message)
+            }
+        }
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.status, self.headers, Json(self.body)).into_response()
+    }
+}

@@ -1,0 +1,261 @@
+//! Uploads: `POST`, `PATCH`, `PUT`, `GET` and `DELETE` below `blobs/uploads/`.
+
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use content::{Digest, Expected, Ingest, IngestId};
+use futures_util::StreamExt;
+
+use super::refusal::Refused;
+use super::sessions::Held;
+use super::storage::{Repository, Storage};
+use super::{Server, range, route};
+use crate::{ErrorCode, RepositoryName};
+
+/// Pieces of a body are put together to this size before they are hashed and written, in bytes.
+const PIECE: usize = 512 << 10;
+/// Which upload it is, as Docker's clients read it.
+const DOCKER_UPLOAD: HeaderName = HeaderName::from_static("docker-upload-uuid");
+
+/// `POST`: begins an upload, takes a whole blob, or mounts one.
+pub(super) async fn post<S: Storage>(
+    server: &Arc<Server<S>>,
+    repository: &Repository,
+    uri: &Uri,
+    body: Body,
+) -> Result<Response, Refused> {
+    if let Some(digest) = route::query(uri, "mount").next() {
+        let from = route::query(uri, "from").next().filter(|name| !name.is_empty());
+        if let Some(response) = mount(server, repository, &digest, from).await? {
+            return Ok(response);
+        }
+    }
+    let given = route::query(uri, "digest").next().map(|text| digest(&text)).transpose()?;
+    let id = server.sessions.begin(&server.storage, repository).await?;
+    // Ollama asks with a digest and no body for a place to put it: only zero bytes have a digest and no body.
+    let empty = body.size_hint().exact() == Some(0);
+    match given {
+        Some(given) if !empty || given == of_nothing(&given) => {
+            let held = hold(server, repository, id.as_str()).await?;
+            finish(server, repository, held, given, body).await
+        }
+        _ => Ok(progress(repository, &id, 0, StatusCode::ACCEPTED)),
+    }
+}
+
+/// `GET`: how far an upload is.
+pub(super) async fn status<S: Storage>(
+    server: &Arc<Server<S>>,
+    repository: &Repository,
+    id: &str,
+) -> Result<Response, Refused> {
+    let (id, held) = hold(server, repository, id).await?;
+    Ok(progress(repository, &id, held.offset(), StatusCode::NO_CONTENT))
+}
+
+/// `DELETE`: gives an upload up.
+pub(super) async fn cancel<S: Storage>(
+    server: &Arc<Server<S>>,
+    repository: &Repository,
+    id: &str,
+) -> Result<Response, Refused> {
+    let (id, mut held) = hold(server, repository, id).await?;
+    if let Some(ingest) = held.take() {
+        ingest.cancel().await?;
+    }
+    server.sessions.forget(&id);
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// `PATCH`: a chunk.
+pub(super) async fn patch<S: Storage>(
+    server: &Arc<Server<S>>,
+    repository: &Repository,
+    id: &str,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refused> {
+    let (id, held) = hold(server, repository, id).await?;
+    check_order(repository, &id, held.offset(), headers, &body)?;
+    let held = receive(held, body).await?;
+    Ok(progress(repository, &id, held.offset(), StatusCode::ACCEPTED))
+}
+
+/// `PUT`: the last chunk, or all of it, or nothing more; then the commit.
+pub(super) async fn put<S: Storage>(
+    server: &Arc<Server<S>>,
+    repository: &Repository,
+    id: &str,
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refused> {
+    let missing = || Refused::new(ErrorCode::DigestInvalid, "the query parameter `digest` is missing");
+    let given = digest(&route::query(uri, "digest").next().ok_or_else(missing)?)?;
+    let (id, held) = hold(server, repository, id).await?;
+    check_order(repository, &id, held.offset(), headers, &body)?;
+    finish(server, repository, (id, held), given, body).await
+}
+
+/// Reads a digest from outside.
+pub(super) fn digest(text: &str) -> Result<Digest, Refused> {
+    text.parse().map_err(|e: content::digest::ParseDigestError| Refused::new(ErrorCode::DigestInvalid, e.to_string()))
+}
+
+fn of_nothing(like: &Digest) -> Digest {
+    content::Hasher::new(like.algorithm()).finish()
+}
+
+async fn mount<S: Storage>(
+    server: &Arc<Server<S>>,
+    to: &Repository,
+    text: &str,
+    from: Option<String>,
+) -> Result<Option<Response>, Refused> {
+    // What cannot be mounted falls back to an upload, whatever the reason.
+    let Ok(digest) = text.parse::<Digest>() else { return Ok(None) };
+    let from = match from {
+        Some(name) => match RepositoryName::parse(&name) {
+            Ok(name) => Some(Repository { name, namespace: to.namespace.clone() }),
+            Err(_) => return Ok(None),
+        },
+        None => None,
+    };
+    let mounted = server.storage.mount(from.as_ref(), to, &digest).await?;
+    Ok(mounted.then(|| created(to, &digest)))
+}
+
+async fn hold<S: Storage>(
+    server: &Arc<Server<S>>,
+    repository: &Repository,
+    id: &str,
+) -> Result<(IngestId, Held<S::Ingest>), Refused> {
+    let shown: String = id.chars().take(80).collect();
+    let unknown =
+        || Refused::new(ErrorCode::BlobUploadUnknown, format!("there is no upload `{shown}` in `{repository}`"));
+    server.sessions.hold(&server.storage, repository, id).await?.ok_or_else(unknown)
+}
+
+/// Chunks come in their order: one that says where it belongs must belong at the end of what is there.
+fn check_order(
+    repository: &Repository,
+    id: &IngestId,
+    offset: u64,
+    headers: &HeaderMap,
+    body: &Body,
+) -> Result<(), Refused> {
+    let Some(text) = headers.get(header::CONTENT_RANGE) else { return Ok(()) };
+    let text = text.to_str().unwrap_or("?");
+    let refuse = |reason: String| {
+        Refused::with_status(StatusCode::RANGE_NOT_SATISFIABLE, ErrorCode::BlobUploadInvalid, reason)
+            .header(header::LOCATION, value(&location(repository, id)))
+            .header(header::RANGE, value(&received(offset)))
+    };
+    let Some(chunk) = range::chunk(text) else {
+        return Err(refuse(format!("`Content-Range: {text}` is malformed, expected FIRST-LAST")));
+    };
+    if chunk.start != offset {
+        return Err(refuse(format!("the chunk begins at byte {}, the upload is at byte {offset}", chunk.start)));
+    }
+    let length = chunk.end - chunk.start;
+    match body.size_hint().exact() {
+        Some(actual) if actual != length => Err(Refused::new(
+            ErrorCode::SizeInvalid,
+            format!("`Content-Range: {text}` announces {length} bytes, `Content-Length` {actual}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a body to an upload. In a task of its own: when the client goes away, what came stays.
+async fn receive<I: Ingest + 'static>(mut held: Held<I>, body: Body) -> Result<Held<I>, Refused> {
+    let work = tokio::spawn(async move {
+        let mut stream = body.into_data_stream();
+        let mut piece = BytesMut::new();
+        let result = loop {
+            match stream.next().await {
+                Some(Ok(bytes)) => {
+                    piece.extend_from_slice(&bytes);
+                    if piece.len() >= PIECE
+                        && let Err(error) = held.write(piece.split().freeze()).await
+                    {
+                        break Err(Refused::from(error));
+                    }
+                }
+                Some(Err(error)) => break Err(broken(&error)),
+                None => break Ok(()),
+            }
+        };
+        // Also what came before the connection broke: the client goes on after it.
+        let last = if piece.is_empty() { Ok(()) } else { held.write(piece.freeze()).await };
+        result.and(last.map_err(Refused::from)).map(|()| held)
+    });
+    work.await.map_err(|e| content::Error::Other(Box::new(e)))?
+}
+
+fn broken(error: &axum::Error) -> Refused {
+    Refused::new(ErrorCode::SizeInvalid, format!("the body broke off: {error}; ask for the upload's status and go on"))
+}
+
+async fn finish<S: Storage>(
+    server: &Arc<Server<S>>,
+    repository: &Repository,
+    (id, held): (IngestId, Held<S::Ingest>),
+    digest: Digest,
+    body: Body,
+) -> Result<Response, Refused> {
+    let mut held = receive(held, body).await?;
+    if let Some(ingest) = held.take() {
+        let expected = Expected::Digest(digest);
+        let (storage, to) = (server.storage.clone(), repository.clone());
+        // The commit is finished also for a client that went away: it asks whether the blob is there.
+        let work = tokio::spawn(async move { storage.finish(&to, ingest, expected).await });
+        let done = work.await.map_err(|e| content::Error::Other(Box::new(e)))?;
+        server.sessions.forget(&id);
+        done?;
+    }
+    Ok(created(repository, &digest))
+}
+
+/// How far an upload is, for every answer about it.
+fn progress(repository: &Repository, id: &IngestId, offset: u64, status: StatusCode) -> Response {
+    let headers = [
+        (header::LOCATION, value(&location(repository, id))),
+        (header::RANGE, value(&received(offset))),
+        (DOCKER_UPLOAD, value(id.as_str())),
+    ];
+    (status, headers).into_response()
+}
+
+/// The bytes that are there, the last one included; `0-0` also where there are none.
+fn received(offset: u64) -> String {
+    format!("0-{}", offset.saturating_sub(1))
+}
+
+fn location(repository: &Repository, id: &IngestId) -> String {
+    with_namespace(repository, format!("/v2/{}/blobs/uploads/{id}", repository.name))
+}
+
+/// A blob is in the repository.
+fn created(repository: &Repository, digest: &Digest) -> Response {
+    let location = with_namespace(repository, format!("/v2/{}/blobs/{digest}", repository.name));
+    let headers = [(header::LOCATION, value(&location)), (super::DIGEST, value(&digest.to_string()))];
+    (StatusCode::CREATED, headers).into_response()
+}
+
+/// A path of a repository, for the namespace that it is in.
+pub(super) fn with_namespace(repository: &Repository, path: String) -> String {
+    match &repository.namespace {
+        Some(namespace) => format!("{path}?ns={namespace}"),
+        None => path,
+    }
+}
+
+/// A header's value from text that was checked to be harmless.
+pub(super) fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_maybe_shared(Bytes::copy_from_slice(text.as_bytes()))
+        .unwrap_or_else(|_| HeaderValue::from_static(""))
+}

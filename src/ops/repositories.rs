@@ -1,0 +1,270 @@
+//! The store as a registry's storage: which repository has what.
+//!
+//! A repository is the tags of its name and what clients of the registry linked to it (`store`, links). Models made here
+//! are repositories of the default host: `smollm2` is served as `/v2/library/smollm2/…`, and also as `/v2/smollm2/…`.
+
+use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
+use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
+use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
+use store::{LinkKind, Store};
+
+use super::Library;
+
+/// Indexes may list indexes; deeper ones than this are not followed.
+const MAX_DEPTH: usize = 4;
+
+/// The library, as the registry's server sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Repositories {
+    pub(crate) library: Library,
+}
+
+/// `host/name`, as the store calls a repository.
+fn key(repository: &Repository) -> String {
+    let host = repository.namespace.as_deref().unwrap_or(DEFAULT_HOST);
+    let name = repository.name.as_str();
+    if host == DEFAULT_HOST && !name.contains('/') {
+        return format!("{host}/{DEFAULT_NAMESPACE}/{name}");
+    }
+    format!("{host}/{name}")
+}
+
+/// Whether a document is in a repository: linked, tagged, or listed by one that is.
+fn has_document(store: &Store, repository: &str, document: &Digest, depth: usize) -> Result<bool, store::Error> {
+    if store.is_linked(repository, LinkKind::Manifest, document)?
+        || store.tags_of(repository)?.iter().any(|tag| tag.digest == *document)
+    {
+        return Ok(true);
+    }
+    if depth == 0 {
+        return Ok(false);
+    }
+    for parent in store.referrers(document)? {
+        if has_document(store, repository, &parent, depth - 1)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A document of the repository that refers to the blob.
+fn referring(store: &Store, repository: &str, blob: &Digest) -> Result<Option<Digest>, store::Error> {
+    for document in store.referrers(blob)? {
+        if has_document(store, repository, &document, MAX_DEPTH)? {
+            return Ok(Some(document));
+        }
+    }
+    Ok(None)
+}
+
+fn has_blob(store: &Store, repository: &str, blob: &Digest) -> Result<bool, store::Error> {
+    Ok(store.is_linked(repository, LinkKind::Blob, blob)? || referring(store, repository, blob)?.is_some())
+}
+
+fn is_anywhere(store: &Store, blob: &Digest) -> Result<bool, store::Error> {
+    if !store.referrers(blob)?.is_empty() {
+        return Ok(true);
+    }
+    for repository in store.linked_repositories()? {
+        if store.is_linked(&repository, LinkKind::Blob, blob)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl Repositories {
+    /// Runs something that reads or writes the disk.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Store) -> Result<T, store::Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let store = self.library.store.clone();
+        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        done.map_err(|e| Error::Other(Box::new(e)))?.map_err(Error::from)
+    }
+}
+
+impl Provider for Repositories {
+    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        self.library.store.size(digest).await
+    }
+
+    async fn read(&self, digest: &Digest, range: std::ops::Range<u64>) -> Result<bytes::Bytes, Error> {
+        self.library.store.read(digest, range).await
+    }
+}
+
+impl Ingester for Repositories {
+    type Ingest = <Store as Ingester>::Ingest;
+
+    async fn ingest(&self, id: &IngestId, expected: Expected) -> Result<Self::Ingest, Error> {
+        self.library.store.ingest(id, expected).await
+    }
+}
+
+impl BlobStorage for Repositories {
+    async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
+        let (repository, digest) = (key(of), *digest);
+        self.blocking(move |store| match store.blob_size(&digest)? {
+            Some(size) if has_blob(store, &repository, &digest)? => Ok(Some(size)),
+            _ => Ok(None),
+        })
+        .await
+    }
+
+    async fn mount(&self, from: Option<&Repository>, to: &Repository, digest: &Digest) -> Result<bool, Error> {
+        let (from, to, digest) = (from.map(key), key(to), *digest);
+        self.blocking(move |store| {
+            let _guard = store.guard();
+            let there = store.blob_size(&digest)?.is_some()
+                && match from {
+                    Some(from) => has_blob(store, &from, &digest)?,
+                    None => is_anywhere(store, &digest)?,
+                };
+            if there {
+                store.link(&to, LinkKind::Blob, &digest)?;
+            }
+            Ok(there)
+        })
+        .await
+    }
+
+    async fn remove_blob(&self, of: &Repository, digest: &Digest) -> Result<Removal, Error> {
+        let (repository, digest) = (key(of), *digest);
+        self.blocking(move |store| {
+            if store.blob_size(&digest)?.is_none() {
+                return Ok(Removal::NotThere);
+            }
+            if let Some(document) = referring(store, &repository, &digest)? {
+                return Ok(Removal::Referenced(document));
+            }
+            let removed = store.unlink(&repository, LinkKind::Blob, &digest)?;
+            Ok(if removed { Removal::Done } else { Removal::NotThere })
+        })
+        .await
+    }
+
+    async fn resume(&self, id: &IngestId) -> Result<Option<Self::Ingest>, Error> {
+        if !self.library.store.has_ingest(id) {
+            return Ok(None);
+        }
+        self.library.store.ingest(id, Expected::Unknown).await.map(Some)
+    }
+
+    async fn finish(
+        &self,
+        to: &Repository,
+        mut upload: Self::Ingest,
+        expected: Expected,
+    ) -> Result<(Digest, u64), Error> {
+        upload.expect(expected).await?;
+        // From here until the link is made nothing leads to the blob.
+        let guard = self.blocking(|store| Ok(store.guard())).await?;
+        let (digest, size) = upload.commit().await?;
+        let repository = key(to);
+        self.blocking(move |store| {
+            let _guard = guard;
+            store.link(&repository, LinkKind::Blob, &digest)
+        })
+        .await?;
+        Ok((digest, size))
+    }
+}
+
+impl ManifestStorage for Repositories {
+    async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
+        let (repository, at) = (key(of), at.clone());
+        self.blocking(move |store| match at {
+            Reference::Tag(tag) => store.resolve_tag(&format!("{repository}:{tag}")),
+            Reference::Digest(digest) => {
+                let there =
+                    store.blob_size(&digest)?.is_some() && has_document(store, &repository, &digest, MAX_DEPTH)?;
+                Ok(there.then_some(digest))
+            }
+        })
+        .await
+    }
+
+    async fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> Result<(), Error> {
+        let repository = key(to);
+        let library = self.library.clone();
+        self.blocking(move |store| {
+            let _guard = store.guard();
+            let NewManifest { digest, raw, document, tags } = manifest;
+            if store.blob_size(&digest)?.is_none() {
+                let expected = Expected::Blob { digest, size: raw.len() as u64 };
+                let mut ingest = store.start_ingest(&IngestId::of(&digest), expected)?;
+                let begun = usize::try_from(ingest.offset()).unwrap_or(usize::MAX).min(raw.len());
+                ingest.append(&raw[begun..])?;
+                ingest.commit()?;
+            }
+            library.describe(&digest, &document)?;
+            store.link(&repository, LinkKind::Manifest, &digest)?;
+            for tag in tags {
+                store.set_tag(&format!("{repository}:{tag}"), &digest)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn remove_manifest(&self, of: &Repository, at: &Reference) -> Result<bool, Error> {
+        let (repository, at) = (key(of), at.clone());
+        self.blocking(move |store| match at {
+            Reference::Tag(tag) => store.remove_tag(&format!("{repository}:{tag}")),
+            Reference::Digest(digest) => {
+                let mut removed = store.unlink(&repository, LinkKind::Manifest, &digest)?;
+                for tag in store.tags_of(&repository)? {
+                    if tag.digest == digest {
+                        removed |= store.remove_tag(&tag.name)?;
+                    }
+                }
+                Ok(removed)
+            }
+        })
+        .await
+    }
+
+    async fn referrers(&self, of: &Repository, subject: &Digest) -> Result<Vec<Digest>, Error> {
+        let (repository, subject) = (key(of), *subject);
+        self.blocking(move |store| {
+            let mut found = Vec::new();
+            for document in store.about(&subject)? {
+                if store.blob_size(&document)?.is_some() && has_document(store, &repository, &document, MAX_DEPTH)? {
+                    found.push(document);
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn tags(&self, of: &Repository) -> Result<Option<Vec<String>>, Error> {
+        let repository = key(of);
+        self.blocking(move |store| {
+            let name = |tag: store::TagEntry| tag.name.rsplit_once(':').map(|(_, tag)| tag.to_owned());
+            let mut tags: Vec<String> = store.tags_of(&repository)?.into_iter().filter_map(name).collect();
+            tags.sort();
+            let known = !tags.is_empty()
+                || !store.links(&repository, LinkKind::Manifest)?.is_empty()
+                || !store.links(&repository, LinkKind::Blob)?.is_empty();
+            Ok(known.then_some(tags))
+        })
+        .await
+    }
+
+    async fn repositories(&self) -> Result<Vec<String>, Error> {
+        self.blocking(|store| {
+            let tagged = store.tags()?.into_iter();
+            let tagged = tagged.filter_map(|tag| tag.name.rsplit_once(':').map(|(name, _)| name.to_owned()));
+            let prefix = format!("{DEFAULT_HOST}/");
+            let own = |name: String| name.strip_prefix(&prefix).map(str::to_owned);
+            let mut names: Vec<String> = tagged.chain(store.linked_repositories()?).filter_map(own).collect();
+            names.sort();
+            names.dedup();
+            Ok(names)
+        })
+        .await
+    }
+}
