@@ -75,12 +75,12 @@ pub(super) async fn save(config: &Config, arguments: &SaveArguments) -> Result<(
     }
     .await;
     bar.finish_and_clear();
-    if !to_stdout {
+    if to_stdout {
+        result?;
+    } else {
         // A half archive must not be taken for a whole one.
         let done = result.and_then(|()| Ok(std::fs::rename(&partial, &arguments.output)?));
         done.inspect_err(|_| drop(std::fs::remove_file(&partial)))?;
-    } else {
-        result?;
     }
     eprintln!("saved {} ({})", arguments.models.join(", "), size(written));
     Ok(())

@@ -36,7 +36,7 @@ fn sample(text: &str) -> Result<Sample, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("`{text}` is neither a number nor a percentage"))?;
     match make(number) {
-        Sample::Percent(101..) | Sample::Count(0) | Sample::Percent(0) => Err(format!("`{text}` is out of range")),
+        Sample::Percent(0 | 101..) | Sample::Count(0) => Err(format!("`{text}` is out of range")),
         sample => Ok(sample),
     }
 }

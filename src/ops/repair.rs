@@ -110,3 +110,115 @@ fn failure(model: &ModelRef, digest: &Digest, layer: &str, error: &anyhow::Error
         error: format!("blob `{digest}` of model '{model}', layer `{layer}`: {error:#}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+    use content::{Expected, IngestId};
+    use manifests::{Layer, ManifestBuilder, ModelConfig, annotations, media_types};
+    use store::{Options, Store};
+
+    use super::*;
+
+    /// A store with everything, from which another is repaired.
+    struct Other(Store, Store);
+
+    impl Fetcher for Other {
+        fn fetch(&self, _model: &ModelRef, blob: &Descriptor) -> Result<()> {
+            put(&self.1, &self.0.read_blob(&blob.digest, blob.size)?);
+            Ok(())
+        }
+
+        fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> Result<()> {
+            if model.repository().ends_with("lost") {
+                bail!("the registry does not have it any more");
+            }
+            put(&self.1, &self.0.read_blob(digest, 1 << 20)?);
+            Ok(())
+        }
+    }
+
+    struct Silent;
+
+    impl Observer for Silent {
+        fn status(&self, _status: String) {}
+
+        fn bytes(&self, _done: u64, _total: u64) {}
+
+        fn goes_on(&self) -> bool {
+            true
+        }
+    }
+
+    fn put(store: &Store, bytes: &[u8]) -> Digest {
+        let id = IngestId::parse("test").expect("an id");
+        let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
+        ingest.append(bytes).expect("write");
+        ingest.commit().expect("commit").0
+    }
+
+    fn open() -> (tempfile::TempDir, Library) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::open(folder.path(), Options::default()).expect("a store");
+        (folder, Library { store })
+    }
+
+    /// A model of a config and two layers; its manifest and the layers.
+    fn model(store: &Store, name: &str) -> [Digest; 3] {
+        let config = ModelConfig::default().to_bytes().expect("a config");
+        put(store, &config);
+        let layers = [b"template".as_slice(), b"system"].map(|bytes| {
+            put(store, bytes);
+            Layer::new(Descriptor::of(media_types::TEMPLATE, bytes))
+        });
+        let manifest = ManifestBuilder {
+            config: Descriptor::of(media_types::CONFIG, &config),
+            layers: layers.to_vec(),
+            annotations: [(annotations::TITLE.to_owned(), name.to_owned())].into(),
+        };
+        let digest = put(store, manifest.build().expect("a manifest").raw());
+        let key = name.parse::<ModelRef>().expect("a name").tag_key().expect("a tag");
+        store.set_tag(&key, &digest).expect("tag");
+        [digest, *layers[0].digest(), *layers[1].digest()]
+    }
+
+    fn damage(store: &Store, digest: &Digest, bytes: Option<&[u8]>) {
+        std::fs::remove_file(store.path(digest)).expect("removal");
+        if let Some(bytes) = bytes {
+            std::fs::write(store.path(digest), bytes).expect("damage");
+        }
+    }
+
+    #[test]
+    fn fetches_only_what_is_damaged() {
+        let ((_a, whole), (_b, library)) = (open(), open());
+        let store = &library.store;
+        for name in ["m", "lost"] {
+            assert_eq!(model(&whole.store, name), model(store, name));
+        }
+        let [manifest, template, system] = model(store, "m");
+        let [lost, ..] = model(store, "lost");
+        let fetcher = Other(whole.store.clone(), store.clone());
+        let done = repair(&library, None, &fetcher, &Silent).expect("repair");
+        assert_eq!((done.blobs, done.repaired, done.failed), (5, vec![], vec![]), "nothing is wrong yet");
+
+        damage(store, &manifest, Some(b"{}"));
+        damage(store, &template, Some(b"tempLate"));
+        damage(store, &system, None);
+        damage(store, &lost, None);
+        let one: ModelRef = "m".parse().expect("a name");
+        let done = repair(&library, Some(&one), &fetcher, &Silent).expect("repair");
+        let mut fetched: Vec<String> = done.repaired.into_iter().map(|blob| blob.digest).collect();
+        fetched.sort();
+        let mut expect = [manifest, template, system].map(|digest| digest.to_string());
+        expect.sort();
+        assert_eq!((fetched.as_slice(), done.failed), (expect.as_slice(), vec![]));
+        assert_eq!(store.damaged_bytes().expect("bytes"), 0, "damaged blobs go when there are good ones");
+
+        let done = repair(&library, None, &fetcher, &Silent).expect("repair");
+        assert_eq!((done.repaired.len(), done.failed.len()), (0, 1));
+        assert!(done.failed[0].error.contains("does not have it any more"), "{:?}", done.failed);
+        let unknown: ModelRef = "unknown".parse().expect("a name");
+        assert!(repair(&library, Some(&unknown), &fetcher, &Silent).is_err());
+    }
+}

@@ -49,15 +49,13 @@ pub(crate) fn usage(library: &Library) -> Result<DuResponse> {
     }
     let (mut version_bytes, mut linked_bytes, mut unreferenced_bytes) = (0, 0, 0);
     for (digest, size) in &blobs {
-        if names_of.contains_key(digest) {
-            continue;
-        } else if versions.contains(digest) {
-            version_bytes += size;
-        } else if linked.contains(digest) {
-            linked_bytes += size;
-        } else {
-            unreferenced_bytes += size;
-        }
+        let group = match digest {
+            named if names_of.contains_key(named) => continue,
+            old if versions.contains(old) => &mut version_bytes,
+            sent if linked.contains(sent) => &mut linked_bytes,
+            _ => &mut unreferenced_bytes,
+        };
+        *group += size;
     }
     Ok(DuResponse {
         models,

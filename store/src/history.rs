@@ -115,5 +115,7 @@ impl Store {
 
 fn text(entries: &[HistoryEntry]) -> String {
     let second = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    entries.iter().map(|entry| format!("{} {}\n", second(entry.since), entry.digest)).collect()
+    let lines: Vec<String> =
+        entries.iter().map(|entry| format!("{} {}\n", second(entry.since), entry.digest)).collect();
+    lines.concat()
 }

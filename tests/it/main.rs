@@ -8,6 +8,7 @@ mod crash;
 mod fixture_models;
 mod gguf_corpus;
 mod import_store;
+mod maintenance;
 mod safetensors_corpus;
 mod server;
 mod smollm2;

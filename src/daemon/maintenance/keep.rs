@@ -11,18 +11,18 @@ use crate::daemon::Daemon;
 use crate::daemon::describe::timestamp;
 use crate::daemon::error::{Body, Failed};
 use crate::daemon::models::blocking;
-use crate::ops::{PruneOptions, PrunePlan, plan_prune, shown};
+use crate::ops::{Library, PruneOptions, PrunePlan, plan_prune, shown};
 
 pub(super) async fn gc(
     State(daemon): State<Daemon>,
     Body(request): Body<GcRequest>,
 ) -> Result<Json<GcResponse>, Failed> {
     let done = if request.dry_run {
-        let blobs = blocking(&daemon.library, |library| library.collectable()).await?;
+        let blobs = blocking(&daemon.library, Library::collectable).await?;
         let bytes = blobs.iter().map(|(_, size)| size).sum();
         GcResponse { deferred: false, blobs: blobs.len() as u64, bytes }
     } else {
-        answer(blocking(&daemon.library, |library| library.gc()).await?)
+        answer(blocking(&daemon.library, Library::gc).await?)
     };
     Ok(Json(done))
 }
@@ -43,7 +43,7 @@ pub(super) async fn prune(
         older_than: request.older_than.map(Duration::from_secs),
         loaded: daemon.scheduler.loaded().into_iter().map(|loaded| loaded.key.model).collect(),
     };
-    let pruned = move |library: &crate::ops::Library| {
+    let pruned = move |library: &Library| {
         let plan = plan_prune(library, &options)?;
         let collected = if request.dry_run { None } else { Some(answer(plan.execute(library)?)) };
         Ok(PruneResponse { collected, ..describe(&plan)? })
