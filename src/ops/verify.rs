@@ -12,7 +12,8 @@ use super::{Library, Observer};
 /// A blob with what it turned out to be, or why it cannot be read.
 pub(crate) type Outcome = (Digest, Result<Verified, store::Error>);
 
-/// Reads and hashes blobs; the answers are in the order of `blobs`. What is good is remembered as such.
+/// Reads and hashes blobs; the answers are in the order of `blobs`. What is good is remembered as such
+/// until it is not.
 pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &dyn Observer) -> Result<Vec<Outcome>> {
     let total = blobs.iter().map(|(_, size)| size).sum();
     let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
@@ -41,8 +42,9 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
     found.sort_by_key(|(position, _)| *position);
     let now = std::time::SystemTime::now();
     for (_, (digest, outcome)) in &found {
-        if matches!(outcome, Ok(Verified::Good)) {
-            library.store.record_verified(digest, now)?;
+        match outcome {
+            Ok(Verified::Good) => library.store.record_verified(digest, now)?,
+            _ => library.store.forget_verified(digest)?,
         }
     }
     Ok(found.into_iter().map(|(_, outcome)| outcome).collect())

@@ -81,6 +81,11 @@ impl Store {
         self.set_note(NOTE, digest, &second.to_be_bytes())
     }
 
+    /// Forgets that a blob was ever found good, because now it was not.
+    pub fn forget_verified(&self, digest: &Digest) -> Result<(), Error> {
+        self.0.index.remove_note(NOTE, digest)
+    }
+
     /// When a blob was last found good; `None` where that is not known.
     pub fn last_verified(&self, digest: &Digest) -> Result<Option<SystemTime>, Error> {
         let second = self.note(NOTE, digest)?.and_then(|note| <[u8; 8]>::try_from(note).ok()).map(u64::from_be_bytes);

@@ -111,6 +111,9 @@ fn finds_damage_and_sets_it_aside() {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
     store.record_verified(&digest, now).expect("note");
     assert_eq!(store.last_verified(&digest).expect("note"), Some(now));
+    store.forget_verified(&digest).expect("note");
+    assert_eq!(store.last_verified(&digest).expect("note"), None);
+    store.record_verified(&digest, now).expect("note");
     replace(b"who");
     assert_eq!(verify(), Verified::WrongSize { actual: 3 });
     replace(b"whale");
