@@ -10,14 +10,18 @@ mod client;
 mod create;
 mod diff;
 mod fsck;
+mod htpasswd;
 mod interactive;
 mod keep;
 mod list;
+mod login;
 mod manage;
+mod password;
 mod run;
 mod serve;
 mod show;
 mod text;
+mod transfer;
 mod usage;
 mod versions;
 
@@ -55,6 +59,14 @@ enum Command {
     Create(create::CreateArguments),
     /// Run a model: one answer to PROMPT, or an interactive session
     Run(run::RunArguments),
+    /// Pull a model from a registry
+    Pull(transfer::PullArguments),
+    /// Push a model to a registry
+    Push(transfer::PushArguments),
+    /// Log in to a registry
+    Login(login::LoginArguments),
+    /// Forget the login at a registry
+    Logout { host: String },
     /// List models
     #[command(alias = "ls")]
     List {
@@ -124,6 +136,8 @@ enum Command {
     Save(archive::SaveArguments),
     /// Read models from an OCI image layout: a tar or a folder
     Load(archive::LoadArguments),
+    /// Print a line for the file of the registry's users
+    Htpasswd(htpasswd::HtpasswdArguments),
     /// Stop the daemon
     Shutdown,
     /// Print the versions of this program and of the daemon
@@ -133,7 +147,12 @@ enum Command {
 /// Runs the program.
 pub(crate) fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match Config::read().and_then(|config| dispatch(arguments.command, config)) {
+    let done = match &arguments.command {
+        // Needs no daemon and no configuration: one that asks for users is not readable before there are some.
+        Command::Htpasswd(user) => htpasswd::run(user),
+        _ => Config::read().and_then(|config| dispatch(arguments.command, config)),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {error:#}");
@@ -152,6 +171,10 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
         match command {
             Command::Create(arguments) => create::run(&config, &arguments).await,
             Command::Run(arguments) => run::run(&config, &arguments).await,
+            Command::Pull(arguments) => transfer::pull(&config, &arguments).await,
+            Command::Push(arguments) => transfer::push(&config, &arguments).await,
+            Command::Login(arguments) => login::login(&config, &arguments).await,
+            Command::Logout { host } => login::logout(&config, &host).await,
             Command::List { prefix, format } => list::list(&config, prefix.as_deref(), format).await,
             Command::Show(arguments) => show::run(&config, &arguments).await,
             Command::Cp { source, destination } => manage::copy(&config, &source, &destination).await,

@@ -3,7 +3,14 @@
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `LODE_HOME` | folder of the store | `$XDG_DATA_HOME/lode` or `~/.local/share/lode`; on macOS `~/Library/Application Support/lode` |
-//! | `LODE_HOST`, `OLLAMA_HOST` | address of the daemon | `127.0.0.1:11434` |
+//! | `LODE_HOST`, `OLLAMA_HOST` | address of the daemon; `https://` asks for TLS, on port 443 where none is named | `127.0.0.1:11434` |
+//! | `LODE_TLS_CERT`, `LODE_TLS_KEY` | PEM files; with both the daemon speaks TLS, and commands trust the certificate | – |
+//! | `LODE_REGISTRY_MODE` | `open`, `read-only`, `anonymous-pull` (users push), `private` (users only) | `open` |
+//! | `LODE_REGISTRY_USERS` | htpasswd file (bcrypt) with the registry's users; `lode htpasswd` prints its lines | – |
+//! | `LODE_REGISTRY_CHALLENGE` | what clients are offered to log in with: `bearer` (tokens) or `basic` | `bearer` |
+//! | `LODE_PULL_THROUGH` | `1`: the registry fetches what it lacks from the host that a name has, and keeps it | off |
+//! | `LODE_STALL_TIMEOUT` | how long a registry may be silent in the middle of a transfer | `30s` |
+//! | `DOCKER_CONFIG` | folder of Docker's `config.json`, whose logins are used too | `~/.docker` |
 //! | `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE` | how long an idle model stays loaded | `5m` |
 //! | `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH` | context where a request names none | 4096 |
 //! | `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS` | models loaded at a time | 3 |
@@ -14,6 +21,8 @@
 //! | `LODE_LOG` | log filter | `info` |
 //! | `LODE_CRASH_AT` | for tests: kill the daemon at a step of a commit | – |
 
+mod registries;
+
 use std::env;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -21,7 +30,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::ollama::KeepAliveSpec;
+use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
+
+use crate::daemon::TlsFiles;
+
+pub(crate) use registries::RegistriesConfig;
 
 /// Where Ollama listens, so that its clients find us.
 const DEFAULT_HOST: &str = "127.0.0.1";
@@ -34,6 +48,16 @@ pub(crate) struct Config {
     pub(crate) home: PathBuf,
     /// Address of the daemon.
     pub(crate) address: SocketAddr,
+    /// Where commands reach the daemon: scheme, host and port.
+    pub(crate) url: String,
+    /// What the daemon speaks TLS with.
+    pub(crate) tls: Option<TlsFiles>,
+    /// Who may use the registry.
+    pub(crate) registry: RegistryConfig,
+    /// Other registries, for pulls and pushes.
+    pub(crate) registries: RegistriesConfig,
+    /// Whether the registry fetches what is missing from where it comes from.
+    pub(crate) pull_through: bool,
     /// How long an idle model stays loaded; `None` is forever.
     pub(crate) keep_alive: Option<Duration>,
     /// Context where a request names none, in tokens.
@@ -56,12 +80,42 @@ pub(crate) struct Config {
     pub(crate) crash_at: Option<CrashPoint>,
 }
 
+/// Who may use the registry.
+#[derive(Clone, Debug)]
+pub(crate) struct RegistryConfig {
+    /// How much strangers may do.
+    pub(crate) mode: Mode,
+    /// The htpasswd file.
+    pub(crate) users: Option<PathBuf>,
+    /// What clients are offered to log in with.
+    pub(crate) challenge: Challenge,
+}
+
 impl Config {
     /// Reads the environment.
     pub(crate) fn read() -> Result<Self> {
+        let tls = tls(first(&["LODE_TLS_CERT"]), first(&["LODE_TLS_KEY"]))?;
+        let host = host(&first(&["LODE_HOST", "OLLAMA_HOST"]).unwrap_or_default(), tls.is_some())?;
+        let home = home()?;
         Ok(Self {
-            home: home()?,
-            address: address(&first(&["LODE_HOST", "OLLAMA_HOST"]).unwrap_or_default())?,
+            registries: RegistriesConfig::new(
+                &home,
+                first(&["DOCKER_CONFIG"])
+                    .map(PathBuf::from)
+                    .or_else(|| env::home_dir().map(|folder| folder.join(".docker"))),
+                env::var_os("PATH").unwrap_or_default(),
+                first(&["LODE_STALL_TIMEOUT"]).map(|text| positive("LODE_STALL_TIMEOUT", &text)).transpose()?,
+            ),
+            pull_through: first(&["LODE_PULL_THROUGH"]).is_some_and(|value| value != "0"),
+            home,
+            address: host.address,
+            url: host.url,
+            tls,
+            registry: registry(
+                first(&["LODE_REGISTRY_MODE"]),
+                first(&["LODE_REGISTRY_USERS"]),
+                first(&["LODE_REGISTRY_CHALLENGE"]),
+            )?,
             keep_alive: duration(&["LODE_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE"], "5m")?,
             context: number(&["LODE_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"], 4096)?,
             max_loaded: usize::try_from(number(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"], 3)?)?,
@@ -74,6 +128,12 @@ impl Config {
             crash_at: crash_at()?,
         })
     }
+}
+
+/// A span of time that is not for ever.
+fn positive(name: &str, text: &str) -> Result<Duration> {
+    let spec = KeepAliveSpec::parse(text).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+    spec.0.filter(|span| !span.is_zero()).with_context(|| format!("{name}: `{text}` is not a span of time above 0"))
 }
 
 /// The first of the variables that is set to something.
@@ -121,13 +181,50 @@ fn duration(names: &[&str], default: &str) -> Result<Option<Duration>> {
     KeepAliveSpec::parse(&text).map(|spec| spec.0).map_err(|e| anyhow::anyhow!("{}: {e}", names[0]))
 }
 
-/// Reads `host`, `host:port`, `:port`, `http://host:port`; what is missing is the default.
-fn address(text: &str) -> Result<SocketAddr> {
+fn tls(certificate: Option<String>, key: Option<String>) -> Result<Option<TlsFiles>> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate: certificate.into(), key: key.into() })),
+        (None, None) => Ok(None),
+        (Some(_), None) => bail!("LODE_TLS_CERT is set without LODE_TLS_KEY; set it to the certificate's private key"),
+        (None, Some(_)) => bail!("LODE_TLS_KEY is set without LODE_TLS_CERT; set it to the key's certificate"),
+    }
+}
+
+fn registry(mode: Option<String>, users: Option<String>, challenge: Option<String>) -> Result<RegistryConfig> {
+    let mode = mode.unwrap_or_else(|| "open".to_owned());
+    let mode = Mode::parse(&mode).with_context(|| {
+        format!("LODE_REGISTRY_MODE: `{mode}` is not `open`, `read-only`, `anonymous-pull` or `private`")
+    })?;
+    let challenge = challenge.unwrap_or_else(|| "bearer".to_owned());
+    let challenge = Challenge::parse(&challenge)
+        .with_context(|| format!("LODE_REGISTRY_CHALLENGE: `{challenge}` is not `bearer` or `basic`"))?;
+    if mode.needs_users() && users.is_none() {
+        bail!(
+            "LODE_REGISTRY_MODE is `{mode}`, which needs users; set LODE_REGISTRY_USERS to an htpasswd file \
+             (`lode htpasswd USER` prints its lines)"
+        );
+    }
+    Ok(RegistryConfig { mode, users: users.map(PathBuf::from), challenge })
+}
+
+/// Where the daemon listens, and how commands reach it.
+#[derive(Debug)]
+struct Host {
+    address: SocketAddr,
+    url: String,
+}
+
+/// Reads `host`, `host:port`, `:port`, `http://host:port`; what is missing is the default. With TLS the URL keeps the
+/// name of the host, as a certificate is for a name.
+fn host(text: &str, tls: bool) -> Result<Host> {
     let text = text.trim().trim_end_matches('/');
-    let (text, default_port) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
-        (Some(rest), _) => (rest, 80),
-        (_, Some(_)) => bail!("LODE_HOST: `{text}` asks for TLS, which the daemon does not speak yet"),
-        _ => (text, DEFAULT_PORT),
+    let (text, default_port, secure) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+        (Some(rest), _) if tls => {
+            bail!("LODE_HOST: `http://{rest}` asks for no TLS, but LODE_TLS_CERT is set; write `https://` or unset it")
+        }
+        (Some(rest), _) => (rest, 80, false),
+        (_, Some(rest)) => (rest, 443, true),
+        _ => (text, DEFAULT_PORT, tls),
     };
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !host.ends_with(':') && (!host.contains(':') || host.ends_with(']')) => {
@@ -137,6 +234,19 @@ fn address(text: &str) -> Result<SocketAddr> {
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let host = if host.is_empty() { DEFAULT_HOST } else { host };
+    let address = resolve(host, port)?;
+    let url = match (secure, address.ip()) {
+        (true, ip) if ip.is_unspecified() || ip.is_loopback() => format!("https://localhost:{port}"),
+        (true, ip) if host.parse() == Ok(ip) => format!("https://{address}"),
+        (true, _) => format!("https://{host}:{port}"),
+        (false, IpAddr::V4(ip)) if ip.is_unspecified() => format!("http://127.0.0.1:{port}"),
+        (false, IpAddr::V6(ip)) if ip.is_unspecified() => format!("http://[::1]:{port}"),
+        (false, _) => format!("http://{address}"),
+    };
+    Ok(Host { address, url })
+}
+
+fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
@@ -158,13 +268,60 @@ mod tests {
             ("10.0.0.1:80", "10.0.0.1:80"),
             ("http://10.0.0.1", "10.0.0.1:80"),
             ("http://10.0.0.1:9/", "10.0.0.1:9"),
+            ("https://10.0.0.1", "10.0.0.1:443"),
             ("[::1]:9", "[::1]:9"),
             ("::1", "[::1]:11434"),
         ] {
-            assert_eq!(address(text).expect(text).to_string(), expect, "{text}");
+            assert_eq!(host(text, false).expect(text).address.to_string(), expect, "{text}");
         }
-        for bad in ["10.0.0.1:x", "10.0.0.1:99999", "https://x"] {
-            assert!(address(bad).is_err(), "{bad}");
+        for bad in ["10.0.0.1:x", "10.0.0.1:99999"] {
+            assert!(host(bad, false).is_err(), "{bad}");
+        }
+        assert!(host("http://10.0.0.1", true).is_err());
+    }
+
+    #[test]
+    fn tls_decides_how_commands_reach_the_daemon() {
+        for (text, tls, expect) in [
+            ("", false, "http://127.0.0.1:11434"),
+            ("0.0.0.0:1", false, "http://127.0.0.1:1"),
+            ("[::]:1", false, "http://[::1]:1"),
+            ("10.0.0.1", false, "http://10.0.0.1:11434"),
+            ("", true, "https://localhost:11434"),
+            ("0.0.0.0", true, "https://localhost:11434"),
+            ("10.0.0.1", true, "https://10.0.0.1:11434"),
+            ("https://localhost", false, "https://localhost:443"),
+            ("https://[fd00::1]:5", false, "https://[fd00::1]:5"),
+        ] {
+            assert_eq!(host(text, tls).expect(text).url, expect, "{text}");
+        }
+        let some = |text: &str| Some(text.to_owned());
+        assert!(tls(some("c"), some("k")).expect("both").is_some() && tls(None, None).expect("neither").is_none());
+        for (certificate, key, expect) in
+            [(some("c"), None, "without LODE_TLS_KEY"), (None, some("k"), "without LODE_TLS_CERT")]
+        {
+            let error = tls(certificate, key).expect_err("one of two").to_string();
+            assert!(error.contains(expect), "{error}");
+        }
+    }
+
+    #[test]
+    fn registry_access_is_checked() {
+        let read = |mode: Option<&str>, users: Option<&str>, challenge: Option<&str>| {
+            registry(mode.map(str::to_owned), users.map(str::to_owned), challenge.map(str::to_owned))
+        };
+        let default = read(None, None, None).expect("the default");
+        assert_eq!((default.mode, default.challenge), (Mode::Open, Challenge::Bearer));
+        let private = read(Some("private"), Some("u"), Some("basic")).expect("private");
+        assert_eq!((private.mode, private.challenge), (Mode::Private, Challenge::Basic));
+        for (mode, users, challenge, expect) in [
+            (Some("private"), None, None, "set LODE_REGISTRY_USERS"),
+            (Some("anonymous-pull"), None, None, "set LODE_REGISTRY_USERS"),
+            (Some("closed"), None, None, "LODE_REGISTRY_MODE"),
+            (None, None, Some("digest"), "LODE_REGISTRY_CHALLENGE"),
+        ] {
+            let error = read(mode, users, challenge).expect_err(expect).to_string();
+            assert!(error.contains(expect), "{error}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The daemon: the HTTP APIs over the store and the scheduler.
 
+mod access;
 mod create;
 mod describe;
 mod error;
@@ -8,6 +9,8 @@ mod maintenance;
 mod models;
 mod origin;
 mod stream;
+mod tls;
+mod transfer;
 mod uploads;
 
 use std::net::SocketAddr;
@@ -15,20 +18,28 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use axum::Router;
+use axum::extract::connect_info::Connected;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{delete, get, head, post};
+use axum::serve::{IncomingStream, Listener, ListenerExt};
 use registry::server::Server;
+use registry::server::access::Access;
 use scheduler::{KeepAlive, RunnerOptions, Scheduler};
 use store::{Options, Store};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::Instrument;
 
+pub(crate) use tls::TlsFiles;
+use tls::TlsListener;
+
 use crate::config::Config;
-use crate::ops::{Library, Repositories};
+use crate::ops::{Hosts, Library, Repositories, Upstream};
 
 /// The largest JSON request: conversations with pictures, later on.
 const MAX_REQUEST: usize = 128 << 20;
@@ -40,6 +51,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct Daemon {
     pub(crate) library: Library,
     pub(crate) scheduler: Scheduler,
+    pub(crate) access: Access,
     pub(crate) config: Config,
 }
 
@@ -62,23 +74,27 @@ async fn serve(config: Config) -> Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address}; is a daemon (or Ollama) running there? LODE_HOST chooses another address")
     })?;
+    let tls = config.tls.clone();
+    if tls.is_none() && config.url.starts_with("https://") {
+        bail!(
+            "LODE_HOST asks for TLS; set LODE_TLS_CERT and LODE_TLS_KEY to the PEM files of a certificate and its key"
+        );
+    }
     let store = Store::open(&config.home, Options { crash_at: config.crash_at })?;
+    let access = access::configured(&config.registry, store.home())?;
     let library = Library { store };
     library.tidy();
     let sockets = SocketFolder::create(config.temporary.join(format!("lode-{}", std::process::id())))?;
     let options =
         RunnerOptions { program: config.runner.clone(), sockets: sockets.0.clone(), load_timeout: config.load_timeout };
     let scheduler = Scheduler::new(options, config.max_loaded);
-    let daemon = Daemon { library, scheduler: scheduler.clone(), config };
-    tracing::info!(%address, home = %daemon.library.store.home().display(), "listening");
-    let routes = routes(daemon).into_make_service_with_connect_info::<SocketAddr>();
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let mut stopping = stopped.clone();
-    let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
-        // An error means that the sender is gone, which is a reason to stop too.
-        let _ = stopping.wait_for(|stop| *stop).await;
-    });
-    let mut server = tokio::spawn(server.into_future());
+    let daemon = Daemon { library, scheduler: scheduler.clone(), access, config };
+    tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
+    let (stop, stopped) = watch::channel(false);
+    let mut server = match tls {
+        Some(files) => start(TlsListener::bind(listener, files)?.tap_io(|_| ()), routes(daemon), stopped),
+        None => start(listener, routes(daemon), stopped),
+    };
     tokio::select! {
         ended = &mut server => return ended?.context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
@@ -90,6 +106,21 @@ async fn serve(config: Config) -> Result<()> {
     }
     scheduler.stop_all();
     Ok(())
+}
+
+/// Serves in a task until it is told to stop and all requests are answered.
+fn start<L>(listener: L, routes: Router, mut stopped: watch::Receiver<bool>) -> JoinHandle<std::io::Result<()>>
+where
+    L: Listener,
+    L::Addr: std::fmt::Debug,
+    SocketAddr: for<'a> Connected<IncomingStream<'a, L>>,
+{
+    let routes = routes.into_make_service_with_connect_info::<SocketAddr>();
+    let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
+        // An error means that the sender is gone, which is a reason to stop too.
+        let _ = stopped.wait_for(|stop| *stop).await;
+    });
+    tokio::spawn(server.into_future())
 }
 
 /// A folder for sockets, for this user only; removed at the end.
@@ -134,6 +165,8 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/delete", delete(models::delete))
         .route("/api/ps", get(models::ps))
         .route("/api/create", post(create::create))
+        .route("/api/pull", post(transfer::pull))
+        .route("/api/push", post(transfer::push))
         .route("/api/generate", post(generate::generate))
         .route("/api/chat", post(generate::chat))
         .merge(maintenance::routes())
@@ -141,7 +174,14 @@ fn routes(daemon: Daemon) -> Router {
     let uploads = Router::new()
         .route("/api/blobs/{digest}", head(uploads::exists).post(uploads::upload))
         .layer(DefaultBodyLimit::disable());
-    let registry = Server::new(Repositories { library: daemon.library.clone() }).router();
+    let scheme = if daemon.config.tls.is_some() { "https" } else { "http" };
+    let library = daemon.library.clone();
+    let upstream = daemon
+        .config
+        .pull_through
+        .then(|| Upstream { library: library.clone(), hosts: Hosts::new(&daemon.config.registries, false) });
+    let repositories = Repositories { library, upstream };
+    let registry = Server::new(repositories, daemon.access.clone(), scheme).router();
     api.merge(uploads)
         .merge(maintenance::uploads())
         .merge(registry)

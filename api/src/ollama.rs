@@ -7,6 +7,7 @@ mod generate;
 mod keep_alive;
 mod models;
 mod options;
+mod transfer;
 
 pub use create::{CreateRequest, License, Progress};
 pub use generate::{ChatRequest, ChatResponse, GenerateRequest, GenerateResponse, Metrics, Think, TokenLogprob};
@@ -16,6 +17,7 @@ pub use models::{
     TensorEntry, VersionResponse,
 };
 pub use options::Options;
+pub use transfer::{PullRequest, PushLine, PushRequest};
 
 use serde::{Deserialize, Serialize};
 

@@ -5,6 +5,7 @@
 //! ```
 //! It keeps nothing but open uploads; everything else is asked of the [`Storage`] each time, so several may serve one.
 
+pub mod access;
 mod blobs;
 mod lists;
 mod manifests;
@@ -18,7 +19,8 @@ mod uploads;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, Method, StatusCode};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use axum::{Json, Router};
@@ -28,6 +30,7 @@ pub use sessions::UPLOAD_PREFIX;
 pub use storage::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository, Storage};
 
 use crate::ErrorCode;
+use access::{Access, Action, TOKEN_PATH};
 use route::{Object, Route};
 use sessions::Sessions;
 
@@ -40,13 +43,16 @@ const VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-ver
 #[derive(Debug)]
 pub struct Server<S: Storage> {
     storage: S,
+    access: Access,
+    /// `http` or `https`: how clients reach us, for the address of tokens.
+    scheme: &'static str,
     sessions: Sessions<S::Ingest>,
 }
 
 impl<S: Storage> Server<S> {
-    /// Serves what is in `storage`.
-    pub fn new(storage: S) -> Arc<Self> {
-        Arc::new(Self { storage, sessions: Sessions::new() })
+    /// Serves what is in `storage` to those that `access` lets in, over `scheme` (`http` or `https`).
+    pub fn new(storage: S, access: Access, scheme: &'static str) -> Arc<Self> {
+        Arc::new(Self { storage, access, scheme, sessions: Sessions::new() })
     }
 
     /// The routes, `/v2` and everything below it.
@@ -60,15 +66,74 @@ impl<S: Storage> Server<S> {
 }
 
 async fn handle<S: Storage>(State(server): State<Arc<Server<S>>>, request: Request) -> Response {
-    let mut response = answer(&server, request).await.unwrap_or_else(IntoResponse::into_response);
+    let mut response = answer(&server, request).await.unwrap_or_else(|response| response);
     response.headers_mut().insert(VERSION, uploads::value("registry/2.0"));
     response
 }
 
-async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result<Response, Refused> {
+/// Who asks is checked before anything is looked up: strangers do not learn what is there.
+async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result<Response, Response> {
     let (parts, body) = request.into_parts();
+    if parts.uri.path() == TOKEN_PATH && parts.method == Method::GET {
+        return Ok(server.access.token(&parts.headers, parts.uri.query().unwrap_or_default()).await);
+    }
+    let found = route::parse(&parts.uri).map_err(IntoResponse::into_response)?;
+    if let Some(found) = &found {
+        server.admit(found, &parts).await.map_err(IntoResponse::into_response)?;
+    }
+    serve(server, found, &parts, body).await.map_err(IntoResponse::into_response)
+}
+
+impl<S: Storage> Server<S> {
+    /// Whether who asks may do that.
+    async fn admit(&self, route: &Route, parts: &Parts) -> Result<(), access::Refusal> {
+        let base = self.base(&parts.headers);
+        let (repository, object) = match route {
+            Route::Base | Route::Catalog => {
+                return self.access.check(&parts.headers, &base, None, Action::Pull).await.map(drop);
+            }
+            Route::In(repository, object) => (&repository.name, object),
+        };
+        let action = match (&parts.method, object) {
+            (method, Object::Blob(text)) if is_read(method) => {
+                if let Ok(digest) = text.parse() {
+                    let query = parts.uri.query();
+                    let checked = self.access.check_blob(&parts.headers, &base, repository, &digest, query).await;
+                    return checked.map(drop);
+                }
+                Action::Pull
+            }
+            (_, Object::Uploads | Object::Upload(_)) => Action::Push,
+            (method, _) if is_read(method) => Action::Pull,
+            (&Method::DELETE, _) => Action::Delete,
+            _ => Action::Push,
+        };
+        self.access.check(&parts.headers, &base, Some(repository), action).await.map(drop)
+    }
+
+    /// Where the client believes us to be.
+    fn base(&self, headers: &HeaderMap) -> String {
+        let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
+        format!("{}://{host}", self.scheme)
+    }
+
+    /// Whether a blob may be mounted from another repository by who asks. Where no repository is named it may be in any,
+    /// so that everybody must be allowed to read all of them.
+    async fn may_mount(&self, headers: &HeaderMap, from: Option<&Repository>) -> bool {
+        match from {
+            None => self.access.anyone_may_pull(),
+            Some(from) => self.access.check(headers, &self.base(headers), Some(&from.name), Action::Pull).await.is_ok(),
+        }
+    }
+}
+
+async fn serve<S: Storage>(
+    server: &Arc<Server<S>>,
+    found: Option<Route>,
+    parts: &Parts,
+    body: axum::body::Body,
+) -> Result<Response, Refused> {
     let (method, uri, headers) = (&parts.method, &parts.uri, &parts.headers);
-    let found = route::parse(uri)?;
     let Some(found) = found else {
         let message = format!("`{}` is not served here", uri.path());
         return Err(Refused::with_status(StatusCode::NOT_FOUND, ErrorCode::Unsupported, message));
@@ -80,14 +145,12 @@ async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result
         Route::In(repository, object) => (repository, object),
     };
     match (method.as_str(), object) {
-        ("GET" | "HEAD", Object::Blob(text)) => {
-            blobs::get(server, &repository, &uploads::digest(&text)?, method, headers).await
-        }
+        ("GET" | "HEAD", Object::Blob(text)) => blobs::get(server, &repository, &uploads::digest(&text)?, parts).await,
         ("DELETE", Object::Blob(text)) => blobs::delete(server, &repository, &uploads::digest(&text)?).await,
-        ("POST", Object::Uploads) => uploads::post(server, &repository, uri, body).await,
+        ("POST", Object::Uploads) => uploads::post(server, &repository, parts, body).await,
         ("GET" | "HEAD", Object::Upload(id)) => uploads::status(server, &repository, &id).await,
         ("PATCH", Object::Upload(id)) => uploads::patch(server, &repository, &id, headers, body).await,
-        ("PUT", Object::Upload(id)) => uploads::put(server, &repository, &id, uri, headers, body).await,
+        ("PUT", Object::Upload(id)) => uploads::put(server, &repository, &id, parts, body).await,
         ("DELETE", Object::Upload(id)) => uploads::cancel(server, &repository, &id).await,
         ("GET" | "HEAD", Object::Manifest(at)) => manifests::get(server, &repository, &at, method, headers).await,
         ("PUT", Object::Manifest(at)) => manifests::put(server, &repository, &at, uri, headers, body).await,

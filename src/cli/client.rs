@@ -36,16 +36,15 @@ impl Client {
     /// A client that starts nothing.
     pub(super) fn new(config: &Config) -> Result<Self> {
         // The daemon is on this machine or named by the user; a proxy for the outside is not meant for it.
-        let http = reqwest::Client::builder().no_proxy().build()?;
-        let mut address = config.address;
-        if address.ip().is_unspecified() {
-            address.set_ip(if address.is_ipv4() {
-                [127, 0, 0, 1].into()
-            } else {
-                std::net::Ipv6Addr::LOCALHOST.into()
-            });
+        let mut http = reqwest::Client::builder().no_proxy();
+        if let Some(tls) = &config.tls {
+            let certificate = &tls.certificate;
+            let pem = std::fs::read(certificate).with_context(|| format!("cannot read `{}`", certificate.display()))?;
+            let trusted = reqwest::Certificate::from_pem_bundle(&pem)
+                .with_context(|| format!("`{}` is not a certificate in a PEM file", certificate.display()))?;
+            http = http.tls_certs_merge(trusted);
         }
-        Ok(Self { http, base: format!("http://{address}") })
+        Ok(Self { http: http.build()?, base: config.url.clone() })
     }
 
     /// Whether a daemon answers.

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use content::Digest;
+use content::{Descriptor, Digest};
 use manifests::{Document, Manifest, ModelConfig, ModelRef};
 use store::{Description, LinkKind, Store, TagEntry};
 
@@ -88,6 +88,13 @@ impl Library {
     pub(crate) fn manifest(&self, digest: &Digest) -> Result<Manifest> {
         let raw = self.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
         Manifest::parse(&raw).with_context(|| format!("manifest `{digest}`"))
+    }
+
+    /// What a manifest says of a blob that it refers to.
+    pub(crate) fn descriptor(&self, manifest: &Digest, blob: &Digest) -> Option<Descriptor> {
+        let manifest = self.manifest(manifest).ok()?;
+        let layers = manifest.layers().iter().map(|layer| &layer.descriptor);
+        layers.chain([manifest.config()]).find(|descriptor| descriptor.digest == *blob).cloned()
     }
 
     /// Tells the index what a document refers to.

@@ -8,7 +8,7 @@ use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
 use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
 use store::{LinkKind, Store};
 
-use super::Library;
+use super::{Library, Upstream, pull};
 
 /// Indexes may list indexes; deeper ones than this are not followed.
 const MAX_DEPTH: usize = 4;
@@ -17,6 +17,8 @@ const MAX_DEPTH: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Repositories {
     pub(crate) library: Library,
+    /// Where what is missing comes from, if from anywhere.
+    pub(crate) upstream: Option<Upstream>,
 }
 
 /// `host/name`, as the store calls a repository.
@@ -85,6 +87,24 @@ impl Repositories {
     }
 }
 
+impl Repositories {
+    /// Fetches a blob that the upstream has and a manifest of the repository refers to.
+    async fn fetch_blob(&self, upstream: &Upstream, repository: String, digest: Digest) -> Result<Option<u64>, Error> {
+        let (library, name) = (self.library.clone(), repository.clone());
+        let find = move |store: &Store| match referring(store, &name, &digest)? {
+            Some(document) => Ok(library.descriptor(&document, &digest)),
+            None => Ok(None),
+        };
+        let Some(blob) = self.blocking(find).await? else { return Ok(None) };
+        upstream.blob(&repository, &blob).await.map_err(other)?;
+        Ok(Some(blob.size))
+    }
+}
+
+fn other(error: anyhow::Error) -> Error {
+    Error::Other(error.into())
+}
+
 impl Provider for Repositories {
     async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         self.library.store.size(digest).await
@@ -106,11 +126,15 @@ impl Ingester for Repositories {
 impl BlobStorage for Repositories {
     async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
         let (repository, digest) = (key(of), *digest);
-        self.blocking(move |store| match store.blob_size(&digest)? {
-            Some(size) if has_blob(store, &repository, &digest)? => Ok(Some(size)),
+        let name = repository.clone();
+        let here = self.blocking(move |store| match store.blob_size(&digest)? {
+            Some(size) if has_blob(store, &name, &digest)? => Ok(Some(size)),
             _ => Ok(None),
-        })
-        .await
+        });
+        match (here.await?, &self.upstream) {
+            (None, Some(upstream)) => self.fetch_blob(upstream, repository, digest).await,
+            (here, _) => Ok(here),
+        }
     }
 
     async fn mount(&self, from: Option<&Repository>, to: &Repository, digest: &Digest) -> Result<bool, Error> {
@@ -175,15 +199,19 @@ impl BlobStorage for Repositories {
 impl ManifestStorage for Repositories {
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
         let (repository, at) = (key(of), at.clone());
-        self.blocking(move |store| match at {
+        let (name, reference) = (repository.clone(), at.to_string());
+        let here = self.blocking(move |store| match at {
             Reference::Tag(tag) => store.resolve_tag(&format!("{repository}:{tag}")),
             Reference::Digest(digest) => {
                 let there =
                     store.blob_size(&digest)?.is_some() && has_document(store, &repository, &digest, MAX_DEPTH)?;
                 Ok(there.then_some(digest))
             }
-        })
-        .await
+        });
+        match (here.await?, &self.upstream) {
+            (None, Some(upstream)) => upstream.manifest(&name, &reference).await.map_err(other),
+            (here, _) => Ok(here),
+        }
     }
 
     async fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> Result<(), Error> {
@@ -192,13 +220,7 @@ impl ManifestStorage for Repositories {
         self.blocking(move |store| {
             let _guard = store.guard();
             let NewManifest { digest, raw, document, tags } = manifest;
-            if store.blob_size(&digest)?.is_none() {
-                let expected = Expected::Blob { digest, size: raw.len() as u64 };
-                let mut ingest = store.start_ingest(&IngestId::of(&digest), expected)?;
-                let begun = usize::try_from(ingest.offset()).unwrap_or(usize::MAX).min(raw.len());
-                ingest.append(&raw[begun..])?;
-                ingest.commit()?;
-            }
+            pull::store_document(&library, &digest, &raw)?;
             library.describe(&digest, &document)?;
             store.link(&repository, LinkKind::Manifest, &digest)?;
             for tag in tags {

@@ -3,25 +3,11 @@
 
 use std::time::Duration;
 
-use content::Digest;
 use serde_json::{Value, json};
 
 use crate::server::Server;
+use crate::stored;
 use crate::support::{list, tiny_model, variant};
-
-/// Every blob of a store has the digest it is named by.
-fn check_blobs(server: &Server) -> usize {
-    let mut checked = 0;
-    let prefixes = std::fs::read_dir(server.home().join("blobs/sha256"));
-    for prefix in prefixes.into_iter().flatten().flatten() {
-        for blob in std::fs::read_dir(prefix.path()).expect("a folder").flatten() {
-            let digest = Digest::of(&std::fs::read(blob.path()).expect("a blob"));
-            assert_eq!(digest.hex(), blob.file_name().to_string_lossy(), "a blob has other bytes than its name says");
-            checked += 1;
-        }
-    }
-    checked
-}
 
 async fn names(server: &Server) -> Vec<String> {
     let answer = server.http.get(server.url("/api/tags")).send().await.expect("the daemon answers");
@@ -49,7 +35,7 @@ async fn at_every_step_of_a_commit() {
         assert!(server.ended(Duration::from_mins(1)).await, "{}: the daemon was to be killed", point.name());
 
         let server = server.restart(&[]).await;
-        check_blobs(&server);
+        stored::blobs(&server.home());
         let names = names(&server).await;
         assert!(names.contains(&"before:latest".to_owned()), "{}: {names:?}", point.name());
         if names.contains(&"after:latest".to_owned()) {
@@ -95,7 +81,7 @@ async fn at_random_moments_of_create_and_generate() {
         }
         assert!(names(&server).await.contains(&"kept:latest".to_owned()), "round {round}");
     }
-    assert!(check_blobs(&server) > 0);
+    assert!(!stored::blobs(&server.home()).is_empty());
     for name in names(&server).await {
         generates(&server, &name).await;
     }

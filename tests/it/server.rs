@@ -1,5 +1,6 @@
 //! A daemon for a test: the built binary, a store of its own, a free port; gone when the test ends.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -35,7 +36,15 @@ pub(crate) fn free_port() -> u16 {
 impl Server {
     /// Starts a daemon with an empty store.
     pub(crate) async fn start(environment: &[(&str, &str)]) -> Self {
+        Self::prepared(environment, |_| ()).await
+    }
+
+    /// Starts a daemon after `prepare` has put its files into the folder that becomes the store.
+    pub(crate) async fn prepared(environment: &[(&str, &str)], prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        let home = folder.path().join("home");
+        std::fs::create_dir(&home).expect("a folder for the store");
+        prepare(&home);
         Self::start_in(folder, environment).await
     }
 
@@ -141,13 +150,34 @@ impl Server {
 
     /// Runs the command line against this daemon.
     pub(crate) fn lode(&self, arguments: &[&str]) -> Output {
-        Command::new(LODE)
+        self.command(arguments).stdin(Stdio::null()).output().expect("the program runs")
+    }
+
+    /// Runs the command line against this daemon with `input` on its standard input.
+    pub(crate) fn lode_reading(&self, arguments: &[&str], input: &str) -> Output {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let mut pipe = child.stdin.take().expect("it was piped");
+        // A program that ends without reading closes the pipe; what it says then tells why.
+        let _ = pipe.write_all(input.as_bytes());
+        drop(pipe);
+        child.wait_with_output().expect("the program runs")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(LODE);
+        command
             .args(arguments)
             .env("LODE_HOME", self.home())
             .env("LODE_HOST", &self.address)
-            .stdin(Stdio::null())
-            .output()
-            .expect("the program runs")
+            .env("DOCKER_CONFIG", self.folder.path().join("docker"));
+        command
+    }
+
+    /// What the daemon has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// Loads a model and gives a client of its runner.
@@ -177,6 +207,8 @@ fn spawn(folder: &Path, address: &str, environment: &[(&str, &str)]) -> Child {
         .env("LODE_HOST", address)
         .env("LODE_LOG", "debug,hyper=info,hyper_util=info,reqwest=info,sled=info")
         .env("TMPDIR", folder)
+        // The developer's own passwords are nothing to the tests.
+        .env("DOCKER_CONFIG", folder.join("docker"))
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -189,7 +221,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            let log = self.log();
             let tail: Vec<&str> = log.lines().rev().take(30).collect();
             crate::support::say(&tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
         }

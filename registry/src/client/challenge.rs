@@ -63,7 +63,8 @@ impl Demand {
         if of("bearer").next().is_some() {
             return Err("it wants a token, but the `realm` that it names is not a URL".to_owned());
         }
-        let names: Vec<&str> = challenges.iter().map(|challenge| challenge.scheme.as_str()).take(4).collect();
+        let short = |challenge: &Challenge| challenge.scheme.chars().take(40).collect::<String>();
+        let names: Vec<String> = challenges.iter().map(short).take(4).collect();
         Err(match names[..] {
             [] => "it does not say how to log in".to_owned(),
             _ => format!("it wants `{}`; `bearer` and `basic` are supported", names.join("`, `")),
@@ -200,6 +201,8 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
     use reqwest::header::HeaderValue;
 
     use super::*;
@@ -280,6 +283,17 @@ mod tests {
             assert!(found.len() <= MOST && found.iter().all(|challenge| challenge.parameters.len() <= MOST));
             // Whatever was found, choosing does not fail in other ways than by saying so.
             let _ = Demand::choose(&found);
+        }
+    }
+
+    #[test]
+    fn survives_noise() {
+        let mut noise = StdRng::seed_from_u64(1);
+        for _ in 0..20_000 {
+            let length = noise.random_range(0..60);
+            let alphabet = b"Bearer Basic realm=\"\"\"\\,,,===   \t:/\xff";
+            let value: Vec<u8> = (0..length).map(|_| alphabet[noise.random_range(0..alphabet.len())]).collect();
+            let _ = Demand::choose(&read(&headers(&[&value])));
         }
     }
 

@@ -104,13 +104,13 @@ impl DockerConfig {
         let helper = match keeper {
             Keeper::File => return Ok(None),
             Keeper::Helper(name) => self.helper(name)?,
-            Keeper::DefaultHelper(name) => match Helper::find(name, &self.search_path, self.helper_limit)? {
-                Some(helper) => helper,
-                None => {
+            Keeper::DefaultHelper(name) => {
+                let Some(helper) = Helper::find(name, &self.search_path, self.helper_limit)? else {
                     tracing::warn!(helper = name, file = %self.path.display(), "the credential helper is not installed");
                     return Ok(None);
-                }
-            },
+                };
+                helper
+            }
         };
         match helper.get(&document::server(host))? {
             Reply::Credential(credential) => Ok(Some(credential)),

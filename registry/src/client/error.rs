@@ -144,13 +144,14 @@ impl Error {
 pub(super) fn tls_failure(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut next: Option<&(dyn StdError + 'static)> = error.source();
     while let Some(error) = next {
-        // An I/O error shows the source of what it wraps, not what it wraps.
-        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let found = error.downcast_ref().or_else(|| wrapped.and_then(|inner| inner.downcast_ref()));
-        if found.is_some() {
-            return found;
+        if let Some(failure) = error.downcast_ref() {
+            return Some(failure);
         }
-        next = error.source();
+        // The source of an I/O error is that of what it wraps: what it wraps itself would be passed over.
+        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
     }
     None
 }

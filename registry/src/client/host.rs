@@ -85,7 +85,8 @@ impl Host {
     }
 
     fn at(name: String, mut base: Url, namespace: Option<String>, parts: Parts) -> Result<Self, Error> {
-        let Parts { settings, credentials, limits } = parts;
+        let Parts { settings, credentials, mut limits } = parts;
+        limits.stall = settings.stall.unwrap_or(limits.stall);
         if settings.bytes_per_second == Some(0) {
             let text = format!("`{name}` may have no bytes in a second; set at least 1, or leave the setting out");
             return Err(Error::Settings(text));

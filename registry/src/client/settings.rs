@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// How many layers ECR takes in a manifest.
 const ECR_LAYERS: usize = 500;
@@ -28,6 +29,8 @@ pub struct HostSettings {
     pub parallel: usize,
     /// The most layers that the registry takes in a manifest.
     pub max_layers: Option<usize>,
+    /// How long the registry may be silent in the middle of a body; otherwise half a minute.
+    pub stall: Option<Duration>,
     /// The size of an upload's chunks, for registries that want chunks; otherwise a blob is sent whole.
     pub chunk: Option<u64>,
 }
@@ -43,6 +46,7 @@ impl Default for HostSettings {
             bytes_per_second: None,
             parallel: 8,
             max_layers: None,
+            stall: None,
             chunk: None,
         }
     }
@@ -75,6 +79,7 @@ impl fmt::Debug for HostSettings {
             .field("bytes_per_second", &self.bytes_per_second)
             .field("parallel", &self.parallel)
             .field("max_layers", &self.max_layers)
+            .field("stall", &self.stall)
             .field("chunk", &self.chunk)
             .finish()
     }

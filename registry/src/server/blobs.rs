@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use content::Digest;
 use futures_util::StreamExt;
@@ -25,13 +26,12 @@ pub(super) async fn get<S: Storage>(
     server: &Server<S>,
     repository: &Repository,
     digest: &Digest,
-    method: &Method,
-    headers: &HeaderMap,
+    parts: &Parts,
 ) -> Result<Response, Refused> {
     let unknown = || Refused::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`"));
     let size = server.storage.blob(repository, digest).await?.ok_or_else(unknown)?;
     let tag = format!("\"{digest}\"");
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
     let mut response = Response::builder()
         .header(DIGEST, value(&digest.to_string()))
         .header(header::ETAG, value(&tag))
@@ -39,8 +39,15 @@ pub(super) async fn get<S: Storage>(
         // Content never changes under its digest.
         .header(header::CACHE_CONTROL, "max-age=31536000, immutable");
     if text(header::USER_AGENT).is_some_and(|agent| agent.starts_with("ollama/")) {
-        // It takes an answer without one for an error.
         let path = with_namespace(repository, format!("/v2/{}/blobs/{digest}", repository.name));
+        if !server.access.anyone_may_pull() && parts.headers.contains_key(header::AUTHORIZATION) {
+            // Its requests for parts carry no authorization; they go where it was sent.
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let link = format!("{path}{separator}{}", server.access.sign_blob(&repository.name, digest));
+            let response = response.status(StatusCode::TEMPORARY_REDIRECT).header(header::LOCATION, value(&link));
+            return finish(response, Body::empty());
+        }
+        // It takes an answer without one for an error.
         response = response.header(header::LOCATION, value(&path));
     }
     if matches(text(header::IF_NONE_MATCH), &tag) {
@@ -63,7 +70,7 @@ pub(super) async fn get<S: Storage>(
     let response = response
         .header(header::CONTENT_TYPE, "application/octet-stream")
         .header(header::CONTENT_LENGTH, range.end - range.start);
-    let body = if method == Method::HEAD { Body::empty() } else { body(&server.storage, *digest, range).await? };
+    let body = if parts.method == Method::HEAD { Body::empty() } else { body(&server.storage, *digest, range).await? };
     finish(response, body)
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use content::{Digest, Expected, Ingest, IngestId};
@@ -24,12 +25,13 @@ const DOCKER_UPLOAD: HeaderName = HeaderName::from_static("docker-upload-uuid");
 pub(super) async fn post<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
-    uri: &Uri,
+    parts: &Parts,
     body: Body,
 ) -> Result<Response, Refused> {
+    let uri = &parts.uri;
     if let Some(digest) = route::query(uri, "mount").next() {
         let from = route::query(uri, "from").next().filter(|name| !name.is_empty());
-        if let Some(response) = mount(server, repository, &digest, from).await? {
+        if let Some(response) = mount(server, repository, &digest, from, &parts.headers).await? {
             return Ok(response);
         }
     }
@@ -89,14 +91,13 @@ pub(super) async fn put<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
     id: &str,
-    uri: &Uri,
-    headers: &HeaderMap,
+    parts: &Parts,
     body: Body,
 ) -> Result<Response, Refused> {
     let missing = || Refused::new(ErrorCode::DigestInvalid, "the query parameter `digest` is missing");
-    let given = digest(&route::query(uri, "digest").next().ok_or_else(missing)?)?;
+    let given = digest(&route::query(&parts.uri, "digest").next().ok_or_else(missing)?)?;
     let (id, held) = hold(server, repository, id).await?;
-    check_order(repository, &id, held.offset(), headers, &body)?;
+    check_order(repository, &id, held.offset(), &parts.headers, &body)?;
     finish(server, repository, (id, held), given, body).await
 }
 
@@ -114,6 +115,7 @@ async fn mount<S: Storage>(
     to: &Repository,
     text: &str,
     from: Option<String>,
+    headers: &HeaderMap,
 ) -> Result<Option<Response>, Refused> {
     // What cannot be mounted falls back to an upload, whatever the reason.
     let Ok(digest) = text.parse::<Digest>() else { return Ok(None) };
@@ -124,6 +126,9 @@ async fn mount<S: Storage>(
         },
         None => None,
     };
+    if !server.may_mount(headers, from.as_ref()).await {
+        return Ok(None);
+    }
     let mounted = server.storage.mount(from.as_ref(), to, &digest).await?;
     Ok(mounted.then(|| created(to, &digest)))
 }

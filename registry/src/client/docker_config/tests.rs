@@ -25,8 +25,8 @@ fn with_json(folder: &Path, json: &Value) -> DockerConfig {
 }
 
 fn helper(folder: &Path, name: &str, script: &str) {
-    // The test's own process may fork while the script is open for writing, and running it would fail; a link to a
-    // shell with the script as an argument is not possible either, so the script is put in place by another process.
+    // Another process writes the script: a test that forks while this one has it open for writing would keep it open,
+    // and a program that is open for writing cannot be run.
     let path = folder.join(format!("docker-credential-{name}"));
     let text = format!("#!/bin/sh\n{script}\n");
     let command = "printf '%s' \"$1\" > \"$2\" && chmod 755 \"$2\"";

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reqwest::Method;
 
-use super::fake::*;
-use crate::client::*;
+use super::fake::{Fake, answer, get, host, password, pull, request};
+use crate::client::{Action, Credential, Error, Payload, Scope};
 
 /// A registry that takes the token `token-N` where `N` is the number in `valid`, and sends others to `realm`.
 async fn registry(realm: String, valid: Arc<AtomicUsize>) -> Fake {
@@ -30,7 +30,7 @@ async fn tokens(expires_in: u64) -> Fake {
 async fn gets_a_token_from_another_host() {
     let tokens = tokens(300).await;
     let registry = registry(tokens.url("/token?x=1"), Arc::default()).await;
-    let host = host(&registry.address, password());
+    let host = host(&registry.address, Some(password()));
     let scope = Scope { repository: "a/b".into(), actions: Action::Push, mount_from: Some("c".into()) };
     for _ in 0..2 {
         let sent = request(Method::POST, host.url("/v2/a/b/blobs/uploads/"), &scope, Payload::None);
@@ -61,7 +61,7 @@ async fn another_scope_needs_another_token() {
     let registry = registry(tokens.url("/token"), Arc::default()).await;
     let host = host(&registry.address, None);
     get(&host, "/v2/").await.expect("let in");
-    let other = Scope { repository: "other".into(), ..pull() };
+    let other = Scope { repository: "other".into(), ..pull().clone() };
     // The second token is not the one that this registry takes.
     let refused = host.send(request(Method::GET, host.url("/v2/"), &other, Payload::None)).await;
     assert!(matches!(refused, Err(Error::Unauthorized { .. })), "{refused:?}");
@@ -96,7 +96,7 @@ async fn renews_a_token_that_is_old_before_it_is_refused() {
 async fn shares_one_token_request() {
     let tokens = tokens(300).await;
     let registry = registry(tokens.url("/token"), Arc::default()).await;
-    let host = host(&registry.address, password());
+    let host = host(&registry.address, Some(password()));
     let all = (0..16).map(|_| get(&host, "/v2/a/b/manifests/latest"));
     for result in futures_util::future::join_all(all).await {
         assert_eq!(result.expect("let in").status(), 200);
@@ -108,7 +108,7 @@ async fn shares_one_token_request() {
 async fn gives_up_when_a_new_token_is_refused() {
     let tokens = tokens(300).await;
     let registry = registry(tokens.url("/token"), Arc::new(AtomicUsize::new(99))).await;
-    let host = host(&registry.address, password());
+    let host = host(&registry.address, Some(password()));
     let Err(Error::Unauthorized { reason, .. }) = get(&host, "/v2/").await else { panic!("nothing lets it in") };
     assert!(reason.contains("UNAUTHORIZED: who?"), "{reason}");
     assert_eq!((tokens.seen().len(), registry.seen().len()), (1, 2));
@@ -121,7 +121,7 @@ async fn sends_a_password_where_that_is_wanted() {
         _ => answer(401, &[("www-authenticate", "Basic realm=\"here\"")], ""),
     })
     .await;
-    let known = host(&registry.address, password());
+    let known = host(&registry.address, Some(password()));
     get(&known, "/v2/").await.expect("let in");
     get(&known, "/v2/").await.expect("let in");
     assert_eq!(registry.seen().len(), 3, "the challenge is remembered");
@@ -166,7 +166,7 @@ async fn believes_no_token_service_that_lies() {
     for (status, body) in lies {
         let tokens = Fake::serve(move |_, _| answer(status, &[], body)).await;
         let registry = registry(tokens.url("/token"), Arc::default()).await;
-        let result = get(&host(&registry.address, password()), "/v2/").await;
+        let result = get(&host(&registry.address, Some(password())), "/v2/").await;
         let Err(Error::Unauthorized { reason, .. }) = result else { panic!("{body} was believed: {result:?}") };
         assert!(reason.contains("its token service `127.0.0.1`"), "{reason}");
         assert!(!reason.contains("secret"), "{reason}");
@@ -181,7 +181,7 @@ async fn believes_no_token_service_that_lies() {
 async fn refuses_challenges_that_lead_nowhere() {
     for challenge in ["", "Digest realm=x", "Bearer realm=nonsense", "Bearer realm=\"ftp://127.0.0.1/\"", "\"\\"] {
         let registry = Fake::serve(move |_, _| answer(401, &[("www-authenticate", challenge)], "")).await;
-        let result = get(&host(&registry.address, password()), "/v2/").await;
+        let result = get(&host(&registry.address, Some(password())), "/v2/").await;
         assert!(matches!(result, Err(Error::Unauthorized { .. })), "{challenge}: {result:?}");
         assert_eq!(registry.seen().len(), 1, "{challenge}");
     }
@@ -198,7 +198,7 @@ async fn authorization_stays_with_its_host() {
         _ => answer(200, &[], "from here"),
     })
     .await;
-    let host = host(&registry.address, password());
+    let host = host(&registry.address, Some(password()));
     let response = get(&host, "/v2/here").await.expect("followed");
     assert_eq!(host.body(response, 100).await.expect("a body"), "from here");
     let response = get(&host, "/v2/elsewhere").await.expect("followed");
@@ -208,7 +208,7 @@ async fn authorization_stays_with_its_host() {
     assert_eq!(storage.seen()[0].authorization(), "");
     // A URL of another host, as in a `Location` that the caller follows, gets no password either.
     let other = storage.url("/v2/upload").parse().expect("a URL");
-    host.send(request(Method::PUT, other, &pull(), Payload::None)).await.expect("an answer");
+    host.send(request(Method::PUT, other, pull(), Payload::None)).await.expect("an answer");
     assert_eq!(storage.seen()[1].authorization(), "");
 }
 
@@ -217,7 +217,7 @@ async fn no_password_for_another_host_that_asks() {
     let thief = Fake::serve(|_, _| answer(401, &[("www-authenticate", "Basic realm=\"thief\"")], "")).await;
     let elsewhere = thief.url("/");
     let registry = Fake::serve(move |_, _| answer(302, &[("location", &elsewhere)], "")).await;
-    let result = get(&host(&registry.address, password()), "/v2/").await;
+    let result = get(&host(&registry.address, Some(password())), "/v2/").await;
     assert!(matches!(result, Err(Error::Unauthorized { .. })), "{result:?}");
     assert_eq!(thief.seen().len(), 1);
 }

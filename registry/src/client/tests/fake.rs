@@ -1,6 +1,6 @@
 //! A server that answers as a test wants it to, and remembers what it was asked.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::client::limits::Limits;
-use crate::client::*;
+use crate::client::{Action, Credential, Credentials, Error, Host, HostSettings, Payload, Request, Scope};
 
 /// A running server; it ends with this value.
 pub(super) struct Fake {
@@ -115,8 +115,8 @@ impl Credentials for Everywhere {
     }
 }
 
-pub(super) fn password() -> Option<Credential> {
-    Some(Credential::Password { user: "me".to_owned(), password: "secret".to_owned() })
+pub(super) fn password() -> Credential {
+    Credential::Password { user: "me".to_owned(), password: "secret".to_owned() }
 }
 
 /// Retries at once, and waits for nothing longer than tests should.
@@ -145,15 +145,17 @@ pub(super) fn install_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-pub(super) fn pull() -> Scope {
-    Scope { repository: "a/b".to_owned(), actions: Action::Pull, mount_from: None }
+pub(super) fn pull() -> &'static Scope {
+    static PULL: LazyLock<Scope> =
+        LazyLock::new(|| Scope { repository: "a/b".to_owned(), actions: Action::Pull, mount_from: None });
+    &PULL
 }
 
-pub(super) fn request<'a>(method: Method, url: Url, scope: &'a Scope, payload: Payload) -> Request<'a> {
+pub(super) fn request(method: Method, url: Url, scope: &Scope, payload: Payload) -> Request<'_> {
     Request { method, url, headers: reqwest::header::HeaderMap::new(), scope, payload }
 }
 
 /// Gets `path` with the scope [`pull`].
 pub(super) async fn get(host: &Host, path: &str) -> Result<reqwest::Response, Error> {
-    host.send(request(Method::GET, host.url(path), &pull(), Payload::None)).await
+    host.send(request(Method::GET, host.url(path), pull(), Payload::None)).await
 }

@@ -12,9 +12,9 @@ use reqwest::header::{CONTENT_RANGE, HeaderMap};
 use reqwest::{Method, StatusCode};
 use tokio::net::TcpListener;
 
-use super::fake::*;
+use super::fake::{Fake, answer, get, host, host_with, impatient, install_provider, pull, request};
 use crate::client::limits::Limits;
-use crate::client::*;
+use crate::client::{Chain, Error, Host, HostSettings, MakeStream, Payload, Request};
 
 #[tokio::test]
 async fn leaves_a_circle_of_redirects() {
@@ -27,15 +27,15 @@ async fn leaves_a_circle_of_redirects() {
 #[tokio::test]
 async fn goes_to_no_odd_places() {
     for place in ["", "ftp://127.0.0.1/", "file:///etc/passwd", "http://", "https://[", "javascript:1"] {
-        let headers = move |_: &Seen, _| answer(302, if place.is_empty() { &[] } else { &[("location", place)] }, "");
-        let registry = Fake::serve(headers).await;
+        let name = if place.is_empty() { "no-location" } else { "location" };
+        let registry = Fake::serve(move |_, _| answer(302, &[(name, place)], "")).await;
         let result = get(&host(&registry.address, None), "/v2/").await;
         assert!(matches!(result, Err(Error::Redirects { .. })), "{place}: {result:?}");
     }
     install_provider();
     let secure = Host::new("registry.example", HostSettings::default(), Arc::new(Chain::default())).expect("a host");
     let plain = "http://registry.example/v2/".parse().expect("a URL");
-    let result = secure.send(request(Method::GET, plain, &pull(), Payload::None)).await;
+    let result = secure.send(request(Method::GET, plain, pull(), Payload::None)).await;
     assert!(matches!(result, Err(Error::Redirects { .. })), "{result:?}");
 }
 
@@ -50,7 +50,7 @@ async fn repeats_bodies_only_where_a_redirect_says_so() {
     let host = host(&registry.address, None);
     let put = async |path: &str| {
         let payload = Payload::Bytes(Bytes::from_static(b"content"));
-        host.send(request(Method::PUT, host.url(path), &pull(), payload)).await.expect("an answer").status()
+        host.send(request(Method::PUT, host.url(path), pull(), payload)).await.expect("an answer").status()
     };
     assert_eq!(put("/v2/307").await, 201);
     assert_eq!(put("/v2/302").await, 302);
@@ -89,12 +89,11 @@ async fn tries_five_times_at_most() {
 async fn appends_nothing_twice() {
     let registry = Fake::serve(|_, before| answer(if before == 0 { 503 } else { 202 }, &[], "")).await;
     let host = host(&registry.address, None);
-    let scope = pull();
     let chunk = |range: Option<&str>| {
         let mut headers = HeaderMap::new();
         headers.extend(range.map(|range| (CONTENT_RANGE, range.parse().expect("a range"))));
         let payload = Payload::Bytes(Bytes::from_static(b"12345"));
-        Request { method: Method::PATCH, url: host.url("/v2/a/b/blobs/uploads/1"), headers, scope: &scope, payload }
+        Request { method: Method::PATCH, url: host.url("/v2/a/b/blobs/uploads/1"), headers, scope: pull(), payload }
     };
     assert!(host.send(chunk(None)).await.is_err());
     assert_eq!(registry.seen().len(), 1, "nobody knows whether the chunk was taken");
@@ -115,9 +114,18 @@ async fn cannot_reach_what_is_not_there() {
     assert!(error.to_string().contains("refused"), "{error}");
 }
 
+#[tokio::test]
+async fn does_not_repeat_what_tls_refuses() {
+    let registry = Fake::serve(|_, _| answer(200, &[], "")).await;
+    install_provider();
+    let secure = Host::new(&registry.address, HostSettings::default(), Arc::new(Chain::default())).expect("a host");
+    let error = get(&secure, "/v2/").await.expect_err("it speaks no TLS");
+    assert!(!error.is_transient() && error.to_string().contains("plain HTTP"), "{error}");
+}
+
+/// Notices soon that nothing moves any more.
 fn nervous() -> Limits {
-    let short = Duration::from_millis(100);
-    Limits { head: short, put_head: short, stall: short, attempts: 1, ..impatient() }
+    Limits { stall: Duration::from_millis(250), attempts: 1, ..impatient() }
 }
 
 #[tokio::test]
@@ -138,13 +146,14 @@ async fn notices_a_body_that_stalls() {
 async fn notices_a_registry_that_does_not_answer() {
     // Connections are accepted by the system; nobody reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let host = host_with(&silent.local_addr().expect("it is bound").to_string(), None, nervous());
+    let short = Limits { head: Duration::from_millis(100), ..nervous() };
+    let host = host_with(&silent.local_addr().expect("it is bound").to_string(), None, short);
     let result = get(&host, "/v2/").await;
     assert!(matches!(result, Err(Error::Stalled { .. })), "{result:?}");
-    let endless = || futures_util::stream::repeat_with(|| Ok(Bytes::from_static(&[0; 65_536]))).boxed();
+    let endless = || futures_util::stream::repeat_with(|| Ok(Bytes::from_static(&[0; 16_384]))).boxed();
     let payload = Payload::Stream { length: 1 << 40, make: Arc::new(endless) };
     let patient = host_with(host.name(), None, Limits { head: Duration::from_hours(1), ..nervous() });
-    let result = patient.send(request(Method::PATCH, patient.url("/v2/"), &pull(), payload)).await;
+    let result = patient.send(request(Method::PATCH, patient.url("/v2/"), pull(), payload)).await;
     assert!(matches!(result, Err(Error::Stalled { .. })), "{result:?}");
 }
 
@@ -153,15 +162,14 @@ async fn is_not_hurried_by_a_slow_source() {
     let registry = Fake::serve(|_, _| answer(201, &[], "")).await;
     let slow = || {
         let piece = |size: usize| async move {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(Duration::from_millis(600)).await;
             Ok(Bytes::from(vec![7; size]))
         };
         futures_util::stream::iter([1000, 24]).then(piece).boxed()
     };
     let payload = Payload::Stream { length: 1024, make: Arc::new(slow) };
-    let limits = Limits { head: Duration::from_secs(20), put_head: Duration::from_secs(20), ..nervous() };
-    let host = host_with(&registry.address, None, limits);
-    let sent = request(Method::PUT, host.url("/v2/"), &pull(), payload);
+    let host = host_with(&registry.address, None, nervous());
+    let sent = request(Method::PUT, host.url("/v2/"), pull(), payload);
     assert_eq!(host.send(sent).await.expect("it waits for us").status(), 201);
 }
 
@@ -177,7 +185,7 @@ async fn makes_a_stream_again_for_every_attempt() {
     };
     let host = host(&registry.address, None);
     let payload = Payload::Stream { length: 11, make: Arc::new(make) };
-    let sent = request(Method::PUT, host.url("/v2/x?digest=sha256:1"), &pull(), payload);
+    let sent = request(Method::PUT, host.url("/v2/x?digest=sha256:1"), pull(), payload);
     assert_eq!(host.send(sent).await.expect("taken").status(), 201);
     assert_eq!(made.load(Ordering::SeqCst), 2);
     let second = registry.seen().remove(1);
@@ -199,7 +207,7 @@ async fn tells_of_a_source_that_breaks() {
         [(Arc::new(broken), "on fire"), (Arc::new(short), "7 bytes too early"), (Arc::new(long), "longer")];
     for (make, expect) in makes {
         let payload = Payload::Stream { length: 10, make };
-        let error = host.send(request(Method::PUT, host.url("/v2/x"), &pull(), payload)).await.expect_err(expect);
+        let error = host.send(request(Method::PUT, host.url("/v2/x"), pull(), payload)).await.expect_err(expect);
         assert!(matches!(error, Error::Payload { .. }) && error.to_string().contains(expect), "{error}");
     }
 }
@@ -209,25 +217,25 @@ async fn sends_bodies_of_all_lengths() {
     let registry = Fake::serve(|_, _| answer(201, &[], "")).await;
     let host = host(&registry.address, None);
     for length in [0, 1, 65_536, 65_537, 1_000_000] {
-        let body: Bytes = (0..length).map(|i| (i % 251) as u8).collect();
-        let sent = request(Method::POST, host.url("/v2/x"), &pull(), Payload::Bytes(body.clone()));
+        let body: Bytes = (0..=250).cycle().take(length).collect();
+        let sent = request(Method::POST, host.url("/v2/x"), pull(), Payload::Bytes(body.clone()));
         host.send(sent).await.expect("taken");
         let seen = registry.seen().pop().expect("it arrived");
         assert!(seen.body == body, "{length} bytes arrived as {}", seen.body.len());
         assert_eq!(seen.header("content-length"), length.to_string());
     }
-    host.send(request(Method::POST, host.url("/v2/x"), &pull(), Payload::None)).await.expect("taken");
+    host.send(request(Method::POST, host.url("/v2/x"), pull(), Payload::None)).await.expect("taken");
     assert_eq!(registry.seen().pop().expect("it arrived").header("content-length"), "0");
 }
 
 #[tokio::test]
 async fn reads_no_more_than_asked() {
-    let registry = Fake::serve(|request, _| match request.path.as_str() {
-        "/v2/known" => answer(200, &[], vec![b'x'; 1001]),
-        _ => {
-            let piece = || Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 600]));
-            answer(200, &[], Body::from_stream(futures_util::stream::repeat_with(piece)))
+    let registry = Fake::serve(|request, _| {
+        if request.path == "/v2/known" {
+            return answer(200, &[], vec![b'x'; 1001]);
         }
+        let piece = || Ok::<_, io::Error>(Bytes::from_static(&[b'x'; 600]));
+        answer(200, &[], Body::from_stream(futures_util::stream::repeat_with(piece)))
     })
     .await;
     let host = host(&registry.address, None);

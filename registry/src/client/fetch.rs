@@ -1,0 +1,294 @@
+//! Fetching blobs: in parallel, verified while they stream, resumed at the byte where they broke off.
+//!
+//! ```text
+//! connect ──▶ stream into an ingest ──▶ commit ──▶ here
+//!    ▲             │ breaks off            │ other bytes than promised
+//!    └── wait ◀────┘ from the same byte    └──▶ from the next source, once
+//! ```
+//!
+//! Small blobs are one request each. Large ones are asked for in parts, several at a time, and written in their order, so
+//! that one hash and one offset say how far they are. A part is in memory until its turn comes; the number of requests
+//! bounds that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use content::{Descriptor, Expected, Ingest, IngestId, Ingester, Provider};
+use futures_util::StreamExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::remote::{Answer, protocol};
+use super::{Error, Host, Remote};
+
+/// Blobs from this size on are fetched in parts, in bytes.
+const LARGE: u64 = 64 << 20;
+/// The size of a part in bytes.
+const PART: u64 = 4 << 20;
+/// Parts of one blob that are under way at a time.
+const PARTS: usize = 4;
+/// Pieces are put together to this size before they are hashed and written, in bytes.
+const PIECE: usize = 1 << 20;
+/// How often a source is tried again without a byte of progress.
+const ATTEMPTS: u32 = 5;
+/// How often somebody else's transfer of the same blob is looked at.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// Why a blob could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No source could give it. The text has each source's reason.
+    #[error("blob `{}` could not be fetched: {reasons}", blob.digest)]
+    Sources {
+        /// The blob.
+        blob: Descriptor,
+        /// What each source did, the last one last.
+        reasons: String,
+        /// Whether they sent wrong bytes.
+        wrong: bool,
+    },
+    /// It could not be stored.
+    #[error(transparent)]
+    Store(#[from] content::Error),
+}
+
+/// Who is told how far things are.
+pub trait Counter: Send + Sync {
+    /// So many bytes more are here.
+    fn add(&self, bytes: u64);
+    /// So many bytes were thrown away again.
+    fn remove(&self, bytes: u64);
+}
+
+/// Fetches blobs of a repository. Clones share the limit on requests at a time.
+#[derive(Clone, Debug)]
+pub struct Fetcher {
+    remote: Remote,
+    requests: Arc<Semaphore>,
+}
+
+/// What became of a stream.
+enum Ended {
+    /// All bytes are here.
+    Complete,
+    /// It broke off; the ingest has what came.
+    Broken(Error),
+}
+
+impl Fetcher {
+    /// At most `parallel` requests at a time.
+    pub fn new(remote: Remote, parallel: usize) -> Self {
+        Self { remote, requests: Arc::new(Semaphore::new(parallel.max(1))) }
+    }
+
+    /// Makes sure that `target` has the blob. Where somebody else is fetching it already, waits for that.
+    pub async fn fetch<T>(&self, target: &T, blob: &Descriptor, counter: &dyn Counter) -> Result<(), FetchError>
+    where
+        T: Provider + Ingester,
+    {
+        let expected = Expected::Blob { digest: blob.digest, size: blob.size };
+        let mut reasons: Vec<String> = Vec::new();
+        let mut wrong = 0;
+        let sources = self.remote.sources();
+        // The second time round is for wrong bytes where there is no other source.
+        for (position, host) in sources.iter().chain(sources).enumerate() {
+            let second = position >= sources.len();
+            if second && wrong != 1 {
+                break;
+            }
+            let Some(mut ingest) = claim(target, blob, expected, counter).await? else { return Ok(()) };
+            counter.add(ingest.offset());
+            match self.stream(host, blob, &mut ingest, counter).await? {
+                Ended::Broken(error) => {
+                    counter.remove(ingest.offset());
+                    reasons.push(error.to_string());
+                }
+                Ended::Complete => match ingest.commit().await {
+                    Ok(_) => return Ok(()),
+                    Err(error @ (content::Error::WrongDigest { .. } | content::Error::WrongSize { .. })) => {
+                        counter.remove(blob.size);
+                        wrong += 1;
+                        reasons.push(format!("`{}` sent wrong bytes: {error}", host.name()));
+                        if wrong == 2 {
+                            break;
+                        }
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+        reasons.dedup();
+        Err(FetchError::Sources { blob: blob.clone(), reasons: reasons.join("; "), wrong: wrong > 0 })
+    }
+
+    /// Fetches what the ingest lacks from one source; goes on where it broke off.
+    async fn stream<I: Ingest>(
+        &self,
+        host: &Host,
+        blob: &Descriptor,
+        ingest: &mut I,
+        counter: &dyn Counter,
+    ) -> Result<Ended, FetchError> {
+        let mut idle = 0;
+        loop {
+            let before = ingest.offset();
+            let left = blob.size - before;
+            let ended = if left == 0 {
+                return Ok(Ended::Complete);
+            } else if left >= LARGE {
+                self.in_parts(host, blob, ingest, counter).await?
+            } else {
+                self.in_one(host, blob, ingest, counter).await?
+            };
+            let Ended::Broken(error) = ended else { return Ok(Ended::Complete) };
+            // What came counts: a line that breaks every minute still ends.
+            idle = if ingest.offset() > before { 0 } else { idle + 1 };
+            if !error.is_transient() || idle >= ATTEMPTS {
+                return Ok(Ended::Broken(error));
+            }
+            tracing::debug!(host = host.name(), digest = %blob.digest, offset = ingest.offset(), "going on: {error}");
+            let jitter: f64 = rand::random();
+            tokio::time::sleep(Duration::from_millis(100).mul_f64(f64::from(1 << idle) * (0.5 + jitter))).await;
+        }
+    }
+
+    async fn in_one<I: Ingest>(
+        &self,
+        host: &Host,
+        blob: &Descriptor,
+        ingest: &mut I,
+        counter: &dyn Counter,
+    ) -> Result<Ended, FetchError> {
+        let _permit = self.permit().await;
+        match self.remote.blob(host, blob, ingest.offset()..blob.size).await {
+            Ok(answer) => receive(host, blob, answer, ingest, counter).await,
+            Err(error) => Ok(Ended::Broken(error)),
+        }
+    }
+
+    async fn in_parts<I: Ingest>(
+        &self,
+        host: &Host,
+        blob: &Descriptor,
+        ingest: &mut I,
+        counter: &dyn Counter,
+    ) -> Result<Ended, FetchError> {
+        // The first one also tells whether the source sends parts at all.
+        let begin = ingest.offset();
+        let permit = self.permit().await;
+        let first = begin..blob.size.min(begin + PART);
+        let answer = match self.remote.blob(host, blob, first.clone()).await {
+            Ok(answer) => answer,
+            Err(error) => return Ok(Ended::Broken(error)),
+        };
+        if answer.start != begin || answer.response.status() == reqwest::StatusCode::OK {
+            return receive(host, blob, answer, ingest, counter).await;
+        }
+        let part = Descriptor { size: first.end, ..blob.clone() };
+        if let Ended::Broken(error) = receive(host, &part, answer, ingest, counter).await? {
+            return Ok(Ended::Broken(error));
+        }
+        drop(permit);
+        let starts = (first.end..blob.size).step_by(PART as usize);
+        let parts = starts.map(|start| self.part(host, blob, start..blob.size.min(start + PART)));
+        let mut parts = std::pin::pin!(futures_util::stream::iter(parts).buffered(PARTS));
+        while let Some(part) = parts.next().await {
+            match part {
+                Ok((bytes, _permit)) => write(ingest, bytes, counter).await?,
+                Err(error) => return Ok(Ended::Broken(error)),
+            }
+        }
+        Ok(Ended::Complete)
+    }
+
+    /// A part with the permit that it holds until it is written: what waits for its turn is bounded by that.
+    async fn part(
+        &self,
+        host: &Host,
+        blob: &Descriptor,
+        range: std::ops::Range<u64>,
+    ) -> Result<(Bytes, OwnedSemaphorePermit), Error> {
+        let permit = self.permit().await;
+        Ok((self.remote.read_from(host, blob, range).await?, permit))
+    }
+
+    async fn permit(&self) -> OwnedSemaphorePermit {
+        self.requests.clone().acquire_owned().await.expect("invariant: the semaphore is never closed")
+    }
+}
+
+/// The ingest of a blob, or `None` where the blob is here, perhaps because somebody else has just fetched it.
+async fn claim<T>(
+    target: &T,
+    blob: &Descriptor,
+    expected: Expected,
+    counter: &dyn Counter,
+) -> Result<Option<T::Ingest>, content::Error>
+where
+    T: Provider + Ingester,
+{
+    loop {
+        if target.size(&blob.digest).await? == Some(blob.size) {
+            counter.add(blob.size);
+            return Ok(None);
+        }
+        match target.ingest(&IngestId::of(&blob.digest), expected).await {
+            Ok(ingest) => return Ok(Some(ingest)),
+            Err(content::Error::Busy(_)) => tokio::time::sleep(LOOK).await,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Writes an answer's bytes to the ingest, from where that is to where the blob ends.
+async fn receive<I: Ingest>(
+    host: &Host,
+    blob: &Descriptor,
+    answer: Answer,
+    ingest: &mut I,
+    counter: &dyn Counter,
+) -> Result<Ended, FetchError> {
+    let Answer { mut response, start } = answer;
+    // A source that ignores ranges sends what is here already once more.
+    let mut skip = ingest.offset() - start;
+    let mut pending = BytesMut::new();
+    let broken = loop {
+        match host.next_piece(&mut response).await {
+            Ok(Some(mut piece)) => {
+                let known = skip.min(piece.len() as u64);
+                skip -= known;
+                let rest = piece.split_off(known as usize);
+                let left = blob.size - ingest.offset() - pending.len() as u64;
+                if rest.len() as u64 > left {
+                    let reason = format!("it sends more than the {} bytes of blob `{}`", blob.size, blob.digest);
+                    return Ok(Ended::Broken(protocol(host, reason)));
+                }
+                pending.extend_from_slice(&rest);
+                if pending.len() >= PIECE {
+                    write(ingest, pending.split().freeze(), counter).await?;
+                }
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    // Also what came before it broke off: it need not come again.
+    if !pending.is_empty() {
+        write(ingest, pending.freeze(), counter).await?;
+    }
+    match broken {
+        Some(error) => Ok(Ended::Broken(error)),
+        None if ingest.offset() == blob.size => Ok(Ended::Complete),
+        None => {
+            let reason = format!("it sent {} of the {} bytes of blob `{}`", ingest.offset(), blob.size, blob.digest);
+            Ok(Ended::Broken(protocol(host, reason)))
+        }
+    }
+}
+
+async fn write<I: Ingest>(ingest: &mut I, bytes: Bytes, counter: &dyn Counter) -> Result<(), content::Error> {
+    let count = bytes.len() as u64;
+    ingest.write(bytes).await?;
+    counter.add(count);
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! A repository to pull from: the registry, and the mirrors that are asked before it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use content::{Algorithm, Descriptor, Digest, Hasher};
+use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, RANGE};
+use reqwest::{Method, Response, StatusCode};
+
+use super::{Action, Error, Host, Payload, Request, Scope};
+
+/// What we can read. Some registries answer only to the type that they have.
+const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.oci.image.index.v1+json, \
+    application/vnd.docker.distribution.manifest.v2+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// A repository at one or more hosts.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    sources: Arc<[Host]>,
+    repository: Arc<str>,
+    scope: Arc<Scope>,
+}
+
+/// The beginning of an answer with a blob's bytes.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) response: Response,
+    /// The first byte that it has: 0 where the registry ignores ranges.
+    pub(super) start: u64,
+}
+
+impl Remote {
+    /// `sources` are tried in their order; there is at least one.
+    pub fn new(sources: Vec<Host>, repository: &str) -> Self {
+        let scope = Scope { repository: repository.to_owned(), actions: Action::Pull, mount_from: None };
+        Self { sources: sources.into(), repository: repository.into(), scope: Arc::new(scope) }
+    }
+
+    /// The hosts in the order in which they are asked.
+    pub fn sources(&self) -> &[Host] {
+        &self.sources
+    }
+
+    /// The name of the repository.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The manifest that a tag or digest names, from the first source that has it.
+    ///
+    /// # Errors
+    /// The last source's, which is the registry itself.
+    pub async fn manifest(&self, reference: &str) -> Result<(Digest, Bytes), Error> {
+        let mut failure = None;
+        for host in &*self.sources {
+            match self.manifest_of(host, reference).await {
+                Ok(found) => return Ok(found),
+                Err(error) => {
+                    tracing::debug!(host = host.name(), "no manifest from this source: {error}");
+                    failure = Some(error);
+                }
+            }
+        }
+        Err(failure
+            .unwrap_or_else(|| Error::Settings(format!("there is no registry to ask for `{}`", self.repository))))
+    }
+
+    async fn manifest_of(&self, host: &Host, reference: &str) -> Result<(Digest, Bytes), Error> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static(MANIFEST_TYPES));
+        let url = host.url(&format!("/v2/{}/manifests/{reference}", self.repository));
+        let request = Request { method: Method::GET, url, headers, scope: &self.scope, payload: Payload::None };
+        let response = host.send(request).await?;
+        let what = format!("manifest `{reference}` of `{}` at `{}`", self.repository, host.name());
+        if response.status() != StatusCode::OK {
+            return Err(host.refusal(&what, response).await);
+        }
+        let raw = host.body(response, manifests::MAX_MANIFEST).await?;
+        let wanted = reference.parse::<Digest>().ok();
+        let mut hasher = Hasher::new(wanted.map_or(Algorithm::Sha256, |digest| digest.algorithm()));
+        hasher.update(&raw);
+        let digest = hasher.finish();
+        match wanted.filter(|wanted| *wanted != digest) {
+            Some(_) => Err(protocol(host, format!("it sent {what} with the digest `{digest}`"))),
+            None => Ok((digest, raw)),
+        }
+    }
+
+    /// Asks a source for the bytes of a blob from `range.start` on, up to `range.end` where that is not the blob's end.
+    pub(super) async fn blob(
+        &self,
+        host: &Host,
+        blob: &Descriptor,
+        range: std::ops::Range<u64>,
+    ) -> Result<Answer, Error> {
+        let mut headers = HeaderMap::new();
+        let whole = range == (0..blob.size);
+        if !whole {
+            let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+            headers.insert(RANGE, HeaderValue::try_from(text).expect("invariant: digits are a header's value"));
+        }
+        let url = host.url(&format!("/v2/{}/blobs/{}", self.repository, blob.digest));
+        let request = Request { method: Method::GET, url, headers, scope: &self.scope, payload: Payload::None };
+        let response = host.send(request).await?;
+        let what = || format!("blob `{}` of `{}` at `{}`", blob.digest, self.repository, host.name());
+        match response.status() {
+            StatusCode::OK => {
+                check_length(host, &response, blob.size).map_err(|reason| reason.of(&what()))?;
+                Ok(Answer { response, start: 0 })
+            }
+            StatusCode::PARTIAL_CONTENT if !whole => {
+                let found = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
+                let expected = format!("bytes {}-{}/", range.start, range.end.saturating_sub(1));
+                let total = found.and_then(|text| text.strip_prefix(&expected));
+                if total.is_none_or(|total| total != "*" && total != blob.size.to_string()) {
+                    let found = found.unwrap_or("none").chars().take(80).collect::<String>();
+                    let reason = format!(
+                        "it answered with the `Content-Range` `{found}` for {}, expected `{expected}{}`",
+                        what(),
+                        blob.size
+                    );
+                    return Err(protocol(host, reason));
+                }
+                check_length(host, &response, range.end - range.start).map_err(|reason| reason.of(&what()))?;
+                Ok(Answer { response, start: range.start })
+            }
+            StatusCode::PARTIAL_CONTENT => {
+                Err(protocol(host, format!("it sent a part of {}, all was asked for", what())))
+            }
+            _ => Err(host.refusal(&what(), response).await),
+        }
+    }
+
+    /// The bytes of a part of a blob, all in memory: for readers that need a few MiB of a file.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] where a source ignores ranges, and all that [`Host::send`] has; the last source's.
+    pub async fn read(&self, blob: &Descriptor, range: std::ops::Range<u64>) -> Result<Bytes, Error> {
+        let mut failure = None;
+        for host in &*self.sources {
+            match self.read_from(host, blob, range.clone()).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure
+            .unwrap_or_else(|| Error::Settings(format!("there is no registry to ask for `{}`", self.repository))))
+    }
+
+    pub(super) async fn read_from(
+        &self,
+        host: &Host,
+        blob: &Descriptor,
+        range: std::ops::Range<u64>,
+    ) -> Result<Bytes, Error> {
+        let length = range.end - range.start;
+        let Answer { mut response, start } = self.blob(host, blob, range.clone()).await?;
+        if start != range.start || (start == 0 && range.end != blob.size && response.status() == StatusCode::OK) {
+            return Err(protocol(host, format!("it does not send parts of blobs (asked for blob `{}`)", blob.digest)));
+        }
+        let mut bytes = bytes::BytesMut::with_capacity(length as usize);
+        while let Some(piece) = host.next_piece(&mut response).await? {
+            bytes.extend_from_slice(&piece);
+            if bytes.len() as u64 > length {
+                break;
+            }
+        }
+        if bytes.len() as u64 == length {
+            return Ok(bytes.freeze());
+        }
+        Err(protocol(host, format!("it sent {} bytes of blob `{}`, {length} were asked for", bytes.len(), blob.digest)))
+    }
+}
+
+/// An announced length that is not the one that the manifest tells.
+struct WrongLength<'a> {
+    host: &'a Host,
+    announced: u64,
+    expected: u64,
+}
+
+impl WrongLength<'_> {
+    fn of(self, what: &str) -> Error {
+        protocol(self.host, format!("it announces {} bytes of {what}, expected {}", self.announced, self.expected))
+    }
+}
+
+fn check_length<'a>(host: &'a Host, response: &Response, expected: u64) -> Result<(), WrongLength<'a>> {
+    let header = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    match header.and_then(|text| text.parse::<u64>().ok()) {
+        Some(announced) if announced != expected => Err(WrongLength { host, announced, expected }),
+        // It need not say.
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn protocol(host: &Host, reason: String) -> Error {
+    Error::Protocol { host: host.name().to_owned(), reason }
+}

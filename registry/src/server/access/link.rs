@@ -1,0 +1,69 @@
+//! Links: the address of one blob, good for a while without an `Authorization` header.
+//!
+//! Some clients ask for a blob, follow a redirect, and fetch the parts from there without saying again who they are.
+//! Whoever has the link has the blob; it is for one blob in one repository and for nothing but reading.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use content::Digest;
+use ring::hmac;
+
+use super::key::TokenKey;
+use crate::RepositoryName;
+
+const EXPIRES: &str = "lode-expires";
+const SIGNATURE: &str = "lode-signature";
+
+/// Makes links and knows them again.
+#[derive(Debug)]
+pub(super) struct Linker(hmac::Key);
+
+impl Linker {
+    pub(super) fn new(key: &TokenKey) -> Self {
+        Self(key.derive("lode registry link"))
+    }
+
+    /// The query that makes a blob's address a link until `expires`.
+    pub(super) fn sign(&self, repository: &RepositoryName, digest: &Digest, expires: u64) -> String {
+        let tag = hmac::sign(&self.0, &signed(repository, digest, expires));
+        format!("{EXPIRES}={expires}&{SIGNATURE}={}", URL_SAFE_NO_PAD.encode(tag))
+    }
+
+    /// Whether the query makes the blob's address a link at the time `now`.
+    pub(super) fn verify(&self, repository: &RepositoryName, digest: &Digest, query: &str, now: u64) -> bool {
+        let value = |name: &str| {
+            query.split('&').find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == name)).map(|(_, v)| v)
+        };
+        let (Some(expires), Some(tag)) = (value(EXPIRES), value(SIGNATURE)) else { return false };
+        let (Ok(expires), Ok(tag)) = (expires.parse::<u64>(), URL_SAFE_NO_PAD.decode(tag)) else { return false };
+        now < expires && hmac::verify(&self.0, &signed(repository, digest, expires), &tag).is_ok()
+    }
+}
+
+/// Neither names nor digests have line ends, so there is one text for each link.
+fn signed(repository: &RepositoryName, digest: &Digest, expires: u64) -> Vec<u8> {
+    format!("{repository}\n{digest}\n{expires}").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_links_are_for_one_blob() {
+        let name = |text| RepositoryName::parse(text).expect("a name");
+        let linker = Linker::new(&TokenKey::random());
+        let (a, one) = (name("a"), Digest::of(b"one"));
+        let query = linker.sign(&a, &one, 1000);
+        assert!(linker.verify(&a, &one, &query, 999));
+        assert!(linker.verify(&a, &one, &format!("x=1&{query}&y"), 0));
+        assert!(!linker.verify(&a, &one, &query, 1000), "over");
+        assert!(!linker.verify(&a, &Digest::of(b"two"), &query, 999), "another blob");
+        assert!(!linker.verify(&name("a/b"), &one, &query, 999), "another repository");
+        assert!(!Linker::new(&TokenKey::random()).verify(&a, &one, &query, 999), "another key");
+        for bad in ["", "&", "=", EXPIRES, &query.replace("1000", "1001"), &query[..query.len() - 1], "lode-expires=9"]
+        {
+            assert!(!linker.verify(&a, &one, bad, 999), "{bad}");
+        }
+    }
+}

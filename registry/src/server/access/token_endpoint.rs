@@ -1,0 +1,90 @@
+//! Giving tokens: `GET /v2/token?service=…&scope=repository:NAME:pull,push&scope=…`.
+//!
+//! A token is given to users for their password, and to strangers where these may do something. It grants what was
+//! asked for as far as the mode allows, which may be nothing; the client finds out when it uses the token.
+
+use axum::Json;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use reqwest::Url;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::credentials::Credentials;
+use super::scope::Grants;
+use super::token::Token;
+use super::{Access, Action, Refusal, Rule, WRONG_PASSWORD, challenge};
+use crate::ErrorCode;
+use crate::code::ErrorBody;
+
+/// The longest query.
+const MAX_QUERY: usize = 8 << 10;
+
+/// What clients read. Some know the token by the one name, some by the other.
+#[derive(Serialize)]
+struct Given {
+    token: String,
+    access_token: String,
+    expires_in: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issued_at: Option<String>,
+}
+
+impl Access {
+    /// Answers `GET` of [`TOKEN_PATH`](super::TOKEN_PATH). `query` is the request's, empty where it has none.
+    pub async fn token(&self, headers: &HeaderMap, query: &str) -> Response {
+        let wanted = match wanted(query) {
+            Ok(wanted) => wanted,
+            Err(message) => {
+                return (StatusCode::BAD_REQUEST, Json(ErrorBody::new(ErrorCode::Unsupported, message)))
+                    .into_response();
+            }
+        };
+        let user = match self.who(headers).await {
+            Ok(user) => user,
+            Err(refusal) => return refusal.into_response(),
+        };
+        let now = self.0.clock.seconds();
+        let life = self.0.token_life.as_secs();
+        let token = Token { grants: wanted.allowed(self.0.mode, user.is_some()), user };
+        let token = self.0.signer.sign(&token, now, life);
+        let issued_at = i64::try_from(now).ok().and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
+        let issued_at = issued_at.and_then(|time| time.format(&Rfc3339).ok());
+        let given = Given { access_token: token.clone(), token, expires_in: life, issued_at };
+        ([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], Json(given)).into_response()
+    }
+
+    /// Who asks for a token.
+    async fn who(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+        // Here it is the password that is asked for, whatever is offered elsewhere.
+        let refused =
+            |message: &str| Refusal::Unauthorized { challenge: challenge::basic(), message: message.to_owned() };
+        if !self.0.mode.needs_users() {
+            return Ok(None);
+        }
+        match Credentials::of(headers) {
+            Credentials::Absent if self.0.mode.rule(Action::Pull) == Rule::Anyone => Ok(None),
+            Credentials::Absent => Err(refused("this registry is for its users: log in first")),
+            Credentials::Basic { user, password } => {
+                if !self.authenticate(&user, &password).await? {
+                    return Err(refused(WRONG_PASSWORD));
+                }
+                Ok(Some(user))
+            }
+            Credentials::Bearer(_) => Err(refused("a token is given for a password, not for another token")),
+            Credentials::Malformed(reason) => Err(refused(reason)),
+        }
+    }
+}
+
+/// The scopes of a query. What else clients send (`service`, `account`, `client_id`, …) changes nothing.
+fn wanted(query: &str) -> Result<Grants, String> {
+    if query.len() > MAX_QUERY {
+        return Err(format!("the query is longer than {MAX_QUERY} bytes; ask for several tokens"));
+    }
+    let mut url = Url::parse("http://localhost/").map_err(|e| e.to_string())?;
+    url.set_query(Some(query));
+    let scopes: Vec<_> = url.query_pairs().filter(|(key, _)| key == "scope").map(|(_, value)| value).collect();
+    Grants::parse(scopes.iter().map(AsRef::as_ref))
+}

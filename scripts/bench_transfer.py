@@ -1,0 +1,527 @@
+"""Measure pulls and pushes on loopback, each number beside what it should be compared with.
+
+usage: scripts/bench transfer [--only NAME]… [--size GB] [--json FILE] [--bin DIR] [--dir DIR] [--model FILE] [--keep]
+
+  registry   push to and pull from docker-registry, against skopeo and oras in the same run; SmolLM2 and a synthetic model
+  lode       pull from another Lode: against curl of one file of that size from it, and sha256sum of that
+  again      a pull with nothing to do
+  tuned      bytes on the wire for a fine-tune with two tensors changed, both directions
+  resume     bytes fetched again after `kill -9` at half of a pull
+  serve      32 clients that fetch all blobs at once: MB/s and peak memory
+
+Needs Linux, Python 3.8, the release binaries, docker-registry, skopeo, curl, and a Python with oras (see --python;
+scripts/test installs them). What is not there is left out, and said. Uses about eight times --size on the disk.
+"""
+
+import argparse
+import asyncio
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+NAMES = ["registry", "lode", "again", "tuned", "resume", "serve"]
+REPEATS = 5
+MB = 1_000_000
+LAYERS = 66
+CLIENTS = 32
+
+# What is to be reached; a ratio is ours divided by theirs.
+PULL_RATIO = 1.0
+PUSH_RATIO = 1.0
+LODE_RATIO = 1.3
+AGAIN_MS = 100
+TUNED_RATIO = 1.05
+RESUME_RATIO = 0.05
+MEMORY_MB = 150
+
+DOCKER_REGISTRY = Path("/usr/bin/docker-registry")
+ORAS_PULL = """
+import sys, oras.client
+client = oras.client.OrasClient(hostname=sys.argv[1].split("/")[0], insecure=True)
+client.pull(target=sys.argv[1], outdir=sys.argv[2])
+"""
+ORAS_PUSH = """
+import os, sys, oras.client
+client = oras.client.OrasClient(hostname=sys.argv[1].split("/")[0], insecure=True)
+os.chdir(sys.argv[2])
+files = sorted(os.path.join(f, n)[2:] for f, _, names in os.walk(".") for n in names)
+client.push(target=sys.argv[1], files=[f + ":application/octet-stream" for f in files], disable_path_validation=True)
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def reset_peak(pid):
+    """Begin anew with VmHWM; peaks before this are forgotten."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+class Registry:
+    """A docker-registry with a folder of its own, which goes with it."""
+
+    running = []
+
+    def __init__(self, folder, base):
+        self.folder = folder
+        self.address = f"127.0.0.1:{free_port()}"
+        folder.mkdir()
+        config = f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n"
+        (folder / "config.yml").write_text(config + f"http: {{addr: '{self.address}'}}\n")
+        with open(folder / "log", "wb") as log:
+            command = [str(DOCKER_REGISTRY), "serve", str(folder / "config.yml")]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        Registry.running.append(self)
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < 30:
+            try:
+                with urllib.request.urlopen(f"http://{self.address}/v2/", timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.02)
+        raise base.Failed("docker-registry does not answer")
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        Registry.running.remove(self)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Proxy:
+    """Passes bytes on to a port of this machine, and counts them."""
+
+    def __init__(self, port):
+        self.target = port
+        self.up = self.down = 0
+        self.loop = asyncio.new_event_loop()
+        started = threading.Event()
+        threading.Thread(target=self.run, args=(started,), daemon=True).start()
+        started.wait()
+        self.address = f"127.0.0.1:{self.port}"
+
+    def run(self, started):
+        asyncio.set_event_loop(self.loop)
+        self.server = self.loop.run_until_complete(asyncio.start_server(self.connected, "127.0.0.1", 0))
+        self.port = self.server.sockets[0].getsockname()[1]
+        started.set()
+        self.loop.run_forever()
+
+    async def connected(self, reader, writer):
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(self.relay(reader, back, "up"), self.relay(there, writer, "down"))
+
+    async def relay(self, source, sink, way):
+        try:
+            while True:
+                piece = await source.read(1 << 18)
+                if not piece:
+                    break
+                setattr(self, way, getattr(self, way) + len(piece))
+                sink.write(piece)
+                await sink.drain()
+        except OSError:
+            pass
+        finally:
+            sink.close()
+
+    def clear(self):
+        self.up = self.down = 0
+
+    def stop(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+class Transfer:
+    """What the benchmarks share: options, a folder, the rows, the models."""
+
+    def __init__(self, base, options, folder):
+        self.base = base
+        self.options = options
+        self.folder = folder
+        self.bench = base.Bench(options, folder)
+        self.bench.wants = lambda *names: any(name in options.only for name in names)
+        self.stores = 0
+        self.source = None
+        self.python = options.python if self.has_oras(options.python) else None
+
+    @staticmethod
+    def has_oras(python):
+        try:
+            check = subprocess.run([str(python), "-c", "import oras.client"], stderr=subprocess.DEVNULL)
+            return check.returncode == 0
+        except OSError:
+            return False
+
+    def say(self, text):
+        self.bench.say(text)
+
+    def row(self, name, value, unit, ratio, against):
+        self.bench.row(name, value, unit, ratio, against)
+
+    def store(self):
+        """A daemon with an empty store."""
+        self.stores += 1
+        lode = self.bench.lode(f"store-{self.stores}")
+        lode.spawn()
+        lode.wait()
+        return lode
+
+    def gone(self, lode):
+        """Stops a daemon and removes its store."""
+        lode.stop()
+        if not self.options.keep:
+            shutil.rmtree(lode.home, ignore_errors=True)
+
+    def timed(self, command):
+        """Run a program of others; the seconds it took."""
+        os.sync()
+        begun = time.perf_counter()
+        done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        seconds = time.perf_counter() - begun
+        if done.returncode != 0:
+            raise self.base.Failed(f"{' '.join(map(str, command[:3]))}…: {done.stderr.strip()[-300:]}")
+        return seconds
+
+    def pull(self, lode, name):
+        """Pull a model by the command line; the seconds it took."""
+        os.sync()
+        return lode.command("pull", name)
+
+    def post_pull(self, lode, name):
+        """Pull a model by the API, without the start of a program."""
+        body = json.dumps({"model": name}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{lode.port}/api/pull", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            last = json.loads(answer.read().splitlines()[-1])
+        if last.get("status") != "success":
+            raise self.base.Failed(f"pull {name}: {last}")
+
+    def push(self, lode, name, destination):
+        os.sync()
+        return lode.command("push", name, destination)
+
+    def layers(self, lode, name):
+        """Digests and sizes of the blobs of a model that was created as `name`."""
+        document = f"http://127.0.0.1:{lode.port}/v2/library/{name}/manifests/latest"
+        with urllib.request.urlopen(document) as answer:
+            manifest = json.load(answer)
+        return {d["digest"]: d["size"] for d in [manifest["config"], *manifest["layers"]]}
+
+    def prepare(self):
+        """A daemon with SmolLM2 as `smollm2`, the synthetic model as `synthetic`, and its fine-tune as `tuned`."""
+        base, size = self.base, int(self.options.size * 1e9)
+        free = shutil.disk_usage(self.folder).free
+        if free < 8 * size + 2e9:
+            raise base.Failed(f"{self.folder} has {free / 1e9:.1f} GB free, {8 * size / 1e9 + 2:.1f} are needed; see --size, --dir")
+        model = self.folder / "model"
+        self.say(f"writing a synthetic model of {self.options.size:g} GB")
+        extents = base.write_model(model, size, LAYERS)
+        self.source = self.store()
+        self.source.command("create", "synthetic", "-f", model)
+        by_size = sorted(extents, key=lambda extent: extent[2])
+        for path, offset, length in by_size[len(by_size) // 2 : len(by_size) // 2 + 2]:
+            with open(path, "r+b") as file:
+                file.seek(offset + length // 2)
+                file.write(b"fine-tuned, bytewise")
+        self.source.command("create", "tuned", "-f", model)
+        if not self.options.keep:
+            shutil.rmtree(model)
+        if self.bench.wants("registry"):
+            self.source.command("create", "smollm2", "-f", self.bench.real_model())
+        self.blobs = self.layers(self.source, "synthetic")
+        self.total = sum(self.blobs.values())
+        self.about = f"{len(self.blobs)} blobs, {self.total / 1e9:.2f} GB"
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def run_registry(self):
+        if not DOCKER_REGISTRY.is_file():
+            raise self.base.Failed("there is no /usr/bin/docker-registry; scripts/test installs it")
+        for model in ("smollm2", "synthetic"):
+            self.measure_registry(model)
+
+    def measure_registry(self, model):
+        work = self.folder / f"registry-{model}"
+        work.mkdir()
+        registry = Registry(work / "first", self.base)
+        artifact = f"{registry.address}/bench/{model}:1"
+        count, total = len(self.layers(self.source, model)), sum(self.layers(self.source, model).values())
+        about = f"{count} blobs, {total / 1e9:.2f} GB"
+        target = None
+        try:
+            self.say(f"{model}: lode push")
+            reset_peak(self.source.process.pid)
+            pushed = self.push(self.source, model, artifact)
+            self.memory(f"{model}: push: memory", self.source)
+            self.say(f"{model}: skopeo, oras")
+            theirs = self.theirs(work, registry, artifact)
+            self.say(f"{model}: lode pull")
+            target = self.store()
+            reset_peak(target.process.pid)
+            pulled = self.pull(target, artifact)
+            self.memory(f"{model}: pull: memory", target)
+        finally:
+            registry.stop()
+            if target:
+                self.gone(target)
+            if not self.options.keep:
+                shutil.rmtree(work, ignore_errors=True)
+        for way, ours, mark in [("pull", pulled, PULL_RATIO), ("push", pushed, PUSH_RATIO)]:
+            self.row(f"{model}: {way}", ours, "s", None, f"docker-registry, {about}")
+            for tool in ("skopeo", "oras"):
+                seconds = theirs.get((tool, way))
+                if seconds is None:
+                    self.say(f"{model}: no {tool} {way} to compare with")
+                else:
+                    self.row(f"{model}: {way}: {tool}", seconds, "s", ours / seconds, f"lode {ours:.2f} s (target ratio {mark})")
+
+    def theirs(self, work, registry, artifact):
+        """Seconds of skopeo and oras, by program and direction."""
+        seconds = {}
+        path = artifact.split("/", 1)[1]
+
+        def again(name, command):
+            # A registry that has none of the blobs yet.
+            other = Registry(work / name, self.base)
+            try:
+                return self.timed(command(f"{other.address}/{path}"))
+            finally:
+                other.stop()
+
+        if shutil.which("skopeo"):
+            layout = f"oci:{work}/layout:m"
+            copy = ["skopeo", "copy", "-q", "--src-tls-verify=false", "--dest-tls-verify=false"]
+            seconds["skopeo", "pull"] = self.timed([*copy, f"docker://{artifact}", layout])
+            seconds["skopeo", "push"] = again("second", lambda to: [*copy, layout, f"docker://{to}"])
+            shutil.rmtree(work / "layout")
+        if self.python:
+            folder = work / "files"
+            folder.mkdir()
+            seconds["oras", "pull"] = self.timed([self.python, "-c", ORAS_PULL, artifact, folder])
+            seconds["oras", "push"] = again("third", lambda to: [self.python, "-c", ORAS_PUSH, to, folder])
+            shutil.rmtree(folder)
+        return seconds
+
+    def memory(self, name, lode):
+        peak = self.base.kilobytes(lode.process.pid, "status", "VmHWM") / MB
+        self.row(name, peak, "MB", peak / MEMORY_MB, f"{MEMORY_MB} MB, peak of the daemon (VmHWM)")
+
+    def run_lode(self):
+        """`lode`, and `again`, which needs what it pulled."""
+        target = self.store()
+        name = f"127.0.0.1:{self.source.port}/library/synthetic"
+        try:
+            if self.bench.wants("lode"):
+                floor = self.floor()
+            self.say("lode pull from lode")
+            seconds = self.pull(target, name)
+            if self.bench.wants("lode"):
+                self.row("lode: pull", seconds, "s", seconds / floor, f"curl and sha256sum {floor:.2f} s (target ratio {LODE_RATIO}), {self.about}")
+            if self.bench.wants("again"):
+                self.measure_again(target, name)
+        finally:
+            self.gone(target)
+
+    def floor(self):
+        """Fetch one blob as large as the model with curl, then hash it."""
+        single, copy = self.folder / "single", self.folder / "copy"
+        port = self.source.port
+        try:
+            with open(single, "wb") as file:
+                for digest in self.blobs:
+                    url = f"http://127.0.0.1:{port}/v2/library/synthetic/blobs/{digest}"
+                    with urllib.request.urlopen(url) as answer:
+                        shutil.copyfileobj(answer, file, 1 << 20)
+            digest = subprocess.run(["sha256sum", str(single)], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[0]
+            begin = urllib.request.Request(f"http://127.0.0.1:{port}/v2/bench/single/blobs/uploads/", method="POST")
+            with urllib.request.urlopen(begin) as answer:
+                place = urllib.parse.urljoin(begin.full_url, answer.headers["Location"])
+            place += ("&" if "?" in place else "?") + f"digest=sha256:{digest}"
+            self.timed(["curl", "-sS", "-f", "-X", "PUT", "-T", single, place])
+            single.unlink()
+            self.say("curl and sha256sum")
+            url = f"http://127.0.0.1:{port}/v2/bench/single/blobs/sha256:{digest}"
+            fetching = self.timed(["curl", "-sS", "-f", "-o", copy, url])
+            hashing = self.timed(["sha256sum", copy])
+            self.row("floor: curl", fetching, "s", None, f"one blob of {self.total / 1e9:.2f} GB from Lode to a file")
+            self.row("floor: sha256sum", hashing, "s", None, "one core")
+            return fetching + hashing
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise self.base.Failed(f"floor: {error}") from error
+        finally:
+            for path in (single, copy):
+                path.unlink(missing_ok=True)
+
+    def measure_again(self, target, name):
+        self.say("again")
+        times = []
+        for _ in range(REPEATS):
+            begun = time.perf_counter()
+            self.post_pull(target, name)
+            times.append((time.perf_counter() - begun) * 1000)
+        value = statistics.median(times)
+        self.row("again", value, "ms", value / AGAIN_MS, f"{AGAIN_MS} ms, {len(self.blobs)} blobs, median of {REPEATS}")
+
+    def run_tuned(self):
+        changed = sum(size for digest, size in self.layers(self.source, "tuned").items() if digest not in self.blobs)
+        target = self.store()
+        towards, away = Proxy(self.source.port), Proxy(target.port)
+        try:
+            self.say("tuned")
+            self.push(self.source, "synthetic", f"{away.address}/library/synthetic")
+            away.clear()
+            self.push(self.source, "tuned", f"{away.address}/library/tuned")
+            self.row("tuned: push", away.up / MB, "MB", away.up / changed, f"{changed / MB:.2f} MB changed (target ratio {TUNED_RATIO})")
+            self.gone(target)
+            target = self.store()
+            self.pull(target, f"{towards.address}/library/synthetic")
+            towards.clear()
+            self.pull(target, f"{towards.address}/library/tuned")
+            self.row("tuned: pull", towards.down / MB, "MB", towards.down / changed, f"{changed / MB:.2f} MB changed (target ratio {TUNED_RATIO})")
+        finally:
+            towards.stop()
+            away.stop()
+            self.gone(target)
+
+    def run_resume(self):
+        target, proxy = self.store(), Proxy(self.source.port)
+        name = f"{proxy.address}/library/synthetic"
+        try:
+            self.say("resume")
+            failure = []
+
+            def pull():
+                try:
+                    self.post_pull(target, name)
+                except (self.base.Failed, OSError, http.client.HTTPException) as error:
+                    failure.append(error)
+
+            client = threading.Thread(target=pull)
+            client.start()
+            while proxy.down < self.total / 2 and client.is_alive():
+                time.sleep(0.001)
+            if not client.is_alive():
+                raise self.base.Failed(f"the pull ended before half of it: {failure}")
+            os.kill(target.process.pid, signal.SIGKILL)
+            client.join()
+            target.stop()
+            time.sleep(0.5)
+            first = proxy.down
+            target.spawn()
+            target.wait()
+            self.pull(target, name)
+            twice = max(0, proxy.down - self.total)
+            against = f"{self.total / MB:.0f} MB, killed after {first / MB:.0f} (target ratio {RESUME_RATIO})"
+            self.row("resume: again", twice / MB, "MB", twice / self.total, against)
+        finally:
+            proxy.stop()
+            self.gone(target)
+
+    def run_serve(self):
+        if not shutil.which("curl"):
+            raise self.base.Failed("curl is not on PATH")
+        self.say(f"serve: {CLIENTS} clients")
+        url = f"http://127.0.0.1:{self.source.port}/v2/library/synthetic/blobs"
+        plan = self.folder / "urls"
+        plan.write_text("".join(f'url = "{url}/{digest}"\noutput = "/dev/null"\n' for digest in self.blobs))
+        reset_peak(self.source.process.pid)
+        begun = time.perf_counter()
+        command = ["curl", "-sS", "-f", "-K", str(plan)]
+        clients = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(CLIENTS)]
+        failed = [client for client in clients if client.wait() != 0]
+        seconds = time.perf_counter() - begun
+        if failed:
+            raise self.base.Failed(f"{len(failed)} of {CLIENTS} clients failed")
+        rate = CLIENTS * self.total / seconds / MB
+        self.row("serve", rate, "MB/s", None, f"{CLIENTS} clients, {self.about} each, {seconds:.1f} s")
+        self.memory("serve: memory", self.source)
+
+
+def parse_arguments(arguments):
+    cache = Path.home() / ".cache" / "lode"
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="only this one; may be given again")
+    parser.add_argument("--size", type=float, default=2, metavar="GB", help="of the synthetic model (default 2)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too, one JSON object a line")
+    parser.add_argument("--bin", type=Path, default=target / "release", metavar="DIR", help="folder of lode and lode-runner")
+    parser.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in; on the disk to measure")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="the real model (default SmolLM2-135M)")
+    parser.add_argument("--python", type=Path, default=cache / "venv/bin/python", metavar="FILE", help="a Python with oras")
+    parser.add_argument("--keep", action="store_true", help="leave the folder with models, stores and logs")
+    options = parser.parse_args(arguments)
+    options.only = options.only or NAMES
+    options.bin = options.bin.resolve()
+    if options.size <= 0:
+        parser.error("--size must be positive")
+    for name in ("lode", "lode-runner"):
+        if not (options.bin / name).is_file():
+            parser.error(f"there is no {options.bin / name}; run `cargo build --release --workspace`, or see --bin")
+    return options
+
+
+def main(base, arguments):
+    """Run the benchmarks; `base` is the module of scripts/bench."""
+    options = parse_arguments(arguments)
+    # Everything is on this machine.
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1"
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
+    options.dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="transfer-", dir=options.dir))
+    transfer = Transfer(base, options, folder)
+    groups = [
+        (("registry",), transfer.run_registry),
+        (("lode", "again"), transfer.run_lode),
+        (("tuned",), transfer.run_tuned),
+        (("resume",), transfer.run_resume),
+        (("serve",), transfer.run_serve),
+    ]
+    failures = []
+    try:
+        transfer.prepare()
+        for names, run in groups:
+            if transfer.bench.wants(*names):
+                try:
+                    run()
+                except (base.Failed, OSError) as failure:
+                    failures.append(f"{'/'.join(names)}: {failure}")
+    except (base.Failed, OSError) as failure:
+        failures.append(f"the models: {failure}")
+    finally:
+        for registry in list(Registry.running):
+            registry.stop()
+        base.stop_all()
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(base.table(transfer.bench.rows))
+    print()
+    lines = [json.dumps(row._asdict()) for row in transfer.bench.rows]
+    print("\n".join(lines))
+    if options.json:
+        options.json.write_text("".join(f"{line}\n" for line in lines))
+    for failure in failures:
+        print(f"bench: {failure}", file=sys.stderr)
+    if options.keep:
+        print(f"kept {folder}", file=sys.stderr)
+    sys.exit(1 if failures else 0)

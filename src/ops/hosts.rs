@@ -1,0 +1,56 @@
+//! Registries as the configuration has them.
+
+use anyhow::Result;
+use manifests::ModelRef;
+use registry::client::{Host, HostSettings, Remote};
+
+use crate::config::RegistriesConfig;
+
+/// Connects to registries as they are configured.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts {
+    config: RegistriesConfig,
+    /// HTTP without TLS, because the user said so for this operation.
+    insecure: bool,
+}
+
+impl Hosts {
+    pub(crate) fn new(config: &RegistriesConfig, insecure: bool) -> Self {
+        Self { config: config.clone(), insecure }
+    }
+
+    fn settings(&self, host: &str) -> Result<HostSettings> {
+        let mut settings = self.config.host(host)?;
+        settings.plain_http |= self.insecure;
+        Ok(settings)
+    }
+
+    /// The registry of a reference.
+    pub(crate) fn host(&self, reference: &ModelRef) -> Result<Host> {
+        Ok(Host::new(reference.host(), self.settings(reference.host())?, self.config.credentials())?)
+    }
+
+    /// Where a reference's model is pulled from: the mirrors of its registry, then that itself.
+    pub(crate) fn remote(&self, reference: &ModelRef) -> Result<(Remote, usize)> {
+        let (host, settings) = (reference.host(), self.settings(reference.host())?);
+        let credentials = self.config.credentials();
+        let mut sources = Vec::new();
+        for mirror in &settings.mirrors {
+            // A mirror is a host of its own: with its own authorities and proxy.
+            let name = mirror.split("://").last().and_then(|rest| rest.split('/').next()).unwrap_or_default();
+            let own = self.config.host(name)?;
+            sources.push(Host::mirror(mirror, host, own, credentials.clone())?);
+        }
+        let parallel = settings.parallel;
+        sources.push(Host::new(host, settings, credentials)?);
+        Ok((Remote::new(sources, &repository(reference)), parallel))
+    }
+}
+
+/// The repository as the registry calls it.
+pub(crate) fn repository(reference: &ModelRef) -> String {
+    match reference.host() {
+        "docker.io" if !reference.repository().contains('/') => format!("library/{}", reference.repository()),
+        _ => reference.repository().to_owned(),
+    }
+}

@@ -1,0 +1,244 @@
+//! Pulling a model.
+//!
+//! ```text
+//! resolve ──▶ plan against the store ──▶ lease ──▶ fetch ──▶ describe ──▶ tag
+//!  manifest    what is here already        │     in parallel,           visible only
+//!              is not fetched              │     verified, resumable    from here on
+//!                                          └── collections leave it alone
+//! ```
+//! A pull that is cut off at any point leaves whole blobs, begun ingests and a lease; the next one goes on from there.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail, ensure};
+use content::{Descriptor, Digest, Expected, IngestId};
+use manifests::{Document, Manifest, ModelConfig, ModelRef, media_types};
+use registry::client::{Fetcher, Remote};
+use tokio::task::JoinSet;
+
+use super::hosts::Hosts;
+use super::meter::Meter;
+use super::{Library, library::MAX_DOCUMENT};
+
+/// How long what a pull has fetched is kept for it to go on.
+const LEASE: Duration = Duration::from_hours(24);
+/// Indexes may list indexes, but not for ever.
+const MAX_DEPTH: usize = 3;
+/// Fetches begun for each request that may run: some wait for the disk.
+const FETCHES_PER_REQUEST: usize = 2;
+
+/// What a pull has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pulled {
+    /// Blobs and bytes that were fetched.
+    pub(crate) fetched: (u64, u64),
+    /// Blobs and bytes that were here.
+    pub(crate) present: (u64, u64),
+}
+
+/// A model that is about to be pulled.
+#[derive(Debug)]
+struct Wanted {
+    /// The name it gets.
+    key: String,
+    manifest: Manifest,
+    /// Every blob once.
+    blobs: Vec<Descriptor>,
+}
+
+/// Pulls the model that `name` means at its registry.
+pub(crate) async fn pull(library: &Library, hosts: &Hosts, name: &ModelRef, meter: &Arc<Meter>) -> Result<Pulled> {
+    meter.status("pulling manifest");
+    let (remote, parallel) = hosts.remote(name)?;
+    let (digest, manifest) = resolve(&remote, name).await?;
+    let key = name.tag_key().unwrap_or_else(|| by_digest(name, &digest));
+    let blobs = blobs(&manifest)?;
+    check_is_model(&manifest, name)?;
+    let wanted = Arc::new(Wanted { key, manifest, blobs });
+    let missing = begin(library, &wanted).await?;
+    let bytes = |blobs: &[Descriptor]| (blobs.len() as u64, blobs.iter().map(|blob| blob.size).sum::<u64>());
+    let (all, fetched) = (bytes(&wanted.blobs), bytes(&missing));
+    let pulled = Pulled { fetched, present: (all.0 - fetched.0, all.1 - fetched.1) };
+    meter.expect(fetched.1);
+    fetch(library, Fetcher::new(remote, parallel), missing, parallel, meter).await?;
+    // It was done while they streamed; clients wait for the line.
+    meter.status("verifying sha256 digest");
+    meter.status("writing manifest");
+    let (library, work) = (library.clone(), wanted.clone());
+    tokio::task::spawn_blocking(move || finish(&library, &work)).await??;
+    Ok(pulled)
+}
+
+/// The tag of a model that is only known by its digest.
+fn by_digest(name: &ModelRef, digest: &Digest) -> String {
+    format!("{}/{}:sha256-{}", name.host(), name.repository(), digest.short())
+}
+
+/// The manifest; of an index, the one that is for us.
+async fn resolve(remote: &Remote, name: &ModelRef) -> Result<(Digest, Manifest)> {
+    let mut reference = match name.digest() {
+        Some(digest) => digest.to_string(),
+        None => name.tag().unwrap_or(manifests::reference::DEFAULT_TAG).to_owned(),
+    };
+    for _ in 0..MAX_DEPTH {
+        let (digest, raw) = remote.manifest(&reference).await?;
+        match Document::parse(&raw).with_context(|| format!("manifest of `{name}`"))? {
+            Document::Manifest(manifest) => return Ok((digest, manifest)),
+            Document::Index(index) => reference = choose(&index, name)?.to_string(),
+        }
+    }
+    bail!("`{name}` is an index of indexes, more than {MAX_DEPTH} deep")
+}
+
+/// The only manifest of an index, or the one for this kind of machine.
+fn choose(index: &manifests::Index, name: &ModelRef) -> Result<Digest> {
+    match index.manifests() {
+        [] => bail!("`{name}` is an index without manifests"),
+        [only] => Ok(*only.digest()),
+        several => {
+            let raw: serde_json::Value = serde_json::from_slice(index.raw())?;
+            let machine = match std::env::consts::ARCH {
+                "x86_64" => "amd64",
+                "aarch64" => "arm64",
+                other => other,
+            };
+            let fits = |entry: &serde_json::Value| entry["platform"]["architecture"] == machine;
+            let position = raw["manifests"].as_array().and_then(|entries| entries.iter().position(fits));
+            let chosen = position.and_then(|position| several.get(position)).map(|entry| *entry.digest());
+            chosen.with_context(|| {
+                let count = several.len();
+                format!(
+                    "`{name}` is an index of {count} manifests, none of them for this machine; name one by its digest"
+                )
+            })
+        }
+    }
+}
+
+/// Every blob of a manifest once. The same digest with two sizes is a lie about one of them.
+fn blobs(manifest: &Manifest) -> Result<Vec<Descriptor>> {
+    let mut blobs: BTreeMap<Digest, &Descriptor> = BTreeMap::new();
+    for descriptor in manifest.layers().iter().map(|layer| &layer.descriptor).chain([manifest.config()]) {
+        let known = blobs.entry(descriptor.digest).or_insert(descriptor);
+        ensure!(
+            known.size == descriptor.size,
+            "the manifest says of blob `{}` that it has {} bytes, and that it has {}",
+            descriptor.digest,
+            known.size,
+            descriptor.size
+        );
+    }
+    let mut blobs: Vec<Descriptor> = blobs.into_values().cloned().collect();
+    // The largest first: what is left at the end is small.
+    blobs.sort_by(|a, b| b.size.cmp(&a.size).then(a.digest.cmp(&b.digest)));
+    Ok(blobs)
+}
+
+/// Whether it is a model of ours; refused before anything is fetched.
+fn check_is_model(manifest: &Manifest, name: &ModelRef) -> Result<()> {
+    for layer in manifest.layers() {
+        let layer_name = layer.name().unwrap_or_default();
+        let leaves = layer_name.starts_with(['/', '\\']) || layer_name.split(['/', '\\']).any(|part| part == "..");
+        ensure!(!leaves, "`{name}` has a layer called `{layer_name}`, which is no name for a file or tensor");
+    }
+    ensure!(
+        manifest.layers_of(media_types::TENSOR).next().is_some(),
+        "`{name}` is not a model that can be run here: it has no layer of the type `{}`",
+        media_types::TENSOR
+    );
+    ensure!(manifest.config().size <= MAX_DOCUMENT, "`{name}` has a config of {} bytes", manifest.config().size);
+    Ok(())
+}
+
+/// Leases what the model consists of; gives the blobs that are not here.
+async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor>> {
+    let (library, wanted) = (library.clone(), wanted.clone());
+    tokio::task::spawn_blocking(move || {
+        let store = &library.store;
+        // No collection between the lease and the look at what is here.
+        let _guard = store.guard();
+        let all: Vec<Digest> = wanted.blobs.iter().map(|blob| blob.digest).chain([*wanted.manifest.digest()]).collect();
+        store.set_lease(&lease(&wanted.manifest)?, &all, SystemTime::now() + LEASE)?;
+        let mut missing = Vec::new();
+        for blob in &wanted.blobs {
+            match store.blob_size(&blob.digest)? {
+                Some(size) if size == blob.size => {}
+                None => missing.push(blob.clone()),
+                Some(size) => bail!(
+                    "the manifest says of blob `{}` that it has {} bytes; it has {size} here (`lode fsck` tells who is right)",
+                    blob.digest,
+                    blob.size
+                ),
+            }
+        }
+        let bytes: u64 = missing.iter().fold(0, |sum, blob| blob.size.saturating_add(sum));
+        let (free, home) = (store.free_space()?, store.home().display());
+        ensure!(bytes <= free, "{bytes} bytes are to be fetched, the disk of `{home}` has {free} bytes free; make room first");
+        Ok(missing)
+    })
+    .await?
+}
+
+fn lease(manifest: &Manifest) -> Result<IngestId> {
+    Ok(IngestId::parse(&format!("pull-{}", manifest.digest().hex()))?)
+}
+
+/// Fetches blobs with as many workers as requests are allowed, and some that wait for the disk. Each takes the next blob.
+async fn fetch(
+    library: &Library,
+    fetcher: Fetcher,
+    missing: Vec<Descriptor>,
+    parallel: usize,
+    meter: &Arc<Meter>,
+) -> Result<()> {
+    let workers = (parallel * FETCHES_PER_REQUEST).min(missing.len());
+    let queue = Arc::new(Mutex::new(VecDeque::from(missing)));
+    // Dropping it, because the client went away, ends the workers.
+    let mut running = JoinSet::new();
+    for _ in 0..workers {
+        let (store, fetcher, queue, meter) = (library.store.clone(), fetcher.clone(), queue.clone(), meter.clone());
+        running.spawn(async move {
+            loop {
+                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let Some(blob) = next else { return Ok::<_, anyhow::Error>(()) };
+                fetcher.fetch(&store, &blob, &*meter).await?;
+            }
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// Makes the model visible.
+fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
+    let (store, manifest) = (&library.store, &wanted.manifest);
+    {
+        let _guard = store.guard();
+        store_document(library, manifest.digest(), manifest.raw())?;
+        library.describe(manifest.digest(), &Document::parse(manifest.raw())?)?;
+        // Before the name: what cannot be read takes nobody's place.
+        ModelConfig::parse(&store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?)?;
+        library.catalogue(manifest)?;
+        store.set_tag(&wanted.key, manifest.digest())?;
+        store.end_lease(&lease(manifest)?)?;
+    }
+    tracing::info!(model = wanted.key, digest = %manifest.digest(), "pulled");
+    Ok(())
+}
+
+/// Stores a manifest that was read, where it is not here.
+pub(super) fn store_document(library: &Library, digest: &Digest, raw: &[u8]) -> Result<(), store::Error> {
+    if library.store.blob_size(digest)? == Some(raw.len() as u64) {
+        return Ok(());
+    }
+    let expected = Expected::Blob { digest: *digest, size: raw.len() as u64 };
+    let mut ingest = library.store.start_ingest(&IngestId::of(digest), expected)?;
+    let begun = usize::try_from(ingest.offset()).unwrap_or(usize::MAX).min(raw.len());
+    ingest.append(&raw[begun..])?;
+    ingest.commit().map(drop)
+}

@@ -1,0 +1,224 @@
+//! Stands between a client and a registry: counts and lists what passes, slows it down, and breaks it off.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use reqwest::Client;
+use tokio::sync::watch;
+
+use crate::service::Service;
+
+/// A request that passed.
+#[derive(Clone, Debug)]
+pub(crate) struct Passed {
+    pub(crate) method: Method,
+    /// Path and query, with `:` spelled out.
+    pub(crate) target: String,
+    pub(crate) range: Option<String>,
+    /// Bytes of the body that went to the registry.
+    up: Arc<AtomicU64>,
+    /// Bytes of the body that came back.
+    down: Arc<AtomicU64>,
+}
+
+impl Passed {
+    pub(crate) fn up(&self) -> u64 {
+        self.up.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn down(&self) -> u64 {
+        self.down.load(Ordering::SeqCst)
+    }
+
+    /// The first digest that its target names.
+    pub(crate) fn digest(&self) -> Option<String> {
+        let (_, rest) = self.target.split_once("sha256:")?;
+        Some(format!("sha256:{}", rest.get(..64)?))
+    }
+
+    fn is(&self, part: &str) -> bool {
+        self.target.split('?').next().is_some_and(|path| path.contains(part))
+    }
+}
+
+/// What is done to answers whose target names a digest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// 404.
+    Missing,
+    /// The connection breaks after that many bytes of the body.
+    CutAfter(u64),
+}
+
+struct Shared {
+    upstream: String,
+    http: Client,
+    passed: Mutex<Vec<Passed>>,
+    faults: Mutex<HashMap<String, Fault>>,
+    /// Bytes of all bodies that came back.
+    sent: AtomicU64,
+    /// When that many bytes have come back the rest waits.
+    limit: watch::Sender<u64>,
+}
+
+/// A reverse proxy on a port of its own.
+pub(crate) struct Gateway {
+    pub(crate) address: String,
+    shared: Arc<Shared>,
+    _service: Service,
+}
+
+impl Gateway {
+    /// Starts a proxy for the registry at `upstream`, `HOST:PORT`.
+    pub(crate) fn to(upstream: &str) -> Self {
+        let policy = reqwest::redirect::Policy::none();
+        let shared = Arc::new(Shared {
+            upstream: upstream.to_owned(),
+            http: crate::server::http().redirect(policy).build().expect("a client"),
+            passed: Mutex::default(),
+            faults: Mutex::default(),
+            sent: AtomicU64::new(0),
+            limit: watch::Sender::new(u64::MAX),
+        });
+        let service = Service::start(Router::new().fallback(pass).with_state(Arc::clone(&shared)));
+        Self { address: service.address.clone(), shared, _service: service }
+    }
+
+    /// Forgets what has passed.
+    pub(crate) fn clear(&self) {
+        lock(&self.shared.passed).clear();
+        self.shared.sent.store(0, Ordering::SeqCst);
+    }
+
+    /// What has passed since the last [`Gateway::clear`].
+    pub(crate) fn passed(&self) -> Vec<Passed> {
+        lock(&self.shared.passed).clone()
+    }
+
+    /// The requests whose path has `part` in it, of that method.
+    pub(crate) fn requests(&self, method: &Method, part: &str) -> Vec<Passed> {
+        self.passed().into_iter().filter(|passed| passed.method == method && passed.is(part)).collect()
+    }
+
+    /// Digests of the blobs that were fetched.
+    pub(crate) fn fetched(&self) -> BTreeSet<String> {
+        self.requests(&Method::GET, "/blobs/").iter().filter_map(Passed::digest).collect()
+    }
+
+    /// Bytes of the blobs that were fetched.
+    pub(crate) fn fetched_bytes(&self) -> u64 {
+        self.requests(&Method::GET, "/blobs/").iter().map(Passed::down).sum()
+    }
+
+    /// Bytes of blobs that were sent to the registry.
+    pub(crate) fn uploaded_bytes(&self) -> u64 {
+        self.passed().iter().filter(|passed| passed.is("/blobs/uploads")).map(Passed::up).sum()
+    }
+
+    /// Does that to every answer about the blob `digest`.
+    pub(crate) fn fault(&self, digest: &str, fault: Fault) {
+        lock(&self.shared.faults).insert(digest.to_owned(), fault);
+    }
+
+    /// Lets so many more bytes of bodies come back and holds the others.
+    pub(crate) fn hold_after(&self, bytes: u64) {
+        self.shared.limit.send_replace(self.shared.sent.load(Ordering::SeqCst) + bytes);
+    }
+
+    /// Lets everything pass that was held.
+    pub(crate) fn release(&self) {
+        self.shared.limit.send_replace(u64::MAX);
+    }
+
+    /// Returns once that many bytes of bodies have come back.
+    pub(crate) async fn reached(&self, bytes: u64) {
+        while self.shared.sent.load(Ordering::SeqCst) < bytes {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panicked with it in hand")
+}
+
+async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let target = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+    let range = parts.headers.get(header::RANGE).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let passed = Passed {
+        method: parts.method.clone(),
+        target: target.replace("%3A", ":").replace("%3a", ":"),
+        range,
+        up: Arc::default(),
+        down: Arc::default(),
+    };
+    lock(&shared.passed).push(passed.clone());
+    let fault = passed.digest().and_then(|digest| lock(&shared.faults).get(&digest).copied());
+    if matches!(fault, Some(Fault::Missing)) {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let mut forwarded = shared.http.request(parts.method, format!("http://{}{target}", shared.upstream));
+    if has_body(&parts.headers) {
+        let up = Arc::clone(&passed.up);
+        let counted = body.into_data_stream().inspect(move |piece| {
+            let length = piece.as_ref().map_or(0, Bytes::len);
+            up.fetch_add(length as u64, Ordering::SeqCst);
+        });
+        forwarded = forwarded.body(reqwest::Body::wrap_stream(counted));
+    }
+    match forwarded.headers(end_to_end(&parts.headers)).send().await {
+        Ok(answer) => {
+            let (status, headers) = (answer.status(), end_to_end(answer.headers()));
+            (status, headers, answered(answer, shared, passed.down, fault)).into_response()
+        }
+        Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    }
+}
+
+fn has_body(headers: &HeaderMap) -> bool {
+    let length = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
+    length || headers.contains_key(header::TRANSFER_ENCODING)
+}
+
+/// The headers without those that concern one connection only.
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    headers.remove(header::TRANSFER_ENCODING);
+    headers.remove(header::CONNECTION);
+    headers
+}
+
+fn answered(answer: reqwest::Response, shared: Arc<Shared>, down: Arc<AtomicU64>, fault: Option<Fault>) -> Body {
+    let limit = shared.limit.subscribe();
+    Body::from_stream(stream::try_unfold((answer, limit, 0_u64), move |(mut answer, mut limit, passed)| {
+        let (shared, down) = (Arc::clone(&shared), Arc::clone(&down));
+        async move {
+            let Some(mut piece) = answer.chunk().await.map_err(io::Error::other)? else { return Ok(None) };
+            if let Some(Fault::CutAfter(cut)) = fault {
+                let left = usize::try_from(cut.saturating_sub(passed)).expect("small");
+                if left == 0 {
+                    // A while in which what was sent before gets out.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    return Err(io::Error::other("the test breaks the connection"));
+                }
+                piece.truncate(left);
+            }
+            let held = limit.wait_for(|limit| shared.sent.load(Ordering::SeqCst) < *limit).await;
+            held.map_err(io::Error::other)?;
+            let length = piece.len() as u64;
+            shared.sent.fetch_add(length, Ordering::SeqCst);
+            down.fetch_add(length, Ordering::SeqCst);
+            Ok(Some((piece, (answer, limit, passed + length))))
+        }
+    }))
+}

@@ -1,0 +1,147 @@
+//! Pulls and pushes that are broken off: by whoever asked, and by `kill -9`.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::gateway::Gateway;
+use crate::peers::{DEFAULT_HOST, assert_same};
+use crate::server::Server;
+use crate::stored;
+use crate::support::say;
+use crate::synthetic::llama;
+
+use super::local;
+
+/// A daemon with a model of about 20 MB called `m`.
+async fn colleague() -> Server {
+    let server = Server::start(&[]).await;
+    server.create("m", llama(4, 512).path()).await;
+    server
+}
+
+/// How often to kill; `LODE_TEST_KILLS` asks for more.
+fn rounds() -> u64 {
+    std::env::var("LODE_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+}
+
+/// Moments spread over what a transfer takes: a sequence that is the same each time.
+fn moments() -> impl Iterator<Item = Duration> {
+    (0..rounds()).map(|i| Duration::from_millis(1 + (i * 61) % 240))
+}
+
+/// Sends a request and reads its answer until it ends, however it ends.
+fn begin(server: &Server, path: &str, body: &serde_json::Value) -> JoinHandle<()> {
+    let request = server.http.post(server.url(path)).json(body);
+    tokio::spawn(async move {
+        if let Ok(response) = request.send().await {
+            // Until the daemon is gone.
+            let _ = response.bytes().await;
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_cancelled_pull_goes_on_where_it_was() {
+    let source = colleague().await;
+    let gateway = Gateway::to(&source.address);
+    let target = Server::start(&[]).await;
+    let total: u64 = stored::created(&source.home(), "m").blobs().values().sum();
+    let name = format!("{}/library/m:latest", gateway.address);
+    gateway.hold_after(total / 2);
+    let pull = begin(&target, "/api/pull", &json!({"model": name}));
+    // A piece is held as a whole, so not quite half may be what arrives.
+    gateway.reached(total / 2 - total / 8).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    pull.abort();
+    let _ = pull.await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let first = gateway.fetched_bytes();
+    assert!(target.names().await.is_empty(), "half a model is no model");
+    stored::blobs(&target.home());
+
+    gateway.clear();
+    gateway.release();
+    target.pull(&name).await;
+    let second = gateway.fetched_bytes();
+    say(&format!("a pull of {total} bytes, cancelled after {first}, fetched {second} to go on"));
+    assert!(second < total, "{second} of {total} bytes came again after {first}");
+    assert_same((&source, &local("m")), (&target, &name)).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_push_goes_on_where_it_was() {
+    let source = colleague().await;
+    let target = Server::start(&[]).await;
+    let gateway = Gateway::to(&target.address);
+    let total: u64 = stored::created(&source.home(), "m").blobs().values().sum();
+    let destination = format!("{}/library/m", gateway.address);
+    let push = begin(&source, "/api/push", &json!({"model": "m", "destination": destination}));
+    while gateway.uploaded_bytes() < total / 2 && !push.is_finished() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    push.abort();
+    let _ = push.await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    gateway.clear();
+    source.push("m", &destination).await;
+    let again = gateway.uploaded_bytes();
+    say(&format!("a push of {total} bytes, cancelled at half, sent {again} to go on"));
+    assert!(again < total, "{again} of {total} bytes went again");
+    assert_same((&source, &local("m")), (&target, &local("m"))).await;
+}
+
+#[tokio::test]
+async fn pulls_survive_kills() {
+    let source = colleague().await;
+    let name = format!("{}/library/m:latest", source.address);
+    let expected = stored::created(&source.home(), "m");
+    let mut target = Server::start(&[]).await;
+    for (round, moment) in moments().enumerate() {
+        let pull = begin(&target, "/api/pull", &json!({"model": name}));
+        tokio::time::sleep(moment).await;
+        target = target.restart(&[]).await;
+        pull.await.expect("no panic");
+        stored::blobs(&target.home());
+        if target.names().await.contains(&name) {
+            let (repository, tag) = name.rsplit_once(':').expect("a whole name");
+            let manifest = stored::manifest(&target.home(), repository, tag);
+            let here = stored::blobs(&target.home());
+            let missing = manifest.missing(&here);
+            assert!(manifest.digest == expected.digest && missing.is_empty(), "round {round}: {missing:?} are missing");
+            // The next round has something to do again.
+            target.remove(&name).await;
+        }
+    }
+    target.pull(&name).await;
+    assert_same((&source, &local("m")), (&target, &name)).await;
+}
+
+#[tokio::test]
+async fn pushes_survive_kills_of_either_side() {
+    let mut source = colleague().await;
+    let mut target = Server::start(&[]).await;
+    let expected = stored::created(&source.home(), "m");
+    for (round, moment) in moments().enumerate() {
+        let destination = format!("{}/me/m", target.address);
+        let push = begin(&source, "/api/push", &json!({"model": "m", "destination": destination}));
+        tokio::time::sleep(moment).await;
+        if round % 2 == 0 {
+            source = source.restart(&[]).await;
+            push.await.expect("no panic");
+        } else {
+            target = target.restart(&[]).await;
+            push.abort();
+        }
+        let here = stored::blobs(&target.home());
+        if target.names().await.contains(&"me/m:latest".to_owned()) {
+            let manifest = stored::manifest(&target.home(), &format!("{DEFAULT_HOST}/me/m"), "latest");
+            let missing = manifest.missing(&here);
+            assert!(manifest.digest == expected.digest && missing.is_empty(), "round {round}: {missing:?} are missing");
+            target.remove("me/m").await;
+        }
+    }
+    source.push("m", &format!("{}/me/m", target.address)).await;
+    assert_same((&source, &local("m")), (&target, &format!("{DEFAULT_HOST}/me/m:latest"))).await;
+}
