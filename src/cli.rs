@@ -4,11 +4,15 @@
 //! interrupted.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program speaks")]
 
+mod archive;
 mod chat;
 mod client;
 mod create;
+mod diff;
+mod fsck;
 mod htpasswd;
 mod interactive;
+mod keep;
 mod list;
 mod login;
 mod manage;
@@ -18,6 +22,8 @@ mod serve;
 mod show;
 mod text;
 mod transfer;
+mod usage;
+mod versions;
 
 use std::process::ExitCode;
 
@@ -85,6 +91,51 @@ enum Command {
     },
     /// Unload a model
     Stop { model: String },
+    /// List the versions of a model
+    History {
+        model: String,
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Go back to an earlier version of a model
+    Rollback {
+        model: String,
+        /// Digest of the version, or its beginning; without it the last version before the current one
+        #[arg(long)]
+        to: Option<String>,
+    },
+    /// Protect a model from `rm` and `prune`
+    Pin { model: String },
+    /// End the protection
+    Unpin { model: String },
+    /// Show what models take on the disk, and what of it they share
+    Du {
+        /// Only these
+        models: Vec<String>,
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Show in what two models differ
+    Diff(diff::DiffArguments),
+    /// Look for damage: names, manifests, and the bytes of blobs
+    Fsck(fsck::FsckArguments),
+    /// Fetch damaged and missing blobs again
+    Repair {
+        /// The model; without it all models
+        model: Option<String>,
+    },
+    /// Delete blobs that nothing refers to
+    Gc {
+        /// Only tell what would be deleted
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Remove earlier versions, transfers that nobody goes on with, and unused models
+    Prune(keep::PruneArguments),
+    /// Write models to an OCI image layout in a tar
+    Save(archive::SaveArguments),
+    /// Read models from an OCI image layout: a tar or a folder
+    Load(archive::LoadArguments),
     /// Print a line for the file of the registry's users
     Htpasswd(htpasswd::HtpasswdArguments),
     /// Stop the daemon
@@ -118,7 +169,6 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
-            Command::Serve | Command::Htpasswd(_) => Ok(()),
             Command::Create(arguments) => create::run(&config, &arguments).await,
             Command::Run(arguments) => run::run(&config, &arguments).await,
             Command::Pull(arguments) => transfer::pull(&config, &arguments).await,
@@ -131,8 +181,34 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
             Command::Rm { models } => manage::remove(&config, &models).await,
             Command::Ps { format } => list::ps(&config, format).await,
             Command::Stop { model } => manage::stop(&config, &model).await,
-            Command::Shutdown => serve::shutdown(&config).await,
-            Command::Version => serve::version(&config).await,
+            other => upkeep(&config, other).await,
         }
     })
+}
+
+/// The commands that look after the store.
+async fn upkeep(config: &Config, command: Command) -> Result<()> {
+    match command {
+        Command::History { model, format } => versions::history(config, &model, format).await,
+        Command::Rollback { model, to } => versions::rollback(config, &model, to).await,
+        Command::Pin { model } => versions::pin(config, &model).await,
+        Command::Unpin { model } => versions::unpin(config, &model).await,
+        Command::Du { models, format } => usage::run(config, &models, format).await,
+        Command::Diff(arguments) => diff::run(config, &arguments).await,
+        Command::Fsck(arguments) => fsck::run(config, &arguments).await,
+        Command::Repair { model } => fsck::repair(config, model).await,
+        Command::Gc { dry_run } => keep::gc(config, dry_run).await,
+        Command::Prune(arguments) => keep::prune(config, &arguments).await,
+        Command::Save(arguments) => archive::save(config, &arguments).await,
+        Command::Load(arguments) => archive::load(config, &arguments).await,
+        other => daemon(config, &other).await,
+    }
+}
+
+/// The commands about the daemon itself.
+async fn daemon(config: &Config, command: &Command) -> Result<()> {
+    match command {
+        Command::Shutdown => serve::shutdown(config).await,
+        _ => serve::version(config).await,
+    }
 }

@@ -5,6 +5,7 @@ mod create;
 mod describe;
 mod error;
 mod generate;
+mod maintenance;
 mod models;
 mod origin;
 mod stream;
@@ -168,6 +169,7 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/push", post(transfer::push))
         .route("/api/generate", post(generate::generate))
         .route("/api/chat", post(generate::chat))
+        .merge(maintenance::routes())
         .layer(DefaultBodyLimit::max(MAX_REQUEST));
     let uploads = Router::new()
         .route("/api/blobs/{digest}", head(uploads::exists).post(uploads::upload))
@@ -181,6 +183,7 @@ fn routes(daemon: Daemon) -> Router {
     let repositories = Repositories { library, upstream };
     let registry = Server::new(repositories, daemon.access.clone(), scheme).router();
     api.merge(uploads)
+        .merge(maintenance::uploads())
         .merge(registry)
         .fallback(error::not_found)
         .layer(axum::middleware::from_fn_with_state(daemon.clone(), origin::check))

@@ -10,6 +10,7 @@
 //! - Only `config` reads the environment.
 //! - This program does not link candle, does not tokenize and renders no template.
 
+mod bridge;
 mod cli;
 mod config;
 mod daemon;

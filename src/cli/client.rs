@@ -93,6 +93,10 @@ impl Client {
         if let Some(body) = body {
             request = request.json(body);
         }
+        self.answer(request).await
+    }
+
+    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Response> {
         let response = request.send().await.with_context(|| format!("the daemon at {} did not answer", self.base))?;
         if response.status().is_success() {
             return Ok(response);
@@ -114,6 +118,26 @@ impl Client {
     /// Posts a document and gets another.
     pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
         let response = self.send(Method::POST, path, Some(body)).await?;
+        response.json().await.context("the daemon's answer is not readable")
+    }
+
+    /// Posts a document and gets bytes, with their number where it was announced.
+    pub(super) async fn download(&self, path: &str, body: &impl Serialize) -> Result<Response> {
+        self.send(Method::POST, path, Some(body)).await
+    }
+
+    /// Posts bytes as they come and gets a document.
+    pub(super) async fn upload<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        body: reqwest::Body,
+    ) -> Result<T> {
+        let mut url = reqwest::Url::parse(&format!("{}{path}", self.base))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let response = self.answer(self.http.post(url).body(body)).await?;
         response.json().await.context("the daemon's answer is not readable")
     }
 

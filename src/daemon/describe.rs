@@ -42,6 +42,7 @@ pub(super) fn entry(model: &Model) -> ModelEntry {
         size: model.manifest.total_size(),
         digest: id(model),
         details: details(model),
+        pinned: false,
     }
 }
 

@@ -6,7 +6,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
-use crate::ops::NotFound;
+use crate::ops::{BadArchive, NoVersion, NotFound, Pinned};
 
 /// A request that failed.
 #[derive(Debug)]
@@ -49,8 +49,14 @@ fn status(error: &anyhow::Error) -> StatusCode {
         return StatusCode::INSUFFICIENT_STORAGE;
     }
     for cause in error.chain() {
-        if cause.is::<NotFound>() {
+        if cause.is::<NotFound>() || cause.is::<NoVersion>() {
             return StatusCode::NOT_FOUND;
+        }
+        if cause.is::<Pinned>() {
+            return StatusCode::CONFLICT;
+        }
+        if cause.is::<BadArchive>() || cause.is::<archive::Error>() {
+            return StatusCode::BAD_REQUEST;
         }
         if cause.is::<manifests::Error>() || cause.downcast_ref().is_some_and(is_bad_source) {
             return StatusCode::BAD_REQUEST;

@@ -183,6 +183,7 @@ impl Call {
         let plan = async || {
             let (model, config) = (self.model.clone(), daemon.config.clone());
             blocking(&daemon.library, move |library| {
+                library.record_use(model.manifest.digest(), SystemTime::now())?;
                 load_plan(library, &model, &config.device, context, config.reference)
             })
             .await

@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use api::ollama::{
-    CopyRequest, DeleteRequest, PsEntry, PsResponse, ShowRequest, ShowResponse, TagsResponse, VersionResponse,
+    CopyRequest, DeleteRequest, ModelEntry, PsEntry, PsResponse, ShowRequest, ShowResponse, TagsResponse,
+    VersionResponse,
 };
 use axum::Json;
 use axum::extract::State;
@@ -49,8 +50,14 @@ pub(super) async fn find(daemon: &Daemon, reference: ModelRef) -> Result<Model, 
 }
 
 pub(super) async fn tags(State(daemon): State<Daemon>) -> Result<Json<TagsResponse>, Failed> {
-    let models = blocking(&daemon.library, Library::list).await?;
-    Ok(Json(TagsResponse { models: models.iter().map(describe::entry).collect() }))
+    let listed = |library: &Library| Ok((library.list()?, library.store.pins()?));
+    let (models, pins) = blocking(&daemon.library, listed).await?;
+    let pinned = |name: &str| {
+        let key = name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
+        key.is_some_and(|key| pins.binary_search(&key).is_ok())
+    };
+    let entry = |model: &Model| ModelEntry { pinned: pinned(&model.name), ..describe::entry(model) };
+    Ok(Json(TagsResponse { models: models.iter().map(entry).collect() }))
 }
 
 pub(super) async fn show(
@@ -72,6 +79,8 @@ pub(super) async fn copy(State(daemon): State<Daemon>, Body(request): Body<CopyR
 pub(super) async fn delete(State(daemon): State<Daemon>, Body(request): Body<DeleteRequest>) -> Result<(), Failed> {
     let reference = reference(&request.model, &request.name)?;
     let shown = reference.to_string();
+    let asked = reference.clone();
+    blocking(&daemon.library, move |library| library.ensure_not_pinned(&asked)).await?;
     let model = find(&daemon, reference.clone()).await;
     // A model whose documents are damaged can be deleted all the same.
     if let Ok(model) = &model {

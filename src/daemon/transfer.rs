@@ -128,7 +128,12 @@ impl Teller {
                 biased;
                 Some(status) = statuses.recv() => self.status(status).await,
                 result = &mut work => break result,
-                _ = ticks.tick() => self.bytes().await,
+                _ = ticks.tick() => {
+                    while let Ok(status) = statuses.try_recv() {
+                        self.status(status).await;
+                    }
+                    self.bytes().await;
+                }
             }
         };
         while let Ok(status) = statuses.try_recv() {
@@ -148,7 +153,9 @@ impl Teller {
     }
 
     async fn status(&mut self, status: String) {
-        self.bytes().await;
+        if self.meter.reading().0 > self.told {
+            self.bytes().await;
+        }
         self.lines.send(&Progress::status(status)).await;
     }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
+use content::Digest;
 use store::Collected;
 
 use super::Library;
@@ -10,14 +11,16 @@ use super::Library;
 /// Uploads and other ingests that nobody went on with for so long are given up.
 const ABANDONED: Duration = Duration::from_hours(24);
 
+/// What a manifest refers to, in the store's words.
+fn children(raw: &[u8]) -> Result<store::Children, String> {
+    let found = manifests::Document::parse(raw).map_err(|e| e.to_string())?.children();
+    Ok(store::Children { documents: found.manifests, blobs: found.blobs })
+}
+
 impl Library {
     /// Deletes unreferenced blobs. A failure is logged: nothing is lost by keeping too much.
     pub(crate) fn collect(&self) {
-        let children = |raw: &[u8]| {
-            let found = manifests::Document::parse(raw).map_err(|e| e.to_string())?.children();
-            Ok(store::Children { documents: found.manifests, blobs: found.blobs })
-        };
-        match self.store.collect(SystemTime::now(), children) {
+        match self.gc() {
             Ok(Collected::Done { blobs, bytes }) if blobs > 0 => {
                 tracing::info!(blobs, bytes, "deleted unreferenced blobs");
             }
@@ -25,6 +28,16 @@ impl Library {
             Ok(Collected::Deferred) => tracing::info!("a model is being added; unreferenced blobs are deleted later"),
             Err(error) => tracing::warn!("collection failed: {error}"),
         }
+    }
+
+    /// Deletes unreferenced blobs.
+    pub(crate) fn gc(&self) -> Result<Collected> {
+        Ok(self.store.collect(SystemTime::now(), children)?)
+    }
+
+    /// The blobs that a collection would delete now, with their sizes in bytes.
+    pub(crate) fn collectable(&self) -> Result<Vec<(Digest, u64)>> {
+        Ok(self.store.collectable(SystemTime::now(), children)?)
     }
 
     /// Tells the index what every document refers to that it does not know, because it is new after a crash.

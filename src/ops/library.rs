@@ -61,7 +61,7 @@ impl Library {
         self.read(&tag)
     }
 
-    fn find_tag(&self, reference: &ModelRef) -> Result<Option<TagEntry>> {
+    pub(crate) fn find_tag(&self, reference: &ModelRef) -> Result<Option<TagEntry>> {
         let tags = self.store.tags()?;
         let Some(key) = reference.tag_key() else {
             let prefix = format!("{}/{}:", reference.host(), reference.repository());
@@ -99,12 +99,7 @@ impl Library {
 
     /// Tells the index what a document refers to.
     pub(crate) fn describe(&self, digest: &Digest, document: &Document) -> Result<(), store::Error> {
-        let description = Description {
-            children: document.children().all(),
-            subject: document.subject().map(|subject| subject.digest),
-            notes: Vec::new(),
-        };
-        self.store.describe(digest, &description)
+        self.store.describe(digest, &description(document))
     }
 
     /// The text of a small layer.
@@ -122,16 +117,22 @@ impl Library {
         Ok(self.store.set_tag(&key, model.manifest.digest())?)
     }
 
-    /// Takes a name away from a model, and deletes what no other model needs.
+    /// Takes a name away from a model, and deletes what no other model needs. A pinned one stays.
     pub(crate) fn delete(&self, reference: &ModelRef) -> Result<()> {
         let tag = self.find_tag(reference)?.ok_or_else(|| NotFound(reference.to_string()))?;
         if reference.digest().is_some_and(|digest| *digest != tag.digest) {
             return Err(NotFound(reference.to_string()).into());
         }
-        self.store.remove_tag(&tag.name)?;
-        self.unlink(&tag)?;
+        self.ensure_not_pinned(reference)?;
+        self.remove(&tag)?;
         self.collect();
         Ok(())
+    }
+
+    /// Takes a name away from a model. Its blobs stay until the next collection.
+    pub(super) fn remove(&self, tag: &TagEntry) -> Result<()> {
+        self.store.remove_tag(&tag.name)?;
+        self.unlink(tag)
     }
 
     /// Takes a model that has lost its tag out of its repository, where a registry's client put it: unless another tag
@@ -150,6 +151,15 @@ impl Library {
             self.store.unlink(repository, LinkKind::Blob, &blob)?;
         }
         Ok(())
+    }
+}
+
+/// What the index is told of a document.
+pub(super) fn description(document: &Document) -> Description {
+    Description {
+        children: document.children().all(),
+        subject: document.subject().map(|subject| subject.digest),
+        notes: Vec::new(),
     }
 }
 

@@ -34,6 +34,9 @@ use crate::config::HubConfig;
 const LEASE: Duration = Duration::from_hours(24);
 /// Indexes may list indexes, but not for ever.
 const MAX_DEPTH: usize = 3;
+/// How long a manifest is waited for that somebody else is storing, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY: Duration = Duration::from_millis(5);
 /// Fetches begun for each request that may run: some wait for the disk.
 const FETCHES_PER_REQUEST: usize = 2;
 
@@ -155,6 +158,10 @@ async fn converted(
 /// The manifest that a model here was made from, and how many tensor blobs and bytes it has.
 fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))> {
     let model = library.find(name).ok()?;
+    let here = |layer: &manifests::Layer| library.store.blob_size(layer.digest()).ok().flatten() == Some(layer.size());
+    if !model.manifest.layers().iter().all(here) {
+        return None;
+    }
     let origin = model.manifest.annotations().get(annotations::ORIGIN_MANIFEST)?.parse().ok()?;
     let tensors = model.manifest.layers_of(media_types::TENSOR);
     Some((origin, tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()))))
@@ -376,11 +383,23 @@ fn release(library: &Library, wanted: &Wanted) -> Result<()> {
 
 /// Stores a manifest that was read, where it is not here.
 pub(super) fn store_document(library: &Library, digest: &Digest, raw: &[u8]) -> Result<(), store::Error> {
+    store_within(library, digest, raw, PATIENCE)
+}
+
+fn store_within(library: &Library, digest: &Digest, raw: &[u8], patience: Duration) -> Result<(), store::Error> {
     if library.store.blob_size(digest)? == Some(raw.len() as u64) {
         return Ok(());
     }
     let expected = Expected::Blob { digest: *digest, size: raw.len() as u64 };
-    let mut ingest = library.store.start_ingest(&IngestId::of(digest), expected)?;
+    let mut ingest = match library.store.start_ingest(&IngestId::of(digest), expected) {
+        Ok(ingest) => ingest,
+        // Somebody else stores the same few bytes.
+        Err(store::Error::Content(content::Error::Busy(_))) if patience > Duration::ZERO => {
+            std::thread::sleep(BUSY);
+            return store_within(library, digest, raw, patience.saturating_sub(BUSY));
+        }
+        Err(error) => return Err(error),
+    };
     let begun = usize::try_from(ingest.offset()).unwrap_or(usize::MAX).min(raw.len());
     ingest.append(&raw[begun..])?;
     ingest.commit().map(drop)

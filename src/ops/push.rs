@@ -25,6 +25,9 @@ pub(crate) struct PushedBlob {
 
 /// A push that can begin.
 pub(crate) struct Push {
+    library: Library,
+    /// `host/repository`, as the registry calls it.
+    place: String,
     pusher: Pusher<Store>,
     model: Model,
     target: String,
@@ -74,7 +77,17 @@ impl Push {
                 blob.size
             );
         }
-        Ok(Self { pusher, model, target, blobs, siblings: Arc::new(siblings), parallel })
+        let place = format!("{}/{}", destination.host(), repository(destination));
+        Ok(Self {
+            library: library.clone(),
+            place,
+            pusher,
+            model,
+            target,
+            blobs,
+            siblings: Arc::new(siblings),
+            parallel,
+        })
     }
 
     /// What would be sent. Only asks.
@@ -110,6 +123,8 @@ impl Push {
         let manifest = &self.model.manifest;
         let raw = bytes::Bytes::copy_from_slice(manifest.raw());
         self.pusher.put_manifest(&self.target, manifest.media_type().as_str(), raw).await?;
+        let (library, digest, place) = (self.library.clone(), *manifest.digest(), self.place.clone());
+        tokio::task::spawn_blocking(move || remember(&library, &digest, place)).await??;
         Ok(pushed)
     }
 
@@ -142,15 +157,42 @@ impl Push {
     }
 }
 
+/// The kind of note that says where a manifest was pushed to, one place a line.
+const PUSHED: &str = "pushed";
+/// The most places that are remembered of a manifest.
+const PLACES: usize = 20;
+
+fn pushed_to(library: &Library, manifest: &Digest) -> Result<Vec<String>, store::Error> {
+    let note = library.store.note(PUSHED, manifest)?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(&note).lines().map(str::to_owned).collect())
+}
+
+/// Remembers where a manifest was pushed to: its blobs can be mounted from there.
+fn remember(library: &Library, manifest: &Digest, place: String) -> Result<(), store::Error> {
+    let mut places = pushed_to(library, manifest)?;
+    places.retain(|known| *known != place);
+    places.insert(0, place);
+    places.truncate(PLACES);
+    library.store.set_note(PUSHED, manifest, places.join("\n").as_bytes())
+}
+
 /// By blob, which other repositories of the destination's registry have it: those whose models are known here by that
-/// registry's name.
+/// registry's name, and those that models were pushed to.
 fn siblings(library: &Library, destination: &ModelRef) -> Result<BTreeMap<Digest, Vec<String>>> {
     let prefix = format!("{}/", destination.host());
+    let own = repository(destination);
     let mut siblings: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
-    for tag in library.store.tags()?.into_iter().filter(|tag| tag.name.starts_with(&prefix)) {
+    for tag in library.store.tags()? {
         let Ok(reference) = tag.name.parse::<ModelRef>() else { continue };
-        let name = repository(&reference);
-        if name == repository(destination) {
+        let mut names: Vec<String> = pushed_to(library, &tag.digest)?
+            .iter()
+            .filter_map(|place| place.strip_prefix(&prefix).map(str::to_owned))
+            .collect();
+        if reference.host() == destination.host() {
+            names.push(repository(&reference));
+        }
+        names.retain(|name| *name != own);
+        if names.is_empty() {
             continue;
         }
         // A model that cannot be read is no source of mounts.
@@ -158,9 +200,7 @@ fn siblings(library: &Library, destination: &ModelRef) -> Result<BTreeMap<Digest
         let Ok(document) = Document::parse(&raw) else { continue };
         for blob in document.children().blobs {
             let repositories = siblings.entry(blob).or_default();
-            if !repositories.contains(&name) {
-                repositories.push(name.clone());
-            }
+            repositories.extend(names.iter().filter(|name| !repositories.contains(*name)).cloned().collect::<Vec<_>>());
         }
     }
     Ok(siblings)

@@ -1,4 +1,4 @@
-//! Garbage collection: mark from tags, links and leases, sweep the rest.
+//! Garbage collection: mark from tags, their kept versions, links and leases, sweep the rest.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -102,6 +102,17 @@ impl Store {
         self.sweep(&reachable)
     }
 
+    /// The blobs that a collection would delete now, with their sizes in bytes. It changes nothing, and may be out of date
+    /// as soon as somebody adds content.
+    pub fn collectable(
+        &self,
+        now: SystemTime,
+        children: impl Fn(&[u8]) -> Result<Children, String>,
+    ) -> Result<Vec<(Digest, u64)>, Error> {
+        let reachable = self.mark(now, children)?;
+        Ok(self.blobs()?.into_iter().filter(|(digest, _)| !reachable.contains(digest)).collect())
+    }
+
     fn mark(
         &self,
         now: SystemTime,
@@ -111,6 +122,7 @@ impl Store {
         const LIMIT: u64 = 4 << 20;
         let mut reachable: HashSet<Digest> = self.leased(now)?.into_iter().collect();
         let mut documents: Vec<Digest> = self.all_tags()?.into_iter().map(|tag| tag.digest).collect();
+        documents.extend(self.all_kept_versions()?.into_iter().flat_map(|(_, digests)| digests));
         for link in self.all_links()? {
             match link.kind {
                 LinkKind::Manifest => documents.push(link.digest),

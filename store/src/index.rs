@@ -143,6 +143,11 @@ impl Index {
         Ok(())
     }
 
+    pub(crate) fn remove_note(&self, kind: &str, about: &Digest) -> Result<(), Error> {
+        self.notes.remove(format!("{about}:{kind}"))?;
+        Ok(())
+    }
+
     pub(crate) fn note(&self, kind: &str, about: &Digest) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.notes.get(format!("{about}:{kind}"))?.map(|note| note.to_vec()))
     }

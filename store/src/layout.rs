@@ -58,6 +58,19 @@ impl Layout {
         self.home.join("links")
     }
 
+    pub(crate) fn histories(&self) -> PathBuf {
+        self.home.join("history")
+    }
+
+    pub(crate) fn pins(&self) -> PathBuf {
+        self.home.join("pins")
+    }
+
+    /// Blobs that were found damaged and taken out of sight.
+    pub(crate) fn damaged(&self) -> PathBuf {
+        self.home.join("damaged")
+    }
+
     pub(crate) fn leases(&self) -> PathBuf {
         self.home.join("leases")
     }
@@ -66,7 +79,7 @@ impl Layout {
         self.home.join("index")
     }
 
-    /// Files on their way to a tag or a lease; nothing in it outlives a crash.
+    /// Files on their way to a tag, a history, a pin or a lease; nothing in it outlives a crash.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.home.join("tmp")
     }

@@ -7,6 +7,9 @@
 //!   ingest/<id>/{data,meta}         resumable, invisible to readers
 //!   tags/<host>/<repository>/:<tag> one line: the digest of a manifest (a root of garbage collection)
 //!   links/<host>/<repository>/…      what a registry's clients put there (roots too)
+//!   history/<host>/<repository>/:<tag>  a line per change; the last version before the current one is a root
+//!   pins/<host>/<repository>/:<tag>     empty: the tag is not to be removed
+//!   damaged/<hex>                   blobs that were found damaged; nobody reads them
 //!   leases/<id>                     digests and an expiry (a root until then)
 //!   index/                          sled; derived from the above
 //! ```
@@ -35,6 +38,7 @@ mod collect;
 pub mod crash;
 mod error;
 mod files;
+mod history;
 mod index;
 mod ingest;
 mod layout;
@@ -42,9 +46,13 @@ mod leases;
 mod links;
 mod lock;
 mod mapped;
+mod names;
+mod pins;
 mod rebuild;
 mod roles;
 mod tags;
+mod usage;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,11 +61,14 @@ pub use blobs::BlobFile;
 pub use collect::{Children, Collected, Guard};
 pub use crash::CrashPoint;
 pub use error::Error;
+pub use history::{HistoryEntry, KEPT_VERSIONS};
 pub use ingest::IngestFile;
 pub use leases::LeaseId;
 pub use links::{BLOB_LINK_LIFE, LinkKind};
 pub use rebuild::{Description, Rebuilt};
 pub use tags::TagEntry;
+pub use usage::IngestEntry;
+pub use verify::Verified;
 
 use index::Index;
 use layout::Layout;
@@ -73,7 +84,7 @@ struct Inner {
     index: Index,
     held: ingest::Held,
     gate: collect::Gate,
-    /// Held while a tag or lease is written or removed: they share folders, and writers of one name a temporary file.
+    /// Held while a tag, history, pin or lease is written or removed: they share folders, and writers of one name a temporary file.
     names: Mutex<()>,
     crash_at: Option<CrashPoint>,
     _lock: Lock,

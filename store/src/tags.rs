@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::{CrashPoint, Error, Store, files, links};
+use crate::{CrashPoint, Error, Store, files, names};
 
 /// A tag with what it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,7 @@ impl Store {
         }
         let folder = path.parent().expect("invariant: a tag lies in its repository's folder");
         let _names = self.names();
+        self.record_change(name, digest, SystemTime::now())?;
         files::create_folder_durably(folder, self.home())?;
         let temporary = self.0.layout.temporary().join(format!("tag-{}", Digest::of(name.as_bytes()).short()));
         files::write_synced(&temporary, format!("{digest}\n").as_bytes())?;
@@ -43,15 +44,15 @@ impl Store {
         files::sync_folder(folder)
     }
 
-    /// Removes the tag; says whether it was there. Folders that this leaves empty go too.
+    /// Removes the tag; says whether it was there. Its history and its pin go too, and
+    /// folders that this leaves empty.
     pub fn remove_tag(&self, name: &str) -> Result<bool, Error> {
         let path = self.tag_path(name)?;
         let _names = self.names();
-        if !files::remove(&path)? {
-            return Ok(false);
-        }
-        links::tidy(&path, &self.0.layout.tags())?;
-        Ok(true)
+        // First what belongs to it: a crash in between leaves a tag without a past, and not a past without a tag.
+        self.remove_pin(name)?;
+        self.remove_history(name)?;
+        names::remove(&self.0.layout.tags(), &path)
     }
 
     /// The tags of `repository` (`host/name`), sorted by name. Damaged ones are logged and left out.
@@ -78,7 +79,7 @@ impl Store {
         self.walk_tags()?.into_iter().collect()
     }
 
-    fn walk_tags(&self) -> Result<Vec<Result<TagEntry, Error>>, Error> {
+    pub(crate) fn walk_tags(&self) -> Result<Vec<Result<TagEntry, Error>>, Error> {
         let mut found = Vec::new();
         walk(&self.0.layout.tags(), "", &mut found)?;
         found.sort_by(|a, b| match (a, b) {
@@ -89,12 +90,17 @@ impl Store {
     }
 
     fn tag_path(&self, name: &str) -> Result<PathBuf, Error> {
-        let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
-        let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
-        let folder = self.0.layout.tags().join(repository_path(repository)?);
-        check(tag, false).map_err(bad)?;
-        Ok(folder.join(format!(":{tag}")))
+        Ok(self.0.layout.tags().join(file(name)?))
     }
+}
+
+/// The file of `host/repository:tag` as a relative path.
+pub(crate) fn file(name: &str) -> Result<PathBuf, Error> {
+    let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
+    let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
+    let folder = repository_path(repository)?;
+    check(tag, false).map_err(bad)?;
+    Ok(folder.join(format!(":{tag}")))
 }
 
 /// `host/repository` as a relative path.

@@ -1,5 +1,7 @@
 //! The store keeps its promises: the conformance suite, properties of ingest, what locks, tags and collections do.
 
+mod upkeep;
+
 use std::time::{Duration, SystemTime};
 
 use content::{Digest, Expected, IngestId};

@@ -11,6 +11,7 @@ mod gateway;
 mod gguf_corpus;
 mod hostile;
 mod import_store;
+mod maintenance;
 mod peers;
 mod real_registry;
 mod safetensors_corpus;

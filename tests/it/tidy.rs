@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use crate::support::root;
 
 /// Folder, crate, and the crates of ours that it may depend on. An edge that is not here is refused.
-const EDGES: [(&str, &str, &[&str]); 12] = [
+const EDGES: [(&str, &str, &[&str]); 13] = [
     ("content", "content", &[]),
+    ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
     ("store", "store", &["content"]),
     ("formats", "formats", &[]),
@@ -20,7 +21,11 @@ const EDGES: [(&str, &str, &[&str]); 12] = [
     ("runner/prompt", "prompt", &["protocol"]),
     ("scheduler", "scheduler", &["content", "formats", "protocol"]),
     ("api", "api", &["manifests", "protocol"]),
-    ("", "lode", &["api", "content", "formats", "import", "manifests", "protocol", "registry", "scheduler", "store"]),
+    (
+        "",
+        "lode",
+        &["api", "archive", "content", "formats", "import", "manifests", "protocol", "registry", "scheduler", "store"],
+    ),
 ];
 
 /// The most lines that a source file may have.

@@ -34,6 +34,9 @@ pub struct ModelEntry {
     pub size: u64,
     pub digest: String,
     pub details: Details,
+    /// Lode's own: the model is protected from being removed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
 }
 
 /// Answer of `GET /api/tags`.

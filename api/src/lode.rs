@@ -1,0 +1,15 @@
+//! Lode's own API: looking after a store. Everything is below `/api/lode/`, but `/api/save` and `/api/load`.
+
+mod archive;
+mod compare;
+mod keep;
+mod upkeep;
+mod versions;
+
+pub use archive::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
+pub use compare::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
+pub use keep::{GcRequest, GcResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions};
+pub use upkeep::{
+    DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample, Step,
+};
+pub use versions::{HistoryEntry, HistoryResponse, ModelRequest, RollbackRequest, RollbackResponse, VersionState};

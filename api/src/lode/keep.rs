@@ -1,0 +1,69 @@
+//! What is deleted: collection and pruning.
+
+use serde::{Deserialize, Serialize};
+
+/// Body of `POST /api/lode/gc`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GcRequest {
+    /// Only tell what would be deleted.
+    pub dry_run: bool,
+}
+
+/// Answer of `POST /api/lode/gc`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GcResponse {
+    /// Nothing was deleted, because content is being added at the moment.
+    pub deferred: bool,
+    /// Blobs that nothing refers to.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Body of `POST /api/lode/prune`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PruneRequest {
+    /// Only tell what would be removed.
+    pub dry_run: bool,
+    /// Remove models too that were not used for so many seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub older_than: Option<u64>,
+}
+
+/// Answer of `POST /api/lode/prune`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PruneResponse {
+    /// Models that were not used for long.
+    pub models: Vec<PruneModel>,
+    /// Models with their earlier versions.
+    pub versions: Vec<PruneVersions>,
+    /// Ingests that nobody goes on with.
+    pub ingests: u64,
+    /// Their bytes.
+    pub ingest_bytes: u64,
+    /// What the collection afterwards deleted; missing in a dry run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collected: Option<GcResponse>,
+}
+
+/// A model that was not used for long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PruneModel {
+    /// Its name.
+    pub name: String,
+    /// When it was last used; RFC 3339.
+    pub used: String,
+    /// Bytes of its blobs; those that others share stay.
+    pub bytes: u64,
+}
+
+/// Earlier versions of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PruneVersions {
+    /// The model's name.
+    pub name: String,
+    /// Digests of the versions.
+    pub digests: Vec<String>,
+}

@@ -1,0 +1,101 @@
+//! Between streams of the network and threads that block: a channel of pieces, with a reader and a writer at its ends.
+
+use std::io::{self, Read, Write};
+
+use axum::body::Bytes;
+use futures_util::Stream;
+use tokio::sync::mpsc;
+
+/// Pieces that wait before the sender waits too.
+const PIECES: usize = 16;
+/// Small writes are put together to pieces of so many bytes.
+const PIECE: usize = 1 << 18;
+
+/// What travels: bytes, or why there are no more.
+pub(crate) type Piece = io::Result<Bytes>;
+
+/// A channel for pieces.
+pub(crate) fn channel() -> (mpsc::Sender<Piece>, mpsc::Receiver<Piece>) {
+    mpsc::channel(PIECES)
+}
+
+/// The pieces as a stream.
+pub(crate) fn stream(receiver: mpsc::Receiver<Piece>) -> impl Stream<Item = Piece> + Send + 'static {
+    futures_util::stream::unfold(receiver, |mut receiver| async {
+        let piece = receiver.recv().await?;
+        Some((piece, receiver))
+    })
+}
+
+/// Reads what is sent. The end of the channel is the end of the bytes.
+#[derive(Debug)]
+pub(crate) struct ChannelReader {
+    receiver: mpsc::Receiver<Piece>,
+    piece: Bytes,
+}
+
+impl ChannelReader {
+    pub(crate) fn new(receiver: mpsc::Receiver<Piece>) -> Self {
+        Self { receiver, piece: Bytes::new() }
+    }
+
+    /// Takes the rest and throws it away: whoever sends it listens to the answer only afterwards.
+    pub(crate) fn drain(mut self) {
+        while let Some(Ok(_)) = self.receiver.blocking_recv() {}
+    }
+}
+
+impl Read for ChannelReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.receiver.blocking_recv() {
+                Some(piece) => self.piece = piece?,
+                None => return Ok(0),
+            }
+        }
+        let n = self.piece.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&self.piece.split_to(n));
+        Ok(n)
+    }
+}
+
+/// Sends what is written, in pieces; a failure is sent by [`ChannelWriter::fail`].
+#[derive(Debug)]
+pub(crate) struct ChannelWriter {
+    sender: mpsc::Sender<Piece>,
+    buffer: Vec<u8>,
+}
+
+impl ChannelWriter {
+    pub(crate) fn new(sender: mpsc::Sender<Piece>) -> Self {
+        Self { sender, buffer: Vec::new() }
+    }
+
+    /// Breaks the stream off, so that its receiver does not take it for whole.
+    pub(crate) fn fail(self, error: io::Error) {
+        // Where nobody receives any more nobody needs to know.
+        let _ = self.sender.blocking_send(Err(error));
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let piece = Bytes::from(std::mem::take(&mut self.buffer));
+        self.sender.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Write for ChannelWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE {
+            self.send()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()
+    }
+}

@@ -1,0 +1,104 @@
+//! `lode fsck` and `lode repair`.
+
+use anyhow::{Context, Result, bail};
+use api::lode::{FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, Sample, Step};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Format;
+use super::client::Client;
+use super::text::{seconds, size};
+use crate::config::Config;
+
+/// Arguments of `lode fsck`.
+#[derive(Debug, Args)]
+pub(super) struct FsckArguments {
+    /// Read only so many blobs (`100`), or so many of a hundred (`10%`): those that were not read for the longest time
+    #[arg(long, value_parser = sample, conflicts_with = "since")]
+    sample: Option<Sample>,
+    /// Read only blobs that were not found good for so long, e.g. 7d
+    #[arg(long, value_parser = seconds)]
+    since: Option<u64>,
+    /// Make the index anew first
+    #[arg(long)]
+    rebuild: bool,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+fn sample(text: &str) -> Result<Sample, String> {
+    let (digits, make): (&str, fn(u64) -> Sample) = match text.strip_suffix('%') {
+        Some(digits) => (digits, Sample::Percent),
+        None => (text, Sample::Count),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is neither a number nor a percentage"))?;
+    match make(number) {
+        Sample::Percent(0 | 101..) | Sample::Count(0) => Err(format!("`{text}` is out of range")),
+        sample => Ok(sample),
+    }
+}
+
+/// Fails where anything is wrong, so that scripts notice.
+pub(super) async fn run(config: &Config, arguments: &FsckArguments) -> Result<()> {
+    let request = FsckRequest { sample: arguments.sample, since: arguments.since, rebuild: arguments.rebuild };
+    let report: FsckReport = steps(config, "/api/lode/fsck", &request).await?;
+    match arguments.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Format::Table => print(&report.problems),
+    }
+    eprintln!("looked at {} models, read {} blobs ({})", report.models, report.blobs, size(report.bytes));
+    match report.problems.len() {
+        0 => Ok(()),
+        1 => bail!("1 problem was found; `lode repair` fetches damaged blobs again"),
+        count => bail!("{count} problems were found; `lode repair` fetches damaged blobs again"),
+    }
+}
+
+pub(super) async fn repair(config: &Config, model: Option<String>) -> Result<()> {
+    let report: RepairReport = steps(config, "/api/lode/repair", &RepairRequest { model }).await?;
+    for blob in &report.repaired {
+        println!("{} {} of '{}' ({})", blob.digest, blob.layer, blob.model, size(blob.bytes));
+    }
+    print(&report.failed);
+    eprintln!("read {} blobs, fetched {} of them again", report.blobs, report.repaired.len());
+    match report.failed.len() {
+        0 => Ok(()),
+        count => bail!("{count} blobs could not be repaired"),
+    }
+}
+
+fn print(problems: &[Problem]) {
+    for problem in problems {
+        println!("{}", problem.error);
+    }
+}
+
+/// Shows how it goes until the result is there.
+async fn steps<T: DeserializeOwned>(config: &Config, path: &str, request: &impl Serialize) -> Result<T> {
+    let client = Client::connect(config).await?;
+    let bar = ProgressBar::new(0);
+    bar.set_style(
+        ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "),
+    );
+    let mut result = None;
+    let told = client.lines(path, request, |step: Step<T>| {
+        match (step.total, step.completed) {
+            (Some(total), Some(completed)) => {
+                bar.set_length(total);
+                bar.set_message(step.status);
+                bar.set_position(completed);
+            }
+            _ if step.report.is_none() => bar.suspend(|| eprintln!("{}", step.status)),
+            _ => {}
+        }
+        result = step.report.or(result.take());
+        Ok(())
+    });
+    let told = told.await;
+    bar.finish_and_clear();
+    told?;
+    result.context("the daemon broke off before it was done")
+}

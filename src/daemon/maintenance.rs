@@ -1,0 +1,117 @@
+//! Looking after the store: `/api/lode/…`, `/api/save` and `/api/load`.
+
+mod archive;
+mod compare;
+mod keep;
+mod upkeep;
+mod versions;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use api::lode::Step;
+use api::ollama::ErrorResponse;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::response::Response;
+use axum::routing::{get, post};
+use serde::Serialize;
+
+use super::Daemon;
+use super::error::Failed;
+use super::stream::{Lines, lines};
+use crate::ops::{Library, Observer};
+
+/// Bytes between two lines of progress.
+const STEP: u64 = 64 << 20;
+
+/// The routes whose requests are documents.
+pub(super) fn routes() -> Router<Daemon> {
+    Router::new()
+        .route("/api/lode/history", post(versions::history))
+        .route("/api/lode/rollback", post(versions::rollback))
+        .route("/api/lode/pin", post(versions::pin))
+        .route("/api/lode/unpin", post(versions::unpin))
+        .route("/api/lode/gc", post(keep::gc))
+        .route("/api/lode/prune", post(keep::prune))
+        .route("/api/lode/fsck", post(upkeep::fsck))
+        .route("/api/lode/repair", post(upkeep::repair))
+        .route("/api/lode/du", get(upkeep::du))
+        .route("/api/lode/diff", post(compare::diff))
+        .route("/api/save", post(archive::save))
+}
+
+/// The routes whose requests have no end that is known beforehand.
+pub(super) fn uploads() -> Router<Daemon> {
+    Router::new().route("/api/load", post(archive::load)).layer(DefaultBodyLimit::disable())
+}
+
+/// Answers with lines while something is done that takes its time. It is told when the client goes away.
+fn stepwise<T: Serialize + 'static>(
+    daemon: &Daemon,
+    doing: &'static str,
+    work: impl FnOnce(&Library, &dyn Observer) -> Result<T> + Send + 'static,
+) -> Response {
+    let (lines, response) = lines();
+    let library = daemon.library.clone();
+    // It ends by itself: at the latest with the connection, by way of `goes_on`.
+    drop(tokio::task::spawn_blocking(move || {
+        let steps = Steps { lines, doing, told: AtomicU64::new(0) };
+        let work = std::panic::AssertUnwindSafe(|| work(&library, &steps));
+        let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the operation panicked")));
+        match result {
+            Ok(report) => {
+                let status = "success".to_owned();
+                steps.lines.send_blocking(&Step { status, total: None, completed: None, report: Some(report) })
+            }
+            Err(error) => steps.lines.send_blocking(&ErrorResponse { error: Failed::from(error).message }),
+        };
+    }));
+    response
+}
+
+/// Tells a client how it goes.
+struct Steps {
+    lines: Lines,
+    doing: &'static str,
+    /// Bytes that were last told.
+    told: AtomicU64,
+}
+
+impl Steps {
+    fn step(&self, status: String, total: Option<u64>, completed: Option<u64>) {
+        self.lines.send_blocking(&Step::<()> { status, total, completed, report: None });
+    }
+}
+
+impl Observer for Steps {
+    fn status(&self, status: String) {
+        self.step(status, None, None);
+    }
+
+    fn bytes(&self, done: u64, total: u64) {
+        let told = self.told.load(Ordering::Relaxed);
+        let due = done == total || done >= told + STEP;
+        // Several threads report; one of them tells.
+        if due && self.told.compare_exchange(told, done, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.step(self.doing.to_owned(), Some(total), Some(done));
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.lines.is_open()
+    }
+}
+
+/// For what nobody waits for step by step.
+struct Silent;
+
+impl Observer for Silent {
+    fn status(&self, _status: String) {}
+
+    fn bytes(&self, _done: u64, _total: u64) {}
+
+    fn goes_on(&self) -> bool {
+        true
+    }
+}

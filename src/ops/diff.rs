@@ -1,0 +1,164 @@
+//! The difference of two models, tensor by tensor.
+
+mod numbers;
+
+use std::collections::{BTreeMap, HashSet};
+
+use anyhow::{Context, Result, ensure};
+use api::lode::{DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
+use content::Digest;
+use manifests::media_types;
+use store::{BlobFile, Store};
+
+use super::needs::layer_name;
+use super::{CatalogueTensor, Library, Model, Observer};
+
+/// How much of a tensor is in memory at a time, in bytes.
+const PIECE: u64 = 1 << 20;
+
+/// Compares two models. With `values`, tensors whose bytes differ are also compared number by number.
+pub(crate) fn diff(
+    library: &Library,
+    a: &Model,
+    b: &Model,
+    values: bool,
+    observer: &dyn Observer,
+) -> Result<DiffResponse> {
+    let (added_blobs, added_bytes) = added(library, a, b)?;
+    let mut response = DiffResponse {
+        a: a.name.clone(),
+        b: b.name.clone(),
+        layers: layers(a, b),
+        added_blobs,
+        added_bytes,
+        ..DiffResponse::default()
+    };
+    for (name, (left, right)) in paired(library, a, b)? {
+        ensure!(observer.goes_on(), "stopped: nobody waits for the answer any more");
+        if let (Some(left), Some(right)) = (&left, &right)
+            && equal(&library.store, left, right).with_context(|| format!("tensor `{name}`"))?
+        {
+            response.equal_tensors += 1;
+            continue;
+        }
+        let values = match (&left, &right) {
+            (Some(left), Some(right)) if values => Some(compare(&library.store, left, right)?),
+            _ => None,
+        };
+        response.tensors.push(TensorDiff { name, a: left.as_ref().map(side), b: right.as_ref().map(side), values });
+    }
+    Ok(response)
+}
+
+type Pair = (Option<CatalogueTensor>, Option<CatalogueTensor>);
+
+/// The tensors of both models by name.
+fn paired(library: &Library, a: &Model, b: &Model) -> Result<BTreeMap<String, Pair>> {
+    let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
+    for tensor in library.catalogue(&a.manifest)? {
+        let pair = pairs.entry(tensor.name.clone()).or_default();
+        pair.0 = Some(tensor);
+    }
+    for tensor in library.catalogue(&b.manifest)? {
+        let pair = pairs.entry(tensor.name.clone()).or_default();
+        pair.1 = Some(tensor);
+    }
+    Ok(pairs)
+}
+
+fn side(tensor: &CatalogueTensor) -> TensorSide {
+    TensorSide { dtype: tensor.kind(), shape: tensor.shape.clone(), size: tensor.size }
+}
+
+/// Blobs and bytes that only `b` has.
+fn added(library: &Library, a: &Model, b: &Model) -> Result<(u64, u64)> {
+    let there: HashSet<Digest> =
+        library.needs(a.manifest.digest())?.into_iter().map(|need| need.descriptor.digest).collect();
+    let new = library.needs(b.manifest.digest())?.into_iter().map(|need| need.descriptor);
+    let new = new.filter(|descriptor| !there.contains(&descriptor.digest));
+    Ok(new.fold((0, 0), |(blobs, bytes), descriptor| (blobs + 1, bytes + descriptor.size)))
+}
+
+/// The layers that are not tensors, and the config, where they differ.
+fn layers(a: &Model, b: &Model) -> Vec<LayerDiff> {
+    let named = |model: &Model| {
+        let mut layers = BTreeMap::from([("config".to_owned(), model.manifest.config().digest)]);
+        for layer in model.manifest.layers().iter().filter(|layer| *layer.media_type() != media_types::TENSOR) {
+            let name = layer_name(layer);
+            // Several licences, for instance, have no names of their own.
+            let free = (2..).map(|n| format!("{name} {n}"));
+            let name = [name.clone()].into_iter().chain(free).find(|name| !layers.contains_key(name));
+            layers.extend(name.map(|name| (name, *layer.digest())));
+        }
+        layers
+    };
+    let (left, right) = (named(a), named(b));
+    let names: std::collections::BTreeSet<&String> = left.keys().chain(right.keys()).collect();
+    let differ = names.into_iter().filter(|name| left.get(*name) != right.get(*name));
+    let text = |digest: &Digest| digest.to_string();
+    differ
+        .map(|name| LayerDiff { name: name.clone(), a: left.get(name).map(text), b: right.get(name).map(text) })
+        .collect()
+}
+
+/// Whether two tensors are the same: type, shape and bytes.
+fn equal(store: &Store, a: &CatalogueTensor, b: &CatalogueTensor) -> Result<bool> {
+    if (&a.dtype, &a.shape, a.size) != (&b.dtype, &b.shape, b.size) {
+        return Ok(false);
+    }
+    if (&a.blob, a.offset) == (&b.blob, b.offset) {
+        return Ok(true);
+    }
+    // The blobs differ, but so they do where only a neighbour in the same group does.
+    let (left, right) = (open(store, a)?, open(store, b)?);
+    let mut at = 0;
+    while at < a.size {
+        let length = PIECE.min(a.size - at);
+        if piece(&left, a, at, length)? != piece(&right, b, at, length)? {
+            return Ok(false);
+        }
+        at += length;
+    }
+    Ok(true)
+}
+
+/// How far the numbers of two tensors are apart.
+fn compare(store: &Store, a: &CatalogueTensor, b: &CatalogueTensor) -> Result<ValueDiff> {
+    let not = |reason: &str| Ok(ValueDiff::NotAvailable(reason.to_owned()));
+    if a.shape != b.shape {
+        return not("the shapes differ");
+    }
+    let (Some(left), Some(right)) = (numbers::decoder(&a.dtype), numbers::decoder(&b.dtype)) else {
+        return not(if numbers::is_quantized(&a.dtype) || numbers::is_quantized(&b.dtype) {
+            "quantized"
+        } else {
+            "numbers of this type are not read"
+        });
+    };
+    let (left_file, right_file) = (open(store, a)?, open(store, b)?);
+    let (count, step) = (a.size / left.bytes, PIECE / left.bytes.max(right.bytes));
+    ensure!(b.size / right.bytes == count, "tensor `{}`: sizes and shapes do not agree", a.name);
+    let mut sum = numbers::Difference::default();
+    let mut at = 0;
+    while at < count {
+        let length = step.min(count - at);
+        let left_piece = piece(&left_file, a, at * left.bytes, length * left.bytes)?;
+        let right_piece = piece(&right_file, b, at * right.bytes, length * right.bytes)?;
+        for (x, y) in left.numbers(&left_piece).zip(right.numbers(&right_piece)) {
+            sum.add(x, y);
+        }
+        at += length;
+    }
+    Ok(ValueDiff::Computed { max: sum.max, rms: sum.rms(), not_finite: sum.not_finite })
+}
+
+fn open(store: &Store, tensor: &CatalogueTensor) -> Result<BlobFile> {
+    Ok(store.open_blob(&tensor.blob.parse::<Digest>()?)?)
+}
+
+fn piece(file: &BlobFile, tensor: &CatalogueTensor, at: u64, length: u64) -> Result<Vec<u8>> {
+    let begin = tensor.offset + at;
+    let bytes = file.read(begin..begin + length)?;
+    ensure!(bytes.len() as u64 == length, "blob `{}` is shorter than its header says; run `lode fsck`", tensor.blob);
+    Ok(bytes)
+}

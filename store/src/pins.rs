@@ -1,0 +1,39 @@
+//! Pins: tags that must not be removed by mistake. An empty file `pins/<host>/<repository>/:<tag>` each.
+//!
+//! The store only remembers them; whoever removes models asks.
+
+use crate::{Error, Store, names};
+
+impl Store {
+    /// Pins a tag; it must be there.
+    pub fn pin(&self, name: &str) -> Result<(), Error> {
+        let path = names::path(&self.0.layout.pins(), name)?;
+        let _names = self.names();
+        if self.resolve_tag(name)?.is_none() {
+            return Err(content::Error::TagNotFound(name.to_owned()).into());
+        }
+        self.write_named("pin", name, &path, "")
+    }
+
+    /// Takes the pin away; says whether there was one.
+    pub fn unpin(&self, name: &str) -> Result<bool, Error> {
+        let _names = self.names();
+        self.remove_pin(name)
+    }
+
+    /// Whether a tag is pinned.
+    pub fn is_pinned(&self, name: &str) -> Result<bool, Error> {
+        Ok(names::path(&self.0.layout.pins(), name)?.is_file())
+    }
+
+    /// The names of all pinned tags, sorted.
+    pub fn pins(&self) -> Result<Vec<String>, Error> {
+        names::walk(&self.0.layout.pins())
+    }
+
+    /// Takes the pin away. The caller holds the lock of names.
+    pub(crate) fn remove_pin(&self, name: &str) -> Result<bool, Error> {
+        let root = self.0.layout.pins();
+        names::remove(&root, &names::path(&root, name)?)
+    }
+}

@@ -1,0 +1,152 @@
+//! Histories, pins and the search for damage.
+
+use std::time::{Duration, SystemTime};
+
+use content::Digest;
+
+use super::{id, put, temporary};
+use crate::{Children, Collected, Error, Verified};
+
+const TAG: &str = "h/r:t";
+
+#[expect(clippy::unnecessary_wraps, reason = "the collector takes functions that may fail")]
+fn nothing(_: &[u8]) -> Result<Children, String> {
+    Ok(Children::default())
+}
+
+#[test]
+fn a_tag_remembers_what_it_named() {
+    let (_folder, store) = temporary();
+    let [a, b, c] = [b"a", b"b", b"c"].map(|bytes| put(&store, bytes));
+    let digests = || store.history(TAG).expect("history").into_iter().map(|entry| entry.digest).collect::<Vec<_>>();
+    assert_eq!(digests(), []);
+    for digest in [a, a, b, b, c] {
+        store.set_tag(TAG, &digest).expect("tag");
+    }
+    assert_eq!(digests(), [a, b, c], "setting the same again is no change");
+    assert_eq!(store.kept_versions(TAG).expect("kept"), [b]);
+    assert_eq!(store.collect(SystemTime::now(), nothing).expect("collect"), Collected::Done { blobs: 1, bytes: 1 });
+    assert!(store.blob_size(&a).expect("size").is_none(), "only the last version is kept");
+
+    store.set_tag(TAG, &b).expect("back");
+    assert_eq!((digests(), store.kept_versions(TAG).expect("kept")), (vec![a, b, c, b], vec![c]));
+    store.forget_versions(TAG).expect("forget");
+    assert_eq!(digests(), [b]);
+    assert_eq!(store.all_kept_versions().expect("kept"), []);
+    store.collect(SystemTime::now(), nothing).expect("collect");
+    assert_eq!(store.blobs().expect("blobs"), [(b, 1)]);
+
+    assert!(store.remove_tag(TAG).expect("removal"));
+    assert_eq!(digests(), [], "the history goes with the tag");
+}
+
+#[test]
+fn a_history_has_an_end() {
+    let (_folder, store) = temporary();
+    let digests: Vec<Digest> = (0u8..60).map(|n| put(&store, &[n])).collect();
+    for digest in &digests {
+        store.set_tag(TAG, digest).expect("tag");
+    }
+    let history = store.history(TAG).expect("history");
+    assert_eq!((history.len(), history.last().map(|entry| entry.digest)), (50, digests.last().copied()));
+}
+
+#[test]
+fn a_change_that_did_not_happen_is_no_version() {
+    let (folder, store) = temporary();
+    let [a, b, c] = [b"a", b"b", b"c"].map(|bytes| put(&store, bytes));
+    store.set_tag(TAG, &a).expect("tag");
+    // Killed between the history and the tag.
+    let path = folder.path().join("history/h/r/:t");
+    let text = std::fs::read_to_string(&path).expect("a history");
+    std::fs::write(&path, format!("{text}7 {b}\n")).expect("write");
+    store.set_tag(TAG, &c).expect("tag");
+    assert_eq!(store.kept_versions(TAG).expect("kept"), [a], "what the tag named before is the last version");
+    // A store from before there were histories.
+    std::fs::remove_file(&path).expect("remove");
+    store.set_tag(TAG, &a).expect("tag");
+    assert_eq!(store.kept_versions(TAG).expect("kept"), [c]);
+}
+
+#[test]
+fn a_damaged_history_stops_deletion_and_is_named() {
+    let (folder, store) = temporary();
+    let digest = put(&store, b"a");
+    store.set_tag(TAG, &digest).expect("tag");
+    assert!(store.damaged_names(SystemTime::now()).expect("look").is_empty());
+    std::fs::write(folder.path().join("history/h/r/:t"), "yesterday\n").expect("damage");
+    assert!(matches!(store.collect(SystemTime::now(), nothing), Err(Error::Damaged { .. })));
+    assert_eq!(store.damaged_names(SystemTime::now()).expect("look").len(), 1);
+    store.set_tag(TAG, &digest).expect("a new history begins");
+    assert!(store.damaged_names(SystemTime::now()).expect("look").is_empty());
+}
+
+#[test]
+fn pins_go_with_their_tags() {
+    let (_folder, store) = temporary();
+    assert!(matches!(store.pin(TAG), Err(Error::Content(content::Error::TagNotFound(_)))));
+    store.set_tag(TAG, &put(&store, b"a")).expect("tag");
+    assert!(!store.is_pinned(TAG).expect("pinned"));
+    store.pin(TAG).expect("pin");
+    store.pin(TAG).expect("again");
+    assert!(store.is_pinned(TAG).expect("pinned"));
+    assert_eq!(store.pins().expect("pins"), [TAG]);
+    assert!(store.unpin(TAG).expect("unpin") && !store.unpin(TAG).expect("unpin"));
+    store.pin(TAG).expect("pin");
+    store.remove_tag(TAG).expect("removal");
+    assert_eq!(store.pins().expect("pins"), Vec::<String>::new());
+}
+
+#[test]
+fn finds_damage_and_sets_it_aside() {
+    let (_folder, store) = temporary();
+    let digest = put(&store, b"whole");
+    let verify = || store.verify(&digest, Some(5), &mut |_| true).expect("verify");
+    let replace = |bytes: &[u8]| {
+        std::fs::remove_file(store.path(&digest)).expect("damage");
+        std::fs::write(store.path(&digest), bytes).expect("damage");
+    };
+    assert_eq!(verify(), Verified::Good);
+    assert_eq!(store.last_verified(&digest).expect("note"), None);
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    store.record_verified(&digest, now).expect("note");
+    assert_eq!(store.last_verified(&digest).expect("note"), Some(now));
+    store.forget_verified(&digest).expect("note");
+    assert_eq!(store.last_verified(&digest).expect("note"), None);
+    store.record_verified(&digest, now).expect("note");
+    replace(b"who");
+    assert_eq!(verify(), Verified::WrongSize { actual: 3 });
+    replace(b"whale");
+    assert_eq!(verify(), Verified::WrongBytes { actual: Digest::of(b"whale") });
+    assert!(store.verify(&digest, Some(5), &mut |_| false).is_err(), "it can be stopped");
+
+    assert!(store.set_aside(&digest).expect("set aside"));
+    assert!(!store.set_aside(&digest).expect("set aside"));
+    assert_eq!(verify(), Verified::Missing);
+    assert_eq!(store.last_verified(&digest).expect("note"), None, "nothing is known of it any more");
+    assert_eq!(store.damaged_bytes().expect("bytes"), 5);
+    assert_eq!(put(&store, b"whole"), digest);
+    assert_eq!(verify(), Verified::Good);
+    assert!(store.discard_damaged(&digest).expect("discard"));
+    assert_eq!(store.damaged_bytes().expect("bytes"), 0);
+}
+
+#[test]
+fn tells_what_a_collection_would_delete() {
+    let (_folder, store) = temporary();
+    let (kept, lost) = (put(&store, b"kept"), put(&store, b"lost"));
+    store.set_tag(TAG, &kept).expect("tag");
+    let _guard = store.guard();
+    assert_eq!(store.collectable(SystemTime::now(), nothing).expect("mark"), [(lost, 4)]);
+    assert!(store.blob_size(&lost).expect("size").is_some());
+}
+
+#[test]
+fn tells_how_long_an_ingest_rests() {
+    let (_folder, store) = temporary();
+    let mut ingest = store.start_ingest(&id("x"), content::Expected::Unknown).expect("start");
+    ingest.append(b"12345").expect("write");
+    let entries = store.ingests(SystemTime::now() + Duration::from_hours(1)).expect("ingests");
+    assert_eq!((entries.len(), &entries[0].id, entries[0].bytes), (1, &id("x"), 5));
+    assert!(entries[0].idle > Duration::from_mins(59));
+}

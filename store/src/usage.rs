@@ -1,0 +1,42 @@
+//! What takes up room besides blobs.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use content::IngestId;
+
+use crate::{Error, Store, files};
+
+/// An ingest as it lies on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IngestEntry {
+    /// Its name.
+    pub id: IngestId,
+    /// Bytes written so far.
+    pub bytes: u64,
+    /// For how long nobody wrote to it.
+    pub idle: Duration,
+}
+
+impl Store {
+    /// The ingests that were begun and neither committed nor cancelled, those that are being written included.
+    pub fn ingests(&self, now: SystemTime) -> Result<Vec<IngestEntry>, Error> {
+        let entry = |id: IngestId| {
+            let metadata = fs::metadata(self.0.layout.ingest(&id).join("data")).ok();
+            let modified = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
+            let idle = modified.and_then(|time| now.duration_since(time).ok()).unwrap_or(Duration::ZERO);
+            IngestEntry { id, bytes: metadata.map_or(0, |metadata| metadata.len()), idle }
+        };
+        Ok(self.ingest_ids()?.into_iter().map(entry).collect())
+    }
+
+    /// Bytes of damaged blobs that were set aside.
+    pub fn damaged_bytes(&self) -> Result<u64, Error> {
+        let folder = self.0.layout.damaged();
+        if !folder.is_dir() {
+            return Ok(0);
+        }
+        let sizes = files::entries(&folder)?.into_iter().filter_map(|entry| entry.metadata().ok());
+        Ok(sizes.map(|metadata| metadata.len()).sum())
+    }
+}
