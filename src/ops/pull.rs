@@ -311,16 +311,23 @@ async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor
             match store.blob_size(&blob.digest)? {
                 Some(size) if size == blob.size => {}
                 None => missing.push(blob.clone()),
-                Some(size) => bail!(
-                    "the manifest says of blob `{}` that it has {} bytes; it has {size} here (`lode fsck` tells who is right)",
-                    blob.digest,
-                    blob.size
-                ),
+                Some(size) => {
+                    let (digest, said) = (blob.digest, blob.size);
+                    bail!(
+                        "the manifest of `{}` says of blob `{digest}` that it has {said} bytes; it has {size} here \
+                         (`lode fsck` tells who is right)",
+                        wanted.key
+                    )
+                }
             }
         }
         let bytes: u64 = missing.iter().fold(0, |sum, blob| blob.size.saturating_add(sum));
         let (free, home) = (store.free_space()?, store.home().display());
-        ensure!(bytes <= free, "{bytes} bytes are to be fetched, the disk of `{home}` has {free} bytes free; make room first");
+        let name = &wanted.key;
+        ensure!(
+            bytes <= free,
+            "{bytes} bytes are to be fetched for `{name}`, the disk of `{home}` has {free} bytes free; make room first"
+        );
         Ok(missing)
     })
     .await?

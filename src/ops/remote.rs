@@ -63,12 +63,17 @@ impl RemoteFile {
         let mut claim = Claim { windows: &self.windows, key, bytes: None };
         let start = position * WINDOW;
         let end = start.saturating_add(WINDOW).min(self.source.size);
-        let bytes = self.handle.block_on((self.source.fetch)(start..end))?;
-        if bytes.len() as u64 != end - start {
-            let reason = format!("{} bytes came of {start}..{end}", bytes.len());
+        let bytes = self.fetch(start..end)?;
+        claim.bytes = Some(bytes.clone());
+        Ok(bytes)
+    }
+
+    fn fetch(&self, range: Range<u64>) -> io::Result<Bytes> {
+        let bytes = self.handle.block_on((self.source.fetch)(range.clone()))?;
+        if bytes.len() as u64 != range.end - range.start {
+            let reason = format!("{} bytes came of {range:?}", bytes.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
-        claim.bytes = Some(bytes.clone());
         Ok(bytes)
     }
 }
@@ -81,6 +86,11 @@ impl ReadAt for RemoteFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.source.size);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        // A header: of a file whose tensors are known nothing else is read.
+        if offset == 0 && end < WINDOW {
+            buffer.copy_from_slice(&self.fetch(0..end)?);
+            return Ok(());
+        }
         let mut at = offset;
         while at < end {
             let window = self.window(at / WINDOW)?;

@@ -233,6 +233,10 @@ where
             return Ok(None);
         }
         match target.ingest(&IngestId::of(&blob.digest), expected).await {
+            // It may have been committed between the look and the claim.
+            Ok(ingest) if ingest.offset() == 0 && target.size(&blob.digest).await? == Some(blob.size) => {
+                ingest.cancel().await?;
+            }
             Ok(ingest) => return Ok(Some(ingest)),
             Err(content::Error::Busy(_)) => tokio::time::sleep(LOOK).await,
             Err(error) => return Err(error),

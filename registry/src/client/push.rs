@@ -8,7 +8,6 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use content::{Descriptor, Digest, Provider};
@@ -16,6 +15,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use reqwest::header::{CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RANGE};
 use reqwest::{Method, Response, StatusCode, Url};
+use tokio::sync::OnceCell;
 
 use super::fetch::Counter;
 use super::remote::protocol;
@@ -67,21 +67,16 @@ pub struct Pusher<S> {
     host: Host,
     repository: Arc<str>,
     scope: Arc<Scope>,
-    /// Whether the registry is thought to take a blob with the request that begins its upload.
-    takes_post: Arc<AtomicBool>,
+    /// Whether the registry takes a blob with the request that begins its upload: learnt from the first one, which all
+    /// others wait for. A registry that does not has read it for nothing.
+    takes_post: Arc<OnceCell<bool>>,
 }
 
 impl<S: Provider + Clone + 'static> Pusher<S> {
     /// Sends blobs of `source` to `repository` at `host`.
     pub fn new(source: S, host: Host, repository: &str) -> Self {
         let scope = Scope { repository: repository.to_owned(), actions: Action::Push, mount_from: None };
-        Self {
-            source,
-            host,
-            repository: repository.into(),
-            scope: Arc::new(scope),
-            takes_post: Arc::new(AtomicBool::new(true)),
-        }
+        Self { source, host, repository: repository.into(), scope: Arc::new(scope), takes_post: Arc::default() }
     }
 
     /// Refuses what the registry is known not to take: before anything is sent.
@@ -159,26 +154,44 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
     async fn send_small(&self, blob: &Descriptor, upload: Option<Url>) -> Result<(), PushError> {
         let bytes = self.source.read(&blob.digest, 0..blob.size).await?;
         self.host.throttle(bytes.len()).await;
+        let mut upload = upload;
+        // Ollama's way to ask for an upload is a digest without a body, so that zero bytes are sent the long way.
+        if upload.is_none() && !bytes.is_empty() {
+            let mut first = None;
+            let learn = async || {
+                let posted = self.post(&blob.digest, bytes.clone()).await?;
+                let takes = posted.is_none();
+                first = Some(posted);
+                Ok::<_, Error>(takes)
+            };
+            let takes = *self.takes_post.get_or_try_init(learn).await?;
+            let posted = match first {
+                None if takes => Some(self.post(&blob.digest, bytes.clone()).await?),
+                other => other,
+            };
+            match posted {
+                Some(None) => return Ok(()),
+                Some(url) => upload = url,
+                None => {}
+            }
+        }
         let url = match upload {
             Some(url) => url,
-            // Ollama's way to ask for an upload is a digest without a body, so that zero bytes are sent the long way.
-            None if self.takes_post.load(Ordering::Relaxed) && !bytes.is_empty() => {
-                let path = format!("/v2/{}/blobs/uploads/?digest={}", self.repository, blob.digest);
-                let payload = Payload::Bytes(bytes.clone());
-                let response = self.send(Method::POST, self.host.url(&path), octets(), payload).await?;
-                match response.status() {
-                    StatusCode::CREATED => return Ok(()),
-                    StatusCode::ACCEPTED => {
-                        self.takes_post.store(false, Ordering::Relaxed);
-                        self.location(&response)?
-                    }
-                    _ => return Err(self.host.refusal(&self.what(&blob.digest), response).await.into()),
-                }
-            }
             None => self.begin(&blob.digest).await?,
         };
         let response = self.send(Method::PUT, with_digest(url, &blob.digest), octets(), Payload::Bytes(bytes)).await?;
         self.created(&blob.digest, response).await
+    }
+
+    /// Sends a blob with the request that begins its upload; gives the upload where the registry wants it sent there.
+    async fn post(&self, digest: &Digest, bytes: Bytes) -> Result<Option<Url>, Error> {
+        let path = format!("/v2/{}/blobs/uploads/?digest={digest}", self.repository);
+        let response = self.send(Method::POST, self.host.url(&path), octets(), Payload::Bytes(bytes)).await?;
+        match response.status() {
+            StatusCode::CREATED => Ok(None),
+            StatusCode::ACCEPTED => self.location(&response).map(Some),
+            _ => Err(self.host.refusal(&self.what(digest), response).await),
+        }
     }
 
     async fn send_large(&self, blob: &Descriptor, upload: Option<Url>, counter: &dyn Counter) -> Result<(), PushError> {

@@ -68,7 +68,11 @@ async fn is_found_named_and_mended() {
     fails(&server, &["save", "m", "-o", &format!("{saved}.2")], "lode repair");
 
     let repaired = run(&server, &["repair", "m"]);
-    assert!(!repaired.success && repaired.out.contains("no source to fetch 'm:latest'"), "{}", repaired.out);
+    assert!(
+        !repaired.success && repaired.out.contains("does not give it; create `m:latest` again"),
+        "{}",
+        repaired.out
+    );
     let found = run(&server, &["fsck"]);
     assert_eq!(found.out.matches("it is missing").count(), 3, "{}", found.out);
     fails(&server, &["run", "m", "x"], "missing");
