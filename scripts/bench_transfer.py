@@ -38,13 +38,13 @@ LAYERS = 66
 CLIENTS = 32
 
 # What is to be reached; a ratio is ours divided by theirs.
-PULL_RATIO = 1.0
-PUSH_RATIO = 1.0
-LODE_RATIO = 1.3
-AGAIN_MS = 100
-TUNED_RATIO = 1.05
-RESUME_RATIO = 0.05
-MEMORY_MB = 150
+PULL_RATIO = 0.5
+PUSH_RATIO = 0.5
+LODE_RATIO = 1.25
+AGAIN_MS = 50
+TUNED_RATIO = 1.0
+RESUME_RATIO = 0.01
+MEMORY_MB = 120
 
 DOCKER_REGISTRY = Path("/usr/bin/docker-registry")
 ORAS_PULL = """

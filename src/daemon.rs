@@ -43,6 +43,8 @@ use crate::ops::{Hosts, Library, Repositories, Upstream};
 
 /// The largest JSON request: conversations with pictures, later on.
 const MAX_REQUEST: usize = 128 << 20;
+/// Time between two collections that nobody asks for.
+const SWEEP: Duration = Duration::from_hours(1);
 /// How long requests may go on once the daemon was told to stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
@@ -88,7 +90,7 @@ async fn serve(config: Config) -> Result<()> {
     let options =
         RunnerOptions { program: config.runner.clone(), sockets: sockets.0.clone(), load_timeout: config.load_timeout };
     let scheduler = Scheduler::new(options, config.max_loaded);
-    let daemon = Daemon { library, scheduler: scheduler.clone(), access, config };
+    let daemon = Daemon { library: library.clone(), scheduler: scheduler.clone(), access, config };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
     let (stop, stopped) = watch::channel(false);
     let mut server = match tls {
@@ -98,6 +100,7 @@ async fn serve(config: Config) -> Result<()> {
     tokio::select! {
         ended = &mut server => return ended?.context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
+        () = sweep(library) => {}
     }
     let _ = stop.send(true);
     if tokio::time::timeout(SHUTDOWN_GRACE, &mut server).await.is_err() {
@@ -106,6 +109,18 @@ async fn serve(config: Config) -> Result<()> {
     }
     scheduler.stop_all();
     Ok(())
+}
+
+/// Removes now and then what nobody needs; ends with the daemon.
+async fn sweep(library: Library) {
+    loop {
+        // Not at the start: what an interrupted pull has converted is there for it to go on.
+        tokio::time::sleep(SWEEP).await;
+        let library = library.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || library.sweep()).await {
+            tracing::error!("a collection ended unexpectedly: {error}");
+        }
+    }
 }
 
 /// Serves in a task until it is told to stop and all requests are answered.

@@ -55,13 +55,18 @@ impl Library {
         Ok(())
     }
 
-    /// Removes what earlier processes began and did not finish.
-    pub(crate) fn tidy(&self) {
+    /// Removes what nobody went on with, and what nothing needs any more: what clients of the registry deleted, too.
+    pub(crate) fn sweep(&self) {
         match self.store.expire_ingests(ABANDONED, SystemTime::now()) {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed abandoned ingests"),
             Err(error) => tracing::warn!("abandoned ingests stay: {error}"),
         }
+        self.collect();
+    }
+
+    /// Puts right what earlier processes left: ingests that cannot be gone on with, an index that lacks something.
+    pub(crate) fn tidy(&self) {
         if let Err(error) = self.describe_all() {
             tracing::warn!("the index is not complete: {error}");
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use content::{Digest, IngestId};
+use content::{Algorithm, Digest, IngestId};
 
 use crate::{Error, files};
 
@@ -21,8 +21,22 @@ impl Layout {
         {
             files::create_folder(&folder)?;
         }
+        layout.create_shelves()?;
         files::sync_folder(&layout.home)?;
         Ok(layout)
+    }
+
+    /// Makes all folders that blobs can be in at once: made one by one, each would have to be synced in a commit.
+    fn create_shelves(&self) -> Result<(), Error> {
+        let folder = self.blobs().join(Algorithm::Sha256.name());
+        if folder.join("ff").is_dir() {
+            return Ok(());
+        }
+        for prefix in 0..=u8::MAX {
+            files::create_folder(&folder.join(format!("{prefix:02x}")))?;
+        }
+        files::sync_folder(&folder)?;
+        files::sync_folder(&self.blobs())
     }
 
     pub(crate) fn home(&self) -> &Path {

@@ -28,7 +28,7 @@ const PART: u64 = 4 << 20;
 /// Parts of one blob that are under way at a time.
 const PARTS: usize = 4;
 /// Pieces are put together to this size before they are hashed and written, in bytes.
-const PIECE: usize = 1 << 20;
+const PIECE: usize = 512 << 10;
 /// How often a source is tried again without a byte of progress.
 const ATTEMPTS: u32 = 5;
 /// How often somebody else's transfer of the same blob is looked at.
