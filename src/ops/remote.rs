@@ -22,8 +22,24 @@ use tokio::runtime::Handle;
 /// What is fetched at a time, in bytes.
 pub(crate) const WINDOW: u64 = 4 << 20;
 
+/// The first window, in bytes: of a file whose tensors are all known only the header is read, and it is in there.
+pub(crate) const HEAD: u64 = 1 << 20;
+
 /// Windows kept for each core: an import has two workers on each, and they move on.
 const WINDOWS_PER_CORE: usize = 4;
+
+/// Where a window after the first begins.
+fn begin(position: u64) -> u64 {
+    HEAD + (position - 1) * WINDOW
+}
+
+/// The window that a byte is in, and where that begins.
+fn place(offset: u64) -> (u64, u64) {
+    match offset.checked_sub(HEAD) {
+        None => (0, 0),
+        Some(beyond) => (1 + beyond / WINDOW, HEAD + beyond / WINDOW * WINDOW),
+    }
+}
 
 /// Fetches exactly the bytes of a range.
 pub(crate) type Fetch = dyn Fn(Range<u64>) -> BoxFuture<'static, io::Result<Bytes>> + Send + Sync;
@@ -61,8 +77,8 @@ impl RemoteFile {
             return Ok(ready);
         }
         let mut claim = Claim { windows: &self.windows, key, bytes: None };
-        let start = position * WINDOW;
-        let end = start.saturating_add(WINDOW).min(self.source.size);
+        let (start, length) = if position == 0 { (0, HEAD) } else { (begin(position), WINDOW) };
+        let end = start.saturating_add(length).min(self.source.size);
         let bytes = self.fetch(start..end)?;
         claim.bytes = Some(bytes.clone());
         Ok(bytes)
@@ -86,15 +102,11 @@ impl ReadAt for RemoteFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.source.size);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        // A header: of a file whose tensors are known nothing else is read.
-        if offset == 0 && end < WINDOW {
-            buffer.copy_from_slice(&self.fetch(0..end)?);
-            return Ok(());
-        }
         let mut at = offset;
         while at < end {
-            let window = self.window(at / WINDOW)?;
-            let skipped = (at % WINDOW) as usize;
+            let (position, begin) = place(at);
+            let window = self.window(position)?;
+            let skipped = (at - begin) as usize;
             let part = &mut buffer[(at - offset) as usize..];
             let count = part.len().min(window.len() - skipped);
             part[..count].copy_from_slice(&window[skipped..skipped + count]);
@@ -203,7 +215,7 @@ mod tests {
     fn file(size: u64, windows: &Arc<Windows>, handle: &Handle, fetched: &Arc<Mutex<Vec<u64>>>) -> RemoteFile {
         let fetched = Arc::clone(fetched);
         let fetch = move |range: Range<u64>| {
-            fetched.lock().expect("nobody panicked").push(range.start / WINDOW);
+            fetched.lock().expect("nobody panicked").push(place(range.start).0);
             let bytes: Bytes = range.map(byte).collect();
             async move { Ok(bytes) }.boxed()
         };
@@ -225,14 +237,14 @@ mod tests {
     fn keeps_what_was_used_last() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
         let (windows, fetched) = (Windows::new(2), Arc::default());
-        let file = file(4 * WINDOW - 10, &windows, runtime.handle(), &fetched);
-        check(&file, WINDOW - 3..WINDOW + 3);
+        let file = file(begin(4) - 10, &windows, runtime.handle(), &fetched);
+        check(&file, HEAD - 3..HEAD + 3);
         check(&file, 5..10);
-        check(&file, 3 * WINDOW..4 * WINDOW - 10);
+        check(&file, begin(3)..begin(4) - 10);
         check(&file, 0..1);
-        check(&file, WINDOW..WINDOW + 1);
+        check(&file, HEAD..HEAD + 1);
         assert_eq!(*fetched.lock().expect("nobody panicked"), [0, 1, 3, 1]);
-        assert!(file.read_exact_at(&mut [0; 2], 4 * WINDOW - 11).is_err(), "after the end");
+        assert!(file.read_exact_at(&mut [0; 2], begin(4) - 11).is_err(), "after the end");
         assert!(file.read_exact_at(&mut [0; 2], u64::MAX).is_err());
         assert!(file.read_exact_at(&mut [], 0).is_ok());
         assert_eq!(windows.slots().len(), 2);

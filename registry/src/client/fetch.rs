@@ -29,6 +29,8 @@ const PART: u64 = 4 << 20;
 const PARTS: usize = 4;
 /// Pieces are put together to this size before they are hashed and written, in bytes.
 const PIECE: usize = 512 << 10;
+/// Pieces from this size on are written as they come: putting them together would be one more copy.
+const DIRECT: usize = 128 << 10;
 /// How often a source is tried again without a byte of progress.
 const ATTEMPTS: u32 = 5;
 /// How often somebody else's transfer of the same blob is looked at.
@@ -266,6 +268,10 @@ async fn receive<I: Ingest>(
                 if rest.len() as u64 > left {
                     let reason = format!("it sends more than the {} bytes of blob `{}`", blob.size, blob.digest);
                     return Ok(Ended::Broken(protocol(host, reason)));
+                }
+                if pending.is_empty() && rest.len() >= DIRECT {
+                    write(ingest, rest, counter).await?;
+                    continue;
                 }
                 pending.extend_from_slice(&rest);
                 if pending.len() >= PIECE {
