@@ -1,10 +1,13 @@
 //! Between streams of the network and threads that block: a channel of pieces, with a reader and a writer at its ends.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use futures_util::Stream;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendTimeoutError;
 
 /// Pieces that wait before the sender waits too.
 const PIECES: usize = 16;
@@ -25,6 +28,13 @@ pub(crate) fn stream(receiver: mpsc::Receiver<Piece>) -> impl Stream<Item = Piec
         let piece = receiver.recv().await?;
         Some((piece, receiver))
     })
+}
+
+/// How long the other side may be silent: while it is, the collector is kept away.
+const STALL: Duration = Duration::from_mins(10);
+
+fn silent() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("the client was silent for {} minutes", STALL.as_secs() / 60))
 }
 
 /// Reads what is sent. The end of the channel is the end of the bytes.
@@ -48,7 +58,8 @@ impl ChannelReader {
 impl Read for ChannelReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
-            match self.receiver.blocking_recv() {
+            let next = Handle::current().block_on(tokio::time::timeout(STALL, self.receiver.recv()));
+            match next.map_err(|_| silent())? {
                 Some(piece) => self.piece = piece?,
                 None => return Ok(0),
             }
@@ -82,7 +93,11 @@ impl ChannelWriter {
             return Ok(());
         }
         let piece = Bytes::from(std::mem::take(&mut self.buffer));
-        self.sender.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        match Handle::current().block_on(self.sender.send_timeout(Ok(piece), STALL)) {
+            Ok(()) => Ok(()),
+            Err(SendTimeoutError::Timeout(_)) => Err(silent()),
+            Err(SendTimeoutError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+        }
     }
 }
 

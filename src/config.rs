@@ -8,7 +8,7 @@
 //! | `LODE_REGISTRY_MODE` | `open`, `read-only`, `anonymous-pull` (users push), `private` (users only) | `open` |
 //! | `LODE_REGISTRY_USERS` | htpasswd file (bcrypt) with the registry's users; `lode htpasswd` prints its lines | – |
 //! | `LODE_REGISTRY_CHALLENGE` | what clients are offered to log in with: `bearer` (tokens) or `basic` | `bearer` |
-//! | `LODE_PULL_THROUGH` | `1`: the registry fetches what it lacks from the host that a name has, and keeps it | off |
+//! | `LODE_PULL_THROUGH` | hosts, with commas, from which the registry fetches what it lacks, and keeps it; `1` is the default host | off |
 //! | `HF_ENDPOINT`, `HF_TOKEN` | where `hf.co/…` comes from, and who we are there | `https://huggingface.co`, nobody |
 //! | `LODE_STALL_TIMEOUT` | how long a registry may be silent in the middle of a transfer | `30s` |
 //! | `DOCKER_CONFIG` | folder of Docker's `config.json`, whose logins are used too | `~/.docker` |
@@ -59,8 +59,8 @@ pub(crate) struct Config {
     pub(crate) registries: RegistriesConfig,
     /// The hub of Hugging Face, or a mirror of it.
     pub(crate) hub: HubConfig,
-    /// Whether the registry fetches what is missing from where it comes from.
-    pub(crate) pull_through: bool,
+    /// The hosts from which the registry fetches what is missing, where it does.
+    pub(crate) pull_through: Option<Vec<String>>,
     /// How long an idle model stays loaded; `None` is forever.
     pub(crate) keep_alive: Option<Duration>,
     /// Context where a request names none, in tokens.
@@ -128,7 +128,7 @@ impl Config {
                 endpoint: first(&["HF_ENDPOINT"]).unwrap_or_else(|| "https://huggingface.co".to_owned()),
                 token: first(&["HF_TOKEN"]),
             },
-            pull_through: first(&["LODE_PULL_THROUGH"]).is_some_and(|value| value != "0"),
+            pull_through: first(&["LODE_PULL_THROUGH"]).and_then(|text| hosts(&text)),
             home,
             address: host.address,
             url: host.url,
@@ -150,6 +150,15 @@ impl Config {
             crash_at: crash_at()?,
         })
     }
+}
+
+/// Hosts with commas between them; `1` is that of names without one.
+fn hosts(text: &str) -> Option<Vec<String>> {
+    let host = |text: &str| match text.trim() {
+        "1" => manifests::reference::DEFAULT_HOST.to_owned(),
+        other => other.to_ascii_lowercase(),
+    };
+    (text.trim() != "0").then(|| text.split(',').map(host).filter(|host| !host.is_empty()).collect())
 }
 
 /// A span of time that is not for ever.

@@ -191,10 +191,13 @@ fn routes(daemon: Daemon) -> Router {
         .layer(DefaultBodyLimit::disable());
     let scheme = if daemon.config.tls.is_some() { "https" } else { "http" };
     let library = daemon.library.clone();
-    let upstream = daemon
-        .config
-        .pull_through
-        .then(|| Upstream { library: library.clone(), hosts: Hosts::new(&daemon.config.registries, false) });
+    let hosts = if daemon.access.anyone_may_pull() {
+        Hosts::anonymous(&daemon.config.registries)
+    } else {
+        Hosts::new(&daemon.config.registries, false)
+    };
+    let allowed = daemon.config.pull_through.clone();
+    let upstream = allowed.map(|allowed| Upstream { library: library.clone(), hosts, allowed: Some(allowed) });
     let repositories = Repositories { library, upstream };
     let registry = Server::new(repositories, daemon.access.clone(), scheme).router();
     api.merge(uploads)

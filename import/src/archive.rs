@@ -7,6 +7,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use content::{Algorithm, Digest, Hasher};
+
 use crate::{Error, NamedFile, ReadAt, Slice, relative_name};
 
 /// Headers, contents and the end are multiples of this, in bytes.
@@ -16,8 +18,53 @@ const MAX_MEMBERS: usize = 20_000;
 /// The longest pax record set or GNU name that is read, in bytes.
 const MAX_EXTENSION: u64 = 64 << 10;
 
+/// The buffer for reading all of an archive, in bytes.
+const BUFFER: u64 = 1 << 20;
+
 /// The regular files of an archive, in their order.
 pub fn members(archive: &Arc<dyn ReadAt>) -> Result<Vec<NamedFile>, Error> {
+    Ok(slices(archive)?.into_iter().map(named).collect())
+}
+
+/// The same of an archive that must have a digest. Each member's own digest is found out on the way and is its identity:
+/// who reads a member later can tell whether it got what was looked at now.
+pub fn verified_members(archive: &Arc<dyn ReadAt>, expected: &Digest) -> Result<Vec<NamedFile>, Error> {
+    let slices = slices(archive)?;
+    let failed = |e| Error::io("read", archive.name(), e);
+    let mut whole = Hasher::new(expected.algorithm());
+    let mut hashers: Vec<Hasher> = slices.iter().map(|_| Hasher::new(Algorithm::Sha256)).collect();
+    let mut buffer = vec![0; BUFFER as usize];
+    let (size, mut at, mut current) = (archive.size(), 0, 0);
+    while at < size {
+        let piece = &mut buffer[..BUFFER.min(size - at) as usize];
+        archive.read_exact_at(piece, at).map_err(failed)?;
+        whole.update(piece);
+        let end = at + piece.len() as u64;
+        while let Some(slice) = slices.get(current) {
+            let place = slice.place();
+            let (from, to) = (place.start.clamp(at, end), place.end.clamp(at, end));
+            hashers[current].update(&piece[(from - at) as usize..(to - at) as usize]);
+            if place.end > end {
+                break;
+            }
+            current += 1;
+        }
+        at = end;
+    }
+    let found = whole.finish();
+    if found != *expected {
+        let name = archive.name();
+        return Err(Error::Source(format!("`{name}` has the digest `{found}`, its manifest says `{expected}`")));
+    }
+    Ok(slices.into_iter().zip(hashers).map(|(slice, hasher)| named(slice.with_digest(hasher.finish()))).collect())
+}
+
+fn named(slice: Slice) -> NamedFile {
+    NamedFile { name: slice.member_name().to_owned(), source: Arc::new(slice) }
+}
+
+/// The members in the order of their bytes.
+fn slices(archive: &Arc<dyn ReadAt>) -> Result<Vec<Slice>, Error> {
     let reader = Reader { archive };
     reader.refuse_compressed()?;
     let mut files = Vec::new();
@@ -32,8 +79,8 @@ pub fn members(archive: &Arc<dyn ReadAt>) -> Result<Vec<NamedFile>, Error> {
         } else {
             header.extend(std::mem::take(&mut next));
             if let Some(file) = reader.file(&header, begin)? {
-                if !names.insert(file.name.clone()) {
-                    return Err(reader.refuse(at, &format!("there is a second `{}`", file.name)));
+                if !names.insert(file.member_name().to_owned()) {
+                    return Err(reader.refuse(at, &format!("there is a second `{}`", file.member_name())));
                 }
                 files.push(file);
             }
@@ -132,7 +179,7 @@ impl Reader<'_> {
     }
 
     /// The file behind a header; `None` for a folder.
-    fn file(&self, header: &Header, begin: u64) -> Result<Option<NamedFile>, Error> {
+    fn file(&self, header: &Header, begin: u64) -> Result<Option<Slice>, Error> {
         let name = &header.name;
         match header.kind {
             b'5' => Ok(None),
@@ -142,7 +189,7 @@ impl Reader<'_> {
                 let name = relative_name(name)?;
                 let slice = Slice::new(Arc::clone(self.archive), &name, begin, header.size)
                     .map_err(|e| Error::io("read", self.archive.name(), e))?;
-                Ok(Some(NamedFile { name, source: Arc::new(slice) }))
+                Ok(Some(slice))
             }
             b'1' | b'2' => Err(self.refuse(begin, &format!("`{name}` is a link; pack files only"))),
             kind => {

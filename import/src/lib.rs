@@ -29,7 +29,7 @@ mod read_at;
 mod relative_name;
 mod write;
 
-pub use archive::members;
+pub use archive::{members, verified_members};
 pub use compose::{Composed, OpenBlob, digest_of};
 pub use error::Error;
 pub use facts::describe;

@@ -6,9 +6,12 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+
+use content::Digest;
 
 /// A file that can be read at any offset, by any number of threads.
 pub trait ReadAt: Send + Sync + fmt::Debug {
@@ -107,6 +110,8 @@ pub struct Slice {
     name: String,
     offset: u64,
     size: u64,
+    /// What its bytes hash to, where that was found out.
+    digest: Option<Digest>,
 }
 
 impl Slice {
@@ -122,7 +127,22 @@ impl Slice {
                 format!("`{name}` would be {size} bytes at {offset} of `{outer}`, which has {has}; it was cut");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
         }
-        Ok(Self { inner, name: name.to_owned(), offset, size })
+        Ok(Self { inner, name: name.to_owned(), offset, size, digest: None })
+    }
+
+    /// What it is called in the other source.
+    pub(crate) fn member_name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its place in the other source.
+    pub(crate) fn place(&self) -> Range<u64> {
+        self.offset..self.offset + self.size
+    }
+
+    /// With the digest of its bytes, which then is its identity.
+    pub(crate) fn with_digest(self, digest: Digest) -> Self {
+        Self { digest: Some(digest), ..self }
     }
 }
 
@@ -143,8 +163,8 @@ impl ReadAt for Slice {
     }
 
     fn identity(&self) -> Option<String> {
-        // The length is not needed: where a part begins and what is read of it name the bytes.
-        self.inner.identity().map(|inner| format!("{inner}+{}", self.offset))
+        // Not the place in the other source: that names the bytes only where all of it was looked at.
+        self.digest.map(|digest| digest.to_string())
     }
 }
 

@@ -8,5 +8,8 @@ pub mod code;
 pub mod repository;
 pub mod server;
 
+/// The header by which a client tells a registry that it is asked as a mirror: what it lacks it does not fetch.
+pub const MIRRORED: &str = "lode-mirrored";
+
 pub use code::ErrorCode;
 pub use repository::RepositoryName;

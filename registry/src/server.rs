@@ -77,7 +77,16 @@ async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result
     if parts.uri.path() == TOKEN_PATH && parts.method == Method::GET {
         return Ok(server.access.token(&parts.headers, parts.uri.query().unwrap_or_default()).await);
     }
-    let found = route::parse(&parts.uri).map_err(IntoResponse::into_response)?;
+    let mut found = route::parse(&parts.uri).map_err(IntoResponse::into_response)?;
+    if let Some(Route::In(repository, _)) = &mut found {
+        repository.mirrored = parts.headers.contains_key(crate::MIRRORED);
+        // A mirror is read; a token for a name here says nothing of the same name elsewhere.
+        if repository.namespace.is_some() && !is_read(&parts.method) {
+            let refused =
+                Refused::new(ErrorCode::Unsupported, "with `ns`, a mirror is asked; nothing can be changed there");
+            return Err(refused.into_response());
+        }
+    }
     if let Some(found) = &found {
         server.admit(found, &parts).await.map_err(IntoResponse::into_response)?;
     }

@@ -52,8 +52,12 @@ pub(super) async fn prune(config: &Config, arguments: &PruneArguments) -> Result
         confirm(plan.models.len())?;
     }
     let done: PruneResponse = client.post(PATH, &PruneRequest { dry_run: false, ..ask }).await?;
-    if let Some(collected) = &done.collected {
-        tell(collected, false);
+    match &done.collected {
+        Some(collected) if collected.deferred => {
+            eprintln!("names were removed; their blobs go when the pull, create or load under way is done");
+        }
+        Some(collected) => tell(collected, false),
+        None => {}
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ pub(super) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullR
     let hosts = Hosts::new(&daemon.config.registries, request.insecure);
     let job = async move |meter: Arc<Meter>| {
         let pulled = match (hub, name) {
-            (Some(hub), _) => ops::pull_from_hub(&daemon.library, &daemon.config.hub, hub, &meter).await?,
+            (Some(hub), _) => ops::pull_from_hub(&daemon.library, &daemon.config.hub, hub, None, &meter).await?,
             (None, Some(name)) => ops::pull(&daemon.library, &hosts, &name, &meter).await?,
             (None, None) => anyhow::bail!("model is required"),
         };

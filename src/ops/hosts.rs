@@ -1,8 +1,10 @@
 //! Registries as the configuration has them.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use manifests::ModelRef;
-use registry::client::{Host, HostSettings, Remote};
+use registry::client::{Chain, Credentials, Host, HostSettings, Remote};
 
 use crate::config::RegistriesConfig;
 
@@ -12,11 +14,22 @@ pub(crate) struct Hosts {
     config: RegistriesConfig,
     /// HTTP without TLS, because the user said so for this operation.
     insecure: bool,
+    /// Without any login.
+    anonymous: bool,
 }
 
 impl Hosts {
     pub(crate) fn new(config: &RegistriesConfig, insecure: bool) -> Self {
-        Self { config: config.clone(), insecure }
+        Self { config: config.clone(), insecure, anonymous: false }
+    }
+
+    /// Logs in nowhere: for those who are nobody here.
+    pub(crate) fn anonymous(config: &RegistriesConfig) -> Self {
+        Self { anonymous: true, ..Self::new(config, false) }
+    }
+
+    fn credentials(&self) -> Arc<dyn Credentials> {
+        if self.anonymous { Arc::new(Chain::default()) } else { self.config.credentials() }
     }
 
     fn settings(&self, host: &str) -> Result<HostSettings> {
@@ -27,13 +40,13 @@ impl Hosts {
 
     /// The registry of a reference.
     pub(crate) fn host(&self, reference: &ModelRef) -> Result<Host> {
-        Ok(Host::new(reference.host(), self.settings(reference.host())?, self.config.credentials())?)
+        Ok(Host::new(reference.host(), self.settings(reference.host())?, self.credentials())?)
     }
 
     /// Where a reference's model is pulled from: the mirrors of its registry, then that itself.
     pub(crate) fn remote(&self, reference: &ModelRef) -> Result<(Remote, usize)> {
         let (host, settings) = (reference.host(), self.settings(reference.host())?);
-        let credentials = self.config.credentials();
+        let credentials = self.credentials();
         let mut sources = Vec::new();
         for mirror in &settings.mirrors {
             // A mirror is a host of its own: with its own authorities and proxy.

@@ -67,6 +67,8 @@ impl Library {
         for tag in self.store.tags()? {
             used.extend(self.store.note(NOTE, &tag.digest)?.map(|note| (tag.digest, note)));
         }
+        // What is deleted meanwhile would be missing half-way.
+        let _guard = self.store.guard();
         let rebuilt = self.store.rebuild(|digest| {
             let raw = self.store.read_blob(digest, manifests::MAX_MANIFEST as u64);
             let document = raw.map_err(anyhow::Error::from).and_then(|raw| Ok(Document::parse(&raw)?));
@@ -77,11 +79,11 @@ impl Library {
                 },
                 |document| description(&document),
             ))
-        })?;
+        });
         for (digest, note) in used {
             self.store.set_note(NOTE, &digest, &note)?;
         }
-        Ok(rebuilt)
+        Ok(rebuilt?)
     }
 }
 

@@ -59,6 +59,14 @@ struct Wanted {
     blobs: Vec<Descriptor>,
 }
 
+impl Wanted {
+    /// Keeps the model's blobs from collection for a while.
+    fn lease(&self, library: &Library) -> Result<()> {
+        let all: Vec<Digest> = self.blobs.iter().map(|blob| blob.digest).chain([*self.manifest.digest()]).collect();
+        Ok(library.store.set_lease(&lease(&self.manifest)?, &all, SystemTime::now() + LEASE)?)
+    }
+}
+
 /// Pulls the model that `name` means at its registry.
 pub(crate) async fn pull(library: &Library, hosts: &Hosts, name: &ModelRef, meter: &Arc<Meter>) -> Result<Pulled> {
     meter.status("pulling manifest");
@@ -86,11 +94,12 @@ pub(crate) async fn pull_from_hub(
     library: &Library,
     hub: &HubConfig,
     reference: HubReference,
+    name: Option<ModelRef>,
     meter: &Arc<Meter>,
 ) -> Result<Pulled> {
     let endpoint = Endpoint::new(&hub.endpoint, hub.token.clone())?;
     let hub = Hub { address: hub.endpoint.clone(), endpoint, handle: tokio::runtime::Handle::current() };
-    import(library, meter, move |library, observer| pull_hub(library, &hub, &reference, observer)).await
+    import(library, meter, move |library, observer| pull_hub(library, &hub, &reference, name, observer)).await
 }
 
 /// Runs an import on a thread; it stops at its next step when the caller is gone.
@@ -212,7 +221,10 @@ async fn transfer(
     let pulled = Pulled { fetched, present: (all.0 - fetched.0, all.1 - fetched.1) };
     source.meter.expect(fetched.1);
     let fetcher = Fetcher::new(source.remote.clone(), source.parallel);
-    fetch(library, fetcher, missing, source.parallel, &source.meter).await?;
+    tokio::select! {
+        fetched = fetch(library, fetcher, missing, source.parallel, &source.meter) => fetched?,
+        () = keep(library, &wanted) => {}
+    }
     // It was done while they streamed; clients wait for the line.
     source.meter.status("verifying sha256 digest");
     Ok((wanted, pulled))
@@ -304,8 +316,7 @@ async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor
         let store = &library.store;
         // No collection between the lease and the look at what is here.
         let _guard = store.guard();
-        let all: Vec<Digest> = wanted.blobs.iter().map(|blob| blob.digest).chain([*wanted.manifest.digest()]).collect();
-        store.set_lease(&lease(&wanted.manifest)?, &all, SystemTime::now() + LEASE)?;
+        wanted.lease(&library)?;
         let mut missing = Vec::new();
         for blob in &wanted.blobs {
             match store.blob_size(&blob.digest)? {
@@ -321,7 +332,8 @@ async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor
                 }
             }
         }
-        let bytes: u64 = missing.iter().fold(0, |sum, blob| blob.size.saturating_add(sum));
+        let left = |blob: &Descriptor| blob.size.saturating_sub(store.ingest_size(&IngestId::of(&blob.digest)));
+        let bytes: u64 = missing.iter().fold(0, |sum, blob| left(blob).saturating_add(sum));
         let (free, home) = (store.free_space()?, store.home().display());
         let name = &wanted.key;
         ensure!(
@@ -365,11 +377,30 @@ async fn fetch(
     Ok(())
 }
 
+/// Renews the lease for as long as it is not dropped.
+async fn keep(library: &Library, wanted: &Arc<Wanted>) {
+    loop {
+        tokio::time::sleep(LEASE / 8).await;
+        let (library, wanted) = (library.clone(), wanted.clone());
+        let renewed = tokio::task::spawn_blocking(move || {
+            let _guard = library.store.guard();
+            wanted.lease(&library)
+        });
+        if let Ok(Err(error)) = renewed.await {
+            tracing::warn!("the lease of a long pull was not renewed: {error:#}");
+        }
+    }
+}
+
 /// Makes the model visible.
 fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
     let (store, manifest) = (&library.store, &wanted.manifest);
     {
         let _guard = store.guard();
+        for blob in &wanted.blobs {
+            let there = store.blob_size(&blob.digest)? == Some(blob.size);
+            ensure!(there, "blob `{}` of `{}` was removed meanwhile; pull again", blob.digest, wanted.key);
+        }
         store_document(library, manifest.digest(), manifest.raw())?;
         library.describe(manifest.digest(), &Document::parse(manifest.raw())?)?;
         // Before the name: what cannot be read takes nobody's place.

@@ -60,12 +60,9 @@ pub(crate) fn expand(files: Vec<(ForeignFile, Arc<dyn ReadAt>)>, observer: &dyn 
             continue;
         }
         let expected = file.layer.digest();
-        // Of an archive only the members are kept, so there is nothing to be held against its digest later.
+        // Of an archive only the members are kept: they are held against their own digests later.
         observer.status(format!("verifying {}", file.name));
-        let found = import::digest_of(&*source, expected.algorithm())
-            .with_context(|| format!("cannot read `{}`", source.name()))?;
-        ensure!(found == *expected, "`{}` has the digest `{found}`, its manifest says `{expected}`", source.name());
-        expanded.extend(import::members(&source)?);
+        expanded.extend(import::verified_members(&source, expected)?);
     }
     let mut names = HashSet::new();
     match expanded.iter().find(|file| !names.insert(file.name.as_str())) {
@@ -249,11 +246,12 @@ pub(crate) struct Hub {
     pub(crate) handle: Handle,
 }
 
-/// Imports a model of a hub under the name that its reference has.
+/// Imports a model of a hub under the name that its reference has, or under another.
 pub(crate) fn pull_hub(
     library: &Library,
     hub: &Hub,
     reference: &HubReference,
+    name: Option<ModelRef>,
     observer: &dyn Observer,
 ) -> Result<Created> {
     observer.status(format!("reading what is in {}", reference.repository()));
@@ -277,11 +275,14 @@ pub(crate) fn pull_hub(
         Ok(NamedFile { name: file.path.clone(), source: Arc::new(source) })
     };
     let model = ForeignModel {
-        name: reference.model_ref()?,
+        name: match name {
+            Some(name) => name,
+            None => reference.model_ref()?,
+        },
         files: chosen.iter().map(open).collect::<Result<_>>()?,
         kept: Vec::new(),
         manifest: None,
-        reference: format!("hf.co/{}@{}", reference.repository(), listing.commit),
+        reference: reference.at(&listing.commit),
     };
     pull_foreign(library, &model, observer)
 }

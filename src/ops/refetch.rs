@@ -20,13 +20,20 @@ pub(crate) struct Refetch {
     pub(crate) handle: Handle,
 }
 
+/// What a converted model remembers of where it came from.
+struct Origin {
+    reference: String,
+    manifest: Option<String>,
+}
+
 impl Fetcher for Refetch {
     fn fetch(&self, model: &ModelRef, blob: &Descriptor) -> Result<()> {
-        let fetched = match self.origin(model) {
-            Some(origin) => self.again(&origin),
-            None => self.handle.block_on(self.upstream.blob(&repository(model), blob)),
-        };
-        fetched.with_context(|| no_source(model))
+        // The registry of its name first: also of what others converted and pushed there.
+        let Err(error) = self.handle.block_on(self.upstream.blob(&repository(model), blob)) else { return Ok(()) };
+        match self.origin(model) {
+            Some(origin) => self.again(model, &origin).with_context(|| no_source(model)),
+            None => Err(error).with_context(|| no_source(model)),
+        }
     }
 
     fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> Result<()> {
@@ -46,20 +53,26 @@ fn repository(model: &ModelRef) -> String {
 
 impl Refetch {
     /// Where a model was converted from, whose blobs nobody else has.
-    fn origin(&self, model: &ModelRef) -> Option<String> {
-        let found = self.upstream.library.find(model).ok()?;
-        found.manifest.annotations().get(annotations::ORIGIN_REFERENCE).cloned()
+    fn origin(&self, model: &ModelRef) -> Option<Origin> {
+        let library = &self.upstream.library;
+        let tag = library.find_tag(model).ok()??;
+        let manifest = library.manifest(&tag.digest).ok()?;
+        let note = |key| manifest.annotations().get(key).cloned();
+        Some(Origin { reference: note(annotations::ORIGIN_REFERENCE)?, manifest: note(annotations::ORIGIN_MANIFEST) })
     }
 
     /// Converts it again, which reads only what is missing here.
-    fn again(&self, origin: &str) -> Result<()> {
+    fn again(&self, model: &ModelRef, origin: &Origin) -> Result<()> {
         // Nobody listens.
         let meter = Arc::new(Meter::new(unbounded_channel().0));
-        let Upstream { library, hosts } = &self.upstream;
-        let pulled = match HubReference::parse(origin)? {
-            Some(hub) => self.handle.block_on(pull_from_hub(library, &self.hub, hub, &meter)),
-            None => self.handle.block_on(pull(library, hosts, &origin.parse()?, &meter)),
-        };
-        pulled.map(drop)
+        let Upstream { library, hosts, .. } = &self.upstream;
+        if let Some(hub) = HubReference::parse(&origin.reference)? {
+            let pulled = pull_from_hub(library, &self.hub, hub, Some(model.clone()), &meter);
+            return self.handle.block_on(pulled).map(drop);
+        }
+        // That very manifest, whatever the tag names by now.
+        let digest = origin.manifest.as_ref().map(|digest| format!("@{digest}")).unwrap_or_default();
+        let name: ModelRef = format!("{}{digest}", origin.reference).parse()?;
+        self.handle.block_on(pull(library, hosts, &name, &meter)).map(drop)
     }
 }

@@ -57,6 +57,20 @@ pub(crate) fn repair(
     observer.status(format!("reading {} blobs", blobs.len()));
     for ((digest, outcome), (model, need)) in verify_all(library, &blobs, observer)?.into_iter().zip(&needs) {
         let Some(complaint) = complaint(&outcome, need.descriptor.size) else { continue };
+        // What cannot be read is not damaged, and what is whole is not to be moved because a manifest is wrong about it.
+        let whole = match &outcome {
+            Err(error) => Some(anyhow::anyhow!("{error}; it stays where it is")),
+            Ok(Verified::WrongSize { .. })
+                if library.store.verify(&digest, None, &mut |_| observer.goes_on())? == Verified::Good =>
+            {
+                Some(anyhow::anyhow!("the blob is good, the manifest is wrong about its size"))
+            }
+            Ok(_) => None,
+        };
+        if let Some(error) = whole {
+            report.failed.push(failure(model, &digest, &need.layer, &error));
+            continue;
+        }
         ensure!(observer.goes_on(), "stopped: nobody waits for the answer any more");
         observer.status(format!("blob {digest} of `{}`: {complaint}; fetching it again", need.layer));
         match mend(library, &digest, Some(need.descriptor.size), &mut || fetcher.fetch(model, &need.descriptor)) {

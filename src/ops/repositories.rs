@@ -4,14 +4,12 @@
 //! are repositories of the default host: `smollm2` is served as `/v2/library/smollm2/…`, and also as `/v2/smollm2/…`.
 
 use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
+use manifests::ModelRef;
 use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
 use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
 use store::{LinkKind, Store};
 
 use super::{Library, Upstream, pull};
-
-/// Indexes may list indexes; deeper ones than this are not followed.
-const MAX_DEPTH: usize = 4;
 
 /// The library, as the registry's server sees it.
 #[derive(Clone, Debug)]
@@ -21,39 +19,35 @@ pub(crate) struct Repositories {
     pub(crate) upstream: Option<Upstream>,
 }
 
-/// `host/name`, as the store calls a repository.
-fn key(repository: &Repository) -> String {
-    let host = repository.namespace.as_deref().unwrap_or(DEFAULT_HOST);
+/// `host/name`, as the store calls a repository. Only names that commands can say too: what cannot be named could not be
+/// removed either.
+fn key(repository: &Repository) -> Result<String, Error> {
+    let host = repository.namespace.as_deref().unwrap_or(DEFAULT_HOST).to_ascii_lowercase();
     let name = repository.name.as_str();
-    if host == DEFAULT_HOST && !name.contains('/') {
-        return format!("{host}/{DEFAULT_NAMESPACE}/{name}");
+    let key = if host == DEFAULT_HOST && !name.contains('/') {
+        format!("{host}/{DEFAULT_NAMESPACE}/{name}")
+    } else {
+        format!("{host}/{name}")
+    };
+    let said = |text: &str| text.parse::<ModelRef>().ok().map(|name| format!("{}/{}", name.host(), name.repository()));
+    let shown = key.parse::<ModelRef>().ok().map(|name| name.to_string());
+    if said(&key).as_ref() == Some(&key) && shown.and_then(|shown| said(&shown)).as_ref() == Some(&key) {
+        return Ok(key);
     }
-    format!("{host}/{name}")
+    let reason = "it reads as another model's name, or a part of it is too long";
+    Err(Error::BadName { name: key.chars().take(160).collect(), what: "a repository", reason })
 }
 
-/// Whether a document is in a repository: linked, tagged, or listed by one that is.
-fn has_document(store: &Store, repository: &str, document: &Digest, depth: usize) -> Result<bool, store::Error> {
-    if store.is_linked(repository, LinkKind::Manifest, document)?
-        || store.tags_of(repository)?.iter().any(|tag| tag.digest == *document)
-    {
-        return Ok(true);
-    }
-    // A layer has parents too, and is no document.
-    if depth == 0 || !store.is_described(document)? {
-        return Ok(false);
-    }
-    for parent in store.referrers(document)? {
-        if has_document(store, repository, &parent, depth - 1)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// Whether a document is in a repository. Clients send what an index lists by its digest, so that it is linked too.
+fn has_document(store: &Store, repository: &str, document: &Digest) -> Result<bool, store::Error> {
+    Ok(store.is_linked(repository, LinkKind::Manifest, document)?
+        || store.tags_of(repository)?.iter().any(|tag| tag.digest == *document))
 }
 
 /// A document of the repository that refers to the blob.
 fn referring(store: &Store, repository: &str, blob: &Digest) -> Result<Option<Digest>, store::Error> {
     for document in store.referrers(blob)? {
-        if has_document(store, repository, &document, MAX_DEPTH)? {
+        if has_document(store, repository, &document)? {
             return Ok(Some(document));
         }
     }
@@ -126,20 +120,29 @@ impl Ingester for Repositories {
 
 impl BlobStorage for Repositories {
     async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
-        let (repository, digest) = (key(of), *digest);
+        let (repository, digest) = (key(of)?, *digest);
         let name = repository.clone();
-        let here = self.blocking(move |store| match store.blob_size(&digest)? {
-            Some(size) if has_blob(store, &name, &digest)? => Ok(Some(size)),
-            _ => Ok(None),
+        let here = self.blocking(move |store| {
+            let Some(size) = store.blob_size(&digest)? else { return Ok(None) };
+            if referring(store, &name, &digest)?.is_some() {
+                return Ok(Some(size));
+            }
+            // Who is told that it is there does not send it, so that it has to stay for a while.
+            let _guard = store.guard();
+            if !store.is_linked(&name, LinkKind::Blob, &digest)? {
+                return Ok(None);
+            }
+            store.link(&name, LinkKind::Blob, &digest)?;
+            Ok(Some(size))
         });
         match (here.await?, &self.upstream) {
-            (None, Some(upstream)) => self.fetch_blob(upstream, repository, digest).await,
+            (None, Some(upstream)) if !of.mirrored => self.fetch_blob(upstream, repository, digest).await,
             (here, _) => Ok(here),
         }
     }
 
     async fn mount(&self, from: Option<&Repository>, to: &Repository, digest: &Digest) -> Result<bool, Error> {
-        let (from, to, digest) = (from.map(key), key(to), *digest);
+        let (from, to, digest) = (from.map(key).transpose()?, key(to)?, *digest);
         self.blocking(move |store| {
             let _guard = store.guard();
             let there = store.blob_size(&digest)?.is_some()
@@ -156,7 +159,7 @@ impl BlobStorage for Repositories {
     }
 
     async fn remove_blob(&self, of: &Repository, digest: &Digest) -> Result<Removal, Error> {
-        let (repository, digest) = (key(of), *digest);
+        let (repository, digest) = (key(of)?, *digest);
         self.blocking(move |store| {
             if store.blob_size(&digest)?.is_none() {
                 return Ok(Removal::NotThere);
@@ -187,7 +190,7 @@ impl BlobStorage for Repositories {
         // From here until the link is made nothing leads to the blob.
         let guard = self.blocking(|store| Ok(store.guard())).await?;
         let (digest, size) = upload.commit().await?;
-        let repository = key(to);
+        let repository = key(to)?;
         self.blocking(move |store| {
             let _guard = guard;
             store.link(&repository, LinkKind::Blob, &digest)
@@ -199,28 +202,33 @@ impl BlobStorage for Repositories {
 
 impl ManifestStorage for Repositories {
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
-        let (repository, at) = (key(of), at.clone());
+        let (repository, at) = (key(of)?, at.clone());
         let (name, reference) = (repository.clone(), at.to_string());
         let here = self.blocking(move |store| match at {
             Reference::Tag(tag) => store.resolve_tag(&format!("{repository}:{tag}")),
             Reference::Digest(digest) => {
-                let there =
-                    store.blob_size(&digest)?.is_some() && has_document(store, &repository, &digest, MAX_DEPTH)?;
+                let there = store.blob_size(&digest)?.is_some() && has_document(store, &repository, &digest)?;
                 Ok(there.then_some(digest))
             }
         });
         match (here.await?, &self.upstream) {
-            (None, Some(upstream)) => upstream.manifest(&name, &reference).await.map_err(other),
+            (None, Some(upstream)) if !of.mirrored => upstream.manifest(&name, &reference).await.map_err(other),
             (here, _) => Ok(here),
         }
     }
 
     async fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> Result<(), Error> {
-        let repository = key(to);
+        let repository = key(to)?;
         let library = self.library.clone();
         self.blocking(move |store| {
             let _guard = store.guard();
-            let NewManifest { digest, raw, document, tags } = manifest;
+            let NewManifest { digest, raw, document, required, tags } = manifest;
+            // Again: a model that was removed meanwhile may have taken them along.
+            for blob in required {
+                if store.blob_size(&blob.digest)?.is_none() {
+                    return Err(Error::BlobNotFound(blob.digest).into());
+                }
+            }
             pull::store_document(&library, &digest, &raw)?;
             library.describe(&digest, &document)?;
             store.link(&repository, LinkKind::Manifest, &digest)?;
@@ -232,29 +240,39 @@ impl ManifestStorage for Repositories {
         .await
     }
 
-    async fn remove_manifest(&self, of: &Repository, at: &Reference) -> Result<bool, Error> {
-        let (repository, at) = (key(of), at.clone());
-        self.blocking(move |store| match at {
-            Reference::Tag(tag) => store.remove_tag(&format!("{repository}:{tag}")),
-            Reference::Digest(digest) => {
-                let mut removed = store.unlink(&repository, LinkKind::Manifest, &digest)?;
-                for tag in store.tags_of(&repository)? {
-                    if tag.digest == digest {
-                        removed |= store.remove_tag(&tag.name)?;
-                    }
+    async fn remove_manifest(&self, of: &Repository, at: &Reference) -> Result<Removal, Error> {
+        let (repository, at) = (key(of)?, at.clone());
+        self.blocking(move |store| {
+            let names: Vec<String> = match &at {
+                Reference::Tag(tag) => vec![format!("{repository}:{tag}")],
+                Reference::Digest(digest) => {
+                    let tags = store.tags_of(&repository)?.into_iter();
+                    tags.filter(|tag| tag.digest == *digest).map(|tag| tag.name).collect()
                 }
-                Ok(removed)
+            };
+            for name in &names {
+                if store.is_pinned(name)? {
+                    return Ok(Removal::Pinned);
+                }
             }
+            let mut removed = match &at {
+                Reference::Tag(_) => false,
+                Reference::Digest(digest) => store.unlink(&repository, LinkKind::Manifest, digest)?,
+            };
+            for name in &names {
+                removed |= store.remove_tag(name)?;
+            }
+            Ok(if removed { Removal::Done } else { Removal::NotThere })
         })
         .await
     }
 
     async fn referrers(&self, of: &Repository, subject: &Digest) -> Result<Vec<Digest>, Error> {
-        let (repository, subject) = (key(of), *subject);
+        let (repository, subject) = (key(of)?, *subject);
         self.blocking(move |store| {
             let mut found = Vec::new();
             for document in store.about(&subject)? {
-                if store.blob_size(&document)?.is_some() && has_document(store, &repository, &document, MAX_DEPTH)? {
+                if store.blob_size(&document)?.is_some() && has_document(store, &repository, &document)? {
                     found.push(document);
                 }
             }
@@ -264,7 +282,7 @@ impl ManifestStorage for Repositories {
     }
 
     async fn tags(&self, of: &Repository) -> Result<Option<Vec<String>>, Error> {
-        let repository = key(of);
+        let repository = key(of)?;
         self.blocking(move |store| {
             let name = |tag: store::TagEntry| tag.name.rsplit_once(':').map(|(_, tag)| tag.to_owned());
             let mut tags: Vec<String> = store.tags_of(&repository)?.into_iter().filter_map(name).collect();

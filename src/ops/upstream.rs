@@ -17,6 +17,8 @@ use super::{Library, pull};
 pub(crate) struct Upstream {
     pub(crate) library: Library,
     pub(crate) hosts: Hosts,
+    /// The registries that are asked on behalf of others; `None` is every one, for those who own the store.
+    pub(crate) allowed: Option<Vec<String>>,
 }
 
 /// Nobody watches.
@@ -31,10 +33,18 @@ impl Upstream {
     /// Fetches a manifest of `repository` (`host/name`) and puts it there. `None` where the upstream has none.
     pub(super) async fn manifest(&self, repository: &str, reference: &str) -> Result<Option<Digest>> {
         let name: ModelRef = repository.parse()?;
+        if !self.may_ask(&name) {
+            return Ok(None);
+        }
         let (remote, _) = self.hosts.remote(&name)?;
         let (digest, raw) = match remote.manifest(reference).await {
             Ok(found) => found,
-            Err(Error::NotFound { .. }) => return Ok(None),
+            // Some registries say so of what they do not have.
+            Err(Error::NotFound { .. } | Error::Unauthorized { .. } | Error::Denied { .. }) => return Ok(None),
+            Err(error) if error.is_transient() && self.allowed.is_some() => {
+                tracing::warn!(repository, "the upstream cannot be asked: {error}");
+                return Ok(None);
+            }
             Err(error) => return Err(error.into()),
         };
         let document = Document::parse(&raw)?;
@@ -49,9 +59,14 @@ impl Upstream {
         Ok(Some(digest))
     }
 
+    fn may_ask(&self, name: &ModelRef) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|host| host == name.host()))
+    }
+
     /// Fetches a blob that a manifest of `repository` refers to.
     pub(super) async fn blob(&self, repository: &str, blob: &Descriptor) -> Result<()> {
         let name: ModelRef = repository.parse()?;
+        anyhow::ensure!(self.may_ask(&name), "`{}` is not asked on behalf of others", name.host());
         let (remote, parallel) = self.hosts.remote(&name)?;
         Ok(Fetcher::new(remote, parallel).fetch(&self.library.store, blob, &Unwatched).await?)
     }

@@ -1,12 +1,16 @@
 //! Garbage collection: mark from tags, their kept versions, links and leases, sweep the rest.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::{BLOB_LINK_LIFE, Error, LinkKind, Store, files};
+use crate::{BLOB_LINK_LIFE, Error, LinkKind, Store, Verified, files};
+
+/// No manifest is larger, in bytes.
+const MAX_DOCUMENT: u64 = 4 << 20;
 
 /// Who is adding content, and whether somebody is deleting.
 #[derive(Debug, Default)]
@@ -61,6 +65,13 @@ pub enum Collected {
     },
 }
 
+/// What a collection has found out before it deletes anything.
+struct Marked {
+    reachable: HashSet<Digest>,
+    /// Links and leases that have run out.
+    expired: Vec<PathBuf>,
+}
+
 /// Ends the collection, also when it fails.
 struct Collecting<'a>(&'a Gate);
 
@@ -98,8 +109,12 @@ impl Store {
             state.collecting = true;
         }
         let _collecting = Collecting(&self.0.gate);
-        let reachable = self.mark(now, children)?;
-        self.sweep(&reachable)
+        let marked = self.mark(now, children)?;
+        // Nobody renews a link or a lease meanwhile: that needs a guard.
+        for path in &marked.expired {
+            files::remove(path)?;
+        }
+        self.sweep(&marked.reachable)
     }
 
     /// The blobs that a collection would delete now, with their sizes in bytes. It changes nothing, and may be out of date
@@ -109,25 +124,20 @@ impl Store {
         now: SystemTime,
         children: impl Fn(&[u8]) -> Result<Children, String>,
     ) -> Result<Vec<(Digest, u64)>, Error> {
-        let reachable = self.mark(now, children)?;
+        let reachable = self.mark(now, children)?.reachable;
         Ok(self.blobs()?.into_iter().filter(|(digest, _)| !reachable.contains(digest)).collect())
     }
 
-    fn mark(
-        &self,
-        now: SystemTime,
-        children: impl Fn(&[u8]) -> Result<Children, String>,
-    ) -> Result<HashSet<Digest>, Error> {
-        /// No manifest is larger.
-        const LIMIT: u64 = 4 << 20;
-        let mut reachable: HashSet<Digest> = self.leased(now)?.into_iter().collect();
+    fn mark(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Result<Marked, Error> {
+        let (leased, mut expired) = self.leased(now)?;
+        let mut reachable: HashSet<Digest> = leased.into_iter().collect();
         let mut documents: Vec<Digest> = self.all_tags()?.into_iter().map(|tag| tag.digest).collect();
         documents.extend(self.all_kept_versions()?.into_iter().flat_map(|(_, digests)| digests));
         for link in self.all_links()? {
             match link.kind {
                 LinkKind::Manifest => documents.push(link.digest),
                 LinkKind::Blob if now.duration_since(link.modified).is_ok_and(|age| age >= BLOB_LINK_LIFE) => {
-                    files::remove(&link.path)?;
+                    expired.push(link.path);
                 }
                 LinkKind::Blob => {
                     reachable.insert(link.digest);
@@ -141,17 +151,29 @@ impl Store {
             if !read.insert(digest) {
                 continue;
             }
+            let root = roots.contains(&digest);
             // Indexes may list manifests that were never sent here; only what a name leads to must be there.
-            if !roots.contains(&digest) && self.blob_size(&digest)?.is_none() {
+            if !root && self.blob_size(&digest)?.is_none() {
                 continue;
             }
-            let unreadable = |reason: String| Error::Unreadable { digest, reason };
-            let raw = self.read_blob(&digest, LIMIT).map_err(|e| unreadable(e.to_string()))?;
-            let found = children(&raw).map_err(unreadable)?;
-            reachable.extend(found.blobs);
-            documents.extend(found.documents);
+            let read = self.read_blob(&digest, MAX_DOCUMENT).map_err(|e| e.to_string()).and_then(|raw| children(&raw));
+            match read {
+                Ok(found) => {
+                    reachable.extend(found.blobs);
+                    documents.extend(found.documents);
+                }
+                // An index may also list what is no document. It is whole, so it is kept like any other blob.
+                Err(_) if !root && self.is_other_blob(&digest)? => {}
+                Err(reason) => return Err(Error::Unreadable { digest, reason }),
+            }
         }
-        Ok(reachable)
+        Ok(Marked { reachable, expired })
+    }
+
+    /// Whether what cannot be read as a document is none, and not a damaged one.
+    fn is_other_blob(&self, digest: &Digest) -> Result<bool, Error> {
+        let large = self.blob_size(digest)?.is_some_and(|size| size > MAX_DOCUMENT);
+        Ok(large || self.verify(digest, None, &mut |_| true)? == Verified::Good)
     }
 
     fn sweep(&self, reachable: &HashSet<Digest>) -> Result<Collected, Error> {

@@ -79,6 +79,14 @@ impl Index {
         Ok(())
     }
 
+    /// Forgets what documents refer to, so that all are described again.
+    pub(crate) fn clear_edges(&self) -> Result<(), Error> {
+        for tree in [&self.edges, &self.referrers, &self.subjects] {
+            tree.clear()?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn clear_blobs(&self) -> Result<(), Error> {
         Ok(self.blobs.clear()?)
     }
@@ -113,10 +121,11 @@ impl Index {
 
     pub(crate) fn record_edges(&self, parent: &Digest, children: &[Digest]) -> Result<(), Error> {
         let lines: Vec<String> = children.iter().map(ToString::to_string).collect();
-        self.edges.insert(parent.to_string(), lines.join("\n").as_str())?;
         for child in children {
             self.referrers.insert(format!("{child}<{parent}"), "")?;
         }
+        // Last: whoever finds it takes the rest to be there.
+        self.edges.insert(parent.to_string(), lines.join("\n").as_str())?;
         Ok(())
     }
 

@@ -22,10 +22,6 @@ impl Held {
     fn free(&self, id: &IngestId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
-
-    pub(crate) fn contains(&self, id: &IngestId) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
-    }
 }
 
 /// An ingest on disk: a [`Write`] that hashes what it takes.
@@ -80,19 +76,36 @@ impl Store {
         self.0.layout.ingest(id).join("data").is_file()
     }
 
+    /// How many bytes an ingest has that was begun; 0 where there is none.
+    pub fn ingest_size(&self, id: &IngestId) -> u64 {
+        fs::metadata(self.0.layout.ingest(id).join("data")).map_or(0, |data| data.len())
+    }
+
     /// Removes what an ingest has written, where nobody holds it.
     pub fn discard_ingest(&self, id: &IngestId) -> Result<(), Error> {
-        if self.0.held.contains(id) {
-            return Err(content::Error::Busy(id.to_string()).into());
+        if self.remove_unheld(id, |_| true)? {
+            return Ok(());
         }
-        files::remove_folder(&self.0.layout.ingest(id))
+        Err(content::Error::Busy(id.to_string()).into())
+    }
+
+    /// Removes an ingest that is `due`, held meanwhile so that nobody resumes what is going. `false` where somebody
+    /// holds it, or it is not due.
+    fn remove_unheld(&self, id: &IngestId, due: impl Fn(&Path) -> bool) -> Result<bool, Error> {
+        if !self.0.held.take(id) {
+            return Ok(false);
+        }
+        let folder = self.0.layout.ingest(id);
+        let removed = if due(&folder) { files::remove_folder(&folder).map(|()| true) } else { Ok(false) };
+        self.0.held.free(id);
+        removed
     }
 
     /// Removes ingests whose id begins with `prefix` and that nobody holds: those that are never resumed.
     pub fn discard_ingests(&self, prefix: &str) -> Result<(), Error> {
         for id in self.ingest_ids()? {
-            if id.as_str().starts_with(prefix) && !self.0.held.contains(&id) {
-                files::remove_folder(&self.0.layout.ingest(&id))?;
+            if id.as_str().starts_with(prefix) {
+                self.remove_unheld(&id, |_| true)?;
             }
         }
         Ok(())
@@ -102,14 +115,12 @@ impl Store {
     pub fn expire_ingests(&self, idle: std::time::Duration, now: std::time::SystemTime) -> Result<usize, Error> {
         let mut removed = 0;
         for id in self.ingest_ids()? {
-            let folder = self.0.layout.ingest(&id);
-            let modified = fs::metadata(folder.join("data")).and_then(|m| m.modified());
-            // An ingest without readable data cannot be resumed: it goes at once.
-            let old = modified.map_or(true, |time| now.duration_since(time).is_ok_and(|age| age >= idle));
-            if old && !self.0.held.contains(&id) {
-                files::remove_folder(&folder)?;
-                removed += 1;
-            }
+            let old = |folder: &Path| {
+                let modified = fs::metadata(folder.join("data")).and_then(|m| m.modified());
+                // An ingest without readable data cannot be resumed: it goes at once.
+                modified.map_or(true, |time| now.duration_since(time).is_ok_and(|age| age >= idle))
+            };
+            removed += usize::from(self.remove_unheld(&id, old)?);
         }
         Ok(removed)
     }

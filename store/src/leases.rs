@@ -4,7 +4,7 @@
 //! second (Unix time) at which it ends and a digest per line.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use content::{Digest, IngestId};
@@ -32,20 +32,20 @@ impl Store {
         files::remove(&self.0.layout.leases().join(id.as_str()))
     }
 
-    /// The digests under lease at `now`. Leases that have ended are removed.
-    pub(crate) fn leased(&self, now: SystemTime) -> Result<Vec<Digest>, Error> {
-        let mut leased = Vec::new();
+    /// The digests under lease at `now`, and the leases that have ended.
+    pub(crate) fn leased(&self, now: SystemTime) -> Result<(Vec<Digest>, Vec<PathBuf>), Error> {
+        let (mut leased, mut ended) = (Vec::new(), Vec::new());
         for entry in files::entries(&self.0.layout.leases())? {
             let path = entry.path();
             let Some(text) = files::read_if_there(&path)? else { continue };
             let (end, digests) = parse(&path, &text)?;
             if end < now {
-                files::remove(&path)?;
+                ended.push(path);
             } else {
                 leased.extend(digests);
             }
         }
-        Ok(leased)
+        Ok((leased, ended))
     }
 }
 

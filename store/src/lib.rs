@@ -118,6 +118,7 @@ impl Store {
         }));
         if fresh {
             store.index_blobs()?;
+            store.0.index.clear_edges()?;
         }
         store.0.index.mark_open()?;
         Ok(store)

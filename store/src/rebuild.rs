@@ -45,14 +45,13 @@ impl Store {
 
     /// Records what a document refers to and what is known of it.
     pub fn describe(&self, digest: &Digest, description: &Description) -> Result<(), Error> {
-        self.0.index.record_edges(digest, &description.children)?;
         if let Some(subject) = &description.subject {
             self.0.index.record_subject(digest, subject)?;
         }
         for (kind, note) in &description.notes {
             self.0.index.set_note(kind, digest, note)?;
         }
-        Ok(())
+        self.0.index.record_edges(digest, &description.children)
     }
 
     /// The note of a kind about a blob. `None` is also the answer after a crash: derive it again.
@@ -104,7 +103,8 @@ impl Store {
                 for blob in files::entries(&prefix.path())? {
                     let name = format!("{}:{}", algorithm.file_name().display(), blob.file_name().display());
                     let Ok(digest) = name.parse::<Digest>() else { continue };
-                    let size = size(&blob.path())?;
+                    // It may be deleted between the listing and now.
+                    let Some(size) = size(&blob.path())? else { continue };
                     self.0.index.record_blob(&digest, size)?;
                     rebuilt.blobs += 1;
                     rebuilt.bytes += size;
@@ -115,6 +115,10 @@ impl Store {
     }
 }
 
-fn size(path: &Path) -> Result<u64, Error> {
-    Ok(std::fs::metadata(path).map_err(|e| Error::io("look at", path, e))?.len())
+fn size(path: &Path) -> Result<Option<u64>, Error> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata.len())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io("look at", path, e)),
+    }
 }

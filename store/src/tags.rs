@@ -168,6 +168,12 @@ fn read(entry: &fs::DirEntry, repository: &str) -> Result<Option<Result<TagEntry
     // It may be removed between the listing and now.
     let Some(text) = files::read_if_there(&path)? else { return Ok(None) };
     let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    if let Err(reason) = check(tag, false) {
+        return Ok(Some(Err(Error::Damaged {
+            path,
+            reason: format!("its name is no tag's: {reason}; remove the file"),
+        })));
+    }
     let name = format!("{repository}:{tag}");
     Ok(Some(parse(&path, &text).map(|digest| TagEntry { name, digest, modified })))
 }

@@ -32,6 +32,7 @@ struct Inner {
     prefix: String,
     /// The registry that a mirror is asked about.
     namespace: Option<String>,
+    mirror: bool,
 }
 
 impl fmt::Debug for Host {
@@ -61,7 +62,7 @@ impl Host {
         let base = Url::parse(&format!("{scheme}://{}/", api_host(host))).ok();
         let base =
             base.filter(|url| is_bare(url) && url.path() == "/").ok_or_else(|| not_a_host(host, "`HOST:PORT`"))?;
-        Self::at(host.to_owned(), base, None, Parts { settings, credentials, limits })
+        Self::at(host.to_owned(), base, None, Parts { settings, credentials, limits, mirror: false })
     }
 
     /// A mirror of `of_host` at `base_url` (`https://mirror.example` or with a path, below which is `/v2/`). It is told
@@ -81,11 +82,11 @@ impl Host {
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         let name = format!("{}{port}", url.host_str().unwrap_or_default());
         let namespace = (name != api_host(of_host)).then(|| of_host.to_owned());
-        Self::at(name, url, namespace, Parts { settings, credentials, limits: Limits::default() })
+        Self::at(name, url, namespace, Parts { settings, credentials, limits: Limits::default(), mirror: true })
     }
 
     fn at(name: String, mut base: Url, namespace: Option<String>, parts: Parts) -> Result<Self, Error> {
-        let Parts { settings, credentials, mut limits } = parts;
+        let Parts { settings, credentials, mut limits, mirror } = parts;
         limits.stall = settings.stall.unwrap_or(limits.stall);
         if settings.bytes_per_second == Some(0) {
             let text = format!("`{name}` may have no bytes in a second; set at least 1, or leave the setting out");
@@ -98,7 +99,12 @@ impl Host {
         let limiter = settings.bytes_per_second.map(|rate| Limiter::new(rate, Instant::now()));
         let wire = Wire { name, base, client, limits };
         let authorizer = Authorizer::new(credentials);
-        Ok(Self(Arc::new(Inner { wire, settings, authorizer, limiter, prefix, namespace })))
+        Ok(Self(Arc::new(Inner { wire, settings, authorizer, limiter, prefix, namespace, mirror })))
+    }
+
+    /// Whether it is asked in the place of the registry itself.
+    pub(super) fn is_mirror(&self) -> bool {
+        self.0.mirror
     }
 
     /// What errors, progress and logins call it.
@@ -126,8 +132,8 @@ impl Host {
 
     /// Sends a request and gives the answer, whatever its status, but for these: 401 is answered with credentials;
     /// redirects are followed; 408, 429, 502, 503, 504 and broken connections are tried again for about half a minute
-    /// (longer where the registry asks for that). A `PATCH` without `Content-Range` is tried again only where nothing
-    /// can have come of it.
+    /// (longer where the registry asks for that). A `PATCH`, and a `PUT` of a stream, is tried again only where
+    /// nothing can have come of it.
     ///
     /// A request that was tried again may have had its effect the first time: the caller must take a finished upload
     /// that is gone, or a chunk that is refused with 416, for what it may be.
@@ -214,6 +220,7 @@ struct Parts {
     settings: HostSettings,
     credentials: Arc<dyn Credentials>,
     limits: Limits,
+    mirror: bool,
 }
 
 /// Whether a URL has nothing but a scheme for HTTP, a host and a path.

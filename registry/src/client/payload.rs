@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, Stream, StreamExt};
-use reqwest::header::{CONTENT_RANGE, HeaderMap};
+use reqwest::header::HeaderMap;
 use reqwest::{Body, Method, Url};
 
 use super::limits::Limits;
@@ -83,9 +83,14 @@ impl Payload {
 }
 
 /// Whether sending this twice is the same as sending it once. An upload that is begun twice leaves one that is never
-/// used; a chunk that says where it belongs is refused the second time; any other chunk would be appended again.
-pub(super) fn is_repeatable(method: &Method, headers: &HeaderMap) -> bool {
-    *method != Method::PATCH || headers.contains_key(CONTENT_RANGE)
+/// used. What is appended to an upload is not sent again: the registry may have kept the first part of it, and is asked
+/// how far it is.
+pub(super) fn is_repeatable(method: &Method, payload: &Payload) -> bool {
+    match *method {
+        Method::PATCH => false,
+        Method::PUT => !matches!(payload, Payload::Stream { .. }),
+        _ => true,
+    }
 }
 
 fn pieces(bytes: Bytes) -> BoxStream<'static, Result<Bytes, io::Error>> {

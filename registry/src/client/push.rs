@@ -8,6 +8,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use content::{Descriptor, Digest, Provider};
@@ -25,6 +26,8 @@ use super::{Action, Error, Host, Payload, Request, Scope};
 const SMALL: u64 = 1 << 20;
 /// How much is read of a blob at a time, in bytes.
 const WINDOW: u64 = 1 << 20;
+/// Time before an upload is taken up again; twice as long each time that nothing came of it.
+const WAIT: Duration = Duration::from_millis(200);
 /// How often an upload is taken up again after it broke off without progress.
 const ATTEMPTS: u32 = 5;
 
@@ -120,16 +123,26 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         }
         let mut upload = None;
         if let Some(from) = siblings.first() {
-            match self.mount(&blob.digest, from).await? {
-                None => {
+            match self.mount(&blob.digest, from).await {
+                Ok(None) => {
                     counter.add(blob.size);
                     return Ok(Pushed::Mounted);
                 }
-                Some(url) => upload = Some(url),
+                Ok(Some(url)) => upload = Some(url),
+                Err(error) if error.is_transient() => return Err(error.into()),
+                // It was a guess; we may not even be allowed to look there.
+                Err(error) => tracing::debug!(from, "not mounted: {error}"),
             }
         }
         if blob.size < SMALL {
-            self.send_small(blob, upload).await?;
+            if let Err(error) = self.send_small(blob, upload).await {
+                // It may have had its effect although no answer came; else once more, from the beginning.
+                tracing::debug!(digest = %blob.digest, "sending a small blob again: {error}");
+                if !self.has(&blob.digest).await? {
+                    let upload = self.begin(&blob.digest).await?;
+                    self.send_small(blob, Some(upload)).await?;
+                }
+            }
             counter.add(blob.size);
         } else {
             self.send_large(blob, upload, counter).await?;
@@ -190,6 +203,10 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         match response.status() {
             StatusCode::CREATED => Ok(None),
             StatusCode::ACCEPTED => self.location(&response).map(Some),
+            // It knows no such request.
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                self.begin(digest).await.map(Some)
+            }
             _ => Err(self.host.refusal(&self.what(digest), response).await),
         }
     }
@@ -207,7 +224,7 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
                     counter.add(blob.size - offset);
                     return Ok(());
                 }
-                Err(PushError::Registry(error)) if error.is_transient() => error,
+                Err(PushError::Registry(error)) if may_go_on(&error) => error,
                 Err(other) => {
                     counter.remove(offset);
                     return Err(other);
@@ -219,9 +236,10 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
                 return Ok(());
             }
             counter.remove(offset);
-            (upload, offset) = self.status(&blob.digest, upload).await?;
+            (upload, offset) = self.status(blob, upload).await?;
             counter.add(offset);
             idle = if offset > before { 0 } else { idle + 1 };
+            tokio::time::sleep(WAIT * (1 << idle)).await;
             if idle >= ATTEMPTS {
                 counter.remove(offset);
                 return Err(error.into());
@@ -273,16 +291,20 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
     }
 
     /// How far an upload is; a new one where the registry has forgotten it.
-    async fn status(&self, digest: &Digest, upload: Url) -> Result<(Url, u64), Error> {
+    async fn status(&self, blob: &Descriptor, upload: Url) -> Result<(Url, u64), Error> {
         let response = self.send(Method::GET, upload.clone(), HeaderMap::new(), Payload::None).await?;
         if response.status() != StatusCode::NO_CONTENT {
-            return Ok((self.begin(digest).await?, 0));
+            return Ok((self.begin(&blob.digest).await?, 0));
         }
         let range = response.headers().get(RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let last = range.trim_start_matches("bytes=").strip_prefix("0-").and_then(|last| last.parse::<u64>().ok());
-        // `0-0` is said of one byte and of none; nobody sends one byte.
-        let offset = last.filter(|last| *last > 0).map_or(0, |last| last + 1);
-        Ok((self.location(&response).unwrap_or(upload), offset))
+        match last {
+            // All of it or more is there, and the commit failed: it is not what we sent.
+            Some(last) if last >= blob.size => Ok((self.begin(&blob.digest).await?, 0)),
+            // `0-0` is said of one byte and of none; nobody sends one byte.
+            Some(last) if last > 0 => Ok((self.location(&response).unwrap_or(upload), last + 1)),
+            _ => Ok((self.location(&response).unwrap_or(upload), 0)),
+        }
     }
 
     /// Makes `reference` of the repository name the manifest. All its blobs are there.
@@ -338,6 +360,14 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
     fn what(&self, digest: &Digest) -> String {
         format!("blob `{digest}` of `{}`", self.repository)
     }
+}
+
+/// Whether an upload that failed so may be gone on with, after a look at how far it is: also where the answer to what we
+/// sent was lost and the upload has moved on without us.
+fn may_go_on(error: &Error) -> bool {
+    error.is_transient()
+        || matches!(error, Error::NotFound { .. })
+        || matches!(error, Error::Refused { status, .. } if *status == StatusCode::RANGE_NOT_SATISFIABLE)
 }
 
 fn octets() -> HeaderMap {

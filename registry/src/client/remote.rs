@@ -70,6 +70,7 @@ impl Remote {
     async fn manifest_of(&self, host: &Host, reference: &str) -> Result<(Digest, Bytes), Error> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(MANIFEST_TYPES));
+        mark(host, &mut headers);
         let url = host.url(&format!("/v2/{}/manifests/{reference}", self.repository));
         let request = Request { method: Method::GET, url, headers, scope: &self.scope, payload: Payload::None };
         let response = host.send(request).await?;
@@ -96,6 +97,7 @@ impl Remote {
         range: std::ops::Range<u64>,
     ) -> Result<Answer, Error> {
         let mut headers = HeaderMap::new();
+        mark(host, &mut headers);
         let whole = range == (0..blob.size);
         if !whole {
             let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
@@ -171,6 +173,13 @@ impl Remote {
             return Ok(bytes.freeze());
         }
         Err(protocol(host, format!("it sent {} bytes of blob `{}`, {length} were asked for", bytes.len(), blob.digest)))
+    }
+}
+
+/// Tells a mirror that it is one: two that fetch what they lack would ask each other for ever.
+fn mark(host: &Host, headers: &mut HeaderMap) {
+    if host.is_mirror() {
+        headers.insert(crate::MIRRORED, HeaderValue::from_static("1"));
     }
 }
 

@@ -68,7 +68,7 @@ impl Wire {
             let may = match again {
                 Again::Never => false,
                 Again::Harmless => true,
-                Again::IfRepeatable => payload::is_repeatable(outgoing.method, outgoing.headers),
+                Again::IfRepeatable => payload::is_repeatable(outgoing.method, outgoing.payload),
             };
             let wait = may.then(|| backoff.next(Instant::now(), asked, rand::random())).flatten();
             let Some(wait) = wait else {

@@ -116,7 +116,7 @@ pub(super) async fn delete<S: Storage>(
 ) -> Result<Response, Refused> {
     match server.storage.remove_blob(repository, digest).await? {
         Removal::Done => Ok(StatusCode::ACCEPTED.into_response()),
-        Removal::NotThere => {
+        Removal::NotThere | Removal::Pinned => {
             Err(Refused::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`")))
         }
         Removal::Referenced(by) => Err(Refused::new(

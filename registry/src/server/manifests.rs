@@ -3,12 +3,12 @@
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use content::{Digest, Hasher};
+use content::{Descriptor, Digest, Hasher};
 use manifests::{Document, MAX_MANIFEST, media_types};
 use serde_json::json;
 
 use super::refusal::Refused;
-use super::storage::{NewManifest, Reference, Repository, Storage};
+use super::storage::{NewManifest, Reference, Removal, Repository, Storage};
 use super::uploads::{value, with_namespace};
 use super::{DIGEST, Server, blobs, route};
 use crate::ErrorCode;
@@ -72,11 +72,16 @@ pub(super) async fn put<S: Storage>(
     let digest = digest(at, uri, &raw)?;
     let document = Document::parse(&raw).map_err(|e| Refused::new(ErrorCode::ManifestInvalid, e.to_string()))?;
     check_type(headers, &document)?;
-    check_complete(server, repository, &document).await?;
+    let required = required(&document);
+    check_complete(server, repository, &required).await?;
     let tags = tags(at, uri)?;
     let asked: Vec<String> = route::query(uri, "tag").collect();
     let subject = document.subject().map(|subject| subject.digest);
-    server.storage.put_manifest(repository, NewManifest { digest, raw, document, tags }).await?;
+    let manifest = NewManifest { digest, raw, document, required, tags };
+    server.storage.put_manifest(repository, manifest).await.map_err(|error| match error {
+        content::Error::BlobNotFound(blob) => absent(repository, &blob),
+        other => other.into(),
+    })?;
     let location = with_namespace(repository, format!("/v2/{}/manifests/{digest}", repository.name));
     let headers = [(header::LOCATION, value(&location)), (DIGEST, value(&digest.to_string()))];
     let mut response = (StatusCode::CREATED, headers).into_response();
@@ -137,26 +142,39 @@ fn check_type(headers: &HeaderMap, document: &Document) -> Result<(), Refused> {
     Err(Refused::new(ErrorCode::ManifestInvalid, format!("`Content-Type` is `{given}`, the manifest is `{actual}`")))
 }
 
-/// Config and layers are there before the manifest that lists them. The manifests of an index need not be: an index may
-/// be copied for one platform only.
-async fn check_complete<S: Storage>(
-    server: &Server<S>,
-    repository: &Repository,
-    document: &Document,
-) -> Result<(), Refused> {
-    let Document::Manifest(manifest) = document else { return Ok(()) };
+/// What must be there before a manifest: config and layers. The manifests of an index need not be: an index may be copied
+/// for one platform only.
+fn required(document: &Document) -> Vec<Descriptor> {
+    let Document::Manifest(manifest) = document else { return Vec::new() };
     let layers = manifest.layers().iter().filter(|layer| {
         let kind = layer.media_type().as_str();
         !NOT_DISTRIBUTABLE.iter().any(|prefix| kind.starts_with(prefix))
     });
-    for descriptor in layers.map(|layer| &layer.descriptor).chain([manifest.config()]) {
-        if server.storage.blob(repository, &descriptor.digest).await?.is_none() {
-            let message = format!("blob `{}` is not in `{repository}`; send it before its manifest", descriptor.digest);
-            let detail = json!({"digest": descriptor.digest.to_string()});
-            return Err(Refused::new(ErrorCode::ManifestBlobUnknown, message).detail(&detail));
+    layers.map(|layer| &layer.descriptor).chain([manifest.config()]).cloned().collect()
+}
+
+async fn check_complete<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    required: &[Descriptor],
+) -> Result<(), Refused> {
+    for Descriptor { digest, size, .. } in required {
+        match server.storage.blob(repository, digest).await? {
+            None => return Err(absent(repository, digest)),
+            // Whoever pulls it would be refused.
+            Some(actual) if actual != *size => {
+                let message = format!("the manifest says that blob `{digest}` has {size} bytes; it has {actual}");
+                return Err(Refused::new(ErrorCode::ManifestInvalid, message));
+            }
+            Some(_) => {}
         }
     }
     Ok(())
+}
+
+fn absent(repository: &Repository, blob: &Digest) -> Refused {
+    let message = format!("blob `{blob}` is not in `{repository}`; send it before its manifest");
+    Refused::new(ErrorCode::ManifestBlobUnknown, message).detail(&json!({"digest": blob.to_string()}))
 }
 
 /// `DELETE`.
@@ -165,10 +183,16 @@ pub(super) async fn delete<S: Storage>(
     repository: &Repository,
     at: &Reference,
 ) -> Result<Response, Refused> {
-    if server.storage.remove_manifest(repository, at).await? {
-        return Ok(StatusCode::ACCEPTED.into_response());
+    match server.storage.remove_manifest(repository, at).await? {
+        Removal::Done => Ok(StatusCode::ACCEPTED.into_response()),
+        Removal::NotThere => {
+            Err(Refused::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`")))
+        }
+        Removal::Pinned | Removal::Referenced(_) => {
+            let message = format!("`{at}` of `{repository}` is pinned; `lode unpin` lets it go");
+            Err(Refused::new(ErrorCode::Denied, message))
+        }
     }
-    Err(Refused::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`")))
 }
 
 /// `GET referrers/DIGEST`: an index of what is about it; empty where there is nothing, also for what is not here.

@@ -68,7 +68,7 @@ pub(super) fn parse(uri: &Uri) -> Result<Option<Route>, Refused> {
     {
         return Err(Refused::new(ErrorCode::NameInvalid, "the query parameter `ns` is not a host name"));
     }
-    Ok(Some(Route::In(Repository { name, namespace }, object)))
+    Ok(Some(Route::In(Repository { name, namespace, mirrored: false }, object)))
 }
 
 /// The values of a query parameter.

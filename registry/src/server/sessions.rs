@@ -16,6 +16,11 @@ use super::storage::{BlobStorage, Repository};
 /// How long an ingest is kept open that nobody writes to.
 const IDLE: Duration = Duration::from_mins(5);
 
+/// How many are kept open at most: each has an open file.
+const MOST: usize = 256;
+/// How long a request waits for another one on the same upload: a little longer than a silent client is waited for.
+const PATIENCE: Duration = Duration::from_secs(75);
+
 /// How the ids of uploads begin.
 pub const UPLOAD_PREFIX: &str = "upload-";
 
@@ -60,7 +65,8 @@ impl<I: Ingest + 'static> Sessions<I> {
             return Ok(None);
         }
         let slot = self.slot(&id);
-        let mut held = slot.lock_owned().await;
+        let busy = |_| content::Error::Busy(id.to_string());
+        let mut held = tokio::time::timeout(PATIENCE, slot.lock_owned()).await.map_err(busy)?;
         if held.is_none() {
             *held = storage.resume(&id).await?;
         }
@@ -78,6 +84,7 @@ impl<I: Ingest + 'static> Sessions<I> {
 
     fn slot(&self, id: &IngestId) -> Slot<I> {
         let mut open = self.lock();
+        close_idle(&mut open);
         let entry = open.entry(id.clone()).or_insert_with(|| (Slot::default(), Instant::now()));
         entry.1 = Instant::now();
         entry.0.clone()
@@ -85,13 +92,24 @@ impl<I: Ingest + 'static> Sessions<I> {
 
     fn put(&self, id: &IngestId, slot: Slot<I>) {
         let mut open = self.lock();
-        // Their files stay; a client that comes back is resumed from there.
-        open.retain(|_, (slot, used)| used.elapsed() < IDLE || Arc::strong_count(slot) > 1);
+        close_idle(&mut open);
         open.insert(id.clone(), (slot, Instant::now()));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<IngestId, (Slot<I>, Instant)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes ingests that nobody writes to: those at rest for long, and the longest of them where there are too many. Their
+/// files stay; a client that comes back is resumed from there.
+fn close_idle<I>(open: &mut HashMap<IngestId, (Slot<I>, Instant)>) {
+    let at_rest = |slot: &Slot<I>| Arc::strong_count(slot) == 1;
+    open.retain(|_, (slot, used)| used.elapsed() < IDLE || !at_rest(slot));
+    while open.len() >= MOST {
+        let idle = open.iter().filter(|(_, (slot, _))| at_rest(slot));
+        let Some(oldest) = idle.min_by_key(|(_, (_, used))| *used).map(|(id, _)| id.clone()) else { return };
+        open.remove(&oldest);
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 
 use bytes::Bytes;
-use content::{Digest, Error, Expected, IngestId, Ingester, Provider};
+use content::{Descriptor, Digest, Error, Expected, IngestId, Ingester, Provider};
 use manifests::Document;
 
 use crate::RepositoryName;
@@ -16,6 +16,8 @@ pub struct Repository {
     pub name: RepositoryName,
     /// The registry that a mirror is asked on behalf of: the query parameter `ns`, as containerd sends it.
     pub namespace: Option<String>,
+    /// Whether who asks is a client that asks us as a mirror: then what is not here is not here.
+    pub mirrored: bool,
 }
 
 impl fmt::Display for Repository {
@@ -63,13 +65,15 @@ impl fmt::Display for Reference {
     }
 }
 
-/// What became of a request to remove a blob.
+/// What became of a request to remove a blob, a tag or a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// It is gone from the repository.
     Done,
     /// It was not there.
     NotThere,
+    /// The owner of the store has pinned it.
+    Pinned,
     /// This manifest of the repository refers to it.
     Referenced(Digest),
 }
@@ -111,6 +115,8 @@ pub struct NewManifest {
     pub raw: Bytes,
     /// What they say.
     pub document: Document,
+    /// The blobs that must be in the repository.
+    pub required: Vec<Descriptor>,
     /// The tags that it gets.
     pub tags: Vec<String>,
 }
@@ -120,11 +126,12 @@ pub trait ManifestStorage {
     /// The digest of a manifest, where the repository has it.
     fn manifest(&self, of: &Repository, at: &Reference) -> impl Future<Output = Result<Option<Digest>, Error>> + Send;
 
-    /// Keeps a manifest and gives it its tags; durable when it returns.
+    /// Keeps a manifest and gives it its tags; durable when it returns. [`Error::BlobNotFound`] where a required blob
+    /// has gone since it was looked for.
     fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Removes a tag, or a manifest with all tags that name it. `false` where it was not there.
-    fn remove_manifest(&self, of: &Repository, at: &Reference) -> impl Future<Output = Result<bool, Error>> + Send;
+    /// Removes a tag, or a manifest with all tags that name it.
+    fn remove_manifest(&self, of: &Repository, at: &Reference) -> impl Future<Output = Result<Removal, Error>> + Send;
 
     /// The digests of the manifests that are about `subject`, sorted.
     fn referrers(&self, of: &Repository, subject: &Digest) -> impl Future<Output = Result<Vec<Digest>, Error>> + Send;

@@ -1,6 +1,7 @@
 //! Uploads: `POST`, `PATCH`, `PUT`, `GET` and `DELETE` below `blobs/uploads/`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::http::request::Parts;
@@ -18,6 +19,8 @@ use crate::{ErrorCode, RepositoryName};
 
 /// Pieces of a body are put together to this size before they are hashed and written, in bytes.
 const PIECE: usize = 512 << 10;
+/// How long a client may be silent in the middle of a body: until then nobody else gets at its upload.
+const STALL: Duration = Duration::from_mins(1);
 /// Which upload it is, as Docker's clients read it.
 const DOCKER_UPLOAD: HeaderName = HeaderName::from_static("docker-upload-uuid");
 
@@ -121,7 +124,7 @@ async fn mount<S: Storage>(
     let Ok(digest) = text.parse::<Digest>() else { return Ok(None) };
     let from = match from {
         Some(name) => match RepositoryName::parse(&name) {
-            Ok(name) => Some(Repository { name, namespace: to.namespace.clone() }),
+            Ok(name) => Some(Repository { name, ..to.clone() }),
             Err(_) => return Ok(None),
         },
         None => None,
@@ -181,7 +184,13 @@ async fn receive<I: Ingest + 'static>(mut held: Held<I>, body: Body) -> Result<H
         let mut stream = body.into_data_stream();
         let mut piece = BytesMut::new();
         let result = loop {
-            match stream.next().await {
+            let Ok(next) = tokio::time::timeout(STALL, stream.next()).await else {
+                break Err(Refused::new(
+                    ErrorCode::SizeInvalid,
+                    "nothing came for a minute; go on from the upload's status",
+                ));
+            };
+            match next {
                 Some(Ok(bytes)) => {
                     piece.extend_from_slice(&bytes);
                     if piece.len() >= PIECE

@@ -37,7 +37,11 @@ pub(super) async fn repair(
 ) -> Result<Response, Failed> {
     let model: Option<ModelRef> = request.model.map(|model| model.parse()).transpose()?;
     let source = Refetch {
-        upstream: Upstream { library: daemon.library.clone(), hosts: Hosts::new(&daemon.config.registries, false) },
+        upstream: Upstream {
+            library: daemon.library.clone(),
+            hosts: Hosts::new(&daemon.config.registries, false),
+            allowed: None,
+        },
         hub: daemon.config.hub.clone(),
         handle: tokio::runtime::Handle::current(),
     };

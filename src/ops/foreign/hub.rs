@@ -65,6 +65,12 @@ impl HubReference {
         &self.repository
     }
 
+    /// The same model for ever: with the commit in the place of a branch or tag.
+    pub(crate) fn at(&self, commit: &str) -> String {
+        let wanted = self.wanted.as_ref().map(|wanted| format!(":{wanted}")).unwrap_or_default();
+        format!("{}/{}{wanted}@{commit}", HOSTS[0], self.repository)
+    }
+
     /// The name that the model has in the store. The same text always gives the same name.
     pub(crate) fn model_ref(&self) -> Result<ModelRef> {
         let mut tag = self.wanted.clone().unwrap_or_else(|| "latest".to_owned());

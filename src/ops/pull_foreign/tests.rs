@@ -144,7 +144,7 @@ fn a_hub_s_model_is_the_one_on_disk() {
     let (repository, hub) = start(&runtime, false);
     let (library, _folder) = library();
     let reference = HubReference::parse("hf.co/u/tiny").expect("it is read").expect("it is a hub's");
-    let first = pull_hub(&library, &hub, &reference, &Quiet).expect("it can be pulled");
+    let first = pull_hub(&library, &hub, &reference, None, &Quiet).expect("it can be pulled");
     let model = library.find(&"hf.co/u/tiny".parse().expect("a name")).expect("it has its name");
     assert_eq!(model.manifest.layers(), local_layers());
     let origin = model.manifest.annotations().get(annotations::ORIGIN_REFERENCE).map(String::as_str);
@@ -152,7 +152,7 @@ fn a_hub_s_model_is_the_one_on_disk() {
     let served = |name: &str| repository.served.lock().expect("nobody panicked").get(name).copied();
     let size = repository.files["model.safetensors"].len() as u64;
     assert_eq!((served("model.safetensors"), served("README.md")), (Some(size), None), "each byte once, and no more");
-    let second = pull_hub(&library, &hub, &reference, &Quiet).expect("it can be pulled again");
+    let second = pull_hub(&library, &hub, &reference, None, &Quiet).expect("it can be pulled again");
     assert_eq!((second.new.0, second.shared.0), (0, first.new.0));
 }
 
@@ -163,11 +163,11 @@ fn a_lying_hub_gets_no_name_and_is_not_remembered() {
     let reference = HubReference::parse("hf.co/u/tiny").expect("it is read").expect("it is a hub's");
     let name: ModelRef = "hf.co/u/tiny".parse().expect("a name");
     let (_, lying) = start(&runtime, true);
-    let error = pull_hub(&library, &lying, &reference, &Quiet).expect_err("a byte is wrong").to_string();
+    let error = pull_hub(&library, &lying, &reference, None, &Quiet).expect_err("a byte is wrong").to_string();
     assert!(error.contains("it was changed on its way"), "{error}");
     assert!(library.find(&name).is_err(), "it has a name all the same");
     let (_, honest) = start(&runtime, false);
-    pull_hub(&library, &honest, &reference, &Quiet).expect("what the other said is forgotten");
+    pull_hub(&library, &honest, &reference, None, &Quiet).expect("what the other said is forgotten");
     assert_eq!(library.find(&name).expect("it has its name").manifest.layers(), local_layers());
 }
 
