@@ -1,8 +1,12 @@
 //! Pulls and pushes that are broken off: by whoever asked, and by `kill -9`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::gateway::Gateway;
@@ -144,4 +148,51 @@ async fn pushes_survive_kills_of_either_side() {
     }
     source.push("m", &format!("{}/me/m", target.address)).await;
     assert_same((&source, &local("m")), (&target, &format!("{DEFAULT_HOST}/me/m:latest"))).await;
+}
+
+/// Passes bytes on to a daemon. The first connection that has sent `limit` bytes is cut; `sent` counts all of them.
+async fn cutting(target: String, limit: u64) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let address = listener.local_addr().expect("bound").to_string();
+    let (sent, cut) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let counted = sent.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (target, sent, cut) = (target.clone(), counted.clone(), cut.clone());
+            tokio::spawn(async move {
+                let server = TcpStream::connect(target).await.expect("the daemon listens");
+                let ((mut from, mut to), (mut answers, mut back)) = (client.into_split(), server.into_split());
+                let downwards = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut to).await });
+                let (mut buffer, mut own) = (vec![0; 64 << 10], 0);
+                while let Ok(count @ 1..) = from.read(&mut buffer).await {
+                    own += count as u64;
+                    sent.fetch_add(count as u64, Ordering::SeqCst);
+                    if own >= limit && !cut.swap(true, Ordering::SeqCst) {
+                        downwards.abort();
+                        return;
+                    }
+                    if back.write_all(&buffer[..count]).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (address, sent)
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_is_gone_on_with() {
+    let source = Server::start(&[]).await;
+    source.create("m", llama(1, 1024).path()).await;
+    let blobs = stored::created(&source.home(), "m").blobs();
+    let (total, largest) = (blobs.values().sum::<u64>(), *blobs.values().max().expect("blobs"));
+    assert!(largest > 4 << 20, "the model has no large blob");
+    let target = Server::start(&[]).await;
+    let (address, sent) = cutting(target.address.clone(), largest * 3 / 4).await;
+    source.push("m", &format!("{address}/library/m")).await;
+    assert_same((&source, &local("m")), (&target, &local("m"))).await;
+    // What was in buffers when it was cut goes twice, and the heads of the requests are counted too.
+    let sent = sent.load(Ordering::SeqCst);
+    assert!(sent < total + largest / 2, "{sent} bytes were sent of {total}: the upload began anew");
 }
