@@ -74,7 +74,7 @@ impl Remote {
         let url = host.url(&format!("/v2/{}/manifests/{reference}", self.repository));
         let request = Request { method: Method::GET, url, headers, scope: &self.scope, payload: Payload::None };
         let response = host.send(request).await?;
-        let what = format!("manifest `{reference}` of `{}` at `{}`", self.repository, host.name());
+        let what = format!("manifest `{reference}` of `{}`", self.repository);
         if response.status() != StatusCode::OK {
             return Err(host.refusal(&what, response).await);
         }
@@ -106,7 +106,7 @@ impl Remote {
         let url = host.url(&format!("/v2/{}/blobs/{}", self.repository, blob.digest));
         let request = Request { method: Method::GET, url, headers, scope: &self.scope, payload: Payload::None };
         let response = host.send(request).await?;
-        let what = || format!("blob `{}` of `{}` at `{}`", blob.digest, self.repository, host.name());
+        let what = || format!("blob `{}` of `{}`", blob.digest, self.repository);
         match response.status() {
             StatusCode::OK => {
                 check_length(host, &response, blob.size).map_err(|reason| reason.of(&what()))?;
