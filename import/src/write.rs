@@ -243,8 +243,7 @@ impl Writer<'_> {
     }
 
     fn extent(&self, name: &str, media_type: &MediaType, extent: &Extent) -> Result<Layer, Error> {
-        let mut buffer = vec![0; BUFFER.min(extent.size as usize)];
-        buffer.resize(BUFFER, 0);
+        let mut buffer = vec![0; BUFFER];
         let (digest, new) = self.put(name, extent.size, &mut |sink| {
             let written = self.pieces(extent, &mut buffer, |piece| {
                 sink.write_all(piece).map_err(|e| Error::Target { name: name.to_owned(), source: Box::new(e) })
