@@ -27,6 +27,7 @@ mod origin;
 mod plan;
 mod read_at;
 mod relative_name;
+mod stored;
 mod write;
 
 pub use archive::{members, verified_members};
@@ -39,4 +40,5 @@ pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};
 pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan, side_type};
 pub use read_at::{LocalFile, NamedFile, ReadAt, Slice};
 pub use relative_name::relative_name;
+pub use stored::{StoredPart, StoredTensor};
 pub use write::{Event, Fill, Imported, Progress, Target, write};

@@ -72,14 +72,15 @@ pub(crate) struct Mapper(HashMap<PathBuf, Arc<Mmap>>);
 impl Mapper {
     /// The tensor that a load plan describes, checked against the blob.
     pub(crate) fn tensor(&mut self, plan: &protocol::Tensor) -> Result<MappedTensor> {
-        let blob = self.map(&plan.path).with_context(|| format!("tensor `{}`", plan.name))?;
-        let (offset, size) = (plan.offset as usize, plan.size as usize);
+        let array = &plan.weight;
+        let blob = self.map(&array.path).with_context(|| format!("tensor `{}`", plan.name))?;
+        let (offset, size) = (array.offset as usize, array.size as usize);
         let end = offset.checked_add(size);
         ensure!(
             end.is_some_and(|end| end <= blob.len()),
             "tensor `{}` ends beyond its blob `{}`, which is damaged; import or pull the model again",
             plan.name,
-            plan.path.display()
+            array.path.display()
         );
         let kind = WeightType::parse(&plan.dtype).with_context(|| format!("tensor `{}`", plan.name))?;
         let shape: Vec<usize> = plan.shape.iter().map(|n| *n as usize).collect();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use content::Digest;
 use manifests::media_types;
-use protocol::{Document, LoadRequest, Tensor};
+use protocol::{Array, Document, LoadRequest, Tensor};
 
 use super::{Library, Model};
 
@@ -36,12 +36,19 @@ pub(crate) fn load_plan(
     }
     let tensors = library.catalogue(&model.manifest)?.into_iter().map(|tensor| {
         Ok(Tensor {
-            path: path(library, &tensor.blob)?,
+            weight: Array {
+                path: path(library, &tensor.blob)?,
+                offset: tensor.offset,
+                size: tensor.size,
+                dtype: tensor.dtype.clone(),
+            },
             name: tensor.name,
-            offset: tensor.offset,
-            size: tensor.size,
             dtype: tensor.dtype,
+            group: 0,
             shape: tensor.shape,
+            scale: None,
+            bias: None,
+            global_scale: None,
         })
     });
     let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];

@@ -21,7 +21,7 @@ mod load;
 mod text;
 
 pub use generate::{EvaluateRequest, FinishReason, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling, Usage};
-pub use load::{Document, LoadReply, LoadRequest, Status, Tensor};
+pub use load::{Array, Document, LoadReply, LoadRequest, Status, Tensor};
 pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 
 use serde::{Deserialize, Serialize};

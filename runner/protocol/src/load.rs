@@ -27,21 +27,42 @@ pub struct LoadRequest {
     pub template: Option<String>,
 }
 
-/// Where a tensor's bytes are.
+/// A tensor: how it is encoded and where its arrays are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
     /// Canonical name.
     pub name: String,
+    /// `F32`, `F16`, `BF16`, …, or a `quant_type` such as `q4_1`, `int4`, `mxfp8`, `fp8_128x128`.
+    pub dtype: String,
+    /// Elements of a row that share a scale; 0 where `dtype` says everything.
+    #[serde(default)]
+    pub group: u64,
+    /// Logical dimensions, outermost first.
+    pub shape: Vec<u64>,
+    /// The codes, or the elements themselves.
+    pub weight: Array,
+    /// A number for each group or block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<Array>,
+    /// The value of code 0 for each group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias: Option<Array>,
+    /// One multiplier for the tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub global_scale: Option<Array>,
+}
+
+/// Where the bytes of an array are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Array {
     /// The blob.
     pub path: PathBuf,
     /// First byte in the blob.
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,
-    /// `F32`, `F16`, `BF16`, …, or a GGML type's `quant_type` such as `q4_1`.
+    /// Element type, as safetensors names it.
     pub dtype: String,
-    /// Logical dimensions, outermost first.
-    pub shape: Vec<u64>,
 }
 
 /// A file of the model that is not a tensor.
