@@ -4,6 +4,7 @@
 //! experts of a layer) is read matrix by matrix or row by row.
 
 use crate::dtype::element_count;
+use crate::encoding::Role;
 use crate::{Dtype, Encoding, codec};
 
 /// Numbers of a plain float type, as bytes.
@@ -58,7 +59,7 @@ impl<'a> Weight<'a> {
         }
         let parts = encoding.parts(shape, float)?;
         let given = [Some(arrays.data), arrays.scale.map(|scale| scale.bytes), arrays.bias.map(|bias| bias.bytes)];
-        for (role, bytes) in crate::encoding::Role::ALL.into_iter().zip(given) {
+        for (role, bytes) in Role::ALL.into_iter().zip(given) {
             let expected = parts.iter().find(|part| part.role == role);
             match (expected, bytes) {
                 (Some(part), Some(bytes)) if part.size() == bytes.len() as u64 => {}
@@ -90,6 +91,16 @@ impl<'a> Weight<'a> {
     /// How the numbers are encoded.
     pub fn encoding(&self) -> Encoding {
         self.encoding
+    }
+
+    /// The bytes of an array; none where there is no such array. The global scale is a number and not among them.
+    pub fn array(&self, role: Role) -> &'a [u8] {
+        match role {
+            Role::Weight => self.data,
+            Role::Scale => self.scale.map_or(&[], |scale| scale.bytes),
+            Role::Bias => self.bias.map_or(&[], |bias| bias.bytes),
+            Role::GlobalScale => &[],
+        }
     }
 
     /// Rows of all matrices.

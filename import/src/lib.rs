@@ -17,6 +17,7 @@
 
 mod archive;
 mod compose;
+mod convert;
 mod error;
 mod facts;
 mod group;
@@ -28,10 +29,12 @@ mod plan;
 mod read_at;
 mod relative_name;
 mod stored;
+mod tensor_source;
 mod write;
 
 pub use archive::{members, verified_members};
 pub use compose::{Composed, OpenBlob, digest_of};
+pub use convert::Conversion;
 pub use error::Error;
 pub use facts::describe;
 pub use inventory::{Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, TensorType, inventory};
@@ -41,4 +44,5 @@ pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan, side_type
 pub use read_at::{LocalFile, NamedFile, ReadAt, Slice};
 pub use relative_name::relative_name;
 pub use stored::{StoredPart, StoredTensor};
+pub use tensor_source::{ArraySource, RowOrder, TensorSource};
 pub use write::{Event, Fill, Imported, Progress, Target, write};

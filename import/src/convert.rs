@@ -1,0 +1,145 @@
+//! A tensor in another encoding, in another order of its rows, or with something added: written as a stream.
+//!
+//! The arrays of an encoded weight lie one after the other, while rows are encoded into all of them at once. What follows
+//! the codes is kept in memory where it is small; else the rows are encoded again for each array, which gives the same.
+
+use std::io::Write;
+
+use formats::codec::{self, Encoded, Target};
+use formats::encoding::{PartShape, Role};
+use formats::{Dtype, Encoding, Weight};
+
+use crate::{Error, RowOrder, TensorSource};
+
+/// How many bytes of scales and biases are kept in memory until the codes are written.
+const KEPT: u64 = 8 << 20;
+/// How much of an array is copied at a time, in bytes.
+const PIECE: u64 = 1 << 20;
+
+/// What is to be made of a tensor.
+#[derive(Clone, Debug)]
+pub struct Conversion {
+    /// Where its numbers are.
+    pub source: TensorSource,
+    /// How they are to be encoded.
+    pub target: Target,
+    /// In which order.
+    pub order: RowOrder,
+    /// Added to every number: norms of Gemma differ by 1 between formats.
+    pub add: f32,
+}
+
+impl Conversion {
+    /// The tensor as it is.
+    pub fn copy(source: TensorSource) -> Self {
+        let target = Target { encoding: source.encoding, float: source.float(), global_scale: None };
+        Self { source, target, order: RowOrder::Stored, add: 0.0 }
+    }
+
+    /// The tensor in another encoding. Scales and biases are of the source's own element type where that is a float.
+    pub fn to(source: TensorSource, encoding: Encoding) -> Self {
+        let float = match encoding {
+            Encoding::Plain(dtype) => dtype,
+            _ => source.float(),
+        };
+        Self { target: Target { encoding, float, global_scale: None }, ..Self::copy(source) }
+    }
+
+    /// Whether the numbers stay encoded as they are.
+    pub fn keeps_encoding(&self) -> bool {
+        self.source.encoding == self.target.encoding && self.add == 0.0
+    }
+
+    /// The arrays that are written, in their order.
+    pub fn parts(&self) -> Result<Vec<PartShape>, Error> {
+        let parts = self.target.encoding.parts(&self.source.shape, self.target.float);
+        let mut parts = parts.map_err(|reason| self.refused(&reason))?;
+        if self.keeps_encoding() && self.source.array(Role::GlobalScale).is_some() {
+            parts.push(PartShape { role: Role::GlobalScale, dtype: Dtype::F32, shape: Vec::new() });
+        }
+        Ok(parts)
+    }
+
+    /// Writes all arrays, one after the other.
+    ///
+    /// # Errors
+    /// An array that cannot be read, an encoding that cannot be written, and whatever the sink says.
+    pub fn write(&self, sink: &mut dyn Write) -> Result<(), Error> {
+        let parts = self.parts()?;
+        if self.keeps_encoding() || parts.iter().skip(1).map(PartShape::size).sum::<u64>() > KEPT {
+            return parts.iter().try_for_each(|part| self.write_array(part.role, sink));
+        }
+        let mut rest = Encoded::default();
+        self.encode(&mut |rows| {
+            rest.scale.extend_from_slice(&rows.scale);
+            rest.bias.extend_from_slice(&rows.bias);
+            self.put(&rows.data, sink)
+        })?;
+        self.put(&rest.scale, sink)?;
+        self.put(&rest.bias, sink)
+    }
+
+    /// Writes one array.
+    pub fn write_array(&self, role: Role, sink: &mut dyn Write) -> Result<(), Error> {
+        match (self.keeps_encoding(), self.order) {
+            (true, RowOrder::Stored) => self.copy_array(role, sink),
+            (true, order) => self.source.pieces(order, &mut |piece| self.put(piece.array(role), sink)),
+            (false, _) => self.encode(&mut |rows| match role {
+                Role::Weight => self.put(&rows.data, sink),
+                Role::Scale => self.put(&rows.scale, sink),
+                Role::Bias => self.put(&rows.bias, sink),
+                Role::GlobalScale => Ok(()),
+            }),
+        }
+    }
+
+    fn copy_array(&self, role: Role, sink: &mut dyn Write) -> Result<(), Error> {
+        let Some(array) = self.source.array(role) else { return Ok(()) };
+        let mut buffer = vec![0; PIECE.min(array.size) as usize];
+        let mut at = 0;
+        while at < array.size {
+            let piece = &mut buffer[..PIECE.min(array.size - at) as usize];
+            let read = array.source.read_exact_at(piece, array.offset + at);
+            read.map_err(|e| Error::io("read", array.source.name(), e))?;
+            self.put(piece, sink)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Encodes piece by piece; every call has new rows only.
+    fn encode(&self, each: &mut dyn FnMut(&Encoded) -> Result<(), Error>) -> Result<(), Error> {
+        let encoding = self.target.encoding;
+        if !codec::can_encode(encoding) {
+            return Err(self.refused(&format!("{encoding} cannot be written by this version")));
+        }
+        let mut rows = Encoded::default();
+        self.source.pieces(self.order, &mut |piece| {
+            rows.data.clear();
+            rows.scale.clear();
+            rows.bias.clear();
+            if self.add == 0.0 {
+                codec::transcode(piece, self.target, &mut rows);
+            } else {
+                codec::encode(&self.added(piece), piece.columns(), self.target, &mut rows);
+            }
+            each(&rows)
+        })
+    }
+
+    fn added(&self, piece: &Weight<'_>) -> Vec<f32> {
+        let mut numbers = vec![0.0; piece.rows() * piece.columns()];
+        piece.decode(&mut numbers);
+        numbers.iter_mut().for_each(|number| *number += self.add);
+        numbers
+    }
+
+    fn put(&self, bytes: &[u8], sink: &mut dyn Write) -> Result<(), Error> {
+        let name = || self.source.name.clone();
+        sink.write_all(bytes).map_err(|e| Error::Target { name: name(), source: Box::new(e) })
+    }
+
+    fn refused(&self, reason: &str) -> Error {
+        Error::Source(format!("tensor `{}`: {reason}", self.source.name))
+    }
+}

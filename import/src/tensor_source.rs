@@ -1,0 +1,347 @@
+//! A weight wherever its arrays are, read some whole rows at a time.
+//!
+//! Memory is bounded by the piece, not by the tensor: a piece is as many rows as [`PIECE`] numbers make, at least one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use formats::dtype::element_count;
+use formats::encoding::Role;
+use formats::weight::{Arrays, Numbers};
+use formats::{Dtype, Encoding, Weight};
+
+use crate::{Error, OpenBlob, ReadAt, StoredTensor};
+
+/// Numbers of a piece.
+const PIECE: u64 = 1 << 20;
+/// The longest row that is read, in numbers: a guard for memory. The widest matrices there are have some hundred thousand.
+const MAX_ROW: u64 = 1 << 24;
+
+/// A weight, or any other tensor, whose arrays can be read.
+#[derive(Clone, Debug)]
+pub struct TensorSource {
+    /// What errors call it.
+    pub name: String,
+    /// How its numbers are encoded.
+    pub encoding: Encoding,
+    /// Logical dimensions, outermost first.
+    pub shape: Vec<u64>,
+    /// Its arrays.
+    pub arrays: Vec<ArraySource>,
+}
+
+/// Where an array of a weight is.
+#[derive(Clone, Debug)]
+pub struct ArraySource {
+    /// What it is.
+    pub role: Role,
+    /// Element type.
+    pub dtype: Dtype,
+    /// The file or blob that has it.
+    pub source: Arc<dyn ReadAt>,
+    /// First byte there.
+    pub offset: u64,
+    /// Length in bytes.
+    pub size: u64,
+}
+
+/// In which order rows are wanted. A head's rows are pairs of a rotary embedding; formats differ in where the two rows of
+/// a pair are. One-dimensional tensors (biases) are ordered element by element.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowOrder {
+    /// As they are.
+    #[default]
+    Stored,
+    /// From halves, as Hugging Face has them, to neighbours, as GGUF files of the llama family have them.
+    Interleave {
+        /// Heads that the rows belong to.
+        heads: u64,
+    },
+    /// From neighbours to halves.
+    Halve {
+        /// Heads that the rows belong to.
+        heads: u64,
+    },
+}
+
+impl RowOrder {
+    fn heads(self) -> Option<u64> {
+        match self {
+            Self::Stored => None,
+            Self::Interleave { heads } | Self::Halve { heads } => Some(heads),
+        }
+    }
+
+    /// Which of a head's `rows` stands at `position`.
+    fn taken_from(self, position: usize, rows: usize) -> usize {
+        let half = rows / 2;
+        match self {
+            Self::Stored => position,
+            Self::Interleave { .. } => position % 2 * half + position / 2,
+            Self::Halve { .. } => position % half * 2 + position / half,
+        }
+    }
+}
+
+impl TensorSource {
+    /// A stored tensor. Opens its blobs.
+    pub fn of(tensor: &StoredTensor, open: &OpenBlob) -> Result<Self, Error> {
+        let arrays = tensor.parts.iter().map(|part| {
+            let source = open(&part.blob).map_err(|e| Error::io("open", part.blob, e))?;
+            Ok(ArraySource { role: part.role, dtype: part.dtype, source, offset: part.offset, size: part.size })
+        });
+        Ok(Self {
+            name: tensor.name.clone(),
+            encoding: tensor.encoding,
+            shape: tensor.shape.clone(),
+            arrays: arrays.collect::<Result<_, Error>>()?,
+        })
+    }
+
+    /// The array with that role.
+    pub fn array(&self, role: Role) -> Option<&ArraySource> {
+        self.arrays.iter().find(|array| array.role == role)
+    }
+
+    /// The element type of scales and biases, and of plain elements; F32 for blocks, whose scales are F16 inside.
+    pub fn float(&self) -> Dtype {
+        match self.encoding {
+            Encoding::Plain(dtype) => dtype,
+            encoding if encoding.has_float_scale() => self.array(Role::Scale).map_or(Dtype::F32, |array| array.dtype),
+            _ => Dtype::F32,
+        }
+    }
+
+    /// Gives the whole tensor piece by piece, in the order of its rows or as `order` says. Every piece is a matrix of whole
+    /// rows; a plain tensor of one dimension comes in parts of its only row.
+    ///
+    /// # Errors
+    /// What `each` says; an array that cannot be read; arrays that do not fit to encoding and shape.
+    pub fn pieces(&self, order: RowOrder, each: &mut dyn FnMut(&Weight<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        let geometry = Geometry::of(self, order)?;
+        let mut buffers = vec![Vec::new(); self.arrays.len()];
+        for matrix in 0..geometry.matrices {
+            let mut row = 0;
+            while row < geometry.rows {
+                let end = geometry.rows.min(row + geometry.step);
+                self.read(&geometry, matrix, row..end, &mut buffers)?;
+                if let Some(heads) = order.heads() {
+                    reorder(&mut buffers, order, (geometry.rows / heads) as usize, (end - row) as usize);
+                }
+                let shape = if geometry.vector { [1, end - row] } else { [end - row, geometry.columns] };
+                each(&self.weight(&shape, &buffers)?)?;
+                row = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the rows of every array into its buffer.
+    fn read(&self, geometry: &Geometry, matrix: u64, rows: Range<u64>, buffers: &mut [Vec<u8>]) -> Result<(), Error> {
+        for (array, buffer) in self.arrays.iter().zip(buffers) {
+            let (from, to) = geometry.bytes(self, array, matrix, &rows);
+            buffer.resize((to - from) as usize, 0);
+            let read = array.source.read_exact_at(buffer, array.offset + from);
+            read.map_err(|e| Error::io("read", array.source.name(), e))?;
+        }
+        Ok(())
+    }
+
+    fn weight<'a>(&self, shape: &[u64], buffers: &'a [Vec<u8>]) -> Result<Weight<'a>, Error> {
+        let mut arrays = Arrays::default();
+        for (array, bytes) in self.arrays.iter().zip(buffers) {
+            let numbers = Some(Numbers { dtype: array.dtype, bytes });
+            match array.role {
+                Role::Weight => arrays.data = bytes,
+                Role::Scale => arrays.scale = numbers,
+                Role::Bias => arrays.bias = numbers,
+                Role::GlobalScale => {
+                    let bytes = bytes.first_chunk::<4>().filter(|_| array.dtype == Dtype::F32);
+                    let bytes = bytes.ok_or_else(|| self.malformed("the global scale is not one F32 number"))?;
+                    arrays.global_scale = Some(f32::from_le_bytes(*bytes));
+                }
+            }
+        }
+        Weight::new(self.encoding, shape, arrays).map_err(|reason| self.malformed(&reason))
+    }
+
+    fn malformed(&self, reason: &str) -> Error {
+        Error::Source(format!("tensor `{}`: {reason}", self.name))
+    }
+}
+
+/// How a tensor is cut into pieces.
+struct Geometry {
+    matrices: u64,
+    /// Rows of a matrix.
+    rows: u64,
+    /// Numbers of a row.
+    columns: u64,
+    /// Rows of a piece.
+    step: u64,
+    /// The rows are the numbers of a plain vector.
+    vector: bool,
+}
+
+impl Geometry {
+    fn of(tensor: &TensorSource, order: RowOrder) -> Result<Self, Error> {
+        let elements =
+            element_count(&tensor.shape).ok_or_else(|| tensor.malformed("the number of elements overflows"))?;
+        tensor.check_sizes()?;
+        let plain = matches!(tensor.encoding, Encoding::Plain(_));
+        let (matrices, rows, columns) = match (tensor.shape.as_slice(), order) {
+            (_, _) if elements == 0 => (0, 0, 0),
+            // Nothing in a plain vector belongs together.
+            ([] | [_], _) if plain => (1, elements, 1),
+            ([] | [_], _) => (1, 1, elements),
+            ([rows, columns], _) => (1, *rows, *columns),
+            ([stack @ .., rows, columns], RowOrder::Stored) => (stack.iter().product(), *rows, *columns),
+            (_, _) => return Err(tensor.malformed("the rows of a stack of matrices cannot be put into another order")),
+        };
+        if columns > MAX_ROW {
+            return Err(tensor.malformed(&format!("rows of {columns} numbers are longer than the {MAX_ROW} supported")));
+        }
+        let unit = match (tensor.encoding, order.heads()) {
+            (Encoding::BlockFp8 { .. }, Some(_)) => {
+                return Err(tensor.malformed("rows that share scales cannot be put into another order"));
+            }
+            (Encoding::BlockFp8 { rows: block, .. }, None) => u64::from(block).min(rows.max(1)),
+            (_, Some(heads)) if heads > 0 && rows.is_multiple_of(heads * 2) => rows / heads,
+            (_, Some(heads)) => return Err(tensor.malformed(&format!("{rows} rows are not pairs of {heads} heads"))),
+            (_, None) => 1,
+        };
+        if unit.checked_mul(columns).is_none_or(|numbers| numbers > MAX_ROW.max(elements.min(4 * MAX_ROW))) {
+            return Err(tensor.malformed(&format!("{unit} rows of {columns} numbers are too many for one piece")));
+        }
+        let step = PIECE.checked_div(unit * columns).unwrap_or(1).max(1) * unit;
+        Ok(Self { matrices, rows, columns, step, vector: plain && tensor.shape.len() < 2 })
+    }
+
+    /// The bytes of an array that belong to some rows.
+    fn bytes(&self, tensor: &TensorSource, array: &ArraySource, matrix: u64, rows: &Range<u64>) -> (u64, u64) {
+        let units = |from: u64, to: u64, count: u64| {
+            // Sizes were checked, so every unit has the same whole number of bytes.
+            let size = array.size / (self.matrices * count);
+            ((matrix * count + from) * size, (matrix * count + to) * size)
+        };
+        match (array.role, tensor.encoding) {
+            (Role::GlobalScale, _) => (0, array.size),
+            (Role::Scale, Encoding::BlockFp8 { rows: block, .. }) => {
+                let block = u64::from(block);
+                units(rows.start / block, rows.end.div_ceil(block), self.rows.div_ceil(block))
+            }
+            _ => units(rows.start, rows.end, self.rows),
+        }
+    }
+}
+
+impl TensorSource {
+    /// Every array has the bytes that encoding and shape ask for.
+    fn check_sizes(&self) -> Result<(), Error> {
+        let float = self.array(Role::Scale).map_or(Dtype::F32, |array| array.dtype);
+        let parts = self.encoding.parts(&self.shape, float).map_err(|reason| self.malformed(&reason))?;
+        for part in &parts {
+            let (role, expected) = (part.role, part.size());
+            match self.array(role).map(|array| array.size) {
+                Some(size) if size == expected => {}
+                Some(size) => {
+                    return Err(self.malformed(&format!("its {role:?} has {size} bytes, expected {expected}")));
+                }
+                None => return Err(self.malformed(&format!("{} needs a {role:?}, there is none", self.encoding))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts the rows of whole heads into another order, in every array that has rows.
+fn reorder(buffers: &mut [Vec<u8>], order: RowOrder, head: usize, rows: usize) {
+    for buffer in buffers {
+        let size = buffer.len() / rows;
+        let stored = buffer.clone();
+        for (position, row) in buffer.chunks_exact_mut(size.max(1)).enumerate().take(rows) {
+            let from = position / head * head + order.taken_from(position % head, head);
+            row.copy_from_slice(&stored[from * size..][..size]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Bytes(Vec<u8>);
+
+    impl ReadAt for Bytes {
+        fn size(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+            let part = self.0.get(offset as usize..offset as usize + buffer.len());
+            buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        }
+
+        fn name(&self) -> String {
+            "bytes".to_owned()
+        }
+    }
+
+    fn array(role: Role, dtype: Dtype, bytes: Vec<u8>) -> ArraySource {
+        ArraySource { role, dtype, size: bytes.len() as u64, source: Arc::new(Bytes(bytes)), offset: 0 }
+    }
+
+    fn floats(shape: &[u64]) -> TensorSource {
+        let count: u64 = shape.iter().product();
+        let bytes = (0..count).flat_map(|n| (n as f32).to_le_bytes()).collect();
+        TensorSource {
+            name: "t".to_owned(),
+            encoding: Encoding::Plain(Dtype::F32),
+            shape: shape.to_vec(),
+            arrays: vec![array(Role::Weight, Dtype::F32, bytes)],
+        }
+    }
+
+    fn read(tensor: &TensorSource, order: RowOrder) -> Result<Vec<f32>, Error> {
+        let mut all = Vec::new();
+        tensor.pieces(order, &mut |piece| {
+            let mut numbers = vec![0.0; piece.rows() * piece.columns()];
+            piece.decode(&mut numbers);
+            all.extend(numbers);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    #[test]
+    fn orders_lead_back() {
+        for rows in [2, 6, 16] {
+            let (one, other) = (RowOrder::Interleave { heads: 1 }, RowOrder::Halve { heads: 1 });
+            for position in 0..rows {
+                assert_eq!(one.taken_from(other.taken_from(position, rows), rows), position);
+            }
+        }
+        assert_eq!(
+            (0..6).map(|n| RowOrder::Interleave { heads: 1 }.taken_from(n, 6)).collect::<Vec<_>>(),
+            [0, 3, 1, 4, 2, 5]
+        );
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit() {
+        let mut short = floats(&[4, 4]);
+        short.arrays[0].size -= 4;
+        for (tensor, order, expect) in [
+            (short, RowOrder::Stored, "60 bytes, expected 64"),
+            (floats(&[6, 2]), RowOrder::Halve { heads: 2 }, "not pairs of 2 heads"),
+            (floats(&[2, 4, 2]), RowOrder::Halve { heads: 1 }, "stack"),
+        ] {
+            let error = read(&tensor, order).expect_err(expect).to_string();
+            assert!(error.contains("tensor `t`") && error.contains(expect), "{error}");
+        }
+    }
+}
