@@ -12,6 +12,7 @@ mod gguf_corpus;
 mod hostile;
 mod import_store;
 mod maintenance;
+mod mutations;
 mod peers;
 mod real_registry;
 mod safetensors_corpus;
