@@ -29,7 +29,6 @@ mod usage;
 mod verify;
 mod versions;
 
-pub(crate) use catalogue::CatalogueTensor;
 pub(crate) use create::{CreateSpec, Created, Observer, Source, create};
 pub(crate) use diff::diff;
 pub(crate) use foreign::HubReference;

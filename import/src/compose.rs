@@ -160,7 +160,7 @@ impl<'a> Layers<'a> {
     }
 }
 
-fn read_header(blob: &dyn ReadAt) -> io::Result<Header> {
+pub(crate) fn read_header(blob: &dyn ReadAt) -> io::Result<Header> {
     let mut beginning = vec![0; 8];
     blob.read_exact_at(&mut beginning, 0)?;
     if let Some(first) = beginning.first_chunk::<8>() {

@@ -15,7 +15,9 @@
 //!   be rebuilt bit for bit from the layers and the origin document.
 //! - Memory is bounded by a buffer per worker, whatever the size of a tensor.
 
+mod apart;
 mod archive;
+mod catalogue;
 mod compose;
 mod convert;
 mod error;
@@ -26,6 +28,7 @@ mod locate;
 mod names;
 mod origin;
 mod plan;
+mod quantization;
 mod read_at;
 mod relative_name;
 mod stored;
@@ -33,6 +36,7 @@ mod tensor_source;
 mod write;
 
 pub use archive::{members, verified_members};
+pub use catalogue::{catalogue, join};
 pub use compose::{Composed, OpenBlob, digest_of};
 pub use convert::Conversion;
 pub use error::Error;
@@ -41,6 +45,7 @@ pub use inventory::{Inventory, SideFile, SourceFile, SourceFormat, SourceTensor,
 pub use locate::{locate, split_names};
 pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};
 pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan, side_type};
+pub use quantization::QuantizationConfig;
 pub use read_at::{LocalFile, NamedFile, ReadAt, Slice};
 pub use relative_name::relative_name;
 pub use stored::{StoredPart, StoredTensor};

@@ -1,10 +1,14 @@
 //! Tensors of a model in a store: what the headers of its blobs say, put together to weights.
 
+mod wire;
+
 use content::Digest;
 use formats::encoding::Role;
 use formats::{Dtype, Encoding};
 
 /// A weight, or any other tensor, of a stored model.
+///
+/// Invariant: there is at least one part, and the first one has the codes or elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTensor {
     /// Canonical name.
@@ -34,4 +38,32 @@ pub struct StoredPart {
     pub dtype: Dtype,
     /// Dimensions, outermost first, as the blob's header has them.
     pub shape: Vec<u64>,
+}
+
+impl StoredTensor {
+    /// The array with that role.
+    pub fn part(&self, role: Role) -> Option<&StoredPart> {
+        self.parts.iter().find(|part| part.role == role)
+    }
+
+    /// Bytes of all its arrays.
+    pub fn size(&self) -> u64 {
+        self.parts.iter().map(|part| part.size).fold(0, u64::saturating_add)
+    }
+
+    /// The encoding's name in load plans and notes: `BF16`, or a `quant_type` such as `q4_1` and `int4`.
+    pub fn dtype(&self) -> String {
+        match self.encoding {
+            Encoding::Plain(dtype) => dtype.name().to_owned(),
+            other => other.quant_type().unwrap_or_default(),
+        }
+    }
+
+    /// Elements that share a scale; 0 where [`StoredTensor::dtype`] says everything.
+    pub fn group(&self) -> u64 {
+        match self.encoding {
+            Encoding::Affine { group, .. } => u64::from(group),
+            _ => 0,
+        }
+    }
 }

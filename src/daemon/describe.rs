@@ -71,12 +71,12 @@ pub(super) fn show(library: &Library, model: &Model, verbose: bool) -> Result<Sh
 }
 
 fn tensors(library: &Library, model: &Model) -> Result<Vec<TensorEntry>> {
-    let entry = |tensor: crate::ops::CatalogueTensor| TensorEntry {
-        kind: tensor.kind(),
+    let entry = |tensor: import::StoredTensor| TensorEntry {
+        kind: tensor.encoding.to_string(),
+        size: tensor.size(),
+        digest: tensor.parts.first().map(|codes| codes.blob.to_string()).unwrap_or_default(),
         name: tensor.name,
         shape: tensor.shape,
-        size: tensor.size,
-        digest: tensor.blob,
     };
     Ok(library.catalogue(&model.manifest)?.into_iter().map(entry).collect())
 }

@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, HashSet};
 use anyhow::{Context, Result, ensure};
 use api::lode::{DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
 use content::Digest;
+use formats::Encoding;
+use import::{StoredPart, StoredTensor};
 use manifests::media_types;
 use store::{BlobFile, Store};
 
 use super::needs::layer_name;
-use super::{CatalogueTensor, Library, Model, Observer};
+use super::{Library, Model, Observer};
 
 /// How much of a tensor is in memory at a time, in bytes.
 const PIECE: u64 = 1 << 20;
@@ -50,7 +52,7 @@ pub(crate) fn diff(
     Ok(response)
 }
 
-type Pair = (Option<CatalogueTensor>, Option<CatalogueTensor>);
+type Pair = (Option<StoredTensor>, Option<StoredTensor>);
 
 /// The tensors of both models by name.
 fn paired(library: &Library, a: &Model, b: &Model) -> Result<BTreeMap<String, Pair>> {
@@ -66,8 +68,8 @@ fn paired(library: &Library, a: &Model, b: &Model) -> Result<BTreeMap<String, Pa
     Ok(pairs)
 }
 
-fn side(tensor: &CatalogueTensor) -> TensorSide {
-    TensorSide { dtype: tensor.kind(), shape: tensor.shape.clone(), size: tensor.size }
+fn side(tensor: &StoredTensor) -> TensorSide {
+    TensorSide { dtype: tensor.encoding.to_string(), shape: tensor.shape.clone(), size: tensor.size() }
 }
 
 /// Blobs and bytes that only `b` has.
@@ -101,16 +103,28 @@ fn layers(a: &Model, b: &Model) -> Vec<LayerDiff> {
         .collect()
 }
 
-/// Whether two tensors are the same: type, shape and bytes.
-fn equal(store: &Store, a: &CatalogueTensor, b: &CatalogueTensor) -> Result<bool> {
-    if (&a.dtype, &a.shape, a.size) != (&b.dtype, &b.shape, b.size) {
+/// Whether two tensors are the same: encoding, shape and the bytes of all arrays.
+fn equal(store: &Store, a: &StoredTensor, b: &StoredTensor) -> Result<bool> {
+    if (a.encoding, &a.shape, a.parts.len()) != (b.encoding, &b.shape, b.parts.len()) {
+        return Ok(false);
+    }
+    for (left, right) in a.parts.iter().zip(&b.parts) {
+        if !equal_bytes(store, left, right)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn equal_bytes(store: &Store, a: &StoredPart, b: &StoredPart) -> Result<bool> {
+    if (a.role, a.dtype, a.size) != (b.role, b.dtype, b.size) {
         return Ok(false);
     }
     if (&a.blob, a.offset) == (&b.blob, b.offset) {
         return Ok(true);
     }
     // The blobs differ, but so they do where only a neighbour in the same group does.
-    let (left, right) = (open(store, a)?, open(store, b)?);
+    let (left, right) = (store.open_blob(&a.blob)?, store.open_blob(&b.blob)?);
     let mut at = 0;
     while at < a.size {
         let length = PIECE.min(a.size - at);
@@ -123,21 +137,20 @@ fn equal(store: &Store, a: &CatalogueTensor, b: &CatalogueTensor) -> Result<bool
 }
 
 /// How far the numbers of two tensors are apart.
-fn compare(store: &Store, a: &CatalogueTensor, b: &CatalogueTensor) -> Result<ValueDiff> {
+fn compare(store: &Store, a: &StoredTensor, b: &StoredTensor) -> Result<ValueDiff> {
     let not = |reason: &str| Ok(ValueDiff::NotAvailable(reason.to_owned()));
     if a.shape != b.shape {
         return not("the shapes differ");
     }
-    let (Some(left), Some(right)) = (numbers::decoder(&a.dtype), numbers::decoder(&b.dtype)) else {
-        return not(if numbers::is_quantized(&a.dtype) || numbers::is_quantized(&b.dtype) {
-            "quantized"
-        } else {
-            "numbers of this type are not read"
-        });
+    let (Encoding::Plain(left), Encoding::Plain(right)) = (a.encoding, b.encoding) else { return not("quantized") };
+    let (Some(left), Some(right)) = (numbers::decoder(left), numbers::decoder(right)) else {
+        return not("numbers of this type are not read");
     };
-    let (left_file, right_file) = (open(store, a)?, open(store, b)?);
+    // A plain tensor is one array.
+    let (name, a, b) = (&a.name, &a.parts[0], &b.parts[0]);
+    let (left_file, right_file) = (store.open_blob(&a.blob)?, store.open_blob(&b.blob)?);
     let (count, step) = (a.size / left.bytes, PIECE / left.bytes.max(right.bytes));
-    ensure!(b.size / right.bytes == count, "tensor `{}`: sizes and shapes do not agree", a.name);
+    ensure!(b.size / right.bytes == count, "tensor `{name}`: sizes and shapes do not agree");
     let mut sum = numbers::Difference::default();
     let mut at = 0;
     while at < count {
@@ -152,13 +165,9 @@ fn compare(store: &Store, a: &CatalogueTensor, b: &CatalogueTensor) -> Result<Va
     Ok(ValueDiff::Computed { max: sum.max, rms: sum.rms(), not_finite: sum.not_finite })
 }
 
-fn open(store: &Store, tensor: &CatalogueTensor) -> Result<BlobFile> {
-    Ok(store.open_blob(&tensor.blob.parse::<Digest>()?)?)
-}
-
-fn piece(file: &BlobFile, tensor: &CatalogueTensor, at: u64, length: u64) -> Result<Vec<u8>> {
-    let begin = tensor.offset + at;
+fn piece(file: &BlobFile, array: &StoredPart, at: u64, length: u64) -> Result<Vec<u8>> {
+    let begin = array.offset + at;
     let bytes = file.read(begin..begin + length)?;
-    ensure!(bytes.len() as u64 == length, "blob `{}` is shorter than its header says; run `lode fsck`", tensor.blob);
+    ensure!(bytes.len() as u64 == length, "blob `{}` is shorter than its header says; run `lode fsck`", array.blob);
     Ok(bytes)
 }

@@ -1,9 +1,8 @@
 //! The load plan: what a runner is told about a model.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result, ensure};
-use content::Digest;
+use formats::encoding::Role;
+use import::{StoredPart, StoredTensor};
 use manifests::media_types;
 use protocol::{Array, Document, LoadRequest, Tensor};
 
@@ -34,23 +33,7 @@ pub(crate) fn load_plan(
             "blob `{digest}` of `{name}` has {size} bytes, its descriptor says {expected}; create the model again"
         );
     }
-    let tensors = library.catalogue(&model.manifest)?.into_iter().map(|tensor| {
-        Ok(Tensor {
-            weight: Array {
-                path: path(library, &tensor.blob)?,
-                offset: tensor.offset,
-                size: tensor.size,
-                dtype: tensor.dtype.clone(),
-            },
-            name: tensor.name,
-            dtype: tensor.dtype,
-            group: 0,
-            shape: tensor.shape,
-            scale: None,
-            bias: None,
-            global_scale: None,
-        })
-    });
+    let tensors = library.catalogue(&model.manifest)?;
     let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];
     let documents = model.manifest.layers().iter().filter(|layer| kept.contains(layer.media_type())).map(|layer| {
         Document { name: layer.name().unwrap_or_default().to_owned(), path: library.store.path(layer.digest()) }
@@ -62,14 +45,31 @@ pub(crate) fn load_plan(
         context,
         reference,
         hyper_parameters: lode.hyper_parameters,
-        tensors: tensors.collect::<Result<_>>()?,
+        tensors: tensors.iter().map(|tensor| planned(library, tensor)).collect(),
         documents: documents.collect(),
         template: jinja(model.layer_text(library, media_types::TEMPLATE)?, &model.name),
     })
 }
 
-fn path(library: &Library, digest: &str) -> Result<PathBuf> {
-    Ok(library.store.path(&digest.parse::<Digest>()?))
+/// Where the arrays of a tensor are.
+fn planned(library: &Library, tensor: &StoredTensor) -> Tensor {
+    let array = |part: &StoredPart| Array {
+        path: library.store.path(&part.blob),
+        offset: part.offset,
+        size: part.size,
+        dtype: part.dtype.name().to_owned(),
+    };
+    let of = |role| tensor.part(role).map(array);
+    Tensor {
+        name: tensor.name.clone(),
+        dtype: tensor.dtype(),
+        group: tensor.group(),
+        shape: tensor.shape.clone(),
+        weight: array(&tensor.parts[0]),
+        scale: of(Role::Scale),
+        bias: of(Role::Bias),
+        global_scale: of(Role::GlobalScale),
+    }
 }
 
 /// Models of Ollama have templates in Go's language, which runners do not read. Where there is one the template of the

@@ -1,6 +1,6 @@
 //! Numbers of plain types from their bytes, and how far two lists of them are apart.
 
-use formats::{Dtype, GgmlType};
+use formats::Dtype;
 
 /// How the numbers of a type are read.
 #[derive(Clone, Copy, Debug)]
@@ -10,9 +10,8 @@ pub(super) struct Decoder {
     read: fn(&[u8]) -> f64,
 }
 
-/// The decoder of a type; `None` for types that are packed or made of blocks.
-pub(super) fn decoder(dtype: &str) -> Option<Decoder> {
-    let dtype = Dtype::parse(dtype)?;
+/// The decoder of a type; `None` for types that are packed.
+pub(super) fn decoder(dtype: Dtype) -> Option<Decoder> {
     let read: fn(&[u8]) -> f64 = match dtype {
         Dtype::F64 => |b| f64::from_le_bytes(array(b)),
         Dtype::F32 => |b| f64::from(f32::from_le_bytes(array(b))),
@@ -29,11 +28,6 @@ pub(super) fn decoder(dtype: &str) -> Option<Decoder> {
         _ => return None,
     };
     Some(Decoder { bytes: dtype.bits() / 8, read })
-}
-
-/// Whether a type is made of blocks.
-pub(super) fn is_quantized(dtype: &str) -> bool {
-    GgmlType::from_quant_name(dtype).is_some()
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -85,19 +79,19 @@ mod tests {
     #[test]
     fn reads_numbers() {
         for (dtype, bytes, expect) in [
-            ("F64", &1.5f64.to_le_bytes()[..], 1.5),
-            ("F32", &(-2.5f32).to_le_bytes(), -2.5),
-            ("F16", &[0x00, 0x3e], 1.5),
-            ("BF16", &[0xc0, 0x3f], 1.5),
-            ("I8", &[0xff], -1.0),
-            ("U8", &[0xff], 255.0),
-            ("I16", &[0xfe, 0xff], -2.0),
-            ("I64", &(-3i64).to_le_bytes(), -3.0),
+            (Dtype::F64, &1.5f64.to_le_bytes()[..], 1.5),
+            (Dtype::F32, &(-2.5f32).to_le_bytes(), -2.5),
+            (Dtype::F16, &[0x00, 0x3e], 1.5),
+            (Dtype::Bf16, &[0xc0, 0x3f], 1.5),
+            (Dtype::I8, &[0xff], -1.0),
+            (Dtype::U8, &[0xff], 255.0),
+            (Dtype::I16, &[0xfe, 0xff], -2.0),
+            (Dtype::I64, &(-3i64).to_le_bytes(), -3.0),
         ] {
-            let found: Vec<f64> = decoder(dtype).expect(dtype).numbers(bytes).collect();
+            let found: Vec<f64> = decoder(dtype).expect("a number").numbers(bytes).collect();
             assert_eq!(found, [expect], "{dtype}");
         }
-        assert!(decoder("q4_0").is_none() && is_quantized("q4_0") && decoder("F4").is_none());
+        assert!(decoder(Dtype::F4).is_none());
     }
 
     #[test]

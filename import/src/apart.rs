@@ -1,0 +1,138 @@
+//! Weights whose arrays are tensors of their own, as models come from their makers: found by their names and shapes.
+//!
+//! | arrays | encoding |
+//! |---|---|
+//! | `X` F8_E4M3, `X_scale_inv` | block FP8; the size of a block is in the config |
+//! | `X` F8_E4M3, `X_scale` | FP8 with a scale for the tensor, for each row, or for each block |
+//! | `X_blocks` U8 `[…, n, 16]`, `X_scales` U8 `[…, n]` | mxfp4, `[…, 32 n]` |
+//!
+//! `X` mostly ends in `.weight`. Sources: DeepSeek's and Qwen's FP8 models, compressed-tensors' `float-quantized`,
+//! ModelOpt's FP8; the last row is gpt-oss, whose codes and scales are those of MLX's mxfp4 byte for byte.
+//!
+//! What does not fit stays what it is: nothing says that such a name means such a weight.
+
+use std::collections::HashMap;
+
+use formats::dtype::element_count;
+use formats::encoding::{Micro, Role};
+use formats::{Dtype, Encoding};
+
+use crate::QuantizationConfig;
+
+/// An array as a header has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Array<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: &'a [u64],
+}
+
+/// A weight and where its arrays are in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) name: String,
+    pub(crate) encoding: Encoding,
+    /// Logical dimensions, outermost first.
+    pub(crate) shape: Vec<u64>,
+    /// The arrays by their positions; the codes are the first.
+    pub(crate) parts: Vec<(Role, usize)>,
+}
+
+/// The weights that are made of several of these arrays.
+pub(crate) fn find(arrays: &[Array<'_>], config: &QuantizationConfig) -> Vec<Found> {
+    let positions: HashMap<&str, usize> = arrays.iter().enumerate().map(|(at, array)| (array.name, at)).collect();
+    let fp8 = |at: usize, array: &Array<'_>| {
+        let inverse = positions.get(format!("{}_scale_inv", array.name).as_str());
+        let scale = inverse.or_else(|| positions.get(format!("{}_scale", array.name).as_str())).copied()?;
+        let encoding = block_fp8(array, &arrays[scale], inverse.is_some(), config)?;
+        let parts = vec![(Role::Weight, at), (Role::Scale, scale)];
+        Some(Found { name: array.name.to_owned(), encoding, shape: array.shape.to_vec(), parts })
+    };
+    let mxfp4 = |at: usize, array: &Array<'_>| {
+        let name = array.name.strip_suffix("_blocks")?;
+        let scales = *positions.get(format!("{name}_scales").as_str())?;
+        let shape = mxfp4_blocks(array, &arrays[scales])?;
+        let parts = vec![(Role::Weight, at), (Role::Scale, scales)];
+        Some(Found { name: name.to_owned(), encoding: Encoding::Micro(Micro::Mxfp4), shape, parts })
+    };
+    let of = |(at, array): (usize, &Array<'_>)| match array.dtype {
+        Dtype::F8_E4M3 => fp8(at, array),
+        Dtype::U8 => mxfp4(at, array).filter(|found| !positions.contains_key(found.name.as_str())),
+        _ => None,
+    };
+    arrays.iter().enumerate().filter_map(of).collect()
+}
+
+/// The encoding of an FP8 weight with such scales. By convention scales called inverse are by blocks.
+fn block_fp8(weight: &Array<'_>, scale: &Array<'_>, inverse: bool, config: &QuantizationConfig) -> Option<Encoding> {
+    let [.., rows, columns] = *weight.shape else { return None };
+    if !matches!(scale.dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
+        return None;
+    }
+    let (rows, columns) = (u32::try_from(rows).ok()?, u32::try_from(columns).ok()?);
+    let whole = [(rows, columns), (1, columns)];
+    let guesses = if inverse { &[][..] } else { &whole[..] };
+    let scales = element_count(scale.shape)?;
+    guesses.iter().copied().chain(config.block_size()).find_map(|(rows, columns)| {
+        let encoding = (rows > 0 && columns > 0).then_some(Encoding::BlockFp8 { rows, columns })?;
+        let parts = encoding.parts(weight.shape, scale.dtype).ok()?;
+        let expected = parts.iter().find(|part| part.role == Role::Scale)?;
+        let same_shape = scale.shape == expected.shape.as_slice();
+        // One scale may be written as a scalar, one for each row as a vector.
+        let same_count = element_count(&expected.shape) == Some(scales) && scale.shape.len() < 2;
+        (same_shape || same_count).then_some(encoding)
+    })
+}
+
+/// The logical shape of a stack of gpt-oss.
+fn mxfp4_blocks(blocks: &Array<'_>, scales: &Array<'_>) -> Option<Vec<u64>> {
+    let [leading @ .., groups, 16] = blocks.shape else { return None };
+    let same = scales.dtype == Dtype::U8 && scales.shape.split_last() == Some((groups, leading));
+    let shape = [leading, &[groups.checked_mul(32)?]].concat();
+    (same && !leading.is_empty()).then_some(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCKS: &[u8] = br#"{"quantization_config":{"quant_method":"fp8","weight_block_size":[48,48]}}"#;
+
+    fn check(arrays: &[(&str, Dtype, &[u64])], config: &[u8], expect: &[(&str, Encoding, &[u64])]) {
+        let arrays: Vec<Array<'_>> =
+            arrays.iter().map(|(name, dtype, shape)| Array { name, dtype: *dtype, shape }).collect();
+        let found = find(&arrays, &QuantizationConfig::from_config(config));
+        let found: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.encoding, f.shape.as_slice())).collect();
+        assert_eq!(found, expect, "{arrays:?}");
+    }
+
+    #[test]
+    fn fp8_by_blocks_rows_and_tensors() {
+        let weight = ("x.weight", Dtype::F8_E4M3, &[100, 64][..]);
+        let of = |rows, columns| ("x.weight", Encoding::BlockFp8 { rows, columns }, &[100, 64][..]);
+        let with = |name, dtype, shape| [weight, (name, dtype, shape)];
+        check(&with("x.weight_scale_inv", Dtype::F32, &[3, 2]), BLOCKS, &[of(48, 48)]);
+        check(&with("x.weight_scale_inv", Dtype::F32, &[2, 3]), BLOCKS, &[]);
+        check(&with("x.weight_scale_inv", Dtype::F32, &[3, 2]), b"{}", &[]);
+        check(&with("x.weight_scale_inv", Dtype::U8, &[3, 2]), BLOCKS, &[]);
+        check(&with("x.weight_scale", Dtype::Bf16, &[3, 2]), BLOCKS, &[of(48, 48)]);
+        check(&with("x.weight_scale", Dtype::Bf16, &[100, 1]), b"{}", &[of(1, 64)]);
+        check(&with("x.weight_scale", Dtype::F32, &[100]), b"{}", &[of(1, 64)]);
+        check(&with("x.weight_scale", Dtype::F32, &[]), b"{}", &[of(100, 64)]);
+        check(&with("x.weight_scale", Dtype::F32, &[1]), b"{}", &[of(100, 64)]);
+        check(&with("x.weight_scale", Dtype::F32, &[64]), b"{}", &[]);
+        check(&with("y.weight_scale", Dtype::F32, &[1]), b"{}", &[]);
+    }
+
+    #[test]
+    fn stacks_of_gpt_oss() {
+        let blocks = ("e.up_blocks", Dtype::U8, &[4, 8, 2, 16][..]);
+        let scales = ("e.up_scales", Dtype::U8, &[4, 8, 2][..]);
+        let expect = ("e.up", Encoding::Micro(Micro::Mxfp4), &[4, 8, 64][..]);
+        check(&[blocks, scales], b"{}", &[expect]);
+        check(&[blocks, ("e.up_scales", Dtype::U8, &[4, 8, 4])], b"{}", &[]);
+        check(&[blocks, scales, ("e.up", Dtype::F32, &[1])], b"{}", &[]);
+        check(&[("e.up_blocks", Dtype::U8, &[4, 8, 2, 8]), scales], b"{}", &[]);
+        check(&[("e_blocks", Dtype::U8, &[2, 16]), ("e_scales", Dtype::U8, &[2])], b"{}", &[]);
+    }
+}

@@ -1,0 +1,46 @@
+//! The tensor catalogue: every tensor of a stored model, with the places of its arrays, from the headers of its blobs.
+
+mod join;
+mod labelled;
+
+use content::Digest;
+use formats::safetensors::Header;
+use manifests::{Layer, media_types};
+
+pub use join::join;
+
+use crate::compose::{OpenBlob, read_header};
+use crate::{Error, QuantizationConfig, StoredTensor};
+
+/// The largest `config.json` that is read, in bytes.
+const MAX_CONFIG: u64 = 64 << 20;
+
+/// Every tensor of the model with these layers, in their order. Reads the headers of the blobs, and `config.json`.
+///
+/// # Errors
+/// A blob that cannot be opened or read, or that says it has a weight that its arrays do not make.
+pub fn catalogue(layers: &[Layer], open: &OpenBlob) -> Result<Vec<StoredTensor>, Error> {
+    let tensors = layers.iter().filter(|layer| *layer.media_type() == media_types::TENSOR);
+    let blobs = tensors.map(|layer| header(layer, open)).collect::<Result<Vec<_>, _>>()?;
+    join(&blobs, &config(layers, open)?)
+}
+
+fn header(layer: &Layer, open: &OpenBlob) -> Result<(Digest, Header), Error> {
+    let digest = *layer.digest();
+    let header = open(&digest).and_then(|blob| read_header(&*blob));
+    let name = layer.name().unwrap_or("layer");
+    let header = header.map_err(|e| Error::io("read the header of", format!("{digest}` of `{name}"), e))?;
+    Ok((digest, header))
+}
+
+/// What the model's `config.json` says, where it has one.
+fn config(layers: &[Layer], open: &OpenBlob) -> Result<QuantizationConfig, Error> {
+    let is_config = |layer: &&Layer| *layer.media_type() == media_types::JSON && layer.name() == Some("config.json");
+    let Some(layer) = layers.iter().find(is_config).filter(|layer| layer.size() <= MAX_CONFIG) else {
+        return Ok(QuantizationConfig::default());
+    };
+    let mut raw = vec![0; layer.size() as usize];
+    let read = open(layer.digest()).and_then(|blob| blob.read_exact_at(&mut raw, 0));
+    read.map_err(|e| Error::io("read", format!("{}` of `config.json", layer.digest()), e))?;
+    Ok(QuantizationConfig::from_config(&raw))
+}

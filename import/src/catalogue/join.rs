@@ -1,0 +1,162 @@
+//! Putting the arrays of blobs together to weights. Pure.
+
+use std::collections::HashMap;
+
+use content::Digest;
+use formats::Encoding;
+use formats::encoding::Role;
+use formats::safetensors::Header;
+
+use super::labelled;
+use crate::apart::{self, Array, Found};
+use crate::{Error, QuantizationConfig, StoredPart, StoredTensor};
+
+/// The tensors of blobs with these headers, in their order. What a blob's metadata says is a weight becomes one; so do
+/// tensors whose names and shapes say so; every other array is a plain tensor of its own.
+///
+/// # Errors
+/// A blob whose metadata claims a quantization that is not known, or that its arrays do not have.
+pub fn join(blobs: &[(Digest, Header)], config: &QuantizationConfig) -> Result<Vec<StoredTensor>, Error> {
+    let mut arrays: Vec<StoredPart> = Vec::new();
+    let mut found = Vec::new();
+    for (blob, header) in blobs {
+        let first = arrays.len();
+        let labelled = labelled::find(header).map_err(|reason| Error::Source(format!("blob `{blob}`: {reason}")))?;
+        found.extend(labelled.into_iter().map(|weight| shifted(weight, first)));
+        arrays.extend(header.tensors.iter().map(|tensor| StoredPart {
+            role: Role::Weight,
+            name: tensor.name.clone(),
+            blob: *blob,
+            offset: header.data_start + tensor.begin,
+            size: tensor.size(),
+            dtype: tensor.dtype,
+            shape: tensor.shape.clone(),
+        }));
+    }
+    found.extend(unlabelled(&arrays, &found, config));
+    Ok(assembled(arrays, found))
+}
+
+fn shifted(weight: Found, by: usize) -> Found {
+    let parts = weight.parts.iter().map(|(role, at)| (*role, at + by)).collect();
+    Found { parts, ..weight }
+}
+
+/// The weights among the arrays that belong to none yet.
+fn unlabelled(arrays: &[StoredPart], found: &[Found], config: &QuantizationConfig) -> Vec<Found> {
+    let mut free: Vec<bool> = vec![true; arrays.len()];
+    for (_, at) in found.iter().flat_map(|weight| &weight.parts) {
+        free[*at] = false;
+    }
+    let positions: Vec<usize> = (0..arrays.len()).filter(|at| free[*at]).collect();
+    let array = |at: &usize| Array { name: &arrays[*at].name, dtype: arrays[*at].dtype, shape: &arrays[*at].shape };
+    let rest: Vec<Array<'_>> = positions.iter().map(array).collect();
+    let back = |weight: Found| {
+        let parts = weight.parts.iter().map(|(role, at)| (*role, positions[*at])).collect();
+        Found { parts, ..weight }
+    };
+    apart::find(&rest, config).into_iter().map(back).collect()
+}
+
+/// A weight is where its codes are.
+fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Vec<StoredTensor> {
+    let mut arrays: Vec<Option<StoredPart>> = arrays.into_iter().map(Some).collect();
+    let mut weights: HashMap<usize, StoredTensor> = HashMap::new();
+    for weight in found {
+        let Some((_, first)) = weight.parts.first().copied() else { continue };
+        let part = |(role, at): (Role, usize)| Some(StoredPart { role, ..arrays[at].take()? });
+        let parts = weight.parts.into_iter().filter_map(part).collect();
+        weights
+            .insert(first, StoredTensor { name: weight.name, encoding: weight.encoding, shape: weight.shape, parts });
+    }
+    let plain = |array: StoredPart| StoredTensor {
+        name: array.name.clone(),
+        encoding: Encoding::Plain(array.dtype),
+        shape: array.shape.clone(),
+        parts: vec![array],
+    };
+    let tensor = |(at, array): (usize, Option<StoredPart>)| weights.remove(&at).or_else(|| array.map(plain));
+    arrays.into_iter().enumerate().filter_map(tensor).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use formats::Dtype;
+    use formats::safetensors::{Member, canonical_header};
+
+    use super::*;
+
+    fn blob(arrays: &[(&str, Dtype, &[u64])], metadata: &[(&str, &str)]) -> (Digest, Header) {
+        let member = |(name, dtype, shape): &(&str, Dtype, &[u64])| Member {
+            name: (*name).to_owned(),
+            dtype: *dtype,
+            shape: shape.to_vec(),
+            size: dtype.byte_count(shape).expect("a size"),
+        };
+        let members: Vec<Member> = arrays.iter().map(member).collect();
+        let metadata: BTreeMap<String, String> =
+            metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let bytes = canonical_header(&members, &metadata);
+        let data: u64 = members.iter().map(|member| member.size).sum();
+        (Digest::of(&bytes), Header::parse(&bytes, bytes.len() as u64 + data).expect("a header"))
+    }
+
+    fn joined(blobs: &[(Digest, Header)]) -> Vec<(String, String, Vec<u64>, Vec<Role>)> {
+        let config = br#"{"quantization_config":{"weight_block_size":[16,16]}}"#;
+        let tensors = join(blobs, &QuantizationConfig::from_config(config)).expect("they make tensors");
+        let fact = |tensor: StoredTensor| {
+            let roles = tensor.parts.iter().map(|part| part.role).collect();
+            (tensor.name, tensor.encoding.to_string(), tensor.shape, roles)
+        };
+        tensors.into_iter().map(fact).collect()
+    }
+
+    #[test]
+    fn combined_blobs_are_weights() {
+        let linear = blob(
+            &[
+                ("a.weight", Dtype::U32, &[4, 8]),
+                ("a.weight.scale", Dtype::Bf16, &[4, 2]),
+                ("a.weight.bias", Dtype::Bf16, &[4, 2]),
+            ],
+            &[("quant_type", "int4"), ("group_size", "32")],
+        );
+        let bias = blob(&[("a.bias", Dtype::Bf16, &[4])], &[]);
+        let scaled = blob(
+            &[
+                ("b.weight", Dtype::U32, &[4, 8]),
+                ("b.weight.scale", Dtype::U8, &[4, 4]),
+                ("b.weight.global_scale", Dtype::F32, &[]),
+            ],
+            &[("quant_type", "nvfp4"), ("group_size", "16")],
+        );
+        let blocks = blob(&[("c.weight", Dtype::U8, &[4, 36])], &[("quant_type", "q4_0"), ("group_size", "32")]);
+        use Role::{Bias, GlobalScale, Scale, Weight};
+        assert_eq!(
+            joined(&[linear, bias, scaled, blocks]),
+            [
+                ("a.weight".to_owned(), "int4".to_owned(), vec![4, 64], vec![Weight, Scale, Bias]),
+                ("a.bias".to_owned(), "BF16".to_owned(), vec![4], vec![Weight]),
+                ("b.weight".to_owned(), "nvfp4".to_owned(), vec![4, 64], vec![Weight, Scale, GlobalScale]),
+                ("c.weight".to_owned(), "Q4_0".to_owned(), vec![4, 64], vec![Weight]),
+            ]
+        );
+    }
+
+    #[test]
+    fn weights_across_blobs() {
+        let weight = blob(&[("x.weight", Dtype::F8_E4M3, &[32, 16])], &[]);
+        let other = blob(&[("y.scale", Dtype::F32, &[1])], &[]);
+        let scale = blob(&[("x.weight_scale_inv", Dtype::F32, &[2, 1])], &[]);
+        let digests = [weight.0, scale.0];
+        let blobs = [scale, other, weight];
+        assert_eq!(joined(&blobs).iter().map(|t| t.0.as_str()).collect::<Vec<_>>(), ["y.scale", "x.weight"]);
+        let config = QuantizationConfig::from_config(br#"{"quantization_config":{"weight_block_size":[16,16]}}"#);
+        let tensors = join(&blobs, &config).expect("they make tensors");
+        let found: Vec<Digest> = tensors[1].parts.iter().map(|part| part.blob).collect();
+        assert_eq!(found, digests);
+        assert_eq!(tensors[1].encoding, Encoding::BlockFp8 { rows: 16, columns: 16 });
+    }
+}

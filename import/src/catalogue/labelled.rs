@@ -1,0 +1,209 @@
+//! Weights of a blob whose metadata says so: `quant_type` and `group_size` for the blob, or for each weight under
+//! `<name>.quant_type` and `<name>.group_size`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use formats::encoding::{Micro, Role};
+use formats::safetensors::{Header, TensorInfo};
+use formats::{Dtype, Encoding};
+
+use crate::apart::Found;
+
+/// The weights that the metadata speaks of.
+///
+/// # Errors
+/// Why they are not what it says.
+pub(super) fn find(header: &Header) -> Result<Vec<Found>, String> {
+    let blob = Blob::new(header);
+    let mut found = Vec::new();
+    for (key, quant_type) in &header.metadata {
+        let Some(name) = key.strip_suffix(".quant_type") else { continue };
+        let at = blob.positions.get(name).copied();
+        let at = at.ok_or_else(|| format!("its metadata has `{key}`, but it has no tensor `{name}`"))?;
+        found.push(blob.weight(at, quant_type)?);
+    }
+    if let Some(quant_type) = header.metadata.get("quant_type").filter(|value| !value.is_empty()) {
+        found.extend(blob.all(quant_type)?);
+    }
+    Ok(found)
+}
+
+struct Blob<'a> {
+    tensors: &'a [TensorInfo],
+    metadata: &'a BTreeMap<String, String>,
+    positions: HashMap<&'a str, usize>,
+}
+
+impl<'a> Blob<'a> {
+    fn new(header: &'a Header) -> Self {
+        let positions = header.tensors.iter().enumerate().map(|(at, tensor)| (tensor.name.as_str(), at)).collect();
+        Self { tensors: &header.tensors, metadata: &header.metadata, positions }
+    }
+
+    /// The weights of a blob that has one label for all: the tensors with the element type of its codes. Others, such as
+    /// norms between experts, stay plain.
+    fn all(&self, quant_type: &str) -> Result<Vec<Found>, String> {
+        let companions: HashSet<String> = self.companions().collect();
+        let dtype = match Encoding::parse(quant_type, 32) {
+            Some(Encoding::Blocks(_)) => Dtype::U8,
+            Some(Encoding::BlockFp8 { .. }) => Dtype::F8_E4M3,
+            _ => Dtype::U32,
+        };
+        let wanted = self.tensors.iter().enumerate().filter(|(_, tensor)| {
+            tensor.dtype == dtype
+                && !companions.contains(&tensor.name)
+                && !self.metadata.contains_key(&format!("{}.quant_type", tensor.name))
+        });
+        let found = wanted.map(|(at, _)| self.weight(at, quant_type)).collect::<Result<Vec<_>, _>>()?;
+        if found.is_empty() && !self.tensors.is_empty() {
+            return Err(format!("its metadata says `{quant_type}`, but it has no {dtype} tensor with such codes"));
+        }
+        Ok(found)
+    }
+
+    fn companions(&self) -> impl Iterator<Item = String> {
+        let suffixes = Role::ALL.into_iter().filter(|role| *role != Role::Weight).map(Role::suffix);
+        let of = |suffix: &'static str| self.tensors.iter().map(move |tensor| format!("{}{suffix}", tensor.name));
+        suffixes.flat_map(of)
+    }
+
+    fn weight(&self, at: usize, quant_type: &str) -> Result<Found, String> {
+        let codes = &self.tensors[at];
+        let name = &codes.name;
+        let companion = |role: Role| self.positions.get(format!("{name}{}", role.suffix()).as_str()).copied();
+        let scale = companion(Role::Scale);
+        let group = self.group(name, quant_type, codes, scale.map(|at| &self.tensors[at]))?;
+        let encoding = Encoding::parse(quant_type, group);
+        let encoding = encoding.ok_or_else(|| {
+            format!("tensor `{name}` has the quantization `{quant_type}` in groups of {group}, which is not known")
+        })?;
+        let shape = logical_shape(encoding, &codes.shape)
+            .ok_or_else(|| format!("tensor `{name}` of type {encoding} cannot have the shape {:?}", codes.shape))?;
+        let float = scale.map_or(Dtype::F32, |at| self.tensors[at].dtype);
+        let expected = encoding.parts(&shape, float).map_err(|e| format!("tensor `{name}`: {e}"))?;
+        let mut parts = Vec::new();
+        for part in expected {
+            let array = if part.role == Role::Weight { Some(at) } else { companion(part.role) };
+            let array = array.ok_or_else(|| {
+                format!("tensor `{name}` is {encoding}, but there is no `{name}{}`", part.role.suffix())
+            })?;
+            let found = &self.tensors[array];
+            if (found.dtype, &found.shape) != (part.dtype, &part.shape) {
+                return Err(format!(
+                    "tensor `{}` is {} {:?}, expected {} {:?} for {encoding} {shape:?}",
+                    found.name, found.dtype, found.shape, part.dtype, part.shape
+                ));
+            }
+            parts.push((part.role, array));
+        }
+        if encoding.has_float_scale() && !matches!(float, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
+            return Err(format!("tensor `{name}{}` is {float}, expected F32, F16 or BF16", Role::Scale.suffix()));
+        }
+        if let Some(at) = companion(Role::GlobalScale).filter(|_| encoding == Encoding::Micro(Micro::Nvfp4)) {
+            let global = &self.tensors[at];
+            if global.dtype != Dtype::F32 || global.size() != 4 {
+                return Err(format!("tensor `{}` is not one F32 number", global.name));
+            }
+            parts.push((Role::GlobalScale, at));
+        }
+        Ok(Found { name: name.clone(), encoding, shape, parts })
+    }
+
+    /// The group size by the metadata; where it says nothing, by the shapes.
+    fn group(
+        &self,
+        name: &str,
+        quant_type: &str,
+        codes: &TensorInfo,
+        scale: Option<&TensorInfo>,
+    ) -> Result<u64, String> {
+        let said = self.metadata.get(&format!("{name}.group_size")).or_else(|| self.metadata.get("group_size"));
+        if let Some(text) = said {
+            return text.parse().map_err(|_| format!("the group size of tensor `{name}` is `{text}`, not a number"));
+        }
+        let by_shape = || {
+            let bits: u64 = quant_type.strip_prefix("int")?.parse().ok()?;
+            let words = codes.shape.last()?.checked_mul(32)?;
+            words.checked_div(bits)?.checked_div(*scale?.shape.last()?)
+        };
+        Ok(by_shape().unwrap_or(0))
+    }
+}
+
+/// The logical shape of a weight whose codes have that shape; `None` where there is none.
+pub(crate) fn logical_shape(encoding: Encoding, codes: &[u64]) -> Option<Vec<u64>> {
+    let (last, leading) = codes.split_last()?;
+    let columns = match encoding {
+        Encoding::Plain(_) | Encoding::BlockFp8 { .. } => *last,
+        Encoding::Blocks(kind) => {
+            let blocks = last.is_multiple_of(kind.block_bytes()).then(|| last / kind.block_bytes())?;
+            blocks.checked_mul(kind.block_elements())?
+        }
+        Encoding::Affine { bits, .. } => {
+            let bits = u64::from(bits);
+            last.is_multiple_of(bits).then(|| last / bits)?.checked_mul(32)?
+        }
+        Encoding::Micro(micro) => last.checked_mul(32 / u64::from(micro.bits()))?,
+    };
+    Some([leading, &[columns]].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(arrays: &[(&str, Dtype, &[u64])], metadata: &[(&str, &str)]) -> Header {
+        let mut at = 0;
+        let tensors = arrays.iter().map(|(name, dtype, shape)| {
+            let begin = at;
+            at += dtype.byte_count(shape).expect("a size");
+            TensorInfo { name: (*name).to_owned(), dtype: *dtype, shape: shape.to_vec(), begin, end: at }
+        });
+        let tensors = tensors.collect();
+        let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Header { tensors, metadata, data_start: 8 }
+    }
+
+    #[test]
+    fn groups_have_labels_for_each_or_for_all() {
+        let arrays: &[(&str, Dtype, &[u64])] = &[
+            ("e.a", Dtype::U32, &[2, 4, 8]),
+            ("e.a.scale", Dtype::F16, &[2, 4, 1]),
+            ("e.a.bias", Dtype::F16, &[2, 4, 1]),
+            ("e.b", Dtype::U32, &[2, 4, 16]),
+            ("e.b.scale", Dtype::U8, &[2, 4, 2]),
+            ("e.norm", Dtype::F16, &[4]),
+        ];
+        let each = &[("e.a.quant_type", "int4"), ("e.a.group_size", "64"), ("e.b.quant_type", "mxfp8")];
+        let found = find(&header(arrays, each)).expect("two weights");
+        let facts: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.encoding.to_string(), f.shape.clone())).collect();
+        assert_eq!(facts, [("e.a", "int4".to_owned(), vec![2, 4, 64]), ("e.b", "mxfp8".to_owned(), vec![2, 4, 64])]);
+        let mixed = &[("quant_type", "mxfp8"), ("e.a.quant_type", "int4")];
+        assert_eq!(find(&header(arrays, mixed)).expect("two weights").len(), 2, "the group of `e.a` is in its shapes");
+    }
+
+    #[test]
+    fn says_what_does_not_fit() {
+        let codes = ("w", Dtype::U32, &[4, 8][..]);
+        let scale = ("w.scale", Dtype::Bf16, &[4, 2][..]);
+        let bias = ("w.bias", Dtype::Bf16, &[4, 2][..]);
+        let int4 = &[("quant_type", "int4"), ("group_size", "32")][..];
+        for (arrays, metadata, expect) in [
+            (vec![codes, scale], int4, "no `w.bias`"),
+            (vec![codes, bias], int4, "no `w.scale`"),
+            (vec![codes, scale, ("w.bias", Dtype::F16, &[4, 2])], int4, "`w.bias` is F16 [4, 2], expected BF16"),
+            (vec![codes, ("w.scale", Dtype::Bf16, &[4, 1]), bias], int4, "`w.scale` is BF16 [4, 1]"),
+            (vec![codes, ("w.scale", Dtype::I16, &[4, 2]), ("w.bias", Dtype::I16, &[4, 2])], int4, "expected F32"),
+            (vec![("w", Dtype::Bf16, &[4, 8])], int4, "no U32 tensor"),
+            (vec![codes, scale, bias], &[("quant_type", "int9")], "`int9` in groups of 14, which is not known"),
+            (vec![codes, scale, bias], &[("quant_type", "int4"), ("group_size", "x")], "`x`, not a number"),
+            (vec![codes], &[("v.quant_type", "int4")], "no tensor `v`"),
+            (vec![("w", Dtype::U8, &[4, 19])], &[("quant_type", "q4_0")], "cannot have the shape [4, 19]"),
+            (vec![("w", Dtype::U32, &[4, 7]), scale, bias], &[("w.quant_type", "int3")], "cannot have the shape"),
+        ] {
+            let error = find(&header(&arrays, metadata)).expect_err(expect);
+            assert!(error.contains(expect), "`{error}` should say `{expect}`");
+        }
+        assert_eq!(find(&header(&[codes, scale, bias], &[])), Ok(Vec::new()), "nobody says that it is a weight");
+    }
+}
