@@ -199,7 +199,11 @@ mod tests {
             (vec![codes, scale, bias], &[("quant_type", "int4"), ("group_size", "x")], "`x`, not a number"),
             (vec![codes], &[("v.quant_type", "int4")], "no tensor `v`"),
             (vec![("w", Dtype::U8, &[4, 19])], &[("quant_type", "q4_0")], "cannot have the shape [4, 19]"),
-            (vec![("w", Dtype::U32, &[4, 7]), scale, bias], &[("w.quant_type", "int3")], "cannot have the shape"),
+            (
+                vec![("w", Dtype::U32, &[4, 7]), scale, bias],
+                &[("w.quant_type", "int3"), ("group_size", "32")],
+                "cannot have the shape",
+            ),
         ] {
             let error = find(&header(&arrays, metadata)).expect_err(expect);
             assert!(error.contains(expect), "`{error}` should say `{expect}`");
