@@ -8,6 +8,7 @@ mod conformance;
 mod crash;
 mod fixture_models;
 mod gateway;
+mod ggml_types;
 mod gguf_corpus;
 mod hostile;
 mod import_store;

@@ -1,0 +1,21 @@
+//! The same code, compiled for machines with AVX2: everything below these entries is inlined into them.
+
+#![expect(unsafe_code, reason = "functions compiled for AVX2 are called where AVX2 was detected")]
+
+use crate::GgmlType;
+
+/// [`super::decode_with`], as fast as the machine allows.
+pub(super) fn decode(kind: GgmlType, bytes: &[u8], out: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the function needs nothing but AVX2, which was just detected.
+        return unsafe { decode_avx2(kind, bytes, out) };
+    }
+    super::decode_with(kind, bytes, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn decode_avx2(kind: GgmlType, bytes: &[u8], out: &mut [f32]) {
+    super::decode_with(kind, bytes, out);
+}
