@@ -203,6 +203,21 @@ impl Encoding {
         })
     }
 
+    /// The logical shape of a weight whose codes have that shape in a blob; `None` where there is no such weight.
+    pub fn logical_shape(self, codes: &[u64]) -> Option<Vec<u64>> {
+        let Some((last, leading)) = codes.split_last() else {
+            return matches!(self, Self::Plain(_)).then(Vec::new);
+        };
+        let divided = |by: u64| last.is_multiple_of(by).then(|| last / by);
+        let columns = match self {
+            Self::Plain(_) | Self::BlockFp8 { .. } => *last,
+            Self::Blocks(kind) => divided(kind.block_bytes())?.checked_mul(kind.block_elements())?,
+            Self::Affine { bits, .. } => divided(u64::from(bits))?.checked_mul(32)?,
+            Self::Micro(micro) => last.checked_mul(32 / u64::from(micro.bits()))?,
+        };
+        Some([leading, &[columns]].concat())
+    }
+
     /// Whether the parts that are kept beside the codes have an element type of the model's choice.
     pub fn has_float_scale(self) -> bool {
         matches!(self, Self::Affine { .. } | Self::BlockFp8 { .. })
@@ -269,6 +284,10 @@ mod tests {
         assert_eq!(shapes(Encoding::Blocks(GgmlType::Q4_0), &stack), [vec![4, 16, 36]]);
         assert_eq!(shapes(Encoding::BlockFp8 { rows: 48, columns: 48 }, &[100, 64]), [vec![100, 64], vec![3, 2]]);
         assert_eq!(shapes(Encoding::Plain(Dtype::F32), &[]), [Vec::<u64>::new()]);
+        for bits in [2, 3, 4, 5, 6, 8] {
+            let encoding = Encoding::Affine { bits, group: 32 };
+            assert_eq!(encoding.logical_shape(&shapes(encoding, &stack)[0]), Some(stack.to_vec()), "{encoding}");
+        }
         for (encoding, shape) in [
             (Encoding::Affine { bits: 4, group: 64 }, vec![4, 32]),
             (Encoding::Micro(Micro::Mxfp4), vec![]),

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use formats::dtype::element_count;
+use formats::encoding::Role;
 use manifests::{LodeConfig, ModelConfig};
 
-use crate::Inventory;
+use crate::{Inventory, SourceTensor};
 
 /// The config of the model, but for the list of layers.
 pub fn describe(inventory: &Inventory) -> ModelConfig {
@@ -17,7 +18,7 @@ pub fn describe(inventory: &Inventory) -> ModelConfig {
         model_family: family.to_owned(),
         model_families: vec![family.to_owned()],
         model_type: human_count(parameters),
-        file_type: predominant_type(inventory).to_owned(),
+        file_type: predominant_type(inventory),
         capabilities: capabilities(inventory),
         context_length: hyper.map_or(0, |hyper| hyper.context),
         embedding_length: hyper.map_or(0, |hyper| hyper.hidden),
@@ -25,7 +26,7 @@ pub fn describe(inventory: &Inventory) -> ModelConfig {
         os: "linux".to_owned(),
         lode: Some(LodeConfig {
             hyper_parameters: hyper.and_then(|hyper| serde_json::to_value(hyper).ok()).unwrap_or_default(),
-            tensor_count: inventory.tensors.len() as u64,
+            tensor_count: weights(inventory).count() as u64,
             parameter_count: parameters,
             source_format: inventory.format.name().to_owned(),
         }),
@@ -33,20 +34,26 @@ pub fn describe(inventory: &Inventory) -> ModelConfig {
     }
 }
 
+/// The tensors, each weight of several arrays once.
+fn weights(inventory: &Inventory) -> impl Iterator<Item = &SourceTensor> {
+    inventory.tensors.iter().filter(|tensor| tensor.role == Role::Weight)
+}
+
 fn parameter_count(inventory: &Inventory) -> u64 {
-    let counts = inventory.tensors.iter().filter_map(|tensor| element_count(&tensor.shape));
+    let counts = weights(inventory).filter_map(|tensor| element_count(&tensor.shape));
     counts.fold(0, u64::saturating_add)
 }
 
 /// The type that most parameters have.
-fn predominant_type(inventory: &Inventory) -> &'static str {
-    let mut counts: HashMap<&'static str, u64> = HashMap::new();
-    for tensor in &inventory.tensors {
-        let count = counts.entry(tensor.kind.name()).or_default();
+fn predominant_type(inventory: &Inventory) -> String {
+    let mut counts: HashMap<String, u64> = HashMap::new();
+    for tensor in weights(inventory) {
+        let count = counts.entry(tensor.encoding.to_string()).or_default();
         *count = count.saturating_add(element_count(&tensor.shape).unwrap_or(0));
     }
     // The name decides between equals, so that the same model always says the same.
-    counts.into_iter().max_by_key(|(name, count)| (*count, *name)).map_or("unknown", |(name, _)| name)
+    let most = counts.into_iter().max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+    most.map_or_else(|| "unknown".to_owned(), |(name, _)| name)
 }
 
 fn capabilities(inventory: &Inventory) -> Vec<String> {

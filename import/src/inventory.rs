@@ -1,11 +1,15 @@
 //! The inventory: everything that is read of a source's headers, read once.
 
 mod gguf;
+mod mlx;
+mod model_opt;
 mod safetensors;
+mod weights;
 
 use std::sync::Arc;
 
-use formats::{Dtype, GgmlType, HyperParameters};
+use formats::encoding::Role;
+use formats::{Dtype, Encoding, HyperParameters};
 
 use crate::{Error, NamedFile, ReadAt};
 
@@ -16,6 +20,8 @@ pub enum SourceFormat {
     Gguf,
     /// A folder with safetensors files.
     HuggingFace,
+    /// The same, with weights that MLX quantized.
+    Mlx,
 }
 
 impl SourceFormat {
@@ -24,6 +30,7 @@ impl SourceFormat {
         match self {
             Self::Gguf => "gguf",
             Self::HuggingFace => "huggingface",
+            Self::Mlx => "mlx",
         }
     }
 }
@@ -71,26 +78,16 @@ pub struct SideFile {
     pub size: u64,
 }
 
-/// How a tensor's bytes are to be read.
+/// Where an array of a weight goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TensorType {
-    /// A plain element type.
-    Plain(Dtype),
-    /// GGML blocks.
-    Block(GgmlType),
+pub enum Home {
+    /// Under its own name, as if it were a tensor like any other.
+    Own,
+    /// Into the blob of its weight, under the weight's name and what [`Role::suffix`] says.
+    Weight,
 }
 
-impl TensorType {
-    /// The name that people know.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Plain(dtype) => dtype.name(),
-            Self::Block(kind) => kind.name(),
-        }
-    }
-}
-
-/// A tensor in a file.
+/// A tensor in a file: a weight, an array of one, or anything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceTensor {
     /// The name in the file.
@@ -101,9 +98,19 @@ pub struct SourceTensor {
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,
-    /// How the bytes are to be read.
-    pub kind: TensorType,
-    /// Logical dimensions, outermost first.
+    /// Element type as a blob's header will have it; the same bytes may have another one in the file.
+    pub dtype: Dtype,
+    /// Dimensions as a blob's header will have them, outermost first.
+    pub dims: Vec<u64>,
+    /// The weight that it is an array of; its own name where it stands for itself.
+    pub weight: String,
+    /// What it is of the weight.
+    pub role: Role,
+    /// Where it goes.
+    pub home: Home,
+    /// How the weight's numbers are encoded.
+    pub encoding: Encoding,
+    /// Logical dimensions of the weight, outermost first.
     pub shape: Vec<u64>,
 }
 

@@ -41,7 +41,7 @@ pub use compose::{Composed, OpenBlob, digest_of};
 pub use convert::Conversion;
 pub use error::Error;
 pub use facts::describe;
-pub use inventory::{Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, TensorType, inventory};
+pub use inventory::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory};
 pub use locate::{locate, split_names};
 pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};
 pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan, side_type};

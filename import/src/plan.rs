@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use content::MediaType;
-use formats::Dtype;
+use formats::Encoding;
+use formats::encoding::Role;
 use formats::safetensors::{Member, canonical_header};
 use manifests::media_types;
 
 use crate::group::group;
 use crate::origin::{Origin, OriginFile, OriginTensor};
-use crate::{Error, Inventory, SourceFormat, SourceTensor, TensorType, names};
+use crate::{Error, Home, Inventory, SourceFormat, SourceTensor, names};
 
 /// What an import will write.
 #[derive(Clone, Debug)]
@@ -86,13 +87,44 @@ pub fn plan(inventory: &Inventory) -> Result<Plan, Error> {
 }
 
 struct Named<'a> {
+    /// The name in the blob.
     name: String,
+    /// The canonical name of what the blob is called after: the tensor, or the weight that it belongs to.
+    weight: String,
     tensor: &'a SourceTensor,
 }
 
-impl Named<'_> {
+impl<'a> Named<'a> {
+    fn new(inventory: &Inventory, tensor: &'a SourceTensor) -> Self {
+        let canonical = |name: &str| match inventory.format {
+            SourceFormat::Gguf => names::from_gguf(&inventory.architecture, name),
+            SourceFormat::HuggingFace | SourceFormat::Mlx => name.to_owned(),
+        };
+        let (weight, suffix) = match tensor.home {
+            Home::Own => (canonical(&tensor.name), ""),
+            Home::Weight => (canonical(&tensor.weight), tensor.role.suffix()),
+        };
+        Self { name: format!("{weight}{suffix}"), weight, tensor }
+    }
+
     fn layer(&self) -> &str {
-        group(&self.name).unwrap_or(&self.name)
+        group(&self.weight).unwrap_or(&self.weight)
+    }
+
+    /// Its place in a blob: by weights, each followed by its companions.
+    fn order(&self) -> (&str, Role) {
+        let role = if self.tensor.home == Home::Weight { self.tensor.role } else { Role::Weight };
+        (&self.weight, role)
+    }
+
+    /// Whether the blob's metadata says how it is encoded.
+    fn is_labelled(&self) -> bool {
+        match self.tensor.encoding {
+            Encoding::Plain(_) => false,
+            // What is kept apart is called as its makers call it.
+            Encoding::Blocks(_) => true,
+            _ => self.tensor.home == Home::Weight && self.tensor.role == Role::Weight,
+        }
     }
 }
 
@@ -102,10 +134,8 @@ fn canonical_names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
         .tensors
         .iter()
         .map(|tensor| {
-            let name = match inventory.format {
-                SourceFormat::Gguf => names::from_gguf(&inventory.architecture, &tensor.name),
-                SourceFormat::HuggingFace => tensor.name.clone(),
-            };
+            let named = Named::new(inventory, tensor);
+            let name = &named.name;
             if name == "__metadata__" {
                 return Err(Error::Source(
                     "a tensor is called `__metadata__`, which safetensors blobs cannot express".to_owned(),
@@ -115,7 +145,7 @@ fn canonical_names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
                 let own = &tensor.name;
                 return Err(Error::Source(format!("tensors `{other}` and `{own}` would both be called `{name}`")));
             }
-            Ok(Named { name, tensor })
+            Ok(named)
         })
         .collect()
 }
@@ -136,10 +166,10 @@ fn blobs(named: &[Named<'_>]) -> Result<Vec<PlannedBlob>, Error> {
         .into_iter()
         .map(|layer| {
             let mut members = groups.remove(layer).unwrap_or_default();
-            if members[0].name != layer && names.contains(layer) {
+            if members[0].weight != layer && names.contains(layer) {
                 return Err(Error::Source(format!("`{layer}` is the name of a tensor and of a group")));
             }
-            members.sort_by(|a, b| a.name.cmp(&b.name));
+            members.sort_by(|a, b| a.order().cmp(&b.order()));
             Ok(blob(layer, &members))
         })
         .collect()
@@ -158,30 +188,20 @@ fn extent(tensor: &SourceTensor) -> Extent {
     Extent { file: tensor.file, offset: tensor.offset, size: tensor.size }
 }
 
-/// Blocks are written as rows of bytes, plain types as they are.
 fn member(named: &Named<'_>) -> Member {
-    let SourceTensor { kind, shape, size, .. } = named.tensor;
-    let (dtype, shape) = match kind {
-        TensorType::Plain(dtype) => (*dtype, shape.clone()),
-        TensorType::Block(kind) => {
-            let mut bytes = shape.clone();
-            if let Some(last) = bytes.last_mut() {
-                *last = *last / kind.block_elements() * kind.block_bytes();
-            }
-            (Dtype::U8, bytes)
-        }
-    };
-    Member { name: named.name.clone(), dtype, shape, size: *size }
+    let SourceTensor { dtype, dims, size, .. } = named.tensor;
+    Member { name: named.name.clone(), dtype: *dtype, shape: dims.clone(), size: *size }
 }
 
-/// `quant_type` and `group_size`, for the blob where it has one tensor, else for each tensor.
+/// `quant_type` and `group_size`, for the blob where it has one weight, else for each weight.
 fn metadata(members: &[&Named<'_>]) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::new();
-    for named in members {
-        let TensorType::Block(kind) = named.tensor.kind else { continue };
-        let prefix = if members.len() == 1 { String::new() } else { format!("{}.", named.name) };
-        metadata.insert(format!("{prefix}quant_type"), kind.quant_name());
-        metadata.insert(format!("{prefix}group_size"), kind.block_elements().to_string());
+    let weights: HashSet<&str> = members.iter().map(|named| named.weight.as_str()).collect();
+    for named in members.iter().filter(|named| named.is_labelled()) {
+        let encoding = named.tensor.encoding;
+        let prefix = if weights.len() == 1 { String::new() } else { format!("{}.", named.name) };
+        metadata.insert(format!("{prefix}quant_type"), encoding.quant_type().unwrap_or_default());
+        metadata.insert(format!("{prefix}group_size"), encoding.group_size().to_string());
     }
     metadata
 }
@@ -254,7 +274,7 @@ fn origin(inventory: &Inventory, named: &[Named<'_>]) -> Origin {
 fn origin_tensor(named: &Named<'_>) -> OriginTensor {
     OriginTensor {
         source: Some(named.tensor.name.clone()).filter(|source| *source != named.name),
-        layer: group(&named.name).map(str::to_owned),
+        layer: Some(named.layer().to_owned()).filter(|layer| *layer != named.name),
         name: named.name.clone(),
         offset: named.tensor.offset,
         size: named.tensor.size,

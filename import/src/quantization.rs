@@ -2,6 +2,8 @@
 //!
 //! The document is anybody's: what is not understood counts as not said, and is an error only where it is needed.
 
+use formats::Encoding;
+use formats::encoding::Micro;
 use serde_json::{Map, Value};
 
 /// The keys under which configs have it: MLX's, then everybody's.
@@ -38,6 +40,56 @@ impl QuantizationConfig {
         let side = |value: &Value| u32::try_from(value.as_u64()?).ok().filter(|side| *side > 0);
         Some((side(rows)?, side(columns)?))
     }
+
+    /// How MLX encoded the weight of a module, e.g. `model.layers.0.mlp.up_proj`; `None` where nothing is said.
+    ///
+    /// An entry for the module replaces what is said for all, defaults included: so `nn.quantize` of MLX reads it.
+    ///
+    /// # Errors
+    /// What is said is not an encoding, or it is that the module is not quantized.
+    pub fn mlx(&self, module: &str) -> Result<Option<Encoding>, String> {
+        let says = match self.object.get(module) {
+            Some(Value::Bool(false)) => return Err("config.json says that it is not quantized".to_owned()),
+            Some(Value::Object(own)) => own,
+            None | Some(Value::Bool(true)) => &self.object,
+            Some(other) => return Err(unexpected("the entry", other, "an object, true or false")),
+        };
+        if !["mode", "bits", "group_size"].iter().any(|key| says.contains_key(*key)) {
+            return Ok(None);
+        }
+        encoding(says).map(Some)
+    }
+}
+
+/// The encoding that MLX's settings mean; what is missing has MLX's defaults.
+fn encoding(says: &Map<String, Value>) -> Result<Encoding, String> {
+    let modes = [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8];
+    match says.get("mode") {
+        None => {}
+        Some(Value::String(mode)) if mode == "affine" => {}
+        Some(mode) => {
+            let micro = modes.into_iter().find(|micro| mode.as_str() == Some(micro.name()));
+            let micro = micro.ok_or_else(|| unexpected("`mode`", mode, "affine, nvfp4, mxfp4 or mxfp8"));
+            return micro.map(Encoding::Micro);
+        }
+    }
+    let number = |key: &str, default: u64, expected: &str| match says.get(key) {
+        None => Ok(default),
+        Some(value) => value.as_u64().ok_or_else(|| unexpected(&format!("`{key}`"), value, expected)),
+    };
+    let bits = number("bits", 4, "2, 3, 4, 5, 6 or 8")?;
+    let group = number("group_size", 64, "32, 64 or 128")?;
+    Encoding::parse(&format!("int{bits}"), group).ok_or_else(|| {
+        format!(
+            "config.json says {bits} bits in groups of {group}, expected 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 or 128"
+        )
+    })
+}
+
+fn unexpected(what: &str, value: &Value, expected: &str) -> String {
+    // The value is anybody's, of any length.
+    let value: String = value.to_string().chars().take(60).collect();
+    format!("{what} in config.json is {value}, expected {expected}")
 }
 
 #[cfg(test)]
@@ -61,6 +113,33 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(QuantizationConfig::from_config(config.as_bytes()).block_size(), expect, "{config}");
+        }
+    }
+
+    #[test]
+    fn settings_of_mlx() {
+        let affine = |bits, group| Ok(Some(Encoding::Affine { bits, group }));
+        let wrong = |text: &str| Err(text.to_owned());
+        for (config, expect) in [
+            (r#"{"quantization":{"group_size":64,"bits":4}}"#, affine(4, 64)),
+            (r#"{"quantization_config":{"group_size":32,"bits":3,"mode":"affine"}}"#, affine(3, 32)),
+            (r#"{"quantization":{"group_size":64,"bits":4,"a.b":{"group_size":32,"bits":8}}}"#, affine(8, 32)),
+            (r#"{"quantization":{"mode":"mxfp8","a.b":{"bits":6}}}"#, affine(6, 64)),
+            (r#"{"quantization":{"mode":"mxfp8","a.b":true}}"#, Ok(Some(Encoding::Micro(Micro::Mxfp8)))),
+            (r#"{"quantization":{"bits":4,"a.b":false}}"#, wrong("not quantized")),
+            (r#"{"quantization":{"bits":4,"a.b":[]}}"#, wrong("the entry in config.json is []")),
+            (r#"{"quantization":{"bits":1e30}}"#, wrong("`bits` in config.json is 1e+30")),
+            (r#"{"quantization":{"bits":7}}"#, wrong("7 bits in groups of 64")),
+            (r#"{"quantization":{"bits":4,"group_size":0}}"#, wrong("groups of 0")),
+            (r#"{"quantization":{"mode":"q4"}}"#, wrong("`mode` in config.json is \"q4\"")),
+            (r#"{"quantization":{"mode":[1]}}"#, wrong("`mode` in config.json is [1]")),
+            (r#"{"quantization":{}}"#, Ok(None)),
+            (r#"{"quantization":4}"#, Ok(None)),
+        ] {
+            match (QuantizationConfig::from_config(config.as_bytes()).mlx("a.b"), expect) {
+                (Err(found), Err(expect)) => assert!(found.contains(&expect), "`{found}` should say `{expect}`"),
+                (found, expect) => assert_eq!(found, expect, "{config}"),
+            }
         }
     }
 }

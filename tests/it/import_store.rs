@@ -14,7 +14,10 @@ use import::{Composed, Fill, Imported, LocalFile, NamedFile, OpenBlob, Origin, R
 use manifests::{Layer, media_types};
 use store::{Options, Store};
 
-use crate::support::{files, fixtures, import_files, import_model, json, list, models, name, skip, tiny_model};
+use crate::canonical_blobs::without_golden;
+use crate::support::{
+    entries, files, fixtures, import_files, import_model, json, list, models, name, skip, tiny_model,
+};
 
 /// Files that can be read but not imported, with what the refusal must say.
 const REFUSED: [(&str, &str); 6] = [
@@ -258,6 +261,19 @@ fn rebuilds_hugging_face_models() {
     let target = StoreTarget::new();
     for (model, shards) in [("llama", 3), ("qwen3_moe", 2), ("granite", 1)] {
         assert_eq!(check_rebuilt(&target, &folder.join(model).join("model")), shards, "{model}");
+    }
+}
+
+#[test]
+fn rebuilds_mlx_models() {
+    let Some(folder) = fixtures("import_store::rebuilds_mlx_models", "mlx") else { return };
+    let target = StoreTarget::new();
+    let mut models = entries(&folder);
+    models.retain(|model| model.is_dir());
+    assert_eq!(models.len(), 10, "{models:?}");
+    for model in models {
+        let copy = without_golden(&model);
+        assert_eq!(check_rebuilt(&target, copy.path()), 1, "{}", name(&model));
     }
 }
 

@@ -15,6 +15,7 @@ mod import_store;
 mod maintenance;
 mod mutations;
 mod peers;
+mod quantized_imports;
 mod real_registry;
 mod safetensors_corpus;
 mod server;

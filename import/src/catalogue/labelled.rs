@@ -77,7 +77,8 @@ impl<'a> Blob<'a> {
         let encoding = encoding.ok_or_else(|| {
             format!("tensor `{name}` has the quantization `{quant_type}` in groups of {group}, which is not known")
         })?;
-        let shape = logical_shape(encoding, &codes.shape)
+        let shape = encoding
+            .logical_shape(&codes.shape)
             .ok_or_else(|| format!("tensor `{name}` of type {encoding} cannot have the shape {:?}", codes.shape))?;
         let float = scale.map_or(Dtype::F32, |at| self.tensors[at].dtype);
         let expected = encoding.parts(&shape, float).map_err(|e| format!("tensor `{name}`: {e}"))?;
@@ -128,24 +129,6 @@ impl<'a> Blob<'a> {
         };
         Ok(by_shape().unwrap_or(0))
     }
-}
-
-/// The logical shape of a weight whose codes have that shape; `None` where there is none.
-pub(crate) fn logical_shape(encoding: Encoding, codes: &[u64]) -> Option<Vec<u64>> {
-    let (last, leading) = codes.split_last()?;
-    let columns = match encoding {
-        Encoding::Plain(_) | Encoding::BlockFp8 { .. } => *last,
-        Encoding::Blocks(kind) => {
-            let blocks = last.is_multiple_of(kind.block_bytes()).then(|| last / kind.block_bytes())?;
-            blocks.checked_mul(kind.block_elements())?
-        }
-        Encoding::Affine { bits, .. } => {
-            let bits = u64::from(bits);
-            last.is_multiple_of(bits).then(|| last / bits)?.checked_mul(32)?
-        }
-        Encoding::Micro(micro) => last.checked_mul(32 / u64::from(micro.bits()))?,
-    };
-    Some([leading, &[columns]].concat())
 }
 
 #[cfg(test)]

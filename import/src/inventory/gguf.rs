@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use formats::gguf::Endian;
-use formats::{Gguf, HyperParameters};
+use formats::encoding::Role;
+use formats::gguf::{Endian, TensorInfo};
+use formats::{Dtype, Encoding, Gguf, HyperParameters};
 
-use super::{Inventory, SourceFile, SourceFormat, SourceTensor, TensorType, read_at, size};
+use super::{Home, Inventory, SourceFile, SourceFormat, SourceTensor, read_at, size};
 use crate::locate::Split;
 use crate::{Error, NamedFile};
 
@@ -87,19 +88,7 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, position: usize, size: u64) -> Resu
     let mut tensors = gguf
         .tensors
         .iter()
-        .map(|tensor| {
-            if tensor.name.is_empty() {
-                return Err(Error::Source(format!("`{}` has a tensor without a name", named.source.name())));
-            }
-            Ok(SourceTensor {
-                name: tensor.name.to_owned(),
-                file: position,
-                offset: gguf.data_start + tensor.offset,
-                size: tensor.size,
-                kind: tensor.kind.dtype().map_or(TensorType::Block(tensor.kind), TensorType::Plain),
-                shape: tensor.shape(),
-            })
-        })
+        .map(|tensor| source_tensor(gguf, named, position, tensor))
         .collect::<Result<Vec<_>, _>>()?;
     tensors.sort_by_key(|tensor| (tensor.offset, tensor.size));
     let file = SourceFile {
@@ -117,6 +106,38 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, position: usize, size: u64) -> Resu
         architecture: gguf.text("general.architecture").unwrap_or_default().to_owned(),
         hyper_parameters: HyperParameters::from_gguf(gguf),
         chat_template: gguf.text("tokenizer.chat_template").map(str::to_owned),
+    })
+}
+
+/// Blocks are written as rows of bytes, plain types as they are.
+fn source_tensor(
+    gguf: &Gguf<'_>,
+    named: &NamedFile,
+    position: usize,
+    tensor: &TensorInfo<'_>,
+) -> Result<SourceTensor, Error> {
+    let refuse = |reason: &str| Err(Error::Source(format!("`{}` has a tensor {reason}", named.source.name())));
+    if tensor.name.is_empty() {
+        return refuse("without a name");
+    }
+    let shape = tensor.shape();
+    let encoding = tensor.kind.dtype().map_or(Encoding::Blocks(tensor.kind), Encoding::Plain);
+    let Ok(parts) = encoding.parts(&shape, Dtype::F32) else {
+        return refuse(&format!("`{}` whose shape {shape:?} is not one of {encoding}", tensor.name));
+    };
+    let [part] = parts.as_slice() else { return refuse("of several arrays") };
+    Ok(SourceTensor {
+        name: tensor.name.to_owned(),
+        file: position,
+        offset: gguf.data_start + tensor.offset,
+        size: tensor.size,
+        dtype: part.dtype,
+        dims: part.shape.clone(),
+        weight: tensor.name.to_owned(),
+        role: Role::Weight,
+        home: Home::Own,
+        encoding,
+        shape,
     })
 }
 

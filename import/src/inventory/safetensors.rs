@@ -3,12 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use formats::HyperParameters;
+use formats::encoding::Role;
 use formats::safetensors::Header;
+use formats::{Encoding, HyperParameters};
 use serde::Deserialize;
 
-use super::{Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, TensorType, read_at, size};
-use crate::{Error, NamedFile};
+use super::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, read_at, size, weights};
+use crate::{Error, NamedFile, QuantizationConfig};
 
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -40,12 +41,13 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
     if let Some(index) = &index {
         check_index(index, &homes)?;
     }
-    refuse_mlx(&tensors)?;
     let in_shards = |file: &&NamedFile| shards.iter().any(|shard| shard.name == file.name);
     let others: Vec<&NamedFile> = all.iter().filter(|file| !in_shards(file)).collect();
     let config = read_document(all, "config.json")?;
+    let quantization = QuantizationConfig::from_config(config.as_deref().unwrap_or(b"{}"));
+    let by_mlx = weights::find(&mut tensors, &quantization)?;
     Ok(Inventory {
-        format: SourceFormat::HuggingFace,
+        format: if by_mlx { SourceFormat::Mlx } else { SourceFormat::HuggingFace },
         architecture: config.as_deref().and_then(model_type).unwrap_or_default(),
         hyper_parameters: HyperParameters::from_config(config.as_deref().unwrap_or(b"{}")),
         chat_template: chat_template(all)?,
@@ -102,7 +104,12 @@ fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceFile, Vec<So
                 file: position,
                 offset: header.data_start + tensor.begin,
                 size: tensor.size(),
-                kind: TensorType::Plain(tensor.dtype),
+                dtype: tensor.dtype,
+                dims: tensor.shape.clone(),
+                weight: tensor.name.clone(),
+                role: Role::Weight,
+                home: Home::Own,
+                encoding: Encoding::Plain(tensor.dtype),
                 shape: tensor.shape,
                 name: tensor.name,
             })
@@ -138,23 +145,6 @@ fn check_index(index: &ShardIndex, homes: &HashMap<&str, &str>) -> Result<(), Er
         }
     }
     Ok(())
-}
-
-/// MLX packs a weight with its scales and biases into one combined blob, which this version cannot make.
-fn refuse_mlx(tensors: &[SourceTensor]) -> Result<(), Error> {
-    let names: BTreeSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
-    let packed = tensors.iter().find(|tensor| {
-        let base = tensor.name.strip_suffix(".weight");
-        tensor.kind == TensorType::Plain(formats::Dtype::U32)
-            && base.is_some_and(|base| names.contains(format!("{base}.scales").as_str()))
-    });
-    match packed {
-        Some(tensor) => Err(Error::Source(format!(
-            "`{}` is quantized by MLX; such models cannot be imported yet, import the original or a GGUF of it",
-            tensor.name
-        ))),
-        None => Ok(()),
-    }
 }
 
 fn side_files(others: &[&NamedFile]) -> Result<Vec<SideFile>, Error> {
