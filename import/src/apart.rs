@@ -2,12 +2,12 @@
 //!
 //! | arrays | encoding |
 //! |---|---|
-//! | `X` F8_E4M3, `X_scale_inv` | block FP8; the size of a block is in the config |
-//! | `X` F8_E4M3, `X_scale` | FP8 with a scale for the tensor, for each row, or for each block |
+//! | `X` `F8_E4M3`, `X_scale_inv` | block FP8; the size of a block is in the config |
+//! | `X` `F8_E4M3`, `X_scale` | FP8 with a scale for the tensor, for each row, or for each block |
 //! | `X_blocks` U8 `[…, n, 16]`, `X_scales` U8 `[…, n]` | mxfp4, `[…, 32 n]` |
 //!
-//! `X` mostly ends in `.weight`. Sources: DeepSeek's and Qwen's FP8 models, compressed-tensors' `float-quantized`,
-//! ModelOpt's FP8; the last row is gpt-oss, whose codes and scales are those of MLX's mxfp4 byte for byte.
+//! `X` mostly ends in `.weight`. Sources: `DeepSeek`'s and Qwen's FP8 models, compressed-tensors' `float-quantized`,
+//! `ModelOpt`'s FP8; the last row is gpt-oss, whose codes and scales are those of MLX's mxfp4 byte for byte.
 //!
 //! What does not fit stays what it is: nothing says that such a name means such a weight.
 

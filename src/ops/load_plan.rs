@@ -1,6 +1,6 @@
 //! The load plan: what a runner is told about a model.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use formats::encoding::Role;
 use import::{StoredPart, StoredTensor};
 use manifests::media_types;
@@ -34,6 +34,9 @@ pub(crate) fn load_plan(
         );
     }
     let tensors = library.catalogue(&model.manifest)?;
+    if let Some(reason) = import::obstacle(&tensors) {
+        bail!("model '{}' cannot be run: {reason}", model.name);
+    }
     let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];
     let documents = model.manifest.layers().iter().filter(|layer| kept.contains(layer.media_type())).map(|layer| {
         Document { name: layer.name().unwrap_or_default().to_owned(), path: library.store.path(layer.digest()) }

@@ -325,3 +325,20 @@ fn what_contradicts_its_config_is_refused() {
         assert!(error.contains("`a.weight` is quantized by MLX") && error.contains(says), "`{error}`: no `{says}`");
     }
 }
+
+#[test]
+fn what_cannot_be_computed_with_is_kept_and_named() {
+    let folder = written(
+        r#"{"quantization_config":{"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized"}}"#,
+        &[
+            ("a.input_global_scale", Dtype::F32, &[1]),
+            ("a.weight_global_scale", Dtype::F32, &[1]),
+            ("a.weight_packed", Dtype::U8, &[4, 16]),
+            ("a.weight_scale", Dtype::F8_E4M3, &[4, 2]),
+        ],
+    );
+    let tensors: Vec<StoredTensor> = Model::import(folder.path()).catalogue().into_values().collect();
+    assert_eq!(tensors.len(), 4, "the divisor is none of ours, so nothing is put together");
+    let reason = import::obstacle(&tensors).expect("nobody can compute with it");
+    assert!(reason.contains("compressed-tensors (`a.weight_packed`)"), "{reason}");
+}

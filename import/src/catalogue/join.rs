@@ -133,14 +133,18 @@ mod tests {
             &[("quant_type", "nvfp4"), ("group_size", "16")],
         );
         let blocks = blob(&[("c.weight", Dtype::U8, &[4, 36])], &[("quant_type", "q4_0"), ("group_size", "32")]);
-        use Role::{Bias, GlobalScale, Scale, Weight};
         assert_eq!(
             joined(&[linear, bias, scaled, blocks]),
             [
-                ("a.weight".to_owned(), "int4".to_owned(), vec![4, 64], vec![Weight, Scale, Bias]),
-                ("a.bias".to_owned(), "BF16".to_owned(), vec![4], vec![Weight]),
-                ("b.weight".to_owned(), "nvfp4".to_owned(), vec![4, 64], vec![Weight, Scale, GlobalScale]),
-                ("c.weight".to_owned(), "Q4_0".to_owned(), vec![4, 64], vec![Weight]),
+                ("a.weight".to_owned(), "int4".to_owned(), vec![4, 64], vec![Role::Weight, Role::Scale, Role::Bias]),
+                ("a.bias".to_owned(), "BF16".to_owned(), vec![4], vec![Role::Weight]),
+                (
+                    "b.weight".to_owned(),
+                    "nvfp4".to_owned(),
+                    vec![4, 64],
+                    vec![Role::Weight, Role::Scale, Role::GlobalScale]
+                ),
+                ("c.weight".to_owned(), "Q4_0".to_owned(), vec![4, 64], vec![Role::Weight]),
             ]
         );
     }

@@ -100,14 +100,19 @@ impl<'a> Blob<'a> {
         if encoding.has_float_scale() && !matches!(float, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
             return Err(format!("tensor `{name}{}` is {float}, expected F32, F16 or BF16", Role::Scale.suffix()));
         }
-        if let Some(at) = companion(Role::GlobalScale).filter(|_| encoding == Encoding::Micro(Micro::Nvfp4)) {
-            let global = &self.tensors[at];
-            if global.dtype != Dtype::F32 || global.size() != 4 {
-                return Err(format!("tensor `{}` is not one F32 number", global.name));
-            }
-            parts.push((Role::GlobalScale, at));
-        }
+        parts.extend(self.global_scale(name, encoding)?.map(|at| (Role::GlobalScale, at)));
         Ok(Found { name: name.clone(), encoding, shape, parts })
+    }
+
+    /// The multiplier of the tensor, where it has one.
+    fn global_scale(&self, name: &str, encoding: Encoding) -> Result<Option<usize>, String> {
+        let at = self.positions.get(format!("{name}{}", Role::GlobalScale.suffix()).as_str()).copied();
+        let Some(at) = at.filter(|_| encoding == Encoding::Micro(Micro::Nvfp4)) else { return Ok(None) };
+        let global = &self.tensors[at];
+        if global.dtype != Dtype::F32 || global.size() != 4 {
+            return Err(format!("tensor `{}` is {} {:?}, expected one F32", global.name, global.dtype, global.shape));
+        }
+        Ok(Some(at))
     }
 
     /// The group size by the metadata; where it says nothing, by the shapes.

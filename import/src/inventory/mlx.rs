@@ -131,9 +131,12 @@ mod tests {
         }
     }
 
+    fn bf16(shape: &[u64]) -> (Dtype, &[u64]) {
+        (Dtype::Bf16, shape)
+    }
+
     #[test]
     fn by_config_and_shapes() {
-        let bf16 = |shape| (Dtype::Bf16, shape);
         check(&[4, 8], bf16(&[4, 1]), true, r#"{"bits":4,"group_size":64}"#, Ok(("int4", &[4, 64])));
         check(&[4, 8], bf16(&[4, 1]), true, r#"{"bits":8,"group_size":32}"#, Ok(("int8", &[4, 32])));
         check(&[2, 4, 6], bf16(&[2, 4, 1]), true, r#"{"bits":3,"group_size":64}"#, Ok(("int3", &[2, 4, 64])));
@@ -145,7 +148,6 @@ mod tests {
 
     #[test]
     fn says_what_does_not_fit() {
-        let bf16 = |shape| (Dtype::Bf16, shape);
         let int4 = r#"{"bits":4,"group_size":64}"#;
         check(&[4, 8], bf16(&[4, 2]), true, int4, Err("`a.scales` is BF16 [4, 2], expected BF16 [4, 1]"));
         check(&[4, 7], bf16(&[4, 1]), true, int4, Err("int4 in groups of 64: rows of 7 words"));

@@ -1,4 +1,4 @@
-//! Weights that NVIDIA's ModelOpt quantized to nvfp4: `<base>.weight` U8 with two codes in a byte, `<base>.weight_scale`
+//! Weights that NVIDIA's `ModelOpt` quantized to nvfp4: `<base>.weight` U8 with two codes in a byte, `<base>.weight_scale`
 //! E4M3 for each 16 numbers, `<base>.weight_scale_2` with one multiplier.
 //!
 //! The bytes are those of a blob's nvfp4; only the element types are called otherwise. `<base>.input_scale` is for
