@@ -9,6 +9,7 @@ mod chat;
 mod client;
 mod create;
 mod diff;
+mod export;
 mod fsck;
 mod htpasswd;
 mod interactive;
@@ -136,6 +137,8 @@ enum Command {
     Save(archive::SaveArguments),
     /// Read models from an OCI image layout: a tar or a folder
     Load(archive::LoadArguments),
+    /// Write a model as files: those that were imported, or another format
+    Export(export::ExportArguments),
     /// Print a line for the file of the registry's users
     Htpasswd(htpasswd::HtpasswdArguments),
     /// Stop the daemon
@@ -143,6 +146,9 @@ enum Command {
     /// Print the versions of this program and of the daemon
     Version,
 }
+
+/// The exit code of a command that was interrupted and has cleaned up: what a shell makes of the signal.
+const INTERRUPTED: u8 = 130;
 
 /// Runs the program.
 pub(crate) fn main() -> ExitCode {
@@ -156,7 +162,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<export::Interrupted>() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -201,6 +207,7 @@ async fn upkeep(config: &Config, command: Command) -> Result<()> {
         Command::Prune(arguments) => keep::prune(config, &arguments).await,
         Command::Save(arguments) => archive::save(config, &arguments).await,
         Command::Load(arguments) => archive::load(config, &arguments).await,
+        Command::Export(arguments) => export::run(config, &arguments).await,
         other => daemon(config, &other).await,
     }
 }

@@ -6,6 +6,7 @@ mod catalogue;
 mod collect;
 mod create;
 mod diff;
+mod export;
 mod foreign;
 mod fsck;
 mod hosts;
@@ -31,6 +32,7 @@ mod versions;
 
 pub(crate) use create::{CreateSpec, Created, Observer, Source, create};
 pub(crate) use diff::diff;
+pub(crate) use export::{CannotExport, Export};
 pub(crate) use foreign::HubReference;
 pub(crate) use fsck::{Selection, fsck};
 pub(crate) use hosts::Hosts;

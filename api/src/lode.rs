@@ -1,13 +1,16 @@
-//! Lode's own API: looking after a store. Everything is below `/api/lode/`, but `/api/save` and `/api/load`.
+//! Lode's own API: looking after a store. Everything is below `/api/lode/`, but `/api/save`, `/api/load` and
+//! `/api/export`.
 
 mod archive;
 mod compare;
+mod export;
 mod keep;
 mod upkeep;
 mod versions;
 
 pub use archive::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
 pub use compare::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
+pub use export::{ExportDtype, ExportFormat, ExportRequest};
 pub use keep::{GcRequest, GcResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions};
 pub use upkeep::{
     DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample, Step,

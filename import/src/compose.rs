@@ -12,7 +12,7 @@ use content::{Algorithm, Digest, Hasher, MediaType};
 use formats::safetensors::Header;
 use manifests::{Layer, media_types};
 
-use crate::{OriginFile, ReadAt};
+use crate::{OriginFile, ReadAt, export};
 
 /// How much is read at a time where a whole file is hashed, in bytes.
 const BUFFER: usize = 1 << 20;
@@ -72,6 +72,20 @@ impl Composed {
             pieces.push(whole(layers.find(&media_types::HEADER, &gap.layer)?, gap.offset, gap.size)?);
         }
         Ok(Self { name: file.name.clone(), size: file.size, pieces: ordered(pieces, file)?, open })
+    }
+
+    /// The whole file as an export writes it: what nothing is said about are zeros.
+    pub(crate) fn pieces_with_gaps(&self) -> Vec<export::Piece> {
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        for piece in &self.pieces {
+            pieces.push(export::Piece::Zeros(piece.offset - at));
+            pieces.push(export::Piece::Blob { blob: piece.blob, begin: piece.begin, size: piece.size });
+            at = piece.offset + piece.size;
+        }
+        pieces.push(export::Piece::Zeros(self.size - at));
+        pieces.retain(|piece| piece.size() > 0);
+        pieces
     }
 
     /// The pieces that have bytes of a range, which is not empty.

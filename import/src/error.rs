@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io;
 
+use content::Digest;
+
 /// A source that cannot become a model, or a target that did not take it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -34,6 +36,24 @@ pub enum Error {
         name: String,
         /// What the store said.
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A blob is not what its digest says.
+    #[error("blob `{blob}` is damaged: {reason}; run `lode repair MODEL`")]
+    Damaged {
+        /// Which.
+        blob: Digest,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file is not what it was, though every blob is what its digest says.
+    #[error("`{name}` hashes to `{found}`, it was `{expected}` before; import or pull the model again")]
+    Changed {
+        /// Which file of the model.
+        name: String,
+        /// What it was.
+        expected: Digest,
+        /// What it is.
+        found: Digest,
     },
     /// Whoever asked for the import went away.
     #[error("the import was cancelled; tensors that were complete stay in the store until the next collection")]

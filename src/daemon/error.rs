@@ -6,7 +6,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
-use crate::ops::{BadArchive, NoVersion, NotFound, Pinned};
+use crate::ops::{BadArchive, CannotExport, NoVersion, NotFound, Pinned};
 
 /// A request that failed.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ fn status(error: &anyhow::Error) -> StatusCode {
         if cause.is::<Pinned>() {
             return StatusCode::CONFLICT;
         }
-        if cause.is::<BadArchive>() || cause.is::<archive::Error>() {
+        if cause.is::<BadArchive>() || cause.is::<CannotExport>() || cause.is::<archive::Error>() {
             return StatusCode::BAD_REQUEST;
         }
         if cause.is::<manifests::Error>() || cause.downcast_ref().is_some_and(is_bad_source) {
@@ -73,7 +73,10 @@ fn is_bad_source(error: &import::Error) -> bool {
     match error {
         import::Error::Source(_) | import::Error::Format { .. } => true,
         import::Error::Io { source, .. } => source.kind() != std::io::ErrorKind::Other,
-        import::Error::Target { .. } | import::Error::Cancelled => false,
+        import::Error::Target { .. }
+        | import::Error::Damaged { .. }
+        | import::Error::Changed { .. }
+        | import::Error::Cancelled => false,
     }
 }
 

@@ -1,7 +1,8 @@
-//! Looking after the store: `/api/lode/…`, `/api/save` and `/api/load`.
+//! Looking after the store: `/api/lode/…`, `/api/save`, `/api/load` and `/api/export`.
 
 mod archive;
 mod compare;
+mod export;
 mod keep;
 mod upkeep;
 mod versions;
@@ -39,6 +40,7 @@ pub(super) fn routes() -> Router<Daemon> {
         .route("/api/lode/du", get(upkeep::du))
         .route("/api/lode/diff", post(compare::diff))
         .route("/api/save", post(archive::save))
+        .route("/api/export", post(export::export))
 }
 
 /// The routes whose requests have no end that is known beforehand.

@@ -1,0 +1,131 @@
+//! Export: a stored model becomes files again.
+//!
+//! ```text
+//! origin_plan(origin, layers) ──▶ ExportPlan ──▶ write_file(file, open, sink)
+//!   which bytes make a file        sizes known     streams, checks, decides nothing
+//! ```
+//!
+//! # Invariants
+//! - The size of every file is known before a byte of it is written.
+//! - Names are checked: no file of a plan leads out of the folder it is written to, and no two have one name.
+//! - Memory is bounded by a buffer, whatever the size of a file.
+
+mod origin_files;
+mod write_file;
+
+use std::collections::HashSet;
+
+use content::{Algorithm, Digest};
+
+pub use origin_files::origin_plan;
+pub use write_file::write_file;
+
+use crate::{Error, relative_name};
+
+/// The files that an export will write.
+#[derive(Clone, Debug, Default)]
+pub struct ExportPlan {
+    /// In the order in which they are written.
+    pub files: Vec<ExportFile>,
+    /// What the stored model has and these files have not; empty where nothing is lost.
+    pub losses: Vec<String>,
+}
+
+/// A file to be written.
+///
+/// Invariant: the size is the sum of the pieces' sizes.
+#[derive(Clone, Debug)]
+pub struct ExportFile {
+    name: String,
+    size: u64,
+    pieces: Vec<Piece>,
+    /// What the whole file must hash to, where that is known.
+    pub sha256: Option<Digest>,
+}
+
+/// Bytes of a file, one after the other.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// These.
+    Bytes(Vec<u8>),
+    /// A part of a blob.
+    Blob {
+        /// Which.
+        blob: Digest,
+        /// First byte in the blob.
+        begin: u64,
+        /// Length in bytes.
+        size: u64,
+    },
+    /// So many zeros.
+    Zeros(u64),
+}
+
+impl Piece {
+    /// Length in bytes.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Blob { size, .. } | Self::Zeros(size) => *size,
+        }
+    }
+}
+
+impl ExportFile {
+    /// A file of that name, relative to the folder it is written to.
+    ///
+    /// # Errors
+    /// [`Error::Source`] for a name that [`relative_name`] refuses, and where the sizes overflow.
+    pub fn new(name: &str, pieces: Vec<Piece>) -> Result<Self, Error> {
+        let name = relative_name(name)?;
+        let size = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.size()));
+        let size = size.ok_or_else(|| Error::Source(format!("the size of `{name}` overflows")))?;
+        Ok(Self { name, size, pieces, sha256: None })
+    }
+
+    /// With the digest that it must have. One of another algorithm than SHA-256 is not looked at.
+    #[must_use]
+    pub fn known_as(self, digest: Option<Digest>) -> Self {
+        Self { sha256: digest.filter(|digest| digest.algorithm() == Algorithm::Sha256), ..self }
+    }
+
+    /// Relative, with slashes, inside of the folder.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Length in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What it is made of, in the order of its bytes.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+}
+
+impl ExportPlan {
+    /// A plan for these files.
+    ///
+    /// # Errors
+    /// [`Error::Source`] where two files have one name, or one has the name of another's folder.
+    pub fn new(files: Vec<ExportFile>, losses: Vec<String>) -> Result<Self, Error> {
+        let mut names = HashSet::new();
+        for file in &files {
+            if !names.insert(file.name()) {
+                return Err(Error::Source(format!("two files of the model are called `{}`", file.name())));
+            }
+        }
+        for file in &files {
+            let folders = file.name().match_indices('/').map(|(end, _)| &file.name()[..end]);
+            if let Some(folder) = folders.into_iter().find(|folder| names.contains(folder)) {
+                return Err(Error::Source(format!("`{folder}` is a file of the model and the folder of another")));
+            }
+        }
+        Ok(Self { files, losses })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! The imported files bit for bit: those with tensors by the origin document, the others as the layers they are.
+
+use std::sync::Arc;
+
+use content::Digest;
+use manifests::{Layer, media_types};
+
+use super::{ExportFile, ExportPlan, Piece};
+use crate::{Composed, Error, OpenBlob, Origin, OriginFile};
+
+/// The files that the model was imported from. Reads the header of every tensor blob.
+///
+/// # Errors
+/// [`Error::Source`] where the document and the layers do not fit together, or a name is hostile; [`Error::Io`] where a
+/// blob cannot be read.
+pub fn origin_plan(origin: &Origin, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<ExportPlan, Error> {
+    let mut files = Vec::new();
+    for file in &origin.files {
+        files.push(rebuilt(file, layers, open)?);
+    }
+    let types = [media_types::JSON, media_types::FILE, media_types::LICENSE];
+    for layer in layers.iter().filter(|layer| types.contains(layer.media_type())) {
+        // A licence that was given with the model and not in a file has no name.
+        if let Some(name) = layer.name().filter(|name| !name.is_empty()) {
+            files.push(whole(name, layer)?);
+        }
+    }
+    ExportPlan::new(files, Vec::new())
+}
+
+fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<ExportFile, Error> {
+    let composed = Composed::new(file, layers, Arc::clone(open)).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidData => Error::Source(format!("`{}` cannot be put together: {e}", file.name)),
+        _ => Error::io("read the blobs of", &file.name, e),
+    })?;
+    Ok(ExportFile::new(&file.name, composed.pieces_with_gaps())?.known_as(known(file)))
+}
+
+/// What the file hashed to when it was imported, where that was looked at.
+fn known(_file: &OriginFile) -> Option<Digest> {
+    None
+}
+
+fn whole(name: &str, layer: &Layer) -> Result<ExportFile, Error> {
+    let piece = Piece::Blob { blob: *layer.digest(), begin: 0, size: layer.size() };
+    Ok(ExportFile::new(name, vec![piece])?.known_as(Some(*layer.digest())))
+}

@@ -1,0 +1,195 @@
+//! `lode export`.
+
+mod folder;
+mod staging;
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use api::lode::{ExportDtype, ExportFormat, ExportRequest};
+use archive::{Kind, Reader};
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use content::{Algorithm, Hasher};
+use futures_util::StreamExt;
+use indicatif::ProgressBar;
+use reqwest::Response;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use self::staging::{Placed, Staging};
+use super::client::Client;
+use super::text::{bytes, size};
+use crate::bridge::{self, ChannelReader, Piece};
+use crate::config::Config;
+
+/// Arguments of `lode export`.
+#[derive(Debug, Args)]
+pub(super) struct ExportArguments {
+    /// Name of the model
+    model: String,
+    /// A folder, or the name of the file where the model is a single one
+    #[arg(long, value_name = "DIR|FILE")]
+    to: PathBuf,
+    /// Which files: those that were imported, or others
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// What numbers are written as, by safetensors; quantized models become BF16 where nothing is said
+    #[arg(long, value_enum)]
+    dtype: Option<Dtype>,
+    /// The most bytes of tensors in one file, by safetensors and mlx, e.g. 5GB or 500MiB
+    #[arg(long, value_parser = bytes)]
+    shard_size: Option<u64>,
+    /// Go on where something would be lost
+    #[arg(long)]
+    lossy: bool,
+    /// Replace files that are there
+    #[arg(long)]
+    force: bool,
+}
+
+/// Which files a model becomes.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Format {
+    /// Those that were imported, bit for bit
+    #[default]
+    Origin,
+    /// A Hugging Face folder
+    Safetensors,
+    /// One GGUF file
+    Gguf,
+    /// A folder for MLX
+    Mlx,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dtype {
+    F32,
+    F16,
+    Bf16,
+}
+
+/// The user has had enough.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted; nothing was written")]
+pub(super) struct Interrupted;
+
+/// How much is copied at a time, in bytes.
+const PIECE: usize = 1 << 18;
+
+pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<()> {
+    let mut staging = Staging::begin(&arguments.to, arguments.force)?;
+    let client = Client::connect(config).await?;
+    let request = request(arguments);
+    let response = client.download("/api/export", &request).await?;
+    let total = response.content_length().unwrap_or_default();
+    staging.ensure_space(total)?;
+    let bar = ProgressBar::new(total);
+    let (sender, receiver) = bridge::channel();
+    let unpacking = tokio::task::spawn_blocking(move || unpack(receiver, &mut staging).and_then(|()| staging.finish()));
+    let sent = forward(response, sender, &bar).await;
+    let unpacked = unpacking.await?;
+    bar.finish_and_clear();
+    let placed = match sent {
+        Sent::Interrupted => return Err(Interrupted.into()),
+        Sent::Broken(error) => return Err(reason(&client, request, error).await),
+        Sent::All => unpacked?,
+    };
+    for file in &placed {
+        println!("{}  {}", file.digest.hex(), file.name);
+    }
+    let written = placed.iter().map(|file| file.size).sum();
+    eprintln!("exported {} to {} ({})", arguments.model, arguments.to.display(), size(written));
+    Ok(())
+}
+
+fn request(arguments: &ExportArguments) -> ExportRequest {
+    ExportRequest {
+        model: arguments.model.clone(),
+        format: match arguments.format {
+            Format::Origin => ExportFormat::Origin,
+            Format::Safetensors => ExportFormat::Safetensors,
+            Format::Gguf => ExportFormat::Gguf,
+            Format::Mlx => ExportFormat::Mlx,
+        },
+        dtype: arguments.dtype.map(|dtype| match dtype {
+            Dtype::F32 => ExportDtype::F32,
+            Dtype::F16 => ExportDtype::F16,
+            Dtype::Bf16 => ExportDtype::Bf16,
+        }),
+        shard_size: arguments.shard_size,
+        lossy: arguments.lossy,
+        check: false,
+    }
+}
+
+/// How a stream ended.
+enum Sent {
+    /// It was whole, or whoever receives it wants no more.
+    All,
+    Broken(reqwest::Error),
+    Interrupted,
+}
+
+/// Gives what comes to whoever unpacks it.
+async fn forward(response: Response, sender: mpsc::Sender<Piece>, bar: &ProgressBar) -> Sent {
+    let mut stream = response.bytes_stream();
+    let stop = |reason: &str| Err(io::Error::other(reason.to_owned()));
+    loop {
+        let next: Option<reqwest::Result<Bytes>> = tokio::select! {
+            next = stream.next() => next,
+            _ = tokio::signal::ctrl_c() => {
+                // Where nobody receives any more nobody needs to know.
+                let _ = sender.send(stop("interrupted")).await;
+                return Sent::Interrupted;
+            }
+        };
+        match next {
+            None => return Sent::All,
+            Some(Ok(piece)) => {
+                bar.inc(piece.len() as u64);
+                if sender.send(Ok(piece)).await.is_err() {
+                    return Sent::All;
+                }
+            }
+            Some(Err(error)) => {
+                let _ = sender.send(stop("the export broke off")).await;
+                return Sent::Broken(error);
+            }
+        }
+    }
+}
+
+/// Why an export broke off. A stream that breaks off cannot say it, so it is asked for.
+async fn reason(client: &Client, request: ExportRequest, error: reqwest::Error) -> anyhow::Error {
+    match client.post::<Value>("/api/export", &ExportRequest { check: true, ..request }).await {
+        Err(reason) => reason.context("the export broke off, nothing was written"),
+        Ok(_) => anyhow!(error).context("the connection broke off, nothing was written; try again"),
+    }
+}
+
+/// Takes the files out of the tar.
+fn unpack(receiver: mpsc::Receiver<Piece>, staging: &mut Staging) -> Result<()> {
+    let mut tar = Reader::new(ChannelReader::new(receiver));
+    while let Some(entry) = tar.next()? {
+        if entry.kind != Kind::File {
+            continue;
+        }
+        let name = import::relative_name(&entry.path)?;
+        let mut file = staging.file(&name)?;
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        let mut buffer = vec![0; PIECE];
+        loop {
+            let n = tar.read(&mut buffer)?;
+            if n == 0 {
+                break;
+            }
+            hasher.update(&buffer[..n]);
+            file.write_all(&buffer[..n]).with_context(|| format!("cannot write `{name}`"))?;
+        }
+        file.sync_all().with_context(|| format!("cannot write `{name}`"))?;
+        staging.staged(Placed { name, size: entry.size, digest: hasher.finish() });
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! A folder that files are moved into, below it and nowhere else: no link on the way is followed.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::staging::Placed;
+
+/// An open folder. Its own path may have links: the user has named it.
+#[derive(Debug)]
+pub(super) struct Folder {
+    fd: OwnedFd,
+}
+
+/// A folder below it, and the last part of a name.
+type Slot<'a> = (OwnedFd, &'a str);
+
+impl Folder {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(CWD, path, flags, Mode::empty());
+        Ok(Self { fd: fd.with_context(|| format!("cannot open the folder `{}`", path.display()))? })
+    }
+
+    /// Moves all files from `hidden` here. Where one cannot be moved those that were are taken away again, unless they
+    /// have replaced others.
+    pub(super) fn take(&self, hidden: &Path, files: &[Placed], force: bool) -> Result<()> {
+        let from = Self::open(hidden)?;
+        let mut slots = Vec::new();
+        for file in files {
+            let slot = self.slot(&file.name)?;
+            check_free(&slot, &file.name, force)?;
+            slots.push(slot);
+        }
+        for (position, (file, slot)) in files.iter().zip(&slots).enumerate() {
+            if let Err(error) = from.give(&file.name, slot, force) {
+                for (folder, name) in slots[..position].iter().filter(|_| !force) {
+                    // What cannot be removed is whole all the same.
+                    let _ = unlinkat(folder, *name, AtFlags::empty());
+                }
+                return Err(error);
+            }
+        }
+        for (folder, _) in slots {
+            File::from(folder).sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the folders of a name, where they are missing.
+    fn slot<'a>(&self, name: &'a str) -> Result<Slot<'a>> {
+        let mut folder = self.fd.try_clone()?;
+        let mut parts: Vec<&str> = name.split('/').collect();
+        let last = parts.pop().context("invariant: a name has a part")?;
+        for part in parts {
+            match mkdirat(&folder, part, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot make the folder of `{name}`")),
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            folder = openat(&folder, part, flags, Mode::empty())
+                .with_context(|| format!("`{part}` of `{name}` is not a folder; links are not followed"))?;
+        }
+        Ok((folder, last))
+    }
+
+    /// Moves a file from here.
+    fn give(&self, name: &str, (folder, last): &Slot<'_>, force: bool) -> Result<()> {
+        let moved = if force {
+            renameat(&self.fd, name, folder, *last)
+        } else {
+            match renameat_with(&self.fd, name, folder, *last, RenameFlags::NOREPLACE) {
+                // Some file systems have no such call; whether something is there was looked at before.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => renameat(&self.fd, name, folder, *last),
+                other => other,
+            }
+        };
+        moved.with_context(|| format!("cannot give `{name}` its name"))
+    }
+}
+
+/// Whether a file may come there. A link that is there is replaced and not followed.
+fn check_free((folder, last): &Slot<'_>, name: &str, force: bool) -> Result<()> {
+    match statat(folder, *last, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot look at `{name}`")),
+        Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => {
+            bail!("`{name}` is a folder there; remove it first")
+        }
+        Ok(_) => {
+            ensure!(force, "`{name}` is there already; --force replaces it");
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `/api/export`.
+
+use std::io;
+
+use api::lode::ExportRequest;
+use axum::Json;
+use axum::body::Body as Bytes;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+
+use crate::bridge::{self, ChannelWriter};
+use crate::daemon::Daemon;
+use crate::daemon::error::{Body, Failed};
+use crate::daemon::models::{blocking, reference};
+use crate::ops::Export;
+
+pub(super) async fn export(
+    State(daemon): State<Daemon>,
+    Body(request): Body<ExportRequest>,
+) -> Result<Response, Failed> {
+    let model = reference(&request.model, "")?;
+    let check = request.check;
+    let export = blocking(&daemon.library, move |library| Export::plan(library, &model, &request)).await?;
+    if check {
+        blocking(&daemon.library, move |_| export.write(&mut io::sink())).await?;
+        return Ok(Json(serde_json::json!({})).into_response());
+    }
+    let size = export.size();
+    let (sender, receiver) = bridge::channel();
+    // It ends with the connection: then nothing more can be sent.
+    drop(tokio::task::spawn_blocking(move || {
+        let mut output = ChannelWriter::new(sender);
+        if let Err(error) = export.write(&mut output) {
+            tracing::warn!("an export broke off: {error:#}");
+            output.fail(io::Error::other(format!("{error:#}")));
+        }
+    }));
+    let headers = [(header::CONTENT_TYPE, "application/x-tar".to_owned()), (header::CONTENT_LENGTH, size.to_string())];
+    Ok((headers, Bytes::from_stream(bridge::stream(receiver))).into_response())
+}

@@ -1,0 +1,118 @@
+//! Exports: what files a model becomes, and the tar that they travel in.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use api::lode::{ExportFormat, ExportRequest};
+use archive::Writer;
+use content::Digest;
+use import::{ExportPlan, OpenBlob, Origin};
+use manifests::{ModelRef, media_types};
+use store::Guard;
+
+use super::library::MAX_DOCUMENT;
+use super::pull_foreign::opener;
+use super::{Library, Model};
+
+/// The kind of note that says what the files of a model hashed to when they were first exported: name to digest. It is
+/// a second look only; losing it costs nothing else.
+const NOTE: &str = "export-sha256";
+
+/// What was asked for cannot be given.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct CannotExport(pub(super) String);
+
+/// An export that can be written: everything in it is there, and stays while this lives.
+pub(crate) struct Export {
+    library: Library,
+    manifest: Digest,
+    plan: ExportPlan,
+    open: Arc<OpenBlob>,
+    /// Where what the files hash to is kept for the next export.
+    recorded: Option<BTreeMap<String, Digest>>,
+    _guard: Guard,
+}
+
+impl Export {
+    /// Decides which files there will be.
+    pub(crate) fn plan(library: &Library, reference: &ModelRef, request: &ExportRequest) -> Result<Self> {
+        let guard = library.store.guard();
+        let model = library.find(reference)?;
+        if let Some(need) = library.first_missing(&model.manifest)? {
+            let digest = need.descriptor.digest;
+            bail!("blob `{digest}` of `{}` is damaged or missing; run `lode repair {}`", need.layer, model.name);
+        }
+        let open = opener(library);
+        let manifest = *model.manifest.digest();
+        let (mut plan, recorded) = match request.format {
+            ExportFormat::Origin => {
+                let plan = import::origin_plan(&origin(library, &model)?, model.manifest.layers(), &open)?;
+                (plan, Some(recorded_digests(library, &manifest)?))
+            }
+            other => return Err(not_yet(other).into()),
+        };
+        let known = recorded.iter().flatten();
+        for (name, digest) in known {
+            let files = plan.files.iter_mut().filter(|file| file.sha256.is_none() && file.name() == name);
+            files.for_each(|file| file.sha256 = Some(*digest));
+        }
+        Ok(Self { library: library.clone(), manifest, plan, open, recorded, _guard: guard })
+    }
+
+    /// Bytes of the whole tar.
+    pub(crate) fn size(&self) -> u64 {
+        let members = self.plan.files.iter().map(|file| archive::member_size(file.name(), file.size()));
+        members.fold(archive::END_SIZE, u64::saturating_add)
+    }
+
+    /// Writes the tar. What the files hash to is found out on the way, so an error may come at the very end.
+    pub(crate) fn write(&self, output: &mut dyn Write) -> Result<()> {
+        let mut tar = Writer::new(output);
+        let mut found = BTreeMap::new();
+        for file in &self.plan.files {
+            tar.member(file.name(), file.size())?;
+            let digest = import::write_file(file, &*self.open, &mut tar)?;
+            if file.sha256.is_none() {
+                found.insert(file.name().to_owned(), digest);
+            }
+        }
+        if let Some(recorded) = self.recorded.as_ref().filter(|_| !found.is_empty()) {
+            found.extend(recorded.clone());
+            record(&self.library, &self.manifest, &found)?;
+        }
+        tar.finish()?;
+        Ok(())
+    }
+}
+
+/// The origin document of a model.
+fn origin(library: &Library, model: &Model) -> Result<Origin> {
+    let Some(layer) = model.manifest.layers_of(media_types::ORIGIN).next() else {
+        let name = &model.name;
+        return Err(CannotExport(format!(
+            "model '{name}' was not imported from files, so there are none to give back; try `--format safetensors`"
+        ))
+        .into());
+    };
+    let raw = library.store.read_blob(layer.digest(), MAX_DOCUMENT)?;
+    serde_json::from_slice(&raw).with_context(|| format!("the origin document `{}` is not readable", layer.digest()))
+}
+
+fn not_yet(format: ExportFormat) -> CannotExport {
+    let name = format!("{format:?}").to_lowercase();
+    CannotExport(format!("a model cannot be exported as {name} yet; `--format origin` gives back what was imported"))
+}
+
+fn recorded_digests(library: &Library, manifest: &Digest) -> Result<BTreeMap<String, Digest>> {
+    let note = library.store.note(NOTE, manifest)?;
+    let texts: BTreeMap<String, String> = note.and_then(|note| serde_json::from_slice(&note).ok()).unwrap_or_default();
+    Ok(texts.into_iter().filter_map(|(name, digest)| Some((name, digest.parse().ok()?))).collect())
+}
+
+fn record(library: &Library, manifest: &Digest, digests: &BTreeMap<String, Digest>) -> Result<()> {
+    let texts: BTreeMap<&String, String> = digests.iter().map(|(name, digest)| (name, digest.to_string())).collect();
+    Ok(library.store.set_note(NOTE, manifest, &serde_json::to_vec(&texts)?)?)
+}
