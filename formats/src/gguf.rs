@@ -16,6 +16,7 @@
 //! nested [`MAX_NESTING`] deep; a dimension of 0 is an empty tensor; `Q8_1` has ggml's 36 bytes a block. A tensor's name
 //! may be any text of up to 64 bytes and must never be used as a path.
 
+pub mod names;
 mod parse;
 mod value;
 

@@ -26,7 +26,6 @@ mod facts;
 mod group;
 mod inventory;
 mod locate;
-mod names;
 mod obstacle;
 mod origin;
 mod plan;

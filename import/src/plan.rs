@@ -6,12 +6,13 @@ use std::path::Path;
 use content::MediaType;
 use formats::Encoding;
 use formats::encoding::Role;
+use formats::gguf::names;
 use formats::safetensors::{Member, canonical_header};
 use manifests::media_types;
 
 use crate::group::group;
 use crate::origin::{Origin, OriginFile, OriginTensor};
-use crate::{Error, Home, Inventory, SourceFormat, SourceTensor, names};
+use crate::{Error, Home, Inventory, SourceFormat, SourceTensor};
 
 /// What an import will write.
 #[derive(Clone, Debug)]
@@ -97,7 +98,7 @@ struct Named<'a> {
 impl<'a> Named<'a> {
     fn new(inventory: &Inventory, tensor: &'a SourceTensor) -> Self {
         let canonical = |name: &str| match inventory.format {
-            SourceFormat::Gguf => names::from_gguf(&inventory.architecture, name),
+            SourceFormat::Gguf => names::to_canonical(&inventory.architecture, name),
             SourceFormat::HuggingFace | SourceFormat::Mlx => name.to_owned(),
         };
         let (weight, suffix) = match tensor.home {
