@@ -17,10 +17,14 @@
 //! may be any text of up to 64 bytes and must never be used as a path.
 
 pub mod names;
+mod owned;
 mod parse;
 mod value;
+mod write;
 
+pub use owned::OwnedValue;
 pub use value::{Array, Value, ValueType};
+pub use write::{NewHeader, NewTensor, Place, write_header};
 
 use crate::GgmlType;
 

@@ -43,6 +43,11 @@ impl ValueType {
         Self::ALL.get(id as usize).copied()
     }
 
+    /// The number in a file.
+    pub(super) fn id(self) -> u32 {
+        self as u32
+    }
+
     /// Bytes of a value, for types that all have the same.
     pub(super) fn width(self) -> Option<usize> {
         match self {
@@ -110,6 +115,25 @@ impl<'a> Array<'a> {
 }
 
 impl<'a> Value<'a> {
+    /// Its type.
+    pub fn kind(&self) -> ValueType {
+        match self {
+            Self::U8(_) => ValueType::U8,
+            Self::I8(_) => ValueType::I8,
+            Self::U16(_) => ValueType::U16,
+            Self::I16(_) => ValueType::I16,
+            Self::U32(_) => ValueType::U32,
+            Self::I32(_) => ValueType::I32,
+            Self::F32(_) => ValueType::F32,
+            Self::Bool(_) => ValueType::Bool,
+            Self::String(_) => ValueType::String,
+            Self::Array(_) => ValueType::Array,
+            Self::U64(_) => ValueType::U64,
+            Self::I64(_) => ValueType::I64,
+            Self::F64(_) => ValueType::F64,
+        }
+    }
+
     /// The text, where this is a string and UTF-8.
     pub fn as_str(&self) -> Option<&'a str> {
         match self {
