@@ -15,6 +15,15 @@ impl HyperParameters {
             other => Err(Architecture::unknown(other)),
         }
     }
+
+    /// What attention scores are multiplied with where the numbers come from a GGUF file, which has no key for it.
+    pub(crate) fn gguf_attention_scale(&self) -> f64 {
+        /// The 27B model scales by `hidden / heads` instead of the head size; it alone has so many layers.
+        const LAYERS_OF_27B: u64 = 62;
+        let gemma_27b = self.architecture == Architecture::Gemma3 && self.layers == LAYERS_OF_27B;
+        let query_scalar = if gemma_27b { self.hidden as f64 / self.heads as f64 } else { self.head_dim as f64 };
+        query_scalar.powf(-0.5)
+    }
 }
 
 fn fail(reason: impl Into<String>) -> Error {
@@ -33,15 +42,11 @@ fn llama(gguf: &Gguf<'_>) -> Result<HyperParameters, Error> {
 fn gemma3(gguf: &Gguf<'_>) -> Result<HyperParameters, Error> {
     /// Every sixth layer sees everything; the format has no key for it in older files.
     const PATTERN: u64 = 6;
-    /// The 27B model scales by `hidden / heads` instead of the head size; it alone has so many layers.
-    const LAYERS_OF_27B: u64 = 62;
     let base = base(gguf, Architecture::Gemma3, Activation::GeluTanh)?;
-    let query_scalar =
-        if base.layers == LAYERS_OF_27B { base.hidden as f64 / base.heads as f64 } else { base.head_dim as f64 };
     let pattern = gguf.unsigned("gemma3.attention.sliding_window_pattern").filter(|n| *n > 0).unwrap_or(PATTERN);
     let local_theta = gguf.float("gemma3.rope.freq_base_swa").unwrap_or(10_000.0);
     Ok(HyperParameters {
-        attention_scale: query_scalar.powf(-0.5),
+        attention_scale: base.gguf_attention_scale(),
         embedding_scale: Some((base.hidden as f64).sqrt()),
         rope_sliding: Some(Rope { theta: local_theta, scaling: RopeScaling::None }),
         sliding_window: Some(gguf.unsigned("gemma3.attention.sliding_window").unwrap_or(1024)),
