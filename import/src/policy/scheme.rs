@@ -1,0 +1,167 @@
+//! The types that a model can be quantized to, by the names that people write.
+
+use formats::encoding::Micro;
+use formats::{Dtype, Encoding, GgmlType};
+
+use super::tables::{self, Rule};
+use crate::Error;
+
+/// Types of GGML that something encodes to.
+const GGML: [GgmlType; 12] = [
+    GgmlType::Q4_0,
+    GgmlType::Q4_1,
+    GgmlType::Q5_0,
+    GgmlType::Q5_1,
+    GgmlType::Q8_0,
+    GgmlType::Q2_K,
+    GgmlType::Q3_K,
+    GgmlType::Q4_K,
+    GgmlType::Q5_K,
+    GgmlType::Q6_K,
+    GgmlType::IQ4_NL,
+    GgmlType::IQ4_XS,
+];
+const MICRO: [Micro; 3] = [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8];
+const PLAIN: [Dtype; 3] = [Dtype::F16, Dtype::Bf16, Dtype::F32];
+const BITS: [u8; 6] = [2, 3, 4, 5, 6, 8];
+
+/// Names that Ollama takes too.
+const ALIASES: [(&str, &str); 6] =
+    [("q4", "int4"), ("fp4", "int4"), ("q8", "int8"), ("fp8", "int8"), ("fp16", "f16"), ("fp32", "f32")];
+
+/// What a model is to be quantized to: the type of most weights, and the table that says which have another.
+#[derive(Clone, Debug)]
+pub struct Scheme {
+    /// Canonical: lower case, the group after a colon where it is not the usual one.
+    name: String,
+    pub(super) base: Encoding,
+    /// What weights that lose much have instead.
+    pub(super) eight: Encoding,
+    pub(super) rules: &'static [Rule],
+}
+
+impl Scheme {
+    /// Reads a name such as `int4`, `int4:64`, `q8_0` or `Q4_K_M`; upper and lower case are the same.
+    ///
+    /// # Errors
+    /// There is no such type; the text lists them all.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let lower = text.trim().to_ascii_lowercase();
+        let tables = tables::tables();
+        if let Some(mix) = tables.mixes.iter().find(|mix| mix.name == lower) {
+            let eight = Encoding::Blocks(GgmlType::Q8_0);
+            return Ok(Self { name: lower, base: mix.base, eight, rules: &mix.rules });
+        }
+        let Some(base) = encoding(&lower) else {
+            let known = known_types();
+            return Err(Error::Source(format!("`{text}` is not a type to quantize to; known: {known}")));
+        };
+        let (eight, rules) = match base {
+            Encoding::Affine { .. } => (Encoding::Affine { bits: 8, group: 64 }, &tables.mlx),
+            Encoding::Micro(_) => (Encoding::Micro(Micro::Mxfp8), &tables.mlx),
+            Encoding::Plain(_) => (base, &tables.plain),
+            Encoding::Blocks(_) | Encoding::BlockFp8 { .. } => (Encoding::Blocks(GgmlType::Q8_0), &tables.ggml),
+        };
+        Ok(Self { name: type_name(base), base, eight, rules })
+    }
+
+    /// The canonical name: `int4`, `int4:64`, `q4_k_m`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name for a model's `file_type`: GGML's types and mixes as Ollama writes them, `Q4_K_M`; others in lower case.
+    pub fn file_type(&self) -> String {
+        match self.base {
+            Encoding::Blocks(_) | Encoding::Plain(_) => self.name.to_ascii_uppercase(),
+            _ => self.name.split(':').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// The encoding of one tensor, by a name without regard to case; `None` for mixes and what is not known.
+pub(super) fn encoding(name: &str) -> Option<Encoding> {
+    let lower = name.trim().to_ascii_lowercase();
+    let (kind, group) = lower.split_once(':').map_or((lower.as_str(), None), |(kind, group)| (kind, Some(group)));
+    let kind = ALIASES.iter().find(|(alias, _)| *alias == kind).map_or(kind, |(_, name)| *name);
+    if kind.starts_with("int") {
+        let group = match group {
+            Some(group) => group.parse().ok()?,
+            None => default_group(kind),
+        };
+        return Encoding::parse(kind, group);
+    }
+    // Other types have one size of group each.
+    if group.is_some() {
+        return None;
+    }
+    all().into_iter().find(|encoding| type_name(*encoding) == kind)
+}
+
+/// The name by which [`encoding`] finds an encoding.
+pub(super) fn type_name(encoding: Encoding) -> String {
+    match encoding {
+        Encoding::Plain(dtype) => dtype.name().to_ascii_lowercase(),
+        Encoding::Affine { bits, group } => {
+            let kind = format!("int{bits}");
+            if u64::from(group) == default_group(&kind) { kind } else { format!("{kind}:{group}") }
+        }
+        other => other.quant_type().unwrap_or_default(),
+    }
+}
+
+/// Elements of a group where a name says nothing: 32 for `int4`, which is Ollama's, else MLX's 64.
+fn default_group(kind: &str) -> u64 {
+    if kind == "int4" { 32 } else { 64 }
+}
+
+fn all() -> Vec<Encoding> {
+    let micro = MICRO.into_iter().map(Encoding::Micro);
+    let ggml = GGML.into_iter().map(Encoding::Blocks);
+    micro.chain(ggml).chain(PLAIN.into_iter().map(Encoding::Plain)).collect()
+}
+
+/// Every name, for messages.
+fn known_types() -> String {
+    let affine = BITS.iter().map(|bits| format!("int{bits}"));
+    let others = all().into_iter().map(type_name);
+    let mixes = tables::tables().mixes.iter().map(|mix| mix.name.clone());
+    let names: Vec<String> = affine.chain(others).chain(mixes).collect();
+    format!("{}; the group of the int types may follow: int4:32, int4:64, int4:128", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_every_spelling() {
+        for (text, name, file_type, base) in [
+            ("int4", "int4", "int4", Encoding::Affine { bits: 4, group: 32 }),
+            ("INT4:32", "int4", "int4", Encoding::Affine { bits: 4, group: 32 }),
+            ("int4:64", "int4:64", "int4", Encoding::Affine { bits: 4, group: 64 }),
+            ("fp4", "int4", "int4", Encoding::Affine { bits: 4, group: 32 }),
+            ("int8", "int8", "int8", Encoding::Affine { bits: 8, group: 64 }),
+            ("int3", "int3", "int3", Encoding::Affine { bits: 3, group: 64 }),
+            ("nvfp4", "nvfp4", "nvfp4", Encoding::Micro(Micro::Nvfp4)),
+            ("MXFP8", "mxfp8", "mxfp8", Encoding::Micro(Micro::Mxfp8)),
+            ("Q8_0", "q8_0", "Q8_0", Encoding::Blocks(GgmlType::Q8_0)),
+            ("q4_K_M", "q4_k_m", "Q4_K_M", Encoding::Blocks(GgmlType::Q4_K)),
+            ("iq4_xs", "iq4_xs", "IQ4_XS", Encoding::Blocks(GgmlType::IQ4_XS)),
+            ("bf16", "bf16", "BF16", Encoding::Plain(Dtype::Bf16)),
+        ] {
+            let scheme = Scheme::parse(text).expect(text);
+            assert_eq!((scheme.name(), scheme.file_type().as_str(), scheme.base), (name, file_type, base), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_with_a_list() {
+        for text in ["", "int7", "int4:16", "int4:", "q4_0:32", "q4_k_x", "mxfp4_ggml", "q8_1", "i8"] {
+            let error = Scheme::parse(text).expect_err(text).to_string();
+            for name in ["int2", "int8", "nvfp4", "q4_0", "iq4_xs", "q3_k_l", "bf16"] {
+                assert!(error.contains(name), "{error} should list {name}");
+            }
+        }
+    }
+}

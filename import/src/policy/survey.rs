@@ -1,0 +1,178 @@
+//! What rules need to know of the whole model, told from names and shapes alone, so that models that cannot be run can be
+//! quantized too.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::part::Part;
+
+/// Facts about a model.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// As the source names it.
+    pub(super) architecture: String,
+    /// There is no output matrix.
+    pub(super) tied: bool,
+    /// Experts of a layer; 0 where there are none.
+    pub(super) experts: u64,
+    /// Query heads for each key and value head; 0 where it cannot be told.
+    pub(super) queries_per_key: u64,
+    layers: u64,
+    /// Where tensors stand among those of their kind, for the kinds that are counted.
+    places: HashMap<String, Place>,
+}
+
+/// The position of a tensor among those that are counted together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) index: u64,
+    pub(super) count: u64,
+}
+
+impl Survey {
+    /// Looks at all tensors of a model, by name and shape.
+    pub fn new<'a>(architecture: &str, tensors: impl Iterator<Item = (&'a str, &'a [u64])>) -> Self {
+        let mut seen: Vec<Seen<'a>> = tensors.map(|(name, shape)| Seen::new(name, shape)).collect();
+        seen.retain(|tensor| tensor.part != Part::Modality);
+        seen.sort_by_key(|tensor| (tensor.layer, tensor.name));
+        let mut survey = Self {
+            architecture: architecture.to_owned(),
+            tied: !seen.iter().any(|tensor| tensor.part == Part::Output),
+            experts: seen.iter().filter_map(Seen::experts).max().unwrap_or(0),
+            queries_per_key: queries_per_key(&seen).unwrap_or(0),
+            layers: seen.iter().filter_map(|tensor| tensor.layer).max().map_or(0, |last| last + 1),
+            places: HashMap::new(),
+        };
+        survey.count(&seen);
+        survey
+    }
+
+    /// As llama.cpp counts: values among themselves; what is projected down by layer where there are experts, else among
+    /// themselves, out of the number of layers.
+    fn count(&mut self, seen: &[Seen<'_>]) {
+        let counted = |tensor: &&Seen<'_>, wanted: fn(Part) -> bool| wanted(tensor.part) && tensor.shape.len() > 1;
+        let values: Vec<_> = seen.iter().filter(|tensor| counted(tensor, Part::has_values)).collect();
+        let count = values.len() as u64;
+        for (index, tensor) in (0..).zip(&values) {
+            self.places.insert(tensor.name.to_owned(), Place { index, count });
+        }
+        let down = seen.iter().filter(|tensor| counted(tensor, |part| part == Part::FfnDown));
+        for (position, tensor) in (0..).zip(down) {
+            let index = tensor.layer.filter(|_| self.experts > 1).unwrap_or(position);
+            self.places.insert(tensor.name.to_owned(), Place { index, count: self.layers });
+        }
+    }
+
+    /// The place of a tensor; one that is not counted has that of its layer.
+    pub(super) fn place(&self, name: &str) -> Place {
+        let by_layer = || Place { index: layer(name).unwrap_or(0), count: self.layers };
+        self.places.get(name).copied().unwrap_or_else(by_layer)
+    }
+
+    /// What llama.cpp calls 70B.
+    pub(super) fn is_70b(&self) -> bool {
+        let grouped = self.architecture == "qwen2" || (self.architecture == "llama" && self.queries_per_key > 1);
+        self.layers == 80 && grouped
+    }
+}
+
+struct Seen<'a> {
+    name: &'a str,
+    shape: &'a [u64],
+    part: Part,
+    layer: Option<u64>,
+}
+
+impl<'a> Seen<'a> {
+    fn new(name: &'a str, shape: &'a [u64]) -> Self {
+        Self { name, shape, part: Part::of(name), layer: layer(name) }
+    }
+
+    /// How many experts there are, as far as this tensor tells.
+    fn experts(&self) -> Option<u64> {
+        static EXPERT: LazyLock<Regex> = LazyLock::new(|| pattern(r"experts\.(\d+)\."));
+        let is_ffn = matches!(self.part, Part::FfnDown | Part::FfnGate | Part::FfnUp);
+        match self.shape {
+            [stack, _, _] if is_ffn => Some(*stack),
+            _ => number(&EXPERT, self.name)?.checked_add(1),
+        }
+    }
+
+    fn rows(&self) -> Option<u64> {
+        self.shape.len().checked_sub(2).map(|at| self.shape[at])
+    }
+}
+
+/// From the first matrices of each kind.
+fn queries_per_key(seen: &[Seen<'_>]) -> Option<u64> {
+    let first = |part: Part| seen.iter().find(|tensor| tensor.part == part && tensor.shape.len() == 2);
+    if let (Some(queries), Some(keys)) = (first(Part::AttentionQ), first(Part::AttentionK)) {
+        return queries.rows()?.checked_div(keys.rows()?);
+    }
+    // The output matrix has as many columns as there are rows of queries.
+    let queries = *first(Part::AttentionOutput)?.shape.last()?;
+    let keys = first(Part::AttentionQkv)?.rows()?.checked_sub(queries)? / 2;
+    queries.checked_div(keys)
+}
+
+/// The number of the layer that a name is of.
+fn layer(name: &str) -> Option<u64> {
+    static LAYER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:^|\.)(?:layers|layer|blk|h|blocks|block)\.(\d+)\."));
+    number(&LAYER, name)
+}
+
+fn number(pattern: &Regex, name: &str) -> Option<u64> {
+    // Names come from outside; a model with more layers or experts than this is none.
+    pattern.captures(name)?.get(1)?.as_str().parse().ok().filter(|number| *number < 1 << 20)
+}
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("invariant: the patterns of this file are part of the program, and its tests use them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn survey(tensors: &[(&str, &[u64])]) -> Survey {
+        Survey::new("llama", tensors.iter().copied())
+    }
+
+    #[test]
+    fn counts_values_and_projections() {
+        let survey = survey(&[
+            ("model.layers.10.self_attn.v_proj.weight", &[8, 64]),
+            ("model.layers.2.self_attn.v_proj.weight", &[8, 64]),
+            ("model.layers.2.self_attn.v_proj.bias", &[8]),
+            ("model.layers.10.mlp.down_proj.weight", &[64, 128]),
+        ]);
+        let place = |name: &str| survey.place(name);
+        assert_eq!(place("model.layers.2.self_attn.v_proj.weight"), Place { index: 0, count: 2 });
+        assert_eq!(place("model.layers.10.self_attn.v_proj.weight"), Place { index: 1, count: 2 });
+        assert_eq!(place("model.layers.10.mlp.down_proj.weight"), Place { index: 0, count: 11 });
+        assert_eq!(place("model.layers.2.self_attn.q_proj.weight"), Place { index: 2, count: 11 });
+        assert!(survey.tied && survey.experts == 0);
+    }
+
+    #[test]
+    fn tells_heads_and_experts_from_shapes() {
+        let split = survey(&[
+            ("model.layers.0.self_attn.q_proj.weight", &[64, 32]),
+            ("model.layers.0.self_attn.k_proj.weight", &[16, 32]),
+            ("model.layers.3.mlp.experts.7.down_proj.weight", &[32, 16]),
+            ("model.layers.5.mlp.experts.7.down_proj.weight", &[32, 16]),
+            ("lm_head.weight", &[100, 32]),
+        ]);
+        assert_eq!((split.queries_per_key, split.experts, split.tied), (4, 8, false));
+        // By layer, although it is the first that is counted.
+        assert_eq!(split.place("model.layers.3.mlp.experts.7.down_proj.weight"), Place { index: 3, count: 6 });
+        let fused = survey(&[
+            ("model.layers.0.self_attn.qkv_proj.weight", &[96, 64]),
+            ("model.layers.0.self_attn.o_proj.weight", &[64, 64]),
+            ("model.layers.0.mlp.experts.down_proj", &[16, 64, 32]),
+        ]);
+        assert_eq!((fused.queries_per_key, fused.experts), (4, 16));
+    }
+}

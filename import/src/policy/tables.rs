@@ -1,0 +1,163 @@
+//! The built-in tables, read once: what tensors are, and which rules the types have.
+
+use std::sync::LazyLock;
+
+use formats::Encoding;
+use regex::Regex;
+use serde::Deserialize;
+
+use super::condition::Condition;
+use super::part::Part;
+use super::scheme;
+
+/// What a rule says of the tensors for which it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Their precision stays.
+    Keep,
+    /// The type that was asked for.
+    Base,
+    /// The 8-bit type of its family.
+    Eight,
+    /// One type whatever was asked for.
+    Type(Encoding),
+}
+
+/// Holds where the tensor is one of the parts, or any where there are none, and all conditions hold.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    pub(super) parts: Vec<Part>,
+    pub(super) when: Vec<Condition>,
+    pub(super) choice: Choice,
+}
+
+/// A mix of llama.cpp.
+#[derive(Debug)]
+pub(super) struct Mix {
+    pub(super) name: String,
+    pub(super) base: Encoding,
+    pub(super) rules: Vec<Rule>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tables {
+    /// In their order.
+    pub(super) parts: Vec<(Regex, Part)>,
+    pub(super) mlx: Vec<Rule>,
+    pub(super) ggml: Vec<Rule>,
+    pub(super) plain: Vec<Rule>,
+    pub(super) mixes: Vec<Mix>,
+}
+
+/// The tables.
+pub(super) fn tables() -> &'static Tables {
+    static TABLES: LazyLock<Tables> =
+        LazyLock::new(|| read().expect("invariant: a test reads the tables, which are part of the program"));
+    &TABLES
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireParts {
+    part: Vec<WirePart>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WirePart {
+    part: Part,
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireRules {
+    rule: Vec<WireRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireMixes {
+    first: Vec<WireRule>,
+    mix: Vec<WireMix>,
+    last: Vec<WireRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireMix {
+    name: String,
+    base: String,
+    rules: Vec<WireRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireRule {
+    #[serde(default)]
+    parts: Vec<Part>,
+    #[serde(default)]
+    when: Vec<Condition>,
+    #[serde(rename = "type")]
+    choice: String,
+}
+
+fn read() -> Result<Tables, String> {
+    let parts: WireParts = parse(include_str!("tables/parts.toml"))?;
+    let parts = parts.part.into_iter().map(|wire| Ok((Regex::new(&wire.name).map_err(text)?, wire.part)));
+    Ok(Tables {
+        parts: parts.collect::<Result<_, String>>()?,
+        mlx: rules(include_str!("tables/mlx.toml"))?,
+        ggml: rules(include_str!("tables/ggml.toml"))?,
+        plain: rules(include_str!("tables/plain.toml"))?,
+        mixes: mixes(include_str!("tables/mixes.toml"))?,
+    })
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(table: &str) -> Result<T, String> {
+    toml::from_str(table).map_err(text)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn rules(table: &str) -> Result<Vec<Rule>, String> {
+    parse::<WireRules>(table)?.rule.iter().map(rule).collect()
+}
+
+fn mixes(table: &str) -> Result<Vec<Mix>, String> {
+    let wire: WireMixes = parse(table)?;
+    let mix = |mix: &WireMix| {
+        let all = wire.first.iter().chain(&mix.rules).chain(&wire.last);
+        let base = scheme::encoding(&mix.base).ok_or_else(|| format!("`{}` is not a type", mix.base))?;
+        Ok(Mix { name: mix.name.clone(), base, rules: all.map(rule).collect::<Result<_, String>>()? })
+    };
+    wire.mix.iter().map(mix).collect()
+}
+
+fn rule(wire: &WireRule) -> Result<Rule, String> {
+    let choice = match wire.choice.as_str() {
+        "keep" => Choice::Keep,
+        "base" => Choice::Base,
+        "eight" => Choice::Eight,
+        name => Choice::Type(scheme::encoding(name).ok_or_else(|| format!("`{name}` is not a type"))?),
+    };
+    Ok(Rule { parts: wire.parts.clone(), when: wire.when.clone(), choice })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_can_be_read_and_end_with_a_rule_for_all() {
+        let tables = read().expect("the tables are TOML");
+        let mixes = tables.mixes.iter().map(|mix| &mix.rules);
+        for rules in mixes.chain([&tables.mlx, &tables.ggml, &tables.plain]) {
+            let last = rules.last().expect("a rule");
+            assert!(last.parts.is_empty() && last.when.is_empty(), "{last:?}");
+        }
+        assert_eq!(tables.mixes.len(), 8);
+    }
+}
