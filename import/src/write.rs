@@ -1,14 +1,13 @@
 //! Writing: what the plan says, streamed, several blobs at a time.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use content::{Algorithm, Descriptor, Digest, Hasher, MediaType};
 use manifests::{Layer, media_types};
 
 use crate::origin::OriginGap;
 use crate::plan::SideSource;
+use crate::workers::in_parallel;
 use crate::{Error, Extent, Inventory, Plan, PlannedBlob, ReadAt, SideLayer};
 
 /// The buffer of a worker, in bytes.
@@ -124,36 +123,11 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// The layers of the blobs in their order, with whether each was new.
     fn tensors(&self, blobs: &[PlannedBlob]) -> Result<Vec<(Layer, bool)>, Error> {
-        let next = AtomicUsize::new(0);
-        let results: Mutex<Vec<Option<(Layer, bool)>>> = Mutex::new(vec![None; blobs.len()]);
-        let failure: Mutex<Option<Error>> = Mutex::new(None);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let work = || {
-            let mut buffer = vec![0; BUFFER];
-            loop {
-                let position = next.fetch_add(1, Ordering::Relaxed);
-                let Some(blob) = blobs.get(position) else { return };
-                match self.tensor(blob, &mut buffer) {
-                    Ok(result) => results.lock().unwrap_or_else(PoisonError::into_inner)[position] = Some(result),
-                    Err(error) => {
-                        // The others stop at their next blob; the first failure is the one that is told.
-                        next.store(blobs.len(), Ordering::Relaxed);
-                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                        return;
-                    }
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..(cores * WORKERS_PER_CORE).min(blobs.len()) {
-                scope.spawn(work);
-            }
-        });
-        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error);
-        }
-        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(results.into_iter().flatten().collect())
+        let buffer = || vec![0; BUFFER];
+        in_parallel(blobs.len(), cores * WORKERS_PER_CORE, buffer, |buffer, position| {
+            self.tensor(&blobs[position], buffer)
+        })
     }
 
     fn tensor(&self, blob: &PlannedBlob, buffer: &mut [u8]) -> Result<(Layer, bool), Error> {
@@ -291,7 +265,7 @@ impl Writer<'_> {
 }
 
 /// A failure to read the source passes through the target as an I/O error; it is told as what it is.
-fn unwrap_own(name: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+pub(crate) fn unwrap_own(name: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
     match source.downcast::<io::Error>() {
         Ok(error) => match error.downcast::<Error>() {
             Ok(own) => own,

@@ -1,0 +1,149 @@
+//! Deriving blobs: what a quantization's plan says, streamed, several blobs at a time, and only where the result is not
+//! known already.
+//!
+//! Memory is bounded by what a conversion keeps for each worker, whatever the size of a tensor. What is complete when a
+//! derivation breaks off is remembered, and found by the next.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use content::{Descriptor, Digest};
+use manifests::media_types;
+
+use crate::workers::in_parallel;
+use crate::write::unwrap_own;
+use crate::{Conversion, Derivation, DerivedTensor, Error, Event, Progress, SourceModel, Target, TensorSource};
+
+/// Blobs derived at a time, at most: encoders share large tensors between cores themselves.
+const WORKERS: usize = 8;
+
+/// What is done with results that are remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// They are taken.
+    #[default]
+    Known,
+    /// Everything is computed again, and has to be the same.
+    Check,
+}
+
+/// A blob that was derived, or known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Derived {
+    /// The blob.
+    pub descriptor: Descriptor,
+    /// Whether its bytes were new to the store.
+    pub new: bool,
+}
+
+/// Derives all blobs; the results are in the order of the derivations.
+///
+/// # Errors
+/// A source that cannot be read, a target that does not take a blob, whoever asked went away, or with [`Reuse::Check`] a
+/// result that differs from the remembered one.
+pub fn derive(
+    derivations: &[&Derivation],
+    model: &SourceModel,
+    target: &dyn Target,
+    reuse: Reuse,
+    progress: &dyn Progress,
+) -> Result<Vec<Derived>, Error> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let deriver = Deriver { model, target, reuse, progress };
+    in_parallel(derivations.len(), cores.min(WORKERS), || (), |(), position| deriver.blob(derivations[position]))
+}
+
+struct Deriver<'a> {
+    model: &'a SourceModel,
+    target: &'a dyn Target,
+    reuse: Reuse,
+    progress: &'a dyn Progress,
+}
+
+impl Deriver<'_> {
+    fn blob(&self, derivation: &Derivation) -> Result<Derived, Error> {
+        let sources = derivation.sources();
+        let sources: Vec<Digest> =
+            sources.iter().map(|source| self.model.digest(source)).collect::<Result<_, Error>>()?;
+        let key = derivation.key(&sources);
+        let known = self.target.remembered(&key);
+        if self.reuse == Reuse::Known
+            && let Some(digest) = known
+            && self.has(derivation, &digest)?
+        {
+            self.tell(Event::Bytes(derivation.size()))?;
+            return self.finish(derivation, digest, false);
+        }
+        let (digest, new) = self.put(derivation)?;
+        if let Some(known) = known.filter(|known| self.reuse == Reuse::Check && *known != digest) {
+            let name = &derivation.name;
+            return Err(Error::Source(format!(
+                "`{name}` was made again and is `{digest}`, but `{known}` is remembered: one of them was made by other \
+                 code or damaged; run `lode fsck`, and report this where it finds nothing"
+            )));
+        }
+        self.target.remember(&key, &digest);
+        self.finish(derivation, digest, new)
+    }
+
+    fn has(&self, derivation: &Derivation, digest: &Digest) -> Result<bool, Error> {
+        let has = self.target.has(digest, derivation.size());
+        has.map_err(|source| Error::Target { name: derivation.name.clone(), source })
+    }
+
+    fn put(&self, derivation: &Derivation) -> Result<(Digest, bool), Error> {
+        let tensors = derivation.tensors.iter().map(|tensor| self.conversion(tensor));
+        let tensors = tensors.collect::<Result<Vec<_>, Error>>()?;
+        let cancelled = AtomicBool::new(false);
+        let stored = self.target.put(derivation.size(), &mut |sink| {
+            let mut sink = Counted { sink, progress: self.progress, cancelled: &cancelled };
+            sink.write_all(derivation.header())?;
+            tensors.iter().try_for_each(|tensor| tensor.write(&mut sink)).map_err(io::Error::other)
+        });
+        if cancelled.into_inner() {
+            return Err(Error::Cancelled);
+        }
+        stored.map_err(|source| unwrap_own(&derivation.name, source))
+    }
+
+    fn conversion(&self, tensor: &DerivedTensor) -> Result<Conversion, Error> {
+        let source = TensorSource::of(&tensor.source, self.model.open())?;
+        Ok(if tensor.encoding == tensor.source.encoding {
+            Conversion::copy(source)
+        } else {
+            Conversion::to(source, tensor.encoding)
+        })
+    }
+
+    fn finish(&self, derivation: &Derivation, digest: Digest, new: bool) -> Result<Derived, Error> {
+        let descriptor = Descriptor { media_type: media_types::TENSOR, digest, size: derivation.size() };
+        self.tell(Event::Layer { descriptor: &descriptor, new })?;
+        Ok(Derived { descriptor, new })
+    }
+
+    fn tell(&self, event: Event<'_>) -> Result<(), Error> {
+        if self.progress.event(event) { Ok(()) } else { Err(Error::Cancelled) }
+    }
+}
+
+/// Counts what is written, and stops when nobody wants it any more.
+struct Counted<'a> {
+    sink: &'a mut dyn Write,
+    progress: &'a dyn Progress,
+    cancelled: &'a AtomicBool,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.sink.write(bytes)?;
+        if self.progress.event(Event::Bytes(count as u64)) {
+            return Ok(count);
+        }
+        self.cancelled.store(true, Ordering::Relaxed);
+        Err(io::Error::other(Error::Cancelled))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}

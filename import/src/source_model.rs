@@ -1,0 +1,187 @@
+//! The model that a quantization starts from: one in a store, or files that were not imported.
+//!
+//! Files are read as if they had been imported: each planned blob can be read like a stored one, without being written.
+//! What is asked for by digest goes by a name that stands for the blob until its bytes have been hashed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use content::{Algorithm, Descriptor, Digest};
+use manifests::{Layer, media_types};
+
+use crate::plan::SideSource;
+use crate::{Error, Extent, Inventory, OpenBlob, Plan, ReadAt, StoredTensor, catalogue, digest_of};
+
+/// A model whose tensors can be read.
+pub struct SourceModel {
+    layers: Vec<Layer>,
+    open: Box<OpenBlob>,
+    /// Of planned blobs, once they are known.
+    digests: HashMap<Digest, OnceLock<Digest>>,
+}
+
+impl SourceModel {
+    /// A model of a store.
+    pub fn stored(layers: Vec<Layer>, open: Box<OpenBlob>) -> Self {
+        Self { layers, open, digests: HashMap::new() }
+    }
+
+    /// The model that an import of files would make. Layers have names instead of digests, see
+    /// [`SourceModel::digest`].
+    pub fn files(inventory: &Inventory, plan: &Plan) -> Self {
+        let mut layers = Vec::new();
+        let mut blobs: HashMap<Digest, Arc<dyn ReadAt>> = HashMap::new();
+        for planned in &plan.blobs {
+            // Names are in it, and no two tensors share one.
+            let stand_in = Digest::of(&planned.header);
+            let size = planned.size();
+            let extents = planned.extents.iter().map(|extent| source(inventory, extent)).collect();
+            let (name, header) = (planned.name.clone(), planned.header.clone());
+            blobs.insert(stand_in, Arc::new(PlannedBytes { name, header, extents, size }));
+            let descriptor = Descriptor { media_type: media_types::TENSOR, digest: stand_in, size };
+            layers.push(Layer::named(descriptor, &planned.name));
+        }
+        let digests = blobs.keys().map(|stand_in| (*stand_in, OnceLock::new())).collect();
+        // What it says of quantizations is needed to understand the tensors.
+        for side in plan.side.iter().filter(|side| side.media_type == media_types::JSON && side.name == "config.json") {
+            let SideSource::SideFile(position, size) = side.source else { continue };
+            let stand_in = Digest::of(b"config.json");
+            blobs.insert(stand_in, Arc::clone(&inventory.side_files[position].source));
+            let descriptor = Descriptor { media_type: media_types::JSON, digest: stand_in, size };
+            layers.push(Layer::named(descriptor, &side.name));
+        }
+        let open = move |digest: &Digest| blobs.get(digest).cloned().ok_or_else(|| io::ErrorKind::NotFound.into());
+        Self { layers, open: Box::new(open), digests }
+    }
+
+    /// Its layers.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// Its tensors, in the order of the layers. Reads the headers of all blobs.
+    pub fn tensors(&self) -> Result<Vec<StoredTensor>, Error> {
+        catalogue(&self.layers, &*self.open)
+    }
+
+    /// Opens blobs by what the layers call them.
+    pub fn open(&self) -> &OpenBlob {
+        &*self.open
+    }
+
+    /// The digest of a blob. That of a planned one is computed when it is first asked for, which reads it whole.
+    pub fn digest(&self, named: &Digest) -> Result<Digest, Error> {
+        let Some(known) = self.digests.get(named) else { return Ok(*named) };
+        if let Some(digest) = known.get() {
+            return Ok(*digest);
+        }
+        let blob = (self.open)(named).map_err(|e| Error::io("open", named, e))?;
+        let digest = digest_of(&*blob, Algorithm::Sha256).map_err(|e| Error::io("read", blob.name(), e))?;
+        Ok(*known.get_or_init(|| digest))
+    }
+}
+
+impl fmt::Debug for SourceModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceModel").field("layers", &self.layers.len()).finish_non_exhaustive()
+    }
+}
+
+fn source(inventory: &Inventory, extent: &Extent) -> Part {
+    Part { file: Arc::clone(&inventory.files[extent.file].source), offset: extent.offset, size: extent.size }
+}
+
+/// Bytes of a file.
+#[derive(Debug)]
+struct Part {
+    file: Arc<dyn ReadAt>,
+    offset: u64,
+    size: u64,
+}
+
+/// A blob that was planned and not written.
+#[derive(Debug)]
+struct PlannedBytes {
+    name: String,
+    header: Vec<u8>,
+    extents: Vec<Part>,
+    size: u64,
+}
+
+impl ReadAt for PlannedBytes {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.size);
+        end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let head = self.header.get(offset.min(self.header.len() as u64) as usize..).unwrap_or_default();
+        let count = head.len().min(buffer.len());
+        let (first, mut rest) = buffer.split_at_mut(count);
+        first.copy_from_slice(&head[..count]);
+        // What is left begins so far after the header.
+        let mut skip = offset.saturating_sub(self.header.len() as u64);
+        for part in &self.extents {
+            if rest.is_empty() {
+                break;
+            }
+            if skip >= part.size {
+                skip -= part.size;
+                continue;
+            }
+            let count = (part.size - skip).min(rest.len() as u64) as usize;
+            let (piece, after) = rest.split_at_mut(count);
+            part.file.read_exact_at(piece, part.offset + skip)?;
+            (rest, skip) = (after, 0);
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Bytes(&'static [u8]);
+
+    impl ReadAt for Bytes {
+        fn size(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+            let part = self.0.get(offset as usize..offset as usize + buffer.len());
+            buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        }
+
+        fn name(&self) -> String {
+            "bytes".to_owned()
+        }
+    }
+
+    #[test]
+    fn a_planned_blob_reads_like_a_written_one() {
+        let file: Arc<dyn ReadAt> = Arc::new(Bytes(b"0123456789"));
+        let part = |offset, size| Part { file: Arc::clone(&file), offset, size };
+        let extents = vec![part(7, 2), part(0, 0), part(1, 3)];
+        let blob = PlannedBytes { name: "b".to_owned(), header: b"head".to_vec(), extents, size: 9 };
+        let expect = b"head78123";
+        for from in 0..=9 {
+            for to in from..=9 {
+                let mut read = vec![0; to - from];
+                blob.read_exact_at(&mut read, from as u64).expect("inside");
+                assert_eq!(read, expect[from..to], "{from}..{to}");
+            }
+        }
+        assert!(blob.read_exact_at(&mut [0; 2], 8).is_err(), "after the end");
+    }
+}
