@@ -5,6 +5,7 @@ mod archive;
 mod compare;
 mod export;
 mod keep;
+mod quantize;
 mod upkeep;
 mod versions;
 
@@ -12,6 +13,7 @@ pub use archive::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
 pub use compare::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
 pub use export::{ExportDtype, ExportFormat, ExportRequest};
 pub use keep::{GcRequest, GcResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions};
+pub use quantize::{PlannedTensor, QuantizePlan};
 pub use upkeep::{
     DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample, Step,
 };

@@ -72,7 +72,7 @@ fn capabilities(inventory: &Inventory) -> Vec<String> {
 }
 
 /// `134.52M`, as Ollama writes it.
-fn human_count(count: u64) -> String {
+pub(crate) fn human_count(count: u64) -> String {
     let scaled = |divisor: f64, unit: &str| format!("{:.2}{unit}", count as f64 / divisor);
     match count {
         0..1_000 => count.to_string(),

@@ -15,12 +15,13 @@ use std::collections::HashSet;
 use content::Digest;
 use formats::dtype::element_count;
 use formats::{Dtype, Encoding};
-use manifests::{Layer, media_types};
+use manifests::{Layer, LodeConfig, ModelConfig, media_types};
 
 pub use derivation::{Derivation, DerivedTensor};
 pub use table::{TensorRow, Totals};
 
-use crate::{Decision, Error, Policy, StoredTensor, Survey};
+use crate::facts::human_count;
+use crate::{Decision, Error, Policy, Scheme, StoredTensor, Survey};
 
 /// Which tensors may be encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +99,18 @@ impl Quantization {
             BlobPlan::Derive(derivation) => derivation.size(),
         });
         sizes.fold(0, u64::saturating_add)
+    }
+
+    /// The config of the new model, from that of the source.
+    pub fn describe(&self, source: ModelConfig, scheme: &Scheme) -> ModelConfig {
+        let (tensor_count, parameter_count) = self.counts();
+        let lode = LodeConfig { tensor_count, parameter_count, ..source.lode.unwrap_or_default() };
+        ModelConfig {
+            model_type: human_count(parameter_count),
+            file_type: scheme.file_type(),
+            lode: Some(lode),
+            ..source
+        }
     }
 
     /// Tensors and parameters of the new model.

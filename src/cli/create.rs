@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use api::lode::{PlannedTensor, QuantizePlan};
 use api::ollama::{CreateRequest, License, Progress};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::Format;
 use super::client::Client;
+use super::text::{size, table};
 use crate::config::Config;
 use crate::modelfile::Modelfile;
 
@@ -19,14 +22,44 @@ pub(super) struct CreateArguments {
     /// A Modelfile, a GGUF file, or a folder with safetensors files
     #[arg(short, long, default_value = "Modelfile")]
     file: PathBuf,
+    #[command(flatten)]
+    quantize: QuantizeArguments,
+}
+
+/// How tensors are to be encoded anew.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Quantization")]
+struct QuantizeArguments {
+    /// Quantize to this type, e.g. int4, int4:64, int8, nvfp4, mxfp8, q8_0 or q4_k_m
+    #[arg(short, long, value_name = "TYPE")]
+    quantize: Option<String>,
+    /// A file with rules that come before those of the type
+    #[arg(long, value_name = "FILE", requires = "quantize")]
+    policy: Option<PathBuf>,
+    /// Also encode what is quantized already, which loses more than starting from floats
+    #[arg(long, requires = "quantize")]
+    requantize: bool,
+    /// Compute everything again, and compare it with what is remembered
+    #[arg(long, requires = "quantize")]
+    no_cache: bool,
+    /// Only show what would become of each tensor
+    #[arg(long, requires = "quantize")]
+    dry_run: bool,
+    /// How to print what a dry run shows
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 /// Modelfiles are short; a longer file is something else.
 const MAX_MODELFILE: u64 = 1 << 20;
 
 pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<()> {
-    let request = request(arguments)?;
+    let request = with_quantization(request(arguments)?, &arguments.quantize)?;
     let client = Client::connect(config).await?;
+    if request.dry_run {
+        let plan: QuantizePlan = client.post("/api/create", &request).await?;
+        return show(&plan, arguments.quantize.format);
+    }
     let bar = ProgressBar::new(0);
     bar.set_style(
         ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "),
@@ -64,6 +97,45 @@ fn request(arguments: &CreateArguments) -> Result<CreateRequest> {
     let modelfile = Modelfile::parse(&text).with_context(|| format!("`{}`", file.display()))?;
     let folder = file.parent().unwrap_or(Path::new("."));
     from_modelfile(modelfile, folder, base)
+}
+
+fn with_quantization(request: CreateRequest, arguments: &QuantizeArguments) -> Result<CreateRequest> {
+    let read = |path: &PathBuf| {
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the policy `{}`", path.display()))
+    };
+    Ok(CreateRequest {
+        quantize: arguments.quantize.clone(),
+        policy: arguments.policy.as_ref().map(read).transpose()?,
+        requantize: arguments.requantize,
+        no_cache: arguments.no_cache,
+        dry_run: arguments.dry_run,
+        ..request
+    })
+}
+
+fn show(plan: &QuantizePlan, format: Format) -> Result<()> {
+    if format == Format::Json {
+        println!("{}", serde_json::to_string_pretty(plan)?);
+        return Ok(());
+    }
+    let row = |tensor: &PlannedTensor| {
+        let shape: Vec<String> = tensor.shape.iter().map(ToString::to_string).collect();
+        let to = match &tensor.reason {
+            Some(reason) => format!("{} ({reason})", tensor.to),
+            None => tensor.to.clone(),
+        };
+        let shape = format!("[{}]", shape.join(", "));
+        vec![tensor.name.clone(), shape, tensor.from.clone(), to, size(tensor.before), size(tensor.after)]
+    };
+    let rows: Vec<Vec<String>> = plan.tensors.iter().map(row).collect();
+    table(&["TENSOR", "SHAPE", "FROM", "TO", "BEFORE", "AFTER"], &rows);
+    for rule in &plan.unused_rules {
+        eprintln!("no tensor meets the policy's {rule}");
+    }
+    let QuantizePlan { encoded, kept, dropped, before, after, .. } = *plan;
+    let left_out = if dropped > 0 { format!(", {dropped} left out") } else { String::new() };
+    eprintln!("{encoded} tensors are quantized, {kept} kept{left_out}: {} become {}", size(before), size(after));
+    Ok(())
 }
 
 fn is_weights(file: &Path) -> bool {

@@ -9,13 +9,13 @@ use axum::Json;
 use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Response};
 use content::Digest;
-use import::NamedFile;
+use import::{NamedFile, Policy, Reuse, Scheme, Sources, UserPolicy};
 
 use super::Daemon;
 use super::error::{Body, Failed};
-use super::models::reference;
+use super::models::{blocking, reference};
 use super::stream::{Lines, lines};
-use crate::ops::{self, CreateSpec, Created, Observer, Source};
+use crate::ops::{self, CreateSpec, Created, Observer, QuantizeSpec, Source};
 
 /// Bytes between two lines of progress.
 const STEP: u64 = 16 << 20;
@@ -26,10 +26,15 @@ pub(super) async fn create(
     Body(request): Body<CreateRequest>,
 ) -> Result<Response, Failed> {
     let streams = request.stream.unwrap_or(true);
+    let dry_run = request.dry_run;
     let spec = spec(&daemon, request, peer)?;
+    if dry_run {
+        return plan(&daemon, spec).await;
+    }
+    let step = if spec.quantize.is_some() { "quantizing tensors" } else { "importing tensors" };
     let (lines, response) = lines();
     let work = tokio::task::spawn_blocking(move || {
-        let observer = Reporter { lines: lines.clone(), streams, told: AtomicU64::new(0) };
+        let observer = Reporter { lines: lines.clone(), streams, step, told: AtomicU64::new(0) };
         let work = std::panic::AssertUnwindSafe(|| ops::create(&daemon.library, &spec, &observer));
         let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the create panicked")));
         if result.is_ok() {
@@ -49,6 +54,19 @@ pub(super) async fn create(
         result?;
     }
     Ok(Json(Progress::status("success")).into_response())
+}
+
+/// Says what a quantization would do.
+async fn plan(daemon: &Daemon, spec: CreateSpec) -> Result<Response, Failed> {
+    let Some(quantize) = spec.quantize else {
+        return Err(Failed::bad_request("'dry_run' shows what a quantization does; say which with 'quantize'"));
+    };
+    let planned = blocking(&daemon.library, move |library| {
+        // The source stays while it is read.
+        let _guard = library.store.guard();
+        ops::plan_quantization(library, &spec.source, &quantize)
+    });
+    Ok(Json(planned.await?).into_response())
 }
 
 fn tell(lines: &Lines, result: anyhow::Result<Created>) {
@@ -80,11 +98,9 @@ fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<Cre
     if !request.adapters.is_empty() {
         return Err(Failed::bad_request("adapters are not supported yet"));
     }
-    if request.quantize.as_ref().is_some_and(|kind| !kind.is_empty()) {
-        return Err(Failed::bad_request("quantize is not supported yet; import a model that is quantized already"));
-    }
     api::ollama::Options::read(&request.parameters).map_err(Failed::bad_request)?;
     let name = reference(&request.model, &request.name)?;
+    let quantize = quantize(&request)?;
     let source = match (request.path, request.from, request.files.is_empty()) {
         (Some(path), None, true) => Source::Path(local_path(&path, peer)?),
         (None, Some(from), true) => Source::Model(from.parse()?),
@@ -103,7 +119,30 @@ fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<Cre
         licenses: request.license.map(License::texts).unwrap_or_default(),
         parameters: request.parameters,
         messages: request.messages,
+        quantize,
     })
+}
+
+/// How the tensors are to be encoded, where that was asked for.
+fn quantize(request: &CreateRequest) -> Result<Option<QuantizeSpec>, Failed> {
+    let Some(kind) = request.quantize.as_ref().filter(|kind| !kind.is_empty()) else {
+        let alone = [("policy", request.policy.is_some()), ("requantize", request.requantize)];
+        return match alone.into_iter().find(|(_, given)| *given) {
+            Some((field, _)) => {
+                Err(Failed::bad_request(format!("'{field}' needs 'quantize', the type to quantize to")))
+            }
+            None => Ok(None),
+        };
+    };
+    let policy = Policy {
+        scheme: Scheme::parse(kind).map_err(anyhow::Error::from)?,
+        user: UserPolicy::parse(request.policy.as_deref().unwrap_or_default()).map_err(anyhow::Error::from)?,
+    };
+    Ok(Some(QuantizeSpec {
+        policy,
+        sources: if request.requantize { Sources::Any } else { Sources::Floats },
+        reuse: if request.no_cache { Reuse::Check } else { Reuse::Known },
+    }))
 }
 
 /// A path is only for those who could read the file themselves.
@@ -130,6 +169,8 @@ fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Fa
 struct Reporter {
     lines: Lines,
     streams: bool,
+    /// What is told while bytes are counted.
+    step: &'static str,
     /// Bytes that were last told.
     told: AtomicU64,
 }
@@ -148,7 +189,7 @@ impl Observer for Reporter {
         let mine = due && self.told.compare_exchange(told, done, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if self.streams && mine {
             self.lines.send_blocking(&Progress {
-                status: "importing tensors".to_owned(),
+                status: self.step.to_owned(),
                 digest: Some("sha256:model".to_owned()),
                 total: Some(total),
                 completed: Some(done),

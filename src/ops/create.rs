@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use store::Store;
 
 use super::Library;
+use super::quantize::{QuantizeSpec, quantized};
 
 /// How ingests of imports are called. They cannot be resumed, so they are removed when a daemon starts.
 pub(crate) const INGEST_PREFIX: &str = "import-";
@@ -40,6 +41,8 @@ pub(crate) struct CreateSpec {
     pub(crate) licenses: Vec<String>,
     pub(crate) parameters: Map<String, Value>,
     pub(crate) messages: Vec<Message>,
+    /// How its tensors are to be encoded, where not as in the source.
+    pub(crate) quantize: Option<QuantizeSpec>,
 }
 
 /// What a create has done.
@@ -65,10 +68,11 @@ pub(crate) trait Observer: Sync {
 pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> Result<Created> {
     let key = spec.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
     let _guard = library.store.guard();
-    let mut draft = match &spec.source {
-        Source::Path(path) => imported(library, &import::locate(path)?, &spec.name, observer)?,
-        Source::Files(files) => imported(library, files, &spec.name, observer)?,
-        Source::Model(base) => derived(library, base)?,
+    let mut draft = match (&spec.quantize, &spec.source) {
+        (Some(quantize), source) => quantized(library, source, quantize, &key, observer)?,
+        (None, Source::Path(path)) => imported(library, &import::locate(path)?, &spec.name, observer)?,
+        (None, Source::Files(files)) => imported(library, files, &spec.name, observer)?,
+        (None, Source::Model(base)) => derived(library, base)?,
     };
     let target = StoreTarget::new(library)?;
     draft.apply(spec, &target, observer)?;
@@ -104,7 +108,7 @@ pub(super) fn import_into(
     let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
     ensure_space(library, total)?;
     observer.status(format!("importing {name} ({} tensors)", inventory.tensors.len()));
-    let progress = ImportProgress { observer, total, done: AtomicU64::new(0) };
+    let progress = ImportProgress::new(observer, total);
     let imported = import::write(&inventory, &plan, target, &progress)?;
     observer.bytes(total, total);
     Ok(Draft {
@@ -120,7 +124,7 @@ pub(super) fn import_into(
 
 /// An import needs its size again, unless it shares tensors, which is known only later: so this is refused only where
 /// not even a tenth would fit. A disk that fills up later is an error of its own, and leaves nothing half-written.
-fn ensure_space(library: &Library, total: u64) -> Result<()> {
+pub(super) fn ensure_space(library: &Library, total: u64) -> Result<()> {
     let free = library.store.free_space()?;
     let home = library.store.home().display();
     ensure!(
@@ -216,6 +220,8 @@ pub(super) struct StoreTarget<'a> {
     store: &'a Store,
     /// Names and sizes of all layers of all models: what an import may find again.
     known: HashSet<(String, u64)>,
+    /// The kind of the notes that say what became of a source.
+    note: &'static str,
     /// Sources that were met and what they became; those from before and those from now.
     made: Mutex<Vec<(Digest, Digest)>>,
 }
@@ -223,6 +229,9 @@ pub(super) struct StoreTarget<'a> {
 /// The kind of note that says which blob was made from a source. It is a shortcut: losing it costs reading the source
 /// again.
 const SOURCE_NOTE: &str = "source-blob";
+/// The kind of note that says which blob was derived; it is about the key of the derivation, which is no blob. Losing it
+/// costs computing again.
+const DERIVED_NOTE: &str = "derived";
 
 impl<'a> StoreTarget<'a> {
     /// For sources that are read as fast as the store.
@@ -242,7 +251,12 @@ impl<'a> StoreTarget<'a> {
 
     /// For sources that are far away: nothing is read twice in the hope of not having to write it.
     pub(super) fn streaming(library: &'a Library) -> Self {
-        Self { store: &library.store, known: HashSet::new(), made: Mutex::default() }
+        Self { store: &library.store, known: HashSet::new(), note: SOURCE_NOTE, made: Mutex::default() }
+    }
+
+    /// For blobs that are derived from others.
+    pub(super) fn deriving(library: &'a Library) -> Self {
+        Self { note: DERIVED_NOTE, ..Self::streaming(library) }
     }
 
     /// The blobs whose sources can be named, so that another attempt need not read them again.
@@ -253,7 +267,7 @@ impl<'a> StoreTarget<'a> {
     /// Takes back what was remembered of the sources of this import: they are not what they should be.
     pub(super) fn forget(&self) {
         for (source, _) in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            if let Err(error) = self.store.set_note(SOURCE_NOTE, &source, b"") {
+            if let Err(error) = self.store.set_note(self.note, &source, b"") {
                 tracing::warn!("a damaged source stays remembered: {error}");
             }
         }
@@ -309,7 +323,7 @@ impl Target for StoreTarget<'_> {
     }
 
     fn remembered(&self, source: &Digest) -> Option<Digest> {
-        let note = self.store.note(SOURCE_NOTE, source).ok()??;
+        let note = self.store.note(self.note, source).ok()??;
         let blob = std::str::from_utf8(&note).ok()?.parse().ok()?;
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, blob));
         Some(blob)
@@ -317,16 +331,23 @@ impl Target for StoreTarget<'_> {
 
     fn remember(&self, source: &Digest, blob: &Digest) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, *blob));
-        if let Err(error) = self.store.set_note(SOURCE_NOTE, source, blob.to_string().as_bytes()) {
+        if let Err(error) = self.store.set_note(self.note, source, blob.to_string().as_bytes()) {
             tracing::warn!("another attempt will read a tensor again: {error}");
         }
     }
 }
 
-struct ImportProgress<'a> {
+/// Adds up what an import tells, for an observer.
+pub(super) struct ImportProgress<'a> {
     observer: &'a dyn Observer,
     total: u64,
     done: AtomicU64,
+}
+
+impl<'a> ImportProgress<'a> {
+    pub(super) fn new(observer: &'a dyn Observer, total: u64) -> Self {
+        Self { observer, total, done: AtomicU64::new(0) }
+    }
 }
 
 impl import::Progress for ImportProgress<'_> {

@@ -26,8 +26,21 @@ pub struct CreateRequest {
     pub files: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub adapters: BTreeMap<String, String>,
+    /// The type to quantize to. Ollama's names, and more: see `docs/quantization.md`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantize: Option<String>,
+    /// Lode's own, as the fields down to `dry_run`: the text of a policy file, whose rules come before those of the type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Also encode what is quantized already.
+    #[serde(skip_serializing_if = "is_false")]
+    pub requantize: bool,
+    /// Compute everything, and compare it with what is remembered of earlier computations.
+    #[serde(skip_serializing_if = "is_false")]
+    pub no_cache: bool,
+    /// Write nothing; the answer is a [`QuantizePlan`](crate::lode::QuantizePlan). Needs `quantize`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,6 +51,11 @@ pub struct CreateRequest {
     pub parameters: Map<String, Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<Message>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// One licence or several.

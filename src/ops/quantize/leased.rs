@@ -1,0 +1,77 @@
+//! A target whose blobs outlive an attempt that fails, for the next one.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Result;
+use content::Digest;
+use import::{Fill, Target};
+use store::LeaseId;
+
+use crate::ops::Library;
+use crate::ops::create::StoreTarget;
+
+/// How long the blobs of an attempt that failed are kept for the next.
+const RESUMABLE: Duration = Duration::from_hours(24);
+/// Time between two renewals of the lease. A process that is killed loses at most the work of so long.
+const RENEWAL: Duration = Duration::from_secs(10);
+
+/// The store, with a lease on what was derived.
+pub(super) struct Leased<'a> {
+    library: &'a Library,
+    target: StoreTarget<'a>,
+    lease: LeaseId,
+    /// When the lease was last written.
+    renewed: Mutex<Option<Instant>>,
+}
+
+impl<'a> Leased<'a> {
+    /// For the model that will have that name.
+    pub(super) fn new(library: &'a Library, target: StoreTarget<'a>, key: &str) -> Result<Self> {
+        let lease = LeaseId::parse(&format!("quantize-{}", Digest::of(key.as_bytes()).short()))?;
+        Ok(Self { library, target, lease, renewed: Mutex::default() })
+    }
+
+    /// Does the work; where it fails what is complete stays for a day. Where it does not, the lease runs out by itself:
+    /// the blobs are not the model's before it has its name.
+    pub(super) fn while_working<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        work().inspect_err(|_| self.renew())
+    }
+
+    fn renew(&self) {
+        let made = self.target.resumable();
+        if made.is_empty() {
+            return;
+        }
+        if let Err(error) = self.library.store.set_lease(&self.lease, &made, SystemTime::now() + RESUMABLE) {
+            tracing::warn!("blobs of a create that breaks off may be deleted before the next attempt: {error}");
+        }
+    }
+}
+
+impl Target for Leased<'_> {
+    fn may_have(&self, name: &str, size: u64) -> bool {
+        self.target.may_have(name, size)
+    }
+
+    fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+        self.target.has(digest, size)
+    }
+
+    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {
+        self.target.put(size, fill)
+    }
+
+    fn remembered(&self, source: &Digest) -> Option<Digest> {
+        self.target.remembered(source)
+    }
+
+    fn remember(&self, source: &Digest, blob: &Digest) {
+        self.target.remember(source, blob);
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        if renewed.is_none_or(|at| at.elapsed() >= RENEWAL) {
+            self.renew();
+            *renewed = Some(Instant::now());
+        }
+    }
+}
