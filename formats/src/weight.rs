@@ -113,6 +113,16 @@ impl<'a> Weight<'a> {
         self.columns
     }
 
+    /// The numbers of the groups or blocks, for whoever computes with codes.
+    pub fn scale(&self) -> Option<Numbers<'a>> {
+        self.scale
+    }
+
+    /// The values of code 0 of the groups, for whoever computes with codes.
+    pub fn bias(&self) -> Option<Numbers<'a>> {
+        self.bias
+    }
+
     /// One matrix of a stack: an expert.
     ///
     /// # Panics

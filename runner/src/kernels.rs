@@ -1,10 +1,10 @@
-//! CPU kernels over mapped weights: `y = x · Wᵀ` and single rows of a matrix.
+//! CPU kernels over mapped weights: `y = x · Wᵀ`.
 //!
 //! | weights | how | activations |
 //! |---|---|---|
-//! | `Q4_0`, `Q4_1`, `Q8_0` | integer dot products, see [`int8`] | rounded to 8 bits by blocks of 32 |
+//! | `Q4_0`, `Q4_1`, `Q5_0`, `Q5_1`, `Q8_0`; `int4`, `int8` | integer dot products, see [`int8`] | rounded to 8 bits by blocks of 32 |
 //! | `Q2_K` … `Q6_K` | candle's integer dot products | rounded to 8 bits by blocks of 256 |
-//! | F32, F16, BF16, `Q5_0`, `Q5_1` | each row is expanded once, then float dot products | float |
+//! | all others | each row is expanded once, then float dot products | float |
 //!
 //! The instruction set is chosen at run time; a generic build is as fast as a native one.
 
@@ -12,64 +12,56 @@ mod float;
 mod int8;
 mod parallel;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use candle_core::quantized::GgmlType as Block;
-use candle_core::quantized::k_quants::{
-    self, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
-    BlockQ8K,
-};
-use formats::GgmlType;
-use half::slice::HalfFloatSliceExt;
+use candle_core::quantized::k_quants::{self, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K};
+use formats::encoding::Role;
+use formats::{Encoding, GgmlType, Weight};
 
-use crate::mapped::{MappedTensor, WeightType, blocks, numbers};
+use crate::mapped::blocks;
 
 /// Multiplications below which a matrix is not worth waking other threads for.
 const PARALLEL_FROM: usize = 1 << 16;
 
-/// Whether [`matmul`] and [`dequantize`] know the type.
-pub(crate) fn check_supported(kind: WeightType) -> Result<()> {
-    use GgmlType as G;
-    match kind {
-        WeightType::F32
-        | WeightType::F16
-        | WeightType::Bf16
-        | WeightType::Blocks(
-            G::Q4_0 | G::Q4_1 | G::Q5_0 | G::Q5_1 | G::Q8_0 | G::Q2_K | G::Q3_K | G::Q4_K | G::Q5_K | G::Q6_K | G::Q8_K,
-        ) => Ok(()),
-        WeightType::Blocks(other) => bail!("weights of type {other} cannot be computed with yet"),
+/// `out[i, j] = Σ x[i, c] · weight[j, c]` for `x` of `[m, columns]`, `weight` of `[rows, columns]`, `out` of `[m, rows]`.
+pub(crate) fn matmul(weight: &Weight<'_>, x: &[f32], m: usize, out: &mut [f32]) -> Result<()> {
+    let (rows, columns) = (weight.rows(), weight.columns());
+    if let Some(matrix) = int8::Matrix::new(weight) {
+        let activations = int8::Activations::quantize(x, columns);
+        rows_of(rows, columns, m, out, |row, sums| matrix.dot(row, &activations, sums));
+        return Ok(());
+    }
+    if k_quants(weight, x, m, out)? {
+        return Ok(());
+    }
+    rows_of(rows, columns, m, out, |row, sums| {
+        float::with_buffer(columns, |expanded| {
+            weight.decode_row(row, expanded);
+            for (sum, x) in sums.iter_mut().zip(x.chunks_exact(columns)) {
+                *sum = float::dot(expanded, x);
+            }
+        });
+    });
+    Ok(())
+}
+
+/// Computes with candle's kernels; `false` where it has none for the weight.
+fn k_quants(weight: &Weight<'_>, x: &[f32], m: usize, out: &mut [f32]) -> Result<bool> {
+    match weight.encoding() {
+        Encoding::Blocks(GgmlType::Q2_K) => candle::<BlockQ2K>(weight, x, m, out),
+        Encoding::Blocks(GgmlType::Q3_K) => candle::<BlockQ3K>(weight, x, m, out),
+        Encoding::Blocks(GgmlType::Q4_K) => candle::<BlockQ4K>(weight, x, m, out),
+        Encoding::Blocks(GgmlType::Q5_K) => candle::<BlockQ5K>(weight, x, m, out),
+        Encoding::Blocks(GgmlType::Q6_K) => candle::<BlockQ6K>(weight, x, m, out),
+        _ => Ok(false),
     }
 }
 
-/// `out[i, j] = Σ x[i, c] · weight[j, c]` for `x` of `[m, columns]`, `weight` of `[rows, columns]`, `out` of `[m, rows]`.
-pub(crate) fn matmul(weight: &MappedTensor, x: &[f32], m: usize, out: &mut [f32]) -> Result<()> {
-    let (rows, columns) = (weight.shape[0], weight.shape[1]);
-    let bytes = weight.bytes();
-    match weight.kind {
-        WeightType::Blocks(kind @ (GgmlType::Q4_0 | GgmlType::Q4_1 | GgmlType::Q8_0)) => {
-            let activations = int8::Activations::quantize(x, columns);
-            let row_bytes = bytes.len() / rows;
-            rows_of(rows, columns, m, out, |row, sums| {
-                int8::dot(kind, &bytes[row * row_bytes..][..row_bytes], &activations, sums);
-            });
-        }
-        WeightType::Blocks(GgmlType::Q2_K) => k_quants::matmul((m, columns, rows), x, blocks::<BlockQ2K>(bytes), out)?,
-        WeightType::Blocks(GgmlType::Q3_K) => k_quants::matmul((m, columns, rows), x, blocks::<BlockQ3K>(bytes), out)?,
-        WeightType::Blocks(GgmlType::Q4_K) => k_quants::matmul((m, columns, rows), x, blocks::<BlockQ4K>(bytes), out)?,
-        WeightType::Blocks(GgmlType::Q5_K) => k_quants::matmul((m, columns, rows), x, blocks::<BlockQ5K>(bytes), out)?,
-        WeightType::Blocks(GgmlType::Q6_K) => k_quants::matmul((m, columns, rows), x, blocks::<BlockQ6K>(bytes), out)?,
-        kind => {
-            let row_bytes = bytes.len() / rows;
-            rows_of(rows, columns, m, out, |row, sums| {
-                float::with_buffer(columns, |expanded| {
-                    dequantize(kind, &bytes[row * row_bytes..][..row_bytes], expanded);
-                    for (sum, x) in sums.iter_mut().zip(x.chunks_exact(columns)) {
-                        *sum = float::dot(expanded, x);
-                    }
-                });
-            });
-        }
-    }
-    Ok(())
+/// Candle reads blocks in place: `false` where they do not lie at a multiple of what it needs.
+fn candle<T: Block>(weight: &Weight<'_>, x: &[f32], m: usize, out: &mut [f32]) -> Result<bool> {
+    let Some(blocks) = blocks::<T>(weight.array(Role::Weight)) else { return Ok(false) };
+    k_quants::matmul((m, weight.columns(), weight.rows()), x, blocks, out)?;
+    Ok(true)
 }
 
 /// Computes each weight row's `m` sums, in parallel where it is worth it, and puts them into columns of `out`.
@@ -93,28 +85,7 @@ fn rows_of(rows: usize, columns: usize, m: usize, out: &mut [f32], each: impl Fn
     }
 }
 
-/// Expands whole rows to float: exact for every type that [`check_supported`] takes.
-pub(crate) fn dequantize(kind: WeightType, bytes: &[u8], out: &mut [f32]) {
-    use GgmlType as G;
-    match kind {
-        WeightType::F32 => out.copy_from_slice(numbers(bytes)),
-        WeightType::F16 => numbers::<half::f16>(bytes).convert_to_f32_slice(out),
-        WeightType::Bf16 => {
-            for (value, number) in out.iter_mut().zip(numbers::<half::bf16>(bytes)) {
-                *value = f32::from_bits(u32::from(number.to_bits()) << 16);
-            }
-        }
-        WeightType::Blocks(G::Q4_0) => BlockQ4_0::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q4_1) => BlockQ4_1::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q5_0) => BlockQ5_0::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q5_1) => BlockQ5_1::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q8_0) => BlockQ8_0::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q2_K) => BlockQ2K::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q3_K) => BlockQ3K::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q4_K) => BlockQ4K::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q5_K) => BlockQ5K::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q6_K) => BlockQ6K::to_float(blocks(bytes), out),
-        WeightType::Blocks(G::Q8_K) => BlockQ8K::to_float(blocks(bytes), out),
-        WeightType::Blocks(other) => panic!("invariant: {other} was refused when the model was loaded"),
-    }
+/// Calls `each` with every row of `out`, `width` elements each, in any order and from several threads.
+pub(crate) fn for_rows(out: &mut [f32], width: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
+    parallel::for_rows(out, width, each);
 }

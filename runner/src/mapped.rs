@@ -2,6 +2,9 @@
 //!
 //! Blobs of a store never change and are replaced by nobody while a runner has them mapped: the store makes them
 //! read-only, deletes them only by unlinking, and an unlinked file stays mapped. That is what makes mapping them sound.
+//!
+//! Arrays lie at multiples of 8 in the blobs that an import writes, anywhere in files that came whole. So nothing here
+//! promises an alignment: whoever wants to read bytes as something wider asks with [`blocks`].
 #![expect(unsafe_code, reason = "mapping files, and reading blocks in them")]
 
 use std::collections::HashMap;
@@ -9,59 +12,77 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use candle_core::quantized::GgmlType as Block;
-use formats::{Dtype, GgmlType};
+use formats::weight::{Arrays, Numbers};
+use formats::{Dtype, Encoding, Weight};
 use memmap2::Mmap;
+use protocol::Array;
 
-/// How the bytes of a weight are to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WeightType {
-    F32,
-    F16,
-    Bf16,
-    Blocks(GgmlType),
+/// The encoding that a load plan names, where it is known.
+pub(crate) fn encoding(plan: &protocol::Tensor) -> Option<Encoding> {
+    Dtype::parse(&plan.dtype).map(Encoding::Plain).or_else(|| Encoding::parse(&plan.dtype, plan.group))
 }
 
-impl WeightType {
-    /// The type of that name in a load plan.
-    pub(crate) fn parse(name: &str) -> Result<Self> {
-        if let Some(kind) = GgmlType::from_quant_name(name).filter(|kind| kind.dtype().is_none()) {
-            return Ok(Self::Blocks(kind));
-        }
-        match Dtype::parse(name) {
-            Some(Dtype::F32) => Ok(Self::F32),
-            Some(Dtype::F16) => Ok(Self::F16),
-            Some(Dtype::Bf16) => Ok(Self::Bf16),
-            _ => anyhow::bail!("weights of type `{name}` cannot be computed with yet"),
-        }
-    }
-
-    /// Bytes of a row of `elements`; `None` where it is not a whole number of blocks.
-    pub(crate) fn row_bytes(self, elements: usize) -> Option<usize> {
-        match self {
-            Self::F32 => Some(elements * 4),
-            Self::F16 | Self::Bf16 => Some(elements * 2),
-            Self::Blocks(kind) => kind.row_bytes(elements as u64).map(|bytes| bytes as usize),
-        }
-    }
-}
-
-/// A tensor in a mapped blob. Clones share the mapping.
+/// A tensor in mapped blobs. Clones share the mappings.
+///
+/// Invariant: its arrays have the lengths that encoding and shape ask for, so that [`weight`](Self::weight) succeeds.
 #[derive(Clone, Debug)]
 pub(crate) struct MappedTensor {
+    encoding: Encoding,
+    /// Logical dimensions, outermost first.
+    pub(crate) shape: Vec<usize>,
+    dimensions: Vec<u64>,
+    data: Part,
+    scale: Option<Part>,
+    bias: Option<Part>,
+    global_scale: Option<f32>,
+}
+
+/// An array in a mapped blob.
+#[derive(Clone, Debug)]
+struct Part {
     blob: Arc<Mmap>,
     offset: usize,
     size: usize,
-    pub(crate) kind: WeightType,
-    /// Logical dimensions, outermost first.
-    pub(crate) shape: Vec<usize>,
+    dtype: Dtype,
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        &self.blob[self.offset..self.offset + self.size]
+    }
+
+    fn numbers(&self) -> Numbers<'_> {
+        Numbers { dtype: self.dtype, bytes: self.bytes() }
+    }
 }
 
 impl MappedTensor {
-    /// The tensor's bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.blob[self.offset..self.offset + self.size]
+    /// How its numbers are encoded.
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// The tensor for readers of numbers.
+    pub(crate) fn weight(&self) -> Weight<'_> {
+        self.checked().expect("invariant: it was checked when it was mapped")
+    }
+
+    fn checked(&self) -> Result<Weight<'_>, String> {
+        let arrays = Arrays {
+            data: self.data.bytes(),
+            scale: self.scale.as_ref().map(Part::numbers),
+            bias: self.bias.as_ref().map(Part::numbers),
+            global_scale: self.global_scale,
+        };
+        Weight::new(self.encoding, &self.dimensions, arrays)
+    }
+
+    /// Bytes of all arrays.
+    pub(crate) fn size(&self) -> usize {
+        let rest = [&self.scale, &self.bias].into_iter().flatten().map(|part| part.size);
+        self.data.size + rest.sum::<usize>() + self.global_scale.map_or(0, |_| size_of::<f32>())
     }
 }
 
@@ -70,25 +91,41 @@ impl MappedTensor {
 pub(crate) struct Mapper(HashMap<PathBuf, Arc<Mmap>>);
 
 impl Mapper {
-    /// The tensor that a load plan describes, checked against the blob.
-    pub(crate) fn tensor(&mut self, plan: &protocol::Tensor) -> Result<MappedTensor> {
-        let array = &plan.weight;
-        let blob = self.map(&array.path).with_context(|| format!("tensor `{}`", plan.name))?;
-        let (offset, size) = (array.offset as usize, array.size as usize);
-        let end = offset.checked_add(size);
-        ensure!(
-            end.is_some_and(|end| end <= blob.len()),
-            "tensor `{}` ends beyond its blob `{}`, which is damaged; import or pull the model again",
-            plan.name,
-            array.path.display()
-        );
-        let kind = WeightType::parse(&plan.dtype).with_context(|| format!("tensor `{}`", plan.name))?;
-        let shape: Vec<usize> = plan.shape.iter().map(|n| *n as usize).collect();
-        let (columns, rows) = shape.split_last().map_or((1, 1), |(last, rest)| (*last, rest.iter().product()));
-        let expected = kind.row_bytes(columns).and_then(|row| row.checked_mul(rows));
-        let (name, dtype) = (&plan.name, &plan.dtype);
-        ensure!(expected == Some(size), "tensor `{name}`: {dtype} {shape:?} has not {size} bytes");
-        Ok(MappedTensor { blob, offset, size, kind, shape })
+    /// The tensor that a load plan describes, checked against the blobs.
+    ///
+    /// # Errors
+    /// Which tensor cannot be read, and why: an array beyond its blob, of another length, missing, or one too many.
+    pub(crate) fn tensor(&mut self, plan: &protocol::Tensor, encoding: Encoding) -> Result<MappedTensor> {
+        self.parts(plan, encoding).with_context(|| format!("tensor `{}`", plan.name))
+    }
+
+    fn parts(&mut self, plan: &protocol::Tensor, encoding: Encoding) -> Result<MappedTensor> {
+        let shape = plan.shape.iter().map(|n| usize::try_from(*n)).collect::<Result<_, _>>();
+        let global_scale = plan.global_scale.as_ref().map(|array| self.part(array)).transpose()?;
+        let tensor = MappedTensor {
+            encoding,
+            shape: shape.context("its shape overflows")?,
+            dimensions: plan.shape.clone(),
+            data: self.part(&plan.weight)?,
+            scale: plan.scale.as_ref().map(|array| self.part(array)).transpose()?,
+            bias: plan.bias.as_ref().map(|array| self.part(array)).transpose()?,
+            global_scale: global_scale.as_ref().map(scalar).transpose()?,
+        };
+        tensor.checked().map_err(|reason| anyhow!("{reason}; import or pull the model again"))?;
+        Ok(tensor)
+    }
+
+    fn part(&mut self, array: &Array) -> Result<Part> {
+        let dtype = Dtype::parse(&array.dtype).or_else(|| Encoding::parse(&array.dtype, 0).map(|_| Dtype::U8));
+        let dtype = dtype.with_context(|| format!("an array of the type `{}`, which is not known", array.dtype))?;
+        let blob = self.map(&array.path)?;
+        let place = usize::try_from(array.offset).ok().zip(usize::try_from(array.size).ok());
+        let inside = place.filter(|(offset, size)| offset.checked_add(*size).is_some_and(|end| end <= blob.len()));
+        let (offset, size) = inside.with_context(|| {
+            let path = array.path.display();
+            format!("it ends beyond its blob `{path}`, which is damaged; import or pull the model again")
+        })?;
+        Ok(Part { blob, offset, size, dtype })
     }
 
     fn map(&mut self, path: &Path) -> Result<Arc<Mmap>> {
@@ -101,6 +138,14 @@ impl Mapper {
     }
 }
 
+/// The number of an array that has one.
+fn scalar(part: &Part) -> Result<f32> {
+    let (dtype, size) = (part.dtype, part.size);
+    ensure!(dtype == Dtype::F32, "its global scale is of type {dtype}, expected F32");
+    let bytes = part.bytes().first_chunk().filter(|_| size == 4);
+    Ok(f32::from_le_bytes(*bytes.with_context(|| format!("its global scale has {size} bytes, expected 4"))?))
+}
+
 /// Maps a blob read-only.
 pub(crate) fn map(path: &Path) -> Result<Mmap> {
     let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
@@ -108,25 +153,10 @@ pub(crate) fn map(path: &Path) -> Result<Mmap> {
     unsafe { Mmap::map(&file) }.with_context(|| format!("cannot map `{}`", path.display()))
 }
 
-/// Bytes as blocks of a type.
-pub(crate) fn blocks<T: Block>(bytes: &[u8]) -> &[T] {
-    assert_eq!(bytes.len() % size_of::<T>(), 0, "a whole number of blocks");
-    assert_eq!(bytes.as_ptr().align_offset(align_of::<T>()), 0, "data begins at a multiple of 8 in every blob");
+/// Bytes as blocks of one of candle's types; `None` where they do not lie as the type needs it.
+pub(crate) fn blocks<T: Block>(bytes: &[u8]) -> Option<&[T]> {
+    let fits = bytes.len().is_multiple_of(size_of::<T>()) && bytes.as_ptr().cast::<T>().is_aligned();
     // SAFETY: length and alignment were checked, and candle's blocks are `repr(C)` structs of integers and floats, for
     // which every bit pattern is a value.
-    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) }
+    fits.then(|| unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
 }
-
-/// Bytes as numbers of a plain type.
-pub(crate) fn numbers<T: Plain>(bytes: &[u8]) -> &[T] {
-    assert_eq!(bytes.len() % size_of::<T>(), 0, "a whole number of elements");
-    assert_eq!(bytes.as_ptr().align_offset(align_of::<T>()), 0, "data begins at a multiple of 8 in every blob");
-    // SAFETY: length and alignment were checked, and every bit pattern is a value of a `Plain` type.
-    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) }
-}
-
-/// Number types without invalid bit patterns.
-pub(crate) trait Plain: Copy {}
-impl Plain for f32 {}
-impl Plain for half::f16 {}
-impl Plain for half::bf16 {}

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use candle_core::{Device, Tensor};
+use formats::{Dtype, Encoding};
 
 use crate::kernels;
 use crate::layers::{Embedding, Linear};
-use crate::mapped::{MappedTensor, Mapper};
+use crate::mapped::{self, MappedTensor, Mapper};
 
 /// All tensors of a load plan, mapped.
 #[derive(Debug)]
@@ -26,17 +27,15 @@ impl Weights {
         let tensors = plan
             .iter()
             // Tensors that no layer asks for may be of any type: buffers, counters.
-            .filter_map(|tensor| match crate::mapped::WeightType::parse(&tensor.dtype) {
-                Ok(_) => Some(mapper.tensor(tensor).map(|mapped| (tensor.name.clone(), mapped))),
-                Err(_) => None,
-            })
+            .filter_map(|tensor| mapped::encoding(tensor).map(|encoding| (tensor, encoding)))
+            .map(|(tensor, encoding)| Ok((tensor.name.clone(), mapper.tensor(tensor, encoding)?)))
             .collect::<Result<_>>()?;
         Ok(Self { tensors, device, reference })
     }
 
     /// Bytes of all tensors.
     pub(crate) fn size(&self) -> u64 {
-        self.tensors.values().map(|tensor| tensor.bytes().len() as u64).sum()
+        self.tensors.values().map(|tensor| tensor.size() as u64).sum()
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
@@ -47,9 +46,10 @@ impl Weights {
         let tensor = self
             .tensors
             .get(name)
-            .with_context(|| format!("tensor `{name}` is missing, or of a type that cannot be computed with yet"))?;
+            .with_context(|| format!("tensor `{name}` is missing, or of a type that is not known"))?;
         ensure!(tensor.shape == shape, "tensor `{name}` has the shape {:?}, expected {shape:?}", tensor.shape);
-        kernels::check_supported(tensor.kind).with_context(|| format!("tensor `{name}`"))?;
+        let encoding = tensor.encoding();
+        ensure!(has_numbers(encoding), "tensor `{name}` is of type {encoding}, which weights cannot be");
         Ok(tensor)
     }
 
@@ -96,9 +96,19 @@ impl Weights {
     }
 }
 
+/// Whether the elements are numbers of their own: some plain types are parts of numbers, or pairs of them.
+fn has_numbers(encoding: Encoding) -> bool {
+    use Dtype as D;
+    let without = [D::F4, D::F6_E2M3, D::F6_E3M2, D::F8_E4M3Fnuz, D::F8_E5M2Fnuz, D::C64];
+    !matches!(encoding, Encoding::Plain(dtype) if without.contains(&dtype))
+}
+
 /// A tensor expanded to float32, on the CPU.
 pub(crate) fn expand(tensor: &MappedTensor) -> Result<Tensor> {
-    let mut numbers = vec![0.0; tensor.shape.iter().product()];
-    kernels::dequantize(tensor.kind, tensor.bytes(), &mut numbers);
+    let weight = tensor.weight();
+    let mut numbers = vec![0.0; weight.rows() * weight.columns()];
+    if !numbers.is_empty() {
+        kernels::for_rows(&mut numbers, weight.columns(), |row, out| weight.decode_row(row, out));
+    }
     Ok(Tensor::from_vec(numbers, tensor.shape.as_slice(), &Device::Cpu)?)
 }

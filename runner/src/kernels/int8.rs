@@ -1,13 +1,24 @@
-//! Integer dot products of GGML's blocks of 32 with activations rounded to 8 bits.
+//! Integer dot products of weights with activations rounded to 8 bits by blocks of 32.
 //!
-//! A block of weights is `w = d·q + m` (`Q4_0` has `m = -8·d`, `Q8_0` none), a block of activations `x = e·p`, so the dot
-//! product is `d·e·Σ q·p + m·e·Σ p`: one integer sum for each pair of blocks, and one that depends on x alone.
-#![expect(unsafe_code, reason = "SIMD")]
+//! A block of weights is `w = d·q + m`: of GGML's types `Q4_0` has `m = -8·d`, `Q5_0` `m = -16·d`, `Q8_0` none; affine
+//! groups have `d` and `m` apart from the codes. A block of activations is `x = e·p`. So the dot product is
+//! `d·e·Σ q·p + m·e·Σ p`: one integer sum for each pair of blocks, and one that depends on x alone.
+//!
+//! Codes of 8 bits are computed with as signed ones, `q - 128` with `m + 128·d`: two products of unsigned ones would not
+//! fit into the 16 bits that the instructions add them in.
 
-use formats::GgmlType;
-use half::f16;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod row;
 
-/// Elements in a block.
+use formats::encoding::Role;
+use formats::weight::{Arrays, Numbers};
+use formats::{Encoding, GgmlType, Weight};
+
+use super::float::with_buffer;
+use row::Row;
+
+/// Elements in a block of activations.
 const BLOCK: usize = 32;
 /// Rows of x that share the unpacking of a weight block.
 const TILE: usize = 4;
@@ -50,188 +61,182 @@ impl Activations {
     }
 }
 
-/// A weight row's dot products with all rows of x.
-pub(super) fn dot(kind: GgmlType, row: &[u8], x: &Activations, sums: &mut [f32]) {
-    let mut at = 0;
-    while at < sums.len() {
-        if sums.len() - at >= TILE {
-            sums[at..at + TILE].copy_from_slice(&tile::<TILE>(kind, row, x, at));
-            at += TILE;
-        } else {
-            sums[at] = tile::<1>(kind, row, x, at)[0];
-            at += 1;
+/// How the codes of a row lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    /// Affine, 4 bits: two codes a byte, the earlier one in the low bits.
+    Int4,
+    /// Affine, 8 bits.
+    Int8,
+}
+
+impl Format {
+    fn of(encoding: Encoding) -> Option<Self> {
+        match encoding {
+            Encoding::Blocks(GgmlType::Q4_0) => Some(Self::Q4_0),
+            Encoding::Blocks(GgmlType::Q4_1) => Some(Self::Q4_1),
+            Encoding::Blocks(GgmlType::Q5_0) => Some(Self::Q5_0),
+            Encoding::Blocks(GgmlType::Q5_1) => Some(Self::Q5_1),
+            Encoding::Blocks(GgmlType::Q8_0) => Some(Self::Q8_0),
+            Encoding::Affine { bits: 4, .. } => Some(Self::Int4),
+            Encoding::Affine { bits: 8, .. } => Some(Self::Int8),
+            _ => None,
         }
     }
 }
 
-fn tile<const N: usize>(kind: GgmlType, row: &[u8], x: &Activations, at: usize) -> [f32; N] {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
-        // SAFETY: the features were detected.
-        return unsafe {
-            match kind {
-                GgmlType::Q8_0 => avx2::q8_0(row, x, at),
-                GgmlType::Q4_1 => avx2::q4::<N, true>(row, x, at),
-                _ => avx2::q4::<N, false>(row, x, at),
-            }
+/// A matrix that is computed with as integers.
+pub(super) struct Matrix<'a> {
+    format: Format,
+    codes: &'a [u8],
+    row_bytes: usize,
+    affine: Option<Affine<'a>>,
+}
+
+/// What affine groups have apart from their codes; a row of each for a row of the weight.
+struct Affine<'a> {
+    scales: Weight<'a>,
+    biases: Weight<'a>,
+    /// Blocks of activations in a group.
+    blocks: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// The matrix, where there are kernels for its encoding.
+    pub(super) fn new(weight: &Weight<'a>) -> Option<Self> {
+        let format = Format::of(weight.encoding())?;
+        let codes = weight.array(Role::Weight);
+        let affine = match weight.encoding() {
+            Encoding::Affine { group, .. } => Some(Affine {
+                scales: per_group(weight, weight.scale()?)?,
+                biases: per_group(weight, weight.bias()?)?,
+                blocks: group as usize / BLOCK,
+            }),
+            _ => None,
         };
+        Some(Self { format, codes, row_bytes: codes.len().checked_div(weight.rows())?, affine })
     }
-    std::array::from_fn(|i| generic(kind, row, x, at + i))
-}
 
-/// The same for any machine, and the definition of the others.
-fn generic(kind: GgmlType, row: &[u8], x: &Activations, at: usize) -> f32 {
-    let number = |bytes: &[u8]| f16::from_le_bytes([bytes[0], bytes[1]]).to_f32();
-    let block_bytes = kind.block_bytes() as usize;
-    let mut total = 0.0;
-    for (index, block) in row.chunks_exact(block_bytes).enumerate() {
-        let position = at * x.blocks + index;
-        let quants = &x.quants[position * BLOCK..][..BLOCK];
-        let scale = number(block);
-        let (offset, sum) = match kind {
-            GgmlType::Q8_0 => (
-                0.0,
-                block[2..].iter().zip(quants).map(|(w, p)| i32::from(w.cast_signed()) * i32::from(*p)).sum::<i32>(),
-            ),
-            GgmlType::Q4_1 => (number(&block[2..]), nibbles(&block[4..], quants)),
-            _ => (-8.0 * scale, nibbles(&block[2..], quants)),
+    /// A row's dot products with all rows of x.
+    pub(super) fn dot(&self, row: usize, x: &Activations, sums: &mut [f32]) {
+        let codes = &self.codes[row * self.row_bytes..][..self.row_bytes];
+        let Some(affine) = &self.affine else {
+            return Row { format: self.format, codes, scales: &[], offsets: &[], blocks: 1 }.dot(x, sums);
         };
-        total += scale * x.scales[position] * sum as f32 + offset * x.sums[position];
+        let groups = affine.scales.columns();
+        with_buffer(2 * groups, |numbers| {
+            let (scales, offsets) = numbers.split_at_mut(groups);
+            affine.scales.decode_row(row, scales);
+            affine.biases.decode_row(row, offsets);
+            if self.format == Format::Int8 {
+                for (offset, scale) in offsets.iter_mut().zip(scales.iter()) {
+                    *offset += 128.0 * scale;
+                }
+            }
+            Row { format: self.format, codes, scales, offsets, blocks: affine.blocks }.dot(x, sums);
+        });
     }
-    total
 }
 
-fn nibbles(packed: &[u8], quants: &[i8]) -> i32 {
-    let (low, high) = quants.split_at(BLOCK / 2);
-    let pairs = packed.iter().zip(low.iter().zip(high));
-    pairs.map(|(w, (l, h))| i32::from(w & 15) * i32::from(*l) + i32::from(w >> 4) * i32::from(*h)).sum()
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use std::arch::x86_64::{
-        __m256, __m256i, _mm_and_si128, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_loadu_si128, _mm_set1_epi8,
-        _mm_srli_epi16, _mm256_abs_epi8, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-        _mm256_maddubs_epi16, _mm256_set_m128i, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_ps, _mm256_sign_epi8,
-        _mm256_storeu_ps,
-    };
-
-    use super::{Activations, BLOCK};
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn number(bytes: &[u8]) -> f32 {
-        let bits = i32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
-        _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)))
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn load(bytes: &[i8]) -> __m256i {
-        assert!(bytes.len() >= BLOCK);
-        // SAFETY: there are 32 bytes.
-        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn sum(lanes: __m256) -> f32 {
-        let mut array = [0.0f32; 8];
-        // SAFETY: the array has room for eight elements.
-        unsafe { _mm256_storeu_ps(array.as_mut_ptr(), lanes) };
-        array.iter().sum()
-    }
-
-    /// `Q4_1` where `MIN`, else `Q4_0`.
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn q4<const N: usize, const MIN: bool>(row: &[u8], x: &Activations, at: usize) -> [f32; N] {
-        let head = if MIN { 4 } else { 2 };
-        let mut lanes = [_mm256_setzero_ps(); N];
-        let mut offsets = [0.0f32; N];
-        for (index, block) in row.chunks_exact(head + BLOCK / 2).enumerate() {
-            let scale = number(block);
-            let offset = if MIN { number(&block[2..]) } else { -8.0 * scale };
-            let packed = &block[head..];
-            // SAFETY: 16 bytes follow the head of a block.
-            let packed = unsafe { _mm_loadu_si128(packed.as_ptr().cast()) };
-            let mask = _mm_set1_epi8(15);
-            let low = _mm_and_si128(packed, mask);
-            let high = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
-            let weights = _mm256_set_m128i(high, low);
-            for (i, (lanes, offsets)) in lanes.iter_mut().zip(&mut offsets).enumerate() {
-                let position = (at + i) * x.blocks + index;
-                let pairs = _mm256_maddubs_epi16(weights, load(&x.quants[position * BLOCK..]));
-                let sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-                *lanes = _mm256_fmadd_ps(_mm256_set1_ps(scale * x.scales[position]), sums, *lanes);
-                *offsets += offset * x.sums[position];
-            }
-        }
-        std::array::from_fn(|i| sum(lanes[i]) + offsets[i])
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn q8_0<const N: usize>(row: &[u8], x: &Activations, at: usize) -> [f32; N] {
-        let mut lanes = [_mm256_setzero_ps(); N];
-        for (index, block) in row.chunks_exact(2 + BLOCK).enumerate() {
-            let scale = number(block);
-            // SAFETY: 32 bytes follow the scale of a block.
-            let weights = unsafe { _mm256_loadu_si256(block[2..].as_ptr().cast()) };
-            let magnitudes = _mm256_abs_epi8(weights);
-            for (i, lanes) in lanes.iter_mut().enumerate() {
-                let position = (at + i) * x.blocks + index;
-                let quants = load(&x.quants[position * BLOCK..]);
-                let pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(quants, weights));
-                let sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-                *lanes = _mm256_fmadd_ps(_mm256_set1_ps(scale * x.scales[position]), sums, *lanes);
-            }
-        }
-        std::array::from_fn(|i| sum(lanes[i]))
-    }
+/// Scales or biases as a matrix of plain numbers.
+fn per_group<'a>(weight: &Weight<'a>, numbers: Numbers<'a>) -> Option<Weight<'a>> {
+    let groups = weight.columns() as u64 / weight.encoding().group_size();
+    let arrays = Arrays { data: numbers.bytes, ..Arrays::default() };
+    Weight::new(Encoding::Plain(numbers.dtype), &[weight.rows() as u64, groups], arrays).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::kernels::dequantize;
-    use crate::mapped::WeightType;
+    use formats::Dtype;
+    use half::{bf16, f16};
 
-    /// Blocks with plausible scales and arbitrary quants.
-    fn row(kind: GgmlType, blocks: usize) -> Vec<u8> {
-        let mut row = Vec::new();
-        for block in 0..blocks {
-            let mut bytes: Vec<u8> =
-                (0..kind.block_bytes()).map(|i| ((i * 89 + block as u64 * 31) % 256) as u8).collect();
-            bytes[..2].copy_from_slice(&f16::from_f32(0.01 + block as f32 * 0.003).to_le_bytes());
-            if kind == GgmlType::Q4_1 {
-                bytes[2..4].copy_from_slice(&f16::from_f32(-0.07).to_le_bytes());
+    use super::*;
+
+    const COLUMNS: usize = 18 * 64;
+    const ROWS: usize = 3;
+
+    /// GGML blocks with plausible scales and arbitrary codes.
+    fn blocks(kind: GgmlType) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for block in 0..ROWS * COLUMNS / BLOCK {
+            let start = bytes.len();
+            bytes.extend((0..kind.block_bytes()).map(|i| ((i * 89 + block as u64 * 31) % 256) as u8));
+            bytes[start..start + 2].copy_from_slice(&f16::from_f32(0.01 + block as f32 * 0.0003).to_le_bytes());
+            if matches!(kind, GgmlType::Q4_1 | GgmlType::Q5_1) {
+                bytes[start + 2..start + 4].copy_from_slice(&f16::from_f32(-0.07).to_le_bytes());
             }
-            row.extend(bytes);
         }
-        row
+        bytes
+    }
+
+    /// Arbitrary codes; scales of both signs.
+    fn affine(bits: usize, group: usize) -> [Vec<u8>; 3] {
+        let codes = (0..ROWS * COLUMNS * bits / 8).map(|i| (i * 89 % 251) as u8).collect();
+        let each = |number: fn(usize) -> f32| {
+            let numbers = (0..ROWS * COLUMNS / group).map(|at| bf16::from_f32(number(at)));
+            numbers.flat_map(bf16::to_le_bytes).collect()
+        };
+        [codes, each(|at| ((at * 7 % 13) as f32 - 6.0) / 100.0), each(|at| ((at * 5 % 11) as f32 - 5.0) / 9.0)]
+    }
+
+    fn check(weight: &Weight<'_>) {
+        let (encoding, m) = (weight.encoding(), 7);
+        let x: Vec<f32> = (0..m * COLUMNS).map(|i| ((i * 61 % 199) as f32 - 99.0) / 33.0).collect();
+        let activations = Activations::quantize(&x, COLUMNS);
+        let matrix = Matrix::new(weight).expect("an encoding with kernels");
+        let (mut expanded, mut sums, mut plain) = (vec![0.0; COLUMNS], vec![0.0; m], vec![0.0; m]);
+        for row in 0..ROWS {
+            weight.decode_row(row, &mut expanded);
+            matrix.dot(row, &activations, &mut sums);
+            row::generically(|| matrix.dot(row, &activations, &mut plain));
+            // Each x is off by half a step at most.
+            let step = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs())) / 127.0;
+            let bound = expanded.iter().map(|w| w.abs()).sum::<f32>() * step / 2.0;
+            for (i, (sum, plain)) in sums.iter().zip(&plain).enumerate() {
+                let exact: f32 = expanded.iter().zip(&x[i * COLUMNS..]).map(|(w, x)| w * x).sum();
+                assert!((sum - plain).abs() < 1e-3 * plain.abs().max(1.0), "{encoding} {i}: {sum} is not {plain}");
+                assert!((sum - exact).abs() < bound, "{encoding} {i}: {sum} is more than {bound} from {exact}");
+            }
+        }
     }
 
     #[test]
-    fn agrees_with_expanded_weights() {
-        for kind in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0] {
-            let (blocks, m) = (18, 7);
-            let columns = blocks * BLOCK;
-            let row = row(kind, blocks);
-            let x: Vec<f32> = (0..m * columns).map(|i| ((i * 61 % 199) as f32 - 99.0) / 33.0).collect();
-            let activations = Activations::quantize(&x, columns);
-            let mut expanded = vec![0.0; columns];
-            // The blocks are read in place, so they must lie where a blob's would.
-            let aligned: Vec<u64> =
-                row.chunks(8).map(|c| c.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))).collect();
-            let bytes: Vec<u8> = aligned.iter().flat_map(|n| n.to_le_bytes()).take(row.len()).collect();
-            dequantize(WeightType::Blocks(kind), &bytes, &mut expanded);
-            let mut sums = vec![0.0; m];
-            dot(kind, &row, &activations, &mut sums);
-            for (i, sum) in sums.iter().enumerate() {
-                let exact: f32 = expanded.iter().zip(&x[i * columns..]).map(|(w, x)| w * x).sum();
-                let plain = generic(kind, &row, &activations, i);
-                assert!((sum - plain).abs() < 1e-3 * plain.abs().max(1.0), "{kind} {i}: {sum} is not {plain}");
-                // Each x is off by half a step at most.
-                let step = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs())) / 127.0;
-                let bound = expanded.iter().map(|w| w.abs()).sum::<f32>() * step / 2.0;
-                assert!((sum - exact).abs() < bound, "{kind} {i}: {sum} is more than {bound} from {exact}");
-            }
+    fn blocks_agree_with_expanded_weights() {
+        for kind in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q5_0, GgmlType::Q5_1, GgmlType::Q8_0] {
+            let data = blocks(kind);
+            let arrays = Arrays { data: &data, ..Arrays::default() };
+            let shape = [ROWS as u64, COLUMNS as u64];
+            check(&Weight::new(Encoding::Blocks(kind), &shape, arrays).expect("a weight"));
         }
+    }
+
+    #[test]
+    fn affine_groups_agree_with_expanded_weights() {
+        for (bits, group) in [(4, 32), (4, 64), (4, 128), (8, 32), (8, 64), (8, 128)] {
+            let [data, scale, bias] = affine(usize::from(bits), group as usize);
+            let numbers = |bytes| Some(Numbers { dtype: Dtype::Bf16, bytes });
+            let arrays = Arrays { data: &data, scale: numbers(&scale), bias: numbers(&bias), global_scale: None };
+            let shape = [ROWS as u64, COLUMNS as u64];
+            check(&Weight::new(Encoding::Affine { bits, group }, &shape, arrays).expect("a weight"));
+        }
+    }
+
+    #[test]
+    fn the_largest_products_do_not_overflow() {
+        let data = vec![255; BLOCK];
+        let ones = 1.0f32.to_le_bytes();
+        let zeros = [0; 4];
+        let numbers = |bytes| Some(Numbers { dtype: Dtype::F32, bytes });
+        let arrays = Arrays { data: &data, scale: numbers(&ones), bias: numbers(&zeros), global_scale: None };
+        let weight = Weight::new(Encoding::Affine { bits: 8, group: 32 }, &[1, 32], arrays).expect("a weight");
+        let activations = Activations::quantize(&[127.0; BLOCK], BLOCK);
+        let mut sum = [0.0];
+        Matrix::new(&weight).expect("an encoding with kernels").dot(0, &activations, &mut sum);
+        assert!((sum[0] - 255.0 * 127.0 * 32.0).abs() < 1.0, "{}", sum[0]);
     }
 }

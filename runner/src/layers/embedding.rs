@@ -1,9 +1,8 @@
 //! Token embeddings: rows of a mapped matrix, expanded when they are needed.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use candle_core::{Device, Tensor};
 
-use crate::kernels;
 use crate::mapped::MappedTensor;
 
 /// A token embedding `[vocabulary, hidden]`.
@@ -20,15 +19,13 @@ impl Embedding {
 
     /// Token ids to `[tokens, hidden]`, float32.
     pub(crate) fn forward(&self, ids: &[u32]) -> Result<Tensor> {
-        let (rows, columns) = (self.weight.shape[0], self.weight.shape[1]);
-        let bytes = self.weight.bytes();
-        let row_bytes = bytes.len() / rows;
+        let weight = self.weight.weight();
+        let (rows, columns) = (weight.rows(), weight.columns());
         let mut out = vec![0.0; ids.len() * columns];
         for (id, out) in ids.iter().zip(out.chunks_exact_mut(columns)) {
-            let at = *id as usize * row_bytes;
-            let row = bytes.get(at..at + row_bytes);
-            let row = row.with_context(|| format!("token {id} is not in the vocabulary of {rows}"))?;
-            kernels::dequantize(self.weight.kind, row, out);
+            let row = *id as usize;
+            ensure!(row < rows, "token {id} is not in the vocabulary of {rows}");
+            weight.decode_row(row, out);
         }
         Ok(Tensor::from_vec(out, (ids.len(), columns), &self.device)?)
     }

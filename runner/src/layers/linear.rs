@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Module, Shape, Tensor};
-use formats::GgmlType;
+use formats::encoding::Role;
+use formats::{Dtype, Encoding, GgmlType};
 
 use crate::kernels;
-use crate::mapped::{MappedTensor, WeightType};
+use crate::mapped::MappedTensor;
 use crate::weights::expand;
 
 /// A projection; weights `[output, input]`.
@@ -38,23 +39,29 @@ impl Linear {
         Self { weight: Weight::Float(weight), bias }
     }
 
-    /// Uploads a weight as it is where the device computes with its type, else expanded.
+    /// Uploads a weight as it is where the device computes with its type, else expanded: plain types to themselves,
+    /// the rest to BF16, whose eight bits are more than the codes of most of them have.
     pub(crate) fn on_device(weight: &MappedTensor, device: &Device, bias: Option<Tensor>) -> Result<Self> {
-        let weight = match weight.kind {
-            WeightType::Blocks(kind) => {
-                let storage = QStorage::from_data(Cow::Borrowed(weight.bytes()), device, ggml_dtype(kind)?)?;
-                Weight::Blocks(QMatMul::from_qtensor(QTensor::new(storage, weight.shape.as_slice())?)?)
-            }
-            plain => {
-                let dtype = match plain {
-                    WeightType::F16 => DType::F16,
-                    WeightType::Bf16 => DType::BF16,
-                    _ => DType::F32,
-                };
-                Weight::Float(expand(weight)?.to_dtype(dtype)?.to_device(device)?)
-            }
+        let dtype = match weight.encoding() {
+            Encoding::Blocks(kind) => match ggml_dtype(kind) {
+                Some(dtype) => return Self::blocks(weight, dtype, device, bias),
+                None => DType::BF16,
+            },
+            Encoding::Plain(Dtype::F16) => DType::F16,
+            Encoding::Plain(Dtype::F32 | Dtype::F64) => DType::F32,
+            _ => DType::BF16,
         };
-        Ok(Self { weight, bias })
+        Ok(Self::float(expand(weight)?.to_dtype(dtype)?.to_device(device)?, bias))
+    }
+
+    fn blocks(weight: &MappedTensor, dtype: GgmlDType, device: &Device, bias: Option<Tensor>) -> Result<Self> {
+        let view = weight.weight();
+        let bytes = view.array(Role::Weight);
+        // candle insists on blocks that lie at multiples of their own alignment, 4 at most; a copy does.
+        let bytes = if bytes.as_ptr().align_offset(4) == 0 { Cow::Borrowed(bytes) } else { Cow::Owned(bytes.to_vec()) };
+        let storage = QStorage::from_data(bytes, device, dtype)?;
+        let weight = QMatMul::from_qtensor(QTensor::new(storage, weight.shape.as_slice())?)?;
+        Ok(Self { weight: Weight::Blocks(weight), bias })
     }
 
     /// `x` of `[…, input]` to `[…, output]`.
@@ -79,8 +86,9 @@ impl Linear {
     }
 }
 
-fn ggml_dtype(kind: GgmlType) -> Result<GgmlDType> {
-    Ok(match kind {
+/// candle's name of a type, where it has kernels for it.
+fn ggml_dtype(kind: GgmlType) -> Option<GgmlDType> {
+    Some(match kind {
         GgmlType::Q4_0 => GgmlDType::Q4_0,
         GgmlType::Q4_1 => GgmlDType::Q4_1,
         GgmlType::Q5_0 => GgmlDType::Q5_0,
@@ -92,7 +100,7 @@ fn ggml_dtype(kind: GgmlType) -> Result<GgmlDType> {
         GgmlType::Q5_K => GgmlDType::Q5K,
         GgmlType::Q6_K => GgmlDType::Q6K,
         GgmlType::Q8_K => GgmlDType::Q8K,
-        other => bail!("weights of type {other} cannot be computed with yet"),
+        _ => return None,
     })
 }
 
@@ -117,7 +125,7 @@ impl CustomOp1 for MappedMatMul<'_> {
         }
         let m = x.len() / columns;
         let mut out = vec![0.0; m * rows];
-        kernels::matmul(self.0, x, m, &mut out).map_err(|e| candle_core::Error::Msg(e.to_string()))?;
+        kernels::matmul(&self.0.weight(), x, m, &mut out).map_err(|e| candle_core::Error::Msg(e.to_string()))?;
         Ok((CpuStorage::F32(out), Shape::from(shape)))
     }
 }
