@@ -52,6 +52,7 @@ fn local(library: &Library) -> Manifest {
         licenses: Vec::new(),
         parameters: serde_json::Map::new(),
         messages: Vec::new(),
+        quantize: None,
     };
     create(library, &spec, &Quiet).expect("the model can be created");
     library.find(&name).expect("it is there").manifest
