@@ -10,6 +10,7 @@ mod avx2;
 mod layout;
 
 mod codebook;
+mod encode;
 mod flat;
 mod grid;
 mod half;
@@ -26,16 +27,16 @@ pub(super) fn decode(kind: GgmlType, bytes: &[u8], out: &mut [f32]) {
 }
 
 /// Whether [`encode`] knows the type.
-pub(super) fn can_encode(_kind: GgmlType) -> bool {
-    false
+pub(super) fn can_encode(kind: GgmlType) -> bool {
+    encode::can_encode(kind)
 }
 
 /// Encodes a row of whole blocks; `out` has their number of bytes.
 ///
 /// # Panics
 /// Where [`can_encode`] says no.
-pub(super) fn encode(kind: GgmlType, _row: &[f32], _out: &mut [u8]) {
-    unreachable!("no encoder for {kind}");
+pub(super) fn encode(kind: GgmlType, row: &[f32], out: &mut [u8]) {
+    avx2::encode(kind, row, out);
 }
 
 #[inline(always)]

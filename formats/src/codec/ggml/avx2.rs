@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "functions compiled for AVX2 are called where AVX2 was detected")]
 
+use super::encode::{Portable, encode_with};
 use crate::GgmlType;
 
 /// [`super::decode_with`], as fast as the machine allows.
@@ -18,4 +19,20 @@ pub(super) fn decode(kind: GgmlType, bytes: &[u8], out: &mut [f32]) {
 #[target_feature(enable = "avx2")]
 fn decode_avx2(kind: GgmlType, bytes: &[u8], out: &mut [f32]) {
     super::decode_with(kind, bytes, out);
+}
+
+/// [`encode_with`], as fast as the machine allows.
+pub(super) fn encode(kind: GgmlType, row: &[f32], out: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the function needs nothing but AVX2, which was just detected.
+        return unsafe { encode_avx2(kind, row, out) };
+    }
+    encode_with::<Portable>(kind, row, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn encode_avx2(kind: GgmlType, row: &[f32], out: &mut [u8]) {
+    encode_with::<super::encode::Avx2>(kind, row, out);
 }

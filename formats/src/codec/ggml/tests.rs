@@ -1,6 +1,10 @@
 //! Every type, on made-up blocks.
 
-use super::{avx2, decode_with};
+use std::fs;
+use std::path::Path;
+
+use super::encode::{Portable, encode_with};
+use super::{avx2, can_encode, decode_with};
 use crate::GgmlType;
 
 /// Random bytes (xorshift), the same in every run.
@@ -32,4 +36,43 @@ fn decoding_is_the_same_with_and_without_avx2() {
         let distinct: std::collections::BTreeSet<u32> = fast.iter().map(|number| number.to_bits()).collect();
         assert!(distinct.len() > 32, "{kind}: only {} different numbers", distinct.len());
     }
+}
+
+/// Source rows of the encoders' golden bytes, see `tests/fixtures/ggml/README.md`.
+const COLUMNS: usize = 512;
+
+/// The encoders' golden data in a folder: the source, and what each type makes of it.
+fn check_golden(folder: &Path) {
+    let read = |name: String| {
+        let path = folder.join(name);
+        fs::read(&path).unwrap_or_else(|e| panic!("cannot read `{}`: {e}", path.display()))
+    };
+    let source: Vec<f32> =
+        read("source.f32".to_owned()).as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)).collect();
+    let mut wrong = Vec::new();
+    for kind in GgmlType::ALL.iter().copied().filter(|kind| can_encode(*kind)) {
+        let golden = read(format!("{}.bin", kind.quant_name()));
+        let size = kind.row_bytes(COLUMNS as u64).expect("whole blocks") as usize;
+        assert_eq!(golden.len(), source.len() / COLUMNS * size, "{kind}");
+        for (row, numbers) in source.chunks(COLUMNS).enumerate() {
+            let golden = &golden[row * size..][..size];
+            let mut fast = vec![0xa5; size];
+            avx2::encode(kind, numbers, &mut fast);
+            let mut portable = vec![0x5a; size];
+            encode_with::<Portable>(kind, numbers, &mut portable);
+            for (way, found) in [("fast", &fast), ("portable", &portable)] {
+                if let Some(at) = (0..size).find(|at| found[*at] != golden[*at]) {
+                    let (block, byte) = (at / kind.block_bytes() as usize, at % kind.block_bytes() as usize);
+                    let (found, golden) = (found[at], golden[at]);
+                    wrong.push(format!("{kind}, {way}, row {row}, block {block}, byte {byte}: {found} not {golden}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} rows differ from the reference: {wrong:#?}", wrong.len());
+}
+
+#[test]
+fn encoders_agree_with_the_reference() {
+    check_golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/ggml"));
 }

@@ -1,0 +1,67 @@
+//! Encoders: for each block the codes that ggml's reference chooses.
+//!
+//! The reference adds up its sums in the order of elements, and so does this; what runs side by side are sub-blocks, or
+//! elements that do not depend on each other. No encoder allocates.
+
+mod lanes;
+mod rounding;
+
+mod codebook;
+mod fit;
+mod flat;
+mod super_block;
+mod ternary;
+
+use super::layout::encode_blocks;
+use crate::GgmlType;
+pub(super) use lanes::{Lanes, Portable};
+#[cfg(target_arch = "x86_64")]
+pub(super) use lanes::avx2::Avx2;
+
+/// Whether there is an encoder for the type.
+pub(super) fn can_encode(kind: GgmlType) -> bool {
+    matches!(
+        kind,
+        GgmlType::Q4_0
+            | GgmlType::Q4_1
+            | GgmlType::Q5_0
+            | GgmlType::Q5_1
+            | GgmlType::Q8_0
+            | GgmlType::Q2_K
+            | GgmlType::Q3_K
+            | GgmlType::Q4_K
+            | GgmlType::Q5_K
+            | GgmlType::Q6_K
+            | GgmlType::IQ4_NL
+            | GgmlType::IQ4_XS
+            | GgmlType::MXFP4
+            | GgmlType::TQ1_0
+            | GgmlType::TQ2_0
+    )
+}
+
+/// Encodes a row with lanes of the kind `L`.
+///
+/// # Panics
+/// Where [`can_encode`] says no.
+#[inline(always)]
+pub(super) fn encode_with<L: Lanes>(kind: GgmlType, row: &[f32], out: &mut [u8]) {
+    match kind {
+        GgmlType::Q4_0 => encode_blocks(row, out, flat::q4_0),
+        GgmlType::Q4_1 => encode_blocks(row, out, flat::q4_1),
+        GgmlType::Q5_0 => encode_blocks(row, out, flat::q5_0),
+        GgmlType::Q5_1 => encode_blocks(row, out, flat::q5_1),
+        GgmlType::Q8_0 => encode_blocks(row, out, flat::q8_0),
+        GgmlType::Q2_K => encode_blocks(row, out, super_block::q2_k::<L>),
+        GgmlType::Q3_K => encode_blocks(row, out, super_block::q3_k::<L>),
+        GgmlType::Q4_K => encode_blocks(row, out, super_block::q4_k::<L>),
+        GgmlType::Q5_K => encode_blocks(row, out, super_block::q5_k::<L>),
+        GgmlType::Q6_K => encode_blocks(row, out, super_block::q6_k::<L>),
+        GgmlType::IQ4_NL => codebook::iq4_nl::<L>(row, out),
+        GgmlType::IQ4_XS => encode_blocks(row, out, codebook::iq4_xs::<L>),
+        GgmlType::MXFP4 => encode_blocks(row, out, codebook::mxfp4),
+        GgmlType::TQ1_0 => encode_blocks(row, out, ternary::tq1_0),
+        GgmlType::TQ2_0 => encode_blocks(row, out, ternary::tq2_0),
+        kind => unreachable!("no encoder for {kind}"),
+    }
+}

@@ -1,0 +1,262 @@
+//! The searches for the scale of a sub-block: least weighted error over a few candidates.
+//!
+//! Eight sub-blocks are searched side by side. Sums run over the elements in their order, since every rounding counts.
+//! Source of the procedures: `make_qkx2_quants`, `make_qx_quants`, `make_q3_quants` in `ggml-quants.c`.
+
+use super::lanes::Lanes;
+
+/// A sub-block whose largest magnitude is below this counts as zero.
+pub(super) const ZERO: f32 = 1e-15;
+
+/// Element `i` of eight sub-blocks, for each `i`.
+#[inline(always)]
+pub(super) fn side_by_side<L: Lanes, const N: usize>(sub_blocks: &[[f32; N]; 8]) -> [L; N] {
+    let mut elements = [L::splat(0.0); N];
+    for (i, element) in elements.iter_mut().enumerate() {
+        let mut lanes = [0.0; 8];
+        for (lane, sub_block) in lanes.iter_mut().zip(sub_blocks) {
+            *lane = sub_block[i];
+        }
+        *element = L::new(lanes);
+    }
+    elements
+}
+
+/// The candidates of [`above_minimum`]: scales for `levels + first + step · i` levels, `i` up to `steps`.
+#[derive(Clone, Copy)]
+pub(super) struct Candidates {
+    /// The greatest code.
+    pub(super) levels: f32,
+    /// What the first candidate adds to it.
+    pub(super) first: f32,
+    /// What each further candidate adds.
+    pub(super) step: f32,
+    /// The last candidate.
+    pub(super) steps: u8,
+}
+
+/// What was found for eight sub-blocks.
+#[derive(Clone, Copy)]
+pub(super) struct Fit {
+    /// The value of one step of the code.
+    pub(super) scale: [f32; 8],
+    /// What is taken off: minus the value of code 0.
+    pub(super) minimum: [f32; 8],
+    /// The codes of the search are `(number - base) · inverse`.
+    pub(super) inverse: [f32; 8],
+    /// See `inverse`.
+    pub(super) base: [f32; 8],
+}
+
+/// Numbers as `scale · code - minimum`, codes from 0 on. Each candidate's codes give the scale and minimum with the least
+/// squared error; kept is the candidate with the least error as `measure` sees it.
+#[inline(always)]
+pub(super) fn above_minimum<L: Lanes, const N: usize>(
+    numbers: &[L; N],
+    weights: &[L; N],
+    candidates: Candidates,
+    measure: impl Fn(L) -> L,
+) -> Fit {
+    let zero = L::splat(0.0);
+    let levels = L::splat(candidates.levels);
+    let range = Range::of(numbers, weights);
+    let mut minimum = zero.min(range.least);
+    let constant = (minimum.less(range.greatest), range.greatest.less(minimum));
+    let mut inverse = levels.div(range.greatest.sub(minimum));
+    let mut base = minimum;
+    let mut scale = L::splat(1.0).div(inverse);
+    let mut least_error = zero;
+    for i in 0..N {
+        let code = inverse.mul(numbers[i].sub(minimum)).nearest().clamp(zero, levels);
+        let difference = scale.mul(code).add(minimum).sub(numbers[i]);
+        least_error = least_error.add(weights[i].mul(measure(difference)));
+    }
+    for i in 0..=candidates.steps {
+        let target = candidates.first + candidates.step * f32::from(i) + candidates.levels;
+        let candidate = L::splat(target).div(range.greatest.sub(minimum));
+        let (codes, sums) = Sums::of(numbers, weights, minimum, candidate, levels);
+        let (solved, new_scale, new_minimum) = sums.solve(&range);
+        let mut error = zero;
+        for i in 0..N {
+            let difference = new_scale.mul(codes[i]).add(new_minimum).sub(numbers[i]);
+            error = error.add(weights[i].mul(measure(difference)));
+        }
+        let better = L::and(solved, error.less(least_error));
+        base = L::select(better, minimum, base);
+        inverse = L::select(better, candidate, inverse);
+        least_error = L::select(better, error, least_error);
+        scale = L::select(better, new_scale, scale);
+        minimum = L::select(better, new_minimum, minimum);
+    }
+    // Where all numbers are the same the scale is 0 and all codes are.
+    let unless_constant = |found| L::select(constant.0, found, L::select(constant.1, found, zero)).numbers();
+    let first_minimum = zero.min(range.least);
+    let kept = L::select(constant.0, minimum, L::select(constant.1, minimum, first_minimum));
+    Fit {
+        scale: unless_constant(scale),
+        minimum: kept.numbers().map(|minimum| -minimum),
+        inverse: unless_constant(inverse),
+        base: base.numbers(),
+    }
+}
+
+/// What does not change from candidate to candidate.
+struct Range<L> {
+    least: L,
+    greatest: L,
+    /// The sum of the weights.
+    weights: L,
+    /// The sum of the weighted numbers.
+    numbers: L,
+}
+
+impl<L: Lanes> Range<L> {
+    #[inline(always)]
+    fn of<const N: usize>(numbers: &[L; N], weights: &[L; N]) -> Self {
+        let mut range = Self {
+            least: numbers[0],
+            greatest: numbers[0],
+            weights: weights[0],
+            numbers: weights[0].mul(numbers[0]),
+        };
+        for i in 1..N {
+            range.least = numbers[i].min(range.least);
+            range.greatest = numbers[i].max(range.greatest);
+            range.weights = range.weights.add(weights[i]);
+            range.numbers = range.numbers.add(weights[i].mul(numbers[i]));
+        }
+        range
+    }
+}
+
+/// Weighted sums over the codes of a candidate.
+struct Sums<L> {
+    codes: L,
+    squares: L,
+    products: L,
+}
+
+impl<L: Lanes> Sums<L> {
+    /// The codes for an inverse scale and a minimum, and their sums.
+    #[inline(always)]
+    fn of<const N: usize>(numbers: &[L; N], weights: &[L; N], minimum: L, inverse: L, levels: L) -> ([L; N], Self) {
+        let zero = L::splat(0.0);
+        let mut codes = [zero; N];
+        let mut sums = Self { codes: zero, squares: zero, products: zero };
+        for i in 0..N {
+            let code = inverse.mul(numbers[i].sub(minimum)).nearest().clamp(zero, levels);
+            codes[i] = code;
+            let weighted = weights[i].mul(code);
+            sums.codes = sums.codes.add(weighted);
+            sums.squares = sums.squares.add(weighted.mul(code));
+            sums.products = sums.products.add(weighted.mul(numbers[i]));
+        }
+        (codes, sums)
+    }
+
+    /// Where there is a solution, and its scale and minimum (which is not above 0).
+    #[inline(always)]
+    fn solve(&self, range: &Range<L>) -> (L::Mask, L, L) {
+        let zero = L::splat(0.0);
+        let determinant = range.weights.mul(self.squares).sub(self.codes.mul(self.codes));
+        let scale = range.weights.mul(self.products).sub(range.numbers.mul(self.codes)).div(determinant);
+        let minimum = self.squares.mul(range.numbers).sub(self.codes.mul(self.products)).div(determinant);
+        let above = zero.less(minimum);
+        let scale = L::select(above, self.products.div(self.squares), scale);
+        (zero.less(determinant), scale, L::select(above, zero, minimum))
+    }
+}
+
+/// The largest magnitudes, and the numbers that have them: the first of equals.
+#[inline(always)]
+pub(super) fn most_extreme<L: Lanes, const N: usize>(numbers: &[L; N]) -> (L, L) {
+    let mut magnitude = L::splat(0.0);
+    let mut extreme = L::splat(0.0);
+    for number in numbers {
+        let larger = magnitude.less(number.abs());
+        magnitude = L::select(larger, number.abs(), magnitude);
+        extreme = L::select(larger, *number, extreme);
+    }
+    (magnitude, extreme)
+}
+
+/// Numbers as `scale · code` with codes from `-levels` to `levels - 1`, weighted by their squares: scales, and the inverse
+/// scales that codes were found with. Scales are 0 where all is [`ZERO`].
+#[inline(always)]
+pub(super) fn symmetric<L: Lanes, const N: usize>(numbers: &[L; N], levels: f32) -> ([f32; 8], [f32; 8]) {
+    let zero = L::splat(0.0);
+    let (magnitude, extreme) = most_extreme(numbers);
+    let sums = |inverse: L| {
+        let (mut products, mut squares) = (zero, zero);
+        for number in numbers {
+            let code = inverse.mul(*number).nearest().clamp(L::splat(-levels), L::splat(levels - 1.0));
+            let weight = number.mul(*number);
+            products = products.add(weight.mul(*number).mul(code));
+            squares = squares.add(weight.mul(code).mul(code));
+        }
+        (products, squares)
+    };
+    let mut inverse = L::splat(-levels).div(extreme);
+    let (products, squares) = sums(inverse);
+    let mut scale = L::select(zero.less(squares), products.div(squares), zero);
+    let mut best = scale.mul(products);
+    for candidate in (-9i8..=9).filter(|candidate| *candidate != 0) {
+        let target = -(levels + 0.1 * f32::from(candidate));
+        let candidate = L::splat(target).div(extreme);
+        let (products, squares) = sums(candidate);
+        let better = L::and(zero.less(squares), best.mul(squares).less(products.mul(products)));
+        inverse = L::select(better, candidate, inverse);
+        scale = L::select(better, products.div(squares), scale);
+        best = L::select(better, scale.mul(products), best);
+    }
+    let scale = L::select(magnitude.less(L::splat(ZERO)), zero, scale);
+    (scale.numbers(), inverse.numbers())
+}
+
+/// Numbers as `scale · code` with codes from `-levels` to `levels - 1`, weighted by their squares: scales and codes.
+/// Codes are changed one at a time, at most five times around, as long as that lessens the error. Scales are 0 where all
+/// is [`ZERO`].
+#[inline(always)]
+pub(super) fn step_by_step<L: Lanes, const N: usize>(numbers: &[L; N], levels: f32) -> ([f32; 8], [[f32; 8]; N]) {
+    let zero = L::splat(0.0);
+    let (least, greatest) = (L::splat(-levels), L::splat(levels - 1.0));
+    let (magnitude, extreme) = most_extreme(numbers);
+    let inverse = least.div(extreme);
+    let mut codes = [zero; N];
+    let (mut products, mut squares) = (zero, zero);
+    for i in 0..N {
+        codes[i] = inverse.mul(numbers[i]).nearest().clamp(least, greatest);
+        let weight = numbers[i].mul(numbers[i]);
+        products = products.add(weight.mul(numbers[i]).mul(codes[i]));
+        squares = squares.add(weight.mul(codes[i]).mul(codes[i]));
+    }
+    for _ in 0..5 {
+        let mut unchanged = true;
+        for i in 0..N {
+            let number = numbers[i];
+            let weight = number.mul(number);
+            let other_products = products.sub(weight.mul(number).mul(codes[i]));
+            let other_squares = squares.sub(weight.mul(codes[i]).mul(codes[i]));
+            let code = number.mul(other_squares).div(other_products).nearest().clamp(least, greatest);
+            let new_products = other_products.add(weight.mul(number).mul(code));
+            let new_squares = other_squares.add(weight.mul(code).mul(code));
+            let gain = products.mul(products).mul(new_squares).less(new_products.mul(new_products).mul(squares));
+            let different = zero.less(code.sub(codes[i]).abs());
+            let better = L::and(L::and(zero.less(other_products), different), L::and(zero.less(new_squares), gain));
+            unchanged &= L::none(better);
+            codes[i] = L::select(better, code, codes[i]);
+            products = L::select(better, new_products, products);
+            squares = L::select(better, new_squares, squares);
+        }
+        if unchanged {
+            break;
+        }
+    }
+    let scale = L::select(zero.less(squares), products.div(squares), zero);
+    let scale = L::select(magnitude.less(L::splat(ZERO)), zero, scale);
+    let mut found = [[0.0; 8]; N];
+    for (found, code) in found.iter_mut().zip(codes) {
+        *found = code.numbers();
+    }
+    (scale.numbers(), found)
+}

@@ -1,0 +1,140 @@
+//! Eight float32 numbers that go through the same operations side by side: one of each of eight sub-blocks.
+//!
+//! Every operation is IEEE's, so that all kinds of lanes give the same bits.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+
+use super::rounding;
+
+/// Eight numbers.
+pub(in super::super) trait Lanes: Copy {
+    /// Of each lane all bits, or none.
+    type Mask: Copy;
+
+    /// From memory.
+    fn new(numbers: [f32; 8]) -> Self;
+    /// To memory.
+    fn numbers(self) -> [f32; 8];
+    /// The same number eight times.
+    fn splat(number: f32) -> Self;
+
+    /// `self + other`.
+    fn add(self, other: Self) -> Self;
+    /// `self - other`.
+    fn sub(self, other: Self) -> Self;
+    /// `self · other`.
+    fn mul(self, other: Self) -> Self;
+    /// `self / other`.
+    fn div(self, other: Self) -> Self;
+    /// The magnitude.
+    fn abs(self) -> Self;
+    /// The square root.
+    fn sqrt(self) -> Self;
+    /// [`rounding::nearest`].
+    fn nearest(self) -> Self;
+
+    /// Where `self < other`; not where one is a NaN.
+    fn less(self, other: Self) -> Self::Mask;
+    /// Both.
+    fn and(a: Self::Mask, b: Self::Mask) -> Self::Mask;
+    /// Whether there is none.
+    fn none(mask: Self::Mask) -> bool;
+    /// `yes` where the mask has bits, else `no`.
+    fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
+
+    /// The lesser, `other` where that cannot be said.
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        Self::select(self.less(other), self, other)
+    }
+
+    /// The greater, `other` where that cannot be said.
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        Self::select(other.less(self), self, other)
+    }
+
+    /// At least `least` and at most `greatest`.
+    #[inline(always)]
+    fn clamp(self, least: Self, greatest: Self) -> Self {
+        self.min(greatest).max(least)
+    }
+}
+
+/// Lanes for any machine.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Portable([f32; 8]);
+
+impl Portable {
+    #[inline(always)]
+    fn map(self, operation: impl Fn(f32) -> f32) -> Self {
+        Self(self.0.map(operation))
+    }
+
+    #[inline(always)]
+    fn zip(self, other: Self, operation: impl Fn(f32, f32) -> f32) -> Self {
+        Self(std::array::from_fn(|lane| operation(self.0[lane], other.0[lane])))
+    }
+}
+
+impl Lanes for Portable {
+    type Mask = [bool; 8];
+
+    #[inline(always)]
+    fn new(numbers: [f32; 8]) -> Self {
+        Self(numbers)
+    }
+    #[inline(always)]
+    fn numbers(self) -> [f32; 8] {
+        self.0
+    }
+    #[inline(always)]
+    fn splat(number: f32) -> Self {
+        Self([number; 8])
+    }
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.zip(other, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        self.zip(other, |a, b| a / b)
+    }
+    #[inline(always)]
+    fn abs(self) -> Self {
+        self.map(f32::abs)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        self.map(f32::sqrt)
+    }
+    #[inline(always)]
+    fn nearest(self) -> Self {
+        self.map(|number| rounding::nearest(number) as f32)
+    }
+    #[inline(always)]
+    fn less(self, other: Self) -> Self::Mask {
+        std::array::from_fn(|lane| self.0[lane] < other.0[lane])
+    }
+    #[inline(always)]
+    fn and(a: Self::Mask, b: Self::Mask) -> Self::Mask {
+        std::array::from_fn(|lane| a[lane] && b[lane])
+    }
+    #[inline(always)]
+    fn none(mask: Self::Mask) -> bool {
+        mask == [false; 8]
+    }
+    #[inline(always)]
+    fn select(mask: Self::Mask, yes: Self, no: Self) -> Self {
+        Self(std::array::from_fn(|lane| if mask[lane] { yes.0[lane] } else { no.0[lane] }))
+    }
+}
