@@ -18,6 +18,7 @@ mod list;
 mod login;
 mod manage;
 mod password;
+mod perplexity;
 mod run;
 mod serve;
 mod show;
@@ -118,6 +119,8 @@ enum Command {
     },
     /// Show in what two models differ
     Diff(diff::DiffArguments),
+    /// Measure how well a model expects a text
+    Perplexity(perplexity::PerplexityArguments),
     /// Look for damage: names, manifests, and the bytes of blobs
     Fsck(fsck::FsckArguments),
     /// Fetch damaged and missing blobs again
@@ -187,6 +190,7 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
             Command::Rm { models } => manage::remove(&config, &models).await,
             Command::Ps { format } => list::ps(&config, format).await,
             Command::Stop { model } => manage::stop(&config, &model).await,
+            Command::Perplexity(arguments) => perplexity::run(&config, &arguments).await,
             other => upkeep(&config, other).await,
         }
     })

@@ -8,6 +8,7 @@ mod generate;
 mod maintenance;
 mod models;
 mod origin;
+mod perplexity;
 mod stream;
 mod tls;
 mod transfer;
@@ -16,7 +17,7 @@ mod uploads;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use axum::Router;
@@ -28,7 +29,7 @@ use axum::routing::{delete, get, head, post};
 use axum::serve::{IncomingStream, Listener, ListenerExt};
 use registry::server::Server;
 use registry::server::access::Access;
-use scheduler::{KeepAlive, RunnerOptions, Scheduler};
+use scheduler::{KeepAlive, KeepAliveChoice, Lease, LoadKey, RunnerOptions, Scheduler};
 use store::{Options, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -38,8 +39,9 @@ use tracing::Instrument;
 pub(crate) use tls::TlsFiles;
 use tls::TlsListener;
 
+use self::error::Failed;
 use crate::config::Config;
-use crate::ops::{Hosts, Library, Repositories, Upstream};
+use crate::ops::{Hosts, Library, Model, Repositories, Upstream, load_plan};
 
 /// The largest JSON request: conversations with pictures, later on.
 const MAX_REQUEST: usize = 128 << 20;
@@ -61,6 +63,21 @@ impl Daemon {
     /// How long a model stays loaded where a request does not say.
     fn keep_alive(&self) -> KeepAlive {
         self.config.keep_alive.map_or(KeepAlive::Forever, KeepAlive::For)
+    }
+
+    /// A model loaded with room for `context` tokens, for one request. `asked` is how long the request wants it kept.
+    async fn acquire(&self, model: &Model, context: u64, asked: Option<KeepAlive>) -> Result<Lease, Failed> {
+        let key = LoadKey { model: model.manifest.digest().to_string(), context };
+        let plan = async || {
+            let (model, config) = (model.clone(), self.config.clone());
+            models::blocking(&self.library, move |library| {
+                library.record_use(model.manifest.digest(), SystemTime::now())?;
+                load_plan(library, &model, &config.device, context, config.reference)
+            })
+            .await
+        };
+        let keep = KeepAliveChoice { asked, default: self.keep_alive() };
+        self.scheduler.acquire(key, &model.name, keep, plan).await
     }
 }
 
@@ -184,6 +201,7 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/push", post(transfer::push))
         .route("/api/generate", post(generate::generate))
         .route("/api/chat", post(generate::chat))
+        .route("/api/lode/perplexity", post(perplexity::perplexity))
         .merge(maintenance::routes())
         .layer(DefaultBodyLimit::max(MAX_REQUEST));
     let uploads = Router::new()

@@ -5,6 +5,7 @@ mod archive;
 mod compare;
 mod export;
 mod keep;
+mod perplexity;
 mod quantize;
 mod upkeep;
 mod versions;
@@ -13,6 +14,7 @@ pub use archive::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
 pub use compare::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
 pub use export::{ExportDtype, ExportFormat, ExportRequest};
 pub use keep::{GcRequest, GcResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions};
+pub use perplexity::{PerplexityRequest, PerplexityResponse, Scored};
 pub use quantize::{PlannedTensor, QuantizePlan};
 pub use upkeep::{
     DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample, Step,

@@ -12,6 +12,8 @@ use crate::weights::Weights;
 
 /// Tokens that are computed at a time, at most.
 const CHUNK: usize = 256;
+/// Tokens whose logits are in memory at a time, at most: a vocabulary has up to some hundred thousand.
+const LOGITS: usize = 64;
 /// Attention scores of one layer that may be in memory at a time: at long positions fewer tokens are computed at once.
 const MAX_SCORES: usize = 1 << 25;
 
@@ -96,17 +98,26 @@ impl Decoder {
         Ok(Some(self.logits(&hidden)?.squeeze(0)?.to_vec1()?))
     }
 
-    /// Appends tokens to the cache and gives the logits after each, `[tokens, vocabulary]`.
-    pub(crate) fn evaluate(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Vec<f32>> {
-        let mut all = Vec::new();
+    /// Appends tokens to the cache and gives `each` the logits after every one of them, `[vocabulary]`, in order.
+    pub(crate) fn evaluate(
+        &self,
+        tokens: &[u32],
+        cache: &mut KvCache,
+        mut each: impl FnMut(&[f32]) -> Result<()>,
+    ) -> Result<()> {
         let mut rest = tokens;
         while !rest.is_empty() {
             let (chunk, after) = rest.split_at(self.chunk(cache).min(rest.len()));
             rest = after;
             let stream = self.stream(chunk, cache)?;
-            all.extend(self.logits(&stream)?.flatten_all()?.to_vec1::<f32>()?);
+            for at in (0..chunk.len()).step_by(LOGITS) {
+                let part = stream.narrow(0, at, LOGITS.min(chunk.len() - at))?;
+                let logits = self.logits(&part)?;
+                let (vocabulary, logits) = (logits.dim(1)?, logits.flatten_all()?.to_vec1::<f32>()?);
+                logits.chunks_exact(vocabulary).try_for_each(&mut each)?;
+            }
         }
-        Ok(all)
+        Ok(())
     }
 
     /// How many tokens to compute next.

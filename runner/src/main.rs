@@ -18,6 +18,7 @@ mod cache;
 mod decoder;
 mod description;
 mod device;
+mod evaluate;
 mod generate;
 mod gguf_vocabulary;
 mod kernels;

@@ -22,8 +22,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 
 use crate::cache::KvCache;
 use crate::generate::{self, Sink};
-use crate::load;
 use crate::model::{Model, TextModel};
+use crate::{evaluate as evaluation, load};
 
 /// The largest request: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;
@@ -199,17 +199,8 @@ async fn generate_text(
 
 async fn evaluate(State(runner): State<Runner>, Json(request): Json<EvaluateRequest>) -> Result<Vec<u8>, Refusal> {
     let (model, mut cache, _active) = runner.turn().await?;
-    let logits = compute(move || {
-        cache.keep_prefix(&[]);
-        let step = if request.stepwise { 1 } else { request.tokens.len().max(1) };
-        let mut all = Vec::new();
-        for tokens in request.tokens.chunks(step) {
-            all.extend(model.decoder.evaluate(tokens, &mut cache)?);
-        }
-        Ok(all)
-    })
-    .await?;
-    Ok(logits.into_iter().flat_map(f32::to_le_bytes).collect())
+    let numbers = compute(move || evaluation::evaluate(&model.decoder, &mut cache, &request)).await?;
+    Ok(numbers.into_iter().flat_map(f32::to_le_bytes).collect())
 }
 
 /// Runs something that only needs the model's text part; a panic becomes an error.

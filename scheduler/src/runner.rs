@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use protocol::{Failure, GenerateEvent, GenerateRequest, LoadReply, LoadRequest};
+use protocol::{
+    EvaluateOutput, EvaluateRequest, Failure, GenerateEvent, GenerateRequest, LoadReply, LoadRequest, TokenizeRequest,
+    Tokens,
+};
 use serde::Serialize;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::Mutex;
@@ -114,6 +117,28 @@ impl Runner {
     pub async fn generate(&self, request: &GenerateRequest) -> Result<Events, Error> {
         let response = self.post("generate", request).await?;
         Ok(Events { body: response.bytes_stream().boxed(), buffer: BytesMut::new(), finished: false })
+    }
+
+    /// The tokens of a text.
+    pub async fn tokenize(&self, request: &TokenizeRequest) -> Result<Vec<u32>, Error> {
+        let response = self.post("tokenize", request).await?;
+        let tokens: Tokens = response.json().await.map_err(|e| Error::Protocol(e.to_string()))?;
+        Ok(tokens.tokens)
+    }
+
+    /// The natural logarithm of the probability of each token but the first. It ends with the call: a sequence should
+    /// not be longer than a client may have to wait for after another has gone away.
+    pub async fn logprobs(&self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        let output = EvaluateOutput::Logprobs;
+        let request = EvaluateRequest { tokens: tokens.to_vec(), stepwise: false, output };
+        let response = self.post("evaluate", &request).await?;
+        let bytes = response.bytes().await.map_err(|e| Error::Protocol(e.to_string()))?;
+        let (numbers, rest) = bytes.as_chunks();
+        if !rest.is_empty() || numbers.len() + 1 != tokens.len() {
+            let reason = format!("{} bytes of log-probabilities for {} tokens", bytes.len(), tokens.len());
+            return Err(Error::Protocol(reason));
+        }
+        Ok(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect())
     }
 
     async fn post<B: Serialize>(&self, call: &str, body: &B) -> Result<reqwest::Response, Error> {

@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use manifests::media_types;
 use protocol::{FinishReason, GenerateEvent, Message, Prompt, RenderRequest, Usage};
-use scheduler::{Events, KeepAlive, KeepAliveChoice, Lease, LoadKey};
+use scheduler::{Events, KeepAlive, Lease};
 use serde_json::{Map, Value};
 
 use super::Daemon;
@@ -19,7 +19,7 @@ use super::describe::timestamp;
 use super::error::{Body, Failed};
 use super::models::{blocking, find, reference};
 use super::stream::{Lines, lines};
-use crate::ops::{Library, Model, load_plan};
+use crate::ops::{Library, Model};
 
 pub(super) async fn generate(
     State(daemon): State<Daemon>,
@@ -178,18 +178,7 @@ impl Call {
     }
 
     async fn acquire(&self, daemon: &Daemon) -> Result<Lease, Failed> {
-        let context = self.context(daemon);
-        let key = LoadKey { model: self.model.manifest.digest().to_string(), context };
-        let plan = async || {
-            let (model, config) = (self.model.clone(), daemon.config.clone());
-            blocking(&daemon.library, move |library| {
-                library.record_use(model.manifest.digest(), SystemTime::now())?;
-                load_plan(library, &model, &config.device, context, config.reference)
-            })
-            .await
-        };
-        let keep = KeepAliveChoice { asked: self.keep_alive, default: daemon.keep_alive() };
-        daemon.scheduler.acquire(key, &self.model.name, keep, plan).await
+        daemon.acquire(&self.model, self.context(daemon), self.keep_alive).await
     }
 
     /// Without a prompt the model is only loaded, or unloaded where it is to be kept for no time.

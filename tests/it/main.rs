@@ -16,6 +16,7 @@ mod import_store;
 mod maintenance;
 mod mutations;
 mod peers;
+mod perplexity;
 mod quantized_imports;
 mod real_registry;
 mod safetensors_corpus;

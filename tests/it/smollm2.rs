@@ -8,7 +8,7 @@ use crate::server::{Runner, Server};
 use crate::support::{fixtures, json as read_json, list, models, numbers, skip};
 
 /// The golden numbers and the model, where both are there.
-fn inputs(test: &str) -> Option<(Value, PathBuf)> {
+pub(crate) fn inputs(test: &str) -> Option<(Value, PathBuf)> {
     let golden = fixtures(test, "real")?.join("smollm2.json");
     let model = models().map(|folder| folder.join("smollm2-135m-q4_1.gguf")).filter(|path| path.is_file());
     if model.is_none() {
@@ -18,7 +18,7 @@ fn inputs(test: &str) -> Option<(Value, PathBuf)> {
 }
 
 /// Natural logarithms of the probabilities that logits stand for.
-fn log_softmax(logits: &[f32]) -> Vec<f64> {
+pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
     logits.iter().map(|logit| f64::from(logit - largest) - sum.ln()).collect()

@@ -155,7 +155,7 @@ pub enum GenerateEvent {
     },
 }
 
-/// A sequence whose logits are wanted at every position.
+/// A sequence that the model is to judge at every position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvaluateRequest {
     /// The ids.
@@ -163,4 +163,19 @@ pub struct EvaluateRequest {
     /// Feed one token at a time, as decoding does, instead of all at once.
     #[serde(default)]
     pub stepwise: bool,
+    /// What is wanted.
+    #[serde(default)]
+    pub output: EvaluateOutput,
+}
+
+/// What an evaluation gives, as little-endian `f32`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvaluateOutput {
+    /// The logits after each token, `[tokens, vocabulary]`. All of them are in memory at once.
+    #[default]
+    Logits,
+    /// The natural logarithm of the probability of each token but the first, `[tokens - 1]`. Memory is bounded, however
+    /// long the sequence.
+    Logprobs,
 }

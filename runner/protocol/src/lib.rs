@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `POST /load` | [`LoadRequest`] | [`LoadReply`]; once per process |
 //! | `POST /generate` | [`GenerateRequest`] | [`GenerateEvent`] lines, the last is `done` or `error` |
-//! | `POST /evaluate` | [`EvaluateRequest`] | logits as little-endian `f32`, `[tokens, vocabulary]` |
+//! | `POST /evaluate` | [`EvaluateRequest`] | little-endian `f32`, see [`EvaluateOutput`] |
 //! | `POST /tokenize` | [`TokenizeRequest`] | [`Tokens`] |
 //! | `POST /detokenize` | [`Tokens`] | [`Text`] |
 //! | `POST /render` | [`RenderRequest`] | [`Text`] |
@@ -20,7 +20,9 @@ mod generate;
 mod load;
 mod text;
 
-pub use generate::{EvaluateRequest, FinishReason, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling, Usage};
+pub use generate::{
+    EvaluateOutput, EvaluateRequest, FinishReason, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling, Usage,
+};
 pub use load::{Array, Document, LoadReply, LoadRequest, Status, Tensor};
 pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 
