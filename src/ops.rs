@@ -30,6 +30,7 @@ mod upstream;
 mod usage;
 mod verify;
 mod versions;
+mod whole;
 
 pub(crate) use create::{CreateSpec, Created, Observer, Source, create};
 pub(crate) use diff::diff;

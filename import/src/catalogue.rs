@@ -2,12 +2,14 @@
 
 mod join;
 mod labelled;
+mod whole;
 
 use content::Digest;
 use formats::safetensors::Header;
 use manifests::{Layer, media_types};
 
 pub use join::join;
+pub use whole::whole;
 
 use crate::compose::{OpenBlob, read_header};
 use crate::{Error, QuantizationConfig, StoredTensor};

@@ -42,7 +42,7 @@ mod workers;
 mod write;
 
 pub use archive::{members, verified_members};
-pub use catalogue::{catalogue, join};
+pub use catalogue::{catalogue, join, whole};
 pub use compose::{Composed, OpenBlob, digest_of};
 pub use convert::Conversion;
 pub use derive::{Derived, Reuse, derive};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The document; a layer of type `application/vnd.lode.origin.v1+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// `gguf` or `huggingface`.
+    /// `gguf`, `huggingface` or `mlx`.
     pub format: String,
     /// The files with tensors, in their order. Side files are layers under their own names.
     pub files: Vec<OriginFile>,
@@ -21,6 +21,9 @@ pub struct OriginFile {
     pub name: String,
     /// Length of the file in bytes.
     pub size: u64,
+    /// The hash of the whole file in hex, where it was known when the file was imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
     /// Length of the header in bytes.
     pub header: u64,
     /// The tensors in the order of their bytes.

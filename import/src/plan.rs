@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use content::MediaType;
+use content::{Algorithm, MediaType};
 use formats::Encoding;
 use formats::encoding::Role;
 use formats::gguf::names;
@@ -12,7 +12,7 @@ use manifests::media_types;
 
 use crate::group::group;
 use crate::origin::{Origin, OriginFile, OriginTensor};
-use crate::{Error, Home, Inventory, SourceFormat, SourceTensor};
+use crate::{Error, Home, Inventory, ReadAt, SourceFormat, SourceTensor};
 
 /// What an import will write.
 #[derive(Clone, Debug)]
@@ -87,12 +87,12 @@ pub fn plan(inventory: &Inventory) -> Result<Plan, Error> {
     })
 }
 
-struct Named<'a> {
+pub(crate) struct Named<'a> {
     /// The name in the blob.
-    name: String,
+    pub(crate) name: String,
     /// The canonical name of what the blob is called after: the tensor, or the weight that it belongs to.
     weight: String,
-    tensor: &'a SourceTensor,
+    pub(crate) tensor: &'a SourceTensor,
 }
 
 impl<'a> Named<'a> {
@@ -129,7 +129,8 @@ impl<'a> Named<'a> {
     }
 }
 
-fn canonical_names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
+/// The tensors with their names in blobs, each different from all others.
+pub(crate) fn canonical_names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
     let mut taken = HashMap::new();
     inventory
         .tensors
@@ -265,11 +266,16 @@ fn origin(inventory: &Inventory, named: &[Named<'_>]) -> Origin {
     let files = inventory.files.iter().enumerate().map(|(position, file)| OriginFile {
         name: file.name.clone(),
         size: file.size,
+        sha256: sha256(&*file.source),
         header: file.header,
         tensors: named.iter().filter(|named| named.tensor.file == position).map(origin_tensor).collect(),
         gaps: Vec::new(),
     });
     Origin { format: inventory.format.name().to_owned(), files: files.collect() }
+}
+
+fn sha256(file: &dyn ReadAt) -> Option<String> {
+    file.digest().filter(|digest| digest.algorithm() == Algorithm::Sha256).map(|digest| digest.hex())
 }
 
 fn origin_tensor(named: &Named<'_>) -> OriginTensor {

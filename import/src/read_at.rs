@@ -29,6 +29,11 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
     fn identity(&self) -> Option<String> {
         None
     }
+
+    /// The digest of all its bytes, where it is known without reading them.
+    fn digest(&self) -> Option<Digest> {
+        None
+    }
 }
 
 /// A file of a model: the name it has there, and where its bytes are.
@@ -52,6 +57,7 @@ impl NamedFile {
 pub struct LocalFile {
     path: PathBuf,
     opened: OnceLock<Result<(File, u64), Refused>>,
+    digest: Option<Digest>,
 }
 
 /// An error that can be told more than once.
@@ -64,7 +70,12 @@ struct Refused {
 impl LocalFile {
     /// The file at `path`; whether there is one shows with the first read.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), opened: OnceLock::new() }
+        Self { path: path.into(), opened: OnceLock::new(), digest: None }
+    }
+
+    /// With the digest of its bytes: those of a blob, which never change.
+    pub fn with_digest(self, digest: Digest) -> Self {
+        Self { digest: Some(digest), ..self }
     }
 
     /// Where it is.
@@ -100,6 +111,10 @@ impl ReadAt for LocalFile {
 
     fn name(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn digest(&self) -> Option<Digest> {
+        self.digest
     }
 }
 
@@ -165,6 +180,10 @@ impl ReadAt for Slice {
     fn identity(&self) -> Option<String> {
         // Not the place in the other source: that names the bytes only where all of it was looked at.
         self.digest.map(|digest| digest.to_string())
+    }
+
+    fn digest(&self) -> Option<Digest> {
+        self.digest
     }
 }
 

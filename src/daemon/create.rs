@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::ollama::{CreateRequest, ErrorResponse, License, Progress};
@@ -9,7 +10,7 @@ use axum::Json;
 use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Response};
 use content::Digest;
-use import::{NamedFile, Policy, Reuse, Scheme, Sources, UserPolicy};
+use import::{LocalFile, NamedFile, Policy, Reuse, Scheme, Sources, UserPolicy};
 
 use super::Daemon;
 use super::error::{Body, Failed};
@@ -163,7 +164,7 @@ fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Fa
     if !path.is_file() {
         return Err(Failed::bad_request(format!("file `{name}`: blob \"{digest}\" not found; upload it first")));
     }
-    Ok(NamedFile::local(name, path))
+    Ok(NamedFile { name, source: Arc::new(LocalFile::new(path).with_digest(parsed)) })
 }
 
 struct Reporter {

@@ -17,7 +17,10 @@ impl Library {
         if let Some(catalogue) = known.and_then(|note| serde_json::from_slice(&note).ok()) {
             return Ok(catalogue);
         }
-        let catalogue = import::catalogue(manifest.layers(), &*opener(self))?;
+        let catalogue = match self.whole_inventory(manifest)? {
+            Some(inventory) => import::whole(&inventory)?,
+            None => import::catalogue(manifest.layers(), &*opener(self))?,
+        };
         self.store.set_note(NOTE, manifest.digest(), &serde_json::to_vec(&catalogue)?)?;
         Ok(catalogue)
     }

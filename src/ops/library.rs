@@ -78,7 +78,7 @@ impl Library {
         let reference: ModelRef = tag.name.parse()?;
         Ok(Model {
             name: reference.to_string(),
-            config: ModelConfig::parse(&config)?,
+            config: self.completed(ModelConfig::parse(&config)?, &manifest),
             manifest,
             modified: tag.modified,
         })

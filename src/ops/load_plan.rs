@@ -1,9 +1,10 @@
 //! The load plan: what a runner is told about a model.
 
 use anyhow::{Context, Result, bail, ensure};
+use content::Digest;
 use formats::encoding::Role;
 use import::{StoredPart, StoredTensor};
-use manifests::media_types;
+use manifests::{Manifest, media_types};
 use protocol::{Array, Document, LoadRequest, Tensor};
 
 use super::{Library, Model};
@@ -37,10 +38,7 @@ pub(crate) fn load_plan(
     if let Some(reason) = import::obstacle(&tensors) {
         bail!("model '{}' cannot be run: {reason}", model.name);
     }
-    let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];
-    let documents = model.manifest.layers().iter().filter(|layer| kept.contains(layer.media_type())).map(|layer| {
-        Document { name: layer.name().unwrap_or_default().to_owned(), path: library.store.path(layer.digest()) }
-    });
+    let documents = documents(library, &model.manifest)?;
     Ok(LoadRequest {
         version: protocol::VERSION,
         model: model.manifest.digest().to_string(),
@@ -49,9 +47,20 @@ pub(crate) fn load_plan(
         reference,
         hyper_parameters: lode.hyper_parameters,
         tensors: tensors.iter().map(|tensor| planned(library, tensor)).collect(),
-        documents: documents.collect(),
+        documents,
         template: jinja(model.layer_text(library, media_types::TEMPLATE)?, &model.name),
     })
+}
+
+/// The files that are not tensors. A whole GGUF file is one too: it begins with its header.
+fn documents(library: &Library, manifest: &Manifest) -> Result<Vec<Document>> {
+    let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];
+    let document = |name: &str, digest: &Digest| Document { name: name.to_owned(), path: library.store.path(digest) };
+    let layers = manifest.layers().iter().filter(|layer| kept.contains(layer.media_type()));
+    let layers = layers.map(|layer| document(layer.name().unwrap_or_default(), layer.digest()));
+    let files = library.whole_files(manifest)?;
+    let files = files.iter().filter_map(|file| Some(document(&file.name, &file.source.digest()?)));
+    Ok(layers.chain(files).collect())
 }
 
 /// Where the arrays of a tensor are.

@@ -193,7 +193,9 @@ fn read_back(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>, algorith
 /// Opens the store's blobs, for reading files back from them.
 pub(crate) fn opener(library: &Library) -> Arc<OpenBlob> {
     let store = library.store.clone();
-    Arc::new(move |digest: &Digest| Ok(Arc::new(LocalFile::new(store.path(digest))) as Arc<dyn ReadAt>))
+    Arc::new(move |digest: &Digest| {
+        Ok(Arc::new(LocalFile::new(store.path(digest)).with_digest(*digest)) as Arc<dyn ReadAt>)
+    })
 }
 
 /// Makes a model of a manifest with tensor layers of Ollama's: all blobs, which are in the store, are used as they are;

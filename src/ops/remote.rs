@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use content::Digest;
 use futures_util::future::BoxFuture;
 use import::ReadAt;
 use tokio::runtime::Handle;
@@ -121,6 +122,10 @@ impl ReadAt for RemoteFile {
 
     fn identity(&self) -> Option<String> {
         self.source.identity.clone()
+    }
+
+    fn digest(&self) -> Option<Digest> {
+        self.source.identity.as_ref()?.parse().ok()
     }
 }
 

@@ -28,3 +28,4 @@ mod support;
 mod synthetic;
 mod tidy;
 mod transfer;
+mod whole_gguf;

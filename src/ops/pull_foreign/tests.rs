@@ -63,6 +63,24 @@ fn local_layers() -> Vec<Layer> {
     local(&library).layers().to_vec()
 }
 
+/// All but the origin, which names the digests of files where they are known: those of files on the disk are not.
+fn without_origin(layers: &[Layer]) -> Vec<Layer> {
+    layers.iter().filter(|layer| *layer.media_type() != media_types::ORIGIN).cloned().collect()
+}
+
+/// The hash that the origin has of the model's only file with tensors.
+fn origin_hash(library: &Library, manifest: &Manifest) -> Option<String> {
+    let layer = manifest.layers_of(media_types::ORIGIN).next().expect("an origin");
+    let origin = library.store.read_blob(layer.digest(), MAX_DOCUMENT).expect("it is there");
+    let origin: Origin = serde_json::from_slice(&origin).expect("it is JSON");
+    let [file] = origin.files.as_slice() else { panic!("{origin:?}") };
+    file.sha256.clone()
+}
+
+fn weights_hash() -> String {
+    Digest::of(&std::fs::read(tiny().join("model.safetensors")).expect("a file")).hex()
+}
+
 #[test]
 fn tensor_layers_of_ollama_get_a_config() {
     let (library, _folder) = library();
@@ -147,7 +165,9 @@ fn a_hub_s_model_is_the_one_on_disk() {
     let reference = HubReference::parse("hf.co/u/tiny").expect("it is read").expect("it is a hub's");
     let first = pull_hub(&library, &hub, &reference, None, &Quiet).expect("it can be pulled");
     let model = library.find(&"hf.co/u/tiny".parse().expect("a name")).expect("it has its name");
-    assert_eq!(model.manifest.layers(), local_layers());
+    assert_eq!(without_origin(model.manifest.layers()), without_origin(&local_layers()));
+    assert_eq!(origin_hash(&library, &model.manifest), Some(weights_hash()));
+    assert_eq!(origin_hash(&library, &local(&library)), None, "nobody has hashed the file on the disk");
     let origin = model.manifest.annotations().get(annotations::ORIGIN_REFERENCE).map(String::as_str);
     assert_eq!(origin, Some(format!("hf.co/u/tiny@{COMMIT}").as_str()));
     let served = |name: &str| repository.served.lock().expect("nobody panicked").get(name).copied();
@@ -169,7 +189,8 @@ fn a_lying_hub_gets_no_name_and_is_not_remembered() {
     assert!(library.find(&name).is_err(), "it has a name all the same");
     let (_, honest) = start(&runtime, false);
     pull_hub(&library, &honest, &reference, None, &Quiet).expect("what the other said is forgotten");
-    assert_eq!(library.find(&name).expect("it has its name").manifest.layers(), local_layers());
+    let layers = library.find(&name).expect("it has its name").manifest.layers().to_vec();
+    assert_eq!(without_origin(&layers), without_origin(&local_layers()));
 }
 
 /// A tar archive of the files, as plain as can be.
@@ -224,6 +245,7 @@ fn an_archive_is_read_where_it_lies() {
     StoreTarget::streaming(&library).bytes(media_types::LICENSE, b"free").expect("stored");
     pull_foreign(&library, &model, &Quiet).expect("it can be imported");
     let found = library.find(&model.name).expect("it has its name").manifest;
-    assert_eq!(found.layers(), [local_layers(), model.kept.clone()].concat());
+    assert_eq!(without_origin(found.layers()), [without_origin(&local_layers()), model.kept.clone()].concat());
+    assert_eq!(origin_hash(&library, &found), Some(weights_hash()));
     assert_eq!(found.annotations().get(annotations::ORIGIN_MANIFEST), Some(&manifest.to_string()));
 }
