@@ -1,13 +1,18 @@
-//! Safetensors files of any bytes: no panic, and what is accepted covers the file exactly.
+//! Safetensors files and configs of any bytes: no panic, and what is accepted covers the file exactly.
 #![no_main]
 
+use content::Digest;
 use formats::HyperParameters;
 use formats::safetensors::Header;
+use import::QuantizationConfig;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let quantization = QuantizationConfig::from_config(bytes);
+    let _ = (quantization.mlx("a"), quantization.block_size());
     if let Ok(header) = Header::parse(bytes, bytes.len() as u64) {
         let data: u64 = header.tensors.iter().map(formats::safetensors::TensorInfo::size).sum();
         assert_eq!(header.data_start + data, bytes.len() as u64);
+        let _ = import::join(&[(Digest::of(bytes), header)], &quantization);
     }
     let _ = HyperParameters::from_config(bytes);
 });
