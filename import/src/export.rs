@@ -1,8 +1,9 @@
 //! Export: a stored model becomes files again.
 //!
 //! ```text
-//! origin_plan(origin, layers) ──▶ ExportPlan ──▶ write_file(file, open, sink)
-//!   which bytes make a file        sizes known     streams, checks, decides nothing
+//! origin_plan ──────┐
+//! safetensors_plan ─┼▶ ExportPlan ──▶ write_file(file, open, sink)
+//! mlx_plan ─────────┘  sizes known     streams, checks, decides nothing
 //! ```
 //!
 //! # Invariants
@@ -10,14 +11,23 @@
 //! - Names are checked: no file of a plan leads out of the folder it is written to, and no two have one name.
 //! - Memory is bounded by a buffer, whatever the size of a file.
 
+mod array;
+mod documents;
+mod mlx_folder;
 mod origin_files;
+mod rounding;
+mod safetensors_folder;
+mod shards;
 mod write_file;
 
 use std::collections::HashSet;
 
 use content::{Algorithm, Digest};
 
+pub use array::ConvertedArray;
+pub use mlx_folder::mlx_plan;
 pub use origin_files::origin_plan;
+pub use safetensors_folder::{FolderOptions, StoredModel, safetensors_plan};
 pub use write_file::write_file;
 
 use crate::{Error, relative_name};
@@ -59,6 +69,8 @@ pub enum Piece {
     },
     /// So many zeros.
     Zeros(u64),
+    /// An array that is computed.
+    Array(Box<ConvertedArray>),
 }
 
 impl Piece {
@@ -67,6 +79,7 @@ impl Piece {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Blob { size, .. } | Self::Zeros(size) => *size,
+            Self::Array(array) => array.size,
         }
     }
 }

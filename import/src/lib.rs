@@ -47,7 +47,10 @@ pub use compose::{Composed, OpenBlob, digest_of};
 pub use convert::Conversion;
 pub use derive::{Derived, Reuse, derive};
 pub use error::Error;
-pub use export::{ExportFile, ExportPlan, Piece, origin_plan, write_file};
+pub use export::{
+    ConvertedArray, ExportFile, ExportPlan, FolderOptions, Piece, StoredModel, mlx_plan, origin_plan, safetensors_plan,
+    write_file,
+};
 pub use facts::describe;
 pub use inventory::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory};
 pub use locate::{locate, split_names};

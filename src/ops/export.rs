@@ -5,10 +5,11 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use api::lode::{ExportFormat, ExportRequest};
+use api::lode::{ExportDtype, ExportFormat, ExportRequest};
 use archive::Writer;
 use content::Digest;
-use import::{ExportPlan, OpenBlob, Origin};
+use formats::Dtype;
+use import::{ExportPlan, FolderOptions, OpenBlob, Origin, StoredModel};
 use manifests::{ModelRef, media_types};
 use store::Guard;
 
@@ -19,6 +20,9 @@ use super::{Library, Model};
 /// The kind of note that says what the files of a model hashed to when they were first exported: name to digest. It is
 /// a second look only; losing it costs nothing else.
 const NOTE: &str = "export-sha256";
+
+/// The most bytes of tensors in one file where nothing is said: what Hugging Face's libraries write.
+const SHARD_SIZE: u64 = 5_000_000_000;
 
 /// What was asked for cannot be given.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +43,7 @@ pub(crate) struct Export {
 impl Export {
     /// Decides which files there will be.
     pub(crate) fn plan(library: &Library, reference: &ModelRef, request: &ExportRequest) -> Result<Self> {
+        refuse_options(request)?;
         let guard = library.store.guard();
         let model = library.find(reference)?;
         if let Some(need) = library.first_missing(&model.manifest)? {
@@ -52,8 +57,11 @@ impl Export {
                 let plan = import::origin_plan(&origin(library, &model)?, model.manifest.layers(), &open)?;
                 (plan, Some(recorded_digests(library, &manifest)?))
             }
-            other => return Err(not_yet(other).into()),
+            ExportFormat::Safetensors | ExportFormat::Mlx | ExportFormat::Gguf => {
+                (converted(library, &model, request, &open)?, None)
+            }
         };
+        refuse_losses(&plan, request)?;
         let known = recorded.iter().flatten();
         for (name, digest) in known {
             let files = plan.files.iter_mut().filter(|file| file.sha256.is_none() && file.name() == name);
@@ -101,9 +109,52 @@ fn origin(library: &Library, model: &Model) -> Result<Origin> {
     serde_json::from_slice(&raw).with_context(|| format!("the origin document `{}` is not readable", layer.digest()))
 }
 
-fn not_yet(format: ExportFormat) -> CannotExport {
-    let name = format!("{format:?}").to_lowercase();
-    CannotExport(format!("a model cannot be exported as {name} yet; `--format origin` gives back what was imported"))
+/// Files of another format than the model came in.
+fn converted(library: &Library, model: &Model, request: &ExportRequest, open: &Arc<OpenBlob>) -> Result<ExportPlan> {
+    let tensors = library.catalogue(&model.manifest)?;
+    let stored = StoredModel { tensors: &tensors, layers: model.manifest.layers(), open };
+    let shard_size = request.shard_size.unwrap_or(SHARD_SIZE);
+    match request.format {
+        ExportFormat::Safetensors => {
+            Ok(import::safetensors_plan(&stored, FolderOptions { dtype: request.dtype.map(dtype), shard_size })?)
+        }
+        ExportFormat::Mlx => Ok(import::mlx_plan(&stored, shard_size)?),
+        ExportFormat::Gguf | ExportFormat::Origin => {
+            let text = "a model cannot be exported as GGUF yet; `--format origin` gives back what was imported";
+            Err(CannotExport(text.to_owned()).into())
+        }
+    }
+}
+
+fn dtype(dtype: ExportDtype) -> Dtype {
+    match dtype {
+        ExportDtype::F32 => Dtype::F32,
+        ExportDtype::F16 => Dtype::F16,
+        ExportDtype::Bf16 => Dtype::Bf16,
+    }
+}
+
+/// Options that would do nothing are refused: who gives them expects something.
+fn refuse_options(request: &ExportRequest) -> Result<(), CannotExport> {
+    let folder = matches!(request.format, ExportFormat::Safetensors | ExportFormat::Mlx);
+    let floats = matches!(request.format, ExportFormat::Safetensors | ExportFormat::Gguf);
+    let refuse = |option: &str, formats: &str| Err(CannotExport(format!("`{option}` is for {formats} only")));
+    match request {
+        ExportRequest { dtype: Some(_), .. } if !floats => refuse("--dtype", "`--format safetensors` and `gguf`"),
+        ExportRequest { shard_size: Some(0), .. } => Err(CannotExport("files of 0 bytes hold nothing".to_owned())),
+        ExportRequest { shard_size: Some(_), .. } if !folder => {
+            refuse("--shard-size", "`--format safetensors` and `mlx`")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refuse_losses(plan: &ExportPlan, request: &ExportRequest) -> Result<(), CannotExport> {
+    if request.lossy || plan.losses.is_empty() {
+        return Ok(());
+    }
+    let losses = plan.losses.join("; ");
+    Err(CannotExport(format!("something would be lost: {losses}; `--lossy` goes on all the same")))
 }
 
 fn recorded_digests(library: &Library, manifest: &Digest) -> Result<BTreeMap<String, Digest>> {

@@ -1,5 +1,6 @@
 //! Models leave as files: those that were imported come out bit for bit, and nothing comes out half.
 
+mod conversions;
 mod hostile;
 
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ pub(super) fn digests(folder: &Path) -> BTreeMap<String, Digest> {
 }
 
 /// Exports to a place and holds the printed digests against what is there.
-fn exported(server: &Server, model: &str, to: &Path, arguments: &[&str]) -> BTreeMap<String, Digest> {
+pub(super) fn exported(server: &Server, model: &str, to: &Path, arguments: &[&str]) -> BTreeMap<String, Digest> {
     let out = done(server, &[&["export", model, "--to", text(to)], arguments].concat());
     let line = |line: &str| {
         let (hex, name) = line.split_once("  ").expect("a digest and a name");
@@ -44,7 +45,7 @@ fn exported(server: &Server, model: &str, to: &Path, arguments: &[&str]) -> BTre
 }
 
 /// A folder that has only those files of another that belong to a model.
-fn copied(model: &Path) -> tempfile::TempDir {
+pub(super) fn copied(model: &Path) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for path in entries(model).into_iter().filter(|path| path.is_file() && name(path) != "golden.safetensors") {
         std::fs::copy(&path, folder.path().join(name(&path))).expect("a copy");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use content::Digest;
 use manifests::{Layer, media_types};
 
-use super::{ExportFile, ExportPlan, Piece};
+use super::{ExportFile, ExportPlan, documents};
 use crate::{Composed, Error, OpenBlob, Origin, OriginFile};
 
 /// The files that the model was imported from. Reads the header of every tensor blob.
@@ -22,7 +22,7 @@ pub fn origin_plan(origin: &Origin, layers: &[Layer], open: &Arc<OpenBlob>) -> R
     for layer in layers.iter().filter(|layer| types.contains(layer.media_type())) {
         // A licence that was given with the model and not in a file has no name.
         if let Some(name) = layer.name().filter(|name| !name.is_empty()) {
-            files.push(whole(name, layer)?);
+            files.push(documents::whole(name, layer)?);
         }
     }
     ExportPlan::new(files, Vec::new())
@@ -39,9 +39,4 @@ fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<
 /// What the file hashed to when it was imported, where that was looked at.
 fn known(_file: &OriginFile) -> Option<Digest> {
     None
-}
-
-fn whole(name: &str, layer: &Layer) -> Result<ExportFile, Error> {
-    let piece = Piece::Blob { blob: *layer.digest(), begin: 0, size: layer.size() };
-    Ok(ExportFile::new(name, vec![piece])?.known_as(Some(*layer.digest())))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use content::{Algorithm, Digest, Hasher};
 
-use super::{ExportFile, Piece};
+use super::{ConvertedArray, ExportFile, Piece};
 use crate::{Error, OpenBlob, ReadAt, digest_of};
 
 /// How much is read at a time, in bytes.
@@ -63,7 +63,22 @@ impl Writer<'_> {
                 Ok(())
             }
             Piece::Blob { blob, begin, size } => self.blob(blob, *begin, *size),
+            Piece::Array(array) => self.array(array),
         }
+    }
+
+    /// Computes an array, from blobs that are looked at before.
+    fn array(&mut self, array: &ConvertedArray) -> Result<(), Error> {
+        if let Some(checked) = &mut self.checked {
+            for part in &array.tensor.parts {
+                if checked.insert(part.blob) {
+                    verify(&part.blob, &*opened(&part.blob, self.open)?)?;
+                }
+            }
+        }
+        let conversion = array.conversion(self.open)?;
+        let mut sink = Hashing { hasher: &mut self.hasher, sink: &mut *self.sink };
+        conversion.write_array(array.role, &mut sink)
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
@@ -122,6 +137,24 @@ impl Writer<'_> {
             at += part.len() as u64;
         }
         Ok(Some(hasher))
+    }
+}
+
+/// Hashes what it passes on.
+struct Hashing<'a> {
+    hasher: &'a mut Hasher,
+    sink: &'a mut dyn Write,
+}
+
+impl Write for Hashing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.sink.write(bytes)?;
+        self.hasher.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
     }
 }
 

@@ -1,0 +1,125 @@
+//! Models in another format than they came in: imported again they are the same.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{copied, exported, text};
+use crate::maintenance::{done, fails};
+use crate::server::Server;
+use crate::stored::created;
+use crate::support::{entries, fixtures, json, list, name, object, read, tiny_model};
+
+/// The digests of the tensor blobs of a model, by the names of their layers.
+fn tensors(server: &Server, model: &str) -> BTreeMap<String, String> {
+    let layers = created(&server.home(), model).json["layers"].clone();
+    let is_tensor = |layer: &&Value| layer["mediaType"] == "application/vnd.ollama.image.tensor";
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    list(&layers).iter().filter(is_tensor).map(|layer| (text(&layer["name"]), text(&layer["digest"]))).collect()
+}
+
+/// The keys of a safetensors file's header.
+fn header(path: &Path) -> Value {
+    let bytes = read(path);
+    let length = u64::from_le_bytes(*bytes.first_chunk::<8>().expect("a length"));
+    serde_json::from_slice(&bytes[8..8 + usize::try_from(length).expect("small")]).expect("JSON")
+}
+
+#[tokio::test]
+async fn a_float_model_is_the_same_after_any_sharding() {
+    let server = Server::start(&[]).await;
+    server.create("m", &tiny_model()).await;
+    let expect = tensors(&server, "m");
+    let place = tempfile::tempdir().expect("a temporary folder");
+    for (number, size) in ["5GB", "100KB", "1"].into_iter().enumerate() {
+        let to = place.path().join(number.to_string());
+        let files = exported(&server, "m", &to, &["--format", "safetensors", "--shard-size", size]);
+        let shards = files.keys().filter(|name| name.ends_with(".safetensors")).count();
+        let index = to.join("model.safetensors.index.json");
+        assert_eq!(index.exists(), shards > 1);
+        if shards > 1 {
+            let index = json(&index);
+            assert_eq!(object(&index["weight_map"]).len(), expect.len());
+            let last = format!("model-{shards:05}-of-{shards:05}.safetensors");
+            assert!(files.contains_key(&last), "{last} of {files:?}");
+        }
+        assert_eq!((shards == 1, shards == expect.len()), (size == "5GB", size == "1"), "{shards} shards of {size}");
+        let first = files.keys().find(|name| name.ends_with(".safetensors")).expect("a shard");
+        assert_eq!(header(&to.join(first))["__metadata__"]["format"], "pt");
+        server.create("again", &to).await;
+        assert_eq!(tensors(&server, "again"), expect, "{size}");
+        assert_eq!(read(&to.join("config.json")), read(&tiny_model().join("config.json")));
+    }
+    // A float model for MLX is the same folder, but for the label.
+    let to = place.path().join("mlx");
+    exported(&server, "m", &to, &["--format", "mlx"]);
+    assert_eq!(header(&to.join("model.safetensors"))["__metadata__"]["format"], "mlx");
+    server.create("again", &to).await;
+    assert_eq!(tensors(&server, "again"), expect);
+}
+
+#[tokio::test]
+async fn hugging_face_models_are_the_same_after_an_export() {
+    let Some(folder) = fixtures("export::conversions::hugging_face_models_are_the_same_after_an_export", "hf") else {
+        return;
+    };
+    let server = Server::start(&[]).await;
+    for model in ["llama", "qwen3_moe", "granite", "mixtral", "gemma3_text"] {
+        server.create("m", &folder.join(model).join("model")).await;
+        let to = tempfile::tempdir().expect("a temporary folder");
+        exported(&server, "m", to.path(), &["--format", "safetensors", "--shard-size", "200KB"]);
+        server.create("again", to.path()).await;
+        assert_eq!(tensors(&server, "again"), tensors(&server, "m"), "{model}");
+    }
+}
+
+#[tokio::test]
+async fn mlx_models_are_the_same_after_an_export() {
+    let Some(folder) = fixtures("export::conversions::mlx_models_are_the_same_after_an_export", "mlx") else { return };
+    let server = Server::start(&[]).await;
+    for model in entries(&folder).into_iter().filter(|path| path.is_dir()) {
+        let source = copied(&model);
+        server.create("m", source.path()).await;
+        let to = tempfile::tempdir().expect("a temporary folder");
+        exported(&server, "m", to.path(), &["--format", "mlx"]);
+        let what = name(&model);
+        assert_eq!(read(&to.path().join("config.json")), read(&model.join("config.json")), "{what}");
+        let (own, theirs) = (header(&to.path().join("model.safetensors")), header(&model.join("model.safetensors")));
+        let described = |header: &Value| -> BTreeMap<String, Value> {
+            let tensors = object(header).iter().filter(|(name, _)| *name != "__metadata__");
+            tensors.map(|(name, entry)| (name.clone(), serde_json::json!([entry["dtype"], entry["shape"]]))).collect()
+        };
+        assert_eq!(described(&own), described(&theirs), "{what}");
+        let index = model.join("model.safetensors.index.json");
+        if index.exists() {
+            assert_eq!(json(&to.path().join("model.safetensors.index.json")), json(&index), "{what}");
+        }
+        server.create("again", to.path()).await;
+        assert_eq!(tensors(&server, "again"), tensors(&server, "m"), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn losses_are_told_before_they_happen() {
+    let server = Server::start(&[]).await;
+    server.create("m", &tiny_model()).await;
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let to = place.path().join("out");
+    let to = text(&to);
+    let request = serde_json::json!({"model": "s", "from": "m", "system": "Be brief.", "stream": false});
+    server.ask("/api/create", &request).await;
+    fails(&server, &["export", "s", "--to", to, "--format", "safetensors"], "the system prompt is not in these files");
+    done(&server, &["export", "s", "--to", to, "--format", "safetensors", "--lossy"]);
+    std::fs::remove_dir_all(to).expect("removal");
+    done(&server, &["export", "s", "--to", to]);
+    for (arguments, says) in [
+        (&["--dtype", "f32"][..], "`--dtype` is for"),
+        (&["--shard-size", "5GB"], "`--shard-size` is for"),
+        (&["--format", "mlx", "--dtype", "f16"], "`--dtype` is for"),
+        (&["--format", "safetensors", "--shard-size", "0"], "not a number of bytes"),
+        (&["--format", "safetensors", "--shard-size", "5 parrots"], "not a number of bytes"),
+    ] {
+        fails(&server, &[&["export", "m", "--to", to], arguments].concat(), says);
+    }
+}
