@@ -22,11 +22,13 @@ mod owned;
 mod parse;
 mod pre_tokenizer;
 pub mod tensors;
+mod to_hugging_face;
 mod value;
 mod write;
 
 pub use from_hugging_face::{ExtraTensor, GgufMetadata, HuggingFaceModel, from_hugging_face};
 pub use owned::OwnedValue;
+pub use to_hugging_face::{GgufModel, HuggingFaceFiles, to_hugging_face};
 pub use value::{Array, Value, ValueType};
 pub use write::{NewHeader, NewTensor, Place, write_header};
 

@@ -14,6 +14,8 @@ pub(super) struct PreTokenizer {
     pub(super) patterns: &'static [&'static str],
     /// A whole piece that is a token is never cut.
     pub(super) ignore_merges: bool,
+    /// A text begins with BOS where a file does not say.
+    pub(super) with_bos: bool,
 }
 
 /// What `ByteLevel` splits by unless it is told not to.
@@ -30,25 +32,29 @@ const TABLE: &[PreTokenizer] = &[
         aliases: &["gpt2", "phi-2", "jina-es", "jina-de", "mpt", "olmo", "jais"],
         patterns: &[GPT2],
         ignore_merges: false,
+        with_bos: false,
     },
     PreTokenizer {
         name: "smollm",
         aliases: &["starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
         patterns: &[DIGITS, GPT2],
         ignore_merges: false,
+        with_bos: false,
     },
     PreTokenizer {
         name: "llama-bpe",
         aliases: &["llama3", "llama-v3", "falcon3", "pixtral"],
         patterns: &[LLAMA3],
         ignore_merges: true,
+        with_bos: true,
     },
-    PreTokenizer { name: "dbrx", aliases: &["smaug-bpe"], patterns: &[LLAMA3], ignore_merges: false },
+    PreTokenizer { name: "dbrx", aliases: &["smaug-bpe"], patterns: &[LLAMA3], ignore_merges: false, with_bos: false },
     PreTokenizer {
         name: "qwen2",
         aliases: &["stablelm2", "deepseek-r1-qwen", "megrez"],
         patterns: &[QWEN2],
         ignore_merges: false,
+        with_bos: false,
     },
 ];
 

@@ -1,0 +1,93 @@
+//! Merging by scores, said as BPE with byte fallback.
+//!
+//! A piece may be merged from any two pieces that make it, earlier the higher its score. So every such pair becomes a
+//! merge, in the order of the scores of what they make: as transformers' converter of `SentencePiece` models does.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::special::Special;
+use super::tokenizer::Parts;
+use super::vocabulary::{Kind, Token};
+
+/// What stands for a space in pieces.
+const SPACE: &str = "\u{2581}";
+
+/// The parts of a tokenizer that merges by scores.
+pub(super) fn parts(
+    tokens: &[Token<'_>],
+    add_space_prefix: bool,
+    special: &Special,
+    losses: &mut Vec<String>,
+) -> Parts {
+    let unknown = special.unknown.and_then(|id| tokens.get(id as usize)).map(|token| token.text);
+    let merges = merges(tokens, losses);
+    let mut model = Map::new();
+    model.insert("unk_token".to_owned(), unknown.into());
+    model.insert("fuse_unk".to_owned(), true.into());
+    model.insert("byte_fallback".to_owned(), true.into());
+    model.insert("merges".to_owned(), merges.into_iter().map(|(left, right)| json!([left, right])).collect());
+    let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
+    let prepend = json!({"type": "Prepend", "prepend": SPACE});
+    let mut decoders = vec![
+        json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
+        json!({"type": "ByteFallback"}),
+        json!({"type": "Fuse"}),
+    ];
+    let normalizer = if add_space_prefix {
+        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+        json!({"type": "Sequence", "normalizers": [prepend, replace]})
+    } else {
+        replace
+    };
+    let decoder = json!({"type": "Sequence", "decoders": decoders});
+    Parts { normalizer, pre_tokenizer: Json::Null, decoder, model }
+}
+
+/// Every pair that makes a piece, the best piece first.
+fn merges<'a>(tokens: &[Token<'a>], losses: &mut Vec<String>) -> Vec<(&'a str, &'a str)> {
+    let normal = || tokens.iter().filter(|token| token.kind == Kind::Normal && !token.text.is_empty());
+    let texts: HashSet<&str> = normal().map(|token| token.text).collect();
+    let mut pieces: Vec<&Token<'_>> = normal().filter(|token| token.text.chars().nth(1).is_some()).collect();
+    // Stable: of equal scores the smaller number comes first.
+    pieces.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let equal = pieces.windows(2).filter(|pair| pair[0].score.total_cmp(&pair[1].score).is_eq()).count();
+    if equal > 0 {
+        losses.push(format!(
+            "{equal} pieces have the score of another; tokenizer.json merges those in the order of their numbers"
+        ));
+    }
+    let mut merges = Vec::with_capacity(2 * pieces.len());
+    for piece in pieces {
+        // The longest left part first.
+        let cuts = piece.text.char_indices().skip(1).map(|(at, _)| piece.text.split_at(at));
+        let pairs: Vec<_> = cuts.filter(|(left, right)| texts.contains(left) && texts.contains(right)).collect();
+        merges.extend(pairs.into_iter().rev());
+    }
+    merges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_follow_scores() {
+        let token = |text, score, kind| Token { text, kind, score };
+        let mut tokens = vec![
+            token("a", -10.0, Kind::Normal),
+            token("b", -11.0, Kind::Normal),
+            token("ab", -2.0, Kind::Normal),
+            token("aab", -1.0, Kind::Normal),
+            token("aa", -3.0, Kind::Normal),
+            token("bb", -1000.0, Kind::UserDefined),
+        ];
+        let mut losses = Vec::new();
+        assert_eq!(merges(&tokens, &mut losses), [("aa", "b"), ("a", "ab"), ("a", "b"), ("a", "a")]);
+        assert!(losses.is_empty(), "{losses:?}");
+        tokens[4].score = -2.0;
+        merges(&tokens, &mut losses);
+        assert_eq!(losses.len(), 1);
+    }
+}

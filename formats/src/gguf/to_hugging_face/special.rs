@@ -1,0 +1,117 @@
+//! Special tokens and chat templates, for the documents that name them.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::vocabulary::{ENDS, Kind, Model, Vocabulary};
+use crate::gguf::{Gguf, Value, pre_tokenizer};
+
+/// The special tokens of a file, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Special {
+    pub(super) bos: Option<u32>,
+    pub(super) eos: Option<u32>,
+    pub(super) padding: Option<u32>,
+    pub(super) unknown: Option<u32>,
+    /// A text begins with [`bos`](Self::bos).
+    pub(super) add_bos: bool,
+    /// A text ends with [`eos`](Self::eos).
+    pub(super) add_eos: bool,
+    /// What ends a generation, EOS first.
+    ends: Vec<u32>,
+}
+
+impl Special {
+    pub(super) fn read(gguf: &Gguf<'_>, vocabulary: Option<&Vocabulary<'_>>) -> Self {
+        let Some(vocabulary) = vocabulary else { return Self::default() };
+        let size = vocabulary.tokens.len() as u64;
+        let id = |key: &str| {
+            let id = gguf.unsigned(&format!("tokenizer.ggml.{key}_token_id"));
+            id.filter(|id| *id < size).map(|id| id as u32)
+        };
+        let flag = |key: &str| gguf.flag(&format!("tokenizer.ggml.{key}"));
+        let with_bos = match &vocabulary.model {
+            Model::SentencePiece { .. } => true,
+            Model::ByteLevel { pre, .. } => pre_tokenizer::by_name(pre).is_some_and(|entry| entry.with_bos),
+            Model::Other(_) => false,
+        };
+        // Readers stop at these too.
+        let by_text = (0..)
+            .zip(&vocabulary.tokens)
+            .filter_map(|(id, token)| (token.kind == Kind::Control && ENDS.contains(&token.text)).then_some(id));
+        let mut ends: Vec<u32> = Vec::new();
+        for id in ["eos", "eot", "eom"].into_iter().filter_map(id).chain(by_text) {
+            if !ends.contains(&id) {
+                ends.push(id);
+            }
+        }
+        Self {
+            bos: id("bos"),
+            eos: id("eos"),
+            padding: id("padding"),
+            unknown: id("unknown"),
+            add_bos: flag("add_bos_token").unwrap_or(with_bos),
+            add_eos: flag("add_eos_token").unwrap_or(false),
+            ends,
+        }
+    }
+
+    /// Names of fields and numbers.
+    pub(super) fn named_ids(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        let named = [("bos_token_id", self.bos), ("eos_token_id", self.eos), ("pad_token_id", self.padding)];
+        named.into_iter().filter_map(|(key, id)| Some((key, id?)))
+    }
+
+    /// `generation_config.json`.
+    pub(super) fn generation_config(&self) -> Json {
+        let mut config: Map<String, Json> = self.named_ids().map(|(key, id)| (key.to_owned(), id.into())).collect();
+        if self.ends.len() > 1 || self.eos.is_none() && !self.ends.is_empty() {
+            config.insert("eos_token_id".to_owned(), json!(self.ends));
+        }
+        Json::Object(config)
+    }
+
+    /// `special_tokens_map.json`.
+    pub(super) fn map(&self, vocabulary: &Vocabulary<'_>) -> Json {
+        let named = [("bos_token", self.bos), ("eos_token", self.eos), ("pad_token", self.padding)];
+        let named = named.into_iter().chain([("unk_token", self.unknown)]);
+        let text = |id: u32| Some(Json::from(vocabulary.tokens.get(id as usize)?.text));
+        let entries = named.filter_map(|(key, id)| Some((key.to_owned(), text(id?)?)));
+        Json::Object(entries.collect())
+    }
+
+    /// `tokenizer_config.json`.
+    pub(super) fn tokenizer_config(&self, gguf: &Gguf<'_>, vocabulary: &Vocabulary<'_>, context: u64) -> Json {
+        let mut config = json!({
+            "clean_up_tokenization_spaces": false,
+            "model_max_length": context,
+            "tokenizer_class": "PreTrainedTokenizerFast",
+        });
+        if let (Json::Object(config), Json::Object(texts)) = (&mut config, self.map(vocabulary)) {
+            config.extend(texts);
+            if let Some(template) = templates(gguf) {
+                config.insert("chat_template".to_owned(), template);
+            }
+        }
+        config
+    }
+}
+
+/// One template, or a list of named ones.
+fn templates(gguf: &Gguf<'_>) -> Option<Json> {
+    let default = gguf.text("tokenizer.chat_template");
+    let names: Vec<Value<'_>> =
+        gguf.array("tokenizer.chat_templates").map_or_else(Vec::new, |names| names.iter().collect());
+    let named: Vec<Json> = names
+        .iter()
+        .filter_map(|name| {
+            let name = name.as_str()?;
+            let template = gguf.text(&format!("tokenizer.chat_template.{name}"))?;
+            Some(json!({"name": name, "template": template}))
+        })
+        .collect();
+    if named.is_empty() {
+        return default.map(Json::from);
+    }
+    let default = default.map(|template| json!({"name": "default", "template": template}));
+    Some(default.into_iter().chain(named).collect())
+}
