@@ -147,3 +147,6 @@ impl Write for Counted<'_> {
         self.sink.flush()
     }
 }
+
+#[cfg(test)]
+mod tests;

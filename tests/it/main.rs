@@ -17,6 +17,7 @@ mod maintenance;
 mod mutations;
 mod peers;
 mod perplexity;
+mod quantize;
 mod quantized_imports;
 mod real_registry;
 mod safetensors_corpus;

@@ -1,0 +1,160 @@
+//! Deriving without an encoder: a group that loses a tensor is a new blob of copied arrays.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use formats::Dtype;
+use formats::safetensors::{Header, Member, canonical_header};
+use manifests::Layer;
+
+use super::*;
+use crate::{BlobPlan, Fill, Policy, Quantization, ReadAt, Scheme, Sources, UserPolicy};
+
+const GROUP: &str = "model.layers.0.mlp.experts";
+
+#[derive(Debug)]
+struct Bytes(Vec<u8>);
+
+impl ReadAt for Bytes {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let part = self.0.get(offset as usize..offset as usize + buffer.len());
+        buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "bytes".to_owned()
+    }
+}
+
+/// Blobs in memory, with what is remembered.
+#[derive(Default)]
+struct Memory {
+    blobs: Mutex<HashMap<Digest, Vec<u8>>>,
+    notes: Mutex<HashMap<Digest, Digest>>,
+    puts: AtomicU64,
+}
+
+impl Target for Memory {
+    fn may_have(&self, _name: &str, _size: u64) -> bool {
+        false
+    }
+
+    fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+        let blobs = self.blobs.lock().expect("nobody panicked");
+        Ok(blobs.get(digest).is_some_and(|blob| blob.len() as u64 == size))
+    }
+
+    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {
+        let mut bytes = Vec::new();
+        fill(&mut bytes)?;
+        assert_eq!(bytes.len() as u64, size, "as many bytes as were announced");
+        self.puts.fetch_add(1, Ordering::Relaxed);
+        let digest = Digest::of(&bytes);
+        Ok((digest, self.blobs.lock().expect("nobody panicked").insert(digest, bytes).is_none()))
+    }
+
+    fn remembered(&self, source: &Digest) -> Option<Digest> {
+        self.notes.lock().expect("nobody panicked").get(source).copied()
+    }
+
+    fn remember(&self, source: &Digest, blob: &Digest) {
+        self.notes.lock().expect("nobody panicked").insert(*source, *blob);
+    }
+}
+
+/// Goes on for so many bytes.
+struct Until(AtomicU64);
+
+impl Progress for Until {
+    fn event(&self, event: Event<'_>) -> bool {
+        let Event::Bytes(count) = event else { return true };
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count)).is_ok()
+    }
+}
+
+fn forever() -> Until {
+    Until(AtomicU64::new(u64::MAX))
+}
+
+/// A group of two experts, of which the policy drops one.
+fn model() -> (SourceModel, Quantization) {
+    let member = |number: u32| Member {
+        name: format!("{GROUP}.{number}.up_proj.weight"),
+        dtype: Dtype::F32,
+        shape: vec![2, 2],
+        size: 16,
+    };
+    let mut bytes = canonical_header(&[member(0), member(1)], &std::collections::BTreeMap::new());
+    bytes.extend(0..32);
+    let descriptor = Descriptor::of(media_types::TENSOR, &bytes);
+    let layer = Layer::named(descriptor, GROUP);
+    let digest = *layer.digest();
+    let blob: Arc<dyn ReadAt> = Arc::new(Bytes(bytes));
+    let open = move |wanted: &Digest| {
+        if *wanted == digest { Ok(Arc::clone(&blob)) } else { Err(io::ErrorKind::NotFound.into()) }
+    };
+    let model = SourceModel::stored(vec![layer], Box::new(open));
+    let user = UserPolicy::parse("[[rule]]\nmatch = 'experts\\.0'\ntype = 'drop'").expect("a policy");
+    let policy = Policy { scheme: Scheme::parse("int4").expect("a type"), user };
+    let tensors = model.tensors().expect("its header can be read");
+    let plan = Quantization::plan("", model.layers(), &tensors, &policy, Sources::Floats).expect("a plan");
+    (model, plan)
+}
+
+fn derivations(plan: &Quantization) -> Vec<&Derivation> {
+    let derived = plan.blobs.iter().filter_map(|blob| match blob {
+        BlobPlan::Derive(derivation) => Some(derivation),
+        BlobPlan::Keep(_) => None,
+    });
+    derived.collect()
+}
+
+#[test]
+fn what_is_known_is_not_made_again() {
+    let (model, plan) = model();
+    let (derivations, target) = (derivations(&plan), Memory::default());
+    let run = |reuse| derive(&derivations, &model, &target, reuse, &forever()).expect("it can be derived");
+    let first = run(Reuse::Known);
+    assert!(first[0].new);
+    let bytes = target.blobs.lock().expect("nobody panicked")[&first[0].descriptor.digest].clone();
+    let header = Header::parse(&bytes, bytes.len() as u64).expect("a safetensors blob");
+    assert_eq!(header.tensors.len(), 1);
+    assert_eq!(bytes[header.data_start as usize..], (16..32).collect::<Vec<u8>>());
+
+    let again = run(Reuse::Known);
+    assert_eq!((again[0].new, &again[0].descriptor), (false, &first[0].descriptor));
+    assert_eq!(target.puts.load(Ordering::Relaxed), 1);
+    let checked = run(Reuse::Check);
+    assert_eq!((checked[0].new, target.puts.load(Ordering::Relaxed)), (false, 2));
+    // A note alone is worth nothing.
+    target.blobs.lock().expect("nobody panicked").clear();
+    assert!(run(Reuse::Known)[0].new);
+}
+
+#[test]
+fn another_result_than_the_remembered_one_is_an_error() {
+    let (model, plan) = model();
+    let (derivations, target) = (derivations(&plan), Memory::default());
+    let key = derivations[0].key(&derivations[0].sources());
+    let other = Digest::of(b"something else");
+    target.remember(&key, &other);
+    let error = derive(&derivations, &model, &target, Reuse::Check, &forever()).expect_err("it differs").to_string();
+    assert!(error.contains(&other.to_string()) && error.contains(GROUP), "{error}");
+    assert_eq!(target.remembered(&key), Some(other), "what is in doubt stays");
+}
+
+#[test]
+fn stops_when_nobody_wants_it_any_more() {
+    let (model, plan) = model();
+    let target = Memory::default();
+    let until = Until(AtomicU64::new(4));
+    let result = derive(&derivations(&plan), &model, &target, Reuse::Known, &until);
+    assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+    assert!(target.notes.lock().expect("nobody panicked").is_empty());
+}
