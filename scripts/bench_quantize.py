@@ -1,0 +1,269 @@
+"""Measure quantization, each number beside what it should be compared with.
+
+usage: scripts/bench quantize [--only NAME]… [--type TYPE]… [--size GB] [--json FILE] [--bin DIR] [--dir DIR] [--keep]
+
+  speed      `lode create -q TYPE` from a stored model, end to end: MB of source per second, against copying the source
+             once in memory, and against gguf-py's quantize where it knows the type
+  memory     peak memory of the daemon while it quantizes a model of --size
+  hit        the same request again for a model of 600 tensors: everything is known
+  shared     a fine-tune with two tensors changed: against the time for the whole model
+
+Needs Linux, Python 3.8 and the release binaries; for gguf-py a Python with gguf and numpy (see --python). What is not
+there is left out, and said. Uses about twice --size on the disk.
+"""
+
+import argparse
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+NAMES = ["speed", "memory", "hit", "shared"]
+TYPES = ["int4", "int8", "nvfp4", "mxfp8", "q8_0", "q4_0", "q4_k_m"]
+REPEATS = 5
+MB = 1_000_000
+# 66 layers of nine tensors, and three more.
+LAYERS = 66
+
+# What is to be reached.
+MEMORY_MB = 300
+HIT_MS = 100
+
+GGUF_PY = """
+import sys, time, numpy, gguf
+kind = gguf.GGMLQuantizationType[sys.argv[1]]
+numbers = numpy.random.default_rng(1).normal(0, 0.02, (4096, 4096)).astype(numpy.float32)
+gguf.quants.quantize(numbers[:64], kind)
+begun = time.perf_counter()
+gguf.quants.quantize(numbers, kind)
+# The source would be BF16.
+print(numbers.size * 2 / (time.perf_counter() - begun))
+"""
+
+
+def pool(size):
+    """Bytes of BF16 numbers such as weights are: 0.008 to 0.06, of both signs."""
+    numbers = bytearray(os.urandom(size))
+    exponents = bytes([0x3C, 0x3D, 0xBC, 0xBD])
+    numbers[1::2] = bytes(numbers[1::2]).translate(bytes(exponents[byte % 4] for byte in range(256)))
+    return bytes(numbers)
+
+
+def write_model(base, folder, size, layers, changed=()):
+    """Write a synthetic Llama of about `size` bytes, in which no two tensors are alike; `changed` ones have other
+    bytes than the others' twins of another call. Returns the bytes of tensors."""
+    config, tensors = base.synthetic_tensors(size, layers)
+    folder.mkdir(parents=True)
+    numbers, total = pool_of(base), 0
+    for index, members in enumerate(base.shards(tensors)):
+        header, at = {}, 0
+        for name, shape, length in members:
+            header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + length]}
+            at += length
+        raw = json.dumps(header, separators=(",", ":")).encode()
+        raw += b" " * (-len(raw) % 8)
+        with open(folder / f"model-{index:05}.safetensors", "wb", buffering=1 << 20) as file:
+            file.write(len(raw).to_bytes(8, "little") + raw)
+            for name, _, length in members:
+                # Even, so that numbers stay whole.
+                begin = 2 * (hash_of(name, name in changed) % (len(numbers) // 4))
+                while length > 0:
+                    piece = memoryview(numbers)[begin : begin + length]
+                    file.write(piece)
+                    total, length, begin = total + len(piece), length - len(piece), 0
+    (folder / "config.json").write_text(json.dumps(config))
+    return total
+
+
+def pool_of(base):
+    if not hasattr(base, "quantize_pool"):
+        base.quantize_pool = pool(1 << 24)
+    return base.quantize_pool
+
+
+def hash_of(name, changed):
+    return int.from_bytes(hashlib.sha256(f"{name}{changed}".encode()).digest()[:6], "little")
+
+
+class Quantize:
+    """What the benchmarks share: options, a folder, the rows."""
+
+    def __init__(self, base, options, folder):
+        self.base = base
+        self.options = options
+        self.folder = folder
+        self.bench = base.Bench(options, folder)
+        self.bench.wants = lambda *names: any(name in options.only for name in names)
+        self.stores = 0
+
+    def store(self):
+        """A daemon with an empty store."""
+        self.stores += 1
+        lode = self.bench.lode(f"store-{self.stores}")
+        lode.spawn()
+        lode.wait()
+        return lode
+
+    def create(self, lode, name, source, kind=None):
+        """Create a model from a folder or from `FROM` another by the command line; the seconds it took."""
+        if isinstance(source, str):
+            modelfile = self.folder / "Modelfile"
+            modelfile.write_text(f"FROM {source}\n")
+            source = modelfile
+        os.sync()
+        return lode.command("create", name, "-f", source, *(["-q", kind] if kind else []))
+
+    def copy_seconds(self, folder):
+        """Copy all files of a folder once in memory, from the page cache."""
+        files = []
+        for path in sorted(folder.glob("*.safetensors")):
+            with open(path, "rb") as file:
+                files.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        step = 1 << 24
+        target = bytearray(step)
+
+        def copy():
+            for source in files:
+                view = memoryview(source)
+                for at in range(0, len(view), step):
+                    piece = view[at : at + step]
+                    target[: len(piece)] = piece
+                    piece.release()
+                view.release()
+
+        copy()
+        begun = time.perf_counter()
+        copy()
+        seconds = time.perf_counter() - begun
+        for source in files:
+            source.close()
+        return seconds
+
+    def gguf_rate(self, kind):
+        """Bytes of source per second of gguf-py; None where it is not there or does not know the type."""
+        command = [str(self.options.python), "-c", GGUF_PY, kind.upper()]
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            return None
+        return float(done.stdout) if done.returncode == 0 else None
+
+    def run_speed(self):
+        base, size = self.base, int(self.options.size * 1e9)
+        free = shutil.disk_usage(self.folder).free
+        if free < 3 * size:
+            raise base.Failed(f"{self.folder} has {free / 1e9:.1f} GB free, {3 * size / 1e9:.1f} are needed; see --size, --dir")
+        source = self.folder / "float"
+        total = write_model(base, source, size, 32)
+        copy = total / self.copy_seconds(source)
+        self.bench.row("copy in memory", copy / MB, "MB/s", None, "")
+        lode = self.store()
+        self.create(lode, "float", source)
+        if not self.options.keep:
+            shutil.rmtree(source)
+        for kind in self.options.type:
+            # A new daemon, so that the peak is this type's own.
+            lode.stop()
+            lode.spawn()
+            lode.wait()
+            rate = total / self.create(lode, "quantized", "float", kind)
+            peak = base.kilobytes(lode.process.pid, "status", "VmHWM") / MB
+            self.bench.row(f"speed {kind}", rate / MB, "MB/s", rate / copy, "copy in memory")
+            if self.bench.wants("memory"):
+                self.bench.row(f"memory {kind}", peak, "MB", peak / MEMORY_MB, f"{MEMORY_MB} MB")
+            theirs = self.gguf_rate(kind)
+            if theirs is None:
+                self.bench.say(f"{kind}: no gguf-py that quantizes to it")
+            else:
+                self.bench.row(f"beside gguf-py {kind}", rate / MB, "MB/s", rate / theirs, "gguf-py, one tensor in memory")
+            lode.command("rm", "quantized")
+        lode.stop()
+
+    def run_small(self):
+        base = self.base
+        lode = self.store()
+        source, tuned = self.folder / "small", self.folder / "tuned"
+        changed = [f"model.layers.{layer}.mlp.up_proj.weight" for layer in (1, 2)]
+        write_model(base, source, 200 * MB, LAYERS)
+        write_model(base, tuned, 200 * MB, LAYERS, changed)
+        self.create(lode, "small", source)
+        self.create(lode, "tuned", tuned)
+        kind = self.options.type[0]
+        whole = self.create(lode, "small-q", "small", kind)
+        if self.bench.wants("hit"):
+            seconds = []
+            for _ in range(REPEATS):
+                begun = time.perf_counter()
+                lode.request("POST", "/api/create", {"model": "again", "from": "small", "quantize": kind, "stream": False})
+                seconds.append(time.perf_counter() - begun)
+            hit = statistics.median(seconds) * 1000
+            self.bench.row(f"hit, {9 * LAYERS + 3} tensors", hit, "ms", hit / HIT_MS, f"{HIT_MS} ms")
+        if self.bench.wants("shared"):
+            part = self.create(lode, "tuned-q", "tuned", kind)
+            self.bench.row("a fine-tune of two tensors", part, "s", part / whole, "the whole model")
+        lode.stop()
+
+
+def parse_arguments(arguments):
+    cache = Path.home() / ".cache" / "lode"
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
+    usage = __doc__.partition("usage: ")[2].partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="scripts/bench quantize", usage=usage, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="one of the above; may be given several times")
+    parser.add_argument("--type", action="append", metavar="TYPE", help=f"a type to quantize to (default {' '.join(TYPES)})")
+    parser.add_argument("--size", type=float, default=1.0, metavar="GB", help="size of the synthetic model (default 1)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON lines there too")
+    parser.add_argument("--bin", type=Path, default=target / "release", metavar="DIR", help="folder of the binaries")
+    parser.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in; on the disk to measure")
+    parser.add_argument("--python", type=Path, default=cache / "venv/bin/python", metavar="FILE", help="a Python with gguf and numpy")
+    parser.add_argument("--keep", action="store_true", help="leave the folder with models, stores and logs")
+    options = parser.parse_args(arguments)
+    options.only = options.only or NAMES
+    options.type = options.type or TYPES
+    options.bin = options.bin.resolve()
+    if options.size <= 0:
+        parser.error("--size must be positive")
+    if not (options.bin / "lode").is_file():
+        parser.error(f"there is no {options.bin / 'lode'}; run `cargo build --release --workspace`, or see --bin")
+    return options
+
+
+def main(base, arguments):
+    """Run the benchmarks; `base` is the module of scripts/bench."""
+    options = parse_arguments(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
+    options.dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="quantize-", dir=options.dir))
+    quantize = Quantize(base, options, folder)
+    failures = []
+    try:
+        for names, run in [(("speed", "memory"), quantize.run_speed), (("hit", "shared"), quantize.run_small)]:
+            if quantize.bench.wants(*names):
+                try:
+                    run()
+                except (base.Failed, OSError) as failure:
+                    failures.append(f"{'/'.join(names)}: {failure}")
+    finally:
+        base.stop_all()
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(base.table(quantize.bench.rows))
+    print()
+    lines = [json.dumps(row._asdict()) for row in quantize.bench.rows]
+    print("\n".join(lines))
+    if options.json:
+        options.json.write_text("".join(f"{line}\n" for line in lines))
+    for failure in failures:
+        print(f"bench: {failure}", file=sys.stderr)
+    if options.keep:
+        print(f"kept {folder}", file=sys.stderr)
+    sys.exit(1 if failures else 0)
