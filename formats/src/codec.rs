@@ -5,10 +5,19 @@
 //! `quantize_row_*_ref` for its blocks.
 
 mod affine;
+mod bits;
 mod block_fp8;
 mod float;
 mod ggml;
 mod micro;
+mod rows;
+#[cfg(target_arch = "x86_64")]
+mod simd;
+mod small_float;
+
+pub use rows::{Output, Target};
+
+use rows::{Rows, Source};
 
 use crate::{Dtype, Encoding, Weight};
 
@@ -27,44 +36,85 @@ pub struct Encoded {
     pub bias: Vec<u8>,
 }
 
-/// What an encoder needs to know besides the numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Target {
-    /// What to encode to.
-    pub encoding: Encoding,
-    /// The element type of the source: F32, F16 or BF16. Affine scales and biases are kept in it, and microscaled scales
-    /// are rounded to it on their way.
-    pub float: Dtype,
-    /// The multiplier of the whole tensor (nvfp4 only): the largest magnitude in it, divided by 2688.
-    pub global_scale: Option<f32>,
+impl Encoded {
+    /// Makes room for more rows, and gives that.
+    fn extend(&mut self, bytes: rows::Bytes) -> Output<'_> {
+        fn more(bytes: &mut Vec<u8>, count: usize) -> &mut [u8] {
+            let start = bytes.len();
+            bytes.resize(start + count, 0);
+            &mut bytes[start..]
+        }
+        Output {
+            data: more(&mut self.data, bytes.data),
+            scale: more(&mut self.scale, bytes.scale),
+            bias: more(&mut self.bias, bytes.bias),
+        }
+    }
+}
+
+/// Whether the numbers of a weight can be had as float32.
+pub fn can_decode(encoding: Encoding) -> bool {
+    let Encoding::Plain(dtype) = encoding else { return true };
+    !matches!(dtype, Dtype::F4 | Dtype::F6_E2M3 | Dtype::F6_E3M2 | Dtype::F8_E4M3Fnuz | Dtype::F8_E5M2Fnuz | Dtype::C64)
 }
 
 /// Whether there is an encoder for it.
 pub fn can_encode(encoding: Encoding) -> bool {
-    unreachable!("not written yet");
+    match encoding {
+        Encoding::Plain(dtype) => float::can_encode(dtype),
+        Encoding::Blocks(kind) => ggml::can_encode(kind),
+        Encoding::Affine { bits, group } => matches!(bits, 2..=6 | 8) && matches!(group, 32 | 64 | 128),
+        Encoding::Micro(_) => true,
+        Encoding::BlockFp8 { .. } => false,
+    }
+}
+
+/// The largest magnitude, for [`Target::global_scale`]; NaN does not count. 0 where there are no numbers.
+pub fn largest_magnitude(values: &[f32]) -> f32 {
+    values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()))
 }
 
 /// Encodes whole rows of `columns` and appends them. Large inputs are shared between cores.
 ///
 /// # Panics
-/// Where [`can_encode`] says no, or the rows are not whole groups.
+/// Where [`can_encode`] says no, the rows are not whole groups, or the source's type is none of F32, F16 and BF16.
 pub fn encode(source: &[f32], columns: usize, target: Target, out: &mut Encoded) {
-    unreachable!("not written yet");
+    let rows = Rows::all(Source::Floats(source), columns, target);
+    rows.encode(out.extend(rows.bytes()));
 }
 
 /// Encodes the rows of a weight anew and appends them, without expanding more than a few rows at a time for each core.
 ///
 /// # Panics
-/// As [`encode`].
+/// As [`encode`], and where [`can_decode`] says no to the source.
 pub fn transcode(source: &Weight<'_>, target: Target, out: &mut Encoded) {
-    unreachable!("not written yet");
+    let rows = Rows::all(Source::Weight(source), source.columns(), target);
+    rows.encode(out.extend(rows.bytes()));
+}
+
+/// As [`transcode`], into memory that is there already: a mapped file, or what the last weight was written from.
+///
+/// # Panics
+/// As [`transcode`], and where an array has another length than the encoded rows.
+pub fn transcode_into(source: &Weight<'_>, target: Target, out: Output<'_>) {
+    let rows = Rows::all(Source::Weight(source), source.columns(), target);
+    let expected = rows.bytes();
+    assert_eq!(
+        (out.data.len(), out.scale.len(), out.bias.len()),
+        (expected.data, expected.scale, expected.bias),
+        "bytes of codes, scales and biases"
+    );
+    rows.encode(out);
 }
 
 pub(crate) fn decode_row(weight: &Weight<'_>, row: usize, out: &mut [f32]) {
     match weight.encoding {
         Encoding::Plain(dtype) => float::decode(dtype, weight.row_of(weight.data, row), out),
         Encoding::Blocks(kind) => ggml::decode(kind, weight.row_of(weight.data, row), out),
-        Encoding::Affine { bits, group } => affine::decode_row(weight, bits, group as usize, row, out),
+        Encoding::Affine { bits, group } => {
+            let layout = affine::Layout { bits: usize::from(bits), group: group as usize };
+            affine::decode_row(weight, layout, row, out);
+        }
         Encoding::Micro(micro) => micro::decode_row(weight, micro, row, out),
         Encoding::BlockFp8 { rows, columns } => {
             block_fp8::decode_row(weight, rows as usize, columns as usize, row, out);

@@ -17,6 +17,7 @@ mod maintenance;
 mod mutations;
 mod peers;
 mod perplexity;
+mod quant_vectors;
 mod quantize;
 mod quantized_imports;
 mod real_registry;

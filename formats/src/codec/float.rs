@@ -1,11 +1,169 @@
-//! Plain elements.
+//! Plain elements: F32, F16, BF16, and what else has an obvious value.
+//!
+//! Narrowing rounds to the nearest, ties to even, and keeps NaN. Widening is exact.
 
-use super::ggml;
-use crate::{Dtype, GgmlType};
+use half::{bf16, f16};
 
+use super::small_float::{E4M3, e8m0};
+use crate::Dtype;
+use crate::weight::Numbers;
+
+/// The values of little-endian elements.
+///
+/// # Panics
+/// On element types that have no values as float32: packed ones, complex ones.
 pub(super) fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
-    match GgmlType::ALL.iter().find(|kind| kind.dtype() == Some(dtype)) {
-        Some(kind) => ggml::decode(*kind, bytes, out),
-        None => unreachable!("not written yet"),
+    match dtype {
+        Dtype::F32 => each(bytes, out, f32::from_le_bytes),
+        Dtype::F16 => decode_f16(bytes, out),
+        Dtype::Bf16 => each(bytes, out, bf16_value),
+        Dtype::F64 => each(bytes, out, |bytes| f64::from_le_bytes(bytes) as f32),
+        Dtype::F8_E4M3 => each(bytes, out, |[code]: [u8; 1]| E4M3[usize::from(code)]),
+        Dtype::F8_E8M0 => each(bytes, out, |[code]: [u8; 1]| e8m0(code)),
+        Dtype::F8_E5M2 => each(bytes, out, |[code]: [u8; 1]| f16_value([0, code])),
+        Dtype::Bool | Dtype::U8 => each(bytes, out, |[code]: [u8; 1]| f32::from(code)),
+        Dtype::I8 => each(bytes, out, |bytes| f32::from(i8::from_le_bytes(bytes))),
+        Dtype::I16 => each(bytes, out, |bytes| f32::from(i16::from_le_bytes(bytes))),
+        Dtype::U16 => each(bytes, out, |bytes| f32::from(u16::from_le_bytes(bytes))),
+        Dtype::I32 => each(bytes, out, |bytes| i32::from_le_bytes(bytes) as f32),
+        Dtype::U32 => each(bytes, out, |bytes| u32::from_le_bytes(bytes) as f32),
+        Dtype::I64 => each(bytes, out, |bytes| i64::from_le_bytes(bytes) as f32),
+        Dtype::U64 => each(bytes, out, |bytes| u64::from_le_bytes(bytes) as f32),
+        other => panic!("elements of type {other} have no float32 values"),
+    }
+}
+
+/// Whether [`encode`] can write that type.
+pub(super) fn can_encode(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16)
+}
+
+/// The elements nearest to the values, little-endian.
+///
+/// # Panics
+/// Where [`can_encode`] says no.
+pub(super) fn encode(dtype: Dtype, values: &[f32], out: &mut [u8]) {
+    let size = (dtype.bits() / 8) as usize;
+    for (value, out) in values.iter().zip(out.chunks_exact_mut(size)) {
+        put(dtype, *value, out);
+    }
+}
+
+/// One of some numbers.
+#[inline]
+pub(super) fn get(numbers: Numbers<'_>, index: usize) -> f32 {
+    fn at<const SIZE: usize>(bytes: &[u8], index: usize) -> [u8; SIZE] {
+        bytes.as_chunks::<SIZE>().0[index]
+    }
+    match numbers.dtype {
+        Dtype::F32 => f32::from_le_bytes(at(numbers.bytes, index)),
+        Dtype::F16 => f16_value(at(numbers.bytes, index)),
+        Dtype::Bf16 => bf16_value(at(numbers.bytes, index)),
+        other => unreachable!("a weight's scales are F32, F16 or BF16, found {other}"),
+    }
+}
+
+/// The nearest number of that type, as float32.
+///
+/// # Panics
+/// Where [`can_encode`] says no.
+#[inline]
+pub(super) fn round(dtype: Dtype, value: f32) -> f32 {
+    match dtype {
+        Dtype::F32 => value,
+        Dtype::F16 => f16::from_f32_const(value).to_f32_const(),
+        Dtype::Bf16 => bf16::from_f32(value).to_f32(),
+        other => panic!("numbers of type {other} cannot be written"),
+    }
+}
+
+/// Writes the nearest number of that type, which has as many bytes as `out`.
+///
+/// # Panics
+/// Where [`can_encode`] says no.
+#[inline]
+pub(super) fn put(dtype: Dtype, value: f32, out: &mut [u8]) {
+    match dtype {
+        Dtype::F32 => out.copy_from_slice(&value.to_le_bytes()),
+        Dtype::F16 => out.copy_from_slice(&f16::from_f32_const(value).to_le_bytes()),
+        Dtype::Bf16 => out.copy_from_slice(&bf16::from_f32(value).to_le_bytes()),
+        other => panic!("numbers of type {other} cannot be written"),
+    }
+}
+
+fn decode_f16(bytes: &[u8], out: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if super::simd::widen_f16(bytes, out) {
+        return;
+    }
+    each(bytes, out, f16_value);
+}
+
+fn each<const SIZE: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; SIZE]) -> f32) {
+    for (bytes, out) in bytes.as_chunks::<SIZE>().0.iter().zip(out) {
+        *out = value(*bytes);
+    }
+}
+
+fn f16_value(bytes: [u8; 2]) -> f32 {
+    f16::from_le_bytes(bytes).to_f32_const()
+}
+
+fn bf16_value(bytes: [u8; 2]) -> f32 {
+    f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_precision_number_leads_back() {
+        for dtype in [Dtype::F16, Dtype::Bf16] {
+            let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+            let mut values = vec![0.0; 1 << 16];
+            decode(dtype, &bytes, &mut values);
+            let mut back = vec![0; bytes.len()];
+            encode(dtype, &values, &mut back);
+            for (code, value) in (0..=u16::MAX).zip(&values) {
+                let at = usize::from(code) * 2;
+                let numbers = Numbers { dtype, bytes: &bytes };
+                let alone = get(numbers, usize::from(code));
+                assert!(alone.to_bits() == value.to_bits() || alone.is_nan() && value.is_nan(), "{dtype} {code:#x}");
+                assert!(value.is_nan() || back[at..at + 2] == code.to_le_bytes(), "{dtype} {code:#x}");
+                assert_eq!(round(dtype, *value).is_nan(), value.is_nan(), "{dtype} {code:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn ties_go_to_even() {
+        for (dtype, value, expected) in [
+            (Dtype::Bf16, 1.0 + 1.0 / 256.0, 1.0),
+            (Dtype::Bf16, 1.0 + 3.0 / 256.0, 1.0 + 4.0 / 256.0),
+            (Dtype::Bf16, f32::MAX, f32::INFINITY),
+            (Dtype::F16, 2049.0, 2048.0),
+            (Dtype::F16, 2051.0, 2052.0),
+            (Dtype::F16, 65520.0, f32::INFINITY),
+            (Dtype::F16, 2e-8, 0.0),
+        ] {
+            assert_eq!(round(dtype, value).to_bits(), f32::to_bits(expected), "{dtype} {value}");
+        }
+    }
+
+    #[test]
+    fn other_types() {
+        for (dtype, bytes, expected) in [
+            (Dtype::F64, 0.1f64.to_le_bytes().to_vec(), 0.1),
+            (Dtype::I8, vec![0xff], -1.0),
+            (Dtype::I64, (-3i64).to_le_bytes().to_vec(), -3.0),
+            (Dtype::F8_E4M3, vec![0xb8], -1.0),
+            (Dtype::F8_E5M2, vec![0x3c], 1.0),
+            (Dtype::F8_E8M0, vec![126], 0.5),
+        ] {
+            let mut out = [0.0];
+            decode(dtype, &bytes, &mut out);
+            assert_eq!(out[0].to_bits(), f32::to_bits(expected), "{dtype}");
+        }
     }
 }

@@ -1,0 +1,202 @@
+//! Rows on their way from one encoding to another: in pieces that stay in the fastest cache, on all cores.
+//!
+//! A piece is whole groups or blocks, so it can be encoded without the rest of its row. The results do not depend on how
+//! rows are divided.
+
+use super::{affine, float, ggml, micro};
+use crate::encoding::Role;
+use crate::{Dtype, Encoding, Weight};
+
+/// Elements that are expanded at a time where the source allows it; a multiple of every group and block.
+const PIECE: usize = 2048;
+
+/// Elements that a core works on before others could help: less is not worth handing over.
+const SHARE: usize = 1 << 16;
+
+/// What an encoder needs to know besides the numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Target {
+    /// What to encode to.
+    pub encoding: Encoding,
+    /// The element type of the source: F32, F16 or BF16. Affine scales and biases are kept in it, and microscaled scales
+    /// are rounded to it on their way.
+    pub float: Dtype,
+    /// The largest magnitude of the whole tensor, where it is to have a global scale (nvfp4 only). MLX's argument of this
+    /// name means the same. What decoders multiply with is another number: [`Target::multiplier`].
+    pub global_scale: Option<f32>,
+}
+
+impl Target {
+    /// The global scale as it is kept beside a weight: the largest magnitude, divided by 2688.
+    pub fn multiplier(&self) -> Option<f32> {
+        self.global_scale.map(|largest| largest / micro::NVFP4_LARGEST)
+    }
+
+    /// Bytes of `columns` elements in each array: codes, scales, biases.
+    fn bytes(&self, columns: usize) -> Result<Bytes, String> {
+        let parts = self.encoding.parts(&[1, columns as u64], self.float)?;
+        let bytes = |role| parts.iter().find(|part| part.role == role).map_or(0, |part| part.size() as usize);
+        Ok(Bytes { data: bytes(Role::Weight), scale: bytes(Role::Scale), bias: bytes(Role::Bias) })
+    }
+}
+
+/// Bytes of each array.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bytes {
+    pub(super) data: usize,
+    pub(super) scale: usize,
+    pub(super) bias: usize,
+}
+
+/// Where encoded rows are written.
+#[derive(Debug)]
+pub struct Output<'a> {
+    /// Codes.
+    pub data: &'a mut [u8],
+    /// Scales; empty where they are inside of the codes.
+    pub scale: &'a mut [u8],
+    /// Biases; empty where there are none.
+    pub bias: &'a mut [u8],
+}
+
+impl Output<'_> {
+    fn split_at(self, bytes: Bytes) -> (Self, Self) {
+        let (data, scale, bias) = (
+            self.data.split_at_mut(bytes.data),
+            self.scale.split_at_mut(bytes.scale),
+            self.bias.split_at_mut(bytes.bias),
+        );
+        (Self { data: data.0, scale: scale.0, bias: bias.0 }, Self { data: data.1, scale: scale.1, bias: bias.1 })
+    }
+}
+
+/// Where numbers come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source<'a> {
+    /// Whole rows of float32.
+    Floats(&'a [f32]),
+    /// An encoded weight.
+    Weight(&'a Weight<'a>),
+}
+
+/// Some rows of a source and how they are encoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows<'a> {
+    source: Source<'a>,
+    target: Target,
+    /// The first row.
+    start: usize,
+    /// How many.
+    count: usize,
+    /// Elements of a row.
+    columns: usize,
+    /// Bytes of an encoded row.
+    row: Bytes,
+}
+
+impl<'a> Rows<'a> {
+    /// All rows of a source.
+    ///
+    /// # Panics
+    /// Where the target has no encoder, or the rows are not whole groups.
+    pub(super) fn all(source: Source<'a>, columns: usize, target: Target) -> Self {
+        assert!(super::can_encode(target.encoding), "there is no encoder for {}", target.encoding);
+        assert!(float::can_encode(target.float), "sources of type {} cannot be encoded", target.float);
+        let row = target.bytes(columns).unwrap_or_else(|e| panic!("cannot encode to {}: {e}", target.encoding));
+        let count = match source {
+            Source::Floats(_) if columns == 0 => 0,
+            Source::Floats(values) => {
+                assert!(values.len().is_multiple_of(columns), "{} elements are not rows of {columns}", values.len());
+                values.len() / columns
+            }
+            Source::Weight(weight) => weight.rows(),
+        };
+        Self { source, target, start: 0, count, columns, row }
+    }
+
+    /// Bytes of all rows.
+    pub(super) fn bytes(&self) -> Bytes {
+        self.bytes_of(self.count)
+    }
+
+    fn bytes_of(&self, rows: usize) -> Bytes {
+        Bytes { data: self.row.data * rows, scale: self.row.scale * rows, bias: self.row.bias * rows }
+    }
+
+    /// Encodes; halves go to different cores as long as they are worth it.
+    pub(super) fn encode(self, out: Output<'_>) {
+        if self.count < 2 || self.count * self.columns <= SHARE {
+            return self.encode_here(out);
+        }
+        let half = self.count / 2;
+        let (upper, lower) = out.split_at(self.bytes_of(half));
+        let first = Self { count: half, ..self };
+        let second = Self { start: self.start + half, count: self.count - half, ..self };
+        rayon::join(|| first.encode(upper), || second.encode(lower));
+    }
+
+    fn encode_here(self, mut out: Output<'_>) {
+        let mut buffer = Vec::new();
+        if let Source::Weight(weight) = self.source
+            && !matches!(weight.encoding(), Encoding::Plain(_))
+        {
+            buffer.resize(self.columns, 0.0);
+        }
+        for row in self.start..self.start + self.count {
+            let rest;
+            let this;
+            (this, rest) = out.split_at(self.row);
+            self.encode_row(row, &mut buffer, this);
+            out = rest;
+        }
+    }
+
+    fn encode_row(&self, row: usize, buffer: &mut [f32], out: Output<'_>) {
+        match self.source {
+            Source::Floats(values) => encode_pieces(&values[row * self.columns..][..self.columns], self.target, out),
+            Source::Weight(weight) => {
+                if let Encoding::Plain(dtype) = weight.encoding() {
+                    return encode_plain(dtype, weight.row_of(weight.data, row), self.target, out);
+                }
+                weight.decode_row(row, buffer);
+                encode_pieces(buffer, self.target, out);
+            }
+        }
+    }
+}
+
+/// Expands and encodes plain elements piece by piece.
+fn encode_plain(dtype: Dtype, mut bytes: &[u8], target: Target, mut out: Output<'_>) {
+    let mut buffer = [0.0; PIECE];
+    let size = (dtype.bits() / 8) as usize;
+    while !bytes.is_empty() {
+        let (piece, rest) = bytes.split_at(bytes.len().min(PIECE * size));
+        bytes = rest;
+        let values = &mut buffer[..piece.len() / size];
+        float::decode(dtype, piece, values);
+        out = encode_first(values, target, out);
+    }
+}
+
+fn encode_pieces(values: &[f32], target: Target, mut out: Output<'_>) {
+    for values in values.chunks(PIECE) {
+        out = encode_first(values, target, out);
+    }
+}
+
+/// Encodes a piece to the beginning of `out` and gives the rest.
+fn encode_first<'a>(values: &[f32], target: Target, out: Output<'a>) -> Output<'a> {
+    let bytes = target.bytes(values.len()).expect("invariant: a piece of a row is whole groups");
+    let (out, rest) = out.split_at(bytes);
+    match target.encoding {
+        Encoding::Plain(dtype) => float::encode(dtype, values, out.data),
+        Encoding::Blocks(kind) => ggml::encode(kind, values, out.data),
+        Encoding::Affine { bits, group } => {
+            let layout = affine::Layout { bits: usize::from(bits), group: group as usize };
+            affine::encode(values, layout, target, out);
+        }
+        Encoding::Micro(micro) => micro::encode(values, micro, target, out),
+        Encoding::BlockFp8 { .. } => unreachable!("`Rows::all` refuses it"),
+    }
+    rest
+}
