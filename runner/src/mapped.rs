@@ -160,3 +160,103 @@ pub(crate) fn blocks<T: Block>(bytes: &[u8]) -> Option<&[T]> {
     // which every bit pattern is a value.
     fits.then(|| unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Bytes of an array in a blob of its own, `lead` bytes behind its beginning.
+    fn array(folder: &Path, name: &str, dtype: &str, lead: usize, bytes: &[u8]) -> Array {
+        let path = folder.join(name);
+        let mut file = File::create(&path).expect("a blob");
+        file.write_all(&vec![0; lead]).and_then(|()| file.write_all(bytes)).expect("a whole blob");
+        Array { path, offset: lead as u64, size: bytes.len() as u64, dtype: dtype.to_owned() }
+    }
+
+    fn plan(dtype: &str, group: u64, shape: &[u64], weight: Array) -> protocol::Tensor {
+        protocol::Tensor {
+            name: "w".to_owned(),
+            dtype: dtype.to_owned(),
+            group,
+            shape: shape.to_vec(),
+            weight,
+            scale: None,
+            bias: None,
+            global_scale: None,
+        }
+    }
+
+    fn tensor(plan: &protocol::Tensor) -> Result<MappedTensor> {
+        Mapper::default().tensor(plan, encoding(plan).expect("a known encoding"))
+    }
+
+    fn numbers(tensor: &MappedTensor) -> Vec<f32> {
+        let weight = tensor.weight();
+        let mut numbers = vec![0.0; weight.rows() * weight.columns()];
+        weight.decode(&mut numbers);
+        numbers
+    }
+
+    #[test]
+    fn block_fp8_has_its_scales_in_another_blob() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // E4M3: 1, 2, -1.5, 0.
+        let codes = [0x38, 0x40, 0xbc, 0x00, 0x38, 0x38];
+        let mut plan = plan("fp8_1x2", 2, &[2, 3], array(folder.path(), "codes", "F8_E4M3", 0, &codes));
+        let scales: Vec<u8> = [1.0f32, 10.0, 0.5, 4.0].iter().flat_map(|n| n.to_le_bytes()).collect();
+        plan.scale = Some(array(folder.path(), "scales", "F32", 0, &scales));
+        let tensor = tensor(&plan).expect("a weight");
+        assert_eq!(tensor.size(), 6 + 16);
+        assert_eq!(numbers(&tensor), [1.0, 2.0, -15.0, 0.0, 0.5, 4.0]);
+    }
+
+    #[test]
+    fn arrays_may_lie_anywhere() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bytes: Vec<u8> = [1.5f32, -2.0, 3.25].iter().flat_map(|n| n.to_le_bytes()).collect();
+        for lead in 0..8 {
+            let plan = plan("F32", 0, &[3], array(folder.path(), "plain", "F32", lead, &bytes));
+            assert_eq!(numbers(&tensor(&plan).expect("a weight")), [1.5, -2.0, 3.25], "{lead} bytes before it");
+        }
+        let block: Vec<u8> = (0..144).collect();
+        let plan = plan("q4_k", 256, &[1, 256], array(folder.path(), "blocks", "U8", 1, &block));
+        let weight = tensor(&plan).expect("a weight");
+        let (x, mut out) = (vec![1.0; 256], [0.0]);
+        crate::kernels::matmul(&weight.weight(), &x, 1, &mut out).expect("a product");
+        let sum: f32 = numbers(&weight).iter().sum();
+        assert!((out[0] - sum).abs() <= 1e-3 * sum.abs(), "{} is not {sum}", out[0]);
+    }
+
+    #[test]
+    fn plans_that_do_not_fit_are_refused_by_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let codes = || array(folder.path(), "codes", "U32", 0, &[0; 32]);
+        let good = plan("int4", 64, &[1, 64], codes());
+        let scale = array(folder.path(), "scale", "BF16", 0, &[0; 2]);
+        let short = Array { size: 31, ..codes() };
+        let beyond = Array { offset: u64::MAX, ..codes() };
+        let absent = Array { path: folder.path().join("absent"), ..codes() };
+        let integers = array(folder.path(), "integers", "I16", 0, &[0; 2]);
+        let with = |scale: &Array, bias: &Array| protocol::Tensor {
+            scale: Some(scale.clone()),
+            bias: Some(bias.clone()),
+            ..good.clone()
+        };
+        tensor(&with(&scale, &scale)).expect("a weight");
+        for (plan, says) in [
+            (good.clone(), "Scale"),
+            (with(&codes(), &scale), "scales of type U32"),
+            (with(&integers, &integers), "scales of type I16"),
+            (protocol::Tensor { weight: short, ..with(&scale, &scale) }, "31 bytes"),
+            (protocol::Tensor { weight: beyond, ..good.clone() }, "beyond its blob"),
+            (protocol::Tensor { weight: absent, ..good.clone() }, "cannot open"),
+            (protocol::Tensor { global_scale: Some(scale.clone()), ..good.clone() }, "global scale"),
+            (protocol::Tensor { shape: vec![u64::MAX, 64], ..with(&scale, &scale) }, "overflows"),
+        ] {
+            let error = format!("{:#}", tensor(&plan).expect_err(says));
+            assert!(error.starts_with("tensor `w`: ") && error.contains(says), "`{error}` should say `{says}`");
+        }
+    }
+}

@@ -152,3 +152,57 @@ fn choose(
     ensure!(sources.iter().all(|(_, text)| text.len() < 1 << 20), "the chat template is longer than 1 MiB");
     Ok(Some(ChatTemplate::from_named(&sources, variables)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn text(bytes: &mut Vec<u8>, text: &str) {
+        bytes.extend((text.len() as u64).to_le_bytes());
+        bytes.extend(text.as_bytes());
+    }
+
+    /// A GGUF file with a vocabulary of three, and one tensor.
+    fn whole_file() -> Vec<u8> {
+        const STRING: u32 = 8;
+        const ARRAY: u32 = 9;
+        let mut bytes = b"GGUF".to_vec();
+        bytes.extend(3u32.to_le_bytes());
+        bytes.extend([1u64, 4].iter().flat_map(|n| n.to_le_bytes()));
+        for (key, value) in [("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "gpt-2")] {
+            text(&mut bytes, key);
+            bytes.extend(STRING.to_le_bytes());
+            text(&mut bytes, value);
+        }
+        for (key, values) in [("tokenizer.ggml.tokens", &["a", "b", "ab"][..]), ("tokenizer.ggml.merges", &["a b"])] {
+            text(&mut bytes, key);
+            bytes.extend([ARRAY, STRING].iter().flat_map(|n| n.to_le_bytes()));
+            bytes.extend((values.len() as u64).to_le_bytes());
+            values.iter().for_each(|value| text(&mut bytes, value));
+        }
+        text(&mut bytes, "w");
+        bytes.extend(1u32.to_le_bytes());
+        bytes.extend(8u64.to_le_bytes());
+        bytes.extend(0u32.to_le_bytes());
+        bytes.extend(0u64.to_le_bytes());
+        bytes.resize(bytes.len().next_multiple_of(32) + 32, 0xff);
+        bytes
+    }
+
+    #[test]
+    fn a_whole_gguf_file_is_read_like_its_header() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bytes = whole_file();
+        for (name, length) in [("whole.gguf", bytes.len()), ("header.gguf", bytes.len() - 32)] {
+            let path = folder.path().join(name);
+            let mut file = std::fs::File::create(&path).expect("a file");
+            file.write_all(&bytes[..length]).expect("a whole file");
+            let documents = [Document { name: name.to_owned(), path }];
+            let model = gguf(Documents(&documents), None).expect(name);
+            let tokens = model.tokens(&Prompt::Text { text: "abba".to_owned() }).expect(name);
+            assert_eq!(tokens, [2, 1, 0], "{name}");
+        }
+    }
+}
