@@ -14,6 +14,7 @@ mod gguf_corpus;
 mod hostile;
 mod import_store;
 mod maintenance;
+mod mlx_models;
 mod mutations;
 mod peers;
 mod perplexity;

@@ -1,0 +1,92 @@
+//! Tiny models of MLX, in all its encodings, against what MLX computes: logits and greedy continuations.
+
+use std::path::Path;
+
+use formats::safetensors::Header;
+
+use crate::canonical_blobs::without_golden;
+use crate::server::{Runner, Server};
+use crate::support::{entries, fixtures, name, read, say};
+
+/// How many models the fixtures have.
+const MODELS: usize = 10;
+/// Largest difference of a logit from MLX in float32, from the fixtures' README.
+const TOLERANCE: f32 = 1e-3;
+/// Least cosine of all logits where activations are rounded to 8 bits.
+const COSINE: f64 = 0.99;
+
+/// What MLX computed for a model.
+struct Golden {
+    tokens: Vec<u64>,
+    /// `[tokens, vocabulary]`, computed in float32 throughout.
+    logits: Vec<f32>,
+    /// The likeliest continuation.
+    greedy: Vec<u64>,
+}
+
+impl Golden {
+    fn of(model: &Path) -> Self {
+        let raw = read(&model.join("golden.safetensors"));
+        let header = Header::parse(&raw, raw.len() as u64).expect("golden tensors");
+        let words = |name: &str| -> Vec<[u8; 4]> {
+            let tensor = header.tensor(name).unwrap_or_else(|| panic!("{name} is missing"));
+            let at = usize::try_from(header.data_start + tensor.begin).expect("small");
+            let size = usize::try_from(tensor.size()).expect("small");
+            raw[at..at + size].as_chunks().0.to_vec()
+        };
+        let ids = |name| words(name).into_iter().map(|word| u64::from(u32::from_le_bytes(word))).collect();
+        let logits = words("logits.f32").into_iter().map(f32::from_le_bytes).collect();
+        Self { tokens: ids("tokens"), logits, greedy: ids("greedy") }
+    }
+}
+
+#[tokio::test]
+async fn reference_mode_agrees_with_mlx() {
+    let Some(folder) = fixtures("mlx_models::reference_mode_agrees_with_mlx", "mlx") else { return };
+    let server = Server::start(&[("LODE_REFERENCE", "1"), ("LODE_MAX_LOADED_MODELS", "1")]).await;
+    for model in models(&folder) {
+        let (name, golden) = (name(&model), Golden::of(&model));
+        let runner = load(&server, &model).await;
+        for stepwise in [false, true] {
+            let logits = runner.logits(&golden.tokens, stepwise).await.concat();
+            assert_eq!(logits.len(), golden.logits.len(), "{name}");
+            let worst = logits.iter().zip(&golden.logits).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst <= TOLERANCE, "{name}: off by {worst}");
+        }
+        let (ids, _) = runner.greedy(&golden.tokens, golden.greedy.len()).await;
+        assert_eq!(ids, golden.greedy, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn normal_mode_is_close_to_mlx() {
+    let Some(folder) = fixtures("mlx_models::normal_mode_is_close_to_mlx", "mlx") else { return };
+    let server = Server::start(&[("LODE_MAX_LOADED_MODELS", "1")]).await;
+    for model in models(&folder) {
+        let (name, golden) = (name(&model), Golden::of(&model));
+        let runner = load(&server, &model).await;
+        let logits = runner.logits(&golden.tokens, false).await.concat();
+        assert_eq!(logits.len(), golden.logits.len(), "{name}");
+        let cosine = cosine(&logits, &golden.logits);
+        say(&format!("{name}, normal mode: cosine of logits {cosine:.6}"));
+        assert!(cosine > COSINE, "{name}: cosine {cosine}");
+    }
+}
+
+fn models(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut models = entries(folder);
+    models.retain(|model| model.is_dir());
+    assert_eq!(models.len(), MODELS, "models in `{}`", folder.display());
+    models
+}
+
+async fn load(server: &Server, model: &Path) -> Runner {
+    let name = name(model);
+    server.create(&name, without_golden(model).path()).await;
+    server.runner(&name).await
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
