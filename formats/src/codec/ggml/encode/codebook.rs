@@ -61,28 +61,31 @@ fn fit_steps<L: Lanes>(sub_blocks: &[[f32; 32]; 8]) -> [f32; 8] {
     let zero = L::splat(0.0);
     let numbers = side_by_side::<L, 32>(sub_blocks);
     let (magnitude, extreme) = most_extreme(&numbers);
-    let sums = |inverse: L| {
-        let (mut products, mut squares) = (zero, zero);
-        for number in &numbers {
-            let step = nearest_step(inverse.mul(*number));
-            let weighted = number.mul(*number).mul(step);
-            products = products.add(weighted.mul(*number));
-            squares = squares.add(weighted.mul(step));
-        }
-        (products, squares)
-    };
     let first = f32::from(STEPS[0]);
     let negative = zero.sub(extreme);
-    let (products, squares) = sums(L::splat(1.0).div(negative.div(L::splat(first))));
+    let (products, squares) = sums(&numbers, L::splat(1.0).div(negative.div(L::splat(first))));
     let mut scale = L::select(zero.less(squares), products.div(squares), zero);
     let mut best = scale.mul(products);
     for candidate in -7i8..=7 {
-        let (products, squares) = sums(L::splat(f32::from(candidate) + first).div(extreme));
+        let (products, squares) = sums(&numbers, L::splat(f32::from(candidate) + first).div(extreme));
         let better = L::and(zero.less(squares), best.mul(squares).less(products.mul(products)));
         scale = L::select(better, products.div(squares), scale);
         best = L::select(better, scale.mul(products), best);
     }
     L::select(magnitude.less(L::splat(ZERO)), zero, scale).numbers()
+}
+
+/// The weighted sums of `number · step` and of squared steps.
+#[inline(always)]
+fn sums<L: Lanes>(numbers: &[L; 32], inverse: L) -> (L, L) {
+    let (mut products, mut squares) = (L::splat(0.0), L::splat(0.0));
+    for number in numbers {
+        let step = nearest_step(inverse.mul(*number));
+        let weighted = number.mul(*number).mul(step);
+        products = products.add(weighted.mul(*number));
+        squares = squares.add(weighted.mul(step));
+    }
+    (products, squares)
 }
 
 #[inline(always)]
@@ -97,11 +100,11 @@ fn nearest_step<L: Lanes>(number: L) -> L {
 /// Codes of the steps nearest to `number · inverse`.
 #[inline(always)]
 fn step_nibbles(numbers: &[f32; 32], inverse: f32) -> [u8; 16] {
-    let mut codes = [0; 32];
+    let mut codes = [0u8; 32];
     for midpoint in MIDPOINTS {
         for (code, number) in codes.iter_mut().zip(numbers) {
             let below = number * inverse < midpoint;
-            *code += i32::from(!below);
+            *code += u8::from(!below);
         }
     }
     nibbles(&codes)
@@ -109,33 +112,31 @@ fn step_nibbles(numbers: &[f32; 32], inverse: f32) -> [u8; 16] {
 
 /// The exponent brings the largest magnitude to between 4 and 8; numbers become the first of the nearest codes.
 #[inline(always)]
-pub(super) fn mxfp4(numbers: &[f32; 32], block: &mut [u8; 17]) {
-    let largest = largest_magnitude(numbers);
+pub(super) fn mxfp4<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 17]) {
+    let largest = largest_magnitude::<L, 32>(numbers);
     let exponent = if largest > 0.0 { truncate(largest.log2().floor() - 2.0 + 127.0) as u8 } else { 0 };
     let scale = half_of_e8m0(exponent);
-    let mut codes = [0; 32];
-    let mut errors = [0.0; 32];
-    for (error, number) in errors.iter_mut().zip(numbers) {
-        *error = (E2M1[0] * scale - number).abs();
-    }
-    for (candidate, value) in E2M1.iter().enumerate().skip(1) {
-        for i in 0..32 {
-            let error = (value * scale - numbers[i]).abs();
-            let better = error < errors[i];
-            codes[i] = if better { candidate as i32 } else { codes[i] };
-            errors[i] = if better { error } else { errors[i] };
+    let mut codes = [L::splat(0.0); 4];
+    for (code, numbers) in codes.iter_mut().zip(numbers.as_chunks::<8>().0) {
+        let numbers = L::new(*numbers);
+        let mut least_error = L::splat(E2M1[0] * scale).sub(numbers).abs();
+        for candidate in 1..16u8 {
+            let error = L::splat(E2M1[usize::from(candidate)] * scale).sub(numbers).abs();
+            let better = error.less(least_error);
+            *code = L::select(better, L::splat(f32::from(candidate)), *code);
+            least_error = L::select(better, error, least_error);
         }
     }
     block[0] = exponent;
-    block[1..].copy_from_slice(&nibbles(&codes));
+    block[1..].copy_from_slice(&nibbles(&L::bytes(codes)));
 }
 
 /// Element `i` in the low half of byte `i`, element `i + 16` in the high half.
 #[inline(always)]
-fn nibbles(codes: &[i32; 32]) -> [u8; 16] {
+fn nibbles(codes: &[u8; 32]) -> [u8; 16] {
     let mut bytes = [0; 16];
     for i in 0..16 {
-        bytes[i] = (codes[i] | codes[i + 16] << 4) as u8;
+        bytes[i] = codes[i] | codes[i + 16] << 4;
     }
     bytes
 }

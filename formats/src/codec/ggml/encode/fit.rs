@@ -60,8 +60,7 @@ pub(super) fn above_minimum<L: Lanes, const N: usize>(
     let zero = L::splat(0.0);
     let levels = L::splat(candidates.levels);
     let range = Range::of(numbers, weights);
-    let mut minimum = zero.min(range.least);
-    let constant = (minimum.less(range.greatest), range.greatest.less(minimum));
+    let mut minimum = range.floor();
     let mut inverse = levels.div(range.greatest.sub(minimum));
     let mut base = minimum;
     let mut scale = L::splat(1.0).div(inverse);
@@ -88,14 +87,11 @@ pub(super) fn above_minimum<L: Lanes, const N: usize>(
         scale = L::select(better, new_scale, scale);
         minimum = L::select(better, new_minimum, minimum);
     }
-    // Where all numbers are the same the scale is 0 and all codes are.
-    let unless_constant = |found| L::select(constant.0, found, L::select(constant.1, found, zero)).numbers();
-    let first_minimum = zero.min(range.least);
-    let kept = L::select(constant.0, minimum, L::select(constant.1, minimum, first_minimum));
+    let minimum = range.unless_constant(minimum, range.floor());
     Fit {
-        scale: unless_constant(scale),
-        minimum: kept.numbers().map(|minimum| -minimum),
-        inverse: unless_constant(inverse),
+        scale: range.unless_constant(scale, zero).numbers(),
+        minimum: minimum.numbers().map(|minimum| -minimum),
+        inverse: range.unless_constant(inverse, zero).numbers(),
         base: base.numbers(),
     }
 }
@@ -113,12 +109,8 @@ struct Range<L> {
 impl<L: Lanes> Range<L> {
     #[inline(always)]
     fn of<const N: usize>(numbers: &[L; N], weights: &[L; N]) -> Self {
-        let mut range = Self {
-            least: numbers[0],
-            greatest: numbers[0],
-            weights: weights[0],
-            numbers: weights[0].mul(numbers[0]),
-        };
+        let mut range =
+            Self { least: numbers[0], greatest: numbers[0], weights: weights[0], numbers: weights[0].mul(numbers[0]) };
         for i in 1..N {
             range.least = numbers[i].min(range.least);
             range.greatest = numbers[i].max(range.greatest);
@@ -126,6 +118,19 @@ impl<L: Lanes> Range<L> {
             range.numbers = range.numbers.add(weights[i].mul(numbers[i]));
         }
         range
+    }
+
+    /// The least number, or 0.
+    #[inline(always)]
+    fn floor(&self) -> L {
+        L::splat(0.0).min(self.least)
+    }
+
+    /// What was found; something else where all numbers are the same: scale and codes are 0 there.
+    #[inline(always)]
+    fn unless_constant(&self, found: L, constant: L) -> L {
+        let (floor, greatest) = (self.floor(), self.greatest);
+        L::select(floor.less(greatest), found, L::select(greatest.less(floor), found, constant))
     }
 }
 
@@ -186,24 +191,14 @@ pub(super) fn most_extreme<L: Lanes, const N: usize>(numbers: &[L; N]) -> (L, L)
 pub(super) fn symmetric<L: Lanes, const N: usize>(numbers: &[L; N], levels: f32) -> ([f32; 8], [f32; 8]) {
     let zero = L::splat(0.0);
     let (magnitude, extreme) = most_extreme(numbers);
-    let sums = |inverse: L| {
-        let (mut products, mut squares) = (zero, zero);
-        for number in numbers {
-            let code = inverse.mul(*number).nearest().clamp(L::splat(-levels), L::splat(levels - 1.0));
-            let weight = number.mul(*number);
-            products = products.add(weight.mul(*number).mul(code));
-            squares = squares.add(weight.mul(code).mul(code));
-        }
-        (products, squares)
-    };
     let mut inverse = L::splat(-levels).div(extreme);
-    let (products, squares) = sums(inverse);
+    let (products, squares) = sums_around_zero(numbers, inverse, levels);
     let mut scale = L::select(zero.less(squares), products.div(squares), zero);
     let mut best = scale.mul(products);
     for candidate in (-9i8..=9).filter(|candidate| *candidate != 0) {
         let target = -(levels + 0.1 * f32::from(candidate));
         let candidate = L::splat(target).div(extreme);
-        let (products, squares) = sums(candidate);
+        let (products, squares) = sums_around_zero(numbers, candidate, levels);
         let better = L::and(zero.less(squares), best.mul(squares).less(products.mul(products)));
         inverse = L::select(better, candidate, inverse);
         scale = L::select(better, products.div(squares), scale);
@@ -211,6 +206,20 @@ pub(super) fn symmetric<L: Lanes, const N: usize>(numbers: &[L; N], levels: f32)
     }
     let scale = L::select(magnitude.less(L::splat(ZERO)), zero, scale);
     (scale.numbers(), inverse.numbers())
+}
+
+/// The weighted sums of `number · code` and of squared codes.
+#[inline(always)]
+fn sums_around_zero<L: Lanes, const N: usize>(numbers: &[L; N], inverse: L, levels: f32) -> (L, L) {
+    let (least, greatest) = (L::splat(-levels), L::splat(levels - 1.0));
+    let (mut products, mut squares) = (L::splat(0.0), L::splat(0.0));
+    for number in numbers {
+        let code = inverse.mul(*number).nearest().clamp(least, greatest);
+        let weight = number.mul(*number);
+        products = products.add(weight.mul(*number).mul(code));
+        squares = squares.add(weight.mul(code).mul(code));
+    }
+    (products, squares)
 }
 
 /// Numbers as `scale · code` with codes from `-levels` to `levels - 1`, weighted by their squares: scales and codes.

@@ -29,10 +29,15 @@ pub(in super::super) trait Lanes: Copy {
     fn div(self, other: Self) -> Self;
     /// The magnitude.
     fn abs(self) -> Self;
+    /// The magnitude with the sign of another number.
+    fn copysign(self, sign: Self) -> Self;
     /// The square root.
     fn sqrt(self) -> Self;
     /// [`rounding::nearest`].
     fn nearest(self) -> Self;
+
+    /// The low bytes of [`rounding::truncate`], of 32 numbers.
+    fn bytes(numbers: [Self; 4]) -> [u8; 32];
 
     /// Where `self < other`; not where one is a NaN.
     fn less(self, other: Self) -> Self::Mask;
@@ -114,8 +119,16 @@ impl Lanes for Portable {
         self.map(f32::abs)
     }
     #[inline(always)]
+    fn copysign(self, sign: Self) -> Self {
+        self.zip(sign, f32::copysign)
+    }
+    #[inline(always)]
     fn sqrt(self) -> Self {
         self.map(f32::sqrt)
+    }
+    #[inline(always)]
+    fn bytes(numbers: [Self; 4]) -> [u8; 32] {
+        std::array::from_fn(|i| rounding::truncate(numbers[i / 8].0[i % 8]) as u8)
     }
     #[inline(always)]
     fn nearest(self) -> Self {

@@ -1,5 +1,7 @@
 //! How the reference turns numbers into codes, also where C leaves open what happens.
 
+use super::lanes::Lanes;
+
 /// Towards zero; the smallest integer where the number fits into none, as x86 does it.
 #[inline(always)]
 pub(super) fn truncate(number: f32) -> i32 {
@@ -8,11 +10,14 @@ pub(super) fn truncate(number: f32) -> i32 {
     if number < BEYOND { number as i32 } else { i32::MIN }
 }
 
+/// Added with the sign of a number it leaves, towards zero, the nearest integer, ties away from zero. It is the float32
+/// below one half: with one half itself, 0.49999997 would become 1.
+pub(super) const ALMOST_HALF: f32 = 0.499_999_97;
+
 /// To the nearest, ties away from zero: C's `roundf`.
 #[inline(always)]
 pub(super) fn away_from_zero(number: f32) -> i32 {
-    // The float32 below one half: with one half itself, 0.49999997 would become 1.
-    truncate(number + 0.499_999_97_f32.copysign(number))
+    truncate(number + ALMOST_HALF.copysign(number))
 }
 
 /// Added to a number of less than 2^22 it leaves the nearest integer in the mantissa, ties to even.
@@ -30,54 +35,58 @@ pub(super) fn reciprocal(number: f32) -> f32 {
     if number == 0.0 { 0.0 } else { 1.0 / number }
 }
 
-/// The largest magnitude; NaNs do not count.
+/// The largest magnitude of a multiple of eight numbers; NaNs do not count.
 #[inline(always)]
-pub(super) fn largest_magnitude<const N: usize>(numbers: &[f32; N]) -> f32 {
-    let mut lanes = [0.0_f32; 8];
+pub(super) fn largest_magnitude<L: Lanes, const N: usize>(numbers: &[f32; N]) -> f32 {
+    let mut largest = L::splat(0.0);
     for eight in numbers.as_chunks::<8>().0 {
-        for (lane, number) in lanes.iter_mut().zip(eight) {
-            let magnitude = number.abs();
-            *lane = if magnitude > *lane { magnitude } else { *lane };
+        largest = L::new(*eight).abs().max(largest);
+    }
+    greatest_of(largest.numbers())
+}
+
+#[inline(always)]
+fn greatest_of(mut lanes: [f32; 8]) -> f32 {
+    for width in [4, 2, 1] {
+        for i in 0..width {
+            lanes[i] = if lanes[i + width] > lanes[i] { lanes[i + width] } else { lanes[i] };
         }
     }
-    lanes.into_iter().fold(0.0, |largest, lane| if lane > largest { lane } else { largest })
+    lanes[0]
 }
 
 /// The number of the largest magnitude, the first of them; 0 where there is none but zeros and NaNs.
 #[inline(always)]
-pub(super) fn most_extreme<const N: usize>(numbers: &[f32; N]) -> f32 {
-    let (least, greatest) = extremes(numbers);
+pub(super) fn most_extreme<L: Lanes, const N: usize>(numbers: &[f32; N]) -> f32 {
+    let (least, greatest) = extremes::<L, N>(numbers);
     if greatest > -least && greatest > 0.0 {
         greatest
     } else if greatest < -least && least < 0.0 {
         least
     } else {
-        let largest = largest_magnitude(numbers);
+        let largest = largest_magnitude::<L, N>(numbers);
         if largest > 0.0 { first(numbers, |number| number.abs() == largest) } else { 0.0 }
     }
 }
 
 /// The least and the greatest number, of equal ones the first; plus and minus the largest float32 bound them.
 #[inline(always)]
-pub(super) fn least_and_greatest<const N: usize>(numbers: &[f32; N]) -> (f32, f32) {
-    let (least, greatest) = extremes(numbers);
+pub(super) fn least_and_greatest<L: Lanes, const N: usize>(numbers: &[f32; N]) -> (f32, f32) {
+    let (least, greatest) = extremes::<L, N>(numbers);
     // Zeros of both signs are equal, but not in the scale that is stored.
     let of_first_zero = |extreme: f32| if extreme == 0.0 { first(numbers, |number| number == 0.0) } else { extreme };
     (of_first_zero(least), of_first_zero(greatest))
 }
 
 #[inline(always)]
-fn extremes<const N: usize>(numbers: &[f32; N]) -> (f32, f32) {
-    let mut least = [f32::MAX; 8];
-    let mut greatest = [-f32::MAX; 8];
+fn extremes<L: Lanes, const N: usize>(numbers: &[f32; N]) -> (f32, f32) {
+    let mut least = L::splat(f32::MAX);
+    let mut greatest = L::splat(-f32::MAX);
     for eight in numbers.as_chunks::<8>().0 {
-        for i in 0..8 {
-            least[i] = if eight[i] < least[i] { eight[i] } else { least[i] };
-            greatest[i] = if eight[i] > greatest[i] { eight[i] } else { greatest[i] };
-        }
+        least = L::new(*eight).min(least);
+        greatest = L::new(*eight).max(greatest);
     }
-    let least = least.into_iter().fold(f32::MAX, |least, lane| if lane < least { lane } else { least });
-    (least, greatest.into_iter().fold(-f32::MAX, |greatest, lane| if lane > greatest { lane } else { greatest }))
+    (-greatest_of(least.numbers().map(|number| -number)), greatest_of(greatest.numbers()))
 }
 
 fn first<const N: usize>(numbers: &[f32; N], wanted: impl Fn(f32) -> bool) -> f32 {
@@ -86,6 +95,7 @@ fn first<const N: usize>(numbers: &[f32; N], wanted: impl Fn(f32) -> bool) -> f3
 
 #[cfg(test)]
 mod tests {
+    use super::super::lanes::Portable;
     use super::*;
 
     #[test]
@@ -109,13 +119,13 @@ mod tests {
     fn the_first_of_equals_is_taken() {
         let mut numbers = [0.25; 16];
         (numbers[3], numbers[5]) = (-1.0, 1.0);
-        assert_eq!(most_extreme(&numbers).to_bits(), (-1.0_f32).to_bits());
+        assert_eq!(most_extreme::<Portable, 16>(&numbers).to_bits(), (-1.0_f32).to_bits());
         (numbers[3], numbers[5]) = (1.0, -1.0);
-        assert_eq!(most_extreme(&numbers).to_bits(), 1.0_f32.to_bits());
+        assert_eq!(most_extreme::<Portable, 16>(&numbers).to_bits(), 1.0_f32.to_bits());
         let mut zeros = [0.0; 16];
         zeros[0] = -0.0;
-        let (least, greatest) = least_and_greatest(&zeros);
+        let (least, greatest) = least_and_greatest::<Portable, 16>(&zeros);
         assert!(least.is_sign_negative() && greatest.is_sign_negative());
-        assert_eq!(most_extreme(&zeros).to_bits(), 0);
+        assert_eq!(most_extreme::<Portable, 16>(&zeros).to_bits(), 0);
     }
 }

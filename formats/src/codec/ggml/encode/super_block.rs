@@ -14,14 +14,10 @@ use super::rounding::{largest_magnitude, nearest};
 pub(super) fn q2_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 84]) {
     let candidates = Candidates { levels: 3.0, first: -0.5, step: 0.1, steps: 15 };
     let sub_blocks = numbers.as_chunks::<16>().0;
-    let fits = [eight(&sub_blocks[..8]), eight(&sub_blocks[8..])].map(|sub_blocks| {
-        let numbers = side_by_side::<L, 16>(sub_blocks);
-        let mut weights = numbers;
-        for weight in &mut weights {
-            *weight = weight.abs();
-        }
-        above_minimum(&numbers, &weights, candidates, L::abs)
-    });
+    let fits = [
+        fit_by_magnitude::<L>(eight(&sub_blocks[..8]), candidates),
+        fit_by_magnitude::<L>(eight(&sub_blocks[8..]), candidates),
+    ];
     let (d, scales) = of_four_bits(fits.map(|fit| fit.scale).as_flattened());
     let (dmin, minima) = of_four_bits(fits.map(|fit| fit.minimum).as_flattened());
     for i in 0..16 {
@@ -38,6 +34,17 @@ pub(super) fn q2_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 84]) {
         codes_above_minimum(&sub_blocks[at], (scale, minimum), search, 3, codes);
     }
     block[16..80].copy_from_slice(&two_bits(&codes));
+}
+
+/// Numbers weigh as much as their magnitude, and so do errors.
+#[inline(always)]
+fn fit_by_magnitude<L: Lanes>(sub_blocks: &[[f32; 16]; 8], candidates: Candidates) -> Fit {
+    let numbers = side_by_side::<L, 16>(sub_blocks);
+    let mut weights = numbers;
+    for weight in &mut weights {
+        *weight = weight.abs();
+    }
+    above_minimum(&numbers, &weights, candidates, L::abs)
 }
 
 /// Numbers as fifteenths of the greatest; its fifteenth as a half. All 0 where none is above 0.
@@ -58,8 +65,10 @@ fn of_four_bits(numbers: &[f32]) -> (u16, [u8; 16]) {
 #[inline(always)]
 pub(super) fn q3_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 110]) {
     let sub_blocks = numbers.as_chunks::<16>().0;
-    let fits = [eight(&sub_blocks[..8]), eight(&sub_blocks[8..])]
-        .map(|sub_blocks| step_by_step(&side_by_side::<L, 16>(sub_blocks), 4.0));
+    let fits = [
+        step_by_step(&side_by_side::<L, 16>(eight(&sub_blocks[..8])), 4.0),
+        step_by_step(&side_by_side::<L, 16>(eight(&sub_blocks[8..])), 4.0),
+    ];
     let extreme = most_extreme_scale(fits.map(|fit| fit.0).as_flattened());
     let (mut d, mut scales) = (0, [0; 16]);
     if extreme != 0.0 {
@@ -78,7 +87,7 @@ pub(super) fn q3_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 110]) {
         let scale = half::to_f32(d) * (f32::from(scales[at]) - 32.0);
         if scale != 0.0 {
             codes_around_zero(&sub_blocks[at], 1.0, scale, 4, codes);
-        } else if largest_magnitude(&sub_blocks[at]) >= ZERO {
+        } else if largest_magnitude::<L, 16>(&sub_blocks[at]) >= ZERO {
             for (code, found) in codes.iter_mut().zip(&fits[at / 8].1) {
                 *code = (found[at % 8] + 4.0) as u8;
             }
@@ -152,7 +161,12 @@ fn fit_eight<L: Lanes>(sub_blocks: &[[f32; 32]; 8], candidates: Candidates) -> F
     for weight in &mut weights {
         *weight = average.add(weight.abs());
     }
-    above_minimum(&numbers, &weights, candidates, |difference| difference.mul(difference))
+    above_minimum(&numbers, &weights, candidates, squared)
+}
+
+#[inline(always)]
+fn squared<L: Lanes>(difference: L) -> L {
+    difference.mul(difference)
 }
 
 /// Numbers as 63rds of the greatest; its 63rd as a half.
@@ -167,8 +181,10 @@ fn of_six_bits(numbers: &[f32; 8]) -> (u16, [u8; 8]) {
 #[inline(always)]
 pub(super) fn q6_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 210]) {
     let sub_blocks = numbers.as_chunks::<16>().0;
-    let fits = [eight(&sub_blocks[..8]), eight(&sub_blocks[8..])]
-        .map(|sub_blocks| symmetric(&side_by_side::<L, 16>(sub_blocks), 32.0));
+    let fits = [
+        symmetric(&side_by_side::<L, 16>(eight(&sub_blocks[..8])), 32.0),
+        symmetric(&side_by_side::<L, 16>(eight(&sub_blocks[8..])), 32.0),
+    ];
     let extreme = most_extreme_scale(fits.map(|fit| fit.0).as_flattened());
     block.fill(0);
     if extreme.abs() < ZERO {
@@ -184,7 +200,7 @@ pub(super) fn q6_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 210]) {
         let scale = half::to_f32(d) * f32::from(scale);
         if scale != 0.0 {
             codes_around_zero(&sub_blocks[at], 1.0, scale, 32, codes);
-        } else if largest_magnitude(&sub_blocks[at]) >= ZERO {
+        } else if largest_magnitude::<L, 16>(&sub_blocks[at]) >= ZERO {
             codes_around_zero(&sub_blocks[at], fits[at / 8].1[at % 8], 1.0, 32, codes);
         }
     }

@@ -2,12 +2,13 @@
 //! `ggml-quants.c`.
 
 use super::super::half;
+use super::lanes::Lanes;
 use super::rounding::{away_from_zero, largest_magnitude, reciprocal};
 
 /// See [`super::super::ternary::tq1_0`] for the layout.
 #[inline(always)]
-pub(super) fn tq1_0(numbers: &[f32; 256], block: &mut [u8; 54]) {
-    let d = largest_magnitude(numbers);
+pub(super) fn tq1_0<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 54]) {
+    let d = largest_magnitude::<L, 256>(numbers);
     let inverse = reciprocal(d);
     let digits = numbers.map(|number| away_from_zero(number * inverse).wrapping_add(1) as u8);
     pack::<32>(&digits[..160], &mut block[..32]);
@@ -21,17 +22,16 @@ pub(super) fn tq1_0(numbers: &[f32; 256], block: &mut [u8; 54]) {
 fn pack<const BYTES: usize>(digits: &[u8], bytes: &mut [u8]) {
     let runs = digits.as_chunks::<BYTES>().0;
     for (i, byte) in bytes.iter_mut().enumerate() {
-        let number = (0..5).fold(0u8, |number, run| {
-            number.wrapping_mul(3).wrapping_add(runs.get(run).map_or(0, |digits| digits[i]))
-        });
+        let number = (0..5)
+            .fold(0u8, |number, run| number.wrapping_mul(3).wrapping_add(runs.get(run).map_or(0, |digits| digits[i])));
         *byte = (u32::from(number) * 256).div_ceil(243) as u8;
     }
 }
 
 /// See [`super::super::ternary::tq2_0`] for the layout.
 #[inline(always)]
-pub(super) fn tq2_0(numbers: &[f32; 256], block: &mut [u8; 66]) {
-    let d = largest_magnitude(numbers);
+pub(super) fn tq2_0<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 66]) {
+    let d = largest_magnitude::<L, 256>(numbers);
     let inverse = reciprocal(d);
     let codes = numbers.map(|number| away_from_zero(number * inverse).wrapping_add(1) as u8 & 3);
     let (runs, _) = codes.as_chunks::<32>();
