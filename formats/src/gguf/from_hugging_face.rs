@@ -67,8 +67,8 @@ pub struct ExtraTensor {
 /// Makes the metadata of a GGUF file.
 ///
 /// # Errors
-/// A document that cannot be read, a tokenizer of a kind that GGUF has no model for, a vocabulary with more entries than
-/// the embedding has rows, hyper-parameters that would be computed with differently.
+/// A document that cannot be read, a tokenizer of a kind that GGUF has no model for, hyper-parameters that would be
+/// computed with differently.
 pub fn from_hugging_face(model: &HuggingFaceModel<'_>) -> Result<GgufMetadata, Error> {
     let documents = special::Documents {
         config: json("config.json", model.config)?,

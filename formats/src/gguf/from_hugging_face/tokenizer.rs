@@ -73,7 +73,7 @@ impl Vocabulary {
 /// Makes a vocabulary of `rows` tokens.
 ///
 /// # Errors
-/// A model that GGUF cannot say, a token beyond the rows of the embedding.
+/// A model that GGUF cannot say, fields of another form than the library's.
 pub(super) fn vocabulary(json: &TokenizerJson, rows: u64, losses: &mut Vec<String>) -> Result<Vocabulary, Error> {
     let byte_level = json.steps("pre_tokenizer").iter().any(|step| kind(step) == "ByteLevel");
     match json.kind() {
@@ -102,14 +102,15 @@ fn byte_level(json: &TokenizerJson, rows: u64, losses: &mut Vec<String>) -> Resu
     let pieces = json.model("vocab").and_then(Json::as_object).ok_or_else(|| fail("`model.vocab` is not an object"))?;
     let mut tokens = Tokens::new(rows);
     for (text, id) in pieces {
-        tokens.put(id.as_u64(), text, TokenType::Normal)?;
+        let id = id.as_u64().ok_or_else(|| fail(format!("token `{text}` has no number")))?;
+        tokens.put(id, text, TokenType::Normal);
     }
     for added in &json.added {
         let control = added.special || looks_special(&added.content);
         let kind = if control { TokenType::Control } else { TokenType::UserDefined };
-        tokens.put(Some(added.id), &added.content, kind)?;
+        tokens.put(added.id, &added.content, kind);
     }
-    let (tokens, types) = tokens.padded();
+    let (tokens, types) = tokens.padded(losses);
     let merges = merges(json)?.into_iter().map(|(left, right)| format!("{left} {right}")).collect();
     Ok(Vocabulary { model: Model::ByteLevel { pre, merges }, tokens, types })
 }
@@ -173,30 +174,35 @@ pub(super) fn looks_special(text: &str) -> bool {
 /// Tokens by their numbers.
 pub(super) struct Tokens {
     slots: Vec<Option<(String, TokenType)>>,
+    /// Texts of tokens that no row of the embedding belongs to.
+    beyond: Vec<String>,
 }
 
 impl Tokens {
     /// As many as the embedding has rows; `rows` was checked with the hyper-parameters.
     pub(super) fn new(rows: u64) -> Self {
-        Self { slots: vec![None; rows as usize] }
+        Self { slots: vec![None; rows as usize], beyond: Vec::new() }
     }
 
-    /// Puts a token where it belongs. Added tokens come later and count more.
-    pub(super) fn put(&mut self, id: Option<u64>, text: &str, kind: TokenType) -> Result<(), Error> {
-        let id = id.ok_or_else(|| fail(format!("token `{text}` has no number")))?;
-        let rows = self.slots.len();
-        let slot = usize::try_from(id).ok().and_then(|id| self.slots.get_mut(id));
-        let slot = slot.ok_or_else(|| {
-            fail(format!(
-                "token `{text}` has the number {id}, the embedding has {rows} rows; llama.cpp cannot load that"
-            ))
-        })?;
-        *slot = Some((text.to_owned(), kind));
-        Ok(())
+    /// Puts a token where it belongs; none where that is beyond the rows of the embedding. Added tokens come later and
+    /// count more.
+    pub(super) fn put(&mut self, id: u64, text: &str, kind: TokenType) -> Option<usize> {
+        let place = usize::try_from(id).ok().filter(|place| *place < self.slots.len());
+        match place {
+            Some(place) => self.slots[place] = Some((text.to_owned(), kind)),
+            None => self.beyond.push(text.to_owned()),
+        }
+        place
     }
 
     /// Texts and types; numbers without a token are filled as the converter does.
-    pub(super) fn padded(self) -> (Vec<String>, Vec<TokenType>) {
+    pub(super) fn padded(self, losses: &mut Vec<String>) -> (Vec<String>, Vec<TokenType>) {
+        if let Some(first) = self.beyond.first() {
+            let (count, rows) = (self.beyond.len(), self.slots.len());
+            losses.push(format!(
+                "{count} tokens beyond the {rows} rows of the embedding are left out, `{first}` among them"
+            ));
+        }
         let filled = |(id, slot): (usize, Option<_>)| slot.unwrap_or_else(|| (format!("[PAD{id}]"), TokenType::Unused));
         self.slots.into_iter().enumerate().map(filled).unzip()
     }
