@@ -1,9 +1,9 @@
 //! Export: a stored model becomes files again.
 //!
 //! ```text
-//! origin_plan ──────┐
-//! safetensors_plan ─┼▶ ExportPlan ──▶ write_file(file, open, sink)
-//! mlx_plan ─────────┘  sizes known     streams, checks, decides nothing
+//! origin_plan ────────┐
+//! safetensors_plan ───┼▶ ExportPlan ──▶ write_file(file, open, sink)
+//! mlx_plan, gguf_plan ┘ sizes known     streams, checks, decides nothing
 //! ```
 //!
 //! # Invariants
@@ -12,7 +12,10 @@
 //! - Memory is bounded by a buffer, whatever the size of a file.
 
 mod array;
+mod changes;
 mod documents;
+mod gguf_file;
+mod gguf_source;
 mod mlx_folder;
 mod origin_files;
 mod rounding;
@@ -25,6 +28,7 @@ use std::collections::HashSet;
 use content::{Algorithm, Digest};
 
 pub use array::ConvertedArray;
+pub use gguf_file::gguf_plan;
 pub use mlx_folder::mlx_plan;
 pub use origin_files::origin_plan;
 pub use safetensors_folder::{FolderOptions, StoredModel, safetensors_plan};

@@ -16,6 +16,7 @@ use futures_util::StreamExt;
 use indicatif::ProgressBar;
 use reqwest::Response;
 use serde_json::Value;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use self::staging::{Placed, Staging};
@@ -79,22 +80,29 @@ pub(super) struct Interrupted;
 const PIECE: usize = 1 << 18;
 
 pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<()> {
+    // From here on an interrupt does not end the process, which has to clean up.
+    let mut interrupts = signal(SignalKind::interrupt())?;
     let mut staging = Staging::begin(&arguments.to, arguments.force)?;
     let client = Client::connect(config).await?;
     let request = request(arguments);
-    let response = client.download("/api/export", &request).await?;
+    let response = tokio::select! {
+        response = client.download("/api/export", &request) => response?,
+        _ = interrupts.recv() => return Err(Interrupted.into()),
+    };
     let total = response.content_length().unwrap_or_default();
     staging.ensure_space(total)?;
     let bar = ProgressBar::new(total);
     let (sender, receiver) = bridge::channel();
     let unpacking = tokio::task::spawn_blocking(move || unpack(receiver, &mut staging).and_then(|()| staging.finish()));
-    let sent = forward(response, sender, &bar).await;
+    let sent = forward(response, sender, &bar, &mut interrupts).await;
     let unpacked = unpacking.await?;
     bar.finish_and_clear();
-    let placed = match sent {
-        Sent::Interrupted => return Err(Interrupted.into()),
-        Sent::Broken(error) => return Err(reason(&client, request, error).await),
-        Sent::All => unpacked?,
+    let placed = match (unpacked, sent) {
+        // Whatever came after the end of the tar: every file is whole and in its place.
+        (Ok(placed), _) => placed,
+        (Err(_), Sent::Interrupted) => return Err(Interrupted.into()),
+        (Err(_), Sent::Broken(error)) => return Err(reason(&client, request, error).await),
+        (Err(error), Sent::All) => return Err(error),
     };
     for file in &placed {
         println!("{}  {}", file.digest.hex(), file.name);
@@ -133,17 +141,19 @@ enum Sent {
 }
 
 /// Gives what comes to whoever unpacks it.
-async fn forward(response: Response, sender: mpsc::Sender<Piece>, bar: &ProgressBar) -> Sent {
+async fn forward(response: Response, sender: mpsc::Sender<Piece>, bar: &ProgressBar, interrupts: &mut Signal) -> Sent {
     let mut stream = response.bytes_stream();
     let stop = |reason: &str| Err(io::Error::other(reason.to_owned()));
     loop {
         let next: Option<reqwest::Result<Bytes>> = tokio::select! {
-            next = stream.next() => next,
-            _ = tokio::signal::ctrl_c() => {
+            // First, because there may always be a next piece.
+            biased;
+            _ = interrupts.recv() => {
                 // Where nobody receives any more nobody needs to know.
                 let _ = sender.send(stop("interrupted")).await;
                 return Sent::Interrupted;
             }
+            next = stream.next() => next,
         };
         match next {
             None => return Sent::All,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use api::lode::{ExportDtype, ExportFormat, ExportRequest};
 use archive::Writer;
 use content::Digest;
-use formats::Dtype;
+use formats::{Dtype, HyperParameters};
 use import::{ExportPlan, FolderOptions, OpenBlob, Origin, StoredModel};
 use manifests::{ModelRef, media_types};
 use store::Guard;
@@ -53,10 +53,7 @@ impl Export {
         let open = opener(library);
         let manifest = *model.manifest.digest();
         let (mut plan, recorded) = match request.format {
-            ExportFormat::Origin => {
-                let plan = import::origin_plan(&origin(library, &model)?, model.manifest.layers(), &open)?;
-                (plan, Some(recorded_digests(library, &manifest)?))
-            }
+            ExportFormat::Origin => (origin_plan(library, &model, &open)?, Some(recorded_digests(library, &manifest)?)),
             ExportFormat::Safetensors | ExportFormat::Mlx | ExportFormat::Gguf => {
                 (converted(library, &model, request, &open)?, None)
             }
@@ -96,6 +93,10 @@ impl Export {
     }
 }
 
+fn origin_plan(library: &Library, model: &Model, open: &Arc<OpenBlob>) -> Result<ExportPlan> {
+    Ok(import::origin_plan(&origin(library, model)?, model.manifest.layers(), open)?)
+}
+
 /// The origin document of a model.
 fn origin(library: &Library, model: &Model) -> Result<Origin> {
     let Some(layer) = model.manifest.layers_of(media_types::ORIGIN).next() else {
@@ -112,17 +113,21 @@ fn origin(library: &Library, model: &Model) -> Result<Origin> {
 /// Files of another format than the model came in.
 fn converted(library: &Library, model: &Model, request: &ExportRequest, open: &Arc<OpenBlob>) -> Result<ExportPlan> {
     let tensors = library.catalogue(&model.manifest)?;
-    let stored = StoredModel { tensors: &tensors, layers: model.manifest.layers(), open };
+    let name: ModelRef = model.name.parse()?;
+    let name = name.repository().rsplit('/').next().unwrap_or_default().to_owned();
+    let numbers = model.config.lode.clone().unwrap_or_default().hyper_parameters;
+    // A model of an architecture that is not known has none.
+    let hyper: Option<HyperParameters> = serde_json::from_value(numbers).ok();
+    let stored =
+        StoredModel { name: &name, hyper: hyper.as_ref(), tensors: &tensors, layers: model.manifest.layers(), open };
     let shard_size = request.shard_size.unwrap_or(SHARD_SIZE);
     match request.format {
         ExportFormat::Safetensors => {
             Ok(import::safetensors_plan(&stored, FolderOptions { dtype: request.dtype.map(dtype), shard_size })?)
         }
         ExportFormat::Mlx => Ok(import::mlx_plan(&stored, shard_size)?),
-        ExportFormat::Gguf | ExportFormat::Origin => {
-            let text = "a model cannot be exported as GGUF yet; `--format origin` gives back what was imported";
-            Err(CannotExport(text.to_owned()).into())
-        }
+        ExportFormat::Gguf => Ok(import::gguf_plan(&stored, request.dtype.map(dtype))?),
+        ExportFormat::Origin => origin_plan(library, model, open),
     }
 }
 
