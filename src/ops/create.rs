@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use store::Store;
 
 use super::Library;
-use super::quantize::{QuantizeSpec, quantized};
+use super::quantize::{Leased, QuantizeSpec, quantized};
 
 /// How ingests of imports are called. They cannot be resumed, so they are removed when a daemon starts.
 pub(crate) const INGEST_PREFIX: &str = "import-";
@@ -74,9 +74,14 @@ pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observ
         (None, Source::Files(files)) => imported(library, files, &spec.name, observer)?,
         (None, Source::Model(base)) => derived(library, base)?,
     };
-    let target = StoreTarget::new(library)?;
+    // For documents, which no other model is likely to have.
+    let target = StoreTarget::streaming(library);
     draft.apply(spec, &target, observer)?;
-    draft.finish(library, &target, &key, observer)
+    let created = draft.finish(library, &target, &key, observer)?;
+    if spec.quantize.is_some() {
+        Leased::end(library, &key)?;
+    }
+    Ok(created)
 }
 
 /// A manifest before it is written.

@@ -18,7 +18,7 @@ use manifests::Layer;
 
 use super::create::{Draft, ImportProgress, Source, StoreTarget, ensure_space};
 use super::{Library, Observer};
-use leased::Leased;
+pub(super) use leased::Leased;
 use start::Start;
 
 /// How tensors are to be encoded.

@@ -17,7 +17,7 @@ const RESUMABLE: Duration = Duration::from_hours(24);
 const RENEWAL: Duration = Duration::from_secs(10);
 
 /// The store, with a lease on what was derived.
-pub(super) struct Leased<'a> {
+pub(in crate::ops) struct Leased<'a> {
     library: &'a Library,
     target: StoreTarget<'a>,
     lease: LeaseId,
@@ -28,12 +28,16 @@ pub(super) struct Leased<'a> {
 impl<'a> Leased<'a> {
     /// For the model that will have that name.
     pub(super) fn new(library: &'a Library, target: StoreTarget<'a>, key: &str) -> Result<Self> {
-        let lease = LeaseId::parse(&format!("quantize-{}", Digest::of(key.as_bytes()).short()))?;
-        Ok(Self { library, target, lease, renewed: Mutex::default() })
+        Ok(Self { library, target, lease: lease(key)?, renewed: Mutex::default() })
     }
 
-    /// Does the work; where it fails what is complete stays for a day. Where it does not, the lease runs out by itself:
-    /// the blobs are not the model's before it has its name.
+    /// Lets go of what is there for the model of that name: it has its name, and needs no lease any more.
+    pub(in crate::ops) fn end(library: &Library, key: &str) -> Result<()> {
+        library.store.end_lease(&lease(key)?)?;
+        Ok(())
+    }
+
+    /// Does the work; where it fails what is complete stays for a day.
     pub(super) fn while_working<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         work().inspect_err(|_| self.renew())
     }
@@ -47,6 +51,10 @@ impl<'a> Leased<'a> {
             tracing::warn!("blobs of a create that breaks off may be deleted before the next attempt: {error}");
         }
     }
+}
+
+fn lease(key: &str) -> Result<LeaseId> {
+    Ok(LeaseId::parse(&format!("quantize-{}", Digest::of(key.as_bytes()).short()))?)
 }
 
 impl Target for Leased<'_> {
