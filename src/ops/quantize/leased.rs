@@ -37,9 +37,14 @@ impl<'a> Leased<'a> {
         Ok(())
     }
 
-    /// Does the work; where it fails what is complete stays for a day.
+    /// Does the work. What was made stays for a day, or until [`Leased::end`]; where the work fails, also what it found.
     pub(super) fn while_working<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        work().inspect_err(|_| self.renew())
+        let done = work();
+        let has_made = self.renewed.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if has_made || done.is_err() {
+            self.renew();
+        }
+        done
     }
 
     fn renew(&self) {
