@@ -10,6 +10,7 @@ mod export;
 mod fixture_models;
 mod gateway;
 mod ggml_types;
+mod gguf_conversion;
 mod gguf_corpus;
 mod hostile;
 mod import_store;

@@ -5,7 +5,7 @@
 //! with two neighbours that one of them merges and the other does not, and what happened before within those two did not
 //! depend on the text around them. That is checked for every piece, and told where it does not hold.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value as Json;
 
@@ -30,10 +30,12 @@ pub(super) fn vocabulary(json: &TokenizerJson, rows: u64, losses: &mut Vec<Strin
     let mut tokens = Tokens::new(rows);
     let mut scores = vec![NOT_MERGED; rows as usize];
     let mut merged = Vec::new();
+    // Added tokens are found before anything is merged.
+    let added: HashSet<u64> = json.added.iter().map(|added| added.id).collect();
     for piece in &pieces {
         let kind = piece_type(piece.text, unknown);
         match (tokens.put(piece.id, piece.text, kind), kind) {
-            (Some(_), TokenType::Normal) => merged.push(piece),
+            (Some(_), TokenType::Normal) if !added.contains(&piece.id) => merged.push(piece),
             (Some(place), TokenType::Byte) => scores[place] = 0.0,
             _ => {}
         }

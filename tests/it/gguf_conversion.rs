@@ -1,0 +1,160 @@
+//! Metadata between GGUF and Hugging Face: headers are written as the reference writers do it, and what goes there comes
+//! back the same.
+
+use std::path::Path;
+
+use formats::gguf::{
+    Endian, GgufModel, HuggingFaceFiles, HuggingFaceModel, NewTensor, OwnedValue, from_hugging_face, tensors,
+    to_hugging_face, write_header,
+};
+use formats::hyper::{RopeLayout, RopeScaling};
+use formats::{Dtype, GgmlType, Gguf, HyperParameters};
+use serde_json::Value as Json;
+
+use crate::support::{files, fixtures, json, list, models, name, read, skip};
+
+#[test]
+fn writes_headers_like_the_reference() {
+    let Some(folder) = fixtures("gguf_conversion::writes_headers_like_the_reference", "gguf/meta") else { return };
+    let mut compared = 0;
+    for path in files(&folder, "gguf") {
+        let bytes = read(&path);
+        let gguf = Gguf::parse(&bytes).unwrap_or_else(|e| panic!("{}: {e}", name(&path)));
+        if (gguf.version, gguf.endian) != (3, Endian::Little) {
+            continue;
+        }
+        let metadata: Vec<(String, OwnedValue)> =
+            gguf.metadata.iter().map(|(key, value)| ((*key).to_owned(), OwnedValue::from(value))).collect();
+        let tensor = |tensor: &formats::gguf::TensorInfo<'_>| NewTensor {
+            name: tensor.name.to_owned(),
+            kind: tensor.kind,
+            dims: tensor.dims.clone(),
+        };
+        let tensors: Vec<NewTensor> = gguf.tensors.iter().map(tensor).collect();
+        let header = write_header(&metadata, &tensors).unwrap_or_else(|e| panic!("{}: {e}", name(&path)));
+        assert_eq!(header.bytes.len() as u64, gguf.data_start, "{}", name(&path));
+        // A file without tensors may end before the padding.
+        let kept = header.bytes.len().min(bytes.len());
+        assert!(header.bytes[..kept] == bytes[..kept], "{}: other bytes", name(&path));
+        compared += 1;
+    }
+    assert!(compared >= 18, "only {compared} files were compared");
+}
+
+#[test]
+fn folders_come_back() {
+    let Some(folder) = fixtures("gguf_conversion::folders_come_back", "hf") else { return };
+    for (fixture, losses) in [("llama", 0), ("llama-tied-rope3", 0), ("llama-spm", 2), ("gemma3_text", 0)] {
+        check_folder(fixture, &folder.join(fixture).join("model"), losses);
+    }
+}
+
+fn check_folder(fixture: &str, folder: &Path, losses: usize) {
+    let document = |name: &str| read(&folder.join(name));
+    let config = document("config.json");
+    let hyper = HyperParameters::from_config(&config).expect("a config");
+    let metadata = from_hugging_face(&HuggingFaceModel {
+        hyper: &hyper,
+        name: fixture,
+        kind: Some(GgmlType::F32),
+        config: &config,
+        tokenizer: &document("tokenizer.json"),
+        tokenizer_config: Some(&document("tokenizer_config.json")),
+        generation_config: Some(&document("generation_config.json")),
+        chat_template: None,
+    });
+    let metadata = metadata.unwrap_or_else(|e| panic!("{fixture}: {e}"));
+    assert_eq!(metadata.losses.len(), losses, "{fixture}: {:?}", metadata.losses);
+    let divisors = metadata.extra_tensors.first().map(|tensor| &tensor.numbers[..]);
+    let header = write_header(&metadata.keys, &new_tensors(&hyper, folder)).expect("a header");
+    let gguf = Gguf::parse_header(&header.bytes).expect("it is read");
+
+    let read = HyperParameters::from_gguf(&gguf).unwrap_or_else(|e| panic!("{fixture}: {e}"));
+    let back = to_hugging_face(&GgufModel { gguf: &gguf, hyper: &read, dtype: Dtype::F32, rope_divisors: divisors });
+    let back = back.unwrap_or_else(|e| panic!("{fixture}: {e}"));
+    let returned = HyperParameters::from_config(file(&back, "config.json")).expect("a config");
+    // The scale of Gemma's attention went into the weights of a norm.
+    assert_eq!(returned, HyperParameters { attention_scale: read.attention_scale, ..hyper.clone() }, "{fixture}");
+    check_ends(fixture, &back, folder);
+    if fixture != "llama-spm" {
+        // Its kind of tokenizer has become another.
+        let returned: Json = serde_json::from_slice(file(&back, "tokenizer.json")).expect("JSON");
+        let original = json(&folder.join("tokenizer.json"));
+        assert_eq!(returned["added_tokens"], original["added_tokens"], "{fixture}");
+        assert_eq!(returned["pre_tokenizer"].is_null(), fixture == "gemma3_text");
+        let merges = |json: &Json| list(&json["model"]["merges"]).len();
+        assert!(merges(&returned) >= merges(&original), "{fixture}");
+    }
+}
+
+fn new_tensors(hyper: &HyperParameters, folder: &Path) -> Vec<NewTensor> {
+    let mut new = Vec::new();
+    for path in files(folder, "safetensors") {
+        let bytes = read(&path);
+        let header = formats::safetensors::Header::parse(&bytes, bytes.len() as u64).expect("a header");
+        for tensor in header.tensors {
+            let change = tensors::to_gguf(hyper, &tensor.name, tensor.shape.len()).expect("it has a name");
+            let Some(change) = change else { continue };
+            let rotated = change.rows != tensors::RowOrder::Same;
+            let of_llama = hyper.architecture == formats::hyper::Architecture::Llama;
+            assert_eq!(rotated, of_llama && (change.name.contains("attn_q.") || change.name.contains("attn_k.")));
+            assert_eq!(change.float32, tensor.shape.len() == 1, "{}", tensor.name);
+            new.push(NewTensor {
+                name: change.name,
+                kind: GgmlType::F32,
+                dims: tensor.shape.iter().rev().copied().collect(),
+            });
+        }
+    }
+    new
+}
+
+/// A generation ends where it did.
+fn check_ends(fixture: &str, back: &HuggingFaceFiles, folder: &Path) {
+    let ends = |config: &Json| {
+        let mut ends: Vec<u64> = match &config["eos_token_id"] {
+            Json::Array(ids) => ids.iter().filter_map(Json::as_u64).collect(),
+            single => single.as_u64().into_iter().collect(),
+        };
+        ends.sort_unstable();
+        ends
+    };
+    let returned: Json = serde_json::from_slice(file(back, "generation_config.json")).expect("JSON");
+    assert_eq!(ends(&returned), ends(&json(&folder.join("generation_config.json"))), "{fixture}");
+}
+
+fn file<'a>(files: &'a HuggingFaceFiles, name: &str) -> &'a [u8] {
+    let found = files.files.iter().find(|(own, _)| own == name);
+    &found.unwrap_or_else(|| panic!("there is no {name}")).1
+}
+
+#[test]
+fn real_files_become_folders() {
+    const TEST: &str = "gguf_conversion::real_files_become_folders";
+    let file_of = |name: &str| Some(models()?.join(name)).filter(|path| path.is_file());
+    for (name, tokens, merges) in
+        [("smollm2-135m-q4_1.gguf", 49_152, 48_900), ("gemma3-270m-q4_k_m.gguf", 262_144, 514_000)]
+    {
+        let Some(path) = file_of(name) else {
+            skip(TEST, &format!("there is no model {name}"));
+            continue;
+        };
+        let bytes = read(&path);
+        let gguf = Gguf::parse(&bytes).expect("a GGUF file");
+        let hyper = HyperParameters::from_gguf(&gguf).expect("numbers");
+        let model = GgufModel { gguf: &gguf, hyper: &hyper, dtype: Dtype::Bf16, rope_divisors: None };
+        let folder = to_hugging_face(&model).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(folder.losses.is_empty(), "{name}: {:?}", folder.losses);
+        let returned = HyperParameters::from_config(file(&folder, "config.json")).expect("a config");
+        let norm_offset = returned.norm_offset;
+        let epsilon = returned.norm_epsilon;
+        assert_eq!(epsilon.to_bits() == 1e-5f64.to_bits(), name.starts_with("smollm2"), "{epsilon}");
+        let expected = HyperParameters { rope_layout: RopeLayout::Half, norm_offset, norm_epsilon: epsilon, ..hyper };
+        assert_eq!(returned, expected, "{name}");
+        assert_eq!(returned.rope.scaling, RopeScaling::None);
+        let tokenizer: Json = serde_json::from_slice(file(&folder, "tokenizer.json")).expect("JSON");
+        assert_eq!(tokenizer["model"]["vocab"].as_object().map(serde_json::Map::len), Some(tokens), "{name}");
+        let found = list(&tokenizer["model"]["merges"]).len();
+        assert!(found >= merges, "{name}: {found} merges");
+    }
+}
