@@ -12,7 +12,7 @@ mod flat;
 mod super_block;
 mod ternary;
 
-use super::layout::encode_blocks;
+use super::layout::each_block;
 use crate::GgmlType;
 #[cfg(target_arch = "x86_64")]
 pub(super) use lanes::avx2::Avx2;
@@ -47,21 +47,21 @@ pub(super) fn can_encode(kind: GgmlType) -> bool {
 #[inline(always)]
 pub(super) fn encode_with<L: Lanes>(kind: GgmlType, row: &[f32], out: &mut [u8]) {
     match kind {
-        GgmlType::Q4_0 => encode_blocks(row, out, flat::q4_0::<L>),
-        GgmlType::Q4_1 => encode_blocks(row, out, flat::q4_1::<L>),
-        GgmlType::Q5_0 => encode_blocks(row, out, flat::q5_0::<L>),
-        GgmlType::Q5_1 => encode_blocks(row, out, flat::q5_1::<L>),
-        GgmlType::Q8_0 => encode_blocks(row, out, flat::q8_0::<L>),
-        GgmlType::Q2_K => encode_blocks(row, out, super_block::q2_k::<L>),
-        GgmlType::Q3_K => encode_blocks(row, out, super_block::q3_k::<L>),
-        GgmlType::Q4_K => encode_blocks(row, out, super_block::q4_k::<L>),
-        GgmlType::Q5_K => encode_blocks(row, out, super_block::q5_k::<L>),
-        GgmlType::Q6_K => encode_blocks(row, out, super_block::q6_k::<L>),
+        GgmlType::Q4_0 => each_block!(row, out, flat::q4_0::<L>),
+        GgmlType::Q4_1 => each_block!(row, out, flat::q4_1::<L>),
+        GgmlType::Q5_0 => each_block!(row, out, flat::q5_0::<L>),
+        GgmlType::Q5_1 => each_block!(row, out, flat::q5_1::<L>),
+        GgmlType::Q8_0 => each_block!(row, out, flat::q8_0::<L>),
+        GgmlType::Q2_K => each_block!(row, out, super_block::q2_k::<L>),
+        GgmlType::Q3_K => each_block!(row, out, super_block::q3_k::<L>),
+        GgmlType::Q4_K => each_block!(row, out, super_block::q4_k::<L>),
+        GgmlType::Q5_K => each_block!(row, out, super_block::q5_k::<L>),
+        GgmlType::Q6_K => each_block!(row, out, super_block::q6_k::<L>),
         GgmlType::IQ4_NL => codebook::iq4_nl::<L>(row, out),
-        GgmlType::IQ4_XS => encode_blocks(row, out, codebook::iq4_xs::<L>),
-        GgmlType::MXFP4 => encode_blocks(row, out, codebook::mxfp4::<L>),
-        GgmlType::TQ1_0 => encode_blocks(row, out, ternary::tq1_0::<L>),
-        GgmlType::TQ2_0 => encode_blocks(row, out, ternary::tq2_0::<L>),
+        GgmlType::IQ4_XS => each_block!(row, out, codebook::iq4_xs::<L>),
+        GgmlType::MXFP4 => each_block!(row, out, codebook::mxfp4::<L>),
+        GgmlType::TQ1_0 => each_block!(row, out, ternary::tq1_0::<L>),
+        GgmlType::TQ2_0 => each_block!(row, out, ternary::tq2_0::<L>),
         kind => unreachable!("no encoder for {kind}"),
     }
 }

@@ -2,33 +2,19 @@
 
 use super::half;
 
-/// Decodes block by block. Lengths are the caller's promise: whole blocks, and as many numbers.
-#[inline(always)]
-pub(super) fn decode_blocks<const BYTES: usize, const ELEMENTS: usize>(
-    bytes: &[u8],
-    out: &mut [f32],
-    decode: impl Fn(&[u8; BYTES], &mut [f32; ELEMENTS]),
-) {
-    let (blocks, _) = bytes.as_chunks();
-    let (out, _) = out.as_chunks_mut();
-    for (block, out) in blocks.iter().zip(out) {
-        decode(block, out);
-    }
+/// Goes over blocks and their elements with a function from the one to the other. The caller promises whole blocks, and
+/// equally many on both sides.
+///
+/// A macro and not a function, since a function that is passed on may not be inlined, and would then not be compiled for
+/// what the caller is compiled for.
+macro_rules! each_block {
+    ($from:expr, $to:expr, $code:expr) => {
+        for (from, to) in $from.as_chunks().0.iter().zip($to.as_chunks_mut().0) {
+            $code(from, to);
+        }
+    };
 }
-
-/// Encodes block by block, with the same promise.
-#[inline(always)]
-pub(super) fn encode_blocks<const ELEMENTS: usize, const BYTES: usize>(
-    row: &[f32],
-    out: &mut [u8],
-    encode: impl Fn(&[f32; ELEMENTS], &mut [u8; BYTES]),
-) {
-    let (row, _) = row.as_chunks();
-    let (blocks, _) = out.as_chunks_mut();
-    for (numbers, block) in row.iter().zip(blocks) {
-        encode(numbers, block);
-    }
-}
+pub(super) use each_block;
 
 /// The `LENGTH` bytes from `AT` on. Out of bounds does not compile.
 #[inline(always)]
