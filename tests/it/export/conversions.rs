@@ -123,3 +123,71 @@ async fn losses_are_told_before_they_happen() {
         fails(&server, &[&["export", "m", "--to", to], arguments].concat(), says);
     }
 }
+
+/// Greedy continuations of a few tokens.
+async fn greedy(server: &Server, model: &str, tokens: &[u64], most: usize) -> Vec<u64> {
+    server.runner(model).await.greedy(tokens, most).await.0
+}
+
+#[tokio::test]
+async fn a_folder_is_the_same_after_being_a_gguf_file() {
+    let test = "export::conversions::a_folder_is_the_same_after_being_a_gguf_file";
+    let Some(folder) = fixtures(test, "hf/llama/model") else { return };
+    let server = Server::start(&[("LODE_REFERENCE", "1")]).await;
+    server.create("m", &folder).await;
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let (file, back) = (place.path().join("m.gguf"), place.path().join("back"));
+    exported(&server, "m", &file, &["--format", "gguf", "--lossy"]);
+    server.create("file", &file).await;
+    exported(&server, "file", &back, &["--format", "safetensors", "--lossy"]);
+    server.create("back", &back).await;
+    // Vectors are float32 in a GGUF file and stay it; the bytes of matrices are those of the beginning.
+    let (expect, found) = (tensors(&server, "m"), tensors(&server, "back"));
+    let matrices = expect.iter().filter(|(name, _)| !name.contains("norm") && !name.ends_with(".bias"));
+    for (name, digest) in matrices {
+        assert_eq!(found.get(name), Some(digest), "{name}");
+    }
+    assert_eq!(found.keys().collect::<Vec<_>>(), expect.keys().collect::<Vec<_>>());
+    let tokens = [1, 5, 9, 33, 4];
+    let expect = greedy(&server, "m", &tokens, 12).await;
+    for model in ["file", "back"] {
+        assert_eq!(greedy(&server, model, &tokens, 12).await, expect, "{model}");
+    }
+}
+
+#[tokio::test]
+async fn a_real_model_says_the_same_when_it_is_expanded() {
+    let test = "export::conversions::a_real_model_says_the_same_when_it_is_expanded";
+    let Some((golden, file)) = crate::smollm2::inputs(test) else { return };
+    let server = Server::start(&[("LODE_REFERENCE", "1")]).await;
+    server.create("m", &file).await;
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let to = place.path().join("out");
+    fails(&server, &["export", "m", "--to", text(&to), "--format", "safetensors"], "are rounded from Q4_1 to BF16");
+    assert!(!to.exists());
+    exported(&server, "m", &to, &["--format", "safetensors", "--dtype", "f32", "--shard-size", "200MB", "--lossy"]);
+    server.create("expanded", &to).await;
+    let tokens = &crate::support::numbers(&golden["perplexity"]["ids"])[..24];
+    assert_eq!(greedy(&server, "expanded", tokens, 16).await, greedy(&server, "m", tokens, 16).await);
+}
+
+#[tokio::test]
+async fn quantized_models_of_mlx_are_expanded() {
+    let Some(folder) = fixtures("export::conversions::quantized_models_of_mlx_are_expanded", "mlx") else { return };
+    let server = Server::start(&[("LODE_REFERENCE", "1")]).await;
+    for (model, exact) in [
+        ("tiny-llama-mixed", &["--dtype", "f32"][..]),
+        ("tiny-llama-nvfp4", &[]),
+        ("tiny-llama-mxfp4", &[]),
+        ("tiny-llama-mxfp8", &[]),
+    ] {
+        server.create("m", copied(&folder.join(model)).path()).await;
+        let to = tempfile::tempdir().expect("a temporary folder");
+        exported(&server, "m", to.path(), &[&["--format", "safetensors"], exact].concat());
+        let config = json(&to.path().join("config.json"));
+        assert!(config.get("quantization").or(config.get("quantization_config")).is_none(), "{model}: {config}");
+        server.create("expanded", to.path()).await;
+        let tokens = [3, 17, 99, 4, 56];
+        assert_eq!(greedy(&server, "expanded", &tokens, 8).await, greedy(&server, "m", &tokens, 8).await, "{model}");
+    }
+}
