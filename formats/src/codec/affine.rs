@@ -58,6 +58,8 @@ fn decode(groups: Groups<'_>, layout: Layout, out: &mut [f32]) {
     decode_portably(groups, layout, out);
 }
 
+#[expect(clippy::cast_sign_loss, reason = "codes are clamped to 0 and above")]
+#[expect(clippy::needless_pass_by_value, reason = "where to write is given away, as by every step before")]
 fn encode_portably(values: &[f32], layout: Layout, target: Target, out: Output<'_>) {
     let number = (target.float.bits() / 8) as usize;
     let codes = out.data.chunks_exact_mut(layout.group * layout.bits / 8);

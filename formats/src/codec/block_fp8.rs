@@ -1,6 +1,6 @@
-//! FP8 matrices with a scale for each block, as DeepSeek publishes them: `value = e4m3(code) · scale`.
+//! FP8 matrices with a scale for each block, as `DeepSeek` publishes them: `value = e4m3(code) · scale`.
 //!
-//! What DeepSeek calls `weight_scale_inv` is what elements are multiplied with. Blocks at the lower and right edge are cut
+//! What `DeepSeek` calls `weight_scale_inv` is what elements are multiplied with. Blocks at the lower and right edge are cut
 //! off where the matrix ends.
 
 use super::float;

@@ -66,7 +66,7 @@ fn scaling(largest: f32, micro: Micro, target: Target) -> Scaling {
     let exponent = exponent_above(wanted);
     let step = float::round(target.float, power_of_two(exponent));
     // Only the lowest eight bits are kept: what is out of range wraps around, as in the reference.
-    Scaling { step, factor: 1.0, code: (exponent + 127) as u8 }
+    Scaling { step, factor: 1.0, code: (exponent + 127).cast_unsigned() as u8 }
 }
 
 /// The elements of one group, packed.
