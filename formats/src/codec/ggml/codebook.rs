@@ -5,7 +5,7 @@
 
 use super::layout::{field, half_at, u16_of};
 
-/// The steps of IQ4_NL and IQ4_XS.
+/// The steps of `IQ4_NL` and `IQ4_XS`.
 pub(super) const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 const STEPS_F32: [f32; 16] = {

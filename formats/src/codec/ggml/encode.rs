@@ -3,6 +3,8 @@
 //! The reference adds up its sums in the order of elements, and so does this; what runs side by side are sub-blocks, or
 //! elements that do not depend on each other. No encoder allocates.
 
+#![expect(clippy::cast_sign_loss, reason = "codes are cut down to bytes as the reference does it, also negative ones")]
+
 mod lanes;
 mod rounding;
 

@@ -112,7 +112,7 @@ pub(super) fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     }
 }
 
-/// As Q4_K, with fifth bits before the nibbles: bit `s` of byte `i` for element `i` of sub-block `s`.
+/// As `Q4_K`, with fifth bits before the nibbles: bit `s` of byte `i` for element `i` of sub-block `s`.
 #[inline(always)]
 pub(super) fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
     let (d, dmin) = (half_at::<0, 176>(block), half_at::<2, 176>(block));

@@ -1,4 +1,4 @@
-//! Elements of three values: -d, 0 and d. Source of the layouts: `ggml-common.h`; made for BitNet b1.58 and TriLMs.
+//! Elements of three values: -d, 0 and d. Source of the layouts: `ggml-common.h`; made for `BitNet` b1.58 and `TriLMs`.
 
 use super::layout::{field, half_at};
 
@@ -17,7 +17,7 @@ fn digits<const BYTES: usize>(d: f32, bytes: &[u8; BYTES], out: &mut [f32]) {
     let mut power = 1u8;
     for out in out.as_chunks_mut::<BYTES>().0 {
         for (out, byte) in out.iter_mut().zip(bytes) {
-            let digit = u16::from(byte.wrapping_mul(power)) * 3 >> 8;
+            let digit = (u16::from(byte.wrapping_mul(power)) * 3) >> 8;
             *out = (f32::from(digit) - 1.0) * d;
         }
         power *= 3;

@@ -12,7 +12,7 @@ const MIDPOINTS: [f32; 15] = {
     let mut midpoints = [0.0; 15];
     let mut i = 0;
     while i < 15 {
-        midpoints[i] = (STEPS[i] as f32 + STEPS[i + 1] as f32) / 2.0;
+        midpoints[i] = f32::midpoint(STEPS[i] as f32, STEPS[i + 1] as f32);
         i += 1;
     }
     midpoints

@@ -65,7 +65,7 @@ pub(super) fn most_extreme<L: Lanes, const N: usize>(numbers: &[f32; N]) -> f32 
         least
     } else {
         let largest = largest_magnitude::<L, N>(numbers);
-        if largest > 0.0 { first(numbers, |number| number.abs() == largest) } else { 0.0 }
+        if largest > 0.0 { first(numbers, |number| number.abs() >= largest) } else { 0.0 }
     }
 }
 

@@ -128,7 +128,7 @@ pub(super) fn q5_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 176]) {
     block[48..].copy_from_slice(&nibbles(&codes));
 }
 
-/// What Q4_K and Q5_K begin with (`d`, `dmin`, scales and minima of 6 bits), and the codes.
+/// What `Q4_K` and `Q5_K` begin with (`d`, `dmin`, scales and minima of 6 bits), and the codes.
 #[inline(always)]
 fn eight_scales_and_codes<L: Lanes>(numbers: &[f32; 256], candidates: Candidates, codes: &mut [u8; 256]) -> [u8; 16] {
     let sub_blocks = numbers.as_chunks::<32>().0;

@@ -3,7 +3,7 @@
 //! Source: `ggml-common.h` of llama.cpp (MIT licence, Copyright (c) 2023-2026 The ggml authors), in the packed form of its
 //! `gguf-py/gguf/quants.py`: hexadecimal bytes, 2 or 4 bits for each coordinate, low bits first, each the index of a value.
 
-/// Points of IQ2_XXS.
+/// Points of `IQ2_XXS`.
 pub(super) static IQ2_XXS: [[u8; 8]; 256] = expand(
     &[8, 25, 43],
     b"\
@@ -19,7 +19,7 @@ pub(super) static IQ2_XXS: [[u8; 8]; 256] = expand(
     00a218a450a804a9",
 );
 
-/// Points of IQ2_XS.
+/// Points of `IQ2_XS`.
 pub(super) static IQ2_XS: [[u8; 8]; 512] = expand(
     &[8, 25, 43],
     b"\
@@ -44,7 +44,7 @@ pub(super) static IQ2_XS: [[u8; 8]; 512] = expand(
     a8a804a984a986a928aa2aaa91aaaaaa",
 );
 
-/// Points of IQ2_S.
+/// Points of `IQ2_S`.
 pub(super) static IQ2_S: [[u8; 8]; 1024] = expand(
     &[8, 25, 43],
     b"\
@@ -87,7 +87,7 @@ pub(super) static IQ2_S: [[u8; 8]; 1024] = expand(
     a4a400a519a551a60aa828a8a2a854a986a908aa0aaa20aa22aa28aa88aaaaaa",
 );
 
-/// Points of IQ3_XXS.
+/// Points of `IQ3_XXS`.
 pub(super) static IQ3_XXS: [[u8; 4]; 256] = expand(
     &[4, 12, 20, 28, 36, 44, 52, 62],
     b"\
@@ -103,7 +103,7 @@ pub(super) static IQ3_XXS: [[u8; 4]; 256] = expand(
     0075027524753076",
 );
 
-/// Points of IQ3_S.
+/// Points of `IQ3_S`.
 pub(super) static IQ3_S: [[u8; 4]; 512] = expand(
     &[1, 3, 5, 7, 9, 11, 13, 15],
     b"\
@@ -128,7 +128,7 @@ pub(super) static IQ3_S: [[u8; 4]; 512] = expand(
     13742074507422754275027631760077",
 );
 
-/// Points of IQ1_S and IQ1_M: 0, 1 and 2 stand for -1, 0 and 1.
+/// Points of `IQ1_S` and `IQ1_M`: 0, 1 and 2 stand for -1, 0 and 1.
 pub(super) static IQ1_S: [[u8; 8]; 2048] = expand(
     &[0, 1, 2],
     b"\
