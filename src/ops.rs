@@ -7,6 +7,7 @@ mod collect;
 mod create;
 mod diff;
 mod export;
+mod file_digests;
 mod foreign;
 mod fsck;
 mod hosts;

@@ -242,7 +242,7 @@ mod tests {
 
     fn file(size: u64, gap: u64) -> OriginFile {
         let gaps = vec![OriginGap { layer: "f@6".to_owned(), offset: gap, size: 2 }];
-        OriginFile { name: "f".to_owned(), size, sha256: None, header: 3, tensors: Vec::new(), gaps }
+        OriginFile { name: "f".to_owned(), size, header: 3, tensors: Vec::new(), gaps }
     }
 
     fn compose(file: &OriginFile) -> io::Result<Composed> {

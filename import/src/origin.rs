@@ -21,9 +21,6 @@ pub struct OriginFile {
     pub name: String,
     /// Length of the file in bytes.
     pub size: u64,
-    /// The hash of the whole file in hex, where it was known when the file was imported.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sha256: Option<String>,
     /// Length of the header in bytes.
     pub header: u64,
     /// The tensors in the order of their bytes.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use content::{Algorithm, MediaType};
+use content::MediaType;
 use formats::Encoding;
 use formats::encoding::Role;
 use formats::gguf::names;
@@ -12,7 +12,7 @@ use manifests::media_types;
 
 use crate::group::group;
 use crate::origin::{Origin, OriginFile, OriginTensor};
-use crate::{Error, Home, Inventory, ReadAt, SourceFormat, SourceTensor};
+use crate::{Error, Home, Inventory, SourceFormat, SourceTensor};
 
 /// What an import will write.
 #[derive(Clone, Debug)]
@@ -266,16 +266,11 @@ fn origin(inventory: &Inventory, named: &[Named<'_>]) -> Origin {
     let files = inventory.files.iter().enumerate().map(|(position, file)| OriginFile {
         name: file.name.clone(),
         size: file.size,
-        sha256: sha256(&*file.source),
         header: file.header,
         tensors: named.iter().filter(|named| named.tensor.file == position).map(origin_tensor).collect(),
         gaps: Vec::new(),
     });
     Origin { format: inventory.format.name().to_owned(), files: files.collect() }
-}
-
-fn sha256(file: &dyn ReadAt) -> Option<String> {
-    file.digest().filter(|digest| digest.algorithm() == Algorithm::Sha256).map(|digest| digest.hex())
 }
 
 fn origin_tensor(named: &Named<'_>) -> OriginTensor {

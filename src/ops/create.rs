@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use store::Store;
 
 use super::Library;
+use super::file_digests::{self, FileDigests};
 use super::quantize::{Leased, QuantizeSpec, quantized};
 
 /// How ingests of imports are called. They cannot be resumed, so they are removed when a daemon starts.
@@ -92,6 +93,8 @@ pub(super) struct Draft {
     /// More annotations than every model has.
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) parameters: Map<String, Value>,
+    /// What source files hash to, where that is known.
+    pub(super) files: FileDigests,
     pub(super) new: (u64, u64),
     pub(super) shared: (u64, u64),
 }
@@ -116,7 +119,9 @@ pub(super) fn import_into(
     let progress = ImportProgress::new(observer, total);
     let imported = import::write(&inventory, &plan, target, &progress)?;
     observer.bytes(total, total);
+    let known = inventory.files.iter().filter_map(|file| Some((file.name.clone(), file.source.digest()?)));
     Ok(Draft {
+        files: known.collect(),
         layers: imported.layers,
         config: import::describe(&inventory),
         base: None,
@@ -145,6 +150,7 @@ fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
     let tensors = model.manifest.layers_of(media_types::TENSOR);
     let shared = tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()));
     Ok(Draft {
+        files: file_digests::recorded(library, model.manifest.digest())?,
         layers: model.manifest.layers().to_vec(),
         config: model.config,
         base: Some(*model.manifest.digest()),
@@ -172,6 +178,9 @@ impl Draft {
         // Before the name: a model whose tensors cannot be read takes nobody's place. And the first load need not read
         // the headers again.
         library.catalogue(&manifest)?;
+        if !self.files.is_empty() {
+            file_digests::record(library, manifest.digest(), &self.files)?;
+        }
         library.store.set_tag(key, manifest.digest())?;
         tracing::info!(model = key, digest = %manifest.digest(), "created");
         Ok(Created { new: self.new, shared: self.shared })

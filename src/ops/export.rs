@@ -1,6 +1,5 @@
 //! Exports: what files a model becomes, and the tar that they travel in.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -13,13 +12,10 @@ use import::{ExportPlan, FolderOptions, OpenBlob, Origin, StoredModel};
 use manifests::{ModelRef, media_types};
 use store::Guard;
 
+use super::file_digests::{self, FileDigests};
 use super::library::MAX_DOCUMENT;
 use super::pull_foreign::opener;
 use super::{Library, Model};
-
-/// The kind of note that says what the files of a model hashed to when they were first exported: name to digest. It is
-/// a second look only; losing it costs nothing else.
-const NOTE: &str = "export-sha256";
 
 /// The most bytes of tensors in one file where nothing is said: what Hugging Face's libraries write.
 const SHARD_SIZE: u64 = 5_000_000_000;
@@ -36,7 +32,7 @@ pub(crate) struct Export {
     plan: ExportPlan,
     open: Arc<OpenBlob>,
     /// Where what the files hash to is kept for the next export.
-    recorded: Option<BTreeMap<String, Digest>>,
+    recorded: Option<FileDigests>,
     _guard: Guard,
 }
 
@@ -53,7 +49,9 @@ impl Export {
         let open = opener(library);
         let manifest = *model.manifest.digest();
         let (mut plan, recorded) = match request.format {
-            ExportFormat::Origin => (origin_plan(library, &model, &open)?, Some(recorded_digests(library, &manifest)?)),
+            ExportFormat::Origin => {
+                (origin_plan(library, &model, &open)?, Some(file_digests::recorded(library, &manifest)?))
+            }
             ExportFormat::Safetensors | ExportFormat::Mlx | ExportFormat::Gguf => {
                 (converted(library, &model, request, &open)?, None)
             }
@@ -76,7 +74,7 @@ impl Export {
     /// Writes the tar. What the files hash to is found out on the way, so an error may come at the very end.
     pub(crate) fn write(&self, output: &mut dyn Write) -> Result<()> {
         let mut tar = Writer::new(output);
-        let mut found = BTreeMap::new();
+        let mut found = FileDigests::new();
         for file in &self.plan.files {
             tar.member(file.name(), file.size())?;
             let digest = import::write_file(file, &*self.open, &mut tar)?;
@@ -86,7 +84,7 @@ impl Export {
         }
         if let Some(recorded) = self.recorded.as_ref().filter(|_| !found.is_empty()) {
             found.extend(recorded.clone());
-            record(&self.library, &self.manifest, &found)?;
+            file_digests::record(&self.library, &self.manifest, &found)?;
         }
         tar.finish()?;
         Ok(())
@@ -160,15 +158,4 @@ fn refuse_losses(plan: &ExportPlan, request: &ExportRequest) -> Result<(), Canno
     }
     let losses = plan.losses.join("; ");
     Err(CannotExport(format!("something would be lost: {losses}; `--lossy` goes on all the same")))
-}
-
-fn recorded_digests(library: &Library, manifest: &Digest) -> Result<BTreeMap<String, Digest>> {
-    let note = library.store.note(NOTE, manifest)?;
-    let texts: BTreeMap<String, String> = note.and_then(|note| serde_json::from_slice(&note).ok()).unwrap_or_default();
-    Ok(texts.into_iter().filter_map(|(name, digest)| Some((name, digest.parse().ok()?))).collect())
-}
-
-fn record(library: &Library, manifest: &Digest, digests: &BTreeMap<String, Digest>) -> Result<()> {
-    let texts: BTreeMap<&String, String> = digests.iter().map(|(name, digest)| (name, digest.to_string())).collect();
-    Ok(library.store.set_note(NOTE, manifest, &serde_json::to_vec(&texts)?)?)
 }

@@ -232,6 +232,7 @@ pub(crate) fn adopt(
             (annotations::ORIGIN_REFERENCE.to_owned(), reference.to_owned()),
         ]),
         parameters: serde_json::Map::new(),
+        files: BTreeMap::new(),
         new: (0, 0),
         shared: manifest.layers_of(media_types::TENSOR).fold((0, 0), |(n, bytes), layer| (n + 1, bytes + layer.size())),
     };

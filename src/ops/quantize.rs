@@ -98,6 +98,7 @@ pub(super) fn quantized(
         base: start.base,
         annotations: std::collections::BTreeMap::new(),
         parameters: start.parameters,
+        files: std::collections::BTreeMap::new(),
         new: others.new,
         shared: others.shared,
     };

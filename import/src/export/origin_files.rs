@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use content::Digest;
 use manifests::{Layer, media_types};
 
 use super::{ExportFile, ExportPlan, documents};
@@ -33,10 +32,5 @@ fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<
         std::io::ErrorKind::InvalidData => Error::Source(format!("`{}` cannot be put together: {e}", file.name)),
         _ => Error::io("read the blobs of", &file.name, e),
     })?;
-    Ok(ExportFile::new(&file.name, composed.pieces_with_gaps())?.known_as(known(file)))
-}
-
-/// What the file hashed to when it was imported, where that was looked at.
-fn known(_file: &OriginFile) -> Option<Digest> {
-    None
+    ExportFile::new(&file.name, composed.pieces_with_gaps())
 }

@@ -14,6 +14,7 @@ use store::{Options, Store};
 use tokio::runtime::Runtime;
 
 use super::*;
+use crate::ops::file_digests;
 use crate::ops::foreign::{Layout, classify};
 use crate::ops::{CreateSpec, Source, create};
 
@@ -63,18 +64,11 @@ fn local_layers() -> Vec<Layer> {
     local(&library).layers().to_vec()
 }
 
-/// All but the origin, which names the digests of files where they are known: those of files on the disk are not.
-fn without_origin(layers: &[Layer]) -> Vec<Layer> {
-    layers.iter().filter(|layer| *layer.media_type() != media_types::ORIGIN).cloned().collect()
-}
-
-/// The hash that the origin has of the model's only file with tensors.
-fn origin_hash(library: &Library, manifest: &Manifest) -> Option<String> {
-    let layer = manifest.layers_of(media_types::ORIGIN).next().expect("an origin");
-    let origin = library.store.read_blob(layer.digest(), MAX_DOCUMENT).expect("it is there");
-    let origin: Origin = serde_json::from_slice(&origin).expect("it is JSON");
-    let [file] = origin.files.as_slice() else { panic!("{origin:?}") };
-    file.sha256.clone()
+/// What is known to be the hash of the model's file with tensors.
+fn known_hash(library: &Library, manifest: &Manifest) -> Option<String> {
+    let known = file_digests::recorded(library, manifest.digest()).expect("notes can be read");
+    assert!(known.len() <= 1, "{known:?}");
+    known.into_values().next().map(|digest| digest.hex())
 }
 
 fn weights_hash() -> String {
@@ -165,9 +159,9 @@ fn a_hub_s_model_is_the_one_on_disk() {
     let reference = HubReference::parse("hf.co/u/tiny").expect("it is read").expect("it is a hub's");
     let first = pull_hub(&library, &hub, &reference, None, &Quiet).expect("it can be pulled");
     let model = library.find(&"hf.co/u/tiny".parse().expect("a name")).expect("it has its name");
-    assert_eq!(without_origin(model.manifest.layers()), without_origin(&local_layers()));
-    assert_eq!(origin_hash(&library, &model.manifest), Some(weights_hash()));
-    assert_eq!(origin_hash(&library, &local(&library)), None, "nobody has hashed the file on the disk");
+    assert_eq!(model.manifest.layers(), local_layers());
+    assert_eq!(known_hash(&library, &model.manifest), Some(weights_hash()));
+    assert_eq!(known_hash(&library, &local(&library)), None, "nobody has hashed the file on the disk");
     let origin = model.manifest.annotations().get(annotations::ORIGIN_REFERENCE).map(String::as_str);
     assert_eq!(origin, Some(format!("hf.co/u/tiny@{COMMIT}").as_str()));
     let served = |name: &str| repository.served.lock().expect("nobody panicked").get(name).copied();
@@ -190,7 +184,7 @@ fn a_lying_hub_gets_no_name_and_is_not_remembered() {
     let (_, honest) = start(&runtime, false);
     pull_hub(&library, &honest, &reference, None, &Quiet).expect("what the other said is forgotten");
     let layers = library.find(&name).expect("it has its name").manifest.layers().to_vec();
-    assert_eq!(without_origin(&layers), without_origin(&local_layers()));
+    assert_eq!(layers, local_layers());
 }
 
 /// A tar archive of the files, as plain as can be.
@@ -245,7 +239,7 @@ fn an_archive_is_read_where_it_lies() {
     StoreTarget::streaming(&library).bytes(media_types::LICENSE, b"free").expect("stored");
     pull_foreign(&library, &model, &Quiet).expect("it can be imported");
     let found = library.find(&model.name).expect("it has its name").manifest;
-    assert_eq!(without_origin(found.layers()), [without_origin(&local_layers()), model.kept.clone()].concat());
-    assert_eq!(origin_hash(&library, &found), Some(weights_hash()));
+    assert_eq!(found.layers(), [local_layers(), model.kept.clone()].concat());
+    assert_eq!(known_hash(&library, &found), Some(weights_hash()));
     assert_eq!(found.annotations().get(annotations::ORIGIN_MANIFEST), Some(&manifest.to_string()));
 }
