@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::canonical_blobs::without_golden;
 use crate::server::Server;
 use crate::stored::{self, created};
 use crate::support::{fixtures, list, models, skip};
@@ -161,9 +162,9 @@ async fn the_blobs_are_those_of_mlx() {
         ("tiny-llama-tied-bf16", "tiny-llama-tied-4bit-g64", like_mlx("int4:64")),
         ("tiny-llama-bf16", "tiny-llama-mixed", mixed),
     ] {
-        server.create("theirs", &mlx.join(theirs)).await;
-        let source = from_path(&mlx.join(source));
-        let told = quantize(&server, "ours", &source, fields).await;
+        server.create("theirs", without_golden(&mlx.join(theirs)).path()).await;
+        let folder = without_golden(&mlx.join(source));
+        let told = quantize(&server, "ours", &from_path(folder.path()), fields).await;
         let (ours, theirs_stored) = (created(&server.home(), "ours"), created(&server.home(), "theirs"));
         assert_eq!(ours.tensors(), theirs_stored.tensors(), "{theirs}");
         // Every byte was there already.
