@@ -6,7 +6,7 @@ mod staging;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use api::lode::{ExportDtype, ExportFormat, ExportRequest};
 use archive::{Kind, Reader};
 use bytes::Bytes;
@@ -86,8 +86,15 @@ pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<
     let client = Client::connect(config).await?;
     let request = request(arguments);
     let response = tokio::select! {
-        response = client.download("/api/export", &request) => response?,
+        response = client.download("/api/export", &request) => response,
         _ = interrupts.recv() => return Err(Interrupted.into()),
+    };
+    let response = match response {
+        // What breaks off at once does so before there is an answer.
+        Err(error) if error.chain().any(|cause| cause.is::<reqwest::Error>()) => {
+            return Err(reason(&client, request, error).await);
+        }
+        response => response?,
     };
     let total = response.content_length().unwrap_or_default();
     staging.ensure_space(total)?;
@@ -101,7 +108,7 @@ pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<
         // Whatever came after the end of the tar: every file is whole and in its place.
         (Ok(placed), _) => placed,
         (Err(_), Sent::Interrupted) => return Err(Interrupted.into()),
-        (Err(_), Sent::Broken(error)) => return Err(reason(&client, request, error).await),
+        (Err(_), Sent::Broken(error)) => return Err(reason(&client, request, error.into()).await),
         (Err(error), Sent::All) => return Err(error),
     };
     for file in &placed {
@@ -172,10 +179,10 @@ async fn forward(response: Response, sender: mpsc::Sender<Piece>, bar: &Progress
 }
 
 /// Why an export broke off. A stream that breaks off cannot say it, so it is asked for.
-async fn reason(client: &Client, request: ExportRequest, error: reqwest::Error) -> anyhow::Error {
+async fn reason(client: &Client, request: ExportRequest, error: anyhow::Error) -> anyhow::Error {
     match client.post::<Value>("/api/export", &ExportRequest { check: true, ..request }).await {
         Err(reason) => reason.context("the export broke off, nothing was written"),
-        Ok(_) => anyhow!(error).context("the connection broke off, nothing was written; try again"),
+        Ok(_) => error.context("the connection broke off, nothing was written; try again"),
     }
 }
 

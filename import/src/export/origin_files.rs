@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use manifests::{Layer, media_types};
 
-use super::{ExportFile, ExportPlan, documents};
+use super::{ExportFile, ExportPlan, Piece, documents};
 use crate::{Composed, Error, OpenBlob, Origin, OriginFile};
+
+/// The most zeros of a file that nothing is said about, in bytes. Padding has far less; a document of somebody else may
+/// claim any size, and would keep a disk or a processor busy for nothing.
+const MAX_GAPS: u64 = 64 << 30;
 
 /// The files that the model was imported from. Reads the header of every tensor blob.
 ///
@@ -32,5 +36,15 @@ fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<
         std::io::ErrorKind::InvalidData => Error::Source(format!("`{}` cannot be put together: {e}", file.name)),
         _ => Error::io("read the blobs of", &file.name, e),
     })?;
-    ExportFile::new(&file.name, composed.pieces_with_gaps())
+    let pieces = composed.pieces_with_gaps();
+    let zeros = pieces.iter().filter(|piece| matches!(piece, Piece::Zeros(_))).map(Piece::size);
+    // They lie side by side in one file, so their sum is no larger than its size.
+    let zeros: u64 = zeros.sum();
+    if zeros > MAX_GAPS {
+        let (name, size) = (&file.name, file.size);
+        return Err(Error::Source(format!(
+            "`{name}` would have {size} bytes, {zeros} of them in no layer; at most {MAX_GAPS} of those are expected"
+        )));
+    }
+    ExportFile::new(&file.name, pieces)
 }

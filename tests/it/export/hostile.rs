@@ -120,16 +120,15 @@ async fn names_of_others_lead_nowhere() {
         assert!(!said.err.contains('\u{1b}'), "the terminal is told what to do");
     }
     // Sizes that nobody has, places that overlap.
-    let hostile: [fn(&mut Value); 4] = [
-        |file| file["size"] = json!(u64::MAX),
-        |file| file["size"] = json!(1u64 << 60),
-        |file| file["tensors"][0]["offset"] = json!(1),
-        |file| file["tensors"][0]["name"] = json!("nobody"),
+    let hostile: [(fn(&mut Value), &str); 4] = [
+        (|file| file["size"] = json!(u64::MAX), "in no layer"),
+        (|file| file["size"] = json!(1u64 << 60), "in no layer"),
+        (|file| file["tensors"][0]["offset"] = json!(1), "do not fit"),
+        (|file| file["tensors"][0]["name"] = json!("nobody"), "nobody"),
     ];
-    for change in hostile {
+    for (change, says) in hostile {
         let model = forged(&server, |origin, _| change(&mut origin["files"][0])).await;
-        let said = run(&server, &["export", &model, "--to", text(&to)]);
-        assert!(!said.success, "{}{}", said.out, said.err);
+        fails(&server, &["export", &model, "--to", text(&to)], says);
     }
     assert_eq!(entries(&to), Vec::<PathBuf>::new());
     assert_eq!(entries(place.path()).len(), 1);
