@@ -126,7 +126,12 @@ impl TensorSource {
                 let end = geometry.rows.min(row + geometry.step);
                 self.read(&geometry, matrix, row..end, &mut buffers)?;
                 if let Some(heads) = order.heads() {
-                    reorder(&mut buffers, order, (geometry.rows / heads) as usize, (end - row) as usize);
+                    let head = (geometry.rows / heads) as usize;
+                    for (array, buffer) in self.arrays.iter().zip(&mut buffers) {
+                        if array.role != Role::GlobalScale {
+                            reorder(buffer, order, head, (end - row) as usize);
+                        }
+                    }
                 }
                 let shape = if geometry.vector { [1, end - row] } else { [end - row, geometry.columns] };
                 each(&self.weight(&shape, &buffers)?)?;
@@ -205,7 +210,9 @@ impl Geometry {
             (Encoding::BlockFp8 { .. }, Some(_)) => {
                 return Err(tensor.malformed("rows that share scales cannot be put into another order"));
             }
-            (Encoding::BlockFp8 { rows: block, .. }, None) => u64::from(block).min(rows.max(1)),
+            // One scale for all rows of a matrix goes with any of them.
+            (Encoding::BlockFp8 { rows: block, .. }, None) if u64::from(block) >= rows => 1,
+            (Encoding::BlockFp8 { rows: block, .. }, None) => u64::from(block),
             (_, Some(heads)) if heads > 0 && rows.is_multiple_of(heads * 2) => rows / heads,
             (_, Some(heads)) => return Err(tensor.malformed(&format!("{rows} rows are not pairs of {heads} heads"))),
             (_, None) => 1,
@@ -254,15 +261,16 @@ impl TensorSource {
     }
 }
 
-/// Puts the rows of whole heads into another order, in every array that has rows.
-fn reorder(buffers: &mut [Vec<u8>], order: RowOrder, head: usize, rows: usize) {
-    for buffer in buffers {
-        let size = buffer.len() / rows;
-        let stored = buffer.clone();
-        for (position, row) in buffer.chunks_exact_mut(size.max(1)).enumerate().take(rows) {
-            let from = position / head * head + order.taken_from(position % head, head);
-            row.copy_from_slice(&stored[from * size..][..size]);
-        }
+/// Puts the rows of whole heads into another order.
+fn reorder(buffer: &mut [u8], order: RowOrder, head: usize, rows: usize) {
+    let size = buffer.len() / rows;
+    if size == 0 {
+        return;
+    }
+    let stored = buffer.to_vec();
+    for (position, row) in buffer.chunks_exact_mut(size).enumerate() {
+        let from = position / head * head + order.taken_from(position % head, head);
+        row.copy_from_slice(&stored[from * size..][..size]);
     }
 }
 

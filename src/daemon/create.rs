@@ -127,7 +127,8 @@ fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<Cre
 /// How the tensors are to be encoded, where that was asked for.
 fn quantize(request: &CreateRequest) -> Result<Option<QuantizeSpec>, Failed> {
     let Some(kind) = request.quantize.as_ref().filter(|kind| !kind.is_empty()) else {
-        let alone = [("policy", request.policy.is_some()), ("requantize", request.requantize)];
+        let alone =
+            [("policy", request.policy.is_some()), ("requantize", request.requantize), ("no_cache", request.no_cache)];
         return match alone.into_iter().find(|(_, given)| *given) {
             Some((field, _)) => {
                 Err(Failed::bad_request(format!("'{field}' needs 'quantize', the type to quantize to")))

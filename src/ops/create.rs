@@ -80,7 +80,10 @@ pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observ
     draft.apply(spec, &target, observer)?;
     let created = draft.finish(library, &target, &key, observer)?;
     if spec.quantize.is_some() {
-        Leased::end(library, &key)?;
+        // The model has its name; a lease that stays costs a day of disk.
+        if let Err(error) = Leased::end(library, &key) {
+            tracing::warn!("the lease on what was derived stays: {error:#}");
+        }
     }
     Ok(created)
 }
@@ -192,7 +195,9 @@ impl Draft {
             if texts.is_empty() {
                 return Ok(());
             }
-            self.layers.retain(|layer| *layer.media_type() != media_type);
+            // Files of the source have names: a licence among them stays.
+            self.layers
+                .retain(|layer| *layer.media_type() != media_type || layer.name().is_some_and(|n| !n.is_empty()));
             for text in texts {
                 let descriptor = target.bytes(media_type.clone(), text.as_bytes())?;
                 observer.status(format!("creating new layer {}", descriptor.digest));

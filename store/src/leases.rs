@@ -27,6 +27,13 @@ impl Store {
         files::sync_folder(&self.0.layout.leases())
     }
 
+    /// The digests under a lease, also where it has ended; none where there is no such lease.
+    pub fn lease(&self, id: &LeaseId) -> Result<Vec<Digest>, Error> {
+        let path = self.0.layout.leases().join(id.as_str());
+        let Some(text) = files::read_if_there(&path)? else { return Ok(Vec::new()) };
+        Ok(parse(&path, &text)?.1)
+    }
+
     /// Ends a lease early; says whether it was there.
     pub fn end_lease(&self, id: &LeaseId) -> Result<bool, Error> {
         files::remove(&self.0.layout.leases().join(id.as_str()))

@@ -34,7 +34,7 @@ pub fn join(blobs: &[(Digest, Header)], config: &QuantizationConfig) -> Result<V
         }));
     }
     found.extend(unlabelled(&arrays, &found, config));
-    Ok(assembled(arrays, found))
+    assembled(arrays, found)
 }
 
 fn shifted(weight: Found, by: usize) -> Found {
@@ -59,13 +59,16 @@ fn unlabelled(arrays: &[StoredPart], found: &[Found], config: &QuantizationConfi
 }
 
 /// A weight is where its codes are.
-fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Vec<StoredTensor> {
+fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Result<Vec<StoredTensor>, Error> {
     let mut arrays: Vec<Option<StoredPart>> = arrays.into_iter().map(Some).collect();
     let mut weights: HashMap<usize, StoredTensor> = HashMap::new();
     for weight in found {
         let Some((_, first)) = weight.parts.first().copied() else { continue };
         let part = |(role, at): (Role, usize)| Some(StoredPart { role, ..arrays[at].take()? });
-        let parts = weight.parts.into_iter().filter_map(part).collect();
+        let parts: Option<Vec<StoredPart>> = weight.parts.into_iter().map(part).collect();
+        let parts = parts.ok_or_else(|| {
+            Error::Source(format!("an array of `{}` is said to be a part of another weight too", weight.name))
+        })?;
         weights
             .insert(first, StoredTensor { name: weight.name, encoding: weight.encoding, shape: weight.shape, parts });
     }
@@ -76,7 +79,7 @@ fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Vec<StoredTensor> {
         parts: vec![array],
     };
     let tensor = |(at, array): (usize, Option<StoredPart>)| weights.remove(&at).or_else(|| array.map(plain));
-    arrays.into_iter().enumerate().filter_map(tensor).collect()
+    Ok(arrays.into_iter().enumerate().filter_map(tensor).collect())
 }
 
 #[cfg(test)]
@@ -147,6 +150,21 @@ mod tests {
                 ("c.weight".to_owned(), "Q4_0".to_owned(), vec![4, 64], vec![Role::Weight]),
             ]
         );
+    }
+
+    #[test]
+    fn an_array_belongs_to_one_weight() {
+        let twice = blob(
+            &[("w", Dtype::U32, &[4, 8]), ("w.scale", Dtype::U8, &[4, 4])],
+            &[
+                ("w.quant_type", "nvfp4"),
+                ("w.group_size", "16"),
+                ("w.scale.quant_type", "q4_0"),
+                ("w.scale.group_size", "32"),
+            ],
+        );
+        let error = join(&[twice], &QuantizationConfig::from_config(b"{}")).expect_err("it is claimed twice");
+        assert!(error.to_string().contains("`w"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! The first rule whose pattern is found in a tensor's canonical name decides.
 
 use formats::Encoding;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -17,7 +17,9 @@ use super::scheme;
 use crate::Error;
 
 /// Rules are few; a longer file is something else.
-const MAX_RULES: usize = 4096;
+const MAX_RULES: usize = 512;
+/// The most bytes that a compiled expression takes.
+const MAX_PATTERN: usize = 1 << 18;
 
 /// What a user says of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +89,10 @@ fn read(text: &str, wire: WireRule) -> Result<UserRule, Error> {
         Error::Source(format!("the policy's line {}: {reason}", line(text, span.start)))
     };
     let span = wire.r#match.span();
-    let pattern = Regex::new(wire.r#match.get_ref()).map_err(|error| at(span.clone(), error.to_string()))?;
+    let pattern = RegexBuilder::new(wire.r#match.get_ref())
+        .size_limit(MAX_PATTERN)
+        .build()
+        .map_err(|error| at(span.clone(), error.to_string()))?;
     let name = wire.r#type.get_ref().trim();
     let choice = match name.to_ascii_lowercase().as_str() {
         "keep" => UserChoice::Keep,

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use content::{Algorithm, Digest, Hasher};
-use formats::encoding::PartShape;
+use formats::encoding::{PartShape, Role};
 use formats::safetensors::{Member, canonical_header};
-use formats::{Encoding, codec};
+use formats::{Dtype, Encoding, codec};
 use manifests::Layer;
 
 use super::TensorRow;
 use crate::{Decision, Error, StoredTensor};
 
 /// What stands first in every key. To be changed with what the rest of a key means.
-const KEY: &str = "lode derivation 1";
+const KEY: &str = "lode derivation 2";
 
 /// A blob to be derived.
 ///
@@ -52,14 +52,13 @@ impl DerivedTensor {
     /// Its arrays in the blob.
     fn parts(&self) -> Result<Vec<PartShape>, Error> {
         let tensor = &self.source;
-        if self.encoding == tensor.encoding {
-            let part =
-                |part: &crate::StoredPart| PartShape { role: part.role, dtype: part.dtype, shape: part.shape.clone() };
-            return Ok(tensor.parts.iter().map(part).collect());
-        }
         let float = if let Encoding::Plain(dtype) = self.encoding { dtype } else { super::float(tensor) };
         let parts = self.encoding.parts(&tensor.shape, float);
-        parts.map_err(|reason| Error::Source(format!("tensor `{}`: {reason}", tensor.name)))
+        let mut parts = parts.map_err(|reason| Error::Source(format!("tensor `{}`: {reason}", tensor.name)))?;
+        if self.encoding == tensor.encoding && tensor.parts.iter().any(|part| part.role == Role::GlobalScale) {
+            parts.push(PartShape { role: Role::GlobalScale, dtype: Dtype::F32, shape: Vec::new() });
+        }
+        Ok(parts)
     }
 }
 
@@ -105,6 +104,11 @@ impl Derivation {
         hasher.update(head.as_bytes());
         // The header says the names, the encodings, the shapes and the element types of scales.
         hasher.update(&self.header);
+        // How the source's bytes are read is in its blobs' headers, but for weights whose config says it.
+        for tensor in &self.tensors {
+            let (encoding, group) = (tensor.source.encoding, tensor.source.encoding.group_size());
+            hasher.update(format!("{encoding}\0{group}\0{:?}\0", tensor.source.shape).as_bytes());
+        }
         hasher.finish()
     }
 }

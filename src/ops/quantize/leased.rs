@@ -21,6 +21,8 @@ pub(in crate::ops) struct Leased<'a> {
     library: &'a Library,
     target: StoreTarget<'a>,
     lease: LeaseId,
+    /// What earlier attempts have left under the lease: other types for the same name among it.
+    earlier: Vec<Digest>,
     /// When the lease was last written.
     renewed: Mutex<Option<Instant>>,
 }
@@ -28,7 +30,9 @@ pub(in crate::ops) struct Leased<'a> {
 impl<'a> Leased<'a> {
     /// For the model that will have that name.
     pub(super) fn new(library: &'a Library, target: StoreTarget<'a>, key: &str) -> Result<Self> {
-        Ok(Self { library, target, lease: lease(key)?, renewed: Mutex::default() })
+        let lease = lease(key)?;
+        let earlier = library.store.lease(&lease)?;
+        Ok(Self { library, target, lease, earlier, renewed: Mutex::default() })
     }
 
     /// Lets go of what is there for the model of that name: it has its name, and needs no lease any more.
@@ -48,10 +52,13 @@ impl<'a> Leased<'a> {
     }
 
     fn renew(&self) {
-        let made = self.target.resumable();
+        let mut made = self.target.resumable();
         if made.is_empty() {
             return;
         }
+        made.extend(&self.earlier);
+        made.sort_unstable();
+        made.dedup();
         if let Err(error) = self.library.store.set_lease(&self.lease, &made, SystemTime::now() + RESUMABLE) {
             tracing::warn!("blobs of a create that breaks off may be deleted before the next attempt: {error}");
         }
