@@ -11,7 +11,6 @@ mod float;
 mod ggml;
 mod micro;
 mod rows;
-#[cfg(target_arch = "x86_64")]
 mod simd;
 mod small_float;
 

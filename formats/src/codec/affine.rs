@@ -3,15 +3,27 @@
 //! The end of a group's range that is farther from zero is the *edge*: it has code 0 and is kept exactly. Where that is
 //! the upper end, codes count downwards and the scale is negative. The step is then changed so that zero is a whole number
 //! of steps from the edge. Codes are computed with scale and bias as they are before these are rounded to their type.
+#![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
 use super::bits;
 use super::float;
 use super::rows::{Output, Target};
+use super::simd::{self, Work};
 use crate::Weight;
 use crate::weight::Numbers;
 
 /// The smallest step.
 const SMALLEST_STEP: f32 = 1e-7;
+
+/// Groups whose scales are computed side by side.
+const TOGETHER: usize = 8;
+
+/// Elements whose codes are computed side by side; every group is a multiple of them.
+const SIDE: usize = 32;
+
+/// What makes a float32 of a small whole number have that number in its lowest bits when it is added: 2^23. A fraction is
+/// rounded, ties to even.
+const WHOLE: f32 = 8_388_608.0;
 
 /// How codes are laid out.
 #[derive(Clone, Copy, Debug)]
@@ -20,13 +32,6 @@ pub(super) struct Layout {
     pub(super) bits: usize,
     /// Elements of a group: 32, 64 or 128.
     pub(super) group: usize,
-}
-
-impl Layout {
-    /// The largest code.
-    fn largest(self) -> f32 {
-        ((1u32 << self.bits) - 1) as f32
-    }
 }
 
 /// Rows of codes with their scales and biases, as many of each as there are groups.
@@ -39,9 +44,10 @@ struct Groups<'a> {
 
 /// Encodes whole groups.
 pub(super) fn encode(values: &[f32], layout: Layout, target: Target, out: Output<'_>) {
-    encode_portably(values, layout, target, out);
+    simd::run(Encode { values, layout, target, out });
 }
 
+/// Decodes one row.
 pub(super) fn decode_row(weight: &Weight<'_>, layout: Layout, row: usize, out: &mut [f32]) {
     let (Some(scale), Some(bias)) = (weight.scale, weight.bias) else {
         unreachable!("invariant: an affine weight has scales and biases")
@@ -51,62 +57,168 @@ pub(super) fn decode_row(weight: &Weight<'_>, layout: Layout, row: usize, out: &
         scale: Numbers { bytes: weight.row_of(scale.bytes, row), ..scale },
         bias: Numbers { bytes: weight.row_of(bias.bytes, row), ..bias },
     };
-    decode(groups, layout, out);
+    simd::run(Decode { groups, layout, out });
 }
 
-fn decode(groups: Groups<'_>, layout: Layout, out: &mut [f32]) {
-    decode_portably(groups, layout, out);
+struct Encode<'a> {
+    values: &'a [f32],
+    layout: Layout,
+    target: Target,
+    out: Output<'a>,
 }
 
-#[expect(clippy::cast_sign_loss, reason = "codes are clamped to 0 and above")]
-#[expect(clippy::needless_pass_by_value, reason = "where to write is given away, as by every step before")]
-fn encode_portably(values: &[f32], layout: Layout, target: Target, out: Output<'_>) {
-    let number = (target.float.bits() / 8) as usize;
-    let codes = out.data.chunks_exact_mut(layout.group * layout.bits / 8);
-    let numbers = out.scale.chunks_exact_mut(number).zip(out.bias.chunks_exact_mut(number));
-    for ((values, codes), (scale_out, bias_out)) in values.chunks_exact(layout.group).zip(codes).zip(numbers) {
-        let (lo, hi) = range(values);
-        let (scale, bias) = fit(lo, hi, layout.largest());
-        for (values, codes) in values.chunks_exact(bits::RUN).zip(codes.chunks_exact_mut(layout.bits)) {
-            let mut run = [0; bits::RUN];
-            for (code, value) in run.iter_mut().zip(values) {
-                // `max` turns NaN into 0.
-                *code = ((value - bias) / scale).round_ties_even().max(0.0).min(layout.largest()) as u8;
-            }
-            bits::pack(layout.bits, &run, codes);
+impl Work for Encode<'_> {
+    #[inline(always)]
+    fn run(self) {
+        match self.layout.bits {
+            2 => self.with_bits::<2>(),
+            3 => self.with_bits::<3>(),
+            4 => self.with_bits::<4>(),
+            5 => self.with_bits::<5>(),
+            6 => self.with_bits::<6>(),
+            8 => self.with_bits::<8>(),
+            bits => unreachable!("invariant: affine codes have 2 to 6 or 8 bits, not {bits}"),
         }
-        float::put(target.float, scale, scale_out);
-        float::put(target.float, bias, bias_out);
     }
 }
 
-/// The smallest and the largest value; NaN does not count.
+impl Encode<'_> {
+    /// Some groups at a time, since finding the scale of a single one is waiting for one division after the other.
+    #[inline(always)]
+    fn with_bits<const BITS: usize>(self) {
+        let Self { values, layout: Layout { group, .. }, target, out } = self;
+        let number = (target.float.bits() / 8) as usize;
+        let largest = ((1u32 << BITS) - 1) as f32;
+        let codes = out.data.chunks_mut(TOGETHER * group * BITS / 8);
+        let numbers = out.scale.chunks_mut(TOGETHER * number).zip(out.bias.chunks_mut(TOGETHER * number));
+        for ((values, codes), (scale_out, bias_out)) in values.chunks(TOGETHER * group).zip(codes).zip(numbers) {
+            let (lo, hi) = ranges(values, group);
+            let (mut scale, mut bias) = ([0.0; TOGETHER], [0.0; TOGETHER]);
+            for at in 0..TOGETHER {
+                (scale[at], bias[at]) = fit(lo[at], hi[at], largest);
+            }
+            let groups = values.chunks_exact(group).zip(codes.chunks_exact_mut(group * BITS / 8));
+            for (at, (values, codes)) in groups.enumerate() {
+                encode_group::<BITS>(values, scale[at], bias[at], codes);
+            }
+            float::encode_here(target.float, &scale[..scale_out.len() / number], scale_out);
+            float::encode_here(target.float, &bias[..bias_out.len() / number], bias_out);
+        }
+    }
+}
+
+/// The smallest and the largest value of each group; NaN does not count.
+#[inline(always)]
+fn ranges(values: &[f32], group: usize) -> ([f32; TOGETHER], [f32; TOGETHER]) {
+    let (mut all_lo, mut all_hi) = ([0.0; TOGETHER], [0.0; TOGETHER]);
+    for ((values, lo), hi) in values.chunks_exact(group).zip(&mut all_lo).zip(&mut all_hi) {
+        (*lo, *hi) = range(values);
+    }
+    (all_lo, all_hi)
+}
+
+/// The smallest and the largest value; NaN does not count. Which zero is found of several does not matter to [`fit`].
+#[inline(always)]
 fn range(values: &[f32]) -> (f32, f32) {
-    values.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(lo, hi), value| (value.min(lo), value.max(hi)))
+    let (mut lo, mut hi) = ([f32::INFINITY; 8], [f32::NEG_INFINITY; 8]);
+    for values in values.as_chunks::<8>().0 {
+        for at in 0..8 {
+            (lo[at], hi[at]) = (lesser(values[at], lo[at]), greater(values[at], hi[at]));
+        }
+    }
+    for half in [4, 2, 1] {
+        for at in 0..half {
+            (lo[at], hi[at]) = (lesser(lo[at + half], lo[at]), greater(hi[at + half], hi[at]));
+        }
+    }
+    (lo[0], hi[0])
+}
+
+/// The lesser of two numbers, the second where the first is NaN: one instruction, unlike `f32::min`.
+#[inline(always)]
+fn lesser(number: f32, other: f32) -> f32 {
+    if number < other { number } else { other }
+}
+
+/// The greater of two numbers, the second where the first is NaN.
+#[inline(always)]
+fn greater(number: f32, other: f32) -> f32 {
+    if number > other { number } else { other }
 }
 
 /// Scale and bias for values of a range and codes up to `largest`.
+#[inline(always)]
 fn fit(lo: f32, hi: f32, largest: f32) -> (f32, f32) {
     let low = lo.abs() > hi.abs();
     let edge = if low { lo } else { hi };
-    // `max` turns NaN into the smallest step.
-    let step = ((hi - lo) / largest).max(SMALLEST_STEP);
+    // NaN becomes the smallest step.
+    let step = greater((hi - lo) / largest, SMALLEST_STEP);
     let scale = if low { step } else { -step };
     let steps = (edge / scale).round_ties_even();
-    if steps == 0.0 { (scale, 0.0) } else { (edge / steps, edge) }
+    // Both are computed in any case, so that there is nothing to branch for.
+    let fitted = edge / steps;
+    if steps == 0.0 { (scale, 0.0) } else { (fitted, edge) }
 }
 
-fn decode_portably(groups: Groups<'_>, layout: Layout, out: &mut [f32]) {
-    let codes = groups.codes.chunks_exact(layout.group * layout.bits / 8);
-    for (group, (codes, out)) in codes.zip(out.chunks_exact_mut(layout.group)).enumerate() {
-        let (scale, bias) = (float::get(groups.scale, group), float::get(groups.bias, group));
-        for (codes, out) in codes.chunks_exact(layout.bits).zip(out.chunks_exact_mut(bits::RUN)) {
-            let mut run = [0; bits::RUN];
-            bits::unpack(layout.bits, codes, &mut run);
-            for (out, code) in out.iter_mut().zip(run) {
-                // Two roundings, on purpose.
-                *out = scale * f32::from(code) + bias;
-            }
+/// The codes of one group.
+#[inline(always)]
+fn encode_group<const BITS: usize>(values: &[f32], scale: f32, bias: f32, codes: &mut [u8]) {
+    let largest = ((1u32 << BITS) - 1) as f32;
+    for (values, codes) in values.as_chunks::<SIDE>().0.iter().zip(codes.chunks_exact_mut(SIDE * BITS / 8)) {
+        let mut side = [0; SIDE];
+        for at in 0..SIDE {
+            // NaN becomes 0. Limits are whole numbers, so that it does not matter that rounding comes last.
+            let code = lesser(greater((values[at] - bias) / scale, 0.0), largest);
+            side[at] = (code + WHOLE).to_bits() as u8;
+        }
+        bits::pack::<BITS>(&side, codes);
+    }
+}
+
+struct Decode<'a> {
+    groups: Groups<'a>,
+    layout: Layout,
+    out: &'a mut [f32],
+}
+
+impl Work for Decode<'_> {
+    #[inline(always)]
+    fn run(self) {
+        match self.layout.bits {
+            2 => self.with_bits::<2>(),
+            3 => self.with_bits::<3>(),
+            4 => self.with_bits::<4>(),
+            5 => self.with_bits::<5>(),
+            6 => self.with_bits::<6>(),
+            8 => self.with_bits::<8>(),
+            bits => unreachable!("invariant: affine codes have 2 to 6 or 8 bits, not {bits}"),
         }
     }
 }
+
+impl Decode<'_> {
+    #[inline(always)]
+    fn with_bits<const BITS: usize>(self) {
+        let Self { groups, layout: Layout { group, .. }, out } = self;
+        let codes = groups.codes.chunks_exact(group * BITS / 8);
+        for (at, (codes, out)) in codes.zip(out.chunks_exact_mut(group)).enumerate() {
+            decode_group::<BITS>(codes, float::get(groups.scale, at), float::get(groups.bias, at), out);
+        }
+    }
+}
+
+/// The values of one group.
+#[inline(always)]
+fn decode_group<const BITS: usize>(codes: &[u8], scale: f32, bias: f32, out: &mut [f32]) {
+    for (codes, out) in codes.chunks_exact(SIDE * BITS / 8).zip(out.as_chunks_mut::<SIDE>().0) {
+        let mut side = [0; SIDE];
+        bits::unpack::<BITS>(codes, &mut side);
+        for at in 0..SIDE {
+            // Two roundings, on purpose.
+            out[at] = scale * f32::from(side[at]) + bias;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

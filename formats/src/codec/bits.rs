@@ -6,23 +6,27 @@
 /// Codes that end where a byte does, whatever their width.
 pub(super) const RUN: usize = 8;
 
-/// Packs codes, each in a byte of its own and below `2^bits`; there are whole runs of them.
-pub(super) fn pack(bits: usize, codes: &[u8], out: &mut [u8]) {
-    for (codes, out) in codes.as_chunks::<RUN>().0.iter().zip(out.chunks_exact_mut(bits)) {
-        out.copy_from_slice(&pack_run(bits, u64::from_le_bytes(*codes)).to_le_bytes()[..bits]);
+/// Packs codes of `BITS`, each in a byte of its own and below `2^BITS`; there are whole runs of them.
+#[inline(always)]
+pub(super) fn pack<const BITS: usize>(codes: &[u8], out: &mut [u8]) {
+    for (codes, out) in codes.as_chunks::<RUN>().0.iter().zip(out.as_chunks_mut::<BITS>().0) {
+        let packed = pack_run(BITS, u64::from_le_bytes(*codes)).to_le_bytes();
+        *out = *packed.first_chunk().expect("invariant: codes have at most eight bits");
     }
 }
 
-/// Gives each code a byte of its own; `out` is whole runs.
-pub(super) fn unpack(bits: usize, packed: &[u8], out: &mut [u8]) {
-    for (packed, out) in packed.chunks_exact(bits).zip(out.as_chunks_mut::<RUN>().0) {
+/// Gives each code of `BITS` a byte of its own; `out` is whole runs.
+#[inline(always)]
+pub(super) fn unpack<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
+    for (packed, out) in packed.as_chunks::<BITS>().0.iter().zip(out.as_chunks_mut::<RUN>().0) {
         let mut run = [0; RUN];
-        run[..bits].copy_from_slice(packed);
-        *out = unpack_run(bits, u64::from_le_bytes(run)).to_le_bytes();
+        run[..BITS].copy_from_slice(packed);
+        *out = unpack_run(BITS, u64::from_le_bytes(run)).to_le_bytes();
     }
 }
 
 /// Eight bytes become eight codes side by side. Pairs move together first, then pairs of pairs.
+#[inline(always)]
 fn pack_run(bits: usize, bytes: u64) -> u64 {
     let gap = 8 - bits;
     let pairs = (bytes & 0x00ff_00ff_00ff_00ff) | ((bytes & 0xff00_ff00_ff00_ff00) >> gap);
@@ -31,6 +35,7 @@ fn pack_run(bits: usize, bytes: u64) -> u64 {
 }
 
 /// The way back of [`pack_run`].
+#[inline(always)]
 fn unpack_run(bits: usize, packed: u64) -> u64 {
     let lowest = |count: usize| u64::MAX >> (64 - count * bits);
     let gap = 8 - bits;
@@ -47,25 +52,32 @@ mod tests {
 
     #[test]
     fn codes_are_a_stream_of_bits() {
-        for bits in [2usize, 3, 4, 5, 6, 8] {
-            let codes: Vec<u8> = (0..64u32).map(|at| (at * 37 % (1 << bits)) as u8).collect();
-            let mut packed = vec![0; codes.len() * bits / 8];
-            pack(bits, &codes, &mut packed);
-            let bit = |at: usize| packed[at / 8] >> (at % 8) & 1;
-            for (index, code) in codes.iter().enumerate() {
-                let found = (0..bits).fold(0, |found, at| found | bit(index * bits + at) << at);
-                assert_eq!(found, *code, "{bits} bits, code {index}");
-            }
-            let mut back = vec![0; codes.len()];
-            unpack(bits, &packed, &mut back);
-            assert_eq!(back, codes, "{bits} bits");
+        check::<2>();
+        check::<3>();
+        check::<4>();
+        check::<5>();
+        check::<6>();
+        check::<8>();
+    }
+
+    fn check<const BITS: usize>() {
+        let codes: Vec<u8> = (0..64u32).map(|at| (at * 37 % (1 << BITS)) as u8).collect();
+        let mut packed = vec![0; codes.len() * BITS / 8];
+        pack::<BITS>(&codes, &mut packed);
+        let bit = |at: usize| packed[at / 8] >> (at % 8) & 1;
+        for (index, code) in codes.iter().enumerate() {
+            let found = (0..BITS).fold(0, |found, at| found | bit(index * BITS + at) << at);
+            assert_eq!(found, *code, "{BITS} bits, code {index}");
         }
+        let mut back = vec![0; codes.len()];
+        unpack::<BITS>(&packed, &mut back);
+        assert_eq!(back, codes, "{BITS} bits");
     }
 
     #[test]
     fn the_example_of_the_reference() {
         let mut packed = [0; 4];
-        pack(4, &[5, 15, 6, 7, 10, 3, 0, 8], &mut packed);
+        pack::<4>(&[5, 15, 6, 7, 10, 3, 0, 8], &mut packed);
         assert_eq!(packed, [0xf5, 0x76, 0x3a, 0x80]);
     }
 }

@@ -43,6 +43,12 @@ pub(super) fn can_encode(dtype: Dtype) -> bool {
 /// # Panics
 /// Where [`can_encode`] says no.
 pub(super) fn encode(dtype: Dtype, values: &[f32], out: &mut [u8]) {
+    encode_here(dtype, values, out);
+}
+
+/// [`encode`], for whoever is inlined.
+#[inline(always)]
+pub(super) fn encode_here(dtype: Dtype, values: &[f32], out: &mut [u8]) {
     let size = (dtype.bits() / 8) as usize;
     for (value, out) in values.iter().zip(out.chunks_exact_mut(size)) {
         put(dtype, *value, out);

@@ -92,6 +92,8 @@ pub(super) struct Rows<'a> {
     columns: usize,
     /// Bytes of an encoded row.
     row: Bytes,
+    /// Bytes of an encoded piece.
+    piece: Bytes,
 }
 
 impl<'a> Rows<'a> {
@@ -103,6 +105,7 @@ impl<'a> Rows<'a> {
         assert!(super::can_encode(target.encoding), "there is no encoder for {}", target.encoding);
         assert!(float::can_encode(target.float), "sources of type {} cannot be encoded", target.float);
         let row = target.bytes(columns).unwrap_or_else(|e| panic!("cannot encode to {}: {e}", target.encoding));
+        let piece = target.bytes(PIECE).unwrap_or_else(|e| panic!("cannot encode to {}: {e}", target.encoding));
         let count = match source {
             Source::Floats(_) if columns == 0 => 0,
             Source::Floats(values) => {
@@ -111,7 +114,7 @@ impl<'a> Rows<'a> {
             }
             Source::Weight(weight) => weight.rows(),
         };
-        Self { source, target, start: 0, count, columns, row }
+        Self { source, target, start: 0, count, columns, row, piece }
     }
 
     /// Bytes of all rows.
@@ -153,41 +156,49 @@ impl<'a> Rows<'a> {
 
     fn encode_row(&self, row: usize, buffer: &mut [f32], out: Output<'_>) {
         match self.source {
-            Source::Floats(values) => encode_pieces(&values[row * self.columns..][..self.columns], self.target, out),
+            Source::Floats(values) => self.encode_pieces(&values[row * self.columns..][..self.columns], out),
             Source::Weight(weight) => {
                 if let Encoding::Plain(dtype) = weight.encoding() {
-                    return encode_plain(dtype, weight.row_of(weight.data, row), self.target, out);
+                    return self.encode_plain(dtype, weight.row_of(weight.data, row), out);
                 }
                 weight.decode_row(row, buffer);
-                encode_pieces(buffer, self.target, out);
+                self.encode_pieces(buffer, out);
             }
         }
     }
-}
 
-/// Expands and encodes plain elements piece by piece.
-fn encode_plain(dtype: Dtype, mut bytes: &[u8], target: Target, mut out: Output<'_>) {
-    let mut buffer = [0.0; PIECE];
-    let size = (dtype.bits() / 8) as usize;
-    while !bytes.is_empty() {
-        let (piece, rest) = bytes.split_at(bytes.len().min(PIECE * size));
-        bytes = rest;
-        let values = &mut buffer[..piece.len() / size];
-        float::decode(dtype, piece, values);
-        out = encode_first(values, target, out);
+    /// Expands and encodes plain elements piece by piece.
+    fn encode_plain(&self, dtype: Dtype, bytes: &[u8], mut out: Output<'_>) {
+        let mut buffer = [0.0; PIECE];
+        let size = (dtype.bits() / 8) as usize;
+        for piece in bytes.chunks(PIECE * size) {
+            let values = &mut buffer[..piece.len() / size];
+            float::decode(dtype, piece, values);
+            out = self.encode_first(values, out);
+        }
+    }
+
+    fn encode_pieces(&self, values: &[f32], mut out: Output<'_>) {
+        for values in values.chunks(PIECE) {
+            out = self.encode_first(values, out);
+        }
+    }
+
+    /// Encodes a piece to the beginning of `out` and gives the rest.
+    fn encode_first<'o>(&self, values: &[f32], out: Output<'o>) -> Output<'o> {
+        if values.len() < PIECE {
+            // The last one of a row: the rest is its own.
+            encode_piece(values, self.target, out);
+            return Output { data: &mut [], scale: &mut [], bias: &mut [] };
+        }
+        let (first, rest) = out.split_at(self.piece);
+        encode_piece(values, self.target, first);
+        rest
     }
 }
 
-fn encode_pieces(values: &[f32], target: Target, mut out: Output<'_>) {
-    for values in values.chunks(PIECE) {
-        out = encode_first(values, target, out);
-    }
-}
-
-/// Encodes a piece to the beginning of `out` and gives the rest.
-fn encode_first<'a>(values: &[f32], target: Target, out: Output<'a>) -> Output<'a> {
-    let bytes = target.bytes(values.len()).expect("invariant: a piece of a row is whole groups");
-    let (out, rest) = out.split_at(bytes);
+/// Encodes whole groups or blocks.
+fn encode_piece(values: &[f32], target: Target, out: Output<'_>) {
     match target.encoding {
         Encoding::Plain(dtype) => float::encode(dtype, values, out.data),
         Encoding::Blocks(kind) => ggml::encode(kind, values, out.data),
@@ -198,5 +209,4 @@ fn encode_first<'a>(values: &[f32], target: Target, out: Output<'a>) -> Output<'
         Encoding::Micro(micro) => micro::encode(values, micro, target, out),
         Encoding::BlockFp8 { .. } => unreachable!("`Rows::all` refuses it"),
     }
-    rest
 }

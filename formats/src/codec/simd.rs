@@ -1,51 +1,84 @@
-//! What codecs do with vectors where the CPU has AVX2 and F16C: the same results as the portable code, bit for bit.
-#![expect(unsafe_code, reason = "SIMD")]
+//! What codecs do faster where the CPU has AVX2: the same results as the portable code, bit for bit.
+//!
+//! Most of it is the portable code itself, compiled a second time: [`run`].
+#![expect(unsafe_code, reason = "functions compiled for AVX2 are called where AVX2 was detected")]
 
-use std::arch::x86_64::{__m128i, __m256, _mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86_64::widen_f16;
 
-/// Float32 numbers in a vector.
-const LANES: usize = 8;
-
-/// Whether the CPU has all that the functions with `avx2,f16c` ask for.
-#[inline]
-fn available() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
+/// Loops that are worth being compiled for AVX2.
+pub(super) trait Work {
+    /// Does it. This and all that it calls is inlined (`inline(always)`), since only that is compiled for AVX2; closures
+    /// that are passed on are not.
+    fn run(self);
 }
 
-/// Writes eight numbers.
+/// Does the work with what the CPU has.
 #[inline]
-#[target_feature(enable = "avx2")]
-fn store(vector: __m256, out: &mut [f32; LANES]) {
-    // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
-    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), vector) }
-}
-
-/// Sixteen bytes.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load_bytes(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
-
-/// Widens F16 numbers; false where the CPU cannot and nothing was done.
-pub(super) fn widen_f16(bytes: &[u8], out: &mut [f32]) -> bool {
-    if !available() {
-        return false;
+pub(super) fn run(work: impl Work) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the function needs nothing but AVX2, which was just detected.
+        return unsafe { x86_64::run(work) };
     }
-    // SAFETY: the features were detected.
-    unsafe { widen_f16_avx2(bytes, out) };
-    true
+    work.run();
 }
 
-#[target_feature(enable = "avx2,f16c")]
-fn widen_f16_avx2(bytes: &[u8], out: &mut [f32]) {
-    let (whole, rest) = out.as_chunks_mut::<LANES>();
-    let (bytes, rest_bytes) = bytes.as_chunks::<16>();
-    for (bytes, out) in bytes.iter().zip(whole) {
-        store(_mm256_cvtph_ps(load_bytes(bytes)), out);
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use std::arch::x86_64::{__m128i, __m256, _mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
+
+    use super::Work;
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn run(work: impl Work) {
+        work.run();
     }
-    for (bytes, out) in rest_bytes.as_chunks::<2>().0.iter().zip(rest) {
-        *out = half::f16::from_le_bytes(*bytes).to_f32_const();
+
+    /// Float32 numbers in a vector.
+    const LANES: usize = 8;
+
+    /// Whether the CPU has all that the functions with `avx2,f16c` ask for.
+    #[inline]
+    fn available() -> bool {
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
+    }
+
+    /// Writes eight numbers.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn store(vector: __m256, out: &mut [f32; LANES]) {
+        // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
+        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), vector) }
+    }
+
+    /// Sixteen bytes.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn load_bytes(bytes: &[u8; 16]) -> __m128i {
+        // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
+        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+    }
+
+    /// Widens F16 numbers; false where the CPU cannot and nothing was done.
+    pub(in super::super) fn widen_f16(bytes: &[u8], out: &mut [f32]) -> bool {
+        if !available() {
+            return false;
+        }
+        // SAFETY: the features were detected.
+        unsafe { widen_f16_avx2(bytes, out) };
+        true
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    fn widen_f16_avx2(bytes: &[u8], out: &mut [f32]) {
+        let (whole, rest) = out.as_chunks_mut::<LANES>();
+        let (bytes, rest_bytes) = bytes.as_chunks::<16>();
+        for (bytes, out) in bytes.iter().zip(whole) {
+            store(_mm256_cvtph_ps(load_bytes(bytes)), out);
+        }
+        for (bytes, out) in rest_bytes.as_chunks::<2>().0.iter().zip(rest) {
+            *out = half::f16::from_le_bytes(*bytes).to_f32_const();
+        }
     }
 }
