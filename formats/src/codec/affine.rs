@@ -15,8 +15,8 @@ use crate::weight::Numbers;
 /// The smallest step.
 const SMALLEST_STEP: f32 = 1e-7;
 
-/// Groups whose scales are computed side by side.
-const TOGETHER: usize = 8;
+/// Groups whose scales are computed side by side: all of a piece.
+const TOGETHER: usize = 64;
 
 /// Elements whose codes are computed side by side; every group is a multiple of them.
 const SIDE: usize = 32;
@@ -92,29 +92,23 @@ impl Encode<'_> {
         let codes = out.data.chunks_mut(TOGETHER * group * BITS / 8);
         let numbers = out.scale.chunks_mut(TOGETHER * number).zip(out.bias.chunks_mut(TOGETHER * number));
         for ((values, codes), (scale_out, bias_out)) in values.chunks(TOGETHER * group).zip(codes).zip(numbers) {
-            let (lo, hi) = ranges(values, group);
             let (mut scale, mut bias) = ([0.0; TOGETHER], [0.0; TOGETHER]);
-            for at in 0..TOGETHER {
-                (scale[at], bias[at]) = fit(lo[at], hi[at], largest);
+            let groups = scale_out.len() / number;
+            let (scale, bias) = (&mut scale[..groups], &mut bias[..groups]);
+            for ((values, lo), hi) in values.chunks_exact(group).zip(&mut *scale).zip(&mut *bias) {
+                (*lo, *hi) = range(values);
+            }
+            for (scale, bias) in scale.iter_mut().zip(&mut *bias) {
+                (*scale, *bias) = fit(*scale, *bias, largest);
             }
             let groups = values.chunks_exact(group).zip(codes.chunks_exact_mut(group * BITS / 8));
-            for (at, (values, codes)) in groups.enumerate() {
-                encode_group::<BITS>(values, scale[at], bias[at], codes);
+            for ((values, codes), (scale, bias)) in groups.zip(scale.iter().zip(&*bias)) {
+                encode_group::<BITS>(values, *scale, *bias, codes);
             }
-            float::encode_here(target.float, &scale[..scale_out.len() / number], scale_out);
-            float::encode_here(target.float, &bias[..bias_out.len() / number], bias_out);
+            float::encode_here(target.float, scale, scale_out);
+            float::encode_here(target.float, bias, bias_out);
         }
     }
-}
-
-/// The smallest and the largest value of each group; NaN does not count.
-#[inline(always)]
-fn ranges(values: &[f32], group: usize) -> ([f32; TOGETHER], [f32; TOGETHER]) {
-    let (mut all_lo, mut all_hi) = ([0.0; TOGETHER], [0.0; TOGETHER]);
-    for ((values, lo), hi) in values.chunks_exact(group).zip(&mut all_lo).zip(&mut all_hi) {
-        (*lo, *hi) = range(values);
-    }
-    (all_lo, all_hi)
 }
 
 /// The smallest and the largest value; NaN does not count. Which zero is found of several does not matter to [`fit`].

@@ -9,6 +9,17 @@ pub(super) const RUN: usize = 8;
 /// Packs codes of `BITS`, each in a byte of its own and below `2^BITS`; there are whole runs of them.
 #[inline(always)]
 pub(super) fn pack<const BITS: usize>(codes: &[u8], out: &mut [u8]) {
+    // Loops over pairs become vectors, those over runs do not.
+    match BITS {
+        8 => return out.copy_from_slice(codes),
+        4 => {
+            for ([low, high], out) in codes.as_chunks::<2>().0.iter().zip(out) {
+                *out = low | high << 4;
+            }
+            return;
+        }
+        _ => {}
+    }
     for (codes, out) in codes.as_chunks::<RUN>().0.iter().zip(out.as_chunks_mut::<BITS>().0) {
         let packed = pack_run(BITS, u64::from_le_bytes(*codes)).to_le_bytes();
         *out = *packed.first_chunk().expect("invariant: codes have at most eight bits");
@@ -18,6 +29,16 @@ pub(super) fn pack<const BITS: usize>(codes: &[u8], out: &mut [u8]) {
 /// Gives each code of `BITS` a byte of its own; `out` is whole runs.
 #[inline(always)]
 pub(super) fn unpack<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
+    match BITS {
+        8 => return out.copy_from_slice(packed),
+        4 => {
+            for (packed, out) in packed.iter().zip(out.as_chunks_mut::<2>().0) {
+                *out = [packed & 15, packed >> 4];
+            }
+            return;
+        }
+        _ => {}
+    }
     for (packed, out) in packed.as_chunks::<BITS>().0.iter().zip(out.as_chunks_mut::<RUN>().0) {
         let mut run = [0; RUN];
         run[..BITS].copy_from_slice(packed);

@@ -1,9 +1,11 @@
 //! Plain elements: F32, F16, BF16, and what else has an obvious value.
 //!
 //! Narrowing rounds to the nearest, ties to even, and keeps NaN. Widening is exact.
+#![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
-use half::{bf16, f16};
+use half::f16;
 
+use super::simd::{self, Work};
 use super::small_float::{E4M3, e8m0};
 use crate::Dtype;
 use crate::weight::Numbers;
@@ -16,7 +18,7 @@ pub(super) fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         Dtype::F32 => each(bytes, out, f32::from_le_bytes),
         Dtype::F16 => decode_f16(bytes, out),
-        Dtype::Bf16 => each(bytes, out, bf16_value),
+        Dtype::Bf16 => simd::run(WidenBf16 { bytes, out }),
         Dtype::F64 => each(bytes, out, |bytes| f64::from_le_bytes(bytes) as f32),
         Dtype::F8_E4M3 => each(bytes, out, |[code]: [u8; 1]| E4M3[usize::from(code)]),
         Dtype::F8_E8M0 => each(bytes, out, |[code]: [u8; 1]| e8m0(code)),
@@ -43,15 +45,42 @@ pub(super) fn can_encode(dtype: Dtype) -> bool {
 /// # Panics
 /// Where [`can_encode`] says no.
 pub(super) fn encode(dtype: Dtype, values: &[f32], out: &mut [u8]) {
-    encode_here(dtype, values, out);
+    simd::run(Encode { dtype, values, out });
+}
+
+struct Encode<'a> {
+    dtype: Dtype,
+    values: &'a [f32],
+    out: &'a mut [u8],
+}
+
+impl Work for Encode<'_> {
+    #[inline(always)]
+    fn run(self) {
+        encode_here(self.dtype, self.values, self.out);
+    }
 }
 
 /// [`encode`], for whoever is inlined.
 #[inline(always)]
 pub(super) fn encode_here(dtype: Dtype, values: &[f32], out: &mut [u8]) {
-    let size = (dtype.bits() / 8) as usize;
-    for (value, out) in values.iter().zip(out.chunks_exact_mut(size)) {
-        put(dtype, *value, out);
+    match dtype {
+        Dtype::F32 => {
+            for (value, out) in values.iter().zip(out.as_chunks_mut().0) {
+                *out = value.to_le_bytes();
+            }
+        }
+        Dtype::F16 => {
+            for (value, out) in values.iter().zip(out.as_chunks_mut().0) {
+                *out = f16::from_f32_const(*value).to_le_bytes();
+            }
+        }
+        Dtype::Bf16 => {
+            for (value, out) in values.iter().zip(out.as_chunks_mut().0) {
+                *out = ((round_bf16(*value).to_bits() >> 16) as u16).to_le_bytes();
+            }
+        }
+        other => panic!("numbers of type {other} cannot be written"),
     }
 }
 
@@ -78,31 +107,42 @@ pub(super) fn round(dtype: Dtype, value: f32) -> f32 {
     match dtype {
         Dtype::F32 => value,
         Dtype::F16 => f16::from_f32_const(value).to_f32_const(),
-        Dtype::Bf16 => bf16::from_f32(value).to_f32(),
+        Dtype::Bf16 => round_bf16(value),
         other => panic!("numbers of type {other} cannot be written"),
     }
 }
 
-/// Writes the nearest number of that type, which has as many bytes as `out`.
-///
-/// # Panics
-/// Where [`can_encode`] says no.
-#[inline]
-pub(super) fn put(dtype: Dtype, value: f32, out: &mut [u8]) {
-    match dtype {
-        Dtype::F32 => out.copy_from_slice(&value.to_le_bytes()),
-        Dtype::F16 => out.copy_from_slice(&f16::from_f32_const(value).to_le_bytes()),
-        Dtype::Bf16 => out.copy_from_slice(&bf16::from_f32(value).to_le_bytes()),
-        other => panic!("numbers of type {other} cannot be written"),
-    }
+/// The nearest BF16, as float32; NaN becomes a quiet one. Without branches, unlike `half`'s.
+#[inline(always)]
+pub(super) fn round_bf16(value: f32) -> f32 {
+    let bits = value.to_bits();
+    let quiet = bits | 0x0040_0000;
+    // A half less the last bit that is kept: ties to even. Only NaN could overflow.
+    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    let nan = bits & 0x7fff_ffff > 0x7f80_0000;
+    f32::from_bits(if nan { quiet } else { nearest } & 0xffff_0000)
 }
 
 fn decode_f16(bytes: &[u8], out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
-    if super::simd::widen_f16(bytes, out) {
+    if simd::widen_f16(bytes, out) {
         return;
     }
     each(bytes, out, f16_value);
+}
+
+struct WidenBf16<'a> {
+    bytes: &'a [u8],
+    out: &'a mut [f32],
+}
+
+impl Work for WidenBf16<'_> {
+    #[inline(always)]
+    fn run(self) {
+        for (bytes, out) in self.bytes.as_chunks().0.iter().zip(self.out) {
+            *out = bf16_value(*bytes);
+        }
+    }
 }
 
 fn each<const SIZE: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; SIZE]) -> f32) {
@@ -115,6 +155,7 @@ fn f16_value(bytes: [u8; 2]) -> f32 {
     f16::from_le_bytes(bytes).to_f32_const()
 }
 
+#[inline(always)]
 fn bf16_value(bytes: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
 }
@@ -138,6 +179,17 @@ mod tests {
                 assert!(alone.to_bits() == value.to_bits() || alone.is_nan() && value.is_nan(), "{dtype} {code:#x}");
                 assert!(value.is_nan() || back[at..at + 2] == code.to_le_bytes(), "{dtype} {code:#x}");
                 assert_eq!(round(dtype, *value).is_nan(), value.is_nan(), "{dtype} {code:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn rounding_is_that_of_half() {
+        for high in 0..=u16::MAX {
+            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let value = f32::from_bits(u32::from(high) << 16 | low);
+                let expected = half::bf16::from_f32(value).to_f32();
+                assert_eq!(round_bf16(value).to_bits(), expected.to_bits(), "{value}");
             }
         }
     }

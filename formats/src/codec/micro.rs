@@ -3,10 +3,13 @@
 //! nvfp4 has an E4M3 scale for 16 elements, the nearest to what makes the largest one 6; a global scale moves all scales
 //! into the range of E4M3. The mx types have a power of two for 32 elements, the smallest that keeps all in range; its
 //! code wraps around where it does not fit into a byte.
+#![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
+use super::bits;
 use super::float;
 use super::rows::{Output, Target};
-use super::small_float::{E2M1, E4M3, e8m0, exponent_above, power_of_two, to_e2m1, to_e4m3};
+use super::simd::{self, Work};
+use super::small_float::{self, E4M3, e8m0, exponent_above, power_of_two, to_e2m1, to_e4m3};
 use crate::encoding::Micro;
 use crate::{Dtype, Weight};
 
@@ -26,35 +29,68 @@ struct Scaling {
 
 /// Encodes whole groups.
 pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'_>) {
-    encode_portably(values, micro, target, out);
+    simd::run(Encode { values, micro, target, out });
 }
 
+/// Decodes one row.
 pub(super) fn decode_row(weight: &Weight<'_>, micro: Micro, row: usize, out: &mut [f32]) {
     let scale = weight.scale.expect("invariant: a microscaled weight has scales");
-    decode(weight.row_of(weight.data, row), weight.row_of(scale.bytes, row), micro, weight.global_scale, out);
+    let (codes, scales) = (weight.row_of(weight.data, row), weight.row_of(scale.bytes, row));
+    simd::run(Decode { codes, scales, micro, global: weight.global_scale, out });
 }
 
-fn decode(codes: &[u8], scales: &[u8], micro: Micro, global: Option<f32>, out: &mut [f32]) {
-    decode_portably(codes, scales, micro, global, out);
+struct Encode<'a> {
+    values: &'a [f32],
+    micro: Micro,
+    target: Target,
+    out: Output<'a>,
 }
 
-fn encode_portably(values: &[f32], micro: Micro, target: Target, out: Output<'_>) {
-    let group = micro.group() as usize;
-    let codes = out.data.chunks_exact_mut(group * usize::from(micro.bits()) / 8);
-    for ((values, codes), code) in values.chunks_exact(group).zip(codes).zip(out.scale) {
-        let scaling = scaling(largest_of(values), micro, target);
-        *code = scaling.code;
-        encode_group(values, micro, target.float, scaling, codes);
+impl Work for Encode<'_> {
+    #[inline(always)]
+    fn run(self) {
+        match self.micro {
+            Micro::Nvfp4 => self.groups::<16, 8>(),
+            Micro::Mxfp4 => self.groups::<32, 16>(),
+            Micro::Mxfp8 => self.groups::<32, 32>(),
+        }
     }
 }
 
-/// The largest magnitude; NaN does not count.
-fn largest_of(values: &[f32]) -> f32 {
-    values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()))
+impl Encode<'_> {
+    /// Groups of that many elements and bytes.
+    #[inline(always)]
+    fn groups<const ELEMENTS: usize, const BYTES: usize>(self) {
+        let Self { values, micro, target, out } = self;
+        let codes = out.data.as_chunks_mut::<BYTES>().0;
+        for ((values, codes), code) in values.as_chunks::<ELEMENTS>().0.iter().zip(codes).zip(out.scale) {
+            let scaling = scaling(largest_of(values), micro, target);
+            *code = scaling.code;
+            let elements = elements(values, target.float, scaling);
+            if micro == Micro::Mxfp8 {
+                for at in 0..BYTES {
+                    codes[at] = to_e4m3(elements[at]);
+                }
+            } else {
+                bits::pack::<4>(&e2m1_codes(&elements), codes);
+            }
+        }
+    }
+}
+
+/// The largest magnitude; NaN does not count. Magnitudes are in the order of their bits.
+#[inline(always)]
+fn largest_of<const ELEMENTS: usize>(values: &[f32; ELEMENTS]) -> f32 {
+    let mut largest = 0;
+    for value in values {
+        let magnitude = value.abs().to_bits();
+        largest = largest.max(if magnitude > f32::INFINITY.to_bits() { 0 } else { magnitude });
+    }
+    f32::from_bits(largest)
 }
 
 /// The scale of a group with that largest magnitude.
-#[inline]
+#[inline(always)]
 fn scaling(largest: f32, micro: Micro, target: Target) -> Scaling {
     let limit = if micro == Micro::Mxfp8 { 448.0 } else { 6.0 };
     let wanted = float::round(target.float, largest / limit);
@@ -69,22 +105,55 @@ fn scaling(largest: f32, micro: Micro, target: Target) -> Scaling {
     Scaling { step, factor: 1.0, code: (exponent + 127).cast_unsigned() as u8 }
 }
 
-/// The elements of one group, packed.
-fn encode_group(values: &[f32], micro: Micro, dtype: Dtype, scaling: Scaling, codes: &mut [u8]) {
-    let element = |value: f32| float::round(dtype, value / scaling.step) * scaling.factor;
-    if micro == Micro::Mxfp8 {
-        for (code, value) in codes.iter_mut().zip(values) {
-            *code = to_e4m3(element(*value));
+/// What is to be rounded to the elements of one group.
+#[inline(always)]
+fn elements<const ELEMENTS: usize>(values: &[f32; ELEMENTS], dtype: Dtype, scaling: Scaling) -> [f32; ELEMENTS] {
+    let mut elements = *values;
+    for element in &mut elements {
+        *element /= scaling.step;
+    }
+    match dtype {
+        Dtype::F32 => {}
+        Dtype::Bf16 => {
+            for element in &mut elements {
+                *element = float::round_bf16(*element);
+            }
         }
-    } else {
-        for (code, pair) in codes.iter_mut().zip(values.as_chunks::<2>().0) {
-            *code = to_e2m1(element(pair[0])) | to_e2m1(element(pair[1])) << 4;
+        _ => {
+            for element in &mut elements {
+                *element = float::round(dtype, *element);
+            }
         }
     }
+    for element in &mut elements {
+        *element *= scaling.factor;
+    }
+    elements
+}
+
+/// The nearest E2M1 of each.
+#[inline(always)]
+fn e2m1_codes<const ELEMENTS: usize>(elements: &[f32; ELEMENTS]) -> [u8; ELEMENTS] {
+    let mut codes = [0; ELEMENTS];
+    let mut largest = 0;
+    for element in elements {
+        largest = largest.max(element.abs().to_bits());
+    }
+    if largest > small_float::E2M1_DISTINCT.to_bits() {
+        // NaN and numbers far out of range are rare, and need another way to their codes.
+        for (code, element) in codes.iter_mut().zip(elements) {
+            *code = to_e2m1(*element);
+        }
+    } else {
+        for (code, element) in codes.iter_mut().zip(elements) {
+            *code = small_float::distinct_to_e2m1(*element);
+        }
+    }
+    codes
 }
 
 /// What the elements of a group are multiplied with.
-#[inline]
+#[inline(always)]
 fn multiplier(micro: Micro, code: u8, global: Option<f32>) -> f32 {
     match (micro, global) {
         (Micro::Nvfp4, Some(global)) => E4M3[usize::from(code)] * global,
@@ -93,18 +162,43 @@ fn multiplier(micro: Micro, code: u8, global: Option<f32>) -> f32 {
     }
 }
 
-fn decode_portably(codes: &[u8], scales: &[u8], micro: Micro, global: Option<f32>, out: &mut [f32]) {
-    let group = micro.group() as usize;
-    let groups = codes.chunks_exact(group * usize::from(micro.bits()) / 8).zip(out.chunks_exact_mut(group));
-    for ((codes, out), scale) in groups.zip(scales) {
-        let scale = multiplier(micro, *scale, global);
-        if micro == Micro::Mxfp8 {
-            for (out, code) in out.iter_mut().zip(codes) {
-                *out = E4M3[usize::from(*code)] * scale;
-            }
-        } else {
-            for (out, code) in out.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
-                *out = [code & 15, code >> 4].map(|code| E2M1[usize::from(code)] * scale);
+struct Decode<'a> {
+    codes: &'a [u8],
+    scales: &'a [u8],
+    micro: Micro,
+    global: Option<f32>,
+    out: &'a mut [f32],
+}
+
+impl Work for Decode<'_> {
+    #[inline(always)]
+    fn run(self) {
+        match self.micro {
+            Micro::Nvfp4 => self.groups::<16, 8>(),
+            Micro::Mxfp4 => self.groups::<32, 16>(),
+            Micro::Mxfp8 => self.groups::<32, 32>(),
+        }
+    }
+}
+
+impl Decode<'_> {
+    /// Groups of that many elements and bytes.
+    #[inline(always)]
+    fn groups<const ELEMENTS: usize, const BYTES: usize>(self) {
+        let Self { codes, scales, micro, global, out } = self;
+        let groups = codes.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<ELEMENTS>().0);
+        for ((codes, out), scale) in groups.zip(scales) {
+            let scale = multiplier(micro, *scale, global);
+            if micro == Micro::Mxfp8 {
+                for at in 0..BYTES {
+                    out[at] = small_float::e4m3(codes[at]) * scale;
+                }
+            } else {
+                let mut apart = [0; ELEMENTS];
+                bits::unpack::<4>(codes, &mut apart);
+                for at in 0..ELEMENTS {
+                    out[at] = small_float::e2m1(apart[at]) * scale;
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 //! *E2M1*: sign, 2 bits of exponent, 1 of mantissa. *E4M3* ("fn"): sign, 4 bits of exponent with bias 7, 3 of mantissa, no
 //! infinities; 0x7f and 0xff are NaN. *E8M0*: a power of two. Source: OCP Microscaling Formats 1.0, and MLX where that
 //! leaves a choice: which of two neighbours a tie goes to, and what lies outside of the range.
+#![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
 /// The values of E2M1 by code.
 pub(super) const E2M1: [f32; 16] =
@@ -15,7 +16,7 @@ pub(super) const E4M3: [f32; 256] = e4m3_values();
 const E4M3_LARGEST: u8 = 0x7e;
 
 /// Above this float32 cannot tell distances to neighbouring values of E2M1 apart.
-const E2M1_DISTINCT: f32 = 16_777_216.0;
+pub(super) const E2M1_DISTINCT: f32 = 16_777_216.0;
 
 const fn e4m3_values() -> [f32; 256] {
     let mut values = [0.0; 256];
@@ -45,11 +46,13 @@ pub(super) const fn power_of_two(exponent: i32) -> f32 {
 }
 
 /// `2^(code - 127)`; 255 is infinity, as in MLX.
+#[inline(always)]
 pub(super) fn e8m0(code: u8) -> f32 {
     power_of_two(i32::from(code) - 127)
 }
 
 /// The smallest exponent `e` with `2^e >= value`, for a positive value; 0 for what is no positive finite number.
+#[inline(always)]
 pub(super) fn exponent_above(value: f32) -> i32 {
     if !(value > 0.0 && value.is_finite()) {
         return 0;
@@ -66,9 +69,38 @@ pub(super) fn to_e2m1(value: f32) -> u8 {
     if value.is_nan() || value.abs() > E2M1_DISTINCT {
         return nearest_e2m1(value);
     }
+    distinct_to_e2m1(value)
+}
+
+/// [`to_e2m1`] of numbers up to [`E2M1_DISTINCT`], without branches.
+#[inline(always)]
+pub(super) fn distinct_to_e2m1(value: f32) -> u8 {
     let magnitude = value.abs();
-    let code = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0].iter().filter(|middle| magnitude > **middle).count() as u8;
-    if code > 0 && value < 0.0 { code | 8 } else { code }
+    let mut code = 0;
+    for middle in [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0] {
+        code += u32::from(magnitude > middle);
+    }
+    let sign = value.to_bits() >> 28 & 8;
+    (if code > 0 { code | sign } else { 0 }) as u8
+}
+
+/// The value of a code of E2M1: as in the table, without looking there.
+#[inline(always)]
+pub(super) fn e2m1(code: u8) -> f32 {
+    let (sign, magnitude) = (u32::from(code & 8) << 28, u32::from(code & 7));
+    let subnormal = (magnitude as f32 * 0.5).to_bits();
+    let normal = (magnitude << 22) + (126 << 23);
+    f32::from_bits(sign | if magnitude < 2 { subnormal } else { normal })
+}
+
+/// The value of a code of E4M3: as in the table, without looking there.
+#[inline(always)]
+pub(super) fn e4m3(code: u8) -> f32 {
+    let (sign, magnitude) = (u32::from(code & 0x80) << 24, u32::from(code & 0x7f));
+    let subnormal = (magnitude as f32 * power_of_two(-9)).to_bits();
+    let normal = (magnitude << 20) + (120 << 23);
+    let finite = if magnitude < 8 { subnormal } else { normal };
+    f32::from_bits(sign | if magnitude == 0x7f { f32::NAN.to_bits() } else { finite })
 }
 
 /// The definition: the first code with the smallest distance, as float32 rounds it.
@@ -85,20 +117,16 @@ fn nearest_e2m1(value: f32) -> u8 {
 
 /// The code of the nearest E4M3, ties to even. Numbers from 448 on and NaN become the largest finite code, their sign is
 /// kept.
+#[inline(always)]
 pub(super) fn to_e4m3(value: f32) -> u8 {
-    let sign = (value.to_bits() >> 24) as u8 & 0x80;
-    let magnitude = value.abs();
-    if magnitude.is_nan() || magnitude >= 448.0 {
-        return sign | E4M3_LARGEST;
-    }
-    if magnitude < power_of_two(-6) {
-        // The last bit of numbers from 2^14 on is worth 2^-9, which is the step of subnormal E4M3.
-        let shifted = magnitude + 16384.0;
-        return sign | (shifted.to_bits() - 16384f32.to_bits()) as u8;
-    }
-    let bits = magnitude.to_bits();
-    let rounded = bits + 0x0007_ffff + (bits >> 20 & 1);
-    sign | ((rounded >> 20) - (120 << 3)) as u8
+    let sign = value.to_bits() >> 24 & 0x80;
+    let magnitude = value.abs().to_bits();
+    // The last bit of numbers from 2^14 on is worth 2^-9, which is the step of subnormal E4M3.
+    let subnormal = (value.abs() + 16384.0).to_bits().wrapping_sub(16384f32.to_bits());
+    let normal = ((magnitude + 0x0007_ffff + (magnitude >> 20 & 1)) >> 20).wrapping_sub(120 << 3);
+    let code = if magnitude < power_of_two(-6).to_bits() { subnormal } else { normal };
+    // NaN is above all numbers here.
+    (sign | if magnitude >= 448f32.to_bits() { u32::from(E4M3_LARGEST) } else { code }) as u8
 }
 
 #[cfg(test)]
@@ -111,11 +139,13 @@ mod tests {
     fn codes_lead_back() {
         for code in 0..=255u8 {
             let value = E4M3[usize::from(code)];
+            assert_eq!(e4m3(code).to_bits(), value.to_bits(), "{code:#x}");
             let expected = if value.is_nan() { code & 0x80 | E4M3_LARGEST } else { code };
             assert_eq!(to_e4m3(value), expected, "{code:#x}");
             assert_eq!(exponent_above(e8m0(code)), if code == 255 { 0 } else { i32::from(code) - 127 });
         }
         for (code, value) in E2M1.iter().enumerate() {
+            assert_eq!(e2m1(code as u8).to_bits(), value.to_bits(), "{code}");
             assert_eq!(to_e2m1(*value), if code == 8 { 0 } else { code as u8 });
         }
         assert_eq!((E4M3[0x38].to_bits(), E4M3[0x7e].to_bits()), (1f32.to_bits(), 448f32.to_bits()));
