@@ -1,5 +1,7 @@
 //! Special tokens, what is put around a text, and chat templates.
 
+use std::collections::HashSet;
+
 use serde_json::Value as Json;
 
 use super::tokenizer::Vocabulary;
@@ -48,36 +50,47 @@ pub(super) fn read(
     if let Some(more) = ends.get(3..).filter(|more| !more.is_empty()) {
         losses.push(format!("generation also ends at the tokens {more:?}; GGUF has room for three that end"));
     }
-    let (add_bos, add_eos) = match around {
-        Some(around) => (!around.before.is_empty(), check_around(&around, tokenizer, bos, &ends, losses)),
-        None => (flag(documents, "add_bos_token"), flag(documents, "add_eos_token")),
-    };
-    keys.push(("tokenizer.ggml.add_bos_token".to_owned(), add_bos.into()));
-    keys.push(("tokenizer.ggml.add_eos_token".to_owned(), add_eos.into()));
-    keys.extend(templates(documents)?);
+    let template = around.map(|around| by_template(&around, tokenizer, [bos, ends.first().copied()], losses));
+    for (at, key) in ["add_bos_token", "add_eos_token"].into_iter().enumerate() {
+        if let Some(add) = is_added(documents, key, template.map(|template| template[at]), losses) {
+            keys.push((format!("tokenizer.ggml.{key}"), add.into()));
+        }
+    }
+    keys.extend(templates(documents, losses)?);
     Ok(keys)
 }
 
-/// Whether the end of a text is marked. Says where readers will put other tokens around a text.
-fn check_around(
+/// Whether the template begins a text with BOS, and ends it with EOS. Says where readers will put other tokens around a
+/// text.
+fn by_template(
     around: &Around,
     tokenizer: &TokenizerJson,
-    bos: Option<u64>,
-    ends: &[u64],
+    [bos, eos]: [Option<u64>; 2],
     losses: &mut Vec<String>,
-) -> bool {
+) -> [bool; 2] {
     let ids = |texts: &[String]| texts.iter().map(|text| tokenizer.id(text)).collect::<Vec<_>>();
-    let expected = |texts: &[String], id: Option<u64>| texts.is_empty() || ids(texts) == [id];
-    if !expected(&around.before, bos) || !expected(&around.after, ends.first().copied()) {
+    let expected = |texts: &[String], id: Option<u64>| texts.is_empty() || (id.is_some() && ids(texts) == [id]);
+    if !expected(&around.before, bos) || !expected(&around.after, eos) {
         let (before, after) = (around.before.join(""), around.after.join(""));
         losses
             .push(format!("the tokenizer puts `{before}` before and `{after}` after a text; GGUF can say BOS and EOS"));
     }
-    !around.after.is_empty()
+    let is = |text: Option<&String>, id: Option<u64>| id.is_some() && text.and_then(|text| tokenizer.id(text)) == id;
+    [is(around.before.first(), bos), is(around.after.last(), eos)]
 }
 
-fn flag(documents: &Documents<'_>, key: &str) -> bool {
-    documents.tokenizer_config.get(key).and_then(Json::as_bool).unwrap_or(false)
+/// Whether readers are to add a token. What the tokenizer's config says counts more than the template, as in gguf-py's
+/// `SpecialVocab`; where neither says anything, readers do what is usual for the tokenizer.
+fn is_added(documents: &Documents<'_>, key: &str, template: Option<bool>, losses: &mut Vec<String>) -> Option<bool> {
+    let flag = documents.tokenizer_config.get(key).and_then(Json::as_bool);
+    if let (Some(flag), Some(template)) = (flag, template)
+        && flag != template
+    {
+        losses.push(format!(
+            "tokenizer_config.json says that `{key}` is {flag}, tokenizer.json {template}; the file will say {flag}"
+        ));
+    }
+    flag.or(template)
 }
 
 /// The number of `bos_token` and the like: as the tokenizer's config names it, else as the model's config does.
@@ -115,7 +128,7 @@ fn ends(documents: &Documents<'_>, eos: Option<u64>, vocabulary: &Vocabulary) ->
 }
 
 /// The chat templates: one, or one by default and others by name.
-fn templates(documents: &Documents<'_>) -> Result<Vec<Key>, Error> {
+fn templates(documents: &Documents<'_>, losses: &mut Vec<String>) -> Result<Vec<Key>, Error> {
     let default = |text: &str| ("tokenizer.chat_template".to_owned(), OwnedValue::from(text));
     if let Some(raw) = documents.chat_template {
         let text = std::str::from_utf8(raw)
@@ -129,19 +142,98 @@ fn templates(documents: &Documents<'_>) -> Result<Vec<Key>, Error> {
     };
     let mut keys = Vec::new();
     let mut names = Vec::new();
+    let mut seen = HashSet::new();
     for entry in list {
         let text = |key: &str| entry.get(key).and_then(Json::as_str);
-        match (text("name"), text("template")) {
-            (Some("default"), Some(template)) => keys.push(default(template)),
-            (Some(name), Some(template)) => {
-                keys.push((format!("tokenizer.chat_template.{name}"), template.into()));
-                names.push(name);
-            }
-            _ => {}
+        let (Some(name), Some(template)) = (text("name"), text("template")) else { continue };
+        if !seen.insert(name) {
+            losses.push(format!("there are several chat templates called `{name}`; the first one is kept"));
+        } else if name == "default" {
+            keys.push(default(template));
+        } else {
+            keys.push((format!("tokenizer.chat_template.{name}"), template.into()));
+            names.push(name);
         }
     }
     if !names.is_empty() {
         keys.push(("tokenizer.chat_templates".to_owned(), OwnedValue::texts(names)));
     }
     Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tokenizer::{Model, TokenType};
+    use super::*;
+
+    /// The keys, and what is lost.
+    fn read_with(tokenizer_config: Json, single: &Json) -> (Vec<Key>, Vec<String>) {
+        let documents =
+            Documents { config: Json::Null, tokenizer_config, generation_config: Json::Null, chat_template: None };
+        let post_processor = json!({"type": "TemplateProcessing", "single": single});
+        let root = json!({
+            "model": {"type": "BPE", "vocab": {"<s>": 0, "</s>": 1, "<x>": 2}},
+            "post_processor": if single.is_null() { Json::Null } else { post_processor },
+        });
+        let tokenizer = TokenizerJson::new(root).expect("a tokenizer");
+        let vocabulary = Vocabulary {
+            model: Model::ByteLevel { pre: "default", merges: Vec::new() },
+            tokens: ["<s>", "</s>", "<x>"].map(str::to_owned).to_vec(),
+            types: vec![TokenType::Control; 3],
+        };
+        let mut losses = Vec::new();
+        let keys = read(&documents, &tokenizer, &vocabulary, &mut losses).expect("keys");
+        (keys, losses)
+    }
+
+    fn added(keys: &[Key]) -> [Option<OwnedValue>; 2] {
+        ["add_bos_token", "add_eos_token"].map(|wanted| {
+            let found = keys.iter().find(|(key, _)| key.strip_prefix("tokenizer.ggml.") == Some(wanted));
+            found.map(|(_, value)| value.clone())
+        })
+    }
+
+    #[test]
+    fn flags_count_more_than_the_template() {
+        let names = |more: Json| {
+            let mut config = json!({"bos_token": "<s>", "eos_token": "</s>"});
+            if let (Json::Object(config), Json::Object(more)) = (&mut config, more) {
+                config.extend(more);
+            }
+            config
+        };
+        let token = |text: &str| json!({"SpecialToken": {"id": text, "type_id": 0}});
+        let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+        let (bos, other) = (json!([token("<s>"), text]), json!([token("<x>"), text]));
+        let [yes, no] = [true, false].map(|flag| Some(OwnedValue::from(flag)));
+        for (flags, single, expected, lost) in [
+            (json!({}), Json::Null, [None, None], 0),
+            (json!({}), bos.clone(), [yes.clone(), no.clone()], 0),
+            (json!({"add_bos_token": true}), Json::Null, [yes.clone(), None], 0),
+            (json!({"add_bos_token": false, "add_eos_token": true}), bos, [no.clone(), yes], 2),
+            // What is put before is not BOS, and that is lost.
+            (json!({}), other, [no.clone(), no], 1),
+        ] {
+            let (keys, losses) = read_with(names(flags.clone()), &single);
+            assert_eq!(added(&keys), expected, "{flags} {single}");
+            assert_eq!(losses.len(), lost, "{flags} {single}: {losses:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_template_of_a_name_is_kept() {
+        let template = |name: &str, template: &str| json!({"name": name, "template": template});
+        let list = [template("default", "a"), template("tool", "b"), template("default", "c"), template("tool", "d")];
+        let (keys, losses) = read_with(json!({"chat_template": list}), &Json::Null);
+        let templates: Vec<&Key> = keys.iter().filter(|(key, _)| key.contains("chat_template")).collect();
+        let expected = [
+            ("tokenizer.chat_template".to_owned(), OwnedValue::from("a")),
+            ("tokenizer.chat_template.tool".to_owned(), OwnedValue::from("b")),
+            ("tokenizer.chat_templates".to_owned(), OwnedValue::texts(["tool"])),
+        ];
+        assert_eq!(templates, expected.iter().collect::<Vec<_>>());
+        assert_eq!(losses.len(), 2, "{losses:?}");
+    }
 }
