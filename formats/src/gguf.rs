@@ -26,7 +26,7 @@ mod to_hugging_face;
 mod value;
 mod write;
 
-pub use from_hugging_face::{ExtraTensor, GgufMetadata, HuggingFaceModel, from_hugging_face};
+pub use from_hugging_face::{ExtraTensor, GgufMetadata, HuggingFaceModel, file_type, from_hugging_face};
 pub use owned::OwnedValue;
 pub use to_hugging_face::{GgufModel, HuggingFaceFiles, to_hugging_face};
 pub use value::{Array, Value, ValueType};

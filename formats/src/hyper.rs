@@ -6,6 +6,7 @@
 mod config_json;
 mod gguf;
 
+pub(crate) use gguf::{GEMMA3_SLIDING_PATTERN, GEMMA3_SLIDING_THETA};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;

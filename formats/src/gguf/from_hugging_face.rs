@@ -15,6 +15,7 @@ mod special;
 mod tokenizer;
 mod tokenizer_json;
 
+pub use keys::file_type;
 use serde_json::Value as Json;
 
 use super::OwnedValue;

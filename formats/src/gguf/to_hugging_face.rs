@@ -51,7 +51,7 @@ pub fn to_hugging_face(model: &GgufModel<'_>) -> Result<HuggingFaceFiles, Error>
     let mut losses = Vec::new();
     let vocabulary = vocabulary::Vocabulary::read(model.gguf)?;
     let special = special::Special::read(model.gguf, vocabulary.as_ref());
-    let config = config::config(model, &special)?;
+    let config = config::config(model, &special, &mut losses)?;
     let mut files = vec![("config.json".to_owned(), pretty(&config))];
     files.push(("generation_config.json".to_owned(), pretty(&special.generation_config())));
     match vocabulary {

@@ -4,6 +4,10 @@ use super::{Activation, Architecture, HyperParameters, Rope, RopeLayout, RopeSca
 use crate::{Error, Gguf};
 
 const SOURCE: &str = "GGUF metadata";
+/// Every sixth layer of Gemma 3 sees everything; older files have no key for it, and newer ones no need of it.
+pub(crate) const GEMMA3_SLIDING_PATTERN: u64 = 6;
+/// The base of the frequencies of Gemma 3's sliding layers, where no key says another.
+pub(crate) const GEMMA3_SLIDING_THETA: f64 = 10_000.0;
 
 impl HyperParameters {
     /// Reads the keys of an architecture from a GGUF header.
@@ -40,11 +44,10 @@ fn llama(gguf: &Gguf<'_>) -> Result<HyperParameters, Error> {
 }
 
 fn gemma3(gguf: &Gguf<'_>) -> Result<HyperParameters, Error> {
-    /// Every sixth layer sees everything; the format has no key for it in older files.
-    const PATTERN: u64 = 6;
     let base = base(gguf, Architecture::Gemma3, Activation::GeluTanh)?;
-    let pattern = gguf.unsigned("gemma3.attention.sliding_window_pattern").filter(|n| *n > 0).unwrap_or(PATTERN);
-    let local_theta = gguf.float("gemma3.rope.freq_base_swa").unwrap_or(10_000.0);
+    let pattern = gguf.unsigned("gemma3.attention.sliding_window_pattern").filter(|n| *n > 0);
+    let pattern = pattern.unwrap_or(GEMMA3_SLIDING_PATTERN);
+    let local_theta = gguf.float("gemma3.rope.freq_base_swa").unwrap_or(GEMMA3_SLIDING_THETA);
     Ok(HyperParameters {
         attention_scale: base.gguf_attention_scale(),
         embedding_scale: Some((base.hidden as f64).sqrt()),
@@ -96,16 +99,20 @@ fn base(gguf: &Gguf<'_>, architecture: Architecture, activation: Activation) -> 
     })
 }
 
+/// How frequencies are scaled, in llama.cpp's order: a factor without a type means linear scaling, and the older key
+/// counts where there is no factor.
 fn scaling(gguf: &Gguf<'_>, name: &str) -> Result<RopeScaling, Error> {
-    let factor = || gguf.float(&format!("{name}.rope.scaling.factor")).filter(|f| *f > 0.0);
+    let number = |key: &str| gguf.float(&format!("{name}.rope.{key}"));
+    let factor = number("scaling.factor").or_else(|| number("scale_linear")).filter(|factor| *factor > 0.0);
     match gguf.text(&format!("{name}.rope.scaling.type")) {
         // Llama 3's scaling is in the file as a tensor of divisors, `rope_freqs.weight`, and has no type.
-        None | Some("none") => Ok(match gguf.float(&format!("{name}.rope.scale_linear")).filter(|f| *f > 0.0) {
+        None => Ok(match factor.filter(|factor| (factor - 1.0).abs() > f64::EPSILON) {
             Some(factor) => RopeScaling::Linear { factor },
             None => RopeScaling::None,
         }),
+        Some("none") => Ok(RopeScaling::None),
         Some("linear") => {
-            let factor = factor().ok_or_else(|| fail(format!("`{name}.rope.scaling.factor` is missing")))?;
+            let factor = factor.ok_or_else(|| fail(format!("`{name}.rope.scaling.factor` is missing")))?;
             Ok(RopeScaling::Linear { factor })
         }
         Some(other) => Err(fail(format!("rope scaling `{other}` cannot be run yet, expected none or linear"))),

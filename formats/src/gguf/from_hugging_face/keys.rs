@@ -2,13 +2,8 @@
 
 use super::HuggingFaceModel;
 use crate::gguf::OwnedValue;
-use crate::hyper::{Activation, Architecture, Rope, RopeScaling};
+use crate::hyper::{Activation, Architecture, GEMMA3_SLIDING_PATTERN, GEMMA3_SLIDING_THETA, Rope, RopeScaling};
 use crate::{Error, GgmlType, HyperParameters};
-
-/// What readers take where no key says another: every sixth layer of Gemma 3 sees everything.
-const SLIDING_PATTERN: u64 = 6;
-/// And the base of its sliding layers' frequencies.
-const SLIDING_THETA: f64 = 10_000.0;
 
 type Key = (String, OwnedValue);
 
@@ -84,11 +79,11 @@ fn gemma3(hyper: &HyperParameters) -> Result<Vec<Key>, Error> {
     }
     let pattern = sliding_pattern(&hyper.sliding)
         .ok_or_else(|| fail("which layers slide follows no pattern that GGUF can say".to_owned()))?;
-    if pattern != SLIDING_PATTERN {
+    if pattern != GEMMA3_SLIDING_PATTERN {
         keys.push(("gemma3.attention.sliding_window_pattern".to_owned(), (pattern as u32).into()));
     }
     match hyper.rope_sliding.unwrap_or(hyper.rope) {
-        Rope { theta, scaling: RopeScaling::None } if (theta - SLIDING_THETA).abs() < f64::EPSILON => {}
+        Rope { theta, scaling: RopeScaling::None } if (theta - GEMMA3_SLIDING_THETA).abs() < f64::EPSILON => {}
         Rope { theta, scaling: RopeScaling::None } => {
             keys.push(("gemma3.rope.freq_base_swa".to_owned(), (theta as f32).into()));
         }
@@ -101,12 +96,12 @@ fn gemma3(hyper: &HyperParameters) -> Result<Vec<Key>, Error> {
 /// usual one is preferred.
 fn sliding_pattern(sliding: &[bool]) -> Option<u64> {
     let fits = |n: u64| (1..).zip(sliding).all(|(layer, slides)| *slides == (layer % n != 0));
-    let usual = [SLIDING_PATTERN].into_iter();
+    let usual = [GEMMA3_SLIDING_PATTERN].into_iter();
     usual.chain(1..=sliding.len() as u64 + 1).find(|n| fits(*n))
 }
 
 /// The number in `general.file_type` for files that are mostly of that type; `enum llama_ftype` of llama.cpp's `llama.h`.
-fn file_type(kind: GgmlType) -> Option<u32> {
+pub fn file_type(kind: GgmlType) -> Option<u32> {
     Some(match kind {
         GgmlType::F32 => 0,
         GgmlType::F16 => 1,

@@ -11,9 +11,13 @@ use crate::{Dtype, Error};
 ///
 /// # Errors
 /// Divisors of `RoPE` that no scaling of a config gives.
-pub(super) fn config(model: &GgufModel<'_>, special: &Special) -> Result<Json, Error> {
+pub(super) fn config(model: &GgufModel<'_>, special: &Special, losses: &mut Vec<String>) -> Result<Json, Error> {
     let hyper = model.hyper;
     let has = |ending: &str| model.gguf.tensors.iter().any(|tensor| tensor.name.ends_with(ending));
+    let biases = [".attn_q.bias", ".attn_k.bias", ".attn_v.bias", ".attn_output.bias"].map(has);
+    if biases.contains(&true) && biases.contains(&false) {
+        losses.push("some projections of attention have biases, config.json says that all have".to_owned());
+    }
     let (class, model_type, activation_key) = match hyper.architecture {
         Architecture::Llama => ("LlamaForCausalLM", "llama", "hidden_act"),
         Architecture::Gemma3 => ("Gemma3ForCausalLM", "gemma3_text", "hidden_activation"),
@@ -27,7 +31,7 @@ pub(super) fn config(model: &GgufModel<'_>, special: &Special) -> Result<Json, E
     let mut put = |key: &str, value: Json| config.insert(key.to_owned(), value);
     put("architectures", json!([class]));
     put("model_type", model_type.into());
-    put("attention_bias", has(".attn_q.bias").into());
+    put("attention_bias", biases.contains(&true).into());
     put("attention_dropout", 0.0.into());
     for (key, id) in special.named_ids() {
         put(key, id.into());

@@ -15,12 +15,12 @@ const TOLERANCE: f64 = 1e-5;
 /// # Errors
 /// Divisors that are not those of Llama 3's scaling.
 pub(super) fn scaling(hyper: &HyperParameters, divisors: Option<&[f32]>) -> Result<Json, Error> {
+    // What is not a number is no one either.
+    let divisors = divisors.filter(|divisors| !divisors.iter().all(|divisor| (divisor - 1.0).abs() <= 1e-6));
     let scaling = match divisors {
-        Some(divisors) if divisors.iter().any(|divisor| (divisor - 1.0).abs() > 1e-6) => {
-            llama3(hyper.rope, hyper.head_dim, divisors)
-                .ok_or_else(|| fail("the numbers of `rope_freqs.weight` are not those of Llama 3's RoPE scaling"))?
-        }
-        _ => hyper.rope.scaling,
+        Some(divisors) => llama3(hyper.rope, hyper.head_dim, divisors)
+            .ok_or_else(|| fail("the numbers of `rope_freqs.weight` are not those of Llama 3's RoPE scaling"))?,
+        None => hyper.rope.scaling,
     };
     Ok(match scaling {
         RopeScaling::None => Json::Null,
@@ -63,6 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_ones_scale_nothing() {
+        let config = br#"{"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,
+            "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256}"#;
+        let hyper = HyperParameters::from_config(config).expect("a config");
+        assert_eq!(scaling(&hyper, Some(&[1.0; 8])).expect("no scaling"), Json::Null);
+        assert!(scaling(&hyper, Some(&[f32::NAN; 8])).is_err());
+    }
+
+    #[test]
     fn finds_what_the_divisors_came_from() {
         for (theta, head_dim, factor, original_context) in
             [(500_000.0, 128, 8.0, 8192), (500_000.0, 64, 32.0, 8192), (10_000.0, 16, 8.0, 64)]
@@ -77,9 +86,11 @@ mod tests {
             let again = Rope { scaling: found, ..plain }.frequencies(head_dim);
             let wanted = Rope { scaling, ..plain }.frequencies(head_dim);
             assert!(again.iter().zip(wanted).all(|(a, b)| (a / b - 1.0).abs() < TOLERANCE), "{found:?}");
-            let mut other = divisors;
-            other[0] = 3.0;
-            assert_eq!(llama3(plain, head_dim, &other), None);
+            for wrong in [3.0, f32::NAN] {
+                let mut other = divisors.clone();
+                other[0] = wrong;
+                assert_eq!(llama3(plain, head_dim, &other), None);
+            }
         }
     }
 }

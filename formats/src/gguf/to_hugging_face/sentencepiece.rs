@@ -13,6 +13,8 @@ use super::vocabulary::{Kind, Token};
 
 /// What stands for a space in pieces.
 const SPACE: &str = "\u{2581}";
+/// Longer pieces are not merged, in bytes; no real ones are so long, and each place to cut them costs their length.
+const LONGEST_MERGED: usize = 512;
 
 /// The parts of a tokenizer that merges by scores.
 pub(super) fn parts(
@@ -50,6 +52,12 @@ fn merges<'a>(tokens: &[Token<'a>], losses: &mut Vec<String>) -> Vec<(&'a str, &
     let normal = || tokens.iter().filter(|token| token.kind == Kind::Normal && !token.text.is_empty());
     let texts: HashSet<&str> = normal().map(|token| token.text).collect();
     let mut pieces: Vec<&Token<'_>> = normal().filter(|token| token.text.chars().nth(1).is_some()).collect();
+    let all = pieces.len();
+    pieces.retain(|piece| piece.text.len() <= LONGEST_MERGED);
+    if pieces.len() < all {
+        let long = all - pieces.len();
+        losses.push(format!("{long} pieces of more than {LONGEST_MERGED} bytes are never merged by tokenizer.json"));
+    }
     // Stable: of equal scores the smaller number comes first.
     pieces.sort_by(|a, b| b.score.total_cmp(&a.score));
     let equal = pieces.windows(2).filter(|pair| pair[0].score.total_cmp(&pair[1].score).is_eq()).count();
@@ -89,5 +97,10 @@ mod tests {
         tokens[4].score = -2.0;
         merges(&tokens, &mut losses);
         assert_eq!(losses.len(), 1);
+        let long = "a".repeat(LONGEST_MERGED + 1);
+        tokens[4] = token(&long, -2.5, Kind::Normal);
+        tokens.push(token(&long[1..], -2.75, Kind::Normal));
+        assert_eq!(merges(&tokens, &mut losses), [("a", "ab"), ("a", "b")]);
+        assert_eq!(losses.len(), 2, "{losses:?}");
     }
 }

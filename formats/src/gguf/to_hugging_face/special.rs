@@ -14,6 +14,8 @@ pub(super) struct Special {
     pub(super) unknown: Option<u32>,
     /// A text begins with [`bos`](Self::bos).
     pub(super) add_bos: bool,
+    /// [`add_bos`](Self::add_bos) is what readers of a file take where it does not say.
+    usual_bos: bool,
     /// A text ends with [`eos`](Self::eos).
     pub(super) add_eos: bool,
     /// What ends a generation, EOS first.
@@ -25,8 +27,8 @@ impl Special {
         let Some(vocabulary) = vocabulary else { return Self::default() };
         let size = vocabulary.tokens.len() as u64;
         let id = |key: &str| {
-            let id = gguf.unsigned(&format!("tokenizer.ggml.{key}_token_id"));
-            id.filter(|id| *id < size).map(|id| id as u32)
+            let id = gguf.unsigned(&format!("tokenizer.ggml.{key}_token_id")).filter(|id| *id < size);
+            id.map(|id| id as u32).or_else(|| default_id(vocabulary, key))
         };
         let flag = |key: &str| gguf.flag(&format!("tokenizer.ggml.{key}"));
         let with_bos = match &vocabulary.model {
@@ -44,12 +46,14 @@ impl Special {
                 ends.push(id);
             }
         }
+        let add_bos = flag("add_bos_token").unwrap_or(with_bos);
         Self {
             bos: id("bos"),
             eos: id("eos"),
             padding: id("padding"),
             unknown: id("unknown"),
-            add_bos: flag("add_bos_token").unwrap_or(with_bos),
+            add_bos,
+            usual_bos: add_bos == with_bos,
             add_eos: flag("add_eos_token").unwrap_or(false),
             ends,
         }
@@ -88,12 +92,32 @@ impl Special {
         });
         if let (Json::Object(config), Json::Object(texts)) = (&mut config, self.map(vocabulary)) {
             config.extend(texts);
+            // A tokenizer.json that adds nothing has no template, and so no word about it.
+            if !self.add_bos && !self.add_eos && !self.usual_bos {
+                config.insert("add_bos_token".to_owned(), false.into());
+            }
             if let Some(template) = templates(gguf) {
                 config.insert("chat_template".to_owned(), template);
             }
         }
         config
     }
+}
+
+/// What readers take where the file names no such token; the numbers are llama.cpp's (`llama-vocab.cpp`).
+fn default_id(vocabulary: &Vocabulary<'_>, key: &str) -> Option<u32> {
+    let id = match (&vocabulary.model, key) {
+        (Model::SentencePiece { .. }, "bos") => 1,
+        (Model::SentencePiece { .. }, "eos") => 2,
+        (Model::SentencePiece { .. }, "unknown") => 0,
+        (Model::ByteLevel { .. }, "bos" | "eos") => 11,
+        _ => return None,
+    };
+    let token = vocabulary.tokens.get(id as usize)?;
+    // The number for byte-level BPE is that of one model family; for others it is some text, a comma for instance, which
+    // tokenizers would no longer give back were it called special.
+    let text = matches!(vocabulary.model, Model::ByteLevel { .. }) && token.kind != Kind::Control;
+    (!text).then_some(id)
 }
 
 /// One template, or a list of named ones.
