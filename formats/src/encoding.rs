@@ -143,6 +143,12 @@ impl Encoding {
 
     /// The encoding with that `quant_type` and `group_size`; the latter counts for affine types only.
     pub fn parse(quant_type: &str, group_size: u64) -> Option<Self> {
+        let encoding = Self::parse_any(quant_type, group_size)?;
+        // Numbers can be spelled with signs and zeros before them; there is one name for each encoding.
+        (encoding.quant_type().as_deref() == Some(quant_type)).then_some(encoding)
+    }
+
+    fn parse_any(quant_type: &str, group_size: u64) -> Option<Self> {
         let micro = [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8];
         if let Some(micro) = micro.into_iter().find(|micro| micro.name() == quant_type) {
             return Some(Self::Micro(micro));
@@ -263,7 +269,18 @@ mod tests {
             let name = encoding.quant_type().expect("not plain");
             assert_eq!(Encoding::parse(&name, encoding.group_size()), Some(encoding), "{name}");
         }
-        for (name, group) in [("int7", 64), ("int4", 16), ("int", 32), ("f32", 1), ("fp8_0x4", 4), ("", 0)] {
+        for (name, group) in [
+            ("int7", 64),
+            ("int4", 16),
+            ("int", 32),
+            ("f32", 1),
+            ("fp8_0x4", 4),
+            ("", 0),
+            ("int04", 64),
+            ("int+4", 64),
+            ("fp8_+4x4", 4),
+            ("fp8_4x04", 4),
+        ] {
             assert_eq!(Encoding::parse(name, group), None, "{name}");
         }
     }

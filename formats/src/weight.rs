@@ -4,7 +4,7 @@
 //! experts of a layer) is read matrix by matrix or row by row.
 
 use crate::dtype::element_count;
-use crate::encoding::Role;
+use crate::encoding::{Micro, Role};
 use crate::{Dtype, Encoding, codec};
 
 /// Numbers of a plain float type, as bytes.
@@ -73,6 +73,9 @@ impl<'a> Weight<'a> {
         }
         if arrays.bias.is_some_and(|bias| bias.dtype != float) {
             return Err(format!("scales of type {float} and biases of another type"));
+        }
+        if arrays.global_scale.is_some() && encoding != Encoding::Micro(Micro::Nvfp4) {
+            return Err(format!("{encoding} has no global scale, only nvfp4 has one"));
         }
         let (columns, leading) = shape.split_last().map_or((1, &[][..]), |(last, leading)| (*last, leading));
         let (rows, stack) = leading.split_last().map_or((1, &[][..]), |(last, stack)| (*last, stack));
@@ -170,5 +173,27 @@ impl<'a> Weight<'a> {
     pub(crate) fn row_of(&self, bytes: &'a [u8], row: usize) -> &'a [u8] {
         let size = bytes.len() / self.rows();
         &bytes[row * size..][..size]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_nvfp4_has_a_global_scale() {
+        let scales = [0; 2];
+        let scale = |bytes: usize| Some(Numbers { dtype: Dtype::U8, bytes: &scales[..bytes] });
+        for (encoding, bytes, scale, accepted) in [
+            (Encoding::Micro(Micro::Nvfp4), 16, scale(2), true),
+            (Encoding::Micro(Micro::Mxfp4), 16, scale(1), false),
+            (Encoding::Plain(Dtype::F32), 128, None, false),
+        ] {
+            let data = vec![0; bytes];
+            let arrays = Arrays { data: &data, scale, bias: None, global_scale: None };
+            assert!(Weight::new(encoding, &[1, 32], arrays).is_ok(), "{encoding}");
+            let weight = Weight::new(encoding, &[1, 32], Arrays { global_scale: Some(2.0), ..arrays });
+            assert_eq!(weight.is_ok(), accepted, "{encoding}: {:?}", weight.err());
+        }
     }
 }

@@ -13,6 +13,8 @@ use crate::{Error, GgmlType};
 const VERSION: u32 = 3;
 /// The alignment where no key says another.
 const ALIGNMENT: u64 = 32;
+/// The largest alignment that is written, in bytes: readers map pages, and each tensor may be filled up to it.
+const MAX_ALIGNMENT: u32 = 64 << 10;
 /// ggml keeps names in 64 bytes, one of them a zero at the end.
 const LONGEST_NAME: usize = 63;
 const MAX_DIMENSIONS: usize = 4;
@@ -52,7 +54,7 @@ pub struct NewHeader {
 ///
 /// # Errors
 /// Two keys or two tensors of one name, a name that is empty or too long for other readers, dimensions that a file
-/// cannot have, an alignment that is not a power of two.
+/// cannot have, an alignment that is not a power of two or larger than 64 KiB.
 pub fn write_header(metadata: &[(String, OwnedValue)], tensors: &[NewTensor]) -> Result<NewHeader, Error> {
     let alignment = alignment(metadata)?;
     let mut bytes = b"GGUF".to_vec();
@@ -94,8 +96,10 @@ fn fail(reason: String) -> Error {
 fn alignment(metadata: &[(String, OwnedValue)]) -> Result<u64, Error> {
     match metadata.iter().find(|(key, _)| key == "general.alignment").map(|(_, value)| value.value()) {
         None => Ok(ALIGNMENT),
-        Some(Value::U32(n)) if n.is_power_of_two() => Ok(n.into()),
-        Some(other) => Err(fail(format!("general.alignment is {other:?}, expected a power of two as uint32"))),
+        Some(Value::U32(n)) if n.is_power_of_two() && n <= MAX_ALIGNMENT => Ok(n.into()),
+        Some(other) => Err(fail(format!(
+            "general.alignment is {other:?}, expected a power of two as uint32, {MAX_ALIGNMENT} at most"
+        ))),
     }
 }
 
@@ -172,7 +176,9 @@ mod tests {
         }
         let twice = ["a", "a"].map(|key| (key.to_owned(), OwnedValue::from(true)));
         assert!(write_header(&twice, &[]).is_err());
-        let crooked = [("general.alignment".to_owned(), OwnedValue::from(24u32))];
-        assert!(write_header(&crooked, &[]).is_err());
+        for alignment in [24u32, 1 << 17] {
+            let crooked = [("general.alignment".to_owned(), OwnedValue::from(alignment))];
+            assert!(write_header(&crooked, &[]).is_err(), "{alignment}");
+        }
     }
 }

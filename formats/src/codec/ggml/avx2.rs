@@ -1,6 +1,9 @@
 //! The same code, compiled for machines with AVX2: everything below these entries is inlined into them.
 
-#![expect(unsafe_code, reason = "functions compiled for AVX2 are called where AVX2 was detected")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "functions compiled for AVX2 are called where AVX2 was detected")
+)]
 
 use super::encode::{Portable, encode_with};
 use crate::GgmlType;
