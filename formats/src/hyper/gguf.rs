@@ -118,3 +118,28 @@ fn scaling(gguf: &Gguf<'_>, name: &str) -> Result<RopeScaling, Error> {
         Some(other) => Err(fail(format!("rope scaling `{other}` cannot be run yet, expected none or linear"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::{OwnedValue, write_header};
+
+    #[test]
+    fn a_factor_without_a_type_is_linear() {
+        let key = |name: &str, value: OwnedValue| (format!("llama.rope.{name}"), value);
+        let (factor, older) = (key("scaling.factor", 4.0f32.into()), key("scale_linear", 2.0f32.into()));
+        let (one, none) = (key("scaling.factor", 1.0f32.into()), key("scaling.type", "none".into()));
+        let linear = |factor| RopeScaling::Linear { factor };
+        for (keys, expected) in [
+            (vec![], RopeScaling::None),
+            (vec![factor.clone(), older.clone()], linear(4.0)),
+            (vec![older.clone()], linear(2.0)),
+            (vec![one, older.clone()], RopeScaling::None),
+            (vec![none, older, factor], RopeScaling::None),
+        ] {
+            let header = write_header(&keys, &[]).expect("a header").bytes;
+            let gguf = Gguf::parse(&header).expect("it is read");
+            assert_eq!(scaling(&gguf, "llama").expect("a scaling"), expected, "{keys:?}");
+        }
+    }
+}

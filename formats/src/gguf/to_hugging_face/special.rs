@@ -139,3 +139,26 @@ fn templates(gguf: &Gguf<'_>) -> Option<Json> {
     let default = default.map(|template| json!({"name": "default", "template": template}));
     Some(default.into_iter().chain(named).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::vocabulary::Token;
+    use super::*;
+
+    #[test]
+    fn tokens_without_a_key_have_the_usual_numbers() {
+        let token = |kind| Token { text: "", kind, score: 0.0 };
+        let pieces = Vocabulary {
+            model: Model::SentencePiece { add_space_prefix: true },
+            tokens: vec![token(Kind::Unknown), token(Kind::Control)],
+        };
+        let keys = ["bos", "eos", "unknown", "padding"];
+        assert_eq!(keys.map(|key| default_id(&pieces, key)), [Some(1), None, Some(0), None], "there are two tokens");
+        let bytes = |kind| Vocabulary {
+            model: Model::ByteLevel { pre: "falcon", merges: Vec::new() },
+            tokens: vec![token(kind); 12],
+        };
+        assert_eq!(keys.map(|key| default_id(&bytes(Kind::Control), key)), [Some(11), Some(11), None, None]);
+        assert_eq!(keys.map(|key| default_id(&bytes(Kind::Normal), key)), [None; 4], "it is text");
+    }
+}
