@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use content::{Algorithm, Digest};
-use import::{Composed, Fill, Imported, NamedFile, Origin, ReadAt, Target};
+use import::{Composed, Fill, Imported, NamedFile, Origin, ReadAt, RowOrder, Target, TensorSource};
 use manifests::media_types;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -169,6 +169,20 @@ fn given_back(sources: &[Arc<InMemory>], imported: &Imported, blobs: &Blobs) {
         let digest = import::digest_of(&composed, Algorithm::Sha256).expect("it can be read");
         let source = sources.iter().find(|source| source.name == file.name).expect("a source");
         assert_eq!(digest, Digest::of(&source.bytes), "`{}` comes back as it was", file.name);
+    }
+    numbers(imported, &*open);
+}
+
+/// Reads all numbers there are; what cannot be read is an error, too.
+fn numbers(imported: &Imported, open: &import::OpenBlob) {
+    let Ok(tensors) = import::catalogue(&imported.layers, open) else { return };
+    for tensor in tensors.iter().filter(|tensor| formats::codec::can_decode(tensor.encoding)) {
+        let Ok(source) = TensorSource::of(tensor, open) else { continue };
+        let read = source.pieces(RowOrder::Stored, &mut |piece| {
+            piece.decode(&mut vec![0.0; piece.rows() * piece.columns()]);
+            Ok(())
+        });
+        assert!(read.is_ok() || tensor.shape.len() != 2, "`{}`: {:?}", tensor.name, read.err());
     }
 }
 
