@@ -2,7 +2,7 @@
 //!
 //! A weight is one to four arrays: the codes, and what they are multiplied with. [`Encoding::parts`] says which, for a
 //! logical shape. Sources of the layouts: MLX's `quantize` for affine and microscaled weights, `ggml-common.h` for blocks,
-//! DeepSeek's `weight_scale_inv` for block FP8.
+//! `DeepSeek`'s `weight_scale_inv` for block FP8.
 
 use std::fmt;
 

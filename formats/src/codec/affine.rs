@@ -117,7 +117,10 @@ fn range(values: &[f32]) -> (f32, f32) {
     let (mut lo, mut hi) = ([f32::INFINITY; 8], [f32::NEG_INFINITY; 8]);
     for values in values.as_chunks::<8>().0 {
         for at in 0..8 {
-            (lo[at], hi[at]) = (lesser(values[at], lo[at]), greater(values[at], hi[at]));
+            lo[at] = lesser(values[at], lo[at]);
+        }
+        for at in 0..8 {
+            hi[at] = greater(values[at], hi[at]);
         }
     }
     for half in [4, 2, 1] {

@@ -2,6 +2,7 @@
 //!
 //! Eight codes fill as many bytes as a code has bits. In little-endian words of 32 bits that is MLX's layout, where codes
 //! of 3, 5 and 6 bits cross the borders of bytes and of words.
+#![expect(clippy::inline_always, reason = "what is inlined into vectorized work is compiled for AVX2")]
 
 /// Codes that end where a byte does, whatever their width.
 pub(super) const RUN: usize = 8;

@@ -203,3 +203,6 @@ impl Decode<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,8 +15,8 @@ fn by_definition(values: &[f32], bits: usize) -> (f32, f32, Vec<u8>) {
     let scale = if low { step } else { -step };
     let steps = (edge / scale).round_ties_even();
     let (scale, bias) = if steps == 0.0 { (scale, 0.0) } else { (edge / steps, edge) };
-    let code = |value: &f32| ((value - bias) / scale).round_ties_even().max(0.0).min(largest) as i32 as u8;
-    (scale, bias, values.iter().map(code).collect())
+    let code = |value: &f32| ((value - bias) / scale).round_ties_even().max(0.0).min(largest) as i32;
+    (scale, bias, values.iter().map(|value| code(value).cast_unsigned() as u8).collect())
 }
 
 /// Numbers as of weights, on ties, and what no weight has.

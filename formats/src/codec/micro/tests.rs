@@ -1,0 +1,73 @@
+//! Microscaled groups beside their definition, value by value.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::Encoding;
+use crate::codec::small_float::E2M1;
+
+/// The code of one value, as the reference computes it.
+fn code(value: f32, micro: Micro, dtype: Dtype, scaling: Scaling) -> u8 {
+    let element = float::round(dtype, value / scaling.step) * scaling.factor;
+    if micro == Micro::Mxfp8 { to_e4m3(element) } else { to_e2m1(element) }
+}
+
+/// Numbers as of weights, powers of two and their neighbours, and what no weight has.
+fn number() -> impl Strategy<Value = f32> {
+    let power = (-20i32..20, -1i32..=1)
+        .prop_map(|(exponent, step)| f32::from_bits(power_of_two(exponent).to_bits().wrapping_add_signed(step)));
+    prop_oneof![
+        8 => -1f32..1.0,
+        4 => (-64i32..64).prop_map(|whole| whole as f32 / 8.0),
+        2 => power,
+        1 => any::<f32>(),
+        1 => prop::sample::select(vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-40, -1e-40, f32::MAX]),
+    ]
+}
+
+fn row() -> impl Strategy<Value = Vec<f32>> {
+    (1usize..8).prop_flat_map(|groups| {
+        prop_oneof![
+            prop::collection::vec(-1f32..1.0, groups * 32),
+            prop::collection::vec(number(), groups * 32),
+            number().prop_map(move |value| vec![value; groups * 32]),
+        ]
+    })
+}
+
+fn check(values: &[f32], micro: Micro, target: Target) {
+    let (group, wide) = (micro.group() as usize, micro.bits() == 8);
+    let mut data = vec![0; values.len() * usize::from(micro.bits()) / 8];
+    let mut scale = vec![0; values.len() / group];
+    encode(values, micro, target, Output { data: &mut data, scale: &mut scale, bias: &mut [] });
+    let mut codes = data.clone();
+    if !wide {
+        codes.resize(values.len(), 0);
+        bits::unpack::<4>(&data, &mut codes);
+    }
+    let mut decoded = vec![0.0; values.len()];
+    let global = target.multiplier();
+    simd::run(Decode { codes: &data, scales: &scale, micro, global, out: &mut decoded });
+    for (at, value) in values.iter().enumerate() {
+        let members = &values[at / group * group..][..group];
+        // `f32::max` leaves NaN out.
+        let largest = members.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        let scaling = scaling(largest, micro, target);
+        assert_eq!(scale[at / group], scaling.code, "scale of {members:?} to {target:?}");
+        assert_eq!(codes[at], code(*value, micro, target.float, scaling), "{value} of {members:?} to {target:?}");
+        let element = if wide { E4M3[usize::from(codes[at])] } else { E2M1[usize::from(codes[at])] };
+        let expected = element * multiplier(micro, scaling.code, global);
+        assert!(decoded[at].to_bits() == expected.to_bits() || decoded[at].is_nan() && expected.is_nan());
+    }
+}
+
+proptest! {
+    #[test]
+    fn as_defined(values in row(), float in prop::sample::select(vec![Dtype::F32, Dtype::F16, Dtype::Bf16])) {
+        for micro in [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8] {
+            check(&values, micro, Target { encoding: Encoding::Micro(micro), float, global_scale: None });
+        }
+        let encoding = Encoding::Micro(Micro::Nvfp4);
+        check(&values, Micro::Nvfp4, Target { encoding, float, global_scale: Some(3.0) });
+    }
+}
