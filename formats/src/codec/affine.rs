@@ -112,23 +112,27 @@ impl Encode<'_> {
 }
 
 /// The smallest and the largest value; NaN does not count. Which zero is found of several does not matter to [`fit`].
+/// Compared as whole numbers, whose minimum does not depend on the order: that loop becomes vectors, one of floats does not.
 #[inline(always)]
 fn range(values: &[f32]) -> (f32, f32) {
-    let (mut lo, mut hi) = ([f32::INFINITY; 8], [f32::NEG_INFINITY; 8]);
-    for values in values.as_chunks::<8>().0 {
-        for at in 0..8 {
-            lo[at] = lesser(values[at], lo[at]);
-        }
-        for at in 0..8 {
-            hi[at] = greater(values[at], hi[at]);
-        }
+    let (most, least) = (ordered(f32::INFINITY.to_bits()), ordered(f32::NEG_INFINITY.to_bits()));
+    let (mut lo, mut hi) = (most, least);
+    for value in values {
+        let number = ordered(value.to_bits());
+        lo = lo.min(if value.is_nan() { most } else { number });
+        hi = hi.max(if value.is_nan() { least } else { number });
     }
-    for half in [4, 2, 1] {
-        for at in 0..half {
-            (lo[at], hi[at]) = (lesser(lo[at + half], lo[at]), greater(hi[at + half], hi[at]));
-        }
-    }
-    (lo[0], hi[0])
+    (
+        f32::from_bits(ordered(lo.cast_unsigned()).cast_unsigned()),
+        f32::from_bits(ordered(hi.cast_unsigned()).cast_unsigned()),
+    )
+}
+
+/// Whole numbers in the order of the floats with those bits; its own way back.
+#[inline(always)]
+fn ordered(bits: u32) -> i32 {
+    let bits = bits.cast_signed();
+    bits ^ ((bits >> 31) & i32::MAX)
 }
 
 /// The lesser of two numbers, the second where the first is NaN: one instruction, unlike `f32::min`.
