@@ -213,7 +213,11 @@ impl Decode<'_> {
 fn decode_group<const BITS: usize>(codes: &[u8], scale: f32, bias: f32, out: &mut [f32]) {
     for (codes, out) in codes.chunks_exact(SIDE * BITS / 8).zip(out.as_chunks_mut::<SIDE>().0) {
         let mut side = [0; SIDE];
-        bits::unpack::<BITS>(codes, &mut side);
+        if let (8, Some(codes)) = (BITS, codes.first_chunk()) {
+            side = *codes;
+        } else {
+            bits::unpack::<BITS>(codes, &mut side);
+        }
         for at in 0..SIDE {
             // Two roundings, on purpose.
             out[at] = scale * f32::from(side[at]) + bias;
