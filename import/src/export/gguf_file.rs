@@ -5,8 +5,10 @@
 use std::collections::HashMap;
 
 use formats::gguf::tensors::{TensorChange, to_gguf};
-use formats::gguf::{ExtraTensor, HuggingFaceModel, NewTensor, OwnedValue, from_hugging_face, names, write_header};
-use formats::{Dtype, Encoding, GgmlType};
+use formats::gguf::{
+    ExtraTensor, HuggingFaceModel, NewTensor, OwnedValue, file_type, from_hugging_face, names, write_header,
+};
+use formats::{Dtype, Encoding, GgmlType, HyperParameters};
 use manifests::media_types;
 
 use super::array::{Change, ConvertedArray, plain, stored};
@@ -55,7 +57,25 @@ impl NewFile {
             let name = names::from_canonical(architecture, &tensor.name).unwrap_or_else(|| tensor.name.clone());
             self.add(tensor, &Change::none(&name), None)?;
         }
+        let kinds = gguf_source::kinds(model.layers, &**model.open)?;
+        if self.tensors.iter().any(|tensor| kinds.get(&tensor.name).is_some_and(|kind| *kind != tensor.kind)) {
+            self.say_file_type(most_common(model.tensors, None));
+        }
         Ok(())
+    }
+
+    /// Replaces what the file said of its tensors, which became others; leaves it out where the format has no number.
+    fn say_file_type(&mut self, kind: Option<GgmlType>) {
+        let number = kind.and_then(file_type);
+        self.keys.retain_mut(|(key, value)| {
+            if key != "general.file_type" {
+                return true;
+            }
+            number.is_some_and(|number| {
+                *value = number.into();
+                true
+            })
+        });
     }
 
     /// Keys of the folder's documents; tensors renamed, and changed where files of the architecture differ.
@@ -63,6 +83,7 @@ impl NewFile {
         let hyper = model.hyper.ok_or_else(|| {
             Error::Source("the model's architecture is not known, so there are no keys for its GGUF file".to_owned())
         })?;
+        check_vocabulary(hyper, model.tensors)?;
         let documents = Documents::read(model)?;
         let metadata = from_hugging_face(&HuggingFaceModel {
             hyper,
@@ -128,6 +149,22 @@ impl NewFile {
         pieces.retain(|piece| piece.size() > 0);
         ExportFile::new(name, pieces)
     }
+}
+
+/// The vocabulary is filled up to the rows that the config says; an embedding without them would be read beyond its end.
+fn check_vocabulary(hyper: &HyperParameters, tensors: &[StoredTensor]) -> Result<(), Error> {
+    const EMBEDDING: &str = "model.embed_tokens.weight";
+    let embedding = tensors.iter().find(|tensor| tensor.name == EMBEDDING);
+    let embedding = embedding
+        .ok_or_else(|| Error::Source(format!("the model has no tensor `{EMBEDDING}`, which a GGUF file needs")))?;
+    let (rows, vocabulary) = (embedding.shape.first().copied().unwrap_or(0), hyper.vocabulary);
+    if rows != vocabulary {
+        return Err(Error::Source(format!(
+            "`config.json` says that the vocabulary has {vocabulary} tokens, the tensor `{EMBEDDING}` has {rows} rows; \
+             one of them is not of this model"
+        )));
+    }
+    Ok(())
 }
 
 /// What the numbers of a float tensor become.
@@ -206,5 +243,39 @@ impl Documents {
 
     fn required(&self, name: &str) -> Result<&[u8], Error> {
         self.get(name).ok_or_else(|| Error::Source(format!("the model has no `{name}`, which a GGUF file is made of")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedding_has_a_row_for_each_token() {
+        let config = br#"{"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,
+            "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256}"#;
+        let hyper = HyperParameters::from_config(config).expect("a config");
+        let tensor = |name: &str, rows: u64| StoredTensor {
+            name: name.to_owned(),
+            encoding: Encoding::Plain(Dtype::Bf16),
+            shape: vec![rows, 64],
+            parts: Vec::new(),
+        };
+        assert!(check_vocabulary(&hyper, &[tensor("model.embed_tokens.weight", 320)]).is_ok());
+        let error = check_vocabulary(&hyper, &[tensor("model.embed_tokens.weight", 100)]).expect_err("fewer rows");
+        assert!(error.to_string().contains("320") && error.to_string().contains("100"), "{error}");
+        assert!(check_vocabulary(&hyper, &[tensor("lm_head.weight", 320)]).is_err());
+    }
+
+    #[test]
+    fn the_file_type_follows_the_tensors() {
+        let says = |kind: GgmlType| {
+            let keys = vec![("general.file_type".to_owned(), OwnedValue::from(1u32))];
+            let mut file = NewFile { keys, ..NewFile::default() };
+            file.say_file_type(Some(kind));
+            file.keys.pop().map(|(_, value)| value)
+        };
+        assert_eq!(says(GgmlType::Q4_K), Some(OwnedValue::from(15u32)));
+        assert_eq!(says(GgmlType::TQ1_0), None, "the format has no number that we write");
     }
 }
