@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use candle_core::{Device, Tensor};
-use formats::{Dtype, Encoding};
+use formats::codec;
 
 use crate::kernels;
 use crate::layers::{Embedding, Linear};
@@ -49,7 +49,7 @@ impl Weights {
             .with_context(|| format!("tensor `{name}` is missing, or of a type that is not known"))?;
         ensure!(tensor.shape == shape, "tensor `{name}` has the shape {:?}, expected {shape:?}", tensor.shape);
         let encoding = tensor.encoding();
-        ensure!(has_numbers(encoding), "tensor `{name}` is of type {encoding}, which weights cannot be");
+        ensure!(codec::can_decode(encoding), "tensor `{name}` is of type {encoding}, which weights cannot be");
         Ok(tensor)
     }
 
@@ -94,13 +94,6 @@ impl Weights {
     pub(crate) fn tied(&self, name: &str, vocabulary: usize, hidden: usize) -> Result<Linear> {
         self.projection(self.get(name, &[vocabulary, hidden])?, None)
     }
-}
-
-/// Whether the elements are numbers of their own: some plain types are parts of numbers, or pairs of them.
-fn has_numbers(encoding: Encoding) -> bool {
-    use Dtype as D;
-    let without = [D::F4, D::F6_E2M3, D::F6_E3M2, D::F8_E4M3Fnuz, D::F8_E5M2Fnuz, D::C64];
-    !matches!(encoding, Encoding::Plain(dtype) if without.contains(&dtype))
 }
 
 /// A tensor expanded to float32, on the CPU.

@@ -47,7 +47,8 @@ impl Activations {
         };
         for (x, quants) in x.chunks_exact(BLOCK).zip(this.quants.chunks_exact_mut(BLOCK)) {
             let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-            let scale = largest / 127.0;
+            // Codes have no word for what is not a number; the scale has, and it is in all sums of the block.
+            let scale = if x.iter().any(|x| x.is_nan()) { f32::NAN } else { largest / 127.0 };
             let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
             let mut sum = 0i32;
             for (quant, x) in quants.iter_mut().zip(x) {
@@ -226,17 +227,39 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_largest_products_do_not_overflow() {
-        let data = vec![255; BLOCK];
+    /// The dot product of 32 codes with a scale of 1 and a bias of 0.
+    fn dot_of_codes(code: u8, x: &[f32; BLOCK]) -> [f32; 2] {
+        let data = vec![code; BLOCK];
         let ones = 1.0f32.to_le_bytes();
         let zeros = [0; 4];
         let numbers = |bytes| Some(Numbers { dtype: Dtype::F32, bytes });
         let arrays = Arrays { data: &data, scale: numbers(&ones), bias: numbers(&zeros), global_scale: None };
         let weight = Weight::new(Encoding::Affine { bits: 8, group: 32 }, &[1, 32], arrays).expect("a weight");
-        let activations = Activations::quantize(&[127.0; BLOCK], BLOCK);
-        let mut sum = [0.0];
-        Matrix::new(&weight).expect("an encoding with kernels").dot(0, &activations, &mut sum);
-        assert!((sum[0] - 255.0 * 127.0 * 32.0).abs() < 1.0, "{}", sum[0]);
+        let matrix = Matrix::new(&weight).expect("an encoding with kernels");
+        let activations = Activations::quantize(x, BLOCK);
+        let (mut sum, mut plain) = ([0.0], [0.0]);
+        matrix.dot(0, &activations, &mut sum);
+        row::generically(|| matrix.dot(0, &activations, &mut plain));
+        [sum[0], plain[0]]
+    }
+
+    #[test]
+    fn the_largest_products_do_not_overflow() {
+        // Code 0 is computed with as -128, whose product with ±127 is the largest.
+        for (code, x) in [(255, 127.0), (255, -127.0), (0, 127.0), (0, -127.0)] {
+            for sum in dot_of_codes(code, &[x; BLOCK]) {
+                let expected = f32::from(code) * x * BLOCK as f32;
+                assert!((sum - expected).abs() < 1.0, "{code} · {x}: {sum} is not {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_not_hidden() {
+        for place in [0, 17, BLOCK - 1] {
+            let mut x = [1.0; BLOCK];
+            x[place] = f32::NAN;
+            assert!(dot_of_codes(3, &x).iter().all(|sum| sum.is_nan()), "at {place}");
+        }
     }
 }

@@ -86,7 +86,7 @@ impl Linear {
     }
 }
 
-/// candle's name of a type, where it has kernels for it.
+/// candle's name of a type, where it has kernels for it on every GPU. It has none for `Q8_K` on CUDA.
 fn ggml_dtype(kind: GgmlType) -> Option<GgmlDType> {
     Some(match kind {
         GgmlType::Q4_0 => GgmlDType::Q4_0,
@@ -99,7 +99,6 @@ fn ggml_dtype(kind: GgmlType) -> Option<GgmlDType> {
         GgmlType::Q4_K => GgmlDType::Q4K,
         GgmlType::Q5_K => GgmlDType::Q5K,
         GgmlType::Q6_K => GgmlDType::Q6K,
-        GgmlType::Q8_K => GgmlDType::Q8K,
         _ => return None,
     })
 }
