@@ -26,6 +26,7 @@ pub(crate) struct Decoder {
     embedding: Embedding,
     embedding_scale: Option<f64>,
     heads: usize,
+    vocabulary: usize,
     layers: Vec<Layer>,
     norm: RmsNorm,
     output: Linear,
@@ -60,6 +61,7 @@ impl Decoder {
             embedding: weights.embedding(EMBEDDING, vocabulary, hidden)?,
             embedding_scale: hyper.embedding_scale,
             heads: hyper.heads as usize,
+            vocabulary,
             layers: (0..hyper.layers as usize)
                 .map(|index| Layer::load(weights, hyper, description, index))
                 .collect::<Result<_>>()?,
@@ -98,15 +100,26 @@ impl Decoder {
         Ok(Some(self.logits(&hidden)?.squeeze(0)?.to_vec1()?))
     }
 
+    /// Tokens of the vocabulary.
+    pub(crate) fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
     /// Appends tokens to the cache and gives `each` the logits after every one of them, `[vocabulary]`, in order.
+    ///
+    /// `go_on` is asked between chunks; where it says no the answer is `false` and the cache ends with the last chunk.
     pub(crate) fn evaluate(
         &self,
         tokens: &[u32],
         cache: &mut KvCache,
+        go_on: &dyn Fn() -> bool,
         mut each: impl FnMut(&[f32]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut rest = tokens;
         while !rest.is_empty() {
+            if !go_on() {
+                return Ok(false);
+            }
             let (chunk, after) = rest.split_at(self.chunk(cache).min(rest.len()));
             rest = after;
             let stream = self.stream(chunk, cache)?;
@@ -117,7 +130,7 @@ impl Decoder {
                 logits.chunks_exact(vocabulary).try_for_each(&mut each)?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// How many tokens to compute next.

@@ -18,12 +18,13 @@ use protocol::{
     TokenizeRequest, Tokens,
 };
 use tokio::net::UnixListener;
-use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot};
 
 use crate::cache::KvCache;
+use crate::evaluate::{self as evaluation, Unanswered};
 use crate::generate::{self, Sink};
+use crate::load;
 use crate::model::{Model, TextModel};
-use crate::{evaluate as evaluation, load};
 
 /// The largest request: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;
@@ -198,8 +199,22 @@ async fn generate_text(
 }
 
 async fn evaluate(State(runner): State<Runner>, Json(request): Json<EvaluateRequest>) -> Result<Vec<u8>, Refusal> {
-    let (model, mut cache, _active) = runner.turn().await?;
-    let numbers = compute(move || evaluation::evaluate(&model.decoder, &mut cache, &request)).await?;
+    let (model, mut cache, active) = runner.turn().await?;
+    // Dropped with this future when the client leaves.
+    let (client, here) = oneshot::channel::<()>();
+    let numbers = compute(move || {
+        let go_on = || !client.is_closed();
+        let numbers = evaluation::evaluate(&model.decoder, &mut cache, &request, &go_on);
+        drop(active);
+        Ok(numbers)
+    });
+    let numbers = numbers.await?;
+    drop(here);
+    let numbers = numbers.map_err(|unanswered| match unanswered {
+        Unanswered::Refused(reason) => Refusal(StatusCode::BAD_REQUEST, reason),
+        Unanswered::Stopped => Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the client left".to_owned()),
+        Unanswered::Failed(error) => error.into(),
+    })?;
     Ok(numbers.into_iter().flat_map(f32::to_le_bytes).collect())
 }
 
