@@ -3,7 +3,7 @@
 //!
 //! Source of names and rule: `split_torch_state_dict_into_shards` of `huggingface_hub`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use formats::safetensors::{Member, canonical_header};
 use serde_json::{Map, Value, json};
@@ -24,7 +24,11 @@ pub(super) struct Label {
 }
 
 /// The files with these arrays, and the index.
+///
+/// # Errors
+/// [`Error::Source`] where two arrays have one name, or one has that of the header's own entry.
 pub(super) fn shards(entries: Vec<Entry>, largest: u64, label: Label) -> Result<Vec<ExportFile>, Error> {
+    refuse_names(&entries)?;
     let total: u64 = entries.iter().map(|entry| entry.member.size).fold(0, u64::saturating_add);
     let groups = split(entries, largest);
     let count = groups.len();
@@ -42,6 +46,24 @@ pub(super) fn shards(entries: Vec<Entry>, largest: u64, label: Label) -> Result<
         files.push(index(homes, total, label)?);
     }
     Ok(files)
+}
+
+/// A header is a map by names, with one that is no array.
+fn refuse_names(entries: &[Entry]) -> Result<(), Error> {
+    let mut names = HashSet::new();
+    for name in entries.iter().map(|entry| entry.member.name.as_str()) {
+        if name == "__metadata__" {
+            return Err(Error::Source(
+                "a tensor is called `__metadata__`, which safetensors files keep for themselves".to_owned(),
+            ));
+        }
+        if !names.insert(name) {
+            return Err(Error::Source(format!(
+                "two tensors would be called `{name}`, names in a folder are of one each"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn split(entries: Vec<Entry>, largest: u64) -> Vec<Vec<Entry>> {
@@ -93,6 +115,18 @@ mod tests {
         let label = Label { format: "pt", always_indexed: false, parameters: None };
         let files = shards(entries, largest, label).expect("files");
         files.iter().map(|file| file.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn refuse_names_that_are_taken() {
+        let label = Label { format: "pt", always_indexed: false, parameters: None };
+        for (names, says) in
+            [(["a", "a"], "two tensors would be called `a`"), (["a", "__metadata__"], "`__metadata__`")]
+        {
+            // In files of their own they would not meet in one header.
+            let error = shards(names.map(|name| entry(name, 4)).to_vec(), 4, label).expect_err("a name is taken");
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 
     #[test]
