@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use formats::dtype::element_count;
 use formats::gguf::{GgufModel, tensors, to_hugging_face};
 use formats::{Dtype, Encoding, HyperParameters};
 use manifests::Layer;
@@ -13,6 +14,9 @@ use super::rounding::Rounding;
 use super::shards::{Label, shards};
 use super::{ExportFile, ExportPlan, Piece, documents, gguf_source};
 use crate::{Error, OpenBlob, RowOrder, StoredPart, StoredTensor, TensorSource};
+
+/// The most numbers that stretch rotary frequencies: of heads that are larger than any there are.
+const MAX_DIVISORS: u64 = 4096;
 
 /// A model in a store.
 #[derive(Clone, Copy)]
@@ -69,16 +73,11 @@ impl Folder {
         let Some(mut config) = documents::config(model.layers, &**model.open)? else {
             return Err(Error::Source("the model has no `config.json`, which the folder needs".to_owned()));
         };
-        let mut expanded = None;
         for tensor in model.tensors {
             refuse_other_layout(tensor)?;
-            let dtype = target(tensor, options.dtype);
-            if !matches!(tensor.encoding, Encoding::Plain(_)) {
-                expanded = dtype;
-            }
-            self.add(tensor, dtype, &Change::none(&tensor.name))?;
+            self.add(tensor, target(tensor, options.dtype), &Change::none(&tensor.name))?;
         }
-        adapt(&mut config, options.dtype, expanded);
+        adapt(&mut config, model.tensors, options.dtype);
         let mut files = vec![documents::config_file(&config, model.layers, &**model.open)?];
         files.extend(documents::copied(model.layers)?);
         Ok(files)
@@ -95,8 +94,8 @@ impl Folder {
             Error::Source("the model's architecture is not known, so there is no `config.json` for it".to_owned())
         })?;
         let gguf = gguf_source::parsed(header)?;
-        let divisors = rope_divisors(model)?;
-        let dtype = options.dtype.unwrap_or(Dtype::Bf16);
+        let divisors = rope_divisors(model, hyper)?;
+        let dtype = most_common(model.tensors, options.dtype).unwrap_or(Dtype::Bf16);
         let made = to_hugging_face(&GgufModel { gguf: &gguf, hyper, dtype, rope_divisors: divisors.as_deref() });
         let made = made.map_err(|e| Error::format("GGUF header of the model", e))?;
         for tensor in model.tensors {
@@ -136,11 +135,20 @@ impl Folder {
     }
 }
 
-/// The numbers of the tensor that stretches rotary frequencies, where the model has it.
-fn rope_divisors(model: &StoredModel<'_>) -> Result<Option<Vec<f32>>, Error> {
+/// The numbers of the tensor that stretches rotary frequencies, where the model has it. There is one for each pair of a
+/// head at most.
+fn rope_divisors(model: &StoredModel<'_>, hyper: &HyperParameters) -> Result<Option<Vec<f32>>, Error> {
     let Some(tensor) = model.tensors.iter().find(|tensor| tensor.name == "model.rope_freqs.weight") else {
         return Ok(None);
     };
+    let most = (hyper.head_dim / 2).min(MAX_DIVISORS);
+    let few = element_count(&tensor.shape).is_some_and(|count| count <= most);
+    if !few || !is_float(tensor.encoding) {
+        return Err(Error::Source(format!(
+            "tensor `{}` is {} of shape {:?}, expected at most {most} floats: one for each pair of a head",
+            tensor.name, tensor.encoding, tensor.shape
+        )));
+    }
     let mut divisors = Vec::new();
     TensorSource::of(tensor, &**model.open)?.pieces(RowOrder::Stored, &mut |piece| {
         let begin = divisors.len();
@@ -154,20 +162,39 @@ fn rope_divisors(model: &StoredModel<'_>) -> Result<Option<Vec<f32>>, Error> {
 /// What a tensor is to become; `None` where it is copied.
 fn target(tensor: &StoredTensor, wanted: Option<Dtype>) -> Option<Dtype> {
     match tensor.encoding {
-        Encoding::Plain(Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64) => wanted,
+        plain if is_float(plain) => wanted,
         // Whole numbers and truth values are no weights.
         Encoding::Plain(_) => None,
         _ => Some(wanted.unwrap_or(Dtype::Bf16)),
     }
 }
 
-/// Makes a config say what the folder has.
-fn adapt(config: &mut Map<String, Value>, wanted: Option<Dtype>, expanded: Option<Dtype>) {
-    if expanded.is_some() {
+fn is_float(encoding: Encoding) -> bool {
+    matches!(encoding, Encoding::Plain(Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64))
+}
+
+/// The type that most numbers of the folder will have, of those that a config can name; `None` where none has.
+fn most_common(tensors: &[StoredTensor], wanted: Option<Dtype>) -> Option<Dtype> {
+    let becomes = |tensor: &StoredTensor| match tensor.encoding {
+        Encoding::Plain(own) => target(tensor, wanted).unwrap_or(own),
+        _ => wanted.unwrap_or(Dtype::Bf16),
+    };
+    let count = |dtype: Dtype| -> u64 {
+        let tensors = tensors.iter().filter(|tensor| becomes(tensor) == dtype);
+        tensors.filter_map(|tensor| element_count(&tensor.shape)).fold(0, u64::saturating_add)
+    };
+    let counts = [Dtype::F32, Dtype::F16, Dtype::Bf16].map(|dtype| (dtype, count(dtype)));
+    counts.into_iter().filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count).map(|(dtype, _)| dtype)
+}
+
+/// Makes a config say what the folder has. Where no number changes it stays what it is.
+fn adapt(config: &mut Map<String, Value>, tensors: &[StoredTensor], wanted: Option<Dtype>) {
+    let expanded = tensors.iter().any(|tensor| !matches!(tensor.encoding, Encoding::Plain(_)));
+    if expanded {
         documents::without_quantization(config);
     }
-    if let Some(dtype) = wanted.or(expanded) {
-        documents::with_dtype(config, dtype);
+    if expanded || wanted.is_some() {
+        most_common(tensors, wanted).into_iter().for_each(|dtype| documents::with_dtype(config, dtype));
     }
 }
 
@@ -185,4 +212,53 @@ fn refuse_other_layout(tensor: &StoredTensor) -> Result<(), Error> {
         return Ok(());
     };
     Err(Error::Source(format!("tensor `{name}`: {reason} cannot be expanded to Hugging Face's layout yet")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tensor(encoding: Encoding, size: u64) -> StoredTensor {
+        StoredTensor { name: "model.rope_freqs.weight".to_owned(), encoding, shape: vec![size], parts: Vec::new() }
+    }
+
+    #[test]
+    fn a_config_names_the_type_of_most_numbers() {
+        let (half, full) = (Encoding::Plain(Dtype::F16), Encoding::Plain(Dtype::F32));
+        let four = Encoding::Affine { bits: 4, group: 64 };
+        for (tensors, wanted, says) in [
+            (vec![tensor(half, 9), tensor(full, 1), tensor(full, 1)], None, "theirs"),
+            (vec![tensor(half, 9), tensor(full, 1), tensor(four, 4)], None, "float16"),
+            (vec![tensor(half, 9), tensor(full, 1), tensor(four, 64)], None, "bfloat16"),
+            (vec![tensor(half, 9), tensor(four, 64)], Some(Dtype::F32), "float32"),
+            (vec![tensor(Encoding::Plain(Dtype::I64), 9)], Some(Dtype::F32), "theirs"),
+        ] {
+            let mut config = Map::from_iter([("torch_dtype".to_owned(), json!("theirs"))]);
+            adapt(&mut config, &tensors, wanted);
+            assert_eq!(config["torch_dtype"], says, "{tensors:?}");
+        }
+    }
+
+    #[test]
+    fn rope_divisors_are_few_floats() {
+        let hyper = HyperParameters::from_config(
+            br#"{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":64,"num_hidden_layers":1,
+                "num_attention_heads":4,"intermediate_size":64,"vocab_size":64,"rms_norm_eps":1e-5,
+                "max_position_embeddings":64}"#,
+        )
+        .expect("a config");
+        let open: Arc<OpenBlob> = Arc::new(|_: &content::Digest| Err(std::io::ErrorKind::NotFound.into()));
+        for refused in [
+            tensor(Encoding::Plain(Dtype::F32), 9),
+            tensor(Encoding::Plain(Dtype::F32), u64::MAX),
+            tensor(Encoding::Plain(Dtype::F6_E2M3), 4),
+        ] {
+            let tensors = [refused];
+            let model = StoredModel { name: "m", hyper: Some(&hyper), tensors: &tensors, layers: &[], open: &open };
+            let error = rope_divisors(&model, &hyper).expect_err("no divisors");
+            assert!(error.to_string().contains("at most 8 floats"), "{error}");
+        }
+    }
 }
