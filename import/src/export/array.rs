@@ -1,6 +1,6 @@
 //! Arrays of a plan's files: the parts of stored tensors, as they are or converted, with what a header says of them.
 
-use formats::codec::can_encode;
+use formats::codec::{can_decode, can_encode};
 use formats::encoding::Role;
 use formats::safetensors::Member;
 use formats::{Dtype, Encoding};
@@ -64,7 +64,7 @@ pub(super) fn stored(part: &StoredPart, name: &str) -> Entry {
 /// A tensor as plain numbers of that type.
 ///
 /// # Errors
-/// [`Error::Source`] where there is no encoder for the type, or the size overflows.
+/// [`Error::Source`] where the numbers cannot be read, there is no encoder for the type, or the size overflows.
 pub(super) fn plain(tensor: &StoredTensor, dtype: Dtype, change: &Change) -> Result<Entry, Error> {
     let refused = |reason: &str| Error::Source(format!("tensor `{}`: {reason}", tensor.name));
     let encoding = Encoding::Plain(dtype);
@@ -74,6 +74,9 @@ pub(super) fn plain(tensor: &StoredTensor, dtype: Dtype, change: &Change) -> Res
         && let Some(part) = tensor.parts.first()
     {
         return Ok(stored(part, &change.name));
+    }
+    if !can_decode(tensor.encoding) {
+        return Err(refused(&format!("{} cannot be read as numbers by this version", tensor.encoding)));
     }
     if !can_encode(encoding) {
         return Err(refused(&format!("{encoding} cannot be written by this version")));
@@ -89,4 +92,22 @@ pub(super) fn plain(tensor: &StoredTensor, dtype: Dtype, change: &Change) -> Res
     };
     let member = Member { name: change.name.clone(), dtype, shape: tensor.shape.clone(), size };
     Ok(Entry { member, piece: Piece::Array(Box::new(array)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_cannot_be_read_are_refused() {
+        let tensor = |dtype| StoredTensor {
+            name: "t".to_owned(),
+            encoding: Encoding::Plain(dtype),
+            shape: vec![4],
+            parts: Vec::new(),
+        };
+        let error = plain(&tensor(Dtype::F8_E4M3Fnuz), Dtype::F32, &Change::none("t")).expect_err("no decoder");
+        assert!(error.to_string().contains("tensor `t`"), "{error}");
+        assert!(plain(&tensor(Dtype::F8_E4M3), Dtype::F32, &Change::none("t")).is_ok());
+    }
 }
