@@ -23,10 +23,18 @@ const MAX_DOCUMENT: u64 = 256 << 20;
 /// The file, called after the model.
 ///
 /// # Errors
-/// [`Error::Source`] where a tensor or the tokenizer cannot be in such a file, or the architecture is not known.
+/// [`Error::Source`] where a tensor or the tokenizer cannot be in such a file, the architecture is not known, or a type is
+/// wanted for what came as GGUF and is copied.
 pub fn gguf_plan(model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<ExportPlan, Error> {
     let mut file = NewFile::default();
     match gguf_source::header(model.layers, &**model.open)? {
+        Some(_) if dtype.is_some() => {
+            return Err(Error::Source(
+                "the model came as a GGUF file, its tensors keep their types and `--dtype` would do nothing; leave it \
+                 out, or use `--format safetensors`"
+                    .to_owned(),
+            ));
+        }
         Some(header) => file.copy(model, &header)?,
         None => file.convert(model, dtype)?,
     }
