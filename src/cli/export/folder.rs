@@ -1,5 +1,6 @@
 //! A folder that files are moved into, below it and nowhere else: no link on the way is followed.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -29,26 +30,39 @@ impl Folder {
     }
 
     /// Moves all files from `hidden` here. Where one cannot be moved those that were are taken away again, unless they
-    /// have replaced others.
+    /// have replaced others. The folders of names are opened one at a time: there may be more than a process may have open.
     pub(super) fn take(&self, hidden: &Path, files: &[Placed], force: bool) -> Result<()> {
         let from = Self::open(hidden)?;
-        let mut slots = Vec::new();
         for file in files {
-            let slot = self.slot(&file.name)?;
-            check_free(&slot, &file.name, force)?;
-            slots.push(slot);
+            check_free(&self.slot(&file.name)?, &file.name, force)?;
         }
-        for (position, (file, slot)) in files.iter().zip(&slots).enumerate() {
-            if let Err(error) = from.give(&file.name, slot, force) {
-                for (folder, name) in slots[..position].iter().filter(|_| !force) {
-                    // What cannot be removed is whole all the same.
-                    let _ = unlinkat(folder, *name, AtFlags::empty());
-                }
-                return Err(error);
+        for (position, file) in files.iter().enumerate() {
+            let given = self.slot(&file.name).and_then(|slot| from.give(&file.name, &slot, force));
+            if given.is_err() && !force {
+                self.take_back(&files[..position]);
+            }
+            given?;
+        }
+        self.sync(files)
+    }
+
+    fn take_back(&self, files: &[Placed]) {
+        for file in files {
+            if let Ok((folder, name)) = self.slot(&file.name) {
+                // What cannot be removed is whole all the same.
+                let _ = unlinkat(folder, name, AtFlags::empty());
             }
         }
-        for (folder, _) in slots {
-            File::from(folder).sync_all()?;
+    }
+
+    /// Syncs every folder that has one of these files, once.
+    fn sync(&self, files: &[Placed]) -> Result<()> {
+        let mut synced = HashSet::new();
+        for name in files.iter().map(|file| file.name.as_str()) {
+            if synced.insert(name.rsplit_once('/').map(|(folder, _)| folder)) {
+                let (folder, _) = self.slot(name)?;
+                File::from(folder).sync_all().with_context(|| format!("cannot sync the folder of `{name}`"))?;
+            }
         }
         Ok(())
     }
