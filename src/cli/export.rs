@@ -5,11 +5,12 @@ mod staging;
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use api::lode::{ExportDtype, ExportFormat, ExportRequest};
 use archive::{Kind, Reader};
-use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use content::{Algorithm, Hasher};
 use futures_util::StreamExt;
@@ -36,7 +37,7 @@ pub(super) struct ExportArguments {
     /// Which files: those that were imported, or others
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// What numbers are written as, by safetensors; quantized models become BF16 where nothing is said
+    /// What floats are written as, by safetensors and gguf; quantized weights become BF16 in safetensors where nothing is said
     #[arg(long, value_enum)]
     dtype: Option<Dtype>,
     /// The most bytes of tensors in one file, by safetensors and mlx, e.g. 5GB or 500MiB
@@ -92,7 +93,7 @@ pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<
     let response = match response {
         // What breaks off at once does so before there is an answer.
         Err(error) if error.chain().any(|cause| cause.is::<reqwest::Error>()) => {
-            return Err(reason(&client, request, error).await);
+            return Err(reason(&client, request, error, &mut interrupts).await);
         }
         response => response?,
     };
@@ -100,15 +101,41 @@ pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<
     staging.ensure_space(total)?;
     let bar = ProgressBar::new(total);
     let (sender, receiver) = bridge::channel();
-    let unpacking = tokio::task::spawn_blocking(move || unpack(receiver, &mut staging).and_then(|()| staging.finish()));
-    let sent = forward(response, sender, &bar, &mut interrupts).await;
-    let unpacked = unpacking.await?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let mut unpacking = tokio::task::spawn_blocking(move || {
+        unpack(receiver, &mut staging, &stopped)?;
+        staging.finish()
+    });
+    let mut sent = tokio::select! {
+        // First, because there may always be a next piece.
+        biased;
+        _ = interrupts.recv() => {
+            stop.store(true, Ordering::SeqCst);
+            Sent::Interrupted
+        }
+        // The sender is kept until it was said why nothing more comes.
+        sent = forward(response, &sender, &bar) => sent,
+    };
+    drop(sender);
+    // Writing to the disk may take longer than receiving.
+    let unpacked = tokio::select! {
+        unpacked = &mut unpacking => unpacked,
+        _ = interrupts.recv() => {
+            stop.store(true, Ordering::SeqCst);
+            sent = Sent::Interrupted;
+            unpacking.await
+        }
+    };
+    let unpacked = unpacked?;
     bar.finish_and_clear();
     let placed = match (unpacked, sent) {
         // Whatever came after the end of the tar: every file is whole and in its place.
         (Ok(placed), _) => placed,
         (Err(_), Sent::Interrupted) => return Err(Interrupted.into()),
-        (Err(_), Sent::Broken(error)) => return Err(reason(&client, request, error.into()).await),
+        (Err(_), Sent::Broken(error)) => {
+            return Err(reason(&client, request, error.into(), &mut interrupts).await);
+        }
         (Err(error), Sent::All) => return Err(error),
     };
     for file in &placed {
@@ -148,21 +175,10 @@ enum Sent {
 }
 
 /// Gives what comes to whoever unpacks it.
-async fn forward(response: Response, sender: mpsc::Sender<Piece>, bar: &ProgressBar, interrupts: &mut Signal) -> Sent {
+async fn forward(response: Response, sender: &mpsc::Sender<Piece>, bar: &ProgressBar) -> Sent {
     let mut stream = response.bytes_stream();
-    let stop = |reason: &str| Err(io::Error::other(reason.to_owned()));
     loop {
-        let next: Option<reqwest::Result<Bytes>> = tokio::select! {
-            // First, because there may always be a next piece.
-            biased;
-            _ = interrupts.recv() => {
-                // Where nobody receives any more nobody needs to know.
-                let _ = sender.send(stop("interrupted")).await;
-                return Sent::Interrupted;
-            }
-            next = stream.next() => next,
-        };
-        match next {
+        match stream.next().await {
             None => return Sent::All,
             Some(Ok(piece)) => {
                 bar.inc(piece.len() as u64);
@@ -171,7 +187,8 @@ async fn forward(response: Response, sender: mpsc::Sender<Piece>, bar: &Progress
                 }
             }
             Some(Err(error)) => {
-                let _ = sender.send(stop("the export broke off")).await;
+                // Where nobody receives any more nobody needs to know.
+                let _ = sender.send(Err(io::Error::other("the export broke off"))).await;
                 return Sent::Broken(error);
             }
         }
@@ -179,15 +196,25 @@ async fn forward(response: Response, sender: mpsc::Sender<Piece>, bar: &Progress
 }
 
 /// Why an export broke off. A stream that breaks off cannot say it, so it is asked for.
-async fn reason(client: &Client, request: ExportRequest, error: anyhow::Error) -> anyhow::Error {
-    match client.post::<Value>("/api/export", &ExportRequest { check: true, ..request }).await {
+async fn reason(
+    client: &Client,
+    request: ExportRequest,
+    error: anyhow::Error,
+    interrupts: &mut Signal,
+) -> anyhow::Error {
+    let request = ExportRequest { check: true, ..request };
+    let checked = tokio::select! {
+        checked = client.post::<Value>("/api/export", &request) => checked,
+        _ = interrupts.recv() => return Interrupted.into(),
+    };
+    match checked {
         Err(reason) => reason.context("the export broke off, nothing was written"),
         Ok(_) => error.context("the connection broke off, nothing was written; try again"),
     }
 }
 
-/// Takes the files out of the tar.
-fn unpack(receiver: mpsc::Receiver<Piece>, staging: &mut Staging) -> Result<()> {
+/// Takes the files out of the tar, until it ends or is told to stop.
+fn unpack(receiver: mpsc::Receiver<Piece>, staging: &mut Staging, stop: &AtomicBool) -> Result<()> {
     let mut tar = Reader::new(ChannelReader::new(receiver));
     while let Some(entry) = tar.next()? {
         if entry.kind != Kind::File {
@@ -198,6 +225,7 @@ fn unpack(receiver: mpsc::Receiver<Piece>, staging: &mut Staging) -> Result<()> 
         let mut hasher = Hasher::new(Algorithm::Sha256);
         let mut buffer = vec![0; PIECE];
         loop {
+            refuse_when(stop)?;
             let n = tar.read(&mut buffer)?;
             if n == 0 {
                 break;
@@ -208,5 +236,10 @@ fn unpack(receiver: mpsc::Receiver<Piece>, staging: &mut Staging) -> Result<()> 
         file.sync_all().with_context(|| format!("cannot write `{name}`"))?;
         staging.staged(Placed { name, size: entry.size, digest: hasher.finish() });
     }
+    refuse_when(stop)?;
     Ok(())
+}
+
+fn refuse_when(stop: &AtomicBool) -> Result<(), Interrupted> {
+    if stop.load(Ordering::SeqCst) { Err(Interrupted) } else { Ok(()) }
 }
