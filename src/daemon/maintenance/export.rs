@@ -1,6 +1,6 @@
 //! `/api/export`.
 
-use std::io;
+use std::io::{self, Write};
 
 use api::lode::ExportRequest;
 use axum::Json;
@@ -8,6 +8,7 @@ use axum::body::Body as Bytes;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use tokio::sync::oneshot;
 
 use crate::bridge::{self, ChannelWriter};
 use crate::daemon::Daemon;
@@ -23,7 +24,8 @@ pub(super) async fn export(
     let check = request.check;
     let export = blocking(&daemon.library, move |library| Export::plan(library, &model, &request)).await?;
     if check {
-        blocking(&daemon.library, move |_| export.write(&mut io::sink())).await?;
+        let (asker, _asks) = oneshot::channel();
+        blocking(&daemon.library, move |_| export.write(&mut WhileAsked(asker))).await?;
         return Ok(Json(serde_json::json!({})).into_response());
     }
     let size = export.size();
@@ -38,4 +40,31 @@ pub(super) async fn export(
     }));
     let headers = [(header::CONTENT_TYPE, "application/x-tar".to_owned()), (header::CONTENT_LENGTH, size.to_string())];
     Ok((headers, Bytes::from_stream(bridge::stream(receiver))).into_response())
+}
+
+/// Takes whatever is written, until whoever asked for it is gone: the request with the other end was dropped.
+struct WhileAsked(oneshot::Sender<()>);
+
+impl Write for WhileAsked {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.is_closed() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_ends_with_its_request() {
+        let (asker, asks) = oneshot::channel();
+        let mut sink = WhileAsked(asker);
+        assert_eq!(sink.write(b"some").expect("somebody asks"), 4);
+        drop(asks);
+        assert_eq!(sink.write(b"more").expect_err("nobody asks").kind(), io::ErrorKind::BrokenPipe);
+    }
 }
