@@ -131,7 +131,9 @@ async fn names_of_others_lead_nowhere() {
         fails(&server, &["export", &model, "--to", text(&to)], says);
     }
     assert_eq!(entries(&to), Vec::<PathBuf>::new());
+    assert_eq!(entries(&place.path().join("deep")), [to]);
     assert_eq!(entries(place.path()).len(), 1);
+    assert!(std::fs::symlink_metadata("/tmp/lode-escaped").is_err(), "a file was written outside");
 }
 
 #[tokio::test]
