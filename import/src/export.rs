@@ -30,7 +30,7 @@ use content::{Algorithm, Digest};
 pub use array::ConvertedArray;
 pub use gguf_file::gguf_plan;
 pub use mlx_folder::mlx_plan;
-pub use origin_files::origin_plan;
+pub use origin_files::{layers_plan, origin_plan};
 pub use safetensors_folder::{FolderOptions, StoredModel, safetensors_plan};
 pub use write_file::write_file;
 

@@ -48,8 +48,8 @@ pub use convert::Conversion;
 pub use derive::{Derived, Reuse, derive};
 pub use error::Error;
 pub use export::{
-    ConvertedArray, ExportFile, ExportPlan, FolderOptions, Piece, StoredModel, gguf_plan, mlx_plan, origin_plan,
-    safetensors_plan, write_file,
+    ConvertedArray, ExportFile, ExportPlan, FolderOptions, Piece, StoredModel, gguf_plan, layers_plan, mlx_plan,
+    origin_plan, safetensors_plan, write_file,
 };
 pub use facts::describe;
 pub use inventory::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory};

@@ -1,5 +1,7 @@
 //! Exports: what files a model becomes, and the tar that they travel in.
 
+mod whole_files;
+
 use std::io::Write;
 use std::sync::Arc;
 
@@ -48,11 +50,12 @@ impl Export {
         }
         let open = opener(library);
         let manifest = *model.manifest.digest();
-        let (mut plan, recorded) = match request.format {
-            ExportFormat::Origin => {
+        let (mut plan, recorded) = match (whole_files::plan(&model, request)?, request.format) {
+            (Some(plan), _) => (plan, None),
+            (None, ExportFormat::Origin) => {
                 (origin_plan(library, &model, &open)?, Some(file_digests::recorded(library, &manifest)?))
             }
-            ExportFormat::Safetensors | ExportFormat::Mlx | ExportFormat::Gguf => {
+            (None, ExportFormat::Safetensors | ExportFormat::Mlx | ExportFormat::Gguf) => {
                 (converted(library, &model, request, &open)?, None)
             }
         };

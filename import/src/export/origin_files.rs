@@ -31,6 +31,15 @@ pub fn origin_plan(origin: &Origin, layers: &[Layer], open: &Arc<OpenBlob>) -> R
     ExportPlan::new(files, Vec::new())
 }
 
+/// Layers that are files, under these names, with nothing else of the model. Losses are told of `wanted`.
+///
+/// # Errors
+/// [`Error::Source`] where a name is hostile or there twice.
+pub fn layers_plan(files: &[(&str, &Layer)], wanted: &[Layer]) -> Result<ExportPlan, Error> {
+    let files = files.iter().map(|(name, layer)| documents::whole(name, layer)).collect::<Result<_, _>>()?;
+    ExportPlan::new(files, documents::losses(wanted))
+}
+
 fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<ExportFile, Error> {
     let composed = Composed::new(file, layers, Arc::clone(open)).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidData => Error::Source(format!("`{}` cannot be put together: {e}", file.name)),

@@ -1,0 +1,37 @@
+//! Exports of models whose layers are whole files, as other tools push them: what is there is given, nothing is converted.
+
+use anyhow::Result;
+use api::lode::{ExportFormat, ExportRequest};
+use import::ExportPlan;
+use manifests::Layer;
+
+use super::{CannotExport, Model};
+use crate::ops::foreign::{FileKind, ForeignFile, Layout, classify};
+
+/// The files; `None` where the model's tensors have blobs of their own.
+pub(super) fn plan(model: &Model, request: &ExportRequest) -> Result<Option<ExportPlan>> {
+    let Layout::Files(files) = classify(&model.manifest) else { return Ok(None) };
+    let files: Vec<&ForeignFile> = files.iter().filter(|file| is_file(file)).collect();
+    let ggufs: Vec<&ForeignFile> = files.iter().copied().filter(|file| file.kind == FileKind::Gguf).collect();
+    match (request.format, ggufs.as_slice()) {
+        (ExportFormat::Origin, _) => of(&files, &[]),
+        (ExportFormat::Gguf, [_]) if request.dtype.is_none() => of(&ggufs, model.manifest.layers()),
+        _ => Err(CannotExport(format!(
+            "model '{}' is kept as whole files, which are not converted; `--format origin` gives them, and `lode create` \
+             makes a model of them that can be exported in other formats",
+            model.name
+        ))
+        .into()),
+    }
+}
+
+fn of(files: &[&ForeignFile], wanted: &[Layer]) -> Result<Option<ExportPlan>> {
+    let named: Vec<(&str, &Layer)> = files.iter().map(|file| (file.name.as_str(), &file.layer)).collect();
+    Ok(Some(import::layers_plan(&named, wanted)?))
+}
+
+/// Prompts and templates that the manifest has without a name were never files.
+fn is_file(file: &ForeignFile) -> bool {
+    let weights = matches!(file.kind, FileKind::Gguf | FileKind::Safetensors | FileKind::Side | FileKind::Tar);
+    weights || file.named
+}
