@@ -5,6 +5,8 @@ use std::path::Path;
 use content::Digest;
 use serde_json::{Value, json};
 
+use crate::export::exported;
+use crate::maintenance::fails;
 use crate::server::Server;
 use crate::support::{fixtures, json as read_json, list, models, numbers, read, skip};
 
@@ -35,6 +37,27 @@ async fn push(server: &Server, file: &Path, media_type: &str, config_type: &str)
     let put = server.http.put(server.url("/v2/someone/model/manifests/latest")).header("content-type", MANIFEST);
     let done = put.body(manifest.to_string()).send().await.expect("the registry answers");
     assert_eq!(done.status().as_u16(), 201, "{}", done.text().await.unwrap_or_default());
+}
+
+#[tokio::test]
+async fn its_file_comes_out_as_it_is() {
+    let Some(folder) = fixtures("whole_gguf::its_file_comes_out_as_it_is", "gguf/meta") else { return };
+    let server = Server::start(&[]).await;
+    let file = folder.join("mixed_types.gguf");
+    let config_type = "application/vnd.docker.container.image.v1+json";
+    push(&server, &file, "application/vnd.ollama.image.model", config_type).await;
+    let place = tempfile::tempdir().expect("a temporary folder");
+    for format in ["origin", "gguf"] {
+        let to = place.path().join(format);
+        exported(&server, "someone/model", &to, &["--format", format]);
+        assert_eq!(read(&to), read(&file), "{format}");
+    }
+    let to = place.path().join("other");
+    for arguments in [&["--format", "safetensors"][..], &["--format", "mlx"], &["--format", "gguf", "--dtype", "f16"]] {
+        let all = [&["export", "someone/model", "--to", to.to_str().expect("a path")], arguments].concat();
+        fails(&server, &all, "`--format origin`");
+    }
+    assert!(!to.exists());
 }
 
 #[tokio::test]
