@@ -83,7 +83,7 @@ const PIECE: usize = 1 << 18;
 pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<()> {
     // From here on an interrupt does not end the process, which has to clean up.
     let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut staging = Staging::begin(&arguments.to, arguments.force)?;
+    let staging = Staging::begin(&arguments.to, arguments.force)?;
     let client = Client::connect(config).await?;
     let request = request(arguments);
     let response = tokio::select! {
@@ -100,34 +100,7 @@ pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<
     let total = response.content_length().unwrap_or_default();
     staging.ensure_space(total)?;
     let bar = ProgressBar::new(total);
-    let (sender, receiver) = bridge::channel();
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let mut unpacking = tokio::task::spawn_blocking(move || {
-        unpack(receiver, &mut staging, &stopped)?;
-        staging.finish()
-    });
-    let mut sent = tokio::select! {
-        // First, because there may always be a next piece.
-        biased;
-        _ = interrupts.recv() => {
-            stop.store(true, Ordering::SeqCst);
-            Sent::Interrupted
-        }
-        // The sender is kept until it was said why nothing more comes.
-        sent = forward(response, &sender, &bar) => sent,
-    };
-    drop(sender);
-    // Writing to the disk may take longer than receiving.
-    let unpacked = tokio::select! {
-        unpacked = &mut unpacking => unpacked,
-        _ = interrupts.recv() => {
-            stop.store(true, Ordering::SeqCst);
-            sent = Sent::Interrupted;
-            unpacking.await
-        }
-    };
-    let unpacked = unpacked?;
+    let (unpacked, sent) = receive(response, staging, &bar, &mut interrupts).await?;
     bar.finish_and_clear();
     let placed = match (unpacked, sent) {
         // Whatever came after the end of the tar: every file is whole and in its place.
@@ -172,6 +145,44 @@ enum Sent {
     All,
     Broken(reqwest::Error),
     Interrupted,
+}
+
+/// Unpacks what comes, until it ends or the user has had enough. Both ends are told: what came may be whole though the
+/// stream was not.
+async fn receive(
+    response: Response,
+    mut staging: Staging,
+    bar: &ProgressBar,
+    interrupts: &mut Signal,
+) -> Result<(Result<Vec<Placed>>, Sent)> {
+    let (sender, receiver) = bridge::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let mut unpacking = tokio::task::spawn_blocking(move || {
+        unpack(receiver, &mut staging, &stopped)?;
+        staging.finish()
+    });
+    let mut sent = tokio::select! {
+        // First, because there may always be a next piece.
+        biased;
+        _ = interrupts.recv() => {
+            stop.store(true, Ordering::SeqCst);
+            Sent::Interrupted
+        }
+        // The sender is kept until it was said why nothing more comes.
+        sent = forward(response, &sender, bar) => sent,
+    };
+    drop(sender);
+    // Writing to the disk may take longer than receiving.
+    let unpacked = tokio::select! {
+        unpacked = &mut unpacking => unpacked,
+        _ = interrupts.recv() => {
+            stop.store(true, Ordering::SeqCst);
+            sent = Sent::Interrupted;
+            unpacking.await
+        }
+    };
+    Ok((unpacked?, sent))
 }
 
 /// Gives what comes to whoever unpacks it.
