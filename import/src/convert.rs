@@ -130,7 +130,9 @@ impl Conversion {
     fn added(&self, piece: &Weight<'_>) -> Vec<f32> {
         let mut numbers = vec![0.0; piece.rows() * piece.columns()];
         piece.decode(&mut numbers);
-        numbers.iter_mut().for_each(|number| *number += self.add);
+        for number in &mut numbers {
+            *number += self.add;
+        }
         numbers
     }
 

@@ -138,7 +138,7 @@ fn eights(eight: Encoding, base: Encoding) -> Vec<Encoding> {
 /// The encoding, or what takes its place where rows are not whole blocks.
 ///
 /// Source of the replacements: `tensor_type_fallback` in `llama-quant.cpp` of llama.cpp, before it was changed to give
-/// Q2_K and Q3_K less than 4.5 bits for a weight of theirs. What fits nothing is kept, where llama.cpp takes F16.
+/// `Q2_K` and `Q3_K` less than 4.5 bits for a weight of theirs. What fits nothing is kept, where llama.cpp takes F16.
 fn fitting(encoding: Encoding, shape: &[u64]) -> Option<Encoding> {
     let fits = |encoding: &Encoding| encoding.parts(shape, Dtype::F32).is_ok();
     let Encoding::Blocks(kind) = encoding else { return Some(encoding).filter(fits) };

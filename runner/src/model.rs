@@ -180,7 +180,9 @@ mod tests {
             text(&mut bytes, key);
             bytes.extend([ARRAY, STRING].iter().flat_map(|n| n.to_le_bytes()));
             bytes.extend((values.len() as u64).to_le_bytes());
-            values.iter().for_each(|value| text(&mut bytes, value));
+            for value in values {
+                text(&mut bytes, value);
+            }
         }
         text(&mut bytes, "w");
         bytes.extend(1u32.to_le_bytes());

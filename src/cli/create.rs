@@ -30,7 +30,7 @@ pub(super) struct CreateArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Quantization")]
 struct QuantizeArguments {
-    /// Quantize to this type, e.g. int4, int4:64, int8, nvfp4, mxfp8, q8_0 or q4_k_m
+    /// Quantize to this type, e.g. `int4`, `int4:64`, `int8`, `nvfp4`, `mxfp8`, `q8_0` or `q4_k_m`
     #[arg(short, long, value_name = "TYPE")]
     quantize: Option<String>,
     /// A file with rules that come before those of the type

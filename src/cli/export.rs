@@ -92,7 +92,7 @@ pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<
     };
     let response = match response {
         // What breaks off at once does so before there is an answer.
-        Err(error) if error.chain().any(|cause| cause.is::<reqwest::Error>()) => {
+        Err(error) if error.chain().any(<dyn std::error::Error>::is::<reqwest::Error>) => {
             return Err(reason(&client, request, error, &mut interrupts).await);
         }
         response => response?,

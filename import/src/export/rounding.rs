@@ -34,12 +34,11 @@ fn is_exact(tensor: &StoredTensor, to: Dtype) -> bool {
     let scaled = tensor.parts.iter().any(|part| part.role == Role::GlobalScale);
     match (tensor.encoding, to) {
         (Encoding::Plain(from), _) => from == to || fits(from, to),
-        // Decoding to float32 is what these encodings mean.
-        (_, Dtype::F32) => true,
         // 2 + 4 bits, from 2^-10 to 2688.
         (Encoding::Micro(Micro::Nvfp4), Dtype::Bf16 | Dtype::F16) => !scaled,
-        // 2 and 4 bits; powers of two have the range of BF16.
-        (Encoding::Micro(Micro::Mxfp4 | Micro::Mxfp8), Dtype::Bf16) => true,
+        // Decoding to float32 is what these encodings mean. 2 and 4 bits are exact in BF16, which has about the range of
+        // powers of two.
+        (_, Dtype::F32) | (Encoding::Micro(Micro::Mxfp4 | Micro::Mxfp8), Dtype::Bf16) => true,
         _ => false,
     }
 }

@@ -119,17 +119,14 @@ impl Folder {
             Encoding::Plain(own) if changed => dtype.or(Some(own)),
             _ => dtype,
         };
-        match dtype {
-            Some(dtype) => {
-                self.rounding.note(tensor, dtype);
-                self.entries.push(plain(tensor, dtype, change)?);
-            }
-            None => {
-                // Arrays that were tensors of their own go out under their own names.
-                let single = tensor.parts.len() == 1;
-                let name = |part: &StoredPart| if single { change.name.clone() } else { part.name.clone() };
-                self.entries.extend(tensor.parts.iter().map(|part| stored(part, &name(part))));
-            }
+        if let Some(dtype) = dtype {
+            self.rounding.note(tensor, dtype);
+            self.entries.push(plain(tensor, dtype, change)?);
+        } else {
+            // Arrays that were tensors of their own go out under their own names.
+            let single = tensor.parts.len() == 1;
+            let name = |part: &StoredPart| if single { change.name.clone() } else { part.name.clone() };
+            self.entries.extend(tensor.parts.iter().map(|part| stored(part, &name(part))));
         }
         Ok(())
     }
@@ -193,8 +190,10 @@ fn adapt(config: &mut Map<String, Value>, tensors: &[StoredTensor], wanted: Opti
     if expanded {
         documents::without_quantization(config);
     }
-    if expanded || wanted.is_some() {
-        most_common(tensors, wanted).into_iter().for_each(|dtype| documents::with_dtype(config, dtype));
+    if (expanded || wanted.is_some())
+        && let Some(dtype) = most_common(tensors, wanted)
+    {
+        documents::with_dtype(config, dtype);
     }
 }
 

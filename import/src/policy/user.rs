@@ -79,12 +79,12 @@ impl UserPolicy {
             let count = wire.rule.len();
             return Err(Error::Source(format!("the policy has {count} rules, expected at most {MAX_RULES}")));
         }
-        let rules = wire.rule.into_iter().map(|rule| read(text, rule.into_inner()));
+        let rules = wire.rule.into_iter().map(|rule| read(text, rule.as_ref()));
         Ok(Self { rules: rules.collect::<Result<_, _>>()? })
     }
 }
 
-fn read(text: &str, wire: WireRule) -> Result<UserRule, Error> {
+fn read(text: &str, wire: &WireRule) -> Result<UserRule, Error> {
     let at = |span: std::ops::Range<usize>, reason: String| {
         Error::Source(format!("the policy's line {}: {reason}", line(text, span.start)))
     };

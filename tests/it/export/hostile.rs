@@ -106,6 +106,9 @@ fn renamed(manifest: &mut Value, to: &str) {
     layer["annotations"]["org.opencontainers.image.title"] = json!(to);
 }
 
+/// What is done to an origin document.
+type Change = fn(&mut Value);
+
 #[tokio::test]
 async fn names_of_others_lead_nowhere() {
     let server = Server::start(&[]).await;
@@ -120,7 +123,7 @@ async fn names_of_others_lead_nowhere() {
         assert!(!said.err.contains('\u{1b}'), "the terminal is told what to do");
     }
     // Sizes that nobody has, places that overlap.
-    let hostile: [(fn(&mut Value), &str); 4] = [
+    let hostile: [(Change, &str); 4] = [
         (|file| file["size"] = json!(u64::MAX), "in no layer"),
         (|file| file["size"] = json!(1u64 << 60), "in no layer"),
         (|file| file["tensors"][0]["offset"] = json!(1), "do not fit"),
