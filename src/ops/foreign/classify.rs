@@ -75,9 +75,12 @@ pub(crate) enum FileKind {
 
 /// Reads a manifest's types and names.
 pub(crate) fn classify(manifest: &Manifest) -> Layout {
+    // A header without tensors is a model too: what it was imported from says whose it is.
+    if manifest.layers_of(media_types::ORIGIN).next().is_some() {
+        return Layout::Lode;
+    }
     if manifest.layers_of(media_types::TENSOR).next().is_some() {
-        let ours = manifest.layers_of(media_types::ORIGIN).next().is_some()
-            || manifest.annotations().contains_key(annotations::ARCHITECTURE);
+        let ours = manifest.annotations().contains_key(annotations::ARCHITECTURE);
         return if ours { Layout::Lode } else { Layout::OllamaTensors };
     }
     if !is_model(manifest) {
