@@ -189,6 +189,19 @@ pub struct HyperParameters {
     pub sliding: Vec<bool>,
 }
 
+/// More layers than any model has; what a file says beyond it is refused by [`HyperParameters::check`].
+const MAX_LAYERS: u64 = 4096;
+
+/// One flag for each layer, made before the number of layers is checked: never more than a few.
+fn flags(layers: u64, flag: impl Fn(u64) -> bool) -> Vec<bool> {
+    (0..layers.min(MAX_LAYERS + 1)).map(flag).collect()
+}
+
+/// Which layers slide where every `pattern`-th attends to everything.
+fn sliding_but_every(pattern: u64, layers: u64) -> Vec<bool> {
+    flags(layers, |layer| (layer + 1) % pattern != 0)
+}
+
 impl HyperParameters {
     /// Holds the numbers against one another and against sizes that no model has, so that nothing absurd is allocated.
     ///
@@ -199,7 +212,7 @@ impl HyperParameters {
             ("vocabulary size", self.vocabulary, 1 << 24),
             ("hidden size", self.hidden, 1 << 20),
             ("intermediate size", self.intermediate, 1 << 22),
-            ("number of layers", self.layers, 4096),
+            ("number of layers", self.layers, MAX_LAYERS),
             ("number of attention heads", self.heads, 1 << 14),
             ("number of key/value heads", self.kv_heads, 1 << 14),
             ("head size", self.head_dim, 1 << 16),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Activation, Architecture, HyperParameters, Rope, RopeLayout, RopeScaling};
+use super::{Activation, Architecture, HyperParameters, Rope, RopeLayout, RopeScaling, flags, sliding_but_every};
 use crate::Error;
 
 const SOURCE: &str = "config.json";
@@ -46,7 +46,7 @@ fn gemma3(config: Config<'_>) -> Result<HyperParameters, Error> {
         if pattern == 0 {
             return Err(fail("`sliding_window_pattern` is 0"));
         }
-        (1..=base.layers).map(|layer| layer % pattern != 0).collect()
+        sliding_but_every(pattern, base.layers)
     };
     let local_theta = config.float("rope_local_base_freq")?.unwrap_or(10_000.0);
     let rope_sliding = match config.rope_for("sliding_attention")? {
@@ -109,7 +109,7 @@ fn base(
         rope,
         rope_sliding: None,
         sliding_window: None,
-        sliding: vec![false; layers.min(1 << 16) as usize],
+        sliding: flags(layers, |_| false),
     })
 }
 
@@ -236,6 +236,9 @@ mod tests {
             let error = HyperParameters::from_config(format!("{LLAMA}{extra}").as_bytes()).expect_err(extra);
             assert!(error.to_string().contains(expect), "{error} should say {expect}");
         }
+        let gemma = LLAMA.replace("llama", "gemma3_text").replace(r#"_layers":2"#, r#"_layers":4398046511104"#);
+        let error = HyperParameters::from_config(format!("{gemma}}}").as_bytes()).expect_err("too many layers");
+        assert!(error.to_string().contains("number of layers is 4398046511104"), "{error}");
         let other = HyperParameters::from_config(br#"{"model_type":"bert"}"#).expect_err("bert");
         assert!(other.to_string().contains("supported: llama, gemma3"), "{other}");
     }

@@ -1,6 +1,6 @@
 //! From GGUF metadata.
 
-use super::{Activation, Architecture, HyperParameters, Rope, RopeLayout, RopeScaling};
+use super::{Activation, Architecture, HyperParameters, Rope, RopeLayout, RopeScaling, flags, sliding_but_every};
 use crate::{Error, Gguf};
 
 const SOURCE: &str = "GGUF metadata";
@@ -53,7 +53,7 @@ fn gemma3(gguf: &Gguf<'_>) -> Result<HyperParameters, Error> {
         embedding_scale: Some((base.hidden as f64).sqrt()),
         rope_sliding: Some(Rope { theta: local_theta, scaling: RopeScaling::None }),
         sliding_window: Some(gguf.unsigned("gemma3.attention.sliding_window").unwrap_or(1024)),
-        sliding: (1..=base.layers).map(|layer| layer % pattern != 0).collect(),
+        sliding: sliding_but_every(pattern, base.layers),
         ..base
     })
 }
@@ -95,7 +95,7 @@ fn base(gguf: &Gguf<'_>, architecture: Architecture, activation: Activation) -> 
         },
         rope_sliding: None,
         sliding_window: None,
-        sliding: vec![false; layers.min(1 << 16) as usize],
+        sliding: flags(layers, |_| false),
     })
 }
 
