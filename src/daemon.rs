@@ -27,6 +27,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{delete, get, head, post};
 use axum::serve::{IncomingStream, Listener, ListenerExt};
+use protocol::{ContextRequest, KvType};
 use registry::server::Server;
 use registry::server::access::Access;
 use scheduler::{KeepAlive, KeepAliveChoice, Lease, LoadKey, RunnerOptions, Scheduler};
@@ -72,7 +73,8 @@ impl Daemon {
             let (model, config) = (model.clone(), self.config.clone());
             models::blocking(&self.library, move |library| {
                 library.record_use(model.manifest.digest(), SystemTime::now())?;
-                load_plan(library, &model, &config.device, context, config.reference)
+                let cache = ContextRequest { context, slots: 1, kv_type: KvType::F32 };
+                load_plan(library, &model, &config.device, cache, config.reference)
             })
             .await
         };

@@ -63,7 +63,7 @@ pub(crate) fn generate(model: &Model, cache: &mut KvCache, request: &GenerateReq
     };
     usage.nanos = nanos(begin);
     told.finish(model, reason, sink)?;
-    sink.send(GenerateEvent::Done { reason, usage });
+    sink.send(GenerateEvent::Done { reason, usage, tokens: Vec::new() });
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use formats::HyperParameters;
-use protocol::{LoadReply, LoadRequest};
+use protocol::{KvType, LoadReply, LoadRequest};
 
 use crate::cache::KvCache;
 use crate::decoder::Decoder;
@@ -28,7 +28,15 @@ pub(crate) fn load(request: &LoadRequest) -> Result<(Model, KvCache, LoadReply)>
     let (decoder, weights) = decoder?;
     let cache = KvCache::new(hyper.layers as usize, hyper.kv_heads as usize, context, hyper.head_dim as usize, &device)
         .context("the KV cache does not fit into memory; choose a smaller context")?;
-    let reply = LoadReply { device: device::name(&device), context: context as u64, weights, kv_cache: cache.size() };
+    let reply = LoadReply {
+        device: device::name(&device),
+        context: context as u64,
+        slots: 1,
+        kv_type: KvType::F32,
+        weights,
+        kv_cache: cache.size(),
+        private: 0,
+    };
     Ok((Model { decoder, text }, cache, reply))
 }
 

@@ -55,6 +55,7 @@ impl TextModel {
         match prompt {
             Prompt::Tokens { tokens } => Ok(tokens.clone()),
             Prompt::Text { text } => Ok(self.tokenizer.encode(text, Special { add: true, parse: true })?),
+            Prompt::Insert { .. } => anyhow::bail!("this model does not support insert"),
             Prompt::Chat(request) => {
                 let rendered = self.render(request)?;
                 let add = self.template.is_none();

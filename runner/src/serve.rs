@@ -183,7 +183,7 @@ async fn generate_text(
         let work = std::panic::AssertUnwindSafe(|| generate::generate(&model, &mut cache, &request, &sink));
         let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the generation panicked")));
         if let Err(error) = result {
-            sink.send(GenerateEvent::Error { error: format!("{error:#}") });
+            sink.send(GenerateEvent::Error { error: format!("{error:#}"), bad_request: false });
         }
         drop(active);
     });
@@ -257,6 +257,7 @@ async fn status(State(runner): State<Runner>) -> Json<Status> {
     Json(Status {
         model: runner.0.loaded.get().map(|loaded| loaded.name.clone()),
         active: runner.0.active.load(Ordering::Relaxed),
+        private: 0,
         pid: std::process::id(),
     })
 }

@@ -200,7 +200,7 @@ impl Events {
                 let line = self.buffer.split_to(end + 1);
                 let event: Result<GenerateEvent, Error> =
                     serde_json::from_slice(&line).map_err(|e| Error::Protocol(e.to_string()));
-                self.finished = !matches!(event, Ok(GenerateEvent::Text { .. }));
+                self.finished = matches!(event, Err(_) | Ok(GenerateEvent::Done { .. } | GenerateEvent::Error { .. }));
                 return Some(event);
             }
             match self.body.next().await {

@@ -208,18 +208,18 @@ impl Call {
         let lease = self.acquire(daemon).await?;
         let load = nanos(self.begin);
         let request = protocol::GenerateRequest {
-            prompt,
             sampling: self.options.sampling(lease.reply().context),
             stop: self.options.stop.clone().unwrap_or_default(),
             max_tokens: self.options.max_tokens(),
             keep: self.options.num_keep.unwrap_or(4),
             top_logprobs,
+            ..protocol::GenerateRequest::new(prompt)
         };
         let mut events = lease.runner().generate(&request).await?;
         // The first event decides between an error with its status and a stream.
         let first = events.next().await;
         let first = match first {
-            Some(Ok(GenerateEvent::Error { error })) => return Err(Failed::bad_request(error)),
+            Some(Ok(GenerateEvent::Error { error, .. })) => return Err(Failed::bad_request(error)),
             Some(event) => event?,
             None => return Err(anyhow::anyhow!("the runner said nothing").into()),
         };
@@ -276,11 +276,13 @@ impl Generation {
             let Some(event) = event else { return };
             let open = match event {
                 Ok(GenerateEvent::Text { text, logprobs }) => lines.send(&self.answer.piece(text, logprobs)).await,
-                Ok(GenerateEvent::Done { reason, usage }) => {
+                // Nothing asks for thinking or tools yet.
+                Ok(GenerateEvent::Thinking { .. } | GenerateEvent::ToolCall { .. }) => true,
+                Ok(GenerateEvent::Done { reason, usage, .. }) => {
                     let metrics = self.metrics(usage);
                     lines.send(&self.answer.last(name_of(reason), String::new(), Some(metrics), Vec::new())).await
                 }
-                Ok(GenerateEvent::Error { error }) => lines.send(&ErrorResponse { error }).await,
+                Ok(GenerateEvent::Error { error, .. }) => lines.send(&ErrorResponse { error }).await,
                 Err(error) => {
                     tracing::warn!("{error}");
                     lines.send(&ErrorResponse { error: error.to_string() }).await
@@ -301,11 +303,12 @@ impl Generation {
                     all.push_str(&text);
                     all_logprobs.extend(logprobs.into_iter().map(TokenLogprob::from));
                 }
-                GenerateEvent::Done { reason, usage } => {
+                GenerateEvent::Thinking { .. } | GenerateEvent::ToolCall { .. } => {}
+                GenerateEvent::Done { reason, usage, .. } => {
                     let metrics = self.metrics(usage);
                     return Ok(self.answer.last(name_of(reason), all, Some(metrics), all_logprobs).into_response());
                 }
-                GenerateEvent::Error { error } => return Err(anyhow::anyhow!(error).into()),
+                GenerateEvent::Error { error, .. } => return Err(anyhow::anyhow!(error).into()),
             }
         }
         Err(anyhow::anyhow!("the runner ended without an answer").into())

@@ -5,7 +5,7 @@ use content::Digest;
 use formats::encoding::Role;
 use import::{StoredPart, StoredTensor};
 use manifests::{Manifest, media_types};
-use protocol::{Array, Document, LoadRequest, Tensor};
+use protocol::{Array, ContextRequest, Document, LoadRequest, Tensor};
 
 use super::{Library, Model};
 
@@ -14,7 +14,7 @@ pub(crate) fn load_plan(
     library: &Library,
     model: &Model,
     device: &str,
-    context: u64,
+    cache: ContextRequest,
     reference: bool,
 ) -> Result<LoadRequest> {
     let lode = model.config.lode.clone().unwrap_or_default();
@@ -43,7 +43,9 @@ pub(crate) fn load_plan(
         version: protocol::VERSION,
         model: model.manifest.digest().to_string(),
         device: device.to_owned(),
-        context,
+        context: cache.context,
+        slots: cache.slots,
+        kv_type: cache.kv_type,
         reference,
         hyper_parameters: lode.hyper_parameters,
         tensors: tensors.iter().map(|tensor| planned(library, tensor)).collect(),

@@ -20,13 +20,55 @@ pub enum Prompt {
         /// The ids.
         tokens: Vec<u32>,
     },
+    /// What is missing between two texts. Refused where the model has no tokens for it.
+    Insert {
+        /// What comes before.
+        prefix: String,
+        /// What comes after.
+        suffix: String,
+    },
+}
+
+/// What the text of an answer must be. The runner offers the sampler only tokens that may follow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Format {
+    /// Any JSON object.
+    Json,
+    /// JSON that fits a schema.
+    Schema {
+        /// The JSON schema.
+        schema: serde_json::Value,
+    },
+}
+
+/// Whether the model may call the tools that its prompt offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// As it likes; the text is read for calls where the prompt has tools.
+    #[default]
+    Auto,
+    /// It may not: nothing is read as a call.
+    None,
+    /// It must call one.
+    Required,
+    /// It must call this one.
+    Named {
+        /// The function.
+        name: String,
+    },
 }
 
 /// What to generate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of the request of its own")]
 pub struct GenerateRequest {
     /// What to go on from.
     pub prompt: Prompt,
+    /// Tokens before the prompt's, from an earlier generation.
+    #[serde(default)]
+    pub before: Vec<u32>,
     /// How to choose tokens.
     #[serde(default)]
     pub sampling: Sampling,
@@ -39,9 +81,56 @@ pub struct GenerateRequest {
     /// How many of a prompt's first tokens stay when it does not fit and its beginning is dropped.
     #[serde(default)]
     pub keep: u64,
+    /// Whether the beginning of a prompt that does not fit is dropped; else it is refused.
+    #[serde(default = "yes")]
+    pub truncate: bool,
+    /// Whether the oldest tokens after `keep` are dropped when the context is full; else the generation ends.
+    #[serde(default)]
+    pub shift: bool,
     /// For each token, its log-probability and those of so many others.
     #[serde(default)]
     pub top_logprobs: Option<u32>,
+    /// Added to the logits of these tokens.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logit_bias: Vec<(u32, f32)>,
+    /// What the text must be; thinking before it is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
+    /// Whether tools may be called.
+    #[serde(default)]
+    pub tool_choice: ToolChoice,
+    /// Tell thinking apart from the answer, where the model marks it; else it is text.
+    #[serde(default)]
+    pub thinking: bool,
+    /// Tell the tokens of prompt and answer at the end.
+    #[serde(default)]
+    pub tell_tokens: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl GenerateRequest {
+    /// A request with everything else as it is where nothing is said.
+    pub fn new(prompt: Prompt) -> Self {
+        Self {
+            prompt,
+            before: Vec::new(),
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            max_tokens: None,
+            keep: 0,
+            truncate: true,
+            shift: false,
+            top_logprobs: None,
+            logit_bias: Vec::new(),
+            format: None,
+            tool_choice: ToolChoice::Auto,
+            thinking: false,
+            tell_tokens: false,
+        }
+    }
 }
 
 /// How to choose the next token. Filters apply in this order: penalties, top-k, typical, top-p, min-p, temperature.
@@ -141,17 +230,41 @@ pub enum GenerateEvent {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         logprobs: Vec<Logprob>,
     },
+    /// More of what the model thinks before it answers.
+    Thinking {
+        /// The text.
+        text: String,
+        /// As in `text`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        logprobs: Vec<Logprob>,
+    },
+    /// The model calls a tool; whole.
+    ToolCall {
+        /// The function.
+        name: String,
+        /// An object.
+        arguments: serde_json::Map<String, serde_json::Value>,
+        /// Of the tokens since the last event, where they were asked for.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        logprobs: Vec<Logprob>,
+    },
     /// The end.
     Done {
         /// Why.
         reason: FinishReason,
         /// Counts and times.
         usage: Usage,
+        /// The tokens of prompt and answer, where they were asked for.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tokens: Vec<u32>,
     },
     /// The end, for a reason that is not the model's.
     Error {
         /// For people.
         error: String,
+        /// Whether the request is at fault, not the runner.
+        #[serde(default)]
+        bad_request: bool,
     },
 }
 

@@ -6,8 +6,10 @@
 //! | call | request | answer |
 //! |---|---|---|
 //! | `POST /load` | [`LoadRequest`] | [`LoadReply`]; once per process |
+//! | `POST /context` | [`ContextRequest`] | [`LoadReply`] |
 //! | `POST /generate` | [`GenerateRequest`] | [`GenerateEvent`] lines, the last is `done` or `error` |
 //! | `POST /evaluate` | [`EvaluateRequest`] | little-endian `f32`, see [`EvaluateOutput`] |
+//! | `POST /embed` | [`EmbedRequest`] | [`EmbedReply`] |
 //! | `POST /tokenize` | [`TokenizeRequest`] | [`Tokens`] |
 //! | `POST /detokenize` | [`Tokens`] | [`Text`] |
 //! | `POST /render` | [`RenderRequest`] | [`Text`] |
@@ -16,20 +18,23 @@
 //!
 //! An error is a status of 400 or more with a [`Failure`]. A client that closes its connection cancels its generation.
 
+mod embed;
 mod generate;
 mod load;
 mod text;
 
+pub use embed::{EmbedInput, EmbedReply, EmbedRequest};
 pub use generate::{
-    EvaluateOutput, EvaluateRequest, FinishReason, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling, Usage,
+    EvaluateOutput, EvaluateRequest, FinishReason, Format, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling,
+    ToolChoice, Usage,
 };
-pub use load::{Array, Document, LoadReply, LoadRequest, Status, Tensor};
+pub use load::{Array, ContextRequest, Document, KvType, LoadReply, LoadRequest, Status, Tensor};
 pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

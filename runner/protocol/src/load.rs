@@ -13,8 +13,12 @@ pub struct LoadRequest {
     pub model: String,
     /// `auto`, `cpu`, `cuda:N` or `metal`.
     pub device: String,
-    /// Tokens that the KV cache holds.
+    /// Tokens that a sequence may have.
     pub context: u64,
+    /// Sequences that are generated at a time; each has `context` tokens of the KV cache.
+    pub slots: u64,
+    /// How the KV cache keeps keys and values.
+    pub kv_type: KvType,
     /// Dequantize all weights and compute in float32 throughout: slow, large, exact.
     pub reference: bool,
     /// The model config's hyper-parameters.
@@ -74,17 +78,79 @@ pub struct Document {
     pub path: PathBuf,
 }
 
+/// How a KV cache keeps its elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvType {
+    /// 4 bytes.
+    F32,
+    /// 2 bytes.
+    #[default]
+    F16,
+    /// 2 bytes, with the range of `f32`.
+    Bf16,
+    /// 34 bytes for 32 elements.
+    #[serde(rename = "q8_0")]
+    Q8_0,
+}
+
+impl KvType {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
+
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "q8_0",
+        }
+    }
+
+    /// Reads what people write, in any case.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kv_type| kv_type.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Bytes of a row of so many elements; whole blocks.
+    pub fn row_bytes(self, elements: u64) -> u64 {
+        match self {
+            Self::F32 => elements * 4,
+            Self::F16 | Self::Bf16 => elements * 2,
+            Self::Q8_0 => elements.div_ceil(32) * 34,
+        }
+    }
+}
+
+/// Another KV cache for the loaded model; the weights stay as they are. What is being generated ends first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextRequest {
+    /// See [`LoadRequest::context`].
+    pub context: u64,
+    /// See [`LoadRequest::slots`].
+    pub slots: u64,
+    /// See [`LoadRequest::kv_type`].
+    pub kv_type: KvType,
+}
+
 /// What a load has come to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadReply {
     /// The device that was chosen.
     pub device: String,
-    /// Tokens that the KV cache holds.
+    /// Tokens that a sequence may have.
     pub context: u64,
+    /// Sequences that are generated at a time.
+    pub slots: u64,
+    /// How the KV cache keeps its elements.
+    pub kv_type: KvType,
     /// Bytes of weights, mapped or on the device.
     pub weights: u64,
-    /// Bytes of the KV cache.
+    /// Bytes of the KV cache of all slots.
     pub kv_cache: u64,
+    /// Bytes of the process that nobody shares, after the load; 0 where the system does not say.
+    pub private: u64,
 }
 
 /// What a runner is doing.
@@ -94,6 +160,8 @@ pub struct Status {
     pub model: Option<String>,
     /// Generations that run or wait.
     pub active: u64,
+    /// Bytes of the process that nobody shares; 0 where the system does not say.
+    pub private: u64,
     /// The process id.
     pub pid: u32,
 }

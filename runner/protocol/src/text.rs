@@ -56,6 +56,8 @@ pub struct RenderRequest {
     pub tools: Option<serde_json::Value>,
     /// Begin the answer.
     pub add_generation_prompt: bool,
+    /// A template instead of the model's.
+    pub template: Option<String>,
     /// Further variables, e.g. `enable_thinking`.
     pub variables: serde_json::Map<String, serde_json::Value>,
 }
