@@ -1,6 +1,7 @@
 //! The daemon: the HTTP APIs over the store and the scheduler.
 
 mod access;
+mod call;
 mod create;
 mod describe;
 mod error;

@@ -101,6 +101,27 @@ impl Options {
         Ok(true)
     }
 
+    /// These options, and those of `under` where they say nothing.
+    #[must_use]
+    pub fn over(self, under: Self) -> Self {
+        Self {
+            num_ctx: self.num_ctx.or(under.num_ctx),
+            num_predict: self.num_predict.or(under.num_predict),
+            num_keep: self.num_keep.or(under.num_keep),
+            stop: self.stop.or(under.stop),
+            seed: self.seed.or(under.seed),
+            temperature: self.temperature.or(under.temperature),
+            top_k: self.top_k.or(under.top_k),
+            top_p: self.top_p.or(under.top_p),
+            min_p: self.min_p.or(under.min_p),
+            typical_p: self.typical_p.or(under.typical_p),
+            repeat_last_n: self.repeat_last_n.or(under.repeat_last_n),
+            repeat_penalty: self.repeat_penalty.or(under.repeat_penalty),
+            presence_penalty: self.presence_penalty.or(under.presence_penalty),
+            frequency_penalty: self.frequency_penalty.or(under.frequency_penalty),
+        }
+    }
+
     /// The sampling for a context of that many tokens.
     pub fn sampling(&self, context: u64) -> Sampling {
         let default = Sampling::default();

@@ -1,0 +1,158 @@
+//! A call of a model: what every dialect does with a request that a runner is to answer.
+//!
+//! The model is found, its own parameters are put below the request's, a runner is leased, and the request goes there.
+//! What comes back is a [`Generation`]. Nothing here knows which API the client speaks: a dialect makes a [`Call`], says
+//! what to generate, and turns [`Piece`]s into its own documents.
+//!
+//! A request fails with a status until the runner has said its first word; after that a failure is the last thing that a
+//! generation yields. Whoever drops a [`Generation`], or the future that makes it, cancels it.
+
+mod conversation;
+mod generation;
+mod headers;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::ollama::Options;
+use content::Digest;
+use protocol::{GenerateEvent, GenerateRequest, Prompt};
+use scheduler::{KeepAlive, Lease, Runner};
+
+use super::Daemon;
+use super::error::Failed;
+use super::models::{blocking, find, reference};
+use crate::ops::Model;
+
+pub(super) use conversation::{Conversation, Think};
+pub(super) use generation::{End, Generation, Piece, ToolCall, Whole};
+pub(super) use headers::{attested, truncated};
+
+/// How many of a prompt's first tokens stay when its beginning is dropped, where nobody says.
+const KEEP: u64 = 4;
+/// A generation without a limit that may go on beyond its context ends after so many contexts, as Ollama's do.
+const ENDLESS: u64 = 10;
+
+/// A request whose model and options are known.
+#[derive(Debug)]
+pub(super) struct Call {
+    begin: Instant,
+    pub(super) model: Model,
+    /// The request's options, and the model's parameters where it says nothing.
+    pub(super) options: Options,
+    /// Where the request says.
+    pub(super) keep_alive: Option<KeepAlive>,
+}
+
+impl Call {
+    /// Finds the model and puts its parameters below the options of the request.
+    ///
+    /// # Errors
+    /// 400 for a name that is none, 404 where there is no such model.
+    pub(super) async fn begin(
+        daemon: &Daemon,
+        name: &str,
+        options: Options,
+        keep_alive: Option<KeepAlive>,
+    ) -> Result<Self, Failed> {
+        let begin = Instant::now();
+        let model = find(daemon, reference(name, "")?).await?;
+        let own = model.clone();
+        let parameters = blocking(&daemon.library, move |library| own.parameters(library)).await?;
+        let (parameters, unknown) = Options::read(&parameters).map_err(Failed::bad_request)?;
+        if !unknown.is_empty() {
+            tracing::warn!(model = model.name, ?unknown, "parameters that nobody knows are ignored");
+        }
+        Ok(Self { begin, model, options: options.over(parameters), keep_alive })
+    }
+
+    /// Which model answers.
+    pub(super) fn digest(&self) -> Digest {
+        *self.model.manifest.digest()
+    }
+
+    /// Tokens that a sequence may have: what is asked for, but not more than the model was made for.
+    pub(super) fn context(&self, daemon: &Daemon) -> u64 {
+        self.options.num_ctx.unwrap_or(daemon.config.context).min(self.model.config.context_length).max(1)
+    }
+
+    /// A request with the call's options for this prompt. A dialect changes in it what it has other words for.
+    pub(super) fn request(&self, daemon: &Daemon, prompt: Prompt) -> GenerateRequest {
+        let options = &self.options;
+        GenerateRequest {
+            sampling: options.sampling(self.context(daemon)),
+            stop: options.stop.clone().unwrap_or_default(),
+            max_tokens: options.max_tokens(),
+            keep: options.num_keep.unwrap_or(KEEP),
+            ..GenerateRequest::new(prompt)
+        }
+    }
+
+    /// Leases a runner that has the model loaded, loading it where it is not.
+    pub(super) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
+        let lease = daemon.acquire(&self.model, self.context(daemon), self.keep_alive).await?;
+        Ok(Ready { lease: Arc::new(lease), begin: self.begin, load: self.begin.elapsed() })
+    }
+
+    /// Unloads the model. Requests that use it fail.
+    pub(super) fn unload(&self, daemon: &Daemon) {
+        daemon.scheduler.stop(&self.digest().to_string());
+    }
+
+    /// Whether the request wants the model kept for no time.
+    pub(super) fn wants_no_keeping(&self) -> bool {
+        self.keep_alive == Some(KeepAlive::For(Duration::ZERO))
+    }
+}
+
+/// A loaded model, leased for as long as this or a generation of it lives. Clones share the lease.
+#[derive(Clone, Debug)]
+pub(super) struct Ready {
+    lease: Arc<Lease>,
+    begin: Instant,
+    load: Duration,
+}
+
+impl Ready {
+    /// The runner, for what is not a generation.
+    pub(super) fn runner(&self) -> &Runner {
+        self.lease.runner()
+    }
+
+    /// Tokens that a sequence may have.
+    pub(super) fn context(&self) -> u64 {
+        self.lease.reply().context
+    }
+
+    /// Time from the request's arrival until the model was there.
+    pub(super) fn load(&self) -> Duration {
+        self.load
+    }
+
+    /// Time since the request's arrival.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// Begins to generate, and waits for the runner's first word. May be called several times: each is a generation.
+    ///
+    /// # Errors
+    /// What the runner says before any text: 400 where the request is at fault, else 500.
+    pub(super) async fn generate(&self, mut request: GenerateRequest) -> Result<Generation, Failed> {
+        if request.shift && request.max_tokens.is_none() {
+            request.max_tokens = Some(self.context().saturating_mul(ENDLESS));
+        }
+        let mut events = self.runner().generate(&request).await?;
+        let first = match events.next().await {
+            Some(Ok(GenerateEvent::Error { error, bad_request })) => return Err(refused(error, bad_request)),
+            Some(event) => event?,
+            None => return Err(anyhow::anyhow!("the runner said nothing").into()),
+        };
+        Ok(Generation::new(self.clone(), first, events))
+    }
+}
+
+/// What a runner refused, in its own words.
+fn refused(message: String, bad_request: bool) -> Failed {
+    scheduler::Error::Refused { bad_request, message }.into()
+}

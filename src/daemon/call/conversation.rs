@@ -1,0 +1,128 @@
+//! What a model is to answer to: the request's messages after the model's own.
+
+use manifests::media_types;
+use protocol::{Message, Prompt, RenderRequest};
+use serde_json::{Map, Value};
+
+use super::Call;
+use crate::daemon::Daemon;
+use crate::daemon::error::Failed;
+use crate::daemon::models::blocking;
+use crate::ops::{Library, Model};
+
+/// Whether, or how much, a model is to think before it answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::daemon) enum Think {
+    /// No.
+    Off,
+    /// As it likes.
+    On,
+    /// So much: `low`, `medium`, `high`, ….
+    Level(String),
+}
+
+/// A conversation that is to go on.
+#[derive(Clone, Debug, Default)]
+pub(in crate::daemon) struct Conversation {
+    pub(in crate::daemon) messages: Vec<Message>,
+    /// As templates want them: a list of `{"type": "function", "function": {…}}`.
+    pub(in crate::daemon) tools: Vec<Value>,
+    /// Where the request says.
+    pub(in crate::daemon) think: Option<Think>,
+    /// A template instead of the model's.
+    pub(in crate::daemon) template: Option<String>,
+}
+
+impl Conversation {
+    /// What the runner is to render.
+    pub(in crate::daemon) fn render(self) -> RenderRequest {
+        RenderRequest {
+            messages: self.messages,
+            tools: (!self.tools.is_empty()).then_some(Value::Array(self.tools)),
+            add_generation_prompt: true,
+            template: self.template,
+            variables: self.think.as_ref().map(variables).unwrap_or_default(),
+        }
+    }
+
+    /// The same as a prompt.
+    pub(in crate::daemon) fn prompt(self) -> Prompt {
+        Prompt::Chat(self.render())
+    }
+}
+
+/// Thinking under every name that templates look for; each looks at its own.
+fn variables(think: &Think) -> Map<String, Value> {
+    let on = *think != Think::Off;
+    let mut variables = Map::new();
+    variables.insert("enable_thinking".to_owned(), on.into());
+    variables.insert("thinking".to_owned(), on.into());
+    if let Think::Level(level) = think {
+        variables.insert("reasoning_effort".to_owned(), level.clone().into());
+    }
+    variables
+}
+
+impl Call {
+    /// The model's own messages and system prompt before those of the request. A system prompt of the request replaces
+    /// the model's.
+    pub(in crate::daemon) async fn conversation(
+        &self,
+        daemon: &Daemon,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Message>, Failed> {
+        let model = self.model.clone();
+        blocking(&daemon.library, move |library| conversation(library, &model, messages)).await
+    }
+
+    /// The system prompt of the request, else the model's; none where it is empty.
+    pub(in crate::daemon) async fn system(
+        &self,
+        daemon: &Daemon,
+        given: Option<String>,
+    ) -> Result<Option<String>, Failed> {
+        let model = self.model.clone();
+        let system = match given {
+            Some(text) => Some(text),
+            None => blocking(&daemon.library, move |library| model.layer_text(library, media_types::SYSTEM)).await?,
+        };
+        Ok(system.filter(|text| !text.is_empty()))
+    }
+}
+
+fn conversation(library: &Library, model: &Model, messages: Vec<Message>) -> anyhow::Result<Vec<Message>> {
+    let mut all = model.messages(library)?;
+    all.extend(messages);
+    if all.first().is_some_and(|message| message.role == "system") {
+        return Ok(all);
+    }
+    let system = model.layer_text(library, media_types::SYSTEM)?.filter(|text| !text.is_empty());
+    if let Some(content) = system {
+        all.insert(0, Message { role: "system".to_owned(), content, rest: Map::new() });
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn thinking_has_all_its_names_in_templates() {
+        for (think, expect) in [
+            (None, json!({})),
+            (Some(Think::Off), json!({"enable_thinking": false, "thinking": false})),
+            (Some(Think::On), json!({"enable_thinking": true, "thinking": true})),
+            (
+                Some(Think::Level("low".to_owned())),
+                json!({"enable_thinking": true, "thinking": true, "reasoning_effort": "low"}),
+            ),
+        ] {
+            let render = Conversation { think: think.clone(), ..Conversation::default() }.render();
+            assert_eq!(Value::Object(render.variables), expect, "{think:?}");
+            assert_eq!(render.tools, None, "no tools are not an empty list of tools");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A generation under way, in terms that every dialect can tell.
+
+use std::time::Duration;
+
+use protocol::{FinishReason, GenerateEvent, Logprob, Usage};
+use scheduler::Events;
+use serde_json::{Map, Value};
+
+use super::{Ready, refused};
+use crate::daemon::error::Failed;
+
+/// A generation under way. Dropping it cancels it.
+#[derive(Debug)]
+pub(in crate::daemon) struct Generation {
+    ready: Ready,
+    first: Option<GenerateEvent>,
+    events: Events,
+}
+
+/// What a generation yields.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::daemon) enum Piece {
+    /// More text; empty where only log-probabilities are told.
+    Text { text: String, logprobs: Vec<Logprob> },
+    /// More of what the model thinks before it answers.
+    Thinking { text: String, logprobs: Vec<Logprob> },
+    /// A call of a tool; whole.
+    ToolCall { call: ToolCall, logprobs: Vec<Logprob> },
+    /// The end; always the last.
+    End(End),
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::daemon) struct ToolCall {
+    /// The function.
+    pub(in crate::daemon) name: String,
+    /// An object.
+    pub(in crate::daemon) arguments: Map<String, Value>,
+}
+
+/// How a generation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::daemon) struct End {
+    pub(in crate::daemon) reason: FinishReason,
+    pub(in crate::daemon) usage: Usage,
+    /// The tokens of prompt and answer, where they were asked for.
+    pub(in crate::daemon) tokens: Vec<u32>,
+    /// From the request's arrival until now.
+    pub(in crate::daemon) total: Duration,
+    /// From the request's arrival until the model was there.
+    pub(in crate::daemon) load: Duration,
+}
+
+/// A generation that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::daemon) struct Whole {
+    pub(in crate::daemon) text: String,
+    pub(in crate::daemon) thinking: String,
+    pub(in crate::daemon) tool_calls: Vec<ToolCall>,
+    /// Of all tokens, in order, where they were asked for.
+    pub(in crate::daemon) logprobs: Vec<Logprob>,
+    pub(in crate::daemon) end: End,
+}
+
+impl Generation {
+    pub(super) fn new(ready: Ready, first: GenerateEvent, events: Events) -> Self {
+        Self { ready, first: Some(first), events }
+    }
+
+    /// The next piece. After [`Piece::End`] or an error there is nothing to ask for. Nothing is lost where the future is
+    /// dropped before it is ready, so it may wait beside something else.
+    ///
+    /// # Errors
+    /// The runner died or gave up; what was yielded before is true all the same.
+    pub(in crate::daemon) async fn next(&mut self) -> Result<Piece, Failed> {
+        let event = match self.first.take() {
+            Some(event) => event,
+            None => self.events.next().await.ok_or_else(|| anyhow::anyhow!("the runner ended without an answer"))??,
+        };
+        Ok(match event {
+            GenerateEvent::Text { text, logprobs } => Piece::Text { text, logprobs },
+            GenerateEvent::Thinking { text, logprobs } => Piece::Thinking { text, logprobs },
+            GenerateEvent::ToolCall { name, arguments, logprobs } => {
+                Piece::ToolCall { call: ToolCall { name, arguments }, logprobs }
+            }
+            GenerateEvent::Done { reason, usage, tokens } => {
+                let (total, load) = (self.ready.elapsed(), self.ready.load());
+                Piece::End(End { reason, usage, tokens, total, load })
+            }
+            GenerateEvent::Error { error, bad_request } => return Err(refused(error, bad_request)),
+        })
+    }
+
+    /// All of it, once it is over.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next); nothing is told of a generation that did not reach its end.
+    pub(in crate::daemon) async fn whole(mut self) -> Result<Whole, Failed> {
+        let (mut all, mut thought, mut tool_calls, mut all_logprobs) =
+            (String::new(), String::new(), Vec::new(), Vec::new());
+        loop {
+            match self.next().await? {
+                Piece::Text { text, logprobs } => {
+                    all.push_str(&text);
+                    all_logprobs.extend(logprobs);
+                }
+                Piece::Thinking { text, logprobs } => {
+                    thought.push_str(&text);
+                    all_logprobs.extend(logprobs);
+                }
+                Piece::ToolCall { call, logprobs } => {
+                    tool_calls.push(call);
+                    all_logprobs.extend(logprobs);
+                }
+                Piece::End(end) => {
+                    return Ok(Whole { text: all, thinking: thought, tool_calls, logprobs: all_logprobs, end });
+                }
+            }
+        }
+    }
+}
