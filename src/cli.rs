@@ -9,11 +9,13 @@ mod chat;
 mod client;
 mod create;
 mod diff;
+mod doctor;
 mod export;
 mod fsck;
 mod htpasswd;
 mod interactive;
 mod keep;
+mod key;
 mod list;
 mod login;
 mod manage;
@@ -144,6 +146,13 @@ enum Command {
     Export(export::ExportArguments),
     /// Print a line for the file of the registry's users
     Htpasswd(htpasswd::HtpasswdArguments),
+    /// Look for what is wrong with this installation, and say how to mend it
+    Doctor {
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Make an API key, and print its line for the file of keys
+    Key(key::KeyArguments),
     /// Stop the daemon
     Shutdown,
     /// Print the versions of this program and of the daemon
@@ -159,6 +168,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match &arguments.command {
         // Needs no daemon and no configuration: one that asks for users is not readable before there are some.
         Command::Htpasswd(user) => htpasswd::run(user),
+        Command::Key(arguments) => key::run(arguments),
         _ => Config::read().and_then(|config| dispatch(arguments.command, config)),
     };
     match done {
@@ -172,7 +182,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn dispatch(command: Command, config: Config) -> Result<()> {
     if matches!(command, Command::Serve) {
-        crate::telemetry::start(&config.log);
+        crate::telemetry::start(&config.log, config.log_format);
         return crate::daemon::run(config);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -219,6 +229,7 @@ async fn upkeep(config: &Config, command: Command) -> Result<()> {
 /// The commands about the daemon itself.
 async fn daemon(config: &Config, command: &Command) -> Result<()> {
     match command {
+        Command::Doctor { format } => doctor::run(config, *format).await,
         Command::Shutdown => serve::shutdown(config).await,
         _ => serve::version(config).await,
     }

@@ -5,7 +5,11 @@
 //! | `LODE_HOME` | folder of the store | `$XDG_DATA_HOME/lode` or `~/.local/share/lode`; on macOS `~/Library/Application Support/lode` |
 //! | `LODE_HOST`, `OLLAMA_HOST` | address of the daemon; `https://` asks for TLS, on port 443 where none is named | `127.0.0.1:11434` |
 //! | `LODE_TLS_CERT`, `LODE_TLS_KEY` | PEM files; with both the daemon speaks TLS, and commands trust the certificate | – |
-//! | `LODE_REGISTRY_MODE` | `open`, `read-only`, `anonymous-pull` (users push), `private` (users only) | `open` |
+//! | `LODE_ALLOWED_HOSTS` | more names that requests may be for, with commas; `*` stands for anything | – |
+//! | `LODE_ORIGINS`, `OLLAMA_ORIGINS` | more origins whose pages may call the daemon, with commas; `*` stands for anything | – |
+//! | `LODE_API_KEYS` | file of API keys; with it every call needs one (`lode key` prints its lines) | – |
+//! | `LODE_API_KEY`, `OLLAMA_API_KEY` | the key that commands send | – |
+//! | `LODE_REGISTRY_MODE` | `open`, `read-only`, `anonymous-pull` (users push), `private` (users only) | `open`, for this machine only |
 //! | `LODE_REGISTRY_USERS` | htpasswd file (bcrypt) with the registry's users; `lode htpasswd` prints its lines | – |
 //! | `LODE_REGISTRY_CHALLENGE` | what clients are offered to log in with: `bearer` (tokens) or `basic` | `bearer` |
 //! | `LODE_PULL_THROUGH` | hosts, with commas, from which the registry fetches what it lacks, and keeps it; `1` is the default host | off |
@@ -20,6 +24,7 @@
 //! | `LODE_REFERENCE` | `1`: runners expand all weights and compute in float32 | off |
 //! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
 //! | `LODE_LOG` | log filter | `info` |
+//! | `LODE_LOG_FORMAT` | `text`, or `json`: a JSON object a line | `text` |
 //! | `LODE_CRASH_AT` | for tests: kill the daemon at a step of a commit | – |
 
 mod registries;
@@ -35,6 +40,7 @@ use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
 
 use crate::daemon::TlsFiles;
+use crate::telemetry::LogFormat;
 
 pub(crate) use registries::RegistriesConfig;
 
@@ -53,6 +59,14 @@ pub(crate) struct Config {
     pub(crate) url: String,
     /// What the daemon speaks TLS with.
     pub(crate) tls: Option<TlsFiles>,
+    /// More names that requests may be for.
+    pub(crate) allowed_hosts: Vec<String>,
+    /// More origins whose pages may call the daemon.
+    pub(crate) origins: Vec<String>,
+    /// The file of API keys.
+    pub(crate) keys: Option<PathBuf>,
+    /// The API key that commands send.
+    pub(crate) key: Option<ApiKey>,
     /// Who may use the registry.
     pub(crate) registry: RegistryConfig,
     /// Other registries, for pulls and pushes.
@@ -79,6 +93,8 @@ pub(crate) struct Config {
     pub(crate) temporary: PathBuf,
     /// Log filter.
     pub(crate) log: String,
+    /// How lines of the log look.
+    pub(crate) log_format: LogFormat,
     /// Where to be killed, for tests.
     pub(crate) crash_at: Option<CrashPoint>,
 }
@@ -98,11 +114,23 @@ impl std::fmt::Debug for HubConfig {
     }
 }
 
+/// A secret that is not to be seen in logs.
+#[derive(Clone)]
+pub(crate) struct ApiKey(pub(crate) String);
+
+impl std::fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ApiKey")
+    }
+}
+
 /// Who may use the registry.
 #[derive(Clone, Debug)]
 pub(crate) struct RegistryConfig {
     /// How much strangers may do.
     pub(crate) mode: Mode,
+    /// Whether somebody chose it; what is only the default is for this machine.
+    pub(crate) chosen: bool,
     /// The htpasswd file.
     pub(crate) users: Option<PathBuf>,
     /// What clients are offered to log in with.
@@ -133,6 +161,10 @@ impl Config {
             address: host.address,
             url: host.url,
             tls,
+            allowed_hosts: list(&["LODE_ALLOWED_HOSTS"]),
+            origins: list(&["LODE_ORIGINS", "OLLAMA_ORIGINS"]),
+            keys: first(&["LODE_API_KEYS"]).map(PathBuf::from),
+            key: first(&["LODE_API_KEY", "OLLAMA_API_KEY"]).map(ApiKey),
             registry: registry(
                 first(&["LODE_REGISTRY_MODE"]),
                 first(&["LODE_REGISTRY_USERS"]),
@@ -147,9 +179,16 @@ impl Config {
             runner: runner()?,
             temporary: env::temp_dir(),
             log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
+            log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
             crash_at: crash_at()?,
         })
     }
+}
+
+/// What is listed, with commas.
+fn list(names: &[&str]) -> Vec<String> {
+    let text = first(names).unwrap_or_default();
+    text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
 /// Hosts with commas between them; `1` is that of names without one.
@@ -191,6 +230,11 @@ fn runner() -> Result<PathBuf> {
     Ok(own.with_file_name(format!("lode-runner{}", env::consts::EXE_SUFFIX)))
 }
 
+fn log_format(name: Option<String>) -> Result<LogFormat> {
+    let Some(name) = name else { return Ok(LogFormat::default()) };
+    LogFormat::parse(&name).with_context(|| format!("LODE_LOG_FORMAT: `{name}` is not `text` or `json`"))
+}
+
 fn crash_at() -> Result<Option<CrashPoint>> {
     let parse =
         |name: String| CrashPoint::parse(&name).with_context(|| format!("LODE_CRASH_AT: `{name}` is not known"));
@@ -222,6 +266,7 @@ fn tls(certificate: Option<String>, key: Option<String>) -> Result<Option<TlsFil
 }
 
 fn registry(mode: Option<String>, users: Option<String>, challenge: Option<String>) -> Result<RegistryConfig> {
+    let chosen = mode.is_some();
     let mode = mode.unwrap_or_else(|| "open".to_owned());
     let mode = Mode::parse(&mode).with_context(|| {
         format!("LODE_REGISTRY_MODE: `{mode}` is not `open`, `read-only`, `anonymous-pull` or `private`")
@@ -235,7 +280,7 @@ fn registry(mode: Option<String>, users: Option<String>, challenge: Option<Strin
              (`lode htpasswd USER` prints its lines)"
         );
     }
-    Ok(RegistryConfig { mode, users: users.map(PathBuf::from), challenge })
+    Ok(RegistryConfig { mode, chosen, users: users.map(PathBuf::from), challenge })
 }
 
 /// Where the daemon listens, and how commands reach it.

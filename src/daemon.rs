@@ -1,14 +1,17 @@
 //! The daemon: the HTTP APIs over the store and the scheduler.
 
 mod access;
+mod activation;
 mod call;
 mod create;
 mod describe;
 mod error;
 mod generate;
+mod guard;
+mod health;
 mod maintenance;
+mod metrics;
 mod models;
-mod origin;
 mod perplexity;
 mod stream;
 mod tls;
@@ -33,11 +36,12 @@ use registry::server::Server;
 use registry::server::access::Access;
 use scheduler::{KeepAlive, KeepAliveChoice, Lease, LoadKey, RunnerOptions, Scheduler};
 use store::{Options, Store};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
+pub(crate) use guard::Scope;
+pub(crate) use guard::keys::make as make_key;
 pub(crate) use tls::TlsFiles;
 use tls::TlsListener;
 
@@ -58,6 +62,8 @@ pub(crate) struct Daemon {
     pub(crate) library: Library,
     pub(crate) scheduler: Scheduler,
     pub(crate) access: Access,
+    pub(crate) keys: Option<guard::keys::Keys>,
+    counts: metrics::Counts,
     pub(crate) config: Config,
 }
 
@@ -93,9 +99,7 @@ pub(crate) fn run(config: Config) -> Result<()> {
 async fn serve(config: Config) -> Result<()> {
     // First the address: a second daemon must fail before it touches anything.
     let address = config.address;
-    let listener = TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}; is a daemon (or Ollama) running there? LODE_HOST chooses another address")
-    })?;
+    let listener = activation::listener(address).await?;
     let tls = config.tls.clone();
     if tls.is_none() && config.url.starts_with("https://") {
         bail!(
@@ -104,24 +108,34 @@ async fn serve(config: Config) -> Result<()> {
     }
     let store = Store::open(&config.home, Options { crash_at: config.crash_at })?;
     let access = access::configured(&config.registry, store.home())?;
+    let keys = config.keys.as_deref().map(guard::keys::Keys::open).transpose()?;
     let library = Library { store };
     library.tidy();
     let sockets = SocketFolder::create(config.temporary.join(format!("lode-{}", std::process::id())))?;
     let options =
         RunnerOptions { program: config.runner.clone(), sockets: sockets.0.clone(), load_timeout: config.load_timeout };
     let scheduler = Scheduler::new(options, config.max_loaded);
-    let daemon = Daemon { library: library.clone(), scheduler: scheduler.clone(), access, config };
+    let daemon = Daemon {
+        library: library.clone(),
+        scheduler: scheduler.clone(),
+        access,
+        keys,
+        counts: metrics::start()?,
+        config,
+    };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
     let (stop, stopped) = watch::channel(false);
     let mut server = match tls {
         Some(files) => start(TlsListener::bind(listener, files)?.tap_io(|_| ()), routes(daemon), stopped),
         None => start(listener, routes(daemon), stopped),
     };
+    activation::serving();
     tokio::select! {
         ended = &mut server => return ended?.context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
         () = sweep(library) => {}
     }
+    activation::stopping();
     let _ = stop.send(true);
     if tokio::time::timeout(SHUTDOWN_GRACE, &mut server).await.is_err() {
         tracing::warn!("requests that were not finished are cut off");
@@ -193,6 +207,9 @@ async fn told_to_stop() {
 fn routes(daemon: Daemon) -> Router {
     let api = Router::new()
         .route("/", get(models::root))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::metrics))
         .route("/api/version", get(models::version))
         .route("/api/tags", get(models::tags))
         .route("/api/show", post(models::show))
@@ -225,7 +242,10 @@ fn routes(daemon: Daemon) -> Router {
         .merge(maintenance::uploads())
         .merge(registry)
         .fallback(error::not_found)
-        .layer(axum::middleware::from_fn_with_state(daemon.clone(), origin::check))
+        // Inside of what refuses: a refused request has no route yet.
+        .route_layer(axum::middleware::from_fn(metrics::count))
+        .layer(axum::middleware::from_fn_with_state(daemon.clone(), guard::check))
+        .layer(guard::cors(&daemon.config))
         .layer(axum::middleware::from_fn(span))
         .with_state(daemon)
 }

@@ -1,10 +1,35 @@
-//! Logs: to standard error, filtered by `LODE_LOG`.
+//! Logs: to standard error, filtered by `LODE_LOG`, for people or as lines of JSON.
 
 use tracing_subscriber::EnvFilter;
 
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// A JSON object a line, with the request's span.
+    Json,
+}
+
+impl LogFormat {
+    /// Reads `text` or `json`.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        match name {
+            "text" => Some(Self::Text),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
 /// Starts logging. `filter` is in the syntax of `tracing`, e.g. `info` or `lode=debug`.
-pub(crate) fn start(filter: &str) {
+pub(crate) fn start(filter: &str, format: LogFormat) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start, as in tests, changes nothing.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use api::ollama::ErrorResponse;
 use futures_util::StreamExt;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,6 +44,12 @@ impl Client {
             let trusted = reqwest::Certificate::from_pem_bundle(&pem)
                 .with_context(|| format!("`{}` is not a certificate in a PEM file", certificate.display()))?;
             http = http.tls_certs_merge(trusted);
+        }
+        if let Some(key) = &config.key {
+            let mut value = HeaderValue::try_from(format!("Bearer {}", key.0))
+                .context("LODE_API_KEY cannot be sent: it has characters that no header takes")?;
+            value.set_sensitive(true);
+            http = http.default_headers(HeaderMap::from_iter([(AUTHORIZATION, value)]));
         }
         Ok(Self { http: http.build()?, base: config.url.clone() })
     }

@@ -34,6 +34,25 @@ impl IntoResponse for Failed {
     }
 }
 
+/// A failure in the form that clients of that path read: Ollama's, `OpenAI`'s or Anthropic's.
+pub(super) fn in_dialect(path: &str, failed: Failed) -> Response {
+    if !path.starts_with("/v1/") {
+        return failed.into_response();
+    }
+    let kind = match failed.status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        _ => "api_error",
+    };
+    let error = serde_json::json!({ "type": kind, "message": failed.message, "param": null, "code": null });
+    let document = if path.starts_with("/v1/messages") {
+        serde_json::json!({ "type": "error", "error": { "type": kind, "message": failed.message } })
+    } else {
+        serde_json::json!({ "error": error })
+    };
+    (failed.status, Json(document)).into_response()
+}
+
 impl From<anyhow::Error> for Failed {
     fn from(error: anyhow::Error) -> Self {
         let status = status(&error);

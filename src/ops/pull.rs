@@ -297,6 +297,9 @@ async fn fetch(
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 let Some(blob) = next else { return Ok::<_, anyhow::Error>(()) };
                 fetcher.fetch(&store, &blob, &*meter).await?;
+                // It was hashed on its way.
+                metrics::counter!("lode_pulled_bytes_total").increment(blob.size);
+                metrics::counter!("lode_verified_bytes_total").increment(blob.size);
             }
         });
     }

@@ -41,9 +41,12 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_by_key(|(position, _)| *position);
     let now = std::time::SystemTime::now();
-    for (_, (digest, outcome)) in &found {
+    for (position, (digest, outcome)) in &found {
         match outcome {
-            Ok(Verified::Good) => library.store.record_verified(digest, now)?,
+            Ok(Verified::Good) => {
+                metrics::counter!("lode_verified_bytes_total").increment(blobs[*position].1);
+                library.store.record_verified(digest, now)?;
+            }
             _ => library.store.forget_verified(digest)?,
         }
     }

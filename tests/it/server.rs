@@ -175,6 +175,12 @@ impl Server {
         command
     }
 
+    /// Runs a command with more in its environment.
+    pub(crate) fn lode_with(&self, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
+        let mut command = self.command(arguments);
+        command.envs(environment.iter().copied()).output().expect("the program runs")
+    }
+
     /// What the daemon has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()

@@ -1,0 +1,128 @@
+//! The network: the daemon's port, proxies, settings of registries.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use api::ollama::VersionResponse;
+
+use super::Finding;
+use crate::cli::client::Client;
+use crate::config::Config;
+
+/// How long a connection to the daemon's port may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A host that every registry's settings are read for: there need be no such host.
+const ANY_HOST: &str = "registry.example";
+
+/// Looks at everything.
+pub(super) async fn check(config: &Config) -> Vec<Finding> {
+    let mut findings = vec![daemon(config).await, exposure(config), registries(config)];
+    findings.extend(proxies(|name| std::env::var(name).ok(), config));
+    findings
+}
+
+async fn daemon(config: &Config) -> Finding {
+    let address = config.address;
+    let client = match Client::new(config) {
+        Ok(client) => client,
+        Err(error) => return Finding::failure("daemon", format!("{error:#}"), "mend what the message names"),
+    };
+    let ours = env!("CARGO_PKG_VERSION");
+    match client.get::<VersionResponse>("/api/version").await {
+        Ok(VersionResponse { version }) if version == ours => {
+            Finding::ok("daemon", format!("version {version} answers at {address}"))
+        }
+        Ok(VersionResponse { version }) => Finding::warning(
+            "daemon",
+            format!("version {version} answers at {address}, this program is version {ours}"),
+            "stop the other one (`lode shutdown`, or Ollama's service) and start this one, or set LODE_HOST to another port",
+        ),
+        Err(_) if TcpStream::connect_timeout(&address, PATIENCE).is_err() => {
+            Finding::ok("daemon", format!("none runs at {address}; commands start one when they need it"))
+        }
+        Err(error) => Finding::failure(
+            "daemon",
+            format!("something at {address} does not answer as a daemon does: {error:#}"),
+            "another program has the port, or it asks for TLS or a key; LODE_HOST chooses another address",
+        ),
+    }
+}
+
+fn exposure(config: &Config) -> Finding {
+    let (address, ip) = (config.address, config.address.ip());
+    if ip.is_loopback() {
+        return Finding::ok("access", format!("{address} is for this machine only"));
+    }
+    match (config.keys.is_some(), config.tls.is_some()) {
+        (true, true) => Finding::ok("access", format!("{address} asks for API keys and speaks TLS")),
+        (true, false) => Finding::warning(
+            "access",
+            format!("{address} asks for API keys, which anybody on the way can read"),
+            "set LODE_TLS_CERT and LODE_TLS_KEY, or put a proxy with TLS before it",
+        ),
+        (false, _) => Finding::warning(
+            "access",
+            format!("anybody who reaches {address} can use the models here; changes are refused from elsewhere"),
+            "set LODE_API_KEYS to a file of keys (`lode key NAME` makes them), or listen on 127.0.0.1",
+        ),
+    }
+}
+
+fn registries(config: &Config) -> Finding {
+    match config.registries.host(ANY_HOST) {
+        Ok(_) => Finding::ok("registries", "their settings and logins can be read"),
+        Err(error) => Finding::failure("registries", format!("{error:#}"), "mend the file that the message names"),
+    }
+}
+
+/// Proxies of the environment. `get` reads a variable.
+fn proxies(get: impl Fn(&str) -> Option<String>, config: &Config) -> Option<Finding> {
+    let either = |name: &str| get(name).or_else(|| get(&name.to_lowercase())).filter(|value| !value.is_empty());
+    let set: Vec<String> = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
+        .iter()
+        .filter_map(|name| Some(format!("{name}={}", without_password(&either(name)?))))
+        .collect();
+    if set.is_empty() {
+        return Some(Finding::ok("proxies", "none is set"));
+    }
+    let found = set.join(", ");
+    let exempt = either("NO_PROXY").unwrap_or_default();
+    let host = config.address.ip();
+    let covers = exempt.split(',').any(|item| {
+        let item = item.trim();
+        item == "*" || item == host.to_string() || (host.is_loopback() && item == "localhost")
+    });
+    Some(if covers {
+        Finding::ok("proxies", format!("{found}, NO_PROXY={exempt}"))
+    } else {
+        Finding::warning(
+            "proxies",
+            found,
+            format!(
+                "pulls and pushes go through it; other clients may send their requests for {host} there too: add \
+                     `{host},localhost` to NO_PROXY"
+            ),
+        )
+    })
+}
+
+/// A proxy's address without who we are there.
+fn without_password(address: &str) -> String {
+    match (address.split_once("://"), address.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        (None, Some((_, host))) => format!("…@{host}"),
+        (_, None) => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(without_password("http://me:secret@proxy:1"), "http://…@proxy:1");
+        assert_eq!(without_password("http://proxy:1"), "http://proxy:1");
+        assert_eq!(without_password("me:secret@proxy"), "…@proxy");
+    }
+}

@@ -1,0 +1,133 @@
+//! `/metrics`: what the daemon counts, as Prometheus reads it.
+//!
+//! Names and labels are in `docs/operation.md`. Counters are made where things happen (`metrics::counter!`); this page
+//! says what they mean, and measures what only has a value when somebody asks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use metrics::Unit;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use super::Daemon;
+use super::error::Failed;
+use super::models::blocking;
+use crate::ops::{self, Library};
+
+/// How often samples that nobody asked for are put away, so that they do not pile up.
+const UPKEEP: Duration = Duration::from_secs(10);
+/// How old the measure of the store may be.
+const MEASURE: Duration = Duration::from_secs(60);
+/// Upper bounds in seconds: from a token of a small model to the load of a large one.
+const SECONDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
+
+/// Begins to count.
+///
+/// # Errors
+/// Something counts already in this process.
+pub(super) fn start() -> Result<Counts> {
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+        .context("the bounds of histograms")?
+        .build_recorder();
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder).context("something else counts in this process")?;
+    describe();
+    let kept = handle.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            kept.run_upkeep();
+        }
+    });
+    Ok(Counts { handle, measured: Arc::default() })
+}
+
+fn describe() {
+    use metrics::{describe_counter as counter, describe_gauge as gauge, describe_histogram as histogram};
+    counter!("lode_requests_total", "Requests, by route, method and status");
+    histogram!("lode_request_seconds", Unit::Seconds, "Time to the first byte of an answer, by route");
+    counter!("lode_tokens_total", "Tokens by model and kind: prompt, cached (of those), generated");
+    histogram!("lode_first_token_seconds", Unit::Seconds, "From a request's arrival to its first word, by model");
+    histogram!("lode_between_tokens_seconds", Unit::Seconds, "Mean time between the tokens of an answer, by model");
+    counter!("lode_generations_total", "Generations by model and how they ended: stop, length, error, cancelled");
+    gauge!("lode_loaded_models", "Models that are loaded");
+    gauge!("lode_queued_requests", "Requests that wait for a model");
+    counter!("lode_loads_total", "Models loaded, by result: ok, error");
+    histogram!("lode_load_seconds", Unit::Seconds, "Time to load a model");
+    counter!("lode_evictions_total", "Models unloaded to make room");
+    counter!("lode_runner_deaths_total", "Runner processes that ended unexpectedly");
+    counter!("lode_pulled_bytes_total", Unit::Bytes, "Bytes fetched from registries");
+    counter!("lode_verified_bytes_total", Unit::Bytes, "Bytes hashed and found to be what they are called");
+    gauge!("lode_stored_bytes", Unit::Bytes, "Bytes of all blobs");
+    gauge!("lode_shared_bytes", Unit::Bytes, "Bytes that are not stored because models share blobs");
+    gauge!("lode_free_bytes", Unit::Bytes, "Free space on the disk of the store");
+}
+
+/// Counts a request, and the time until it is answered.
+pub(super) async fn count(request: Request, next: Next) -> Response {
+    let begin = Instant::now();
+    // The route, not the path: there are as many paths as models.
+    let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    let method = request.method().as_str().to_owned();
+    let response = next.run(request).await;
+    metrics::histogram!("lode_request_seconds", "route" => route.clone()).record(begin.elapsed());
+    let status = response.status().as_u16().to_string();
+    metrics::counter!("lode_requests_total", "route" => route, "method" => method, "status" => status).increment(1);
+    response
+}
+
+/// What the whole store is measured for, and when it was.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    at: Instant,
+    stored: u64,
+    shared: u64,
+}
+
+/// Counts, and what was last measured of the store. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Counts {
+    handle: PrometheusHandle,
+    measured: Arc<Mutex<Option<Measured>>>,
+}
+
+impl std::fmt::Debug for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Counts")
+    }
+}
+
+impl Counts {
+    /// Looks at every model, so it is not done for every scrape.
+    fn measured(&self, library: &Library) -> Result<Measured> {
+        // Nothing that is held half-changed can panic. Scrapes wait for one another: they want the same.
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = measured.filter(|known| known.at.elapsed() < MEASURE) {
+            return Ok(known);
+        }
+        let usage = ops::usage(library)?;
+        let named: u64 = usage.models.iter().map(|model| model.bytes).sum();
+        let others = usage.version_bytes + usage.linked_bytes + usage.unreferenced_bytes;
+        let shared = named.saturating_sub(usage.bytes.saturating_sub(others));
+        Ok(*measured.insert(Measured { at: Instant::now(), stored: usage.bytes, shared }))
+    }
+}
+
+/// `GET /metrics`.
+pub(super) async fn metrics(State(daemon): State<Daemon>) -> Result<Response, Failed> {
+    let counts = daemon.counts.clone();
+    let (measured, free) =
+        blocking(&daemon.library, move |library| Ok((counts.measured(library)?, library.store.free_space()?))).await?;
+    metrics::gauge!("lode_stored_bytes").set(measured.stored as f64);
+    metrics::gauge!("lode_shared_bytes").set(measured.shared as f64);
+    metrics::gauge!("lode_free_bytes").set(free as f64);
+    metrics::gauge!("lode_loaded_models").set(daemon.scheduler.loaded().len() as f64);
+    let content = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    Ok((content, daemon.counts.handle.render()).into_response())
+}
