@@ -15,6 +15,7 @@ mod gguf_corpus;
 mod hostile;
 mod import_store;
 mod maintenance;
+mod memory_vectors;
 mod mlx_models;
 mod mutations;
 mod peers;
