@@ -10,6 +10,7 @@
 //! runner, and starts a new one for the next request.
 
 mod error;
+pub mod estimate;
 mod runner;
 mod scheduler;
 

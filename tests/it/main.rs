@@ -16,6 +16,7 @@ mod guard;
 mod hostile;
 mod import_store;
 mod maintenance;
+mod memory_vectors;
 mod mlx_models;
 mod mutations;
 mod operation;

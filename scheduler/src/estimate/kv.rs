@@ -1,0 +1,104 @@
+//! The size of the KV cache, block by block.
+
+use super::Request;
+use super::amount::{Amount, sum};
+use super::hyper::{Hyper, Load};
+
+/// Tokens that an image has in a block that attends to it.
+const IMAGE_TOKENS: u64 = 1601;
+/// Tiles of an image.
+const IMAGE_TILES: u64 = 4;
+/// The window that every other block of gpt-oss is given, whatever its metadata say.
+const GPT_OSS_WINDOW: u64 = 4096;
+/// Of gemma3's blocks every sixth attends to everything.
+const GEMMA3_PERIOD: usize = 6;
+
+/// What replaces the generic size in an architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// Nothing does.
+    Generic,
+    /// Some blocks hold an image.
+    CrossAttention,
+    /// All but every sixth hold a window.
+    Gemma3,
+    /// Every other holds a window.
+    GptOss,
+}
+
+/// Which architecture has which rule; the others are generic.
+const RULES: [(&str, Rule); 4] =
+    [("mllama", Rule::CrossAttention), ("gemma3", Rule::Gemma3), ("gptoss", Rule::GptOss), ("gpt-oss", Rule::GptOss)];
+
+/// The cache of a model.
+#[derive(Clone, Debug)]
+pub(super) struct KvSizes {
+    /// Bytes of each block.
+    pub(super) blocks: Vec<u64>,
+    /// Bytes of all blocks by the generic rule, which gpt-oss's graph is computed from.
+    pub(super) generic: Amount,
+}
+
+/// The sizes that the architecture has at that request.
+pub(super) fn kv_sizes(architecture: &str, hyper: &Hyper, request: &Request) -> KvSizes {
+    let load = Load::of(request);
+    let element = element_bytes(&request.kv_type);
+    let mut blocks: Vec<u64> = (0..hyper.blocks).map(|block| generic(hyper, load, element, block)).collect();
+    let generic = Amount(sum(blocks.iter().copied()));
+    let rule = RULES.iter().find(|(name, _)| *name == architecture).map_or(Rule::Generic, |(_, rule)| *rule);
+    for (index, bytes) in blocks.iter_mut().enumerate() {
+        if let Some(other) = replaced(rule, hyper, load, element, index) {
+            *bytes = other;
+        }
+    }
+    KvSizes { blocks, generic }
+}
+
+/// Bytes of an element. Scales of quantized types are not counted.
+fn element_bytes(kv_type: &str) -> f64 {
+    match kv_type {
+        "q8_0" => 1.0,
+        "q4_0" => 0.5,
+        "f32" => 4.0,
+        _ => 2.0,
+    }
+}
+
+#[expect(clippy::cast_sign_loss, reason = "a product of sizes is not negative")]
+fn truncated(elements: Amount, element: f64) -> u64 {
+    (elements.0 as f64 * element) as u64
+}
+
+/// Elements of a key and a value of so many heads.
+fn pair(hyper: &Hyper, heads: Amount) -> Amount {
+    (hyper.key + hyper.value) * heads
+}
+
+fn generic(hyper: &Hyper, load: Load, element: f64, block: usize) -> u64 {
+    let kv_heads = hyper.kv_heads_by_block.of_block(block);
+    if hyper.heads_by_block.of_block(block) > 0 && kv_heads > 0 {
+        return truncated(load.tokens * pair(hyper, Amount(kv_heads)), element);
+    }
+    // A recurrent block has a state instead, in float32, whatever the context.
+    let convolution = Amount(hyper.convolution.0.saturating_sub(1)) * (hyper.inner + 2 * hyper.groups * hyper.state);
+    (4 * (convolution + hyper.state * hyper.inner)).0
+}
+
+/// The size of a block by a rule that replaces the generic one; always with the most key and value heads of any block.
+fn replaced(rule: Rule, hyper: &Hyper, load: Load, element: f64, block: usize) -> Option<u64> {
+    let pair = pair(hyper, hyper.kv_heads);
+    match rule {
+        Rule::CrossAttention if hyper.cross_attention.contains(&block) => {
+            Some((4 * pair * Amount(IMAGE_TOKENS * IMAGE_TILES)).0)
+        }
+        Rule::Gemma3 if !(block + 1).is_multiple_of(GEMMA3_PERIOD) => {
+            Some(truncated((load.sequences * hyper.window + load.batch) * pair, element))
+        }
+        Rule::GptOss => {
+            let window = GPT_OSS_WINDOW * load.sequences + load.batch;
+            let tokens = if block.is_multiple_of(2) { window } else { load.tokens };
+            Some((Amount(truncated(pair, element)) * tokens).0)
+        }
+        Rule::Generic | Rule::CrossAttention | Rule::Gemma3 => None,
+    }
+}

@@ -1,0 +1,209 @@
+//! The whole estimate for loading a model on a machine.
+
+use super::amount::sum;
+use super::assign::{Device, Requested};
+use super::graph::graph_size;
+use super::layout::{Fixed, Layout, LayoutRequest, METAL, System, layout};
+use super::model::{Model, Weights};
+use super::{Request, Unfit};
+
+/// A machine and how it is to be used.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// In the order in which they were found, with all their free memory.
+    pub devices: Vec<Device>,
+    /// The system's memory.
+    pub system: System,
+    /// How many layers on devices.
+    pub requested: Requested,
+    /// Whether all layers must be on devices and the rest in free memory.
+    pub require_full: bool,
+    /// Whether all devices of a library are to be used.
+    pub spread: bool,
+    /// Bytes that are kept free on every device.
+    pub overhead: u64,
+}
+
+/// What is to be loaded, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadRequest<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// Its weights by layer; as many blocks as the metadata say, more or fewer do not count.
+    pub weights: &'a Weights,
+    /// Bytes of a projector of images. They are taken off the first discrete device, else the first.
+    pub projector: u64,
+    /// For what it is loaded.
+    pub request: &'a Request,
+    /// The machine.
+    pub machine: &'a Machine,
+}
+
+/// What one device, or the system, is to hold. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceUse {
+    /// Layers, the output among them.
+    pub layers: usize,
+    /// Weights.
+    pub weights: u64,
+    /// KV cache.
+    pub cache: u64,
+    /// Compute graph. A device whose layers went elsewhere in a later round may still have it.
+    pub graph: u64,
+}
+
+impl DeviceUse {
+    /// All of it.
+    pub fn size(&self) -> u64 {
+        sum([self.weights, self.cache, self.graph])
+    }
+}
+
+/// Where a model goes and what it takes there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Bytes of the KV cache of each block.
+    pub kv: Vec<u64>,
+    /// What was taken off every device beforehand: the first block with its cache. It is not part of any total.
+    pub reserve: u64,
+    /// Bytes of the graph where some layers are elsewhere.
+    pub graph_partial: u64,
+    /// Bytes of the graph where all layers are on devices.
+    pub graph_full: u64,
+    /// The devices with their layers.
+    pub layout: Layout,
+    /// Layers, the output among them.
+    pub total_layers: usize,
+    /// What each device of the machine holds, in its order.
+    pub devices: Vec<DeviceUse>,
+    /// What stays in system memory.
+    pub system: DeviceUse,
+}
+
+impl Estimate {
+    /// Bytes on devices.
+    pub fn device_size(&self) -> u64 {
+        sum(self.devices.iter().map(DeviceUse::size))
+    }
+
+    /// Bytes altogether.
+    pub fn total_size(&self) -> u64 {
+        sum([self.device_size(), self.system.size()])
+    }
+}
+
+/// The bytes of each layer, the output last.
+struct Layers {
+    weights: Vec<u64>,
+    cache: Vec<u64>,
+}
+
+impl Layers {
+    /// A block of which the file has no tensor has no cache either.
+    fn of(weights: &Weights, kv: &[u64]) -> Self {
+        let block = |index: usize| weights.blocks.get(index).copied().flatten();
+        let cache = |(index, &bytes): (usize, &u64)| if block(index).is_some() { bytes } else { 0 };
+        Self {
+            weights: (0..kv.len()).map(|index| block(index).unwrap_or(0)).chain([weights.output_layer()]).collect(),
+            cache: kv.iter().enumerate().map(cache).chain([0]).collect(),
+        }
+    }
+
+    fn sizes(&self) -> Vec<u64> {
+        self.weights.iter().zip(&self.cache).map(|(weights, cache)| weights.saturating_add(*cache)).collect()
+    }
+}
+
+/// Estimates a load: what goes where, or why it does not fit.
+pub fn load(load: LoadRequest<'_>) -> Result<Estimate, Unfit> {
+    let LoadRequest { weights, machine, .. } = load;
+    let mut graph = graph_size(load.model, load.request)?;
+    if machine.devices.first().is_some_and(|device| device.library == METAL) {
+        graph.assumed_partial = graph.assumed_full;
+    }
+    let first_block = weights.blocks.first().copied().flatten();
+    let reserve = first_block.map_or(0, |bytes| sum([bytes, graph.kv.first().copied().unwrap_or(0)]));
+    let devices = less_reserve(&machine.devices, reserve, load.projector);
+    let layers = Layers::of(weights, &graph.kv);
+    let (layout, mut graphs) = settle(&layers, &devices, machine, graph.assumed_partial.max(graph.assumed_full))?;
+    let total_layers = layers.weights.len();
+    let final_graph = if layout.assigned() >= total_layers { graph.assumed_full } else { graph.assumed_partial };
+    for share in &layout.shares {
+        graphs[share.device] = final_graph;
+    }
+    let (devices, system) = uses(&layers, &layout, &graphs);
+    Ok(Estimate {
+        kv: graph.kv,
+        reserve,
+        graph_partial: graph.assumed_partial,
+        graph_full: graph.assumed_full,
+        layout,
+        total_layers,
+        devices,
+        system,
+    })
+}
+
+/// The devices without what is set aside for the first block and for a projector.
+fn less_reserve(devices: &[Device], reserve: u64, projector: u64) -> Vec<Device> {
+    let mut devices = devices.to_vec();
+    for device in &mut devices {
+        device.free_memory = device.free_memory.saturating_sub(reserve);
+    }
+    let discrete = devices.iter().position(|device| !device.integrated).unwrap_or(0);
+    if let Some(device) = devices.get_mut(discrete) {
+        device.free_memory = device.free_memory.saturating_sub(projector);
+    }
+    devices
+}
+
+/// Lays out, first without a graph on any device, then with one on each device that was used, until no further device
+/// comes in. The last layout holds; a graph stays recorded where a device went out again.
+fn settle(layers: &Layers, devices: &[Device], machine: &Machine, graph: u64) -> Result<(Layout, Vec<u64>), Unfit> {
+    let sizes = layers.sizes();
+    let mut graphs = vec![0; devices.len()];
+    let mut requested = machine.requested;
+    let mut used = 0;
+    loop {
+        let fixed: Vec<Fixed> = graphs.iter().copied().map(Fixed::Graph).collect();
+        let found = layout(&LayoutRequest {
+            layers: &sizes,
+            devices,
+            fixed: &fixed,
+            requested,
+            require_full: machine.require_full,
+            spread: machine.spread,
+            overhead: machine.overhead,
+            backoff: 0.0,
+            system_bytes: 0,
+            system: machine.system,
+        })?;
+        if found.shares.len() <= used {
+            return Ok((found, graphs));
+        }
+        used = found.shares.len();
+        requested = found.requested;
+        for share in &found.shares {
+            graphs[share.device] = graph;
+        }
+    }
+}
+
+/// What each device holds, and what is left for the system.
+fn uses(layers: &Layers, layout: &Layout, graphs: &[u64]) -> (Vec<DeviceUse>, DeviceUse) {
+    let mut devices: Vec<DeviceUse> = graphs.iter().map(|&graph| DeviceUse { graph, ..DeviceUse::default() }).collect();
+    let mut on_device = vec![None; layers.weights.len()];
+    for share in &layout.shares {
+        for layer in share.layers.clone() {
+            on_device[layer] = Some(share.device);
+        }
+    }
+    let mut system = DeviceUse::default();
+    for (layer, device) in on_device.into_iter().enumerate() {
+        let holder = device.map_or(&mut system, |device| &mut devices[device]);
+        holder.layers += 1;
+        holder.weights = sum([holder.weights, layers.weights[layer]]);
+        holder.cache = sum([holder.cache, layers.cache[layer]]);
+    }
+    (devices, system)
+}
