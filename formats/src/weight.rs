@@ -171,8 +171,13 @@ impl<'a> Weight<'a> {
 
     /// The bytes of one row of an array that has the same number of bytes for each row.
     pub(crate) fn row_of(&self, bytes: &'a [u8], row: usize) -> &'a [u8] {
+        self.rows_of(bytes, row, 1)
+    }
+
+    /// The bytes of `count` rows from `start` on, likewise.
+    pub(crate) fn rows_of(&self, bytes: &'a [u8], start: usize, count: usize) -> &'a [u8] {
         let size = bytes.len() / self.rows();
-        &bytes[row * size..][..size]
+        &bytes[start * size..][..count * size]
     }
 }
 

@@ -5,6 +5,9 @@
 //! of steps from the edge. Codes are computed with scale and bias as they are before these are rounded to their type.
 #![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
 use super::bits;
 use super::float;
 use super::rows::{Output, Target};
@@ -44,7 +47,11 @@ struct Groups<'a> {
 
 /// Encodes whole groups.
 pub(super) fn encode(values: &[f32], layout: Layout, target: Target, out: Output<'_>) {
-    simd::run(Encode { values, layout, target, out });
+    #[cfg(target_arch = "x86_64")]
+    if simd::avx2::available() {
+        return avx2::encode(values, layout, target.float, out);
+    }
+    Encode { values, layout, target, out }.run();
 }
 
 /// Decodes one row.

@@ -5,6 +5,9 @@
 //! code wraps around where it does not fit into a byte.
 #![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
 use super::bits;
 use super::float;
 use super::rows::{Output, Target};
@@ -29,7 +32,11 @@ struct Scaling {
 
 /// Encodes whole groups.
 pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'_>) {
-    simd::run(Encode { values, micro, target, out });
+    #[cfg(target_arch = "x86_64")]
+    if simd::avx2::available() {
+        return avx2::encode(values, micro, target, out);
+    }
+    Encode { values, micro, target, out }.run();
 }
 
 /// Decodes one row.
@@ -66,15 +73,27 @@ impl Encode<'_> {
         for ((values, codes), code) in values.as_chunks::<ELEMENTS>().0.iter().zip(codes).zip(out.scale) {
             let scaling = scaling(largest_of(values), micro, target);
             *code = scaling.code;
-            let elements = elements(values, target.float, scaling);
-            if micro == Micro::Mxfp8 {
-                for at in 0..BYTES {
-                    codes[at] = to_e4m3(elements[at]);
-                }
-            } else {
-                bits::pack::<4>(&e2m1_codes(&elements), codes);
-            }
+            encode_group(values, micro, target.float, scaling, codes);
         }
+    }
+}
+
+/// The codes of one group.
+#[inline(always)]
+fn encode_group<const ELEMENTS: usize, const BYTES: usize>(
+    values: &[f32; ELEMENTS],
+    micro: Micro,
+    float: Dtype,
+    scaling: Scaling,
+    codes: &mut [u8; BYTES],
+) {
+    let elements = elements(values, float, scaling);
+    if micro == Micro::Mxfp8 {
+        for at in 0..BYTES {
+            codes[at] = to_e4m3(elements[at]);
+        }
+    } else {
+        bits::pack::<4>(&e2m1_codes(&elements), codes);
     }
 }
 
@@ -89,13 +108,24 @@ fn largest_of<const ELEMENTS: usize>(values: &[f32; ELEMENTS]) -> f32 {
     f32::from_bits(largest)
 }
 
+/// The largest element.
+#[inline(always)]
+fn limit(micro: Micro) -> f32 {
+    if micro == Micro::Mxfp8 { 448.0 } else { 6.0 }
+}
+
+/// What moves the scales of nvfp4 into the range of E4M3.
+#[inline(always)]
+fn factor(target: Target) -> f32 {
+    target.global_scale.map_or(1.0, |largest| NVFP4_LARGEST / largest)
+}
+
 /// The scale of a group with that largest magnitude.
 #[inline(always)]
 fn scaling(largest: f32, micro: Micro, target: Target) -> Scaling {
-    let limit = if micro == Micro::Mxfp8 { 448.0 } else { 6.0 };
-    let wanted = float::round(target.float, largest / limit);
+    let wanted = float::round(target.float, largest / limit(micro));
     if micro == Micro::Nvfp4 {
-        let factor = target.global_scale.map_or(1.0, |largest| NVFP4_LARGEST / largest);
+        let factor = factor(target);
         let code = to_e4m3(wanted * factor);
         return Scaling { step: E4M3[usize::from(code)], factor, code };
     }

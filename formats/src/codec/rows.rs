@@ -138,32 +138,34 @@ impl<'a> Rows<'a> {
         rayon::join(|| first.encode(upper), || second.encode(lower));
     }
 
-    fn encode_here(self, mut out: Output<'_>) {
-        let mut buffer = Vec::new();
-        if let Source::Weight(weight) = self.source
-            && !matches!(weight.encoding(), Encoding::Plain(_))
-        {
-            buffer.resize(self.columns, 0.0);
+    /// Rows are whole groups or blocks, and follow each other: where a source is no groups itself, the ends of rows do not
+    /// matter.
+    fn encode_here(self, out: Output<'_>) {
+        if self.count == 0 {
+            return;
         }
-        for row in self.start..self.start + self.count {
-            let rest;
-            let this;
-            (this, rest) = out.split_at(self.row);
-            self.encode_row(row, &mut buffer, this);
-            out = rest;
+        match self.source {
+            Source::Floats(values) => {
+                self.encode_pieces(&values[self.start * self.columns..][..self.count * self.columns], out);
+            }
+            Source::Weight(weight) => match weight.encoding() {
+                Encoding::Plain(dtype) => {
+                    let rows = weight.rows_of(weight.data, self.start, self.count);
+                    self.encode_plain(dtype, rows, out);
+                }
+                _ => self.encode_anew(weight, out),
+            },
         }
     }
 
-    fn encode_row(&self, row: usize, buffer: &mut [f32], out: Output<'_>) {
-        match self.source {
-            Source::Floats(values) => self.encode_pieces(&values[row * self.columns..][..self.columns], out),
-            Source::Weight(weight) => {
-                if let Encoding::Plain(dtype) = weight.encoding() {
-                    return self.encode_plain(dtype, weight.row_of(weight.data, row), out);
-                }
-                weight.decode_row(row, buffer);
-                self.encode_pieces(buffer, out);
-            }
+    /// Expands and encodes row by row.
+    fn encode_anew(&self, weight: &Weight<'_>, mut out: Output<'_>) {
+        let mut buffer = vec![0.0; self.columns];
+        for row in self.start..self.start + self.count {
+            let (this, rest) = out.split_at(self.row);
+            weight.decode_row(row, &mut buffer);
+            self.encode_pieces(&buffer, this);
+            out = rest;
         }
     }
 
@@ -187,7 +189,7 @@ impl<'a> Rows<'a> {
     /// Encodes a piece to the beginning of `out` and gives the rest.
     fn encode_first<'o>(&self, values: &[f32], out: Output<'o>) -> Output<'o> {
         if values.len() < PIECE {
-            // The last one of a row: the rest is its own.
+            // The last one: the rest is its own.
             encode_piece(values, self.target, out);
             return Output { data: &mut [], scale: &mut [], bias: &mut [] };
         }

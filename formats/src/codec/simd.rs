@@ -1,7 +1,11 @@
 //! What codecs do faster where the CPU has AVX2: the same results as the portable code, bit for bit.
 //!
-//! Most of it is the portable code itself, compiled a second time: [`run`].
+//! Most of it is the portable code itself, compiled a second time: [`run`]. What encoders of groups need besides is in
+//! `avx2`.
 #![expect(unsafe_code, reason = "functions compiled for AVX2 are called where AVX2 was detected")]
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86_64::widen_f16;
@@ -26,38 +30,14 @@ pub(super) fn run(work: impl Work) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use std::arch::x86_64::{__m128i, __m256, _mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
+    use std::arch::x86_64::_mm256_cvtph_ps;
 
     use super::Work;
+    use super::avx2::{LANES, available, load_bytes, store};
 
     #[target_feature(enable = "avx2")]
     pub(super) fn run(work: impl Work) {
         work.run();
-    }
-
-    /// Float32 numbers in a vector.
-    const LANES: usize = 8;
-
-    /// Whether the CPU has all that the functions with `avx2,f16c` ask for.
-    #[inline]
-    fn available() -> bool {
-        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
-    }
-
-    /// Writes eight numbers.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn store(vector: __m256, out: &mut [f32; LANES]) {
-        // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
-        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), vector) }
-    }
-
-    /// Sixteen bytes.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn load_bytes(bytes: &[u8; 16]) -> __m128i {
-        // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
-        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
     /// Widens F16 numbers; false where the CPU cannot and nothing was done.

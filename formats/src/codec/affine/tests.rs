@@ -45,7 +45,25 @@ fn same(found: f32, expected: f32) -> bool {
     found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan()
 }
 
+/// Whatever the CPU has gives the bits of the portable code, with numbers of every type.
+fn check_portable<const BITS: usize>(values: &[f32], group: usize) {
+    let layout = Layout { bits: BITS, group };
+    for float in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        let encoding = Encoding::Affine { bits: BITS as u8, group: group as u32 };
+        let target = Target { encoding, float, global_scale: None };
+        let numbers = values.len() / group * (float.bits() / 8) as usize;
+        let empty = || (vec![0; values.len() * BITS / 8], vec![0; numbers], vec![0; numbers]);
+        let (mut found, mut expected) = (empty(), empty());
+        let (data, scale, bias) = &mut found;
+        encode(values, layout, target, Output { data, scale, bias });
+        let (data, scale, bias) = &mut expected;
+        Encode { values, layout, target, out: Output { data, scale, bias } }.run();
+        assert!(found == expected, "{BITS} bits, {float}, groups of {group}: {values:?}");
+    }
+}
+
 fn check<const BITS: usize>(values: &[f32], group: usize) {
+    check_portable::<BITS>(values, group);
     let layout = Layout { bits: BITS, group };
     let target = Target {
         encoding: Encoding::Affine { bits: BITS as u8, group: group as u32 },
@@ -86,4 +104,36 @@ proptest! {
         check::<6>(&values, group);
         check::<8>(&values, group);
     }
+}
+
+/// Groups whose quotients are on ties, just beside them, and anywhere else: where a product with the reciprocal would go
+/// astray.
+#[test]
+fn next_to_ties() {
+    fn row<const BITS: usize>(unit: f32) -> Vec<f32> {
+        let codes = 1u32 << BITS;
+        let mut values = Vec::new();
+        for at in 0..1 << 14 {
+            let tie = ((at % codes) as f32 + 0.5) * unit;
+            let step = (at / codes % 9).cast_signed() - 4;
+            values.push(f32::from_bits(tie.to_bits().wrapping_add_signed(step)));
+        }
+        // Every group has the ends of the range, so that the step is the unit or nearly so.
+        for group in values.chunks_mut(32) {
+            (group[0], group[31]) = (0.0, (codes - 1) as f32 * unit);
+        }
+        values
+    }
+    fn rows<const BITS: usize>() {
+        for unit in [1.0, 1.0 / 3.0, 0.01, 1e-6, 1e-7, 3e-8, 1e30, 1e36] {
+            check::<BITS>(&row::<BITS>(unit), 32);
+            check::<BITS>(&row::<BITS>(-unit), 32);
+        }
+    }
+    rows::<2>();
+    rows::<3>();
+    rows::<4>();
+    rows::<5>();
+    rows::<6>();
+    rows::<8>();
 }

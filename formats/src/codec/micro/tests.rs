@@ -26,7 +26,7 @@ fn number() -> impl Strategy<Value = f32> {
 }
 
 fn row() -> impl Strategy<Value = Vec<f32>> {
-    (1usize..8).prop_flat_map(|groups| {
+    (1usize..20).prop_flat_map(|groups| {
         prop_oneof![
             prop::collection::vec(-1f32..1.0, groups * 32),
             prop::collection::vec(number(), groups * 32),
@@ -40,6 +40,10 @@ fn check(values: &[f32], micro: Micro, target: Target) {
     let mut data = vec![0; values.len() * usize::from(micro.bits()) / 8];
     let mut scale = vec![0; values.len() / group];
     encode(values, micro, target, Output { data: &mut data, scale: &mut scale, bias: &mut [] });
+    let mut portable = (vec![0; data.len()], vec![0; scale.len()]);
+    let out = Output { data: &mut portable.0, scale: &mut portable.1, bias: &mut [] };
+    Encode { values, micro, target, out }.run();
+    assert!(portable.0 == data && portable.1 == scale, "as the portable code: {values:?} to {target:?}");
     let mut codes = data.clone();
     if !wide {
         codes.resize(values.len(), 0);
@@ -69,5 +73,36 @@ proptest! {
         }
         let encoding = Encoding::Micro(Micro::Nvfp4);
         check(&values, Micro::Nvfp4, Target { encoding, float, global_scale: Some(3.0) });
+    }
+}
+
+/// All neighbours of the middles between elements, in groups of scale 1, of another power of two, and of none.
+#[test]
+fn next_to_ties() {
+    for limit in [6.0f32, 448.0] {
+        for unit in [1.0f32, 0.125, 0.1, 1e-30, 1e-38, 1e36] {
+            let mut values = Vec::new();
+            for at in 0..1 << 13 {
+                // Quarters and halves of all exponents that elements have, and a few steps to both sides.
+                let number = f32::from_bits(((at / 8 % 256) << 19) + (116 << 23)).min(limit) * unit;
+                let near = f32::from_bits(number.to_bits().wrapping_add_signed((at % 8).cast_signed() - 4));
+                values.push(if at / 2048 % 2 == 0 { near } else { -near });
+            }
+            for group in values.chunks_mut(16) {
+                group[7] = limit * unit;
+            }
+            // A single group of sixteen is left over.
+            values.truncate(values.len() - 16);
+            for float in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+                for global_scale in [None, Some(limit * unit), Some(0.0)] {
+                    let target = Target { encoding: Encoding::Micro(Micro::Nvfp4), float, global_scale };
+                    check(&values, Micro::Nvfp4, target);
+                }
+                for micro in [Micro::Mxfp4, Micro::Mxfp8] {
+                    let target = Target { encoding: Encoding::Micro(micro), float, global_scale: None };
+                    check(&values[16..], micro, target);
+                }
+            }
+        }
     }
 }
