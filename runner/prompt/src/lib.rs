@@ -3,6 +3,7 @@
 //! Everything here is the runner's: the daemon never tokenizes and never renders a template.
 
 pub mod error;
+pub mod reader;
 mod sentencepiece;
 pub mod stop;
 pub mod stream;
@@ -11,6 +12,7 @@ pub mod tokenizer;
 mod vocabulary;
 
 pub use error::Error;
+pub use reader::{Dialect, OutputReader, Part, Reading, Tools};
 pub use stop::StopFilter;
 pub use stream::TextStream;
 pub use template::ChatTemplate;
