@@ -1,7 +1,8 @@
-//! Prompts: text to tokens and back, conversations to text, and where a generation's text ends.
+//! Prompts: text to tokens and back, conversations to text, what an answer may be, what it says, and where it ends.
 //!
 //! Everything here is the runner's: the daemon never tokenizes and never renders a template.
 
+pub mod constraint;
 pub mod error;
 pub mod reader;
 mod sentencepiece;
@@ -11,6 +12,7 @@ pub mod template;
 pub mod tokenizer;
 mod vocabulary;
 
+pub use constraint::{Constraint, ConstraintFactory};
 pub use error::Error;
 pub use reader::{Dialect, OutputReader, Part, Reading, Tools};
 pub use stop::StopFilter;

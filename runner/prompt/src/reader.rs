@@ -18,6 +18,9 @@ pub use dialect::{Dialect, Tags};
 pub use parts::Part;
 pub use tools::Tools;
 
+pub(crate) use calls::is_name;
+pub(crate) use marks::first as first_mark;
+
 use dialect::Form;
 use harmony::Harmony;
 use tagged::Tagged;

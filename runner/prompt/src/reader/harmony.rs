@@ -98,9 +98,9 @@ impl Harmony {
         let found = self.buffer.find(MESSAGE).filter(|at| *at <= MAX_HEADER);
         let head = &self.buffer[..found.unwrap_or(self.buffer.len())];
         let blank = head.trim_start().is_empty();
-        let fits = |start: &&str| head.starts_with(*start) || start.starts_with(head);
+        let fits = |start: &str| head.starts_with(start) || start.starts_with(head);
         let is_header =
-            blank || !self.begun.trim_start_matches("assistant").is_empty() || HEADERS.iter().any(|start| fits(&start));
+            blank || !self.begun.trim_start_matches("assistant").is_empty() || HEADERS.iter().any(|start| fits(start));
         match found {
             Some(at) if is_header => {
                 let written = self.take(at + MESSAGE.len());
@@ -186,12 +186,11 @@ impl Harmony {
             "" => object(serde_json::Value::Null),
             json => serde_json::from_str(json).ok().and_then(object),
         };
-        match read {
-            Some(arguments) => self.parts.call(Call { name, arguments }),
-            None => {
-                self.parts.text(header);
-                self.parts.text(arguments);
-            }
+        if let Some(arguments) = read {
+            self.parts.call(Call { name, arguments });
+        } else {
+            self.parts.text(header);
+            self.parts.text(arguments);
         }
     }
 

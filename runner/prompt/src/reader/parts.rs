@@ -29,7 +29,7 @@ pub(super) struct Call {
 /// as are those after them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
-    parts: Vec<Part>,
+    told: Vec<Part>,
     blank: String,
     thinking: bool,
     /// Leading blanks are dropped.
@@ -38,17 +38,17 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn take(&mut self) -> Vec<Part> {
-        std::mem::take(&mut self.parts)
+        std::mem::take(&mut self.told)
     }
 
     /// Adds text as it is.
     pub(super) fn verbatim(&mut self, text: &str) {
-        match self.parts.last_mut() {
+        match self.told.last_mut() {
             _ if text.is_empty() => {}
             Some(Part::Text(last)) if !self.thinking => last.push_str(text),
             Some(Part::Thinking(last)) if self.thinking => last.push_str(text),
-            _ if self.thinking => self.parts.push(Part::Thinking(text.to_owned())),
-            _ => self.parts.push(Part::Text(text.to_owned())),
+            _ if self.thinking => self.told.push(Part::Thinking(text.to_owned())),
+            _ => self.told.push(Part::Text(text.to_owned())),
         }
     }
 
@@ -89,7 +89,7 @@ impl Parts {
     pub(super) fn call(&mut self, call: Call) {
         self.blank.clear();
         (self.thinking, self.fresh) = (false, true);
-        self.parts.push(Part::ToolCall { name: call.name, arguments: call.arguments });
+        self.told.push(Part::ToolCall { name: call.name, arguments: call.arguments });
     }
 
     /// Nothing follows: the blanks that waited are told.
