@@ -9,6 +9,12 @@ pub enum Error {
     /// The chat template, or what it said of the messages.
     #[error("the chat template failed: {0}")]
     Template(String),
+    /// A format that answers cannot be held to.
+    #[error("the format cannot be used: {0}")]
+    Format(String),
+    /// Text between two others was asked for.
+    #[error("the model does not support insert: its vocabulary has no tokens for it")]
+    Insert,
     /// A token id that is not in the vocabulary.
     #[error("token {id} is not in the vocabulary of {size}")]
     Token {

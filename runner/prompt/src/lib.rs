@@ -1,8 +1,12 @@
-//! Prompts: text to tokens and back, conversations to text, and where a generation's text ends.
+//! Prompts: text to tokens and back, conversations to text, what an answer may be, what it says, and where it ends.
 //!
 //! Everything here is the runner's: the daemon never tokenizes and never renders a template.
 
+pub mod abilities;
+pub mod constraint;
 pub mod error;
+pub mod insert;
+pub mod reader;
 mod sentencepiece;
 pub mod stop;
 pub mod stream;
@@ -10,9 +14,13 @@ pub mod template;
 pub mod tokenizer;
 mod vocabulary;
 
+pub use abilities::Abilities;
+pub use constraint::{Constraint, ConstraintFactory};
 pub use error::Error;
+pub use insert::insert;
+pub use reader::{Dialect, OutputReader, Part, Reading, Tools};
 pub use stop::StopFilter;
-pub use stream::TextStream;
+pub use stream::{Markers, TextStream};
 pub use template::ChatTemplate;
 pub use tokenizer::{Special, Tokenizer};
 pub use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};

@@ -1,13 +1,29 @@
 //! Text from tokens as they come: whole characters only.
 
-use crate::{Error, Tokenizer};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::{Dialect, Error, Tokenizer};
 
 /// How many tokens are decoded together at most while waiting for a character to be completed.
 const MAX_PENDING: usize = 16;
 
+/// Tokens whose text is told although they may be special: the marks of a dialect.
+#[derive(Clone, Debug, Default)]
+pub struct Markers(Arc<HashMap<u32, &'static str>>);
+
+impl Markers {
+    /// Those that the vocabulary has.
+    pub fn new(dialect: &Dialect, tokenizer: &Tokenizer) -> Self {
+        let markers = dialect.markers().into_iter();
+        Self(Arc::new(markers.filter_map(|text| Some((tokenizer.id(text)?, text))).collect()))
+    }
+}
+
 /// Turns tokens into text piece by piece. The pieces add up to the text of all tokens.
 #[derive(Debug)]
 pub struct TextStream {
+    markers: Markers,
     /// Tokens whose text is still needed: a decoder may treat the first token of a text unlike the others.
     ids: Vec<u32>,
     /// How many of them have been told.
@@ -17,12 +33,20 @@ pub struct TextStream {
 impl TextStream {
     /// A stream that goes on after `context`, the last tokens of what is there already.
     pub fn new(context: &[u32]) -> Self {
+        Self::with_markers(context, Markers::default())
+    }
+
+    /// The same; the marks of a dialect are part of the text, other special tokens are not.
+    pub fn with_markers(context: &[u32], markers: Markers) -> Self {
         let ids = context[context.len().saturating_sub(MAX_PENDING)..].to_vec();
-        Self { told: ids.len(), ids }
+        Self { markers, told: ids.len(), ids }
     }
 
     /// The text that is complete with this token; empty while a character is being put together.
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> Result<String, Error> {
+        if let Some(mark) = self.markers.0.get(&id).copied() {
+            return Ok(self.tell(tokenizer, false)? + mark);
+        }
         self.ids.push(id);
         let waiting = self.ids.len() - self.told < MAX_PENDING;
         self.tell(tokenizer, waiting)
@@ -87,6 +111,27 @@ mod tests {
             assert_eq!(pieces.concat(), text);
             assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{pieces:?}");
         }
+    }
+
+    #[test]
+    fn marks_are_told_and_other_special_tokens_are_not() {
+        let special = |id: u32, text: &str| {
+            format!(
+                r#"{{"id":{id},"content":"{text}","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false}}"#
+            )
+        };
+        let json = format!(
+            r#"{{"version":"1.0","truncation":null,"padding":null,"added_tokens":[{},{}],"normalizer":null,"pre_tokenizer":null,
+            "post_processor":null,"decoder":{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}},
+            "model":{{"type":"BPE","vocab":{{"a":0,"Ã":1}},"merges":[]}}}}"#,
+            special(2, "<tool_call>"),
+            special(3, "<pad>")
+        );
+        let tokenizer = Tokenizer::from_json(json.as_bytes()).expect("a tokenizer");
+        let markers = Markers::new(&Dialect::detect("<tool_call>", &|_| false), &tokenizer);
+        let mut stream = TextStream::with_markers(&[0], markers);
+        let told: Vec<String> = [0, 2, 3, 0, 1, 2, 0].map(|id| stream.push(&tokenizer, id).expect("a piece")).to_vec();
+        assert_eq!(told, ["a", "<tool_call>", "", "a", "", "\u{fffd}<tool_call>", "a"]);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! `raise_exception`, `strftime_now`, Python's string methods, and a `tojson` that keeps the order of keys and escapes
 //! neither HTML nor non-ASCII.
 
+mod conversation;
+
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, ErrorKind};
 use protocol::RenderRequest;
@@ -16,6 +18,9 @@ const RECURSION_LIMIT: usize = 100;
 /// How much a template may do before it is stopped; the largest published ones need a fraction per message.
 const FUEL: u64 = 10_000_000;
 
+/// The longest template that a request may bring, in bytes.
+const MAX_TEMPLATE: usize = 1 << 20;
+
 /// How far `tojson` may indent.
 const MAX_INDENT: usize = 16;
 
@@ -23,7 +28,8 @@ const MAX_INDENT: usize = 16;
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    named: Vec<String>,
+    /// Names and texts.
+    named: Vec<(String, String)>,
     /// `bos_token`, `eos_token` and the like.
     variables: Map<String, serde_json::Value>,
 }
@@ -36,10 +42,7 @@ impl ChatTemplate {
 
     /// Compiles several templates: `tool_use` is taken when tools are given, else `default` or the first.
     pub fn from_named(sources: &[(String, String)], variables: Map<String, serde_json::Value>) -> Result<Self, Error> {
-        if let Some((_, go)) = sources
-            .iter()
-            .find(|(_, source)| source.contains("{{ .") || source.contains("{{.") || source.contains("{{- ."))
-        {
+        if let Some((_, go)) = sources.iter().find(|(_, source)| is_go(source)) {
             let shown: String = go.chars().take(40).collect();
             let reason = format!(
                 "`{shown}…` is a Go template; only Jinja templates can be rendered, remove TEMPLATE to use the model's own"
@@ -51,32 +54,57 @@ impl ChatTemplate {
             let source = without_generation_blocks(source);
             environment.add_template_owned(name.clone(), source).map_err(|e| Error::Template(explain(&e)))?;
         }
-        let named = sources.iter().map(|(name, _)| name.clone()).collect();
-        Ok(Self { environment, named, variables })
+        Ok(Self { environment, named: sources.to_vec(), variables })
     }
 
-    /// Renders a conversation.
+    /// The texts of all templates, one after the other: what a dialect and abilities are read off.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self.named.iter().map(|(_, text)| text.as_str()).collect();
+        texts.join("\n")
+    }
+
+    /// Renders a conversation; by the request's own template where it has one, with the model's special tokens.
     pub fn render(&self, request: &RenderRequest) -> Result<String, Error> {
+        match &request.template {
+            Some(own) if own.len() > MAX_TEMPLATE => {
+                Err(Error::Template(format!("it has {} bytes, at most {MAX_TEMPLATE} are taken", own.len())))
+            }
+            Some(own) => Self::new(own, self.variables.clone())?.render_own(request),
+            None => self.render_own(request),
+        }
+    }
+
+    fn render_own(&self, request: &RenderRequest) -> Result<String, Error> {
         let has_tools =
             request.tools.as_ref().is_some_and(|tools| tools.as_array().is_none_or(|list| !list.is_empty()));
         let wanted = if has_tools { "tool_use" } else { "default" };
-        let has = |name: &str| self.named.iter().any(|named| named == name);
+        let has = |name: &str| self.named.iter().any(|(named, _)| named == name);
         let name = if has(wanted) {
             wanted
         } else if has("default") {
             "default"
         } else {
-            self.named.first().map_or("default", String::as_str)
+            self.named.first().map_or("default", |(name, _)| name.as_str())
         };
         let template = self.environment.get_template(name).map_err(|e| Error::Template(explain(&e)))?;
         let mut context = self.variables.clone();
-        context.insert("messages".to_owned(), json!(request.messages));
+        let source = self.named.iter().find(|(named, _)| named == name).map_or("", |(_, text)| text.as_str());
+        context.insert("messages".to_owned(), json!(conversation::complete(&request.messages, source)));
         context.insert("tools".to_owned(), if has_tools { json!(request.tools) } else { json!(null) });
         context.insert("documents".to_owned(), json!(null));
         context.insert("add_generation_prompt".to_owned(), json!(request.add_generation_prompt));
         context.extend(request.variables.clone());
         template.render(Value::from_serialize(&context)).map_err(|e| Error::Template(explain(&e)))
     }
+}
+
+/// Whether a template is one of Go's: fields begin with a point, and blocks stand in double braces.
+fn is_go(source: &str) -> bool {
+    let mut actions = source.split("{{").skip(1).map(|action| action.trim_start_matches('-').trim_start());
+    actions.any(|action| {
+        let word = action.split(|c: char| c.is_whitespace() || "}-".contains(c)).next().unwrap_or_default();
+        action.starts_with(['.', '$']) || (matches!(word, "range" | "end" | "if" | "else" | "block"))
+    })
 }
 
 /// The message with its cause: what a template raised is in the cause.
@@ -168,4 +196,45 @@ fn without_generation_blocks(source: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value as Json;
+
+    use super::*;
+
+    fn request(template: Option<&str>) -> RenderRequest {
+        let messages = json!([
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\"a\": \"é\"}"}}]},
+            {"role": "tool", "content": "1"},
+        ]);
+        let messages = serde_json::from_value(messages).expect("messages");
+        RenderRequest { messages, template: template.map(str::to_owned), ..RenderRequest::default() }
+    }
+
+    #[test]
+    fn a_request_may_bring_its_own_template() {
+        let variables = Map::from_iter([("bos_token".to_owned(), Json::from("<s>"))]);
+        let template = ChatTemplate::new("{{ messages[0].content }}", variables).expect("a template");
+        assert_eq!(template.render(&request(None)).expect("text"), "x");
+        assert_eq!(template.render(&request(Some("{{ bos_token }}!"))).expect("text"), "<s>!");
+        for go in
+            ["{{ .Prompt }}", "{{- if .System }}x{{ end }}", "{{ range $i, $_ := .Messages }}{{ end }}", "{{ $last }}"]
+        {
+            let error = template.render(&request(Some(go))).expect_err("refused").to_string();
+            assert!(error.contains("Go template"), "{go}: {error}");
+        }
+        assert!(template.render(&request(Some("{% if %}"))).is_err());
+        let long = "x".repeat(MAX_TEMPLATE + 1);
+        assert!(template.render(&request(Some(&long))).expect_err("refused").to_string().contains("1048577 bytes"));
+    }
+
+    #[test]
+    fn calls_reach_the_template_as_objects() {
+        let text = "{{ messages[1].tool_calls[0].function.arguments.a }} {{ messages[2].name }} {{ messages[2].tool_call_id }}";
+        let template = ChatTemplate::new(text, Map::new()).expect("a template");
+        assert_eq!(template.render(&request(None)).expect("text"), "é f call00001");
+    }
 }

@@ -1,6 +1,7 @@
 //! Tokenizers: from `tokenizer.json`, or built from a GGUF vocabulary.
 
 mod byte_level;
+mod token_bytes;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,6 +9,8 @@ use tokenizers::Tokenizer as Library;
 
 use crate::sentencepiece::SentencePiece;
 use crate::{Error, Vocabulary, VocabularyKind};
+
+pub(crate) use token_bytes::TokenBytes;
 
 /// What to do about special tokens when text is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +91,23 @@ impl Tokenizer {
         match &self.0 {
             Kind::Library { tokenizer, .. } => lock(tokenizer).id_to_token(id),
             Kind::SentencePiece(tokenizer) => tokenizer.piece(id).map(str::to_owned),
+        }
+    }
+
+    /// The bytes of every token, by id. Refused where the vocabulary does not tell them, as `WordPiece` does not.
+    pub(crate) fn token_bytes(&self) -> Result<Vec<TokenBytes>, Error> {
+        let size = self.size();
+        match &self.0 {
+            Kind::Library { tokenizer, .. } => token_bytes::of_library(&lock(tokenizer), size),
+            Kind::SentencePiece(tokenizer) => {
+                let special = |id: u32| TokenBytes::Special(tokenizer.piece(id).unwrap_or_default().to_owned());
+                let bytes = |id: u32| {
+                    let mut bytes = Vec::new();
+                    tokenizer.decode(id, false, &mut bytes);
+                    if bytes.is_empty() { special(id) } else { TokenBytes::Text(bytes) }
+                };
+                Ok((0..size as u32).map(bytes).collect())
+            }
         }
     }
 

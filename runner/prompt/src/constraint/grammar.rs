@@ -1,0 +1,93 @@
+//! Grammars of what an answer must be.
+
+use llguidance::api::TopLevelGrammar;
+use protocol::{Format, ToolChoice};
+use serde_json::{Map, Value, json};
+
+use crate::reader::first_mark;
+use crate::{Dialect, Error, Tokenizer, Tools};
+
+/// What may stand between tokens of JSON: a space, or a line break and its indent.
+const BLANK: &str = r" |\n[ \t]{0,32}";
+
+/// JSON in a format.
+pub(super) fn json(format: &Format) -> Result<TopLevelGrammar, Error> {
+    let schema = match format {
+        Format::Json => json!({"type": "object"}),
+        Format::Schema { schema } => schema.clone(),
+    };
+    Ok(TopLevelGrammar::from_json_schema(Value::Object(prepared(&schema)?)))
+}
+
+/// A schema as the library takes it.
+fn prepared(schema: &Value) -> Result<Map<String, Value>, Error> {
+    let mut schema = match schema {
+        Value::Object(schema) => schema.clone(),
+        Value::Bool(true) | Value::Null => Map::new(),
+        other => return Err(Error::Format(format!("a schema is an object, this is `{}`", short(other)))),
+    };
+    schema.insert("x-guidance".to_owned(), json!({"whitespace_pattern": BLANK, "coerce_one_of": true}));
+    Ok(schema)
+}
+
+fn short(value: &Value) -> String {
+    value.to_string().chars().take(40).collect()
+}
+
+/// A call of one of the tools, as the dialect writes it. Marks that are tokens of the vocabulary are those tokens.
+pub(super) fn call(
+    tokenizer: &Tokenizer,
+    dialect: &Dialect,
+    tools: &Tools,
+    choice: &ToolChoice,
+) -> Result<TopLevelGrammar, Error> {
+    let mut tools = tools.sorted();
+    if let ToolChoice::Named { name } = choice {
+        tools.retain(|(known, _)| known == name);
+        if tools.is_empty() {
+            return Err(Error::Format(format!("the tool `{name}` must be called, and the request does not offer it")));
+        }
+    }
+    if tools.is_empty() {
+        return Err(Error::Format("a tool must be called, and the request offers none".to_owned()));
+    }
+    let spelling = dialect.spelling();
+    let markers = dialect.markers();
+    let literal = |text: &str| literal(text, &markers, tokenizer);
+    let mut rules = Vec::new();
+    for (position, (name, schema)) in tools.iter().enumerate() {
+        if !crate::reader::is_name(name) {
+            return Err(Error::Format(format!(
+                "`{name}` is no name of a tool: letters, digits, `_`, `-`, `.`, `:` and `/`, at most 256"
+            )));
+        }
+        let mut schema = prepared(schema)?;
+        schema.entry("type").or_insert_with(|| "object".into());
+        let before = literal(&[spelling.before, name, spelling.between].concat());
+        let after = literal(spelling.after);
+        rules.push(format!("call_{position}: {before} arguments_{position} {after}"));
+        rules.push(format!("arguments_{position}: %json {}", Value::Object(schema)));
+    }
+    let calls: Vec<String> = (0..tools.len()).map(|position| format!("call_{position}")).collect();
+    Ok(TopLevelGrammar::from_lark(format!("start: {}\n{}\n", calls.join(" | "), rules.join("\n"))))
+}
+
+/// Text as a grammar has it: quoted, with the tokens of marks between.
+fn literal(text: &str, markers: &[&'static str], tokenizer: &Tokenizer) -> String {
+    let tokens: Vec<(&str, u32)> = markers.iter().filter_map(|mark| Some((*mark, tokenizer.id(mark)?))).collect();
+    let mut terms = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let found = first_mark(rest, tokens.iter().map(|(mark, _)| *mark));
+        let (before, after) = rest.split_at(found.map_or(rest.len(), |(at, _)| at));
+        if !before.is_empty() {
+            terms.push(Value::from(before).to_string());
+        }
+        rest = after;
+        if let Some((_, mark)) = found {
+            terms.extend(tokens.iter().find(|(known, _)| *known == mark).map(|(_, id)| format!("<[{id}]>")));
+            rest = &after[mark.len()..];
+        }
+    }
+    terms.join(" ")
+}

@@ -1,0 +1,201 @@
+//! Harmony: the messages with headers that gpt-oss writes.
+//!
+//! `<|start|>ROLE to=RECIPIENT<|channel|>CHANNEL <|constrain|>TYPE<|message|>TEXT` and `<|end|>`, `<|call|>` or `<|return|>`.
+//! The channel `analysis` is thinking; a message to `functions.NAME` is a call; everything else is the answer.
+
+use super::MAX_CALL;
+use super::dialect::Spelling;
+use super::marks::{first, settled};
+use super::parts::{Call, Part, Parts};
+use super::tools::object;
+
+pub(super) const MARKERS: [&str; 7] =
+    [START, "<|channel|>", "<|constrain|>", MESSAGE, "<|end|>", "<|call|>", "<|return|>"];
+pub(super) const SPELLING: Spelling = Spelling {
+    before: "<|channel|>commentary to=functions.",
+    between: " <|constrain|>json<|message|>",
+    after: "<|call|>",
+};
+
+const START: &str = "<|start|>";
+const MESSAGE: &str = "<|message|>";
+/// What ends a message's text.
+const ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", START, "<|channel|>"];
+/// What a header may begin with.
+const HEADERS: [&str; 7] = [START, "<|channel|>", "<|constrain|>", MESSAGE, " to=", "to=", "assistant"];
+/// A header that is longer is text.
+const MAX_HEADER: usize = 512;
+
+/// Reads messages with headers.
+#[derive(Clone, Debug)]
+pub(super) struct Harmony {
+    parts: Parts,
+    buffer: String,
+    state: State,
+    /// What of the header stood in the prompt.
+    begun: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Header,
+    Thinking,
+    Answer,
+    /// The header as it was written, and the function.
+    Call(String, String),
+}
+
+impl Harmony {
+    /// Goes on from a prompt that may have begun the header.
+    pub(super) fn new(prompt: &str) -> Self {
+        let mut harmony =
+            Self { parts: Parts::default(), buffer: String::new(), state: State::Header, begun: String::new() };
+        if let Some((_, last)) = prompt.rsplit_once(START) {
+            match last.split_once(MESSAGE) {
+                Some((_, text)) if ENDS.iter().any(|end| text.contains(end)) => {}
+                Some((header, _)) => harmony.enter(header, header),
+                None => last.clone_into(&mut harmony.begun),
+            }
+        }
+        harmony
+    }
+
+    pub(super) fn is_thinking(&self) -> bool {
+        self.state == State::Thinking
+    }
+
+    pub(super) fn is_answering(&self) -> bool {
+        self.state == State::Answer
+    }
+
+    pub(super) fn push(&mut self, text: &str) -> Vec<Part> {
+        self.buffer.push_str(text);
+        while self.step() {}
+        self.parts.take()
+    }
+
+    pub(super) fn finish(&mut self) -> Vec<Part> {
+        while self.step() {}
+        let rest = std::mem::take(&mut self.buffer);
+        match std::mem::replace(&mut self.state, State::Header) {
+            State::Call(header, name) => self.call(&header, name, &rest),
+            _ => self.parts.text(&rest),
+        }
+        self.parts.finish();
+        self.parts.take()
+    }
+
+    /// Goes one message or header on, as far as the text is known.
+    fn step(&mut self) -> bool {
+        match &self.state {
+            State::Header => self.header(),
+            State::Thinking | State::Answer => self.text(),
+            State::Call(..) => self.arguments(),
+        }
+    }
+
+    fn header(&mut self) -> bool {
+        let found = self.buffer.find(MESSAGE).filter(|at| *at <= MAX_HEADER);
+        let head = &self.buffer[..found.unwrap_or(self.buffer.len())];
+        let blank = head.trim_start().is_empty();
+        let fits = |start: &str| head.starts_with(start) || start.starts_with(head);
+        let is_header =
+            blank || !self.begun.trim_start_matches("assistant").is_empty() || HEADERS.iter().any(|start| fits(start));
+        match found {
+            Some(at) if is_header => {
+                let written = self.take(at + MESSAGE.len());
+                let header = std::mem::take(&mut self.begun) + &written[..at];
+                self.enter(&header, &written);
+                true
+            }
+            None if is_header && self.buffer.len() < MAX_HEADER + MESSAGE.len() => false,
+            // No header: the model does not write as it should, and what it writes is its answer.
+            _ => {
+                self.begun.clear();
+                self.state = State::Answer;
+                true
+            }
+        }
+    }
+
+    /// Begins the message after a header.
+    fn enter(&mut self, header: &str, written: &str) {
+        let word = |after: &str| {
+            let (_, rest) = header.split_once(after)?;
+            Some(&rest[..rest.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(rest.len())])
+        };
+        let function = word("to=").filter(|name| !name.is_empty());
+        self.state = match (function, word("<|channel|>")) {
+            (Some(name), _) => {
+                State::Call(written.to_owned(), name.strip_prefix("functions.").unwrap_or(name).to_owned())
+            }
+            (None, Some("analysis")) => State::Thinking,
+            _ => State::Answer,
+        };
+        if self.state == State::Thinking {
+            self.parts.begin_thinking();
+        } else {
+            self.parts.end_thinking();
+        }
+    }
+
+    /// What ends a message: begins the next header.
+    fn leave(&mut self, end: &str) {
+        self.parts.end_thinking();
+        self.state = State::Header;
+        self.begun.clear();
+        if end != "<|channel|>" {
+            self.take(end.len());
+        }
+    }
+
+    fn text(&mut self) -> bool {
+        let found = first(&self.buffer, ENDS.into_iter());
+        let length = found.map_or_else(|| settled(&self.buffer, ENDS.into_iter()), |(at, _)| at);
+        let text = self.take(length);
+        self.parts.text(&text);
+        if let Some((_, end)) = found {
+            self.leave(end);
+        }
+        found.is_some()
+    }
+
+    fn arguments(&mut self) -> bool {
+        let found = first(&self.buffer, ENDS.into_iter());
+        let State::Call(header, name) = &self.state else { return false };
+        let (header, name) = (header.clone(), name.clone());
+        match found {
+            Some((at, end)) if at <= MAX_CALL => {
+                let arguments = self.take(at);
+                self.call(&header, name, &arguments);
+                self.leave(end);
+                true
+            }
+            None if self.buffer.len() < MAX_CALL + MESSAGE.len() => false,
+            _ => {
+                self.parts.text(&header);
+                self.state = State::Answer;
+                true
+            }
+        }
+    }
+
+    /// A call, or the text of what should be one.
+    fn call(&mut self, header: &str, name: String, arguments: &str) {
+        let read = match arguments.trim() {
+            "" => object(serde_json::Value::Null),
+            json => serde_json::from_str(json).ok().and_then(object),
+        };
+        if let Some(arguments) = read {
+            self.parts.call(Call { name, arguments });
+        } else {
+            self.parts.text(header);
+            self.parts.text(arguments);
+        }
+    }
+
+    fn take(&mut self, length: usize) -> String {
+        let rest = self.buffer.split_off(length);
+        std::mem::replace(&mut self.buffer, rest)
+    }
+}
