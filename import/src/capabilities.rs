@@ -18,8 +18,8 @@ const THINKING: [&str; 12] = [
     "reasoning_content",
 ];
 
-/// The tokens around what comes before a gap, after it, and of the gap itself, as families of models have them: Qwen and
-/// CodeGemma; StarCoder and Granite; SantaCoder; Code Llama; DeepSeek.
+/// The tokens around what comes before a gap, after it, and of the gap itself, as families of models have them: `Qwen` and
+/// `CodeGemma`; `StarCoder` and `Granite`; `SantaCoder`; `Code Llama`; `DeepSeek`.
 const INSERT: [[&str; 3]; 5] = [
     ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
     ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],

@@ -11,7 +11,6 @@ use super::{KeepAliveSpec, Think};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
-#[expect(clippy::struct_excessive_bools, reason = "each is a field of the request of its own")]
 pub struct GenerateRequest {
     #[serde(deserialize_with = "or_default")]
     pub model: String,
