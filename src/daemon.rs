@@ -3,8 +3,10 @@
 mod access;
 mod activation;
 mod call;
+mod cloud;
 mod create;
 mod describe;
+mod embed;
 mod error;
 mod generate;
 mod guard;
@@ -15,6 +17,7 @@ mod models;
 mod perplexity;
 mod stream;
 mod tls;
+mod tokens;
 mod transfer;
 mod uploads;
 
@@ -221,6 +224,11 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/push", post(transfer::push))
         .route("/api/generate", post(generate::generate))
         .route("/api/chat", post(generate::chat))
+        .route("/api/embed", post(embed::embed))
+        .route("/api/embeddings", post(embed::embeddings))
+        .route("/api/tokenize", post(tokens::tokenize))
+        .route("/api/detokenize", post(tokens::detokenize))
+        .merge(cloud::routes())
         .route("/api/lode/perplexity", post(perplexity::perplexity))
         .merge(maintenance::routes())
         .layer(DefaultBodyLimit::max(MAX_REQUEST));
