@@ -18,6 +18,8 @@
 //! | `DOCKER_CONFIG` | folder of Docker's `config.json`, whose logins are used too | `~/.docker` |
 //! | `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE` | how long an idle model stays loaded | `5m` |
 //! | `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH` | context where a request names none | 4096 |
+//! | `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL` | requests that a model answers at a time, each with a context of its own | 1 |
+//! | `LODE_KV_CACHE_TYPE`, `OLLAMA_KV_CACHE_TYPE` | how a KV cache keeps its elements: `f32`, `f16`, `bf16`, `q8_0` | `f16` |
 //! | `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS` | models loaded at a time | 3 |
 //! | `LODE_LOAD_TIMEOUT`, `OLLAMA_LOAD_TIMEOUT` | how long a load may take | `5m` |
 //! | `LODE_DEVICE` | `auto`, `cpu`, `cuda:N`, `metal` | `auto` |
@@ -36,6 +38,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::ollama::KeepAliveSpec;
+use protocol::KvType;
 use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
 
@@ -79,6 +82,10 @@ pub(crate) struct Config {
     pub(crate) keep_alive: Option<Duration>,
     /// Context where a request names none, in tokens.
     pub(crate) context: u64,
+    /// Requests that a model answers at a time.
+    pub(crate) parallel: u64,
+    /// How KV caches keep their elements.
+    pub(crate) kv_type: KvType,
     /// Models loaded at a time.
     pub(crate) max_loaded: usize,
     /// How long a load may take.
@@ -172,6 +179,8 @@ impl Config {
             )?,
             keep_alive: duration(&["LODE_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE"], "5m")?,
             context: number(&["LODE_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"], 4096)?,
+            parallel: number(&["LODE_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"], 1)?,
+            kv_type: kv_type(first(&["LODE_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"]))?,
             max_loaded: usize::try_from(number(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"], 3)?)?,
             load_timeout: duration(&["LODE_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT"], "5m")?.unwrap_or(Duration::MAX),
             device: first(&["LODE_DEVICE"]).unwrap_or_else(|| "auto".to_owned()),
@@ -249,6 +258,11 @@ fn number(names: &[&str], default: u64) -> Result<u64> {
         },
         None => Ok(default),
     }
+}
+
+fn kv_type(text: Option<String>) -> Result<KvType> {
+    let Some(text) = text else { return Ok(KvType::default()) };
+    KvType::parse(&text).with_context(|| format!("LODE_KV_CACHE_TYPE: `{text}` is not `f32`, `f16`, `bf16` or `q8_0`"))
 }
 
 fn duration(names: &[&str], default: &str) -> Result<Option<Duration>> {
@@ -354,6 +368,14 @@ mod tests {
             assert!(host(bad, false).is_err(), "{bad}");
         }
         assert!(host("http://10.0.0.1", true).is_err());
+    }
+
+    #[test]
+    fn cache_types_are_checked() {
+        assert_eq!(kv_type(None).expect("the default"), KvType::F16);
+        assert_eq!(kv_type(Some("Q8_0".to_owned())).expect("a type"), KvType::Q8_0);
+        let error = kv_type(Some("q4_0".to_owned())).expect_err("no type of ours").to_string();
+        assert!(error.contains("LODE_KV_CACHE_TYPE"), "{error}");
     }
 
     #[test]

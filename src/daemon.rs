@@ -83,7 +83,9 @@ impl Daemon {
             let (model, config) = (model.clone(), self.config.clone());
             models::blocking(&self.library, move |library| {
                 library.record_use(model.manifest.digest(), SystemTime::now())?;
-                let cache = ContextRequest { context, slots: 1, kv_type: KvType::F32 };
+                // The reference mode computes and keeps in float32.
+                let kv_type = if config.reference { KvType::F32 } else { config.kv_type };
+                let cache = ContextRequest { context, slots: config.parallel, kv_type };
                 load_plan(library, &model, &config.device, cache, config.reference)
             })
             .await

@@ -1,20 +1,20 @@
 //! The decoder: embedding, layers, norm, output projection; whatever the architecture.
 
-use anyhow::{Result, ensure};
-use candle_core::Tensor;
+use std::ops::Range;
+
+use anyhow::Result;
+use candle_core::{Device, Tensor};
 use formats::HyperParameters;
 use formats::hyper::Rope;
 
-use crate::cache::{KvCache, LayerCache};
+use crate::cache::KvCache;
 use crate::description::{self, Description};
-use crate::layers::{Attention, AttentionShape, Embedding, Linear, LoadNorm, Mlp, RmsNorm, Rotary, Span};
+use crate::layers::{Attention, AttentionShape, Embedding, Linear, LoadNorm, Mlp, Part, Pass, RmsNorm, Rotary};
 use crate::weights::Weights;
 
-/// Tokens that are computed at a time, at most.
-const CHUNK: usize = 256;
 /// Tokens whose logits are in memory at a time, at most: a vocabulary has up to some hundred thousand.
 const LOGITS: usize = 64;
-/// Attention scores of one layer that may be in memory at a time: at long positions fewer tokens are computed at once.
+/// Attention scores of one layer that may be in memory of a device at a time.
 const MAX_SCORES: usize = 1 << 25;
 
 /// The token embedding.
@@ -32,7 +32,14 @@ pub(crate) struct Decoder {
     output: Linear,
     rotary: Rotary,
     rotary_sliding: Option<Rotary>,
+    /// How many positions layers that slide see.
+    window: Option<usize>,
+    device: Device,
 }
+
+/// The residual stream after the last layer, `[tokens, hidden]`, of all tokens of a pass.
+#[derive(Debug)]
+pub(crate) struct Stream(Tensor);
 
 #[derive(Debug)]
 struct Layer {
@@ -46,7 +53,7 @@ struct Layer {
 }
 
 impl Decoder {
-    pub(crate) fn load(weights: &Weights, hyper: &HyperParameters, context: usize) -> Result<Self> {
+    pub(crate) fn load(weights: &Weights, hyper: &HyperParameters) -> Result<Self> {
         let (vocabulary, hidden) = (hyper.vocabulary as usize, hyper.hidden as usize);
         let description = description::of(hyper.architecture);
         let rotary = |rope: &Rope, factors: Option<Vec<f32>>| {
@@ -54,7 +61,7 @@ impl Decoder {
             for (frequency, factor) in frequencies.iter_mut().zip(factors.unwrap_or_default()) {
                 *frequency /= f64::from(factor);
             }
-            Rotary::new(&frequencies, context, hyper.rope_layout, &weights.device)
+            Rotary::new(frequencies, hyper.rope_layout)
         };
         let factors = weights.numbers("model.rope_freqs.weight", hyper.head_dim as usize / 2)?;
         Ok(Self {
@@ -71,33 +78,11 @@ impl Decoder {
             } else {
                 weights.linear("lm_head", hidden, vocabulary)?
             },
-            rotary: rotary(&hyper.rope, factors)?,
-            rotary_sliding: hyper.rope_sliding.as_ref().map(|rope| rotary(rope, None)).transpose()?,
+            rotary: rotary(&hyper.rope, factors),
+            rotary_sliding: hyper.rope_sliding.as_ref().map(|rope| rotary(rope, None)),
+            window: hyper.sliding_window.map(|window| window as usize),
+            device: weights.device.clone(),
         })
-    }
-
-    /// Appends tokens to the cache and gives the logits after the last of them, `[vocabulary]`.
-    ///
-    /// `go_on` is asked between chunks; where it says no the answer is `None` and the cache ends with the last chunk.
-    pub(crate) fn prefill(
-        &self,
-        tokens: &[u32],
-        cache: &mut KvCache,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<Option<Vec<f32>>> {
-        let mut last = None;
-        let mut rest = tokens;
-        while !rest.is_empty() {
-            if !go_on() {
-                return Ok(None);
-            }
-            let (chunk, after) = rest.split_at(self.chunk(cache).min(rest.len()));
-            last = Some(self.stream(chunk, cache)?);
-            rest = after;
-        }
-        let Some(stream) = last else { return Ok(None) };
-        let hidden = stream.narrow(0, stream.dim(0)? - 1, 1)?;
-        Ok(Some(self.logits(&hidden)?.squeeze(0)?.to_vec1()?))
     }
 
     /// Tokens of the vocabulary.
@@ -105,58 +90,87 @@ impl Decoder {
         self.vocabulary
     }
 
-    /// Appends tokens to the cache and gives `each` the logits after every one of them, `[vocabulary]`, in order.
-    ///
-    /// `go_on` is asked between chunks; where it says no the answer is `false` and the cache ends with the last chunk.
-    pub(crate) fn evaluate(
-        &self,
-        tokens: &[u32],
-        cache: &mut KvCache,
-        go_on: &dyn Fn() -> bool,
-        mut each: impl FnMut(&[f32]) -> Result<()>,
-    ) -> Result<bool> {
-        let mut rest = tokens;
-        while !rest.is_empty() {
-            if !go_on() {
-                return Ok(false);
-            }
-            let (chunk, after) = rest.split_at(self.chunk(cache).min(rest.len()));
-            rest = after;
-            let stream = self.stream(chunk, cache)?;
-            for at in (0..chunk.len()).step_by(LOGITS) {
-                let part = stream.narrow(0, at, LOGITS.min(chunk.len() - at))?;
-                let logits = self.logits(&part)?;
-                let (vocabulary, logits) = (logits.dim(1)?, logits.flatten_all()?.to_vec1::<f32>()?);
-                logits.chunks_exact(vocabulary).try_for_each(&mut each)?;
-            }
+    /// Where it computes.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// How many of `tokens` to append to a sequence in one pass, at most. On the CPU memory does not depend on it.
+    pub(crate) fn chunk(&self, cache: &KvCache, tokens: usize) -> usize {
+        if self.device.is_cpu() {
+            tokens
+        } else {
+            (MAX_SCORES / (self.heads * (cache.len() + tokens))).clamp(1, tokens)
         }
-        Ok(true)
     }
 
-    /// How many tokens to compute next.
-    fn chunk(&self, cache: &KvCache) -> usize {
-        (MAX_SCORES / (self.heads * (cache.len() + CHUNK))).clamp(1, CHUNK)
-    }
-
-    fn logits(&self, stream: &Tensor) -> Result<Tensor> {
-        self.output.forward(&self.norm.forward(stream)?)
-    }
-
-    /// The residual stream after the last layer, `[tokens, hidden]`.
-    fn stream(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
-        let span = Span { position: cache.len(), tokens: tokens.len() };
-        let room = cache.context() - cache.len();
-        ensure!(tokens.len() <= room, "{} tokens do not fit into the {room} that the context has left", tokens.len());
-        let mut stream = self.embedding.forward(tokens)?;
+    /// Appends each part's tokens to its cache, all in one pass.
+    ///
+    /// # Errors
+    /// Where tokens do not fit or are not in the vocabulary. After an error caches have their old length.
+    pub(crate) fn forward(&self, parts: &mut [Part<'_>]) -> Result<Stream> {
+        let mut tokens = Vec::new();
+        for part in parts.iter() {
+            part.cache.check_room(part.tokens.len())?;
+            tokens.extend_from_slice(part.tokens);
+        }
+        let pass = Pass::new(parts, &self.rotary, None, &self.device)?;
+        let sliding = self.sliding(parts)?;
+        let mut stream = self.embedding.forward(&tokens)?;
         if let Some(scale) = self.embedding_scale {
             stream = (stream * scale)?;
         }
-        for (layer, cache) in self.layers.iter().zip(&mut cache.layers) {
-            let rotary = self.rotary_sliding.as_ref().filter(|_| layer.sliding).unwrap_or(&self.rotary);
-            stream = layer.forward(&stream, span, rotary, cache)?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            let pass = sliding.as_ref().filter(|_| layer.sliding).unwrap_or(&pass);
+            stream = layer.forward(&stream, parts, index, pass)?;
         }
-        cache.advance(tokens);
-        Ok(stream)
+        for part in parts {
+            part.cache.advance(part.tokens);
+        }
+        Ok(Stream(stream))
+    }
+
+    /// What layers that slide share, where there are any.
+    fn sliding(&self, parts: &[Part<'_>]) -> Result<Option<Pass>> {
+        if !self.layers.iter().any(|layer| layer.sliding) {
+            return Ok(None);
+        }
+        let rotary = self.rotary_sliding.as_ref().unwrap_or(&self.rotary);
+        Ok(Some(Pass::new(parts, rotary, self.window, &self.device)?))
+    }
+
+    /// The logits after some tokens of a pass, `[tokens][vocabulary]`.
+    pub(crate) fn logits(&self, stream: &Stream, tokens: &[usize]) -> Result<Vec<Vec<f32>>> {
+        if tokens.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows: Vec<u32> = tokens.iter().map(|token| *token as u32).collect();
+        let rows = Tensor::new(rows, &self.device)?;
+        Ok(self.output.forward(&self.normed(&stream.0.index_select(&rows, 0)?)?)?.to_vec2()?)
+    }
+
+    /// Gives `each` the logits after every token of `tokens`, `[vocabulary]`, in order.
+    pub(crate) fn each_logits(
+        &self,
+        stream: &Stream,
+        tokens: Range<usize>,
+        mut each: impl FnMut(&[f32]) -> Result<()>,
+    ) -> Result<()> {
+        for at in tokens.clone().step_by(LOGITS) {
+            let part = stream.0.narrow(0, at, LOGITS.min(tokens.end - at))?;
+            let logits = self.output.forward(&self.normed(&part)?)?.flatten_all()?.to_vec1::<f32>()?;
+            logits.chunks_exact(self.vocabulary).try_for_each(&mut each)?;
+        }
+        Ok(())
+    }
+
+    /// The normed hidden states of some tokens of a pass, `[tokens][hidden]`.
+    pub(crate) fn hidden(&self, stream: &Stream, tokens: Range<usize>) -> Result<Vec<Vec<f32>>> {
+        Ok(self.normed(&stream.0.narrow(0, tokens.start, tokens.len())?)?.to_vec2()?)
+    }
+
+    fn normed(&self, stream: &Tensor) -> Result<Tensor> {
+        self.norm.forward(stream)
     }
 }
 
@@ -188,8 +202,8 @@ impl Layer {
         })
     }
 
-    fn forward(&self, x: &Tensor, span: Span, rotary: &Rotary, cache: &mut LayerCache) -> Result<Tensor> {
-        let attended = self.attention.forward(&self.attention_norm.forward(x)?, span, rotary, cache)?;
+    fn forward(&self, x: &Tensor, parts: &mut [Part<'_>], index: usize, pass: &Pass) -> Result<Tensor> {
+        let attended = self.attention.forward(&self.attention_norm.forward(x)?, parts, index, pass)?;
         let x = (x + post(self.attention_post_norm.as_ref(), attended)?)?;
         let transformed = self.mlp.forward(&self.mlp_norm.forward(&x)?)?;
         Ok((&x + post(self.mlp_post_norm.as_ref(), transformed)?)?)

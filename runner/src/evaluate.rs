@@ -2,60 +2,87 @@
 
 use anyhow::{Context, Result, ensure};
 use protocol::{EvaluateOutput, EvaluateRequest};
+use tokio::sync::oneshot;
 
 use crate::cache::KvCache;
-use crate::decoder::Decoder;
+use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
+use crate::model::Model;
 
 /// The most bytes of logits that are answered.
 const MAX_LOGITS: usize = 1 << 30;
 
-/// Why there are no numbers.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    /// The request asks for what is not given; says why.
-    Refused(String),
-    /// `go_on` said no.
-    Stopped,
-    /// The computation failed.
-    Failed(anyhow::Error),
+/// An evaluation on its way, see [`EvaluateOutput`].
+pub(crate) struct Evaluation {
+    request: EvaluateRequest,
+    fed: usize,
+    numbers: Vec<f32>,
+    reply: Option<oneshot::Sender<Result<Vec<f32>, Fault>>>,
 }
 
-impl From<anyhow::Error> for Unanswered {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Failed(error)
+impl Evaluation {
+    /// An evaluation that answers `reply`; it stops where that is closed.
+    ///
+    /// # Errors
+    /// Where the answer would be too large, there are no tokens, or one is not in the vocabulary.
+    pub(crate) fn new(
+        request: EvaluateRequest,
+        vocabulary: usize,
+        reply: oneshot::Sender<Result<Vec<f32>, Fault>>,
+    ) -> Result<Self, Fault> {
+        check_size(&request, vocabulary).map_err(Fault::Request)?;
+        check_vocabulary(&request.tokens, vocabulary)?;
+        if request.tokens.is_empty() {
+            return Err(Fault::Request("there are no tokens to evaluate".to_owned()));
+        }
+        Ok(Self { request, fed: 0, numbers: Vec::new(), reply: Some(reply) })
     }
 }
 
-/// Forgets what the cache holds and evaluates a sequence, see [`EvaluateOutput`]. `go_on` is asked between chunks.
-///
-/// # Errors
-/// Where the answer would be too large, the sequence is longer than the context, or names a token that is not in the
-/// vocabulary.
-pub(crate) fn evaluate(
-    decoder: &Decoder,
-    cache: &mut KvCache,
-    request: &EvaluateRequest,
-    go_on: &dyn Fn() -> bool,
-) -> Result<Vec<f32>, Unanswered> {
-    check_size(request, decoder.vocabulary()).map_err(Unanswered::Refused)?;
-    cache.keep_prefix(&[]);
-    let mut all = Vec::new();
-    let mut next = request.tokens.iter().skip(1);
-    let step = if request.stepwise { 1 } else { request.tokens.len().max(1) };
-    for tokens in request.tokens.chunks(step) {
-        let finished = decoder.evaluate(tokens, cache, go_on, |logits| {
-            match request.output {
-                EvaluateOutput::Logits => all.extend_from_slice(logits),
+impl Work for Evaluation {
+    fn listener(&self) -> Listener {
+        if self.reply.as_ref().is_none_or(oneshot::Sender::is_closed) { Listener::Gone } else { Listener::Ready }
+    }
+
+    fn begin(&mut self, _model: &Model, cache: &mut KvCache) -> Result<(), Fault> {
+        cache.keep_prefix(&[]);
+        cache.check_room(self.request.tokens.len()).map_err(|error| Fault::Request(error.to_string()))
+    }
+
+    fn feed(&self) -> Feed<'_> {
+        let rest = &self.request.tokens[self.fed..];
+        let tokens = if self.request.stepwise { &rest[..1] } else { rest };
+        Feed { tokens, wanted: Wanted::Each }
+    }
+
+    fn take(&mut self, computed: Computed<'_>, _cache: &mut KvCache) -> Result<Progress, Fault> {
+        self.fed += computed.tokens;
+        let Output::Each(rows) = computed.output else { return Ok(Progress::More) };
+        let mut next = self.request.tokens[self.fed - computed.tokens..].iter().skip(1);
+        rows.logits(|logits| {
+            match self.request.output {
+                EvaluateOutput::Logits => self.numbers.extend_from_slice(logits),
                 // Nothing follows the last one.
-                EvaluateOutput::Logprobs => all.extend(next.next().map(|token| logprob(logits, *token)).transpose()?),
+                EvaluateOutput::Logprobs => {
+                    self.numbers.extend(next.next().map(|token| logprob(logits, *token)).transpose()?);
+                }
             }
             Ok(())
         })?;
-        if !finished {
-            return Err(Unanswered::Stopped);
+        if self.fed < self.request.tokens.len() {
+            return Ok(Progress::More);
+        }
+        if let Some(reply) = self.reply.take() {
+            // Whoever asked may have left.
+            let _ = reply.send(Ok(std::mem::take(&mut self.numbers)));
+        }
+        Ok(Progress::Finished)
+    }
+
+    fn fail(self: Box<Self>, fault: Fault) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(fault));
         }
     }
-    Ok(all)
 }
 
 /// Refuses logits that would take more memory than [`MAX_LOGITS`].

@@ -1,176 +1,232 @@
-//! The generation loop: prompt, then token by token, until something ends it.
+//! A generation: prompt, then token by token, until something ends it.
+
+mod answer;
+mod logprobs;
+mod room;
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
-use prompt::stop::Passed;
-use prompt::{StopFilter, TextStream};
-use protocol::{FinishReason, GenerateEvent, GenerateRequest, Logprob, Usage};
+use prompt::Special;
+use protocol::{FinishReason, GenerateEvent, GenerateRequest, Prompt, ToolChoice, Usage};
 
 use crate::cache::KvCache;
+use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
 use crate::model::Model;
 use crate::sampler::{Sampler, log_softmax};
+use answer::{Answer, Heard};
 
-/// Where events go. `false` means that nobody listens any more.
-pub(crate) trait Sink {
-    /// Sends an event.
+/// A generation without a limit of its own, whose oldest tokens are dropped, ends after so many contexts: a model may
+/// never end by itself. Ollama's limit.
+const CONTEXTS: u64 = 10;
+
+/// Where events go.
+pub(crate) trait Sink: Send {
+    /// Sends an event; `false` means that nobody listens any more.
     fn send(&self, event: GenerateEvent) -> bool;
-    /// Whether anybody listens.
-    fn is_open(&self) -> bool;
+    /// Whether anybody listens, and has room for the events of a token.
+    fn listener(&self) -> Listener;
 }
 
-/// Generates. Ends silently where nobody listens any more.
-pub(crate) fn generate(model: &Model, cache: &mut KvCache, request: &GenerateRequest, sink: &dyn Sink) -> Result<()> {
-    let mut usage = Usage::default();
-    let tokens = fit(model.text.tokens(&request.prompt)?, request.keep as usize, cache.context(), &mut usage)?;
-    usage.prompt_tokens = tokens.len() as u64;
-    let cached = cache.keep_prefix(&tokens);
-    usage.cached_tokens = cached as u64;
-    let begin = Instant::now();
-    let Some(mut logits) = model.decoder.prefill(&tokens[cached..], cache, &|| sink.is_open())? else { return Ok(()) };
-    usage.prompt_nanos = nanos(begin);
+/// Tells the sink what went wrong.
+pub(crate) fn refuse(sink: &dyn Sink, fault: &Fault) {
+    let bad_request = matches!(fault, Fault::Request(_));
+    sink.send(GenerateEvent::Error { error: fault.to_string(), bad_request });
+}
 
-    let begin = Instant::now();
-    let mut sampler = Sampler::new(request.sampling, &tokens);
-    let mut told = Told::new(request, &tokens);
-    let mut previous = tokens[tokens.len() - 1];
-    let reason = loop {
-        if request.max_tokens.is_some_and(|most| usage.tokens >= most) {
-            break FinishReason::Length;
+/// A generation on its way.
+pub(crate) struct Generation {
+    sink: Box<dyn Sink>,
+    request: GenerateRequest,
+    /// All tokens so far: the prompt's, then the answer's.
+    tokens: Vec<u32>,
+    /// Tokens to be computed; those before `fed` have been.
+    pending: Vec<u32>,
+    fed: usize,
+    sampler: Sampler,
+    answer: Answer,
+    usage: Usage,
+    begin: Instant,
+    /// Since when tokens are generated.
+    answering: Option<Instant>,
+}
+
+impl Generation {
+    /// Makes the tokens of the prompt, which needs no slot.
+    ///
+    /// # Errors
+    /// Where the request asks for what is not given.
+    pub(crate) fn prepare(
+        model: &Model,
+        request: GenerateRequest,
+        sink: Box<dyn Sink>,
+    ) -> Result<Self, (Box<dyn Sink>, Fault)> {
+        match prompt_tokens(model, &request) {
+            Ok(tokens) => Ok(Self {
+                sink,
+                sampler: Sampler::new(request.sampling, &[]),
+                answer: Answer::new(&request, &[]),
+                pending: tokens.clone(),
+                tokens,
+                request,
+                fed: 0,
+                usage: Usage::default(),
+                begin: Instant::now(),
+                answering: None,
+            }),
+            Err(fault) => Err((sink, fault)),
         }
-        let before = request.top_logprobs.map(|count| (count, log_softmax(&logits)));
-        let token = sampler.sample(&mut logits)?;
+    }
+
+    /// Chooses the next token and tells its text; says why the generation ends where it does.
+    fn next(&mut self, model: &Model, mut logits: Vec<f32>, context: usize) -> Result<Step, Fault> {
+        let endless = self.request.shift.then_some(CONTEXTS * context as u64);
+        let most = [self.request.max_tokens, endless].into_iter().flatten().min();
+        if most.is_some_and(|most| self.usage.tokens >= most) {
+            return Ok(Step::End(FinishReason::Length));
+        }
+        let before = self.request.top_logprobs.map(|count| (count, log_softmax(&logits)));
+        for (token, bias) in &self.request.logit_bias {
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit += bias;
+            }
+        }
+        let token = self.sampler.sample(&mut logits)?;
         if model.text.ends.contains(&token) {
-            break FinishReason::Stop;
+            return Ok(Step::End(FinishReason::Stop));
         }
-        usage.tokens += 1;
+        self.usage.tokens += 1;
         if let Some((count, logprobs)) = before {
-            told.logprobs.push(logprob(model, previous, token, &logprobs, count)?);
+            let previous = self.tokens.last().copied().unwrap_or(token);
+            self.answer.logprobs.push(logprobs::logprob(model, previous, token, &logprobs, count)?);
         }
-        previous = token;
-        match told.push(model, token, sink)? {
-            Heard::More => {}
-            Heard::Stopped => break FinishReason::Stop,
-            Heard::Gone => return Ok(()),
-        }
+        self.tokens.push(token);
+        Ok(match self.answer.push(model, token, &*self.sink)? {
+            Heard::More => Step::Token(token),
+            Heard::Stopped => Step::End(FinishReason::Stop),
+            Heard::Gone => Step::Gone,
+        })
+    }
+
+    /// Makes the next token the one to be computed; where the context is full, what is left of it before.
+    fn go_on(&mut self, token: u32, cache: &mut KvCache) -> Step {
+        self.pending.clear();
+        self.fed = 0;
         if cache.len() == cache.context() {
-            break FinishReason::Length;
+            if !self.request.shift {
+                return Step::End(FinishReason::Length);
+            }
+            let rest = room::shift(cache.tokens(), self.request.keep as usize);
+            // All of what is left is computed anew from where it differs: keys are rotated by their position.
+            let kept = cache.keep_prefix(&rest);
+            self.pending.extend_from_slice(&rest[kept..]);
         }
-        match model.decoder.prefill(&[token], cache, &|| sink.is_open())? {
-            Some(next) => logits = next,
-            None => return Ok(()),
+        self.pending.push(token);
+        Step::Token(token)
+    }
+
+    fn finish(&mut self, model: &Model, reason: FinishReason) -> Result<Progress, Fault> {
+        self.usage.nanos = self.answering.map_or(0, nanos);
+        self.answer.finish(model, reason, &*self.sink)?;
+        let tokens = if self.request.tell_tokens { std::mem::take(&mut self.tokens) } else { Vec::new() };
+        self.sink.send(GenerateEvent::Done { reason, usage: self.usage, tokens });
+        Ok(Progress::Finished)
+    }
+}
+
+/// What follows from the logits after a token.
+enum Step {
+    /// Another token, to be computed.
+    Token(u32),
+    /// The end.
+    End(FinishReason),
+    /// Nobody listens any more.
+    Gone,
+}
+
+impl Work for Generation {
+    fn listener(&self) -> Listener {
+        self.sink.listener()
+    }
+
+    fn begin(&mut self, _model: &Model, cache: &mut KvCache) -> Result<(), Fault> {
+        let tokens = std::mem::take(&mut self.tokens);
+        if !self.request.truncate && tokens.len() >= cache.context() {
+            return Err(Fault::Request("the input length exceeds the context length".to_owned()));
         }
-    };
-    usage.nanos = nanos(begin);
-    told.finish(model, reason, sink)?;
-    sink.send(GenerateEvent::Done { reason, usage, tokens: Vec::new() });
-    Ok(())
+        let count = tokens.len();
+        self.tokens = room::fit(tokens, self.request.keep as usize, cache.context());
+        self.usage.truncated_tokens = (count - self.tokens.len()) as u64;
+        self.usage.prompt_tokens = self.tokens.len() as u64;
+        let cached = cache.keep_prefix(&self.tokens);
+        self.usage.cached_tokens = cached as u64;
+        self.pending = self.tokens[cached..].to_vec();
+        self.sampler = Sampler::new(self.request.sampling, &self.tokens);
+        self.answer = Answer::new(&self.request, &self.tokens);
+        self.begin = Instant::now();
+        Ok(())
+    }
+
+    fn feed(&self) -> Feed<'_> {
+        Feed { tokens: &self.pending[self.fed..], wanted: Wanted::Last }
+    }
+
+    fn take(&mut self, computed: Computed<'_>, cache: &mut KvCache) -> Result<Progress, Fault> {
+        self.fed += computed.tokens;
+        let Output::Last(logits) = computed.output else { return Ok(Progress::More) };
+        if self.answering.is_none() {
+            self.usage.prompt_nanos = nanos(self.begin);
+            self.answering = Some(Instant::now());
+        }
+        let step = match self.next(computed.model, logits, cache.context())? {
+            Step::Token(token) => self.go_on(token, cache),
+            step => step,
+        };
+        match step {
+            Step::Token(_) => Ok(Progress::More),
+            Step::End(reason) => self.finish(computed.model, reason),
+            Step::Gone => Ok(Progress::Finished),
+        }
+    }
+
+    fn fail(self: Box<Self>, fault: Fault) {
+        refuse(&*self.sink, &fault);
+    }
 }
 
 fn nanos(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Makes room for at least one token: drops tokens after the first `keep`, as many as it takes, and says how many.
-fn fit(tokens: Vec<u32>, keep: usize, context: usize, usage: &mut Usage) -> Result<Vec<u32>> {
-    ensure!(!tokens.is_empty(), "the prompt is empty");
-    if tokens.len() < context {
-        return Ok(tokens);
-    }
-    // Half of what is not kept stays free, or a long conversation would be cut again at every token.
-    let keep = keep.min(context / 2);
-    let tail = ((context - keep) / 2).max(1);
-    let dropped = tokens.len() - keep - tail;
-    usage.truncated_tokens = dropped as u64;
-    Ok([&tokens[..keep], &tokens[tokens.len() - tail..]].concat())
-}
-
-fn logprob(model: &Model, before: u32, token: u32, logprobs: &[f32], count: u32) -> Result<Logprob> {
-    // Decoded behind another token: the first of a text may lose its space.
-    let lead = model.text.tokenizer.decode(&[before], true)?;
-    let one = |id: u32, top: Vec<Logprob>| -> Result<Logprob> {
-        let text = model.text.tokenizer.decode(&[before, id], true)?;
-        let text = text.strip_prefix(&lead).unwrap_or(&text).to_owned();
-        Ok(Logprob { id, text, logprob: logprobs[id as usize], top })
-    };
-    let mut order: Vec<u32> = (0..logprobs.len() as u32).collect();
-    let descending = |a: &u32, b: &u32| logprobs[*b as usize].total_cmp(&logprobs[*a as usize]).then(a.cmp(b));
-    let count = (count as usize).min(order.len());
-    if count > 0 && count < order.len() {
-        order.select_nth_unstable_by(count - 1, descending);
-    }
-    order.truncate(count);
-    order.sort_unstable_by(descending);
-    one(token, order.into_iter().map(|id| one(id, Vec::new())).collect::<Result<_>>()?)
-}
-
-/// What happened to a token's text.
-enum Heard {
-    More,
-    Stopped,
-    Gone,
-}
-
-/// Text on its way out: whole characters, held back where it may begin a stop string.
-struct Told {
-    stream: TextStream,
-    stops: StopFilter,
-    logprobs: Vec<Logprob>,
-}
-
-impl Told {
-    fn new(request: &GenerateRequest, tokens: &[u32]) -> Self {
-        Self { stream: TextStream::new(tokens), stops: StopFilter::new(&request.stop), logprobs: Vec::new() }
-    }
-
-    fn push(&mut self, model: &Model, token: u32, sink: &dyn Sink) -> Result<Heard> {
-        let text = self.stream.push(&model.text.tokenizer, token)?;
-        let (text, stopped) = match self.stops.push(&text) {
-            Passed::Text(text) => (text, false),
-            Passed::Stopped(text) => (text, true),
-        };
-        let open = self.tell(text, sink);
-        Ok(match (open, stopped) {
-            (false, _) => Heard::Gone,
-            (true, true) => Heard::Stopped,
-            (true, false) => Heard::More,
-        })
-    }
-
-    fn finish(&mut self, model: &Model, reason: FinishReason, sink: &dyn Sink) -> Result<()> {
-        let rest = self.stream.finish(&model.text.tokenizer)?;
-        // After a stop string nothing follows, and nothing is held.
-        if let Passed::Text(text) = self.stops.push(&rest) {
-            let held = self.stops.finish();
-            if reason == FinishReason::Length || !held.is_empty() || !text.is_empty() {
-                self.tell(text + &held, sink);
-            }
+/// The tokens of the prompt, behind those that the request puts before it.
+fn prompt_tokens(model: &Model, request: &GenerateRequest) -> Result<Vec<u32>, Fault> {
+    refuse_unsupported(request)?;
+    // What a template or a tokenizer refuses is in the request.
+    let blame = |error: anyhow::Error| Fault::Request(format!("{error:#}"));
+    let mut prompt = model.text.tokens(&request.prompt).map_err(blame)?;
+    if !request.before.is_empty() && matches!(request.prompt, Prompt::Text { .. } | Prompt::Chat(_)) {
+        // What begins every text is there already.
+        let lead = model.text.tokenizer.encode("", Special { add: true, parse: false })?;
+        if prompt.starts_with(&lead) && request.before.starts_with(&lead) {
+            prompt.drain(..lead.len());
         }
-        Ok(())
     }
-
-    fn tell(&mut self, text: String, sink: &dyn Sink) -> bool {
-        if text.is_empty() && self.logprobs.is_empty() {
-            return sink.is_open();
-        }
-        sink.send(GenerateEvent::Text { text, logprobs: std::mem::take(&mut self.logprobs) })
+    let tokens = [request.before.as_slice(), &prompt].concat();
+    if tokens.is_empty() {
+        return Err(Fault::Request("the prompt is empty".to_owned()));
     }
+    check_vocabulary(&tokens, model.decoder.vocabulary())?;
+    let biased: Vec<u32> = request.logit_bias.iter().map(|(token, _)| *token).collect();
+    check_vocabulary(&biased, model.decoder.vocabulary())?;
+    Ok(tokens)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn makes_room_and_says_so() {
-        let mut usage = Usage::default();
-        assert_eq!(fit(vec![1, 2, 3], 0, 4, &mut usage).expect("fits"), [1, 2, 3]);
-        assert_eq!(usage.truncated_tokens, 0);
-        let fitted = fit((0..100).collect(), 2, 10, &mut usage).expect("cut");
-        assert_eq!(fitted, [0, 1, 96, 97, 98, 99]);
-        assert_eq!(usage.truncated_tokens, 94);
-        assert_eq!(fit((0..100).collect(), 200, 10, &mut usage).expect("cut"), [0, 1, 2, 3, 4, 98, 99]);
-        assert_eq!(fit(vec![1], 0, 1, &mut usage).expect("cut"), [1]);
-        assert!(fit(vec![], 0, 4, &mut usage).is_err());
+/// What no part of this runner does is refused, not ignored.
+fn refuse_unsupported(request: &GenerateRequest) -> Result<(), Fault> {
+    if request.format.is_some() {
+        return Err(Fault::Request("this runner cannot hold an answer to a format".to_owned()));
     }
+    if matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named { .. }) {
+        return Err(Fault::Request("this runner cannot make the model call a tool".to_owned()));
+    }
+    Ok(())
 }

@@ -6,11 +6,15 @@
 //! | `Q2_K` … `Q6_K` | candle's integer dot products | rounded to 8 bits by blocks of 256 |
 //! | all others | each row is expanded once, then float dot products | float |
 //!
+//! What attention reads of the KV cache is in [`attention`].
+//!
 //! The instruction set is chosen at run time; a generic build is as fast as a native one.
 
+pub(crate) mod attention;
 mod float;
 mod int8;
 mod parallel;
+pub(crate) mod rotation;
 
 use anyhow::Result;
 use candle_core::quantized::GgmlType as Block;

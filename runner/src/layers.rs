@@ -7,9 +7,9 @@ mod mlp;
 mod norm;
 mod rope;
 
-pub(crate) use attention::{Attention, AttentionShape, LoadNorm, Span};
+pub(crate) use attention::{Attention, AttentionShape, LoadNorm, Part, Pass};
 pub(crate) use embedding::Embedding;
 pub(crate) use linear::Linear;
 pub(crate) use mlp::Mlp;
 pub(crate) use norm::RmsNorm;
-pub(crate) use rope::Rotary;
+pub(crate) use rope::{Angles, Rotary};

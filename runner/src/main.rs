@@ -4,13 +4,15 @@
 //! a pipe on standard input: when that closes, because the daemon ended in whatever way, the runner ends too.
 //!
 //! ```text
-//! serve ──▶ load ──▶ model ──▶ generate ──▶ decoder ──▶ layers ──▶ kernels
-//! (HTTP)    (plan,     │         │  └──▶ sampler             (mapped weights)
-//!           weights)   └ prompt: tokenizer, template, stop strings
+//! serve ──▶ load ──▶ model ──▶ engine ──▶ decoder ──▶ layers ──▶ kernels
+//! (HTTP)    (plan,     │      (slots) └──▶ cache             (mapped weights)
+//!    │      weights)   └ prompt: tokenizer, template, stop strings
+//!    └──▶ generate (sampler), evaluate, embed: what is done on a slot
 //! ```
 //!
 //! # Invariants
 //! - Weights on the CPU are mapped and never copied; private memory is KV cache, activations and the tokenizer.
+//! - One thread computes, see [`engine`]; requests that run at the same time share its passes.
 //! - There is one decoder. An architecture is a description of it, see [`description`].
 //! - `unsafe` is only in [`mapped`] and in the kernels.
 
@@ -18,6 +20,8 @@ mod cache;
 mod decoder;
 mod description;
 mod device;
+mod embed;
+mod engine;
 mod evaluate;
 mod generate;
 mod gguf_vocabulary;
@@ -25,7 +29,9 @@ mod kernels;
 mod layers;
 mod load;
 mod mapped;
+mod memory;
 mod model;
+mod pooling;
 mod sampler;
 mod serve;
 mod special_tokens;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::decoder::Decoder;
 use crate::mapped::map;
+use crate::pooling::Pooling;
 use crate::{gguf_vocabulary, special_tokens};
 
 /// A model that can generate.
@@ -18,6 +19,8 @@ use crate::{gguf_vocabulary, special_tokens};
 pub(crate) struct Model {
     pub(crate) decoder: Decoder,
     pub(crate) text: TextModel,
+    /// How it embeds.
+    pub(crate) pooling: Pooling,
 }
 
 /// The part of a model that knows text.

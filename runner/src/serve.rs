@@ -14,22 +14,25 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use prompt::Special;
 use protocol::{
-    EvaluateRequest, Failure, GenerateEvent, GenerateRequest, LoadReply, LoadRequest, RenderRequest, Status, Text,
-    TokenizeRequest, Tokens,
+    ContextRequest, EmbedReply, EmbedRequest, EvaluateRequest, Failure, GenerateEvent, GenerateRequest, LoadReply,
+    LoadRequest, RenderRequest, Status, Text, TokenizeRequest, Tokens,
 };
 use tokio::net::UnixListener;
-use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Mutex, mpsc, oneshot};
 
-use crate::cache::KvCache;
-use crate::evaluate::{self as evaluation, Unanswered};
-use crate::generate::{self, Sink};
-use crate::load;
+use crate::embed::Embedding;
+use crate::engine::{Fault, Listener, Work};
+use crate::evaluate::Evaluation;
+use crate::generate::{self, Generation, Sink};
+use crate::load::Loaded;
+use crate::memory::Account;
 use crate::model::{Model, TextModel};
 
 /// The largest request: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;
-/// Events that wait for a slow client before the generation waits too.
-const EVENTS: usize = 64;
+/// Events that may wait for a slow client; where half of them do, its generation pauses.
+const EVENTS: usize = 128;
 
 /// Serves until the parent goes away or asks for the end.
 pub(crate) fn run(socket: &Path) -> Result<()> {
@@ -53,36 +56,32 @@ fn end_with_parent() {
     });
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug)]
 struct Runner(Arc<Inner>);
 
-#[derive(Default)]
+#[derive(Debug)]
 struct Inner {
     loaded: OnceLock<Loaded>,
-    /// Held while a load is under way.
+    /// Held while a load or a change of the context is under way.
     loading: Mutex<()>,
     active: AtomicU64,
-}
-
-struct Loaded {
-    name: String,
-    model: Arc<Model>,
-    /// Whoever holds it generates; the others wait in line.
-    cache: Arc<Mutex<KvCache>>,
+    memory: Account,
 }
 
 fn routes() -> Router {
     Router::new()
         .route("/load", post(load_model))
+        .route("/context", post(change_context))
         .route("/generate", post(generate_text))
         .route("/evaluate", post(evaluate))
+        .route("/embed", post(embed))
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/render", post(render))
         .route("/status", get(status))
         .route("/unload", post(unload))
         .layer(DefaultBodyLimit::max(MAX_REQUEST))
-        .with_state(Runner::default())
+        .with_state(Runner::new())
 }
 
 /// A failure with its status.
@@ -106,18 +105,47 @@ impl From<prompt::Error> for Refusal {
     }
 }
 
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Request(reason) => Self(StatusCode::BAD_REQUEST, reason),
+            Fault::Failed(error) => error.into(),
+        }
+    }
+}
+
 impl Runner {
+    fn new() -> Self {
+        Self(Arc::new(Inner {
+            loaded: OnceLock::new(),
+            loading: Mutex::new(()),
+            active: AtomicU64::new(0),
+            memory: Account::open(),
+        }))
+    }
+
     fn loaded(&self) -> Result<&Loaded, Refusal> {
         let missing = || Refusal(StatusCode::CONFLICT, "no model is loaded yet".to_owned());
         self.0.loaded.get().ok_or_else(missing)
     }
 
-    /// The model, and the cache once it is this request's turn.
-    async fn turn(&self) -> Result<(Arc<Model>, OwnedMutexGuard<KvCache>, Active), Refusal> {
+    /// Lets the engine do something, and waits for it. Where the client leaves, this future is dropped, and the work ends.
+    async fn answer<T, W: Work + 'static>(
+        &self,
+        work: impl FnOnce(&Model, oneshot::Sender<Result<T, Fault>>) -> Result<W, Fault> + Send + 'static,
+    ) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+    {
         let loaded = self.loaded()?;
-        let active = Active::new(self);
-        let cache = loaded.cache.clone().lock_owned().await;
-        Ok((loaded.model.clone(), cache, active))
+        let _active = Active::new(self);
+        let (reply, answer) = oneshot::channel();
+        let model = loaded.model.clone();
+        // Its texts may be long.
+        let work = compute(move || Ok(work(&model, reply))).await??;
+        loaded.engine.submit(Box::new(work));
+        let gone = |_| Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the engine has ended".to_owned());
+        Ok(answer.await.map_err(gone)??)
     }
 }
 
@@ -150,25 +178,60 @@ async fn load_model(
     if let Some(loaded) = runner.0.loaded.get() {
         return Err(Refusal(StatusCode::CONFLICT, format!("`{}` is loaded already", loaded.name)));
     }
-    let name = request.model.clone();
-    let (model, cache, reply) = compute(move || load::load(&request)).await?;
-    tracing::info!(model = name, device = reply.device, context = reply.context, "loaded");
-    let loaded = Loaded { name, model: Arc::new(model), cache: Arc::new(Mutex::new(cache)) };
+    let (loaded, slots) = compute(move || Loaded::load(&request)).await?;
+    let reply = loaded.reply(slots, &runner.0.memory);
+    tracing::info!(
+        model = loaded.name,
+        device = reply.device,
+        context = reply.context,
+        slots = reply.slots,
+        kv_type = reply.kv_type.name(),
+        kv_cache = reply.kv_cache,
+        private = reply.private,
+        "loaded"
+    );
     if runner.0.loaded.set(loaded).is_err() {
         return Err(Refusal(StatusCode::CONFLICT, "a model is loaded already".to_owned()));
     }
     Ok(Json(reply))
 }
 
-struct Channel(mpsc::Sender<GenerateEvent>);
+async fn change_context(
+    State(runner): State<Runner>,
+    Json(request): Json<ContextRequest>,
+) -> Result<Json<LoadReply>, Refusal> {
+    let _loading = runner.0.loading.lock().await;
+    let loaded = runner.loaded()?;
+    let slots = loaded.change(request).await?;
+    let reply = loaded.reply(slots, &runner.0.memory);
+    tracing::info!(context = reply.context, slots = reply.slots, kv_cache = reply.kv_cache, "changed the context");
+    Ok(Json(reply))
+}
+
+/// The stream of a generation, and its place among the active requests.
+struct Channel {
+    events: mpsc::Sender<GenerateEvent>,
+    _active: Active,
+}
 
 impl Sink for Channel {
     fn send(&self, event: GenerateEvent) -> bool {
-        self.0.blocking_send(event).is_ok()
+        match self.events.try_send(event) {
+            Ok(()) => true,
+            Err(TrySendError::Closed(_)) => false,
+            // More events of one token than ever come: the engine waits rather than lose any.
+            Err(TrySendError::Full(event)) => self.events.blocking_send(event).is_ok(),
+        }
     }
 
-    fn is_open(&self) -> bool {
-        !self.0.is_closed()
+    fn listener(&self) -> Listener {
+        if self.events.is_closed() {
+            Listener::Gone
+        } else if self.events.capacity() < EVENTS / 2 {
+            Listener::Behind
+        } else {
+            Listener::Ready
+        }
     }
 }
 
@@ -176,16 +239,25 @@ async fn generate_text(
     State(runner): State<Runner>,
     Json(request): Json<GenerateRequest>,
 ) -> Result<Response, Refusal> {
-    let (model, mut cache, active) = runner.turn().await?;
-    let (sender, receiver) = mpsc::channel(EVENTS);
-    tokio::task::spawn_blocking(move || {
-        let sink = Channel(sender);
-        let work = std::panic::AssertUnwindSafe(|| generate::generate(&model, &mut cache, &request, &sink));
-        let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the generation panicked")));
-        if let Err(error) = result {
-            sink.send(GenerateEvent::Error { error: format!("{error:#}"), bad_request: false });
+    let model = runner.loaded()?.model.clone();
+    let (events, receiver) = mpsc::channel(EVENTS);
+    let sink = Box::new(Channel { events: events.clone(), _active: Active::new(&runner) });
+    // A long prompt takes a while to be cut into tokens; who sends it need not wait for the head of the answer.
+    tokio::spawn(async move {
+        match compute(move || Ok(Generation::prepare(&model, request, sink))).await {
+            Ok(Ok(generation)) => {
+                if let Ok(loaded) = runner.loaded() {
+                    loaded.engine.submit(Box::new(generation));
+                }
+            }
+            Ok(Err((sink, fault))) => generate::refuse(&*sink, &fault),
+            // The sink is gone with what panicked.
+            Err(error) => {
+                let error = GenerateEvent::Error { error: format!("{error:#}"), bad_request: false };
+                // Whoever asked may have left.
+                let _ = events.send(error).await;
+            }
         }
-        drop(active);
     });
     let lines = futures_util::stream::unfold(receiver, |mut receiver| async {
         let event = receiver.recv().await?;
@@ -199,23 +271,17 @@ async fn generate_text(
 }
 
 async fn evaluate(State(runner): State<Runner>, Json(request): Json<EvaluateRequest>) -> Result<Vec<u8>, Refusal> {
-    let (model, mut cache, active) = runner.turn().await?;
-    // Dropped with this future when the client leaves.
-    let (client, here) = oneshot::channel::<()>();
-    let numbers = compute(move || {
-        let go_on = || !client.is_closed();
-        let numbers = evaluation::evaluate(&model.decoder, &mut cache, &request, &go_on);
-        drop(active);
-        Ok(numbers)
-    });
-    let numbers = numbers.await?;
-    drop(here);
-    let numbers = numbers.map_err(|unanswered| match unanswered {
-        Unanswered::Refused(reason) => Refusal(StatusCode::BAD_REQUEST, reason),
-        Unanswered::Stopped => Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the client left".to_owned()),
-        Unanswered::Failed(error) => error.into(),
-    })?;
+    let evaluation = move |model: &Model, reply| Evaluation::new(request, model.decoder.vocabulary(), reply);
+    let numbers = runner.answer(evaluation).await?;
     Ok(numbers.into_iter().flat_map(f32::to_le_bytes).collect())
+}
+
+async fn embed(State(runner): State<Runner>, Json(request): Json<EmbedRequest>) -> Result<Json<EmbedReply>, Refusal> {
+    if request.inputs.is_empty() {
+        runner.loaded()?;
+        return Ok(Json(EmbedReply { embeddings: Vec::new(), prompt_tokens: Vec::new(), truncated_tokens: 0 }));
+    }
+    Ok(Json(runner.answer(move |model, reply| Embedding::new(model, &request, reply)).await?))
 }
 
 /// Runs something that only needs the model's text part; a panic becomes an error.
@@ -257,7 +323,7 @@ async fn status(State(runner): State<Runner>) -> Json<Status> {
     Json(Status {
         model: runner.0.loaded.get().map(|loaded| loaded.name.clone()),
         active: runner.0.active.load(Ordering::Relaxed),
-        private: 0,
+        private: runner.0.memory.private(),
         pid: std::process::id(),
     })
 }

@@ -6,6 +6,7 @@ mod clients;
 mod command_line;
 mod conformance;
 mod crash;
+mod engine;
 mod export;
 mod fixture_models;
 mod gateway;

@@ -246,6 +246,23 @@ impl Runner {
         (status, response.json().await.expect("JSON"))
     }
 
+    /// Asks for the answer to a call, which may be a stream that is read later, or never.
+    pub(crate) async fn open(&self, call: &str, body: &Value) -> Response {
+        self.0.post(format!("http://runner/{call}")).json(body).send().await.expect("the runner answers")
+    }
+
+    /// The events of a generation.
+    pub(crate) async fn events(&self, body: &Value) -> Vec<Value> {
+        let answer = self.open("generate", body).await.text().await.expect("a whole answer");
+        answer.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    /// What the runner is doing.
+    pub(crate) async fn status(&self) -> Value {
+        let response = self.0.get("http://runner/status").send().await.expect("the runner answers");
+        response.json().await.expect("JSON")
+    }
+
     pub(crate) async fn tokenize(&self, text: &str, add_special: bool, parse_special: bool) -> Vec<u64> {
         let request = json!({"text": text, "add_special": add_special, "parse_special": parse_special});
         let (status, answer) = self.call("tokenize", &request).await;

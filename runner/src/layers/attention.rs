@@ -1,10 +1,16 @@
 //! Attention with grouped heads, a KV cache, and a window where the layer slides.
+//!
+//! A pass computes runs of tokens of several sequences: the projections take all tokens together, so that weights are
+//! read once; each run attends to the cache of its own sequence.
+
+mod host;
+mod on_device;
 
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 
-use crate::cache::LayerCache;
-use crate::layers::{Linear, RmsNorm, Rotary};
+use crate::cache::{KvCache, Storage};
+use crate::layers::{Angles, Linear, RmsNorm, Rotary};
 use crate::weights::Weights;
 
 /// Makes the norm of that name.
@@ -25,13 +31,61 @@ pub(crate) struct AttentionShape {
     pub(crate) window: Option<usize>,
 }
 
-/// Where the tokens of a forward pass are.
+/// A run of tokens that are appended to one sequence.
+#[derive(Debug)]
+pub(crate) struct Part<'a> {
+    /// The sequence so far.
+    pub(crate) cache: &'a mut KvCache,
+    /// The tokens; at least one.
+    pub(crate) tokens: &'a [u32],
+}
+
+impl Part<'_> {
+    fn span(&self) -> Span {
+        Span { position: self.cache.len(), tokens: self.tokens.len() }
+    }
+}
+
+/// Where the tokens of a part are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+struct Span {
     /// Position of the first.
-    pub(crate) position: usize,
+    position: usize,
     /// How many.
-    pub(crate) tokens: usize,
+    tokens: usize,
+}
+
+impl Span {
+    /// The first position after the part.
+    fn end(self) -> usize {
+        self.position + self.tokens
+    }
+
+    /// The first position that a token sees; `token` is its place in the part.
+    fn first_seen(self, token: usize, window: Option<usize>) -> usize {
+        window.map_or(0, |window| (self.position + token + 1).saturating_sub(window))
+    }
+}
+
+/// What all layers with one window and one rotation share in a pass; made once for it.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    angles: Angles,
+    /// For each part of several tokens, what each of them sees. The CPU's kernels need none.
+    masks: Vec<Option<Tensor>>,
+}
+
+impl Pass {
+    /// For these parts, whose tokens have not been appended yet.
+    pub(crate) fn new(parts: &[Part<'_>], rotary: &Rotary, window: Option<usize>, device: &Device) -> Result<Self> {
+        let positions: Vec<usize> = parts.iter().flat_map(|part| part.span().position..part.span().end()).collect();
+        let masks = if device.is_cpu() {
+            Vec::new()
+        } else {
+            parts.iter().map(|part| on_device::mask(part.span(), window, device)).collect::<Result<_>>()?
+        };
+        Ok(Self { angles: rotary.angles(&positions, device)?, masks })
+    }
 }
 
 /// Attention, from the normed input to the output projection.
@@ -44,6 +98,13 @@ pub(crate) struct Attention {
     query_norm: Option<RmsNorm>,
     key_norm: Option<RmsNorm>,
     shape: AttentionShape,
+}
+
+/// Queries, keys and values of all tokens of a pass, `[tokens, heads, head_dim]`; not rotated yet.
+struct Projected {
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
 }
 
 impl Attention {
@@ -67,57 +128,30 @@ impl Attention {
         })
     }
 
-    /// `x` of `[tokens, hidden]` to the same; appends keys and values to the cache.
-    pub(crate) fn forward(&self, x: &Tensor, span: Span, rotary: &Rotary, cache: &mut LayerCache) -> Result<Tensor> {
-        let AttentionShape { heads, kv_heads, head_dim, .. } = self.shape;
-        let query = self.heads(&self.query, self.query_norm.as_ref(), x, heads, span)?;
-        let key = self.heads(&self.key, self.key_norm.as_ref(), x, kv_heads, span)?;
-        let query = rotary.forward(&query, span.position)?;
-        let key = rotary.forward(&key, span.position)?;
-        let value = self.heads(&self.value, None, x, kv_heads, span)?;
-        cache.append(&key.squeeze(0)?, &value.squeeze(0)?, span.position)?;
-
-        // With a single token the window is a range of the cache; with several each has its own, so a mask is needed.
-        let end = span.position + span.tokens;
-        let visible = self.shape.window.map_or(end, |window| end.min(window.saturating_add(span.tokens - 1)));
-        let start = end - visible;
-        let keys = cache.keys.narrow(1, start, visible)?;
-        let values = cache.values.narrow(1, start, visible)?;
-        // Query heads that share a key head are rows of one product.
-        let group = heads / kv_heads;
-        let query = (query.reshape((kv_heads, group * span.tokens, head_dim))? * self.shape.scale)?;
-        let scores = query.matmul(&keys.transpose(1, 2)?)?;
-        let scores = if span.tokens == 1 {
-            scores
+    /// `x` of `[tokens, hidden]`, the tokens of all parts, to the same; appends keys and values to layer `layer` of the
+    /// parts' caches.
+    pub(crate) fn forward(&self, x: &Tensor, parts: &mut [Part<'_>], layer: usize, pass: &Pass) -> Result<Tensor> {
+        let AttentionShape { heads, kv_heads, .. } = self.shape;
+        let projected = Projected {
+            query: self.heads(&self.query, self.query_norm.as_ref(), x, heads)?,
+            key: self.heads(&self.key, self.key_norm.as_ref(), x, kv_heads)?,
+            value: self.heads(&self.value, None, x, kv_heads)?,
+        };
+        let host = parts.iter().all(|part| matches!(part.cache.storage, Storage::Host(_)));
+        let mixed = if host {
+            host::attend(self.shape, &projected, parts, layer, pass)?
         } else {
-            let mask = mask(span, start, visible, self.shape.window, scores.device())?;
-            let by_head = scores.reshape((heads, span.tokens, visible))?.broadcast_add(&mask)?;
-            by_head.reshape((kv_heads, group * span.tokens, visible))?
+            on_device::attend(self.shape, &projected, parts, layer, pass)?
         };
-        let weights = candle_nn::ops::softmax_last_dim(&scores)?;
-        let mixed = weights.matmul(&values)?;
-        let joined =
-            mixed.reshape((heads, span.tokens, head_dim))?.transpose(0, 1)?.reshape((span.tokens, heads * head_dim))?;
-        self.output.forward(&joined)
+        self.output.forward(&mixed)
     }
 
-    /// `[tokens, hidden]` to `[1, heads, tokens, head_dim]`, normed by head where there is a norm.
-    fn heads(&self, linear: &Linear, norm: Option<&RmsNorm>, x: &Tensor, heads: usize, span: Span) -> Result<Tensor> {
-        let projected = linear.forward(x)?.reshape((span.tokens, heads, self.shape.head_dim))?;
-        let normed = match norm {
-            Some(norm) => norm.forward(&projected)?,
-            None => projected,
-        };
-        Ok(normed.transpose(0, 1)?.contiguous()?.unsqueeze(0)?)
+    /// `[tokens, hidden]` to `[tokens, heads, head_dim]`, normed by head where there is a norm.
+    fn heads(&self, linear: &Linear, norm: Option<&RmsNorm>, x: &Tensor, heads: usize) -> Result<Tensor> {
+        let projected = linear.forward(x)?.reshape((x.dim(0)?, heads, self.shape.head_dim))?;
+        match norm {
+            Some(norm) => norm.forward(&projected),
+            None => Ok(projected),
+        }
     }
-}
-
-/// `[tokens, visible]`: 0 where a query sees a key, else minus infinity.
-fn mask(span: Span, start: usize, visible: usize, window: Option<usize>, device: &Device) -> Result<Tensor> {
-    let sees = |query: usize, key: usize| key <= query && window.is_none_or(|window| query - key < window);
-    let cell = |query: usize, key: usize| if sees(query, key) { 0.0 } else { f32::NEG_INFINITY };
-    let cells: Vec<f32> = (span.position..span.position + span.tokens)
-        .flat_map(|query| (start..start + visible).map(move |key| cell(query, key)))
-        .collect();
-    Ok(Tensor::from_vec(cells, (span.tokens, visible), device)?)
 }

@@ -1,0 +1,155 @@
+//! Embedding: texts to vectors.
+//!
+//! The hidden states of an input, after the last norm, are pooled to one vector, see [`Pooling`]; its first `dimensions`
+//! elements are kept and divided by their length.
+
+use anyhow::{Result, ensure};
+use prompt::Special;
+use protocol::{EmbedInput, EmbedReply, EmbedRequest};
+use tokio::sync::oneshot;
+
+use crate::cache::KvCache;
+use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
+use crate::model::Model;
+use crate::pooling::Pooling;
+
+/// An embedding on its way: one input after the other.
+pub(crate) struct Embedding {
+    inputs: Vec<Vec<u32>>,
+    truncate: bool,
+    dimensions: Option<usize>,
+    pooling: Pooling,
+    /// The input that is being computed.
+    index: usize,
+    /// How many of its tokens have been.
+    fed: usize,
+    /// What is pooled of it so far.
+    pooled: Vec<f64>,
+    answer: EmbedReply,
+    reply: Option<oneshot::Sender<Result<EmbedReply, Fault>>>,
+}
+
+impl Embedding {
+    /// An embedding that answers `reply`; it stops where that is closed.
+    ///
+    /// # Errors
+    /// Where an input has no tokens, or one that is not in the vocabulary.
+    pub(crate) fn new(
+        model: &Model,
+        request: &EmbedRequest,
+        reply: oneshot::Sender<Result<EmbedReply, Fault>>,
+    ) -> Result<Self, Fault> {
+        let inputs = request.inputs.iter().map(|input| tokens(model, input)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(empty) = inputs.iter().position(Vec::is_empty) {
+            return Err(Fault::Request(format!("input {empty} is empty; each must have at least one token")));
+        }
+        Ok(Self {
+            inputs,
+            truncate: request.truncate,
+            dimensions: request.dimensions.filter(|count| *count > 0).map(|count| count as usize),
+            pooling: model.pooling,
+            index: 0,
+            fed: 0,
+            pooled: Vec::new(),
+            answer: EmbedReply { embeddings: Vec::new(), prompt_tokens: Vec::new(), truncated_tokens: 0 },
+            reply: Some(reply),
+        })
+    }
+
+    /// Takes the vector of the input that is complete.
+    fn complete(&mut self, cache: &mut KvCache) -> Result<()> {
+        let tokens = self.inputs[self.index].len();
+        let vector = self.pooling.finish(std::mem::take(&mut self.pooled), tokens);
+        self.answer.embeddings.push(normalized(vector, self.dimensions)?);
+        self.answer.prompt_tokens.push(tokens as u64);
+        cache.keep_prefix(&[]);
+        self.index += 1;
+        self.fed = 0;
+        Ok(())
+    }
+}
+
+fn tokens(model: &Model, input: &EmbedInput) -> Result<Vec<u32>, Fault> {
+    match input {
+        EmbedInput::Tokens { tokens } => {
+            check_vocabulary(tokens, model.decoder.vocabulary())?;
+            Ok(tokens.clone())
+        }
+        EmbedInput::Text { text } => {
+            let tokens = model.text.tokenizer.encode(text, Special { add: true, parse: false });
+            tokens.map_err(|error| Fault::Request(error.to_string()))
+        }
+    }
+}
+
+/// The first elements of a vector, divided by their length (L2). A vector of zeros stays one.
+fn normalized(mut vector: Vec<f64>, dimensions: Option<usize>) -> Result<Vec<f32>> {
+    vector.truncate(dimensions.unwrap_or(usize::MAX));
+    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+    ensure!(length.is_finite(), "the model computed hidden states that are not numbers; its weights may be damaged");
+    let scale = if length > 0.0 { 1.0 / length } else { 0.0 };
+    Ok(vector.into_iter().map(|x| (x * scale) as f32).collect())
+}
+
+impl Work for Embedding {
+    fn listener(&self) -> Listener {
+        if self.reply.as_ref().is_none_or(oneshot::Sender::is_closed) { Listener::Gone } else { Listener::Ready }
+    }
+
+    fn begin(&mut self, _model: &Model, cache: &mut KvCache) -> Result<(), Fault> {
+        cache.keep_prefix(&[]);
+        for input in &mut self.inputs {
+            let excess = input.len().saturating_sub(cache.context());
+            if excess > 0 && !self.truncate {
+                return Err(Fault::Request("the input length exceeds the context length".to_owned()));
+            }
+            input.truncate(cache.context());
+            self.answer.truncated_tokens += excess as u64;
+        }
+        Ok(())
+    }
+
+    fn feed(&self) -> Feed<'_> {
+        let tokens = self.inputs.get(self.index).map_or(&[][..], |input| &input[self.fed..]);
+        Feed { tokens, wanted: Wanted::Each }
+    }
+
+    fn take(&mut self, computed: Computed<'_>, cache: &mut KvCache) -> Result<Progress, Fault> {
+        let Output::Each(rows) = computed.output else { return Ok(Progress::More) };
+        for (token, hidden) in rows.hidden()?.iter().enumerate() {
+            self.pooling.add(&mut self.pooled, hidden, self.fed + token);
+        }
+        self.fed += computed.tokens;
+        if self.fed == self.inputs[self.index].len() {
+            self.complete(cache)?;
+        }
+        if self.index < self.inputs.len() {
+            return Ok(Progress::More);
+        }
+        if let Some(reply) = self.reply.take() {
+            let none = EmbedReply { embeddings: Vec::new(), prompt_tokens: Vec::new(), truncated_tokens: 0 };
+            // Whoever asked may have left.
+            let _ = reply.send(Ok(std::mem::replace(&mut self.answer, none)));
+        }
+        Ok(Progress::Finished)
+    }
+
+    fn fail(self: Box<Self>, fault: Fault) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(fault));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_have_the_length_one() {
+        assert_eq!(normalized(vec![3.0, 4.0], None).expect("a vector"), [0.6, 0.8]);
+        assert_eq!(normalized(vec![3.0, 4.0], Some(1)).expect("a vector"), [1.0], "cut, then divided");
+        assert_eq!(normalized(vec![0.0, 0.0], Some(9)).expect("a vector"), [0.0, 0.0]);
+        assert!(normalized(vec![f64::NAN], None).is_err());
+    }
+}

@@ -1,0 +1,354 @@
+//! The engine: one thread that owns all slots and computes for all of them together.
+//!
+//! A slot is a KV cache and at most one piece of work on it. Each step is one pass of the decoder: one token of every
+//! slot that decodes, and a chunk of one slot that has more to compute, a prompt mostly. So weights are read once for
+//! all slots, and a long prompt holds nobody up for longer than a chunk.
+//!
+//! ```text
+//! submit ──▶ waiting ──▶ slot: begin ──▶ feed ─▶ pass ─▶ take ──▶ finished
+//!                              (choice)    ▲              │
+//!                                          └──── more ────┘
+//! ```
+//!
+//! # Invariants
+//! - Work that nobody waits for any more ends before the next step, also between the chunks of a prompt.
+//! - Work whose listener is slow is left out of steps; it holds up nobody else.
+//! - A result does not depend on who else is in the step, but for the rounding of float products in the reference mode.
+//! - Where a pass fails, all who took part are told.
+
+mod choice;
+mod work;
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use tokio::sync::oneshot;
+
+use crate::cache::{CacheShape, KvCache};
+use crate::decoder::Stream;
+use crate::layers::Part;
+use crate::model::Model;
+use choice::Candidate;
+pub(crate) use work::{Computed, Fault, Feed, Listener, Output, Progress, Rows, Wanted, Work, check_vocabulary};
+
+/// Tokens of a prompt in a step, at most.
+const CHUNK: usize = 256;
+/// The same while others decode, who wait for it.
+const CHUNK_BESIDE: usize = 128;
+/// How long to wait for slow listeners before looking again.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How many slots there are, and how large their caches are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slots {
+    /// How many; at least one.
+    pub(crate) count: usize,
+    /// Of each.
+    pub(crate) shape: CacheShape,
+}
+
+impl Slots {
+    /// Bytes of all caches.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.count as u64 * self.shape.bytes()
+    }
+}
+
+/// The engine's thread; it ends, and is joined, when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Job {
+    Work(Box<dyn Work>),
+    Change(Change),
+}
+
+/// Other slots, once nothing runs.
+struct Change {
+    slots: Slots,
+    done: oneshot::Sender<Result<()>>,
+}
+
+impl Engine {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Where there is no memory for the slots.
+    pub(crate) fn start(model: Arc<Model>, slots: Slots) -> Result<Self> {
+        let (jobs, inbox) = mpsc::channel();
+        let slots = make(&model, slots)?;
+        let mut state =
+            State { model, inbox, waiting: VecDeque::new(), changes: VecDeque::new(), slots, clock: 0, turn: 0 };
+        let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || while state.step() {})?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Puts work in line. Where the engine is gone the work is dropped, which whoever waits for it notices.
+    pub(crate) fn submit(&self, work: Box<dyn Work>) {
+        self.send(Job::Work(work));
+    }
+
+    /// Replaces all slots once nothing runs on them; what is in line then begins on the new ones.
+    ///
+    /// # Errors
+    /// Where there is no memory for them; the old ones stay.
+    pub(crate) async fn change(&self, slots: Slots) -> Result<()> {
+        let (done, answer) = oneshot::channel();
+        self.send(Job::Change(Change { slots, done }));
+        answer.await.context("the engine has ended")?
+    }
+
+    fn send(&self, job: Job) {
+        if let Some(jobs) = &self.jobs {
+            // Refused only where the thread has ended; dropping the job tells whoever waits.
+            let _ = jobs.send(job);
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been told to everybody who waited.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn make(model: &Model, slots: Slots) -> Result<Vec<Slot>> {
+    let slot = || Ok(Slot { cache: KvCache::new(slots.shape, model.decoder.device())?, work: None, last_used: 0 });
+    (0..slots.count.max(1)).map(|_| slot()).collect()
+}
+
+/// A KV cache and what is done with it.
+struct Slot {
+    cache: KvCache,
+    work: Option<Box<dyn Work>>,
+    /// When it was taken last, counted in works.
+    last_used: u64,
+}
+
+/// What a slot does in a step.
+struct Run {
+    slot: usize,
+    /// Tokens that it feeds.
+    tokens: usize,
+    /// What is wanted of them.
+    wanted: Wanted,
+    /// Whether they are all that the work has to feed.
+    all: bool,
+    /// Its first token among those of the pass.
+    first: usize,
+}
+
+struct State {
+    model: Arc<Model>,
+    inbox: Receiver<Job>,
+    waiting: VecDeque<Box<dyn Work>>,
+    changes: VecDeque<Change>,
+    slots: Vec<Slot>,
+    clock: u64,
+    /// Where to look first for a slot with more than one token to feed.
+    turn: usize,
+}
+
+impl State {
+    /// Does what there is to do; `false` where nothing can come any more.
+    fn step(&mut self) -> bool {
+        if !self.is_busy() && self.waiting.is_empty() && self.changes.is_empty() {
+            match self.inbox.recv() {
+                Ok(job) => self.accept(job),
+                Err(_) => return false,
+            }
+        }
+        while let Ok(job) = self.inbox.try_recv() {
+            self.accept(job);
+        }
+        self.retire();
+        self.replace();
+        self.assign();
+        let runs = self.select();
+        if !runs.is_empty() {
+            self.run(runs);
+        } else if self.is_busy() {
+            return self.pause();
+        }
+        true
+    }
+
+    fn is_busy(&self) -> bool {
+        self.slots.iter().any(|slot| slot.work.is_some())
+    }
+
+    /// All listeners are behind: waits a little. `false` where nothing can come any more.
+    fn pause(&mut self) -> bool {
+        match self.inbox.recv_timeout(PAUSE) {
+            Ok(job) => self.accept(job),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+        true
+    }
+
+    fn accept(&mut self, job: Job) {
+        match job {
+            Job::Work(work) => self.waiting.push_back(work),
+            Job::Change(change) => self.changes.push_back(change),
+        }
+    }
+
+    /// Drops work that nobody waits for.
+    fn retire(&mut self) {
+        self.waiting.retain(|work| work.listener() != Listener::Gone);
+        for slot in &mut self.slots {
+            slot.work.take_if(|work| work.listener() == Listener::Gone);
+        }
+    }
+
+    /// Makes other slots, once nothing runs.
+    fn replace(&mut self) {
+        if self.is_busy() {
+            return;
+        }
+        for change in self.changes.drain(..) {
+            let made = make(&self.model, change.slots).map(|slots| self.slots = slots);
+            // Whoever asked may have left.
+            let _ = change.done.send(made);
+        }
+    }
+
+    /// Gives free slots to those who wait, in their order. While slots are to be replaced nothing begins.
+    fn assign(&mut self) {
+        while self.changes.is_empty() {
+            let Some(work) = self.waiting.front() else { return };
+            let candidates: Vec<Candidate<'_>> = self.slots.iter().map(Slot::candidate).collect();
+            let Some(index) = choice::choose(&candidates, work.feed().tokens) else { return };
+            let Some(mut work) = self.waiting.pop_front() else { return };
+            self.clock += 1;
+            let slot = &mut self.slots[index];
+            slot.last_used = self.clock;
+            match guarded(|| work.begin(&self.model, &mut slot.cache)) {
+                Ok(()) => slot.work = Some(work),
+                Err(fault) => work.fail(fault),
+            }
+        }
+    }
+
+    /// What the next step computes: a token of each slot that needs one only, and more of one slot.
+    fn select(&mut self) -> Vec<Run> {
+        let ready = |slot: &&Slot| slot.work.as_ref().is_some_and(|work| work.listener() == Listener::Ready);
+        let count = self.slots.len();
+        let long = (0..count).map(|i| (self.turn + i) % count).find(|index| {
+            let slot = &self.slots[*index];
+            ready(&slot) && slot.work.as_ref().is_some_and(|work| work.feed().tokens.len() > 1)
+        });
+        let mut runs = Vec::new();
+        let others = self.slots.iter().enumerate().filter(|(index, slot)| Some(*index) != long && ready(slot));
+        for (index, slot) in others {
+            runs.extend(
+                slot.work.as_ref().map(|work| work.feed()).filter(|feed| feed.tokens.len() == 1).map(|feed| Run {
+                    slot: index,
+                    tokens: 1,
+                    wanted: feed.wanted,
+                    all: true,
+                    first: 0,
+                }),
+            );
+        }
+        if let Some((index, feed)) = long.and_then(|index| Some((index, self.slots[index].work.as_ref()?.feed()))) {
+            let most = if runs.is_empty() { CHUNK } else { CHUNK_BESIDE };
+            let tokens = self.model.decoder.chunk(&self.slots[index].cache, most.min(feed.tokens.len()));
+            let all = tokens == feed.tokens.len();
+            runs.push(Run { slot: index, tokens, wanted: feed.wanted, all, first: 0 });
+        }
+        // In the order of slots, which is that of the pass.
+        runs.sort_by_key(|run| run.slot);
+        let mut first = 0;
+        for run in &mut runs {
+            run.first = first;
+            first += run.tokens;
+        }
+        runs
+    }
+
+    /// One pass, and what follows from it.
+    fn run(&mut self, runs: Vec<Run>) {
+        if let Some(long) = runs.iter().find(|run| run.tokens > 1) {
+            self.turn = long.slot + 1;
+        }
+        let computed = guarded(|| Ok(self.compute(&runs)?));
+        let (stream, logits) = match computed {
+            Ok(computed) => computed,
+            Err(fault) => {
+                let reason = fault.to_string();
+                for run in runs {
+                    if let Some(work) = self.slots[run.slot].work.take() {
+                        work.fail(Fault::Failed(anyhow!(reason.clone())));
+                    }
+                }
+                return;
+            }
+        };
+        let mut logits = logits.into_iter();
+        for run in runs {
+            let output = match run.wanted {
+                Wanted::Last if run.all => logits.next().map_or(Output::Nothing, Output::Last),
+                Wanted::Last => Output::Nothing,
+                Wanted::Each => Output::Each(Rows {
+                    decoder: &self.model.decoder,
+                    stream: &stream,
+                    tokens: run.first..run.first + run.tokens,
+                }),
+            };
+            let computed = Computed { model: &self.model, tokens: run.tokens, output };
+            self.slots[run.slot].take(computed);
+        }
+    }
+
+    /// The pass, and the logits of those who want them after their last token.
+    fn compute(&mut self, runs: &[Run]) -> Result<(Stream, Vec<Vec<f32>>)> {
+        let mut parts = Vec::with_capacity(runs.len());
+        let mut next = runs.iter().peekable();
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let Some(run) = next.next_if(|run| run.slot == index) else { continue };
+            let work = slot.work.as_ref().context("invariant: a run has work")?;
+            parts.push(Part { cache: &mut slot.cache, tokens: &work.feed().tokens[..run.tokens] });
+        }
+        let stream = self.model.decoder.forward(&mut parts)?;
+        let wanted = runs.iter().filter(|run| run.wanted == Wanted::Last && run.all);
+        let last: Vec<usize> = wanted.map(|run| run.first + run.tokens - 1).collect();
+        let logits = self.model.decoder.logits(&stream, &last)?;
+        Ok((stream, logits))
+    }
+}
+
+impl Slot {
+    fn candidate(&self) -> Candidate<'_> {
+        Candidate { tokens: self.cache.tokens(), last_used: self.last_used, is_free: self.work.is_none() }
+    }
+
+    /// Hands a result to the work, and ends the work where it has ended.
+    fn take(&mut self, computed: Computed<'_>) {
+        let Some(mut work) = self.work.take() else { return };
+        match guarded(|| work.take(computed, &mut self.cache)) {
+            Ok(Progress::More) => self.work = Some(work),
+            Ok(Progress::Finished) => {}
+            Err(fault) => work.fail(fault),
+        }
+    }
+}
+
+/// A panic becomes a fault.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    let caught = catch_unwind(AssertUnwindSafe(work));
+    caught.unwrap_or_else(|_| Err(Fault::Failed(anyhow!("the computation panicked"))))
+}

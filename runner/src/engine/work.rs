@@ -1,0 +1,152 @@
+//! What can be done on a slot.
+
+use std::fmt;
+use std::ops::Range;
+
+use anyhow::Result;
+
+use crate::cache::KvCache;
+use crate::decoder::{Decoder, Stream};
+use crate::model::Model;
+
+/// Something that is done on a slot: generating, evaluating, embedding.
+///
+/// `begin` is called once, then `feed` and `take` in turns. Until `begin` what is fed is the prompt as it came, by which a
+/// slot is chosen. It always feeds at least one token; those of the vocabulary only.
+pub(crate) trait Work: Send {
+    /// Whether anybody waits for what it gives.
+    fn listener(&self) -> Listener;
+
+    /// Takes the slot: rolls its cache back to what is of use.
+    ///
+    /// # Errors
+    /// Where the prompt does not fit.
+    fn begin(&mut self, model: &Model, cache: &mut KvCache) -> Result<(), Fault>;
+
+    /// What is to be computed next. As many of the tokens are as the step has room for.
+    fn feed(&self) -> Feed<'_>;
+
+    /// Goes on with what was computed of the first tokens of the feed, which are in the cache now.
+    ///
+    /// # Errors
+    /// Ends the work.
+    fn take(&mut self, computed: Computed<'_>, cache: &mut KvCache) -> Result<Progress, Fault>;
+
+    /// Tells whoever waits what went wrong.
+    fn fail(self: Box<Self>, fault: Fault);
+}
+
+/// Whoever waits for results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listener {
+    /// Nobody any more.
+    Gone,
+    /// Somebody who has not yet taken what there is.
+    Behind,
+    /// Somebody who takes more.
+    Ready,
+}
+
+/// Tokens to be computed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Feed<'a> {
+    /// The tokens.
+    pub(crate) tokens: &'a [u32],
+    /// What is wanted of them.
+    pub(crate) wanted: Wanted,
+}
+
+/// What is wanted of computed tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The logits after the last.
+    Last,
+    /// Something of each.
+    Each,
+}
+
+/// What was computed.
+pub(crate) struct Computed<'a> {
+    /// The model that computed it.
+    pub(crate) model: &'a Model,
+    /// How many tokens of the feed.
+    pub(crate) tokens: usize,
+    /// What came of it.
+    pub(crate) output: Output<'a>,
+}
+
+/// What came of computed tokens.
+pub(crate) enum Output<'a> {
+    /// Nothing yet: the last token is still to come.
+    Nothing,
+    /// The logits after the last token, `[vocabulary]`.
+    Last(Vec<f32>),
+    /// All tokens.
+    Each(Rows<'a>),
+}
+
+/// Tokens of a pass.
+pub(crate) struct Rows<'a> {
+    pub(super) decoder: &'a Decoder,
+    pub(super) stream: &'a Stream,
+    pub(super) tokens: Range<usize>,
+}
+
+impl Rows<'_> {
+    /// Gives `each` the logits after every token, `[vocabulary]`, in order.
+    pub(crate) fn logits(&self, each: impl FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        self.decoder.each_logits(self.stream, self.tokens.clone(), each)
+    }
+
+    /// The hidden states that the output projection would get, `[tokens][hidden]`.
+    pub(crate) fn hidden(&self) -> Result<Vec<Vec<f32>>> {
+        self.decoder.hidden(self.stream, self.tokens.clone())
+    }
+}
+
+/// Whether work goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It does.
+    More,
+    /// All has been told.
+    Finished,
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The request asks for what is not given; says why.
+    Request(String),
+    /// The computation failed.
+    Failed(anyhow::Error),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(reason) => f.write_str(reason),
+            Self::Failed(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Fault {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<prompt::Error> for Fault {
+    fn from(error: prompt::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Refuses tokens that the model does not have.
+pub(crate) fn check_vocabulary(tokens: &[u32], vocabulary: usize) -> Result<(), Fault> {
+    match tokens.iter().find(|token| **token as usize >= vocabulary) {
+        Some(token) => Err(Fault::Request(format!("token {token} is not in the vocabulary of {vocabulary}"))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,197 @@
+"""Generate for one client and for several at a time, and beside the daemon with the runner alone.
+
+usage: scripts/bench batching [--clients N] [--tokens N] [--kv TYPE] [--model FILE] [--json FILE] [--bin DIR] [--dir DIR]
+
+  decode     tokens per second of one client, and of all clients together (the sum of their rates while all of them run)
+  stream     for one client, what the daemon and its API add to a stream of the runner: to the first token, and per token
+  memory     what the runner has for itself with all slots full, against what it reports of its KV cache
+
+Needs Linux, Python 3.8 and the release binaries. Numbers vary from run to run: compare on a quiet machine.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+TOGETHER_RATIO = 2.0
+FIRST_TOKEN_MS = 5.0
+TOKEN_MS = 1.0
+REPEATS = 5
+MB = 1_000_000
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP on a Unix socket."""
+
+    def __init__(self, path):
+        super().__init__("runner")
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+
+class Stream:
+    """A stream of JSON lines: when the first came, when the last came, and the last."""
+
+    def __init__(self, connection, path, body):
+        begun = time.perf_counter()
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        self.count, self.first, self.last = 0, None, None
+        while line := response.readline():
+            if self.first is None:
+                self.first = time.perf_counter() - begun
+            self.count, self.last = self.count + 1, json.loads(line)
+        self.end = time.perf_counter() - begun
+        connection.close()
+
+    def per_token(self):
+        """Seconds between two lines, on average."""
+        return (self.end - self.first) / max(self.count - 1, 1)
+
+
+class Batching:
+    """A daemon with several slots, and its runner."""
+
+    def __init__(self, base, options, folder):
+        self.base, self.options, self.folder = base, options, folder
+        self.bench = base.Bench(options, folder)
+        self.lode = self.bench.lode("store")
+        environment = self.lode.environment()
+        environment.update(TMPDIR=str(folder), LODE_NUM_PARALLEL=str(options.clients), LODE_KV_CACHE_TYPE=options.kv)
+        self.lode.environment = lambda: environment
+
+    def prepare(self):
+        self.lode.spawn()
+        self.lode.wait()
+        self.lode.command("create", "bench", "-f", self.bench.real_model())
+        self.daemon("", 1)
+
+    def daemon(self, prompt, tokens):
+        connection = http.client.HTTPConnection("127.0.0.1", self.lode.port, timeout=600)
+        options = {"temperature": 0, "num_predict": tokens, "seed": 1}
+        body = {"model": "bench", "prompt": prompt, "raw": True, "options": options}
+        return Stream(connection, "/api/generate", body)
+
+    def runner(self, prompt, tokens):
+        sockets = sorted(self.folder.glob("lode-*/*"))
+        if not sockets:
+            raise self.base.Failed("the runner has no socket")
+        sampling = {"temperature": 0.0, "seed": 1}
+        body = {"prompt": {"kind": "text", "text": prompt}, "sampling": sampling, "max_tokens": tokens}
+        return Stream(UnixConnection(sockets[-1]), "/generate", body)
+
+    def prompt(self, number):
+        # The number comes first: no run finds the prompt of an earlier one in the KV cache.
+        return f"{number} travellers kept this diary of their long way along the coast. On the first day"
+
+    def rate(self, answer):
+        return answer.last["eval_count"] / (answer.last["eval_duration"] / 1e9)
+
+    def together(self, clients, number):
+        """The sum of the rates of clients that begin at the same time."""
+        answers, failures = [None] * clients, []
+
+        def one(index):
+            try:
+                answers[index] = self.daemon(self.prompt(1000 * number + index), self.options.tokens)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=one, args=(index,)) for index in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise self.base.Failed(f"a client failed: {failures[0]!r}")
+        return sum(self.rate(answer) for answer in answers)
+
+    def measure(self):
+        self.prepare()
+        # By turns, so that whatever else the machine does meets both.
+        rates = [(self.together(1, 2 * n), self.together(self.options.clients, 2 * n + 1)) for n in range(1, REPEATS + 1)]
+        single = statistics.median(one for one, _ in rates)
+        several = statistics.median(together for _, together in rates)
+        ratio = statistics.median(together / one for one, together in rates)
+        self.bench.row("decode: one", single, "tokens/s", None, f"{self.options.tokens} tokens, median of {REPEATS}")
+        against = f"one client; wanted {TOGETHER_RATIO}"
+        self.bench.row(f"decode: {self.options.clients} together", several, "tokens/s", ratio, against)
+        self.measure_stream()
+        self.measure_memory()
+        return self.bench.rows
+
+    def measure_stream(self):
+        pairs = [(self.daemon(self.prompt(n), 64), self.runner(self.prompt(n + 500), 64)) for n in range(100, 100 + 2 * REPEATS)]
+        first = statistics.median(ours.first - alone.first for ours, alone in pairs) * 1000
+        token = statistics.median(ours.per_token() - alone.per_token() for ours, alone in pairs) * 1000
+        self.bench.row("stream: first token", first, "ms more", first / FIRST_TOKEN_MS, f"{FIRST_TOKEN_MS} ms over the runner alone")
+        self.bench.row("stream: token", token, "ms more", token / TOKEN_MS, f"{TOKEN_MS} ms over the runner alone")
+
+    def measure_memory(self):
+        """Fill all slots: what it has then, less what it had when they were empty, is the KV cache."""
+        connection = UnixConnection(sorted(self.folder.glob("lode-*/*"))[-1])
+        size = {"context": 2048, "slots": self.options.clients, "kv_type": self.options.kv}
+        connection.request("POST", "/context", json.dumps(size), {"Content-Type": "application/json"})
+        reply = json.loads(connection.getresponse().read())
+        connection.close()
+        pid = self.lode.runner()
+        before = self.base.kilobytes(pid, "smaps_rollup", "Anonymous")
+        full = [threading.Thread(target=self.runner, args=(f"{n} " + "word " * 2045, 8)) for n in range(self.options.clients)]
+        for thread in full:
+            thread.start()
+        for thread in full:
+            thread.join()
+        grown = (self.base.kilobytes(pid, "smaps_rollup", "Anonymous") - before) / MB
+        reported = reply["kv_cache"] / MB
+        self.bench.row("memory: KV cache", grown, "MB", grown / reported, f"{reported:.1f} MB reported, {self.options.kv}, all slots full")
+
+
+def parse_arguments(arguments):
+    cache = Path.home() / ".cache" / "lode"
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
+    usage = __doc__.partition("usage: ")[2].partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="scripts/bench batching", usage=usage, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=4, metavar="N", help="how many at a time (default 4)")
+    parser.add_argument("--tokens", type=int, default=128, metavar="N", help="for each client (default 128)")
+    parser.add_argument("--kv", default="f16", metavar="TYPE", help="type of the KV cache (default f16)")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default SmolLM2-135M)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too, one JSON object a line")
+    parser.add_argument("--bin", type=Path, default=target / "release", metavar="DIR", help="folder of the binaries")
+    parser.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in")
+    options = parser.parse_args(arguments)
+    options.bin = options.bin.resolve()
+    return options
+
+
+def main(base, arguments):
+    options = parse_arguments(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
+    options.dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="batching-", dir=options.dir))
+    batching = Batching(base, options, folder)
+    try:
+        rows = batching.measure()
+    except base.Failed as failure:
+        print(f"bench: {base.with_log(failure, batching.lode)}", file=sys.stderr)
+        sys.exit(1)
+    finally:
+        base.stop_all()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(base.table(rows))
+    if options.json:
+        options.json.write_text("".join(json.dumps(row._asdict()) + "\n" for row in rows))
+    sys.exit(0)

@@ -1,0 +1,222 @@
+//! The runner's engine: several requests at a time, slots and what they remember, types of the KV cache, embeddings.
+
+use serde_json::{Value, json};
+
+use crate::server::{Runner, Server};
+use crate::support::{numbers, tiny_model};
+
+/// The tiny model with so many slots.
+async fn started(slots: &str) -> (Server, Runner) {
+    let server = Server::start(&[("LODE_NUM_PARALLEL", slots)]).await;
+    server.create("tiny", &tiny_model()).await;
+    let runner = server.runner("tiny").await;
+    (server, runner)
+}
+
+/// Tokens of the tiny model's vocabulary that are no special ones.
+fn prompt(length: u64, seed: u64) -> Vec<u64> {
+    (0..length).map(|at| (at * 37 + seed * 101 + at * at * seed) % 300).collect()
+}
+
+/// The greedy continuation by so many tokens: the tokens that would end it are never chosen.
+fn greedy(tokens: &[u64], most: u64) -> Value {
+    json!({
+        "prompt": {"kind": "tokens", "tokens": tokens},
+        "sampling": {"temperature": 0.0},
+        "max_tokens": most,
+        "logit_bias": [[314, -1e9], [315, -1e9], [318, -1e9], [319, -1e9]],
+        "tell_tokens": true,
+    })
+}
+
+/// The last event of a generation, which must be its end.
+async fn done(runner: &Runner, request: &Value) -> Value {
+    let events = runner.events(request).await;
+    let last = events.last().expect("at least an event").clone();
+    assert_eq!(last["event"], "done", "{last}");
+    last
+}
+
+/// Another KV cache, empty.
+async fn context(runner: &Runner, context: u64, slots: u64, kv_type: &str) -> Value {
+    let (status, reply) =
+        runner.call("context", &json!({"context": context, "slots": slots, "kv_type": kv_type})).await;
+    assert_eq!(status, 200, "{reply}");
+    reply
+}
+
+#[tokio::test]
+async fn four_at_a_time_answer_as_one_after_the_other() {
+    let (_server, runner) = started("4").await;
+    // Of different lengths: some still read their prompt while others answer.
+    let requests: Vec<Value> = [3, 40, 90, 9].iter().zip(1..).map(|(n, seed)| greedy(&prompt(*n, seed), 60)).collect();
+    let mut alone = Vec::new();
+    for request in &requests {
+        context(&runner, 256, 4, "f16").await;
+        alone.push(done(&runner, request).await["tokens"].clone());
+    }
+    context(&runner, 256, 4, "f16").await;
+    let (a, b, c, d) = tokio::join!(
+        done(&runner, &requests[0]),
+        done(&runner, &requests[1]),
+        done(&runner, &requests[2]),
+        done(&runner, &requests[3])
+    );
+    for (together, alone) in [a, b, c, d].iter().zip(&alone) {
+        assert_eq!(&together["tokens"], alone);
+        assert_eq!(together["usage"]["cached_tokens"], 0);
+    }
+}
+
+#[tokio::test]
+async fn conversations_go_on_in_their_slots() {
+    let (_server, runner) = started("2").await;
+    let mut conversations = [prompt(30, 1), prompt(50, 2)];
+    for turn in 0..3 {
+        for conversation in &mut conversations {
+            let end = done(&runner, &greedy(conversation, 8)).await;
+            let all = numbers(&end["tokens"]);
+            // All but the token that is always computed; the last of an answer was never computed at all.
+            let expected = if turn == 0 { 0 } else { conversation.len() - 6 };
+            assert_eq!(end["usage"]["cached_tokens"], expected, "turn {turn}");
+            assert_eq!(end["usage"]["prompt_tokens"], conversation.len());
+            *conversation = [all, prompt(5, 7)].concat();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_frees_its_slot() {
+    let (_server, runner) = started("1").await;
+    // More than fits into the buffers on its way, and nobody reads it: it would hold its slot for ever.
+    let mut endless = greedy(&prompt(5, 1), 1 << 40);
+    endless["shift"] = true.into();
+    endless["top_logprobs"] = 50.into();
+    let stream = runner.open("generate", &endless).await;
+    let waiting = greedy(&prompt(5, 2), 3);
+    let waits = done(&runner, &waiting);
+    tokio::pin!(waits);
+    let early = tokio::time::timeout(std::time::Duration::from_millis(300), &mut waits).await;
+    assert!(early.is_err(), "there is only one slot");
+    drop(stream);
+    assert_eq!(waits.await["reason"], "length");
+}
+
+#[tokio::test]
+async fn a_new_context_keeps_the_weights() {
+    let (server, runner) = started("1").await;
+    let (pid, before) = (server.runner_pid().await, done(&runner, &greedy(&prompt(20, 1), 10)).await);
+    // Layers, keys and values, key heads, bytes of a row of 16.
+    for (kv_type, row) in [("f32", 64), ("f16", 32), ("bf16", 32), ("q8_0", 34)] {
+        let reply = context(&runner, 128, 3, kv_type).await;
+        assert_eq!(reply["kv_cache"], 3 * 128 * 2 * 2 * 2 * row, "{kv_type}");
+        assert_eq!((&reply["context"], &reply["slots"], &reply["kv_type"]), (&json!(128), &json!(3), &json!(kv_type)));
+        assert!(reply["private"].as_u64().is_some_and(|bytes| bytes > 0));
+        let after = done(&runner, &greedy(&prompt(20, 1), 10)).await;
+        assert_eq!(after["usage"]["cached_tokens"], 0);
+        if kv_type == "f16" {
+            assert_eq!(after["tokens"], before["tokens"]);
+        }
+    }
+    assert_eq!(runner.status().await["pid"], pid);
+}
+
+#[tokio::test]
+async fn cache_types_differ_by_their_rounding_only() {
+    let (_server, runner) = started("1").await;
+    let tokens = prompt(200, 3);
+    context(&runner, 256, 1, "f32").await;
+    let exact = runner.logits(&tokens, false).await;
+    let spread = exact.iter().flatten().fold(0.0f32, |most, logit| most.max(logit.abs()));
+    for (kv_type, bound) in [("f32", 1e-5), ("f16", 2e-3), ("bf16", 2e-2), ("q8_0", 2e-2)] {
+        context(&runner, 256, 1, kv_type).await;
+        for stepwise in [false, true] {
+            let logits = runner.logits(&tokens, stepwise).await;
+            let differences = logits.iter().flatten().zip(exact.iter().flatten()).map(|(a, b)| (a - b).abs());
+            let worst = differences.fold(0.0, f32::max) / spread;
+            assert!(worst <= bound, "{kv_type}, stepwise {stepwise}: off by {worst} of the largest logit");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_context_ends_or_shifts() {
+    let (_server, runner) = started("1").await;
+    context(&runner, 32, 1, "f16").await;
+    let mut request = greedy(&prompt(20, 1), 100);
+    let ended = done(&runner, &request).await;
+    assert_eq!((&ended["reason"], &ended["usage"]["tokens"]), (&json!("length"), &json!(13)));
+    request["shift"] = true.into();
+    request["keep"] = 4.into();
+    let shifted = done(&runner, &request).await;
+    assert_eq!((&shifted["reason"], &shifted["usage"]["tokens"]), (&json!("length"), &json!(100)));
+    let (ended, shifted) = (numbers(&ended["tokens"]), numbers(&shifted["tokens"]));
+    assert_eq!(shifted[..33], ended[..33], "until it is full nothing differs");
+    // What the first token after the shift is chosen from: 4 tokens that are kept, the later half of the others.
+    let left = [&shifted[..4], &shifted[18..33]].concat();
+    let next = done(&runner, &greedy(&left, 1)).await;
+    assert_eq!(numbers(&next["tokens"]).last(), Some(&shifted[33]));
+}
+
+#[tokio::test]
+async fn prompts_that_do_not_fit_are_told() {
+    let (_server, runner) = started("1").await;
+    context(&runner, 32, 1, "f16").await;
+    let mut request = greedy(&prompt(40, 1), 4);
+    assert_eq!(done(&runner, &request).await["usage"]["truncated_tokens"], 24);
+    request["truncate"] = false.into();
+    let refused =
+        json!({"event": "error", "error": "the input length exceeds the context length", "bad_request": true});
+    assert_eq!(runner.events(&request).await, [refused]);
+    for bad in [json!({"kind": "tokens", "tokens": []}), json!({"kind": "tokens", "tokens": [999]})] {
+        let events = runner.events(&json!({"prompt": bad})).await;
+        assert_eq!((&events[0]["event"], &events[0]["bad_request"]), (&json!("error"), &json!(true)), "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_before_and_biases_count() {
+    let (_server, runner) = started("1").await;
+    let whole = prompt(30, 4);
+    let plain = done(&runner, &greedy(&whole, 5)).await;
+    let mut split = greedy(&whole[10..], 5);
+    split["before"] = json!(whole[..10]);
+    assert_eq!(done(&runner, &split).await["tokens"], plain["tokens"]);
+    let mut biased = greedy(&whole, 5);
+    biased["logit_bias"] = json!([[77, 1000.0]]);
+    assert_eq!(numbers(&done(&runner, &biased).await["tokens"])[30..], [77; 5]);
+}
+
+#[tokio::test]
+async fn embeddings_have_the_length_one() {
+    let (_server, runner) = started("2").await;
+    let embed = async |request: Value| runner.call("embed", &request).await;
+    let inputs = json!([{"kind": "text", "text": "some words"}, {"kind": "tokens", "tokens": [5, 6, 7]}]);
+    let (status, both) = embed(json!({"inputs": inputs, "truncate": true})).await;
+    assert_eq!(status, 200, "{both}");
+    let vectors = self::vectors(&both);
+    assert_eq!(vectors.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64]);
+    assert_eq!(both["prompt_tokens"][1], 3);
+    for vector in &vectors {
+        assert!((length(vector) - 1.0).abs() < 1e-5, "{vector:?}");
+    }
+    let (_, cut) = embed(json!({"inputs": [inputs[1]], "truncate": true, "dimensions": 16})).await;
+    let cut = &self::vectors(&cut)[0];
+    let scale = length(&vectors[1][..16]);
+    assert!(cut.len() == 16 && cut.iter().zip(&vectors[1]).all(|(a, b)| (a * scale - b).abs() < 1e-6));
+    // Longer than the context.
+    let long = json!([{"kind": "tokens", "tokens": prompt(300, 1)}]);
+    let (_, answer) = embed(json!({"inputs": long, "truncate": true})).await;
+    assert_eq!((&answer["truncated_tokens"], &answer["prompt_tokens"]), (&json!(44), &json!([256])));
+    let (status, error) = embed(json!({"inputs": long, "truncate": false})).await;
+    assert_eq!((status, &error["error"]), (400, &json!("the input length exceeds the context length")));
+}
+
+fn vectors(answer: &Value) -> Vec<Vec<f64>> {
+    let vectors = answer["embeddings"].as_array().expect("vectors").iter();
+    vectors.map(|v| v.as_array().expect("a vector").iter().map(|x| x.as_f64().expect("a number")).collect()).collect()
+}
+
+fn length(vector: &[f64]) -> f64 {
+    vector.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
