@@ -1,12 +1,13 @@
 //! A generation: prompt, then token by token, until something ends it.
 
 mod answer;
+mod held;
 mod logprobs;
 mod room;
 
 use std::time::Instant;
 
-use prompt::Special;
+use prompt::{Special, Tools};
 use protocol::{FinishReason, GenerateEvent, GenerateRequest, Prompt, ToolChoice, Usage};
 
 use crate::cache::KvCache;
@@ -14,6 +15,7 @@ use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, W
 use crate::model::Model;
 use crate::sampler::{Sampler, log_softmax};
 use answer::{Answer, Heard};
+use held::Held;
 
 /// A generation without a limit of its own, whose oldest tokens are dropped, ends after so many contexts: a model may
 /// never end by itself. Ollama's limit.
@@ -44,6 +46,7 @@ pub(crate) struct Generation {
     fed: usize,
     sampler: Sampler,
     answer: Answer,
+    held: Held,
     usage: Usage,
     begin: Instant,
     /// Since when tokens are generated.
@@ -60,11 +63,12 @@ impl Generation {
         request: GenerateRequest,
         sink: Box<dyn Sink>,
     ) -> Result<Self, (Box<dyn Sink>, Fault)> {
-        match prompt_tokens(model, &request) {
-            Ok(tokens) => Ok(Self {
+        match prepared(model, &request) {
+            Ok((tokens, answer, held)) => Ok(Self {
                 sink,
                 sampler: Sampler::new(request.sampling, &[]),
-                answer: Answer::new(&request, &[]),
+                answer,
+                held,
                 pending: tokens.clone(),
                 tokens,
                 request,
@@ -90,10 +94,12 @@ impl Generation {
                 *logit += bias;
             }
         }
+        self.held.mask(&self.answer.reader, &mut logits)?;
         let token = self.sampler.sample(&mut logits)?;
         if model.text.ends.contains(&token) {
             return Ok(Step::End(FinishReason::Stop));
         }
+        let complete = self.held.accept(&self.answer.reader, token)?;
         self.usage.tokens += 1;
         if let Some((count, logprobs)) = before {
             let previous = self.tokens.last().copied().unwrap_or(token);
@@ -101,6 +107,7 @@ impl Generation {
         }
         self.tokens.push(token);
         Ok(match self.answer.push(model, token, &*self.sink)? {
+            Heard::More if complete => Step::End(FinishReason::Stop),
             Heard::More => Step::Token(token),
             Heard::Stopped => Step::End(FinishReason::Stop),
             Heard::Gone => Step::Gone,
@@ -148,7 +155,7 @@ impl Work for Generation {
         self.sink.listener()
     }
 
-    fn begin(&mut self, _model: &Model, cache: &mut KvCache) -> Result<(), Fault> {
+    fn begin(&mut self, model: &Model, cache: &mut KvCache) -> Result<(), Fault> {
         let tokens = std::mem::take(&mut self.tokens);
         if !self.request.truncate && tokens.len() >= cache.context() {
             return Err(Fault::Request("the input length exceeds the context length".to_owned()));
@@ -161,7 +168,7 @@ impl Work for Generation {
         self.usage.cached_tokens = cached as u64;
         self.pending = self.tokens[cached..].to_vec();
         self.sampler = Sampler::new(self.request.sampling, &self.tokens);
-        self.answer = Answer::new(&self.request, &self.tokens);
+        self.answer.follow(&model.text, &self.tokens);
         self.begin = Instant::now();
         Ok(())
     }
@@ -197,36 +204,35 @@ fn nanos(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The tokens of the prompt, behind those that the request puts before it.
-fn prompt_tokens(model: &Model, request: &GenerateRequest) -> Result<Vec<u32>, Fault> {
-    refuse_unsupported(request)?;
+/// The tokens of the prompt, behind those that the request puts before it; how the answer is read; what it is held to.
+fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answer, Held), Fault> {
     // What a template or a tokenizer refuses is in the request.
     let blame = |error: anyhow::Error| Fault::Request(format!("{error:#}"));
-    let mut prompt = model.text.tokens(&request.prompt).map_err(blame)?;
+    let mut prompt = model.text.prompt(&request.prompt).map_err(blame)?;
     if !request.before.is_empty() && matches!(request.prompt, Prompt::Text { .. } | Prompt::Chat(_)) {
         // What begins every text is there already.
         let lead = model.text.tokenizer.encode("", Special { add: true, parse: false })?;
-        if prompt.starts_with(&lead) && request.before.starts_with(&lead) {
-            prompt.drain(..lead.len());
+        if prompt.tokens.starts_with(&lead) && request.before.starts_with(&lead) {
+            prompt.tokens.drain(..lead.len());
         }
     }
-    let tokens = [request.before.as_slice(), &prompt].concat();
+    let tokens = [request.before.as_slice(), &prompt.tokens].concat();
     if tokens.is_empty() {
         return Err(Fault::Request("the prompt is empty".to_owned()));
     }
     check_vocabulary(&tokens, model.decoder.vocabulary())?;
     let biased: Vec<u32> = request.logit_bias.iter().map(|(token, _)| *token).collect();
     check_vocabulary(&biased, model.decoder.vocabulary())?;
-    Ok(tokens)
+    let tools = offered(request);
+    let answer = Answer::new(&model.text, request, &prompt.rendered, tools.clone());
+    let held = Held::new(&model.text, request, &tools, &answer.reader)?;
+    Ok((tokens, answer, held))
 }
 
-/// What no part of this runner does is refused, not ignored.
-fn refuse_unsupported(request: &GenerateRequest) -> Result<(), Fault> {
-    if request.format.is_some() {
-        return Err(Fault::Request("this runner cannot hold an answer to a format".to_owned()));
+/// The tools that may be called.
+fn offered(request: &GenerateRequest) -> Tools {
+    match &request.prompt {
+        Prompt::Chat(chat) if request.tool_choice != ToolChoice::None => Tools::new(chat.tools.as_ref()),
+        _ => Tools::default(),
     }
-    if matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named { .. }) {
-        return Err(Fault::Request("this runner cannot make the model call a tool".to_owned()));
-    }
-    Ok(())
 }

@@ -2,10 +2,11 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
 use formats::Gguf;
-use prompt::{ChatTemplate, Special, Tokenizer};
+use prompt::{ChatTemplate, ConstraintFactory, Dialect, Markers, Special, Tokenizer};
 use protocol::{Document, LoadRequest, Prompt, RenderRequest};
 use serde_json::{Map, Value};
 
@@ -32,9 +33,36 @@ pub(crate) struct TextModel {
     pub(crate) ends: Vec<u32>,
     /// What begins every text, where the chat template may have forgotten it.
     bos: Option<(u32, String)>,
+    /// How it marks thinking and calls of tools.
+    pub(crate) dialect: Dialect,
+    /// The tokens of these marks.
+    pub(crate) markers: Markers,
+    /// Made when the first answer is held to something, because it takes a while.
+    constraints: OnceLock<Result<ConstraintFactory, prompt::Error>>,
+}
+
+/// A prompt that is ready to be computed.
+#[derive(Debug)]
+pub(crate) struct Prompted {
+    /// Its tokens.
+    pub(crate) tokens: Vec<u32>,
+    /// What the template made of a conversation: it may have begun the answer. Else empty.
+    pub(crate) rendered: String,
 }
 
 impl TextModel {
+    fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>, ends: Vec<u32>, bos: Option<(u32, String)>) -> Self {
+        let text = template.as_ref().map(ChatTemplate::text).unwrap_or_default();
+        let dialect = Dialect::detect(&text, &|token| tokenizer.id(token).is_some());
+        let markers = Markers::new(&dialect, &tokenizer);
+        Self { tokenizer, template, ends, bos, dialect, markers, constraints: OnceLock::new() }
+    }
+
+    /// Makes what holds answers to a format.
+    pub(crate) fn constraints(&self) -> Result<&ConstraintFactory, &prompt::Error> {
+        self.constraints.get_or_init(|| ConstraintFactory::new(&self.tokenizer, &self.ends)).as_ref()
+    }
+
     pub(crate) fn load(request: &LoadRequest) -> Result<Self> {
         let documents = Documents(&request.documents);
         match documents.find("tokenizer.json") {
@@ -47,28 +75,33 @@ impl TextModel {
     pub(crate) fn render(&self, request: &RenderRequest) -> Result<String> {
         if let Some(template) = &self.template {
             Ok(template.render(request)?)
+        } else if let Some(own) = &request.template {
+            Ok(ChatTemplate::new(own, Map::new())?.render(request)?)
         } else {
             let contents: Vec<&str> = request.messages.iter().map(|message| message.content.as_str()).collect();
             Ok(contents.join("\n"))
         }
     }
 
-    /// The tokens of a prompt.
-    pub(crate) fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>> {
-        match prompt {
-            Prompt::Tokens { tokens } => Ok(tokens.clone()),
-            Prompt::Text { text } => Ok(self.tokenizer.encode(text, Special { add: true, parse: true })?),
-            Prompt::Insert { .. } => anyhow::bail!("this model does not support insert"),
-            Prompt::Chat(request) => {
-                let rendered = self.render(request)?;
-                let add = self.template.is_none();
-                let mut tokens = self.tokenizer.encode(&rendered, Special { add, parse: true })?;
-                if let Some((bos, _)) = self.bos.as_ref().filter(|(_, text)| !add && !rendered.starts_with(text)) {
-                    tokens.insert(0, *bos);
-                }
-                Ok(tokens)
-            }
+    /// Makes the tokens of a prompt.
+    pub(crate) fn prompt(&self, prompt: &Prompt) -> Result<Prompted> {
+        let tokens = match prompt {
+            Prompt::Chat(request) => return self.conversation(request),
+            Prompt::Tokens { tokens } => tokens.clone(),
+            Prompt::Text { text } => self.tokenizer.encode(text, Special { add: true, parse: true })?,
+            Prompt::Insert { prefix, suffix } => prompt::insert(&self.tokenizer, prefix, suffix)?,
+        };
+        Ok(Prompted { tokens, rendered: String::new() })
+    }
+
+    fn conversation(&self, request: &RenderRequest) -> Result<Prompted> {
+        let rendered = self.render(request)?;
+        let add = self.template.is_none() && request.template.is_none();
+        let mut tokens = self.tokenizer.encode(&rendered, Special { add, parse: true })?;
+        if let Some((bos, _)) = self.bos.as_ref().filter(|(_, text)| !add && !rendered.starts_with(text)) {
+            tokens.insert(0, *bos);
         }
+        Ok(Prompted { tokens, rendered })
     }
 }
 
@@ -110,7 +143,7 @@ fn huggingface(documents: Documents<'_>, tokenizer: &Path, template: Option<&str
         }
         None => special_tokens::templates(&config),
     };
-    Ok(TextModel { tokenizer, template: choose(template, own, variables)?, ends, bos: None })
+    Ok(TextModel::new(tokenizer, choose(template, own, variables)?, ends, None))
 }
 
 /// Whether a document is a GGUF header, whatever its name.
@@ -137,7 +170,7 @@ fn gguf(documents: Documents<'_>, template: Option<&str>) -> Result<TextModel> {
     let bos = vocabulary.bos.filter(|_| vocabulary.add_bos).and_then(|id| Some((id, piece(Some(id))?)));
     let own = gguf.text("tokenizer.chat_template").map(|text| ("default".to_owned(), text.to_owned()));
     let template = choose(template, own.into_iter().collect(), variables)?;
-    Ok(TextModel { tokenizer: Tokenizer::from_vocabulary(vocabulary)?, template, ends, bos })
+    Ok(TextModel::new(Tokenizer::from_vocabulary(vocabulary)?, template, ends, bos))
 }
 
 /// The template of the model's creator where there is one, else the source's.
@@ -207,7 +240,7 @@ mod tests {
             file.write_all(&bytes[..length]).expect("a whole file");
             let documents = [Document { name: name.to_owned(), path }];
             let model = gguf(Documents(&documents), None).expect(name);
-            let tokens = model.tokens(&Prompt::Text { text: "abba".to_owned() }).expect(name);
+            let tokens = model.prompt(&Prompt::Text { text: "abba".to_owned() }).expect(name).tokens;
             assert_eq!(tokens, [2, 1, 0], "{name}");
         }
     }

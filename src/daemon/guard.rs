@@ -42,16 +42,14 @@ fn allowed(daemon: &Daemon, request: &Request) -> Result<(), Failed> {
     let need = scope::of(request.method(), request.uri().path());
     let sender = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| *address);
     match (need, keys) {
-        (Need::Nothing, _) => Ok(()),
         (Need::Scope(scope), Some(keys)) => with_key(keys, scope, request.headers()),
         (Need::Scope(scope), None) if scope.changes() => from_here(sender, "LODE_API_KEYS"),
-        (Need::Scope(_), None) => Ok(()),
-        (Need::RegistryChange, _) if daemon.config.registry.chosen => Ok(()),
-        (Need::RegistryChange, _) => from_here(sender, "LODE_REGISTRY_MODE"),
+        (Need::RegistryChange, _) if !daemon.config.registry.chosen => from_here(sender, "LODE_REGISTRY_MODE"),
+        (Need::Nothing | Need::Scope(_) | Need::RegistryChange, _) => Ok(()),
     }
 }
 
-/// The key that a request carries: `Authorization: Bearer` as Ollama's and OpenAI's clients send it, or Anthropic's
+/// The key that a request carries: `Authorization: Bearer` as Ollama's and `OpenAI`'s clients send it, or Anthropic's
 /// `x-api-key`.
 fn carried(headers: &HeaderMap) -> Option<&str> {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());

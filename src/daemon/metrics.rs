@@ -22,7 +22,7 @@ use crate::ops::{self, Library};
 /// How often samples that nobody asked for are put away, so that they do not pile up.
 const UPKEEP: Duration = Duration::from_secs(10);
 /// How old the measure of the store may be.
-const MEASURE: Duration = Duration::from_secs(60);
+const MEASURE: Duration = Duration::from_mins(1);
 /// Upper bounds in seconds: from a token of a small model to the load of a large one.
 const SECONDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
 

@@ -19,9 +19,8 @@ use protocol::{Format, ToolChoice};
 use crate::tokenizer::TokenBytes;
 use crate::{Dialect, Error, Tokenizer, Tools};
 
-/// Makes constraints for the vocabulary of one tokenizer. It takes a moment and some memory (tenths of a second and tens of
-/// MiB for a large vocabulary), so there is one for a model, made when the first constraint is asked for. It may be used by
-/// several threads.
+/// Makes constraints for the vocabulary of one tokenizer. It takes about a second and tens of MiB for a large vocabulary, so
+/// there is one for a model, made when the first constraint is asked for. Several threads may use it.
 pub struct ConstraintFactory {
     parsers: ParserFactory,
 }

@@ -41,20 +41,17 @@ pub fn insert(tokenizer: &Tokenizer, prefix: &str, suffix: &str) -> Result<Vec<u
     let around = tokenizer.encode("", Special { add: true, parse: false })?;
     let mut tokens = if around.len() == 1 { around } else { around.into_iter().rev().skip(1).rev().collect() };
     let (before, after) = (within(tokenizer, prefix)?, within(tokenizer, suffix)?);
-    match marks.middle {
-        Some(middle) => {
-            tokens.push(mark(marks.prefix)?);
-            tokens.extend(before);
-            tokens.push(mark(marks.suffix)?);
-            tokens.extend(after);
-            tokens.push(mark(middle)?);
-        }
-        None => {
-            tokens.push(mark(marks.suffix)?);
-            tokens.extend(after);
-            tokens.push(mark(marks.prefix)?);
-            tokens.extend(before);
-        }
+    if let Some(middle) = marks.middle {
+        tokens.push(mark(marks.prefix)?);
+        tokens.extend(before);
+        tokens.push(mark(marks.suffix)?);
+        tokens.extend(after);
+        tokens.push(mark(middle)?);
+    } else {
+        tokens.push(mark(marks.suffix)?);
+        tokens.extend(after);
+        tokens.push(mark(marks.prefix)?);
+        tokens.extend(before);
     }
     Ok(tokens)
 }

@@ -82,6 +82,11 @@ impl OutputReader {
         }
     }
 
+    /// Whether everything is text: no mark means anything.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.0, Kind::Plain)
+    }
+
     /// Whether what comes next is thinking.
     pub fn is_thinking(&self) -> bool {
         match &self.0 {

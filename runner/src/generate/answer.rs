@@ -1,13 +1,14 @@
-//! The text of an answer on its way out: whole characters, held back where it may begin a stop string.
+//! The answer on its way out: whole characters, held back where they may begin a stop string, told apart as text, thinking
+//! and calls of tools.
 
 use anyhow::Result;
 use prompt::stop::Passed;
-use prompt::{StopFilter, TextStream};
+use prompt::{OutputReader, Part, Reading, StopFilter, TextStream, Tools};
 use protocol::{FinishReason, GenerateEvent, GenerateRequest, Logprob};
 
 use super::Sink;
 use crate::engine::Listener;
-use crate::model::Model;
+use crate::model::{Model, TextModel};
 
 /// What happened to a token's text.
 pub(super) enum Heard {
@@ -23,14 +24,31 @@ pub(super) enum Heard {
 pub(super) struct Answer {
     stream: TextStream,
     stops: StopFilter,
+    pub(super) reader: OutputReader,
     /// Of the tokens that were not told yet.
     pub(super) logprobs: Vec<Logprob>,
 }
 
 impl Answer {
-    /// An answer that goes on after the tokens of the prompt.
-    pub(super) fn new(request: &GenerateRequest, prompt: &[u32]) -> Self {
-        Self { stream: TextStream::new(prompt), stops: StopFilter::new(&request.stop), logprobs: Vec::new() }
+    /// An answer to this prompt, as it was rendered.
+    pub(super) fn new(text: &TextModel, request: &GenerateRequest, rendered: &str, tools: Tools) -> Self {
+        let reading = Reading { prompt: rendered, tools, thinking: request.thinking };
+        Self {
+            stream: TextStream::new(&[]),
+            stops: StopFilter::new(&request.stop),
+            reader: OutputReader::new(&text.dialect, reading),
+            logprobs: Vec::new(),
+        }
+    }
+
+    /// The answer goes on after these tokens.
+    pub(super) fn follow(&mut self, text: &TextModel, tokens: &[u32]) {
+        // Marks that nobody reads are left out like all special tokens.
+        self.stream = if self.reader.is_plain() {
+            TextStream::new(tokens)
+        } else {
+            TextStream::with_markers(tokens, text.markers.clone())
+        };
     }
 
     /// Takes a token, and tells what of its text can be told.
@@ -40,7 +58,8 @@ impl Answer {
             Passed::Text(text) => (text, false),
             Passed::Stopped(text) => (text, true),
         };
-        let open = self.tell(text, sink);
+        let parts = self.reader.push(&text);
+        let open = self.tell(parts, sink);
         Ok(match (open, stopped) {
             (false, _) => Heard::Gone,
             (true, true) => Heard::Stopped,
@@ -51,21 +70,35 @@ impl Answer {
     /// Tells what was held back.
     pub(super) fn finish(&mut self, model: &Model, reason: FinishReason, sink: &dyn Sink) -> Result<()> {
         let rest = self.stream.finish(&model.text.tokenizer)?;
+        let mut parts = Vec::new();
         // After a stop string nothing follows, and nothing is held.
         if let Passed::Text(text) = self.stops.push(&rest) {
             let held = self.stops.finish();
             if reason == FinishReason::Length || !held.is_empty() || !text.is_empty() {
-                self.tell(text + &held, sink);
+                parts = self.reader.push(&(text + &held));
             }
         }
+        parts.extend(self.reader.finish());
+        self.tell(parts, sink);
         Ok(())
     }
 
-    /// The one place where text goes out; `false` where nobody listens any more.
-    fn tell(&mut self, text: String, sink: &dyn Sink) -> bool {
-        if text.is_empty() && self.logprobs.is_empty() {
-            return sink.listener() != Listener::Gone;
+    /// The one place where an answer goes out; `false` where nobody listens any more.
+    fn tell(&mut self, parts: Vec<Part>, sink: &dyn Sink) -> bool {
+        if parts.is_empty() {
+            if self.logprobs.is_empty() {
+                return sink.listener() != Listener::Gone;
+            }
+            return sink
+                .send(GenerateEvent::Text { text: String::new(), logprobs: std::mem::take(&mut self.logprobs) });
         }
-        sink.send(GenerateEvent::Text { text, logprobs: std::mem::take(&mut self.logprobs) })
+        parts.into_iter().all(|part| {
+            let logprobs = std::mem::take(&mut self.logprobs);
+            sink.send(match part {
+                Part::Text(text) => GenerateEvent::Text { text, logprobs },
+                Part::Thinking(text) => GenerateEvent::Thinking { text, logprobs },
+                Part::ToolCall { name, arguments } => GenerateEvent::ToolCall { name, arguments, logprobs },
+            })
+        })
     }
 }

@@ -17,7 +17,7 @@ const ANY_HOST: &str = "registry.example";
 /// Looks at everything.
 pub(super) async fn check(config: &Config) -> Vec<Finding> {
     let mut findings = vec![daemon(config).await, exposure(config), registries(config)];
-    findings.extend(proxies(|name| std::env::var(name).ok(), config));
+    findings.push(proxies(|name| std::env::var(name).ok(), config));
     findings
 }
 
@@ -76,14 +76,14 @@ fn registries(config: &Config) -> Finding {
 }
 
 /// Proxies of the environment. `get` reads a variable.
-fn proxies(get: impl Fn(&str) -> Option<String>, config: &Config) -> Option<Finding> {
+fn proxies(get: impl Fn(&str) -> Option<String>, config: &Config) -> Finding {
     let either = |name: &str| get(name).or_else(|| get(&name.to_lowercase())).filter(|value| !value.is_empty());
     let set: Vec<String> = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
         .iter()
         .filter_map(|name| Some(format!("{name}={}", without_password(&either(name)?))))
         .collect();
     if set.is_empty() {
-        return Some(Finding::ok("proxies", "none is set"));
+        return Finding::ok("proxies", "none is set");
     }
     let found = set.join(", ");
     let exempt = either("NO_PROXY").unwrap_or_default();
@@ -92,7 +92,7 @@ fn proxies(get: impl Fn(&str) -> Option<String>, config: &Config) -> Option<Find
         let item = item.trim();
         item == "*" || item == host.to_string() || (host.is_loopback() && item == "localhost")
     });
-    Some(if covers {
+    if covers {
         Finding::ok("proxies", format!("{found}, NO_PROXY={exempt}"))
     } else {
         Finding::warning(
@@ -103,7 +103,7 @@ fn proxies(get: impl Fn(&str) -> Option<String>, config: &Config) -> Option<Find
                      `{host},localhost` to NO_PROXY"
             ),
         )
-    })
+    }
 }
 
 /// A proxy's address without who we are there.

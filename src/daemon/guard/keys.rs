@@ -119,8 +119,8 @@ pub(crate) fn make(name: &str, scopes: &[Scope]) -> Result<(String, String)> {
     );
     let mut bits = [0; 32];
     rand::rng().fill_bytes(&mut bits);
-    let digits: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-    let key = format!("{PREFIX}{digits}");
+    // Its hash is as hard to guess as the bits, and is written in digits already.
+    let key = format!("{PREFIX}{}", Digest::of(&bits).hex());
     let scopes: Vec<&str> = scopes.iter().map(|scope| scope.name()).collect();
     let line = format!("{name} {} {}", hash(&key), scopes.join(","));
     Ok((key, line))
