@@ -5,7 +5,7 @@
 //! - [`load`] restates the estimator of Ollama 0.13 for GGUF files: sizes of the KV cache and of the compute graph from
 //!   hyper-parameters, a formula for each architecture, and an assignment of layers to devices. Clients and operators
 //!   know its numbers; what it reports is the same to the byte.
-//! - The exact estimate knows what Lode itself allocates: the bytes of each tensor, its own KV cache, the activations of a chunk.
+//! - [`exact`] knows what Lode itself allocates: the bytes of each tensor, its own KV cache, the activations of a chunk.
 //!   It assigns layers by the same rules.
 //!
 //! ```text
@@ -18,6 +18,7 @@
 mod amount;
 mod assign;
 mod error;
+pub mod exact;
 mod graph;
 mod hyper;
 mod kv;

@@ -1,7 +1,6 @@
 //! The memory estimate against recorded results: every size and every assignment, to the byte.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use scheduler::estimate::{
     Ask, Device, DeviceUse, Estimate, Fixed, Layout, LayoutRequest, LoadRequest, Machine, MetadataValue, Model,
@@ -9,17 +8,11 @@ use scheduler::estimate::{
 };
 use serde_json::Value as Json;
 
-use crate::support::{json, list, numbers, object, shared, skip};
-
-/// How many cases each file has: a file that lost some is noticed.
-const GRAPHS: usize = 243;
-const ASSIGNMENTS: usize = 124;
-const LOADS: usize = 46;
+use crate::support::{json, list, numbers, object, root, shared, skip};
 
 #[test]
 fn graph_sizes_are_the_recorded_ones() {
-    let Some(cases) = cases("graph_sizes_are_the_recorded_ones", "graphsize.json", GRAPHS) else { return };
-    for case in &cases {
+    each_case("graph_sizes_are_the_recorded_ones", "graphsize.json", [35, 243], |case| {
         let size = graph_size(&model(case), &request(case)).expect("sizes");
         let name = text(&case["name"]);
         assert_eq!(size.kv, numbers(&case["kv"]), "KV cache of `{name}`");
@@ -27,13 +20,12 @@ fn graph_sizes_are_the_recorded_ones() {
         let expected =
             ["partial_offload", "full_offload", "graph_partial", "graph_full"].map(|field| number(&case[field]));
         assert_eq!(found, expected, "partial and full graph of `{name}`, by formula and assumed");
-    }
+    });
 }
 
 #[test]
 fn assignments_are_the_recorded_ones() {
-    let Some(cases) = cases("assignments_are_the_recorded_ones", "assign.json", ASSIGNMENTS) else { return };
-    for case in &cases {
+    each_case("assignments_are_the_recorded_ones", "assign.json", [21, 124], |case| {
         let (name, devices) = (text(&case["name"]), devices(case));
         match text(&case["kind"]) {
             "assign" => {
@@ -46,13 +38,12 @@ fn assignments_are_the_recorded_ones() {
             },
             other => panic!("`{name}` is of the unknown kind `{other}`"),
         }
-    }
+    });
 }
 
 #[test]
 fn loads_are_the_recorded_ones() {
-    let Some(cases) = cases("loads_are_the_recorded_ones", "load.json", LOADS) else { return };
-    for case in &cases {
+    each_case("loads_are_the_recorded_ones", "load.json", [8, 46], |case| {
         let machine = Machine {
             devices: devices(case),
             system: system(case),
@@ -68,19 +59,23 @@ fn loads_are_the_recorded_ones() {
             Ok(estimate) => check_estimate(name, &estimate, &machine.devices, case),
             Err(error) => check_error(name, &error, case),
         }
-    }
+    });
 }
 
-/// The cases of a file, or nothing where there is no reference data.
-fn cases(test: &str, file: &str, expected: usize) -> Option<Vec<Json>> {
-    let Some(folder) = shared() else {
-        skip(test, "there is no folder `shared` beside the checkout, and LODE_SHARED names none");
-        return None;
-    };
-    let path: PathBuf = folder.join("vectors/memory").join(file);
-    let cases = list(&json(&path)).to_vec();
-    assert_eq!(cases.len(), expected, "cases in `{file}`");
-    Some(cases)
+/// Checks the project's own selection of a file's cases, and all of them where there is reference data. `counts` are how
+/// many there are of each: a file that lost some is noticed.
+fn each_case(test: &str, file: &str, counts: [usize; 2], check: impl Fn(&Json)) {
+    let own = root().join("tests/fixtures/memory");
+    let all = shared().map(|folder| folder.join("vectors/memory"));
+    if all.is_none() {
+        skip(test, "all but a selection: there is no folder `shared` beside the checkout, and LODE_SHARED names none");
+    }
+    for (folder, count) in [Some(own), all].into_iter().zip(counts) {
+        let Some(folder) = folder else { continue };
+        let cases = json(&folder.join(file));
+        assert_eq!(list(&cases).len(), count, "cases in `{}`", folder.join(file).display());
+        list(&cases).iter().for_each(&check);
+    }
 }
 
 fn text(value: &Json) -> &str {

@@ -93,14 +93,14 @@ impl Estimate {
 }
 
 /// The bytes of each layer, the output last.
-struct Layers {
+pub(super) struct Layers {
     weights: Vec<u64>,
     cache: Vec<u64>,
 }
 
 impl Layers {
     /// A block of which the file has no tensor has no cache either.
-    fn of(weights: &Weights, kv: &[u64]) -> Self {
+    pub(super) fn of(weights: &Weights, kv: &[u64]) -> Self {
         let block = |index: usize| weights.blocks.get(index).copied().flatten();
         let cache = |(index, &bytes): (usize, &u64)| if block(index).is_some() { bytes } else { 0 };
         Self {
@@ -125,7 +125,7 @@ pub fn load(load: LoadRequest<'_>) -> Result<Estimate, Unfit> {
     let reserve = first_block.map_or(0, |bytes| sum([bytes, graph.kv.first().copied().unwrap_or(0)]));
     let devices = less_reserve(&machine.devices, reserve, load.projector);
     let layers = Layers::of(weights, &graph.kv);
-    let (layout, mut graphs) = settle(&layers, &devices, machine, graph.assumed_partial.max(graph.assumed_full))?;
+    let (layout, mut graphs) = settle(&layers, &devices, machine, graph.assumed_partial.max(graph.assumed_full), 0)?;
     let total_layers = layers.weights.len();
     let final_graph = if layout.assigned() >= total_layers { graph.assumed_full } else { graph.assumed_partial };
     for share in &layout.shares {
@@ -158,8 +158,15 @@ fn less_reserve(devices: &[Device], reserve: u64, projector: u64) -> Vec<Device>
 }
 
 /// Lays out, first without a graph on any device, then with one on each device that was used, until no further device
-/// comes in. The last layout holds; a graph stays recorded where a device went out again.
-fn settle(layers: &Layers, devices: &[Device], machine: &Machine, graph: u64) -> Result<(Layout, Vec<u64>), Unfit> {
+/// comes in. The last layout holds; a graph stays recorded where a device went out again. `system_bytes` are in system
+/// memory whatever is on devices.
+pub(super) fn settle(
+    layers: &Layers,
+    devices: &[Device],
+    machine: &Machine,
+    graph: u64,
+    system_bytes: u64,
+) -> Result<(Layout, Vec<u64>), Unfit> {
     let sizes = layers.sizes();
     let mut graphs = vec![0; devices.len()];
     let mut requested = machine.requested;
@@ -175,7 +182,7 @@ fn settle(layers: &Layers, devices: &[Device], machine: &Machine, graph: u64) ->
             spread: machine.spread,
             overhead: machine.overhead,
             backoff: 0.0,
-            system_bytes: 0,
+            system_bytes,
             system: machine.system,
         })?;
         if found.shares.len() <= used {
@@ -190,7 +197,7 @@ fn settle(layers: &Layers, devices: &[Device], machine: &Machine, graph: u64) ->
 }
 
 /// What each device holds, and what is left for the system.
-fn uses(layers: &Layers, layout: &Layout, graphs: &[u64]) -> (Vec<DeviceUse>, DeviceUse) {
+pub(super) fn uses(layers: &Layers, layout: &Layout, graphs: &[u64]) -> (Vec<DeviceUse>, DeviceUse) {
     let mut devices: Vec<DeviceUse> = graphs.iter().map(|&graph| DeviceUse { graph, ..DeviceUse::default() }).collect();
     let mut on_device = vec![None; layers.weights.len()];
     for share in &layout.shares {

@@ -1,0 +1,285 @@
+//! What Lode itself needs for a model: from the sizes of its tensors, the shape of its KV cache, and what the runner
+//! allocates for a chunk of a prompt.
+//!
+//! | where | what | how much |
+//! |---|---|---|
+//! | page cache, shared | weights that are computed with on the CPU, and the embedding | their bytes; mapped, never copied |
+//! | runner, private | KV cache of layers on the CPU | 2 × key heads × rows × bytes of a row, in each slot |
+//! | runner, private | activations of a chunk | see [`Decoder`] |
+//! | runner, private | the process, its tokenizer | constants of this file |
+//! | device | layers, their KV cache, activations | the same sizes |
+//!
+//! The KV cache is given by the system page by page, as tokens come: private memory is what is there once the slots are
+//! full. Layers go to devices by the rules of [`super::layout`].
+
+use protocol::KvType;
+
+use super::Unfit;
+use super::amount::{Amount, sum};
+use super::layout::Layout;
+use super::load::{DeviceUse, Layers, Machine, settle, uses};
+use super::model::Weights;
+
+/// Tokens of a prompt that the runner computes at a time, at most.
+const CHUNK: u64 = 256;
+/// Attention scores that are in memory at a time, at most, unless a single token has more: on the CPU.
+const CPU_SCORES: u64 = 1 << 22;
+/// The same on another device.
+const DEVICE_SCORES: u64 = 1 << 25;
+/// Copies of the scores that candle's operations keep on a device: the product, the masked ones, their softmax.
+const DEVICE_COPIES: u64 = 3;
+/// Private bytes of a runner without a model: its heap, the stacks of its threads, relocated pages of the program.
+/// Measured on Linux.
+const PROCESS: u64 = 2 << 20;
+/// Bytes of a float32.
+const FLOAT: u64 = 4;
+
+/// What a runner keeps of a vocabulary in memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tokenizer {
+    /// The text of each token in both directions, and merges.
+    BytePair,
+    /// The text of each token in both directions, and scores.
+    SentencePiece,
+}
+
+impl Tokenizer {
+    /// Bytes for each token of the vocabulary. Measured with vocabularies of 49,152 and 262,144 tokens.
+    fn token_bytes(self) -> u64 {
+        match self {
+            Self::BytePair => 250,
+            Self::SentencePiece => 165,
+        }
+    }
+}
+
+/// The sizes of a decoder, in elements.
+///
+/// Activations are float32. In a chunk of `t` tokens there are at the same time, beside two residual streams of
+/// `t · hidden`: in attention the projections and a copy of them in the order of the kernels, the mixed values, a head's
+/// keys and values expanded for all positions, and scores; in the MLP four arrays of `t · intermediate`: gate, its
+/// activation, up, and the product; at the end logits of a token in each slot. The largest of the three counts. Scoring a
+/// text needs more: logits of up to 64 tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoder {
+    /// Tokens of the vocabulary.
+    pub vocabulary: u64,
+    /// Width of the residual stream.
+    pub hidden: u64,
+    /// Width of the MLP.
+    pub intermediate: u64,
+    /// Query heads.
+    pub heads: u64,
+    /// Key and value heads.
+    pub kv_heads: u64,
+    /// Elements of a head.
+    pub head_dim: u64,
+    /// How text becomes tokens.
+    pub tokenizer: Tokenizer,
+}
+
+/// What a model is loaded for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// Tokens of one sequence.
+    pub context: u64,
+    /// For each layer the positions that a slot keeps. All layers keep the whole context, see [`Cache::whole`].
+    pub rows: Vec<u64>,
+    /// Sequences at a time.
+    pub slots: u64,
+    /// How elements are kept.
+    pub kv_type: KvType,
+}
+
+impl Cache {
+    /// A cache in which every layer keeps the whole context, as the runner has it: also layers that slide.
+    pub fn whole(layers: usize, context: u64, slots: u64, kv_type: KvType) -> Self {
+        Self { context, rows: vec![context; layers], slots, kv_type }
+    }
+}
+
+impl Decoder {
+    /// Bytes of the KV cache of each layer, for all slots.
+    pub fn kv_sizes(&self, cache: &Cache) -> Vec<u64> {
+        let row = cache.kv_type.row_bytes(self.head_dim);
+        let pair = Amount(2) * Amount(self.kv_heads) * Amount(row) * Amount(cache.slots);
+        cache.rows.iter().map(|&rows| (pair * Amount(rows)).0).collect()
+    }
+
+    /// Bytes of activations while a chunk is computed on the CPU.
+    pub fn cpu_activations(&self, cache: &Cache) -> u64 {
+        self.activations(cache, CPU_SCORES, 1)
+    }
+
+    /// Bytes of activations while a chunk is computed on another device.
+    pub fn device_activations(&self, cache: &Cache) -> u64 {
+        self.activations(cache, DEVICE_SCORES, DEVICE_COPIES)
+    }
+
+    fn activations(&self, cache: &Cache, most_scores: u64, copies: u64) -> u64 {
+        // The chunk of one slot, and a token of each other.
+        let tokens = Amount(CHUNK.min(cache.context)) + Amount(cache.slots.saturating_sub(1));
+        let (hidden, intermediate) = (Amount(self.hidden), Amount(self.intermediate));
+        let (queries, keys) =
+            (Amount(self.heads) * Amount(self.head_dim), Amount(self.kv_heads) * Amount(self.head_dim));
+        let context = Amount(cache.context);
+        // On the CPU one key head after the other, on a device all heads at once.
+        let side_by_side = if copies == 1 { Amount(self.heads) / Amount(self.kv_heads) } else { Amount(self.heads) };
+        let one_token = side_by_side * context;
+        let scores = (tokens * one_token).min(Amount(most_scores).max(one_token));
+        let attention =
+            tokens * (3 * queries + 4 * keys) + 2 * context * Amount(self.head_dim) + Amount(copies) * scores;
+        let mlp = 4 * tokens * intermediate;
+        let logits = 2 * Amount(cache.slots) * Amount(self.vocabulary);
+        let largest = attention.max(mlp).max(logits);
+        (FLOAT * (2 * tokens * hidden + largest)).0
+    }
+
+    /// Private bytes of the runner's process that no request changes.
+    pub fn process(&self) -> u64 {
+        (PROCESS + self.tokenizer.token_bytes() * Amount(self.vocabulary)).0
+    }
+
+    /// Bytes that a runner takes for itself where all layers are on the CPU: what a load needs of memory that nobody
+    /// shares, and so what a limit on it is held against.
+    pub fn private(&self, cache: &Cache) -> u64 {
+        sum(self.kv_sizes(cache).into_iter().chain([self.cpu_activations(cache), self.process()]))
+    }
+}
+
+/// Where a model goes and what it takes there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Bytes of the KV cache of each layer, for all slots.
+    pub kv: Vec<u64>,
+    /// The devices with their layers.
+    pub layout: Layout,
+    /// Layers, the output among them.
+    pub total_layers: usize,
+    /// What each device of the machine holds, in its order; `graph` is activations.
+    pub devices: Vec<DeviceUse>,
+    /// What is in system memory: `weights` are mapped and shared, `graph` is activations.
+    pub system: DeviceUse,
+    /// Private bytes of the runner's process beside cache and activations.
+    pub process: u64,
+}
+
+impl Exact {
+    /// Bytes on devices.
+    pub fn device_size(&self) -> u64 {
+        sum(self.devices.iter().map(DeviceUse::size))
+    }
+
+    /// Bytes of system memory that nobody shares.
+    pub fn private(&self) -> u64 {
+        sum([self.system.cache, self.system.graph, self.process])
+    }
+
+    /// Bytes of system memory that are files, shared by everybody who maps them.
+    pub fn mapped(&self) -> u64 {
+        self.system.weights
+    }
+}
+
+/// Assigns a model's layers to a machine's devices. `weights` has as many blocks as `cache` has rows.
+pub fn load(decoder: &Decoder, weights: &Weights, cache: &Cache, machine: &Machine) -> Result<Exact, Unfit> {
+    let kv = decoder.kv_sizes(cache);
+    let layers = Layers::of(weights, &kv);
+    let activations = decoder.device_activations(cache);
+    let host = decoder.cpu_activations(cache);
+    let process = decoder.process();
+    let (layout, mut graphs) = settle(&layers, &machine.devices, machine, activations, sum([host, process]))?;
+    for share in &layout.shares {
+        graphs[share.device] = activations;
+    }
+    let (devices, mut system) = uses(&layers, &layout, &graphs);
+    let total_layers = kv.len() + 1;
+    let all_on_devices = layout.assigned() >= total_layers;
+    // The embedding's rows are read where they are mapped. Where it is the output too it has been counted with it.
+    let counted = weights.output.is_none() && !all_on_devices;
+    system.weights = sum([system.weights, weights.token_embedding.filter(|_| !counted).unwrap_or(0)]);
+    system.graph = if all_on_devices { 0 } else { host };
+    Ok(Exact { kv, layout, total_layers, devices, system, process })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::{Device, System};
+
+    /// `SmolLM2` 135M.
+    const SMALL: Decoder = Decoder {
+        vocabulary: 49_152,
+        hidden: 576,
+        intermediate: 1536,
+        heads: 9,
+        kv_heads: 3,
+        head_dim: 64,
+        tokenizer: Tokenizer::BytePair,
+    };
+
+    fn weights(output: Option<u64>) -> Weights {
+        Weights { blocks: vec![Some(10 << 20); 30], output_norm: Some(2304), output, token_embedding: Some(30 << 20) }
+    }
+
+    fn machine(free: &[u64]) -> Machine {
+        let device = |(index, &free_memory): (usize, &u64)| Device {
+            id: index.to_string(),
+            library: "CUDA".to_owned(),
+            integrated: false,
+            free_memory,
+        };
+        let system = System { free_memory: u64::MAX, ..System::default() };
+        Machine { devices: free.iter().enumerate().map(device).collect(), system, ..Machine::default() }
+    }
+
+    #[test]
+    fn the_cache_has_rows_for_every_slot() {
+        for (kv_type, row) in [(KvType::F32, 256), (KvType::F16, 128), (KvType::Q8_0, 68)] {
+            let cache = Cache::whole(30, 4096, 4, kv_type);
+            assert_eq!(SMALL.kv_sizes(&cache), [2 * 3 * 4096 * row * 4; 30]);
+        }
+        let short = Cache { rows: vec![512, 4096], ..Cache::whole(0, 4096, 1, KvType::F16) };
+        assert_eq!(SMALL.kv_sizes(&short), [2 * 3 * 512 * 128, 2 * 3 * 4096 * 128]);
+    }
+
+    #[test]
+    fn scores_are_bounded() {
+        let at = |context| SMALL.cpu_activations(&Cache::whole(30, context, 1, KvType::F16));
+        assert!(at(4096) < at(131_072));
+        // Beyond the bound only the expanded keys and values of a head grow.
+        assert_eq!(at(131_072) - at(65_536), 65_536 * 2 * 64 * 4);
+    }
+
+    #[test]
+    fn weights_are_mapped_once() {
+        let cache = Cache::whole(30, 4096, 1, KvType::F16);
+        for (output, expected) in [(None, 330), (Some(30 << 20), 360)] {
+            let exact = load(&SMALL, &weights(output), &cache, &machine(&[])).expect("it fits");
+            assert_eq!(exact.mapped(), (expected << 20) + 2304);
+            assert_eq!(exact.private(), SMALL.private(&cache));
+            assert_eq!(exact.device_size(), 0);
+        }
+    }
+
+    #[test]
+    fn on_a_device_only_the_embedding_stays_mapped() {
+        let cache = Cache::whole(30, 4096, 1, KvType::F16);
+        let exact = load(&SMALL, &weights(None), &cache, &machine(&[24 << 30])).expect("it fits");
+        assert_eq!(exact.layout.assigned(), 31);
+        assert_eq!((exact.mapped(), exact.system.cache, exact.system.graph), (30 << 20, 0, 0));
+        let (kv, activations) = (exact.kv.iter().sum::<u64>(), SMALL.device_activations(&cache));
+        assert_eq!(exact.device_size(), (330 << 20) + 2304 + kv + activations);
+    }
+
+    #[test]
+    fn what_does_not_fit_stays_in_system_memory() {
+        let cache = Cache::whole(30, 4096, 1, KvType::F16);
+        let free = (457 << 20) + SMALL.device_activations(&cache) + 10 * ((10 << 20) + SMALL.kv_sizes(&cache)[0]);
+        let exact = load(&SMALL, &weights(None), &cache, &machine(&[free])).expect("it fits");
+        assert_eq!(exact.layout.assigned(), 10);
+        assert_eq!(exact.devices[0].layers, 10);
+        assert_eq!(exact.mapped(), ((20 * 10 + 30) << 20) + 2304);
+        assert_eq!(exact.system.cache, 20 * SMALL.kv_sizes(&cache)[0]);
+    }
+}
