@@ -3,29 +3,28 @@
 //! Templates are programs; here they are only looked through for words that no template without the ability has.
 
 /// Words of templates for models that mark what they think.
-const THINKING: [&str; 12] = [
+const THINKING: [&str; 9] = [
     "<think>",
-    "</think>",
     "<thinking>",
     "[THINK]",
-    "<|begin_of_thought|>",
     "<|START_THINKING|>",
     "<seed:think>",
     "<|channel|>analysis",
     "<|channel>thought",
     "enable_thinking",
     "reasoning_effort",
-    "reasoning_content",
 ];
 
-/// The tokens around what comes before a gap, after it, and of the gap itself, as families of models have them: `Qwen` and
-/// `CodeGemma`; `StarCoder` and `Granite`; `SantaCoder`; `Code Llama`; `DeepSeek`.
-const INSERT: [[&str; 3]; 5] = [
-    ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
-    ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
-    ["<fim-prefix>", "<fim-suffix>", "<fim-middle>"],
-    ["▁<PRE>", "▁<SUF>", "▁<MID>"],
-    ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],
+/// The tokens around what comes before a gap and after it, and of the gap itself where it has one, as families of models
+/// have them: `Qwen` and `CodeGemma`; `StarCoder` and `Granite`; `SantaCoder`; `Code Llama`; `DeepSeek`; `GLM`; `Codestral`.
+const INSERT: [&[&str]; 7] = [
+    &["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
+    &["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
+    &["<fim-prefix>", "<fim-suffix>", "<fim-middle>"],
+    &["▁<PRE>", "▁<SUF>", "▁<MID>"],
+    &["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],
+    &["<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"],
+    &["[PREFIX]", "[SUFFIX]"],
 ];
 
 /// Whether a chat template, Jinja or Go, has a place for tools.

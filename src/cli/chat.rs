@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Result, ensure};
+use api::ollama::AnswerMessage;
 use protocol::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,12 +20,18 @@ pub(super) struct Conversation {
     pub(super) keep_alive: Option<String>,
     /// Print counts and rates after each answer.
     pub(super) verbose: bool,
+    /// What answers must be, where that is asked for: `json` or a schema.
+    pub(super) format: Option<Value>,
+    /// Whether, or how much, to think, where that is asked for.
+    pub(super) think: Option<Value>,
+    /// Do not print what the model thinks.
+    pub(super) hides_thinking: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Line {
-    message: Option<Message>,
+    message: Option<AnswerMessage>,
     done: bool,
     total_duration: u64,
     load_duration: u64,
@@ -47,16 +54,19 @@ impl Conversation {
         let question = message("user", text);
         let messages: Vec<&Message> = self.messages.iter().chain([&question]).collect();
         let mut request = json!({"model": self.model, "messages": messages, "options": self.options});
-        if let Some(keep_alive) = &self.keep_alive {
-            request["keep_alive"] = keep_alive.as_str().into();
+        let keep_alive = self.keep_alive.as_deref().map(Value::from);
+        for (name, value) in
+            [("keep_alive", keep_alive), ("format", self.format.clone()), ("think", self.think.clone())]
+        {
+            if let Some(value) = value {
+                request[name] = value;
+            }
         }
-        let mut answer = String::new();
+        let mut answer = Printer { hides_thinking: self.hides_thinking, ..Printer::default() };
         let mut last = Line::default();
         let told = client.lines("/api/chat", &request, |line: Line| {
             if let Some(message) = &line.message {
-                print!("{}", message.content);
-                std::io::stdout().flush()?;
-                answer.push_str(&message.content);
+                answer.print(message)?;
             }
             if line.done {
                 last = line;
@@ -67,7 +77,7 @@ impl Conversation {
         println!();
         result?;
         ensure!(last.done, "the answer broke off");
-        self.messages.extend([question, message("assistant", answer)]);
+        self.messages.extend([question, message("assistant", answer.text)]);
         if last.prompt_truncated_count > 0 {
             eprintln!("({} tokens of the conversation did not fit into the context)", last.prompt_truncated_count);
         }
@@ -81,6 +91,35 @@ impl Conversation {
     pub(super) async fn load(&self, client: &Client) -> Result<()> {
         let request = json!({"model": self.model, "options": self.options, "stream": false});
         client.post::<Value>("/api/generate", &request).await.map(drop)
+    }
+}
+
+/// Prints an answer as it comes, what was thought before it set apart.
+#[derive(Debug, Default)]
+struct Printer {
+    hides_thinking: bool,
+    is_thinking: bool,
+    /// The answer so far.
+    text: String,
+}
+
+impl Printer {
+    fn print(&mut self, message: &AnswerMessage) -> Result<()> {
+        if !message.thinking.is_empty() && !self.hides_thinking {
+            if !self.is_thinking {
+                println!("Thinking...");
+            }
+            self.is_thinking = true;
+            print!("{}", message.thinking);
+        }
+        if !message.content.is_empty() {
+            if std::mem::take(&mut self.is_thinking) {
+                print!("\n...done thinking.\n\n");
+            }
+            print!("{}", message.content);
+            self.text.push_str(&message.content);
+        }
+        Ok(std::io::stdout().flush()?)
     }
 }
 

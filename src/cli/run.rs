@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Read};
 use anyhow::{Context, Result};
 use api::ollama::{ShowRequest, ShowResponse};
 use clap::Args;
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use super::chat::Conversation;
 use super::client::Client;
@@ -25,6 +25,15 @@ pub(super) struct RunArguments {
     /// How long the model stays loaded afterwards, e.g. 10m; 0 unloads it at once
     #[arg(long)]
     keepalive: Option<String>,
+    /// What the answer must be: json, or a JSON schema
+    #[arg(long)]
+    format: Option<String>,
+    /// Whether to think before the answer: true, false, low, medium, high or max
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    think: Option<String>,
+    /// Do not print what the model thinks
+    #[arg(long)]
+    hidethinking: bool,
 }
 
 pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()> {
@@ -38,6 +47,9 @@ pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()>
         options: Map::new(),
         keep_alive: arguments.keepalive.clone(),
         verbose: arguments.verbose,
+        format: arguments.format.as_deref().map(format).transpose()?,
+        think: arguments.think.as_deref().map(think),
+        hides_thinking: arguments.hidethinking,
     };
     let prompt = prompt(&arguments.prompt)?;
     if !prompt.is_empty() {
@@ -48,6 +60,19 @@ pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()>
     }
     conversation.load(&client).await?;
     interactive::run(config, &client, conversation).await
+}
+
+/// `json`, or a schema as it is written.
+fn format(text: &str) -> Result<Value> {
+    if text == "json" {
+        return Ok(text.into());
+    }
+    serde_json::from_str(text).with_context(|| format!("--format is `{text}`, expected json or a JSON schema"))
+}
+
+/// A truth value, or a level, which the daemon checks.
+fn think(text: &str) -> Value {
+    text.parse::<bool>().map_or_else(|_| text.into(), Value::Bool)
 }
 
 /// The words after the model, and what is piped in.

@@ -173,7 +173,7 @@ impl Facts {
 
 /// Whether a token may be one of those around a gap: all of them have a bracket.
 fn may_mark(token: &str) -> bool {
-    token.contains('<')
+    token.contains(['<', '['])
 }
 
 /// The templates of a `tokenizer_config.json`: one, or several with names.

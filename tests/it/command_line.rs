@@ -53,7 +53,7 @@ async fn a_model_from_a_modelfile() {
 async fn errors_name_the_thing_and_exit_with_one() {
     let server = Server::start(&[]).await;
     for (arguments, says) in [
-        (vec!["show", "nope"], "model 'nope:latest' not found"),
+        (vec!["show", "nope"], "model 'nope' not found"),
         (vec!["run", "nope", "x"], "not found"),
         (vec!["rm", "nope"], "not found"),
         (vec!["cp", "nope", "x"], "not found"),

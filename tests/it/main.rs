@@ -20,6 +20,7 @@ mod maintenance;
 mod memory_vectors;
 mod mlx_models;
 mod mutations;
+mod ollama;
 mod operation;
 mod peers;
 mod perplexity;
