@@ -4,6 +4,7 @@
 //! [`Frame`]s. Ids and times are given by the caller.
 
 mod answer;
+pub mod anthropic;
 mod demand;
 mod frame;
 pub mod lode;
