@@ -2,8 +2,10 @@
 
 mod access;
 mod call;
+mod cloud;
 mod create;
 mod describe;
+mod embed;
 mod error;
 mod generate;
 mod maintenance;
@@ -12,6 +14,7 @@ mod origin;
 mod perplexity;
 mod stream;
 mod tls;
+mod tokens;
 mod transfer;
 mod uploads;
 
@@ -204,6 +207,11 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/push", post(transfer::push))
         .route("/api/generate", post(generate::generate))
         .route("/api/chat", post(generate::chat))
+        .route("/api/embed", post(embed::embed))
+        .route("/api/embeddings", post(embed::embeddings))
+        .route("/api/tokenize", post(tokens::tokenize))
+        .route("/api/detokenize", post(tokens::detokenize))
+        .merge(cloud::routes())
         .route("/api/lode/perplexity", post(perplexity::perplexity))
         .merge(maintenance::routes())
         .layer(DefaultBodyLimit::max(MAX_REQUEST));

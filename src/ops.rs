@@ -2,6 +2,7 @@
 //!
 //! Long reports are the API's documents as they are: nothing else is ever done with them.
 
+mod capabilities;
 mod catalogue;
 mod collect;
 mod create;
@@ -33,6 +34,7 @@ mod verify;
 mod versions;
 mod whole;
 
+pub(crate) use capabilities::{Capabilities, Capability};
 pub(crate) use create::{CreateSpec, Created, Observer, Source, create};
 pub(crate) use diff::diff;
 pub(crate) use export::{CannotExport, Export};

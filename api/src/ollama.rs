@@ -2,21 +2,34 @@
 //!
 //! Requests ignore fields they do not know, as the original does. Responses leave out fields that are empty.
 
+mod answer;
+mod cloud;
 mod create;
+mod embed;
 mod generate;
 mod keep_alive;
 mod models;
+mod null;
 mod options;
+mod think;
+mod tokenize;
 mod transfer;
 
+pub use answer::{
+    AnswerMessage, ChatResponse, DebugInfo, FunctionCall, GenerateResponse, Metrics, TokenLogprob, ToolCall,
+};
+pub use cloud::{CloudStatus, StatusResponse};
 pub use create::{CreateRequest, License, Progress};
-pub use generate::{ChatRequest, ChatResponse, GenerateRequest, GenerateResponse, Metrics, Think, TokenLogprob};
+pub use embed::{EmbedRequest, EmbedResponse, EmbeddingsRequest, EmbeddingsResponse};
+pub use generate::{ChatRequest, GenerateRequest};
 pub use keep_alive::KeepAliveSpec;
 pub use models::{
     CopyRequest, DeleteRequest, Details, ModelEntry, PsEntry, PsResponse, ShowRequest, ShowResponse, TagsResponse,
     TensorEntry, VersionResponse,
 };
 pub use options::Options;
+pub use think::Think;
+pub use tokenize::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse};
 pub use transfer::{PullRequest, PushLine, PushRequest};
 
 use serde::{Deserialize, Serialize};

@@ -6,6 +6,7 @@ use formats::dtype::element_count;
 use formats::encoding::Role;
 use manifests::{LodeConfig, ModelConfig};
 
+use crate::capabilities::{offers_thinking, offers_tools};
 use crate::{Inventory, SourceTensor};
 
 /// The config of the model, but for the list of layers.
@@ -62,10 +63,10 @@ fn capabilities(inventory: &Inventory) -> Vec<String> {
     if inventory.hyper_parameters.is_ok() {
         capabilities.push("completion".to_owned());
     }
-    if template.contains("tools") {
+    if offers_tools(template) {
         capabilities.push("tools".to_owned());
     }
-    if template.contains("<think>") {
+    if offers_thinking(template) {
         capabilities.push("thinking".to_owned());
     }
     capabilities

@@ -17,6 +17,7 @@
 
 mod apart;
 mod archive;
+mod capabilities;
 mod catalogue;
 mod compose;
 mod convert;
@@ -42,6 +43,7 @@ mod workers;
 mod write;
 
 pub use archive::{members, verified_members};
+pub use capabilities::{can_insert, offers_thinking, offers_tools};
 pub use catalogue::{catalogue, join, whole};
 pub use compose::{Composed, OpenBlob, digest_of};
 pub use convert::Conversion;

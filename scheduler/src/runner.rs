@@ -8,10 +8,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use protocol::{
-    EvaluateOutput, EvaluateRequest, Failure, GenerateEvent, GenerateRequest, LoadReply, LoadRequest, TokenizeRequest,
-    Tokens,
+    EmbedReply, EmbedRequest, EvaluateOutput, EvaluateRequest, Failure, GenerateEvent, GenerateRequest, LoadReply,
+    LoadRequest, RenderRequest, Text, TokenizeRequest, Tokens,
 };
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::Mutex;
 
@@ -121,9 +122,36 @@ impl Runner {
 
     /// The tokens of a text.
     pub async fn tokenize(&self, request: &TokenizeRequest) -> Result<Vec<u32>, Error> {
-        let response = self.post("tokenize", request).await?;
-        let tokens: Tokens = response.json().await.map_err(|e| Error::Protocol(e.to_string()))?;
+        let tokens: Tokens = self.ask("tokenize", request).await?;
         Ok(tokens.tokens)
+    }
+
+    /// The text of tokens.
+    pub async fn detokenize(&self, tokens: Vec<u32>) -> Result<String, Error> {
+        let text: Text = self.ask("detokenize", &Tokens { tokens }).await?;
+        Ok(text.text)
+    }
+
+    /// What the chat template makes of a conversation.
+    pub async fn render(&self, request: &RenderRequest) -> Result<String, Error> {
+        let text: Text = self.ask("render", request).await?;
+        Ok(text.text)
+    }
+
+    /// The vectors of texts. A reply that has not one for each is an error of the protocol.
+    pub async fn embed(&self, request: &EmbedRequest) -> Result<EmbedReply, Error> {
+        let reply: EmbedReply = self.ask("embed", request).await?;
+        let (got, expected) = (reply.embeddings.len(), request.inputs.len());
+        if got != expected || reply.prompt_tokens.len() != expected {
+            return Err(Error::Protocol(format!("{got} vectors for {expected} inputs")));
+        }
+        Ok(reply)
+    }
+
+    /// Posts a document and gets another.
+    async fn ask<T: DeserializeOwned>(&self, call: &str, body: &impl Serialize) -> Result<T, Error> {
+        let response = self.post(call, body).await?;
+        response.json().await.map_err(|e| Error::Protocol(e.to_string()))
     }
 
     /// The natural logarithm of the probability of each token but the first. It ends with the call: a sequence should

@@ -21,10 +21,10 @@ use scheduler::{KeepAlive, Lease, Runner};
 
 use super::Daemon;
 use super::error::Failed;
-use super::models::{blocking, find, reference};
-use crate::ops::Model;
+use super::models::{blocking, find_named};
+use crate::ops::{Capabilities, Capability, Library, Model};
 
-pub(super) use conversation::{Conversation, Think};
+pub(super) use conversation::{Conversation, Think, message};
 pub(super) use generation::{End, Generation, Piece, ToolCall, Whole};
 pub(super) use headers::{attested, truncated};
 
@@ -37,7 +37,10 @@ const ENDLESS: u64 = 10;
 #[derive(Debug)]
 pub(super) struct Call {
     begin: Instant,
+    /// The model's name as the client wrote it.
+    pub(super) name: String,
     pub(super) model: Model,
+    pub(super) capabilities: Capabilities,
     /// The request's options, and the model's parameters where it says nothing.
     pub(super) options: Options,
     /// Where the request says.
@@ -56,14 +59,55 @@ impl Call {
         keep_alive: Option<KeepAlive>,
     ) -> Result<Self, Failed> {
         let begin = Instant::now();
-        let model = find(daemon, reference(name, "")?).await?;
+        let model = find_named(daemon, name).await?;
         let own = model.clone();
-        let parameters = blocking(&daemon.library, move |library| own.parameters(library)).await?;
+        let read = move |library: &Library| Ok((own.parameters(library)?, library.capabilities(&own)?));
+        let (parameters, capabilities) = blocking(&daemon.library, read).await?;
         let (parameters, unknown) = Options::read(&parameters).map_err(Failed::bad_request)?;
         if !unknown.is_empty() {
             tracing::warn!(model = model.name, ?unknown, "parameters that nobody knows are ignored");
         }
-        Ok(Self { begin, model, options: options.over(parameters), keep_alive })
+        let options = options.over(parameters);
+        Ok(Self { begin, name: name.to_owned(), model, capabilities, options, keep_alive })
+    }
+
+    /// Refuses what the model cannot do.
+    ///
+    /// # Errors
+    /// 400, in Ollama's words.
+    pub(super) fn require(&self, capability: Capability) -> Result<(), Failed> {
+        if self.capabilities.has(capability) {
+            return Ok(());
+        }
+        Err(self.unsupported(capability.name()))
+    }
+
+    /// Refuses to write (`what`: `chat`, `generate`) with a model that was made for embedding.
+    ///
+    /// # Errors
+    /// 400, in Ollama's words.
+    pub(super) fn require_text(&self, what: &str) -> Result<(), Failed> {
+        let has = |capability| self.capabilities.has(capability);
+        // An architecture that nobody runs is no embedding model either; the load says more about it.
+        if has(Capability::Embedding) && !has(Capability::Completion) { Err(self.unsupported(what)) } else { Ok(()) }
+    }
+
+    fn unsupported(&self, what: &str) -> Failed {
+        Failed::bad_request(format!("\"{}\" does not support {what}", self.name))
+    }
+
+    /// How much the model is to think: what is asked for, else as it likes where it can.
+    ///
+    /// # Errors
+    /// 400 where thinking is asked for and the model cannot.
+    pub(super) fn thinking(&self, asked: Option<Think>) -> Result<Option<Think>, Failed> {
+        if self.capabilities.has(Capability::Thinking) {
+            return Ok(Some(asked.unwrap_or(Think::On)));
+        }
+        match asked {
+            Some(Think::On | Think::Level(_)) => Err(self.unsupported(Capability::Thinking.name())),
+            Some(Think::Off) | None => Ok(None),
+        }
     }
 
     /// Which model answers.
@@ -76,14 +120,18 @@ impl Call {
         self.options.num_ctx.unwrap_or(daemon.config.context).min(self.model.config.context_length).max(1)
     }
 
-    /// A request with the call's options for this prompt. A dialect changes in it what it has other words for.
+    /// A request with the call's options for this prompt: thinking is told apart unless the prompt asks for none. A
+    /// dialect changes in it what it has other words for.
     pub(super) fn request(&self, daemon: &Daemon, prompt: Prompt) -> GenerateRequest {
         let options = &self.options;
+        let asks_not_to =
+            matches!(&prompt, Prompt::Chat(chat) if chat.variables.get("thinking") == Some(&false.into()));
         GenerateRequest {
             sampling: options.sampling(self.context(daemon)),
             stop: options.stop.clone().unwrap_or_default(),
             max_tokens: options.max_tokens(),
             keep: options.num_keep.unwrap_or(KEEP),
+            thinking: matches!(prompt, Prompt::Chat(_)) && self.capabilities.has(Capability::Thinking) && !asks_not_to,
             ..GenerateRequest::new(prompt)
         }
     }

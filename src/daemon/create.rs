@@ -96,9 +96,7 @@ fn size(bytes: u64) -> String {
 }
 
 fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<CreateSpec, Failed> {
-    if !request.adapters.is_empty() {
-        return Err(Failed::bad_request("adapters are not supported yet"));
-    }
+    refuse_unsupported(&request)?;
     api::ollama::Options::read(&request.parameters).map_err(Failed::bad_request)?;
     let name = reference(&request.model, &request.name)?;
     let quantize = quantize(&request)?;
@@ -122,6 +120,27 @@ fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<Cre
         messages: request.messages,
         quantize,
     })
+}
+
+/// What cannot be done is refused: a model that lacks it would be another one in silence.
+fn refuse_unsupported(request: &CreateRequest) -> Result<(), Failed> {
+    let elsewhere = request.remote_host.as_ref().is_some_and(|host| !host.is_empty());
+    for (given, reason) in [
+        (!request.adapters.is_empty(), "'adapters' are not supported: merge them into the weights first"),
+        (!request.draft_files.is_empty(), "'draft_files' are not supported: models run without a draft model"),
+        (elsewhere, "'remote_host' is not supported: models run on this machine"),
+    ] {
+        if given {
+            return Err(Failed::bad_request(reason));
+        }
+    }
+    for message in &request.messages {
+        if !["system", "user", "assistant"].contains(&message.role.as_str()) {
+            let reason = format!("a message has the role `{}`, expected system, user or assistant", message.role);
+            return Err(Failed::bad_request(reason));
+        }
+    }
+    Ok(())
 }
 
 /// How the tensors are to be encoded, where that was asked for.

@@ -1,115 +1,194 @@
 //! `/api/generate` and `/api/chat`: Ollama's words for a call of a model.
 
-use std::time::SystemTime;
+mod answer;
 
-use api::ollama::{
-    ChatRequest, ChatResponse, ErrorResponse, GenerateRequest, GenerateResponse, KeepAliveSpec, Metrics, Options,
-    Think as AskedThink, TokenLogprob,
-};
-use axum::Json;
+use api::ollama::{ChatRequest, GenerateRequest, KeepAliveSpec, Options};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use protocol::{FinishReason, Message, Prompt};
+use protocol::{Format, Message, Prompt, RenderRequest};
 use scheduler::KeepAlive;
 use serde_json::{Map, Value};
 
+pub(super) use self::answer::nanos;
+use self::answer::{Answer, Dialect, stream};
 use super::Daemon;
-use super::call::{Call, Conversation, End, Generation, Piece, attested, truncated};
-use super::describe::timestamp;
+use super::call::{Call, Conversation, Think, attested, message, truncated};
 use super::error::{Body, Failed};
-use super::stream::{Lines, lines};
+use super::stream::lines;
+use crate::ops::Capability;
+
+const NO_IMAGES: &str = "this model does not support images";
+const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 
 pub(super) async fn generate(
     State(daemon): State<Daemon>,
     Body(request): Body<GenerateRequest>,
 ) -> Result<Response, Failed> {
-    refuse_unsupported(request.format.as_ref(), request.images.as_ref(), None)?;
-    if !request.suffix.is_empty() {
-        return Err(Failed::bad_request(format!("{} does not support insert", request.model)));
-    }
-    if request.context.as_ref().is_some_and(|context| !context.is_empty()) {
-        return Err(Failed::bad_request("'context' is not supported; send the conversation to /api/chat instead"));
-    }
-    if request.template.as_ref().is_some_and(|template| !template.is_empty()) {
-        return Err(Failed::bad_request("'template' is not supported; create a model with TEMPLATE instead"));
-    }
-    let call = begin(&daemon, &request.model, request.keep_alive, request.options.as_ref()).await?;
-    refuse_thinking(&request.model, request.think.as_ref())?;
-    let answer = Answer { name: request.model, dialect: Dialect::Generate };
-    if request.prompt.is_empty() {
-        return load_or_unload(&daemon, call, answer).await;
-    }
-    let prompt = if request.raw {
-        Prompt::Text { text: request.prompt }
-    } else {
-        let system = call.system(&daemon, request.system).await?;
-        let message = |role: &str, content| Message { role: role.to_owned(), content, rest: Map::new() };
-        let messages = system.map(|text| message("system", text)).into_iter().chain([message("user", request.prompt)]);
-        Conversation { messages: messages.collect(), ..Conversation::default() }.prompt()
+    let wishes = Wishes {
+        streams: request.stream.unwrap_or(true),
+        format: format(request.format.as_ref())?,
+        truncate: request.truncate.unwrap_or(true),
+        shift: request.shift.unwrap_or(true),
+        top_logprobs: top_logprobs(request.logprobs, request.top_logprobs)?,
+        render_only: request.debug_render_only,
     };
-    let logprobs = request.logprobs.then_some(request.top_logprobs);
-    respond(&daemon, call, prompt, logprobs, request.stream.unwrap_or(true), answer).await
-}
-
-pub(super) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatRequest>) -> Result<Response, Failed> {
-    refuse_unsupported(request.format.as_ref(), None, request.tools.as_ref())?;
-    for message in &request.messages {
-        if !["system", "user", "assistant", "tool"].contains(&message.role.as_str()) {
-            return Err(Failed::bad_request(format!(
-                "invalid role: {}, must be one of [system, user, assistant, tool]",
-                message.role
-            )));
-        }
-        if message.rest.get("images").and_then(Value::as_array).is_some_and(|images| !images.is_empty()) {
-            return Err(Failed::bad_request(NO_IMAGES));
-        }
-    }
-    let call = begin(&daemon, &request.model, request.keep_alive, request.options.as_ref()).await?;
-    refuse_thinking(&request.model, request.think.as_ref())?;
-    let answer = Answer { name: request.model, dialect: Dialect::Chat };
-    if request.messages.is_empty() {
-        return load_or_unload(&daemon, call, answer).await;
-    }
-    let messages = call.conversation(&daemon, request.messages).await?;
-    let prompt = Conversation { messages, ..Conversation::default() }.prompt();
-    let logprobs = request.logprobs.then_some(request.top_logprobs);
-    respond(&daemon, call, prompt, logprobs, request.stream.unwrap_or(true), answer).await
-}
-
-const NO_IMAGES: &str = "this model does not support images";
-
-fn refuse_thinking(name: &str, think: Option<&AskedThink>) -> Result<(), Failed> {
-    if think.is_some_and(AskedThink::is_wanted) {
-        return Err(Failed::bad_request(format!("\"{name}\" does not support thinking")));
-    }
-    Ok(())
-}
-
-/// What is not there yet is refused: an answer that ignores it would be wrong in silence.
-fn refuse_unsupported(
-    format: Option<&Value>,
-    images: Option<&Vec<String>>,
-    tools: Option<&Vec<Value>>,
-) -> Result<(), Failed> {
-    if format.is_some_and(|format| !format.is_null() && format.as_str() != Some("")) {
-        return Err(Failed::bad_request("'format' (structured output) is not supported yet"));
-    }
-    if images.is_some_and(|images| !images.is_empty()) {
+    if !request.images.is_empty() {
         return Err(Failed::bad_request(NO_IMAGES));
     }
-    if tools.is_some_and(|tools| !tools.is_empty()) {
-        return Err(Failed::bad_request("tools are not supported yet"));
+    let has_system = request.system.as_ref().is_some_and(|system| !system.is_empty());
+    if request.raw && (!request.template.is_empty() || has_system || !request.context.is_empty()) {
+        return Err(Failed::bad_request("raw mode does not support template, system, or context"));
+    }
+    if request.raw && !request.suffix.is_empty() {
+        return Err(Failed::bad_request("raw mode does not support suffix"));
+    }
+    let before = tokens(&request.context)?;
+    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    if request.prompt.is_empty() && call.wants_no_keeping() {
+        return Ok(unload(&daemon, &call, Dialect::Generate));
+    }
+    call.require_text("generate")?;
+    let think = call.thinking(request.think.map(Think::from))?;
+    if !request.suffix.is_empty() {
+        call.require(Capability::Insert)?;
+    }
+    if request.prompt.is_empty() {
+        return load(&daemon, &call, Dialect::Generate).await;
+    }
+    let raw = request.raw;
+    let prompt = if raw {
+        Prompt::Text { text: request.prompt }
+    } else if request.suffix.is_empty() {
+        let mut messages = if before.is_empty() {
+            call.opening(&daemon, request.system).await?
+        } else {
+            // The rest of the opening is in the tokens.
+            request.system.into_iter().filter(|text| !text.is_empty()).map(|text| message("system", text)).collect()
+        };
+        messages.push(message("user", request.prompt));
+        let template = Some(request.template).filter(|template| !template.is_empty());
+        Conversation { messages, think, template, ..Conversation::default() }.prompt()
+    } else {
+        Prompt::Insert { prefix: request.prompt, suffix: request.suffix }
+    };
+    let asked = protocol::GenerateRequest { before, tell_tokens: !raw, ..wishes.request(&daemon, &call, prompt) };
+    respond(&daemon, &call, asked, &wishes, Dialect::Generate).await
+}
+
+pub(super) async fn chat(
+    State(daemon): State<Daemon>,
+    Body(mut request): Body<ChatRequest>,
+) -> Result<Response, Failed> {
+    let wishes = Wishes {
+        streams: request.stream.unwrap_or(true),
+        format: format(request.format.as_ref())?,
+        truncate: request.truncate.unwrap_or(true),
+        shift: request.shift.unwrap_or(true),
+        top_logprobs: top_logprobs(request.logprobs, request.top_logprobs)?,
+        render_only: request.debug_render_only,
+    };
+    request.messages.iter_mut().try_for_each(check)?;
+    if let Some(tool) = request.tools.iter().find(|tool| !tool["function"]["name"].is_string()) {
+        return Err(Failed::bad_request(format!("the tool {tool} has no function with a name")));
+    }
+    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    if request.messages.is_empty() && call.wants_no_keeping() {
+        return Ok(unload(&daemon, &call, Dialect::Chat));
+    }
+    call.require_text("chat")?;
+    if !request.tools.is_empty() {
+        call.require(Capability::Tools)?;
+    }
+    let think = call.thinking(request.think.map(Think::from))?;
+    if request.messages.is_empty() {
+        return load(&daemon, &call, Dialect::Chat).await;
+    }
+    let messages = call.conversation(&daemon, request.messages).await?;
+    let prompt = Conversation { messages, tools: request.tools, think, template: None }.prompt();
+    let asked = wishes.request(&daemon, &call, prompt);
+    respond(&daemon, &call, asked, &wishes, Dialect::Chat).await
+}
+
+/// What both endpoints are asked besides the prompt.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the request of its own")]
+struct Wishes {
+    streams: bool,
+    format: Option<Format>,
+    truncate: bool,
+    shift: bool,
+    top_logprobs: Option<u32>,
+    /// Only what the prompt is rendered to.
+    render_only: bool,
+}
+
+impl Wishes {
+    fn request(&self, daemon: &Daemon, call: &Call, prompt: Prompt) -> protocol::GenerateRequest {
+        protocol::GenerateRequest {
+            format: self.format.clone(),
+            truncate: self.truncate,
+            shift: self.shift,
+            top_logprobs: self.top_logprobs,
+            ..call.request(daemon, prompt)
+        }
+    }
+}
+
+impl From<api::ollama::Think> for Think {
+    fn from(asked: api::ollama::Think) -> Self {
+        match asked {
+            api::ollama::Think::Flag(false) => Self::Off,
+            api::ollama::Think::Flag(true) => Self::On,
+            api::ollama::Think::Level(level) => Self::Level(level),
+        }
+    }
+}
+
+fn top_logprobs(wanted: bool, top: i64) -> Result<Option<u32>, Failed> {
+    let top = u32::try_from(top).ok().filter(|count| *count <= 20);
+    let top = top.ok_or_else(|| Failed::bad_request("top_logprobs must be between 0 and 20"))?;
+    Ok(wanted.then_some(top))
+}
+
+/// `"json"` or a schema; nothing where it is empty.
+fn format(format: Option<&Value>) -> Result<Option<Format>, Failed> {
+    match format {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => Ok(None),
+        Some(Value::String(text)) if text == "json" => Ok(Some(Format::Json)),
+        Some(schema @ Value::Object(_)) => Ok(Some(Format::Schema { schema: schema.clone() })),
+        Some(other) => Err(Failed::bad_request(format!(
+            "invalid format: {other}; expected \"json\" or a valid JSON Schema object"
+        ))),
+    }
+}
+
+fn tokens(context: &[i64]) -> Result<Vec<u32>, Failed> {
+    let token = |id: &i64| u32::try_from(*id).map_err(|_| Failed::bad_request(format!("'context' has {id}, no token")));
+    context.iter().map(token).collect()
+}
+
+/// Refuses a message that nobody could render; roles are written in any case.
+fn check(message: &mut Message) -> Result<(), Failed> {
+    message.role.make_ascii_lowercase();
+    if !ROLES.contains(&message.role.as_str()) {
+        let role = &message.role;
+        return Err(Failed::bad_request(format!("invalid role: {role}, must be one of [{}]", ROLES.join(", "))));
+    }
+    if message.rest.get("images").and_then(Value::as_array).is_some_and(|images| !images.is_empty()) {
+        return Err(Failed::bad_request(NO_IMAGES));
     }
     Ok(())
 }
 
-async fn begin(
+/// A call in Ollama's words.
+pub(super) async fn begin(
     daemon: &Daemon,
     name: &str,
     keep_alive: Option<KeepAliveSpec>,
-    options: Option<&Map<String, Value>>,
+    options: &Map<String, Value>,
 ) -> Result<Call, Failed> {
-    let (options, unknown) = options.map(Options::read).transpose().map_err(Failed::bad_request)?.unwrap_or_default();
+    let (options, unknown) = Options::read(options).map_err(Failed::bad_request)?;
     if !unknown.is_empty() {
         tracing::warn!(?unknown, "options that nobody knows are ignored");
     }
@@ -117,133 +196,81 @@ async fn begin(
     Call::begin(daemon, name, options, keep_alive).await
 }
 
-/// Without a prompt the model is only loaded, or unloaded where it is to be kept for no time.
-async fn load_or_unload(daemon: &Daemon, call: Call, answer: Answer) -> Result<Response, Failed> {
-    let reason = if call.wants_no_keeping() {
-        call.unload(daemon);
-        "unload"
-    } else {
-        drop(call.ready(daemon).await?);
-        "load"
-    };
-    let line = answer.line(String::new(), Vec::new(), Some((reason, None)));
-    Ok(attested(line.into_response(), &call.digest()))
+/// Loads the model, and says so.
+async fn load(daemon: &Daemon, call: &Call, dialect: Dialect) -> Result<Response, Failed> {
+    drop(call.ready(daemon).await?);
+    Ok(attested(Answer::new(call, dialect).event("load").into_response(), &call.digest()))
+}
+
+/// Unloads the model, and says so.
+fn unload(daemon: &Daemon, call: &Call, dialect: Dialect) -> Response {
+    call.unload(daemon);
+    attested(Answer::new(call, dialect).event("unload").into_response(), &call.digest())
 }
 
 async fn respond(
     daemon: &Daemon,
-    call: Call,
-    prompt: Prompt,
-    top_logprobs: Option<u32>,
-    streams: bool,
-    answer: Answer,
+    call: &Call,
+    asked: protocol::GenerateRequest,
+    wishes: &Wishes,
+    dialect: Dialect,
 ) -> Result<Response, Failed> {
-    if top_logprobs.is_some_and(|count| count > 20) {
-        return Err(Failed::bad_request("top_logprobs must be between 0 and 20"));
+    let answer = Answer::new(call, dialect);
+    let ready = call.ready(daemon).await?;
+    if wishes.render_only {
+        let rendered = match &asked.prompt {
+            Prompt::Chat(chat) => rendered(&ready, chat).await?,
+            Prompt::Text { text } => text.clone(),
+            Prompt::Tokens { .. } | Prompt::Insert { .. } => {
+                return Err(Failed::bad_request("'_debug_render_only' does not support suffix"));
+            }
+        };
+        return Ok(attested(answer.rendered(rendered).into_response(), &call.digest()));
     }
-    let request = protocol::GenerateRequest { top_logprobs, ..call.request(daemon, prompt) };
-    let generation = call.ready(daemon).await?.generate(request).await?;
-    if streams {
+    let generation = ready.generate(asked).await?;
+    // The generation holds the lease from here on.
+    drop(ready);
+    if wishes.streams {
         let (lines, response) = lines();
         tokio::spawn(stream(generation, answer, lines));
         return Ok(attested(response, &call.digest()));
     }
     let whole = generation.whole().await?;
-    let logprobs = whole.logprobs.into_iter().map(TokenLogprob::from).collect();
     let dropped = whole.end.usage.truncated_tokens;
-    let line = answer.end(whole.text, logprobs, &whole.end);
-    Ok(truncated(attested(line.into_response(), &call.digest()), dropped))
+    Ok(truncated(attested(answer.whole(whole).into_response(), &call.digest()), dropped))
 }
 
-/// Sends what is generated until the end, or until nobody listens.
-async fn stream(mut generation: Generation, answer: Answer, lines: Lines) {
-    loop {
-        // Text may be held back for long; a client that goes away meanwhile is noticed here.
-        let piece = tokio::select! {
-            piece = generation.next() => piece,
-            () = lines.closed() => return,
-        };
-        let logprobs = |logprobs: Vec<protocol::Logprob>| logprobs.into_iter().map(TokenLogprob::from).collect();
-        let open = match piece {
-            Ok(Piece::Text { text, logprobs: told }) => lines.send(&answer.line(text, logprobs(told), None)).await,
-            // Nothing asks for thinking or tools yet.
-            Ok(Piece::Thinking { .. } | Piece::ToolCall { .. }) => true,
-            Ok(Piece::End(end)) => {
-                lines.send(&answer.end(String::new(), Vec::new(), &end)).await;
-                return;
-            }
-            Err(failed) => {
-                tracing::warn!("{}", failed.message);
-                lines.send(&ErrorResponse { error: failed.message }).await;
-                return;
-            }
-        };
-        if !open {
-            tracing::debug!("the client went away");
-            return;
+async fn rendered(ready: &super::call::Ready, chat: &RenderRequest) -> Result<String, Failed> {
+    Ok(ready.runner().render(chat).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn formats_are_json_or_a_schema() {
+        let schema = json!({"type": "object"});
+        for (given, expect) in [
+            (json!(null), Some(None)),
+            (json!(""), Some(None)),
+            (json!("json"), Some(Some(Format::Json))),
+            (schema.clone(), Some(Some(Format::Schema { schema }))),
+            (json!("yaml"), None),
+            (json!(["json"]), None),
+        ] {
+            assert_eq!(format(Some(&given)).ok(), expect, "{given}");
         }
     }
-}
 
-fn name_of(reason: FinishReason) -> &'static str {
-    match reason {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-    }
-}
-
-/// Which of the two endpoints answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialect {
-    Generate,
-    Chat,
-}
-
-/// Lines in the form of the endpoint that was called.
-struct Answer {
-    /// The model's name as the client wrote it.
-    name: String,
-    dialect: Dialect,
-}
-
-/// A line of either endpoint.
-#[derive(serde::Serialize)]
-#[serde(untagged)]
-enum Line {
-    Generate(GenerateResponse),
-    Chat(ChatResponse),
-}
-
-impl IntoResponse for Line {
-    fn into_response(self) -> Response {
-        Json(self).into_response()
-    }
-}
-
-impl Answer {
-    fn end(&self, text: String, logprobs: Vec<TokenLogprob>, end: &End) -> Line {
-        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let metrics = Metrics::new(end.usage, nanos(end.total), nanos(end.load));
-        self.line(text, logprobs, Some((name_of(end.reason), Some(metrics))))
-    }
-
-    fn line(&self, text: String, logprobs: Vec<TokenLogprob>, end: Option<(&str, Option<Metrics>)>) -> Line {
-        let (model, created_at, done) = (self.name.clone(), timestamp(SystemTime::now()), end.is_some());
-        let (done_reason, metrics) = end.map_or((None, None), |(reason, metrics)| (Some(reason.to_owned()), metrics));
-        match self.dialect {
-            Dialect::Generate => Line::Generate(GenerateResponse {
-                model,
-                created_at,
-                response: text,
-                done,
-                done_reason,
-                metrics,
-                logprobs,
-            }),
-            Dialect::Chat => {
-                let message = Message { role: "assistant".to_owned(), content: text, rest: Map::new() };
-                Line::Chat(ChatResponse { model, created_at, message, done, done_reason, metrics, logprobs })
-            }
-        }
+    #[test]
+    fn numbers_have_their_bounds() {
+        assert_eq!(top_logprobs(true, 20).ok(), Some(Some(20)));
+        assert_eq!(top_logprobs(false, 3).ok(), Some(None));
+        assert!(top_logprobs(true, 21).is_err() && top_logprobs(false, -1).is_err());
+        assert!(tokens(&[0, 7]).is_ok_and(|tokens| tokens == [0, 7]));
+        assert!(tokens(&[-1]).is_err() && tokens(&[1 << 32]).is_err());
     }
 }

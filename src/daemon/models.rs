@@ -3,15 +3,16 @@
 use std::time::{Duration, SystemTime};
 
 use api::ollama::{
-    CopyRequest, DeleteRequest, ModelEntry, PsEntry, PsResponse, ShowRequest, ShowResponse, TagsResponse,
-    VersionResponse,
+    CopyRequest, DeleteRequest, ModelEntry, PsEntry, PsResponse, ShowRequest, TagsResponse, VersionResponse,
 };
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use manifests::ModelRef;
 
 use super::Daemon;
+use super::call::attested;
 use super::describe;
 use super::error::{Body, Failed};
 use crate::ops::{Library, Model};
@@ -49,36 +50,63 @@ pub(super) async fn find(daemon: &Daemon, reference: ModelRef) -> Result<Model, 
     blocking(&daemon.library, move |library| library.find(&reference)).await
 }
 
+/// The same, for the text of a name. What is not found is called as the client called it.
+pub(super) async fn find_named(daemon: &Daemon, name: &str) -> Result<Model, Failed> {
+    let found = find(daemon, reference(name, "")?).await;
+    found.map_err(|failed| as_written(failed, name))
+}
+
+/// Puts the name as the client wrote it into what says that there is no such model.
+fn as_written(failed: Failed, name: &str) -> Failed {
+    // One that is there under another digest is told more.
+    if failed.status == StatusCode::NOT_FOUND && failed.message.starts_with("model '") {
+        return Failed::new(failed.status, format!("model '{name}' not found"));
+    }
+    failed
+}
+
 pub(super) async fn tags(State(daemon): State<Daemon>) -> Result<Json<TagsResponse>, Failed> {
-    let listed = |library: &Library| Ok((library.list()?, library.store.pins()?));
-    let (models, pins) = blocking(&daemon.library, listed).await?;
-    let pinned = |name: &str| {
-        let key = name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
-        key.is_some_and(|key| pins.binary_search(&key).is_ok())
+    let listed = |library: &Library| {
+        let (models, pins) = (library.list()?, library.store.pins()?);
+        let pinned = |name: &str| {
+            let key = name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
+            key.is_some_and(|key| pins.binary_search(&key).is_ok())
+        };
+        let entry = |model: &Model| ModelEntry { pinned: pinned(&model.name), ..describe::entry(library, model) };
+        Ok(models.iter().map(entry).collect())
     };
-    let entry = |model: &Model| ModelEntry { pinned: pinned(&model.name), ..describe::entry(model) };
-    Ok(Json(TagsResponse { models: models.iter().map(entry).collect() }))
+    Ok(Json(TagsResponse { models: blocking(&daemon.library, listed).await? }))
 }
 
 pub(super) async fn show(
     State(daemon): State<Daemon>,
-    Body(request): Body<ShowRequest>,
-) -> Result<Json<ShowResponse>, Failed> {
-    let reference = reference(&request.model, &request.name)?;
-    let answer = move |library: &Library| describe::show(library, &library.find(&reference)?, request.verbose);
-    Ok(Json(blocking(&daemon.library, answer).await?))
+    Body(mut request): Body<ShowRequest>,
+) -> Result<Response, Failed> {
+    if request.model.is_empty() {
+        request.model = std::mem::take(&mut request.name);
+    }
+    let model = find_named(&daemon, &request.model).await?;
+    let digest = *model.manifest.digest();
+    let answer = move |library: &Library| describe::show(library, &model, &request);
+    Ok(attested(Json(blocking(&daemon.library, answer).await?).into_response(), &digest))
 }
 
 pub(super) async fn copy(State(daemon): State<Daemon>, Body(request): Body<CopyRequest>) -> Result<(), Failed> {
-    let source: ModelRef = reference(&request.source, "")?;
-    let destination: ModelRef = reference(&request.destination, "")?;
+    let name = |what: &str, name: &str| {
+        reference(name, "").map_err(|_| Failed::bad_request(format!("{what} \"{name}\" is invalid")))
+    };
+    let (source, destination) = (name("source", &request.source)?, name("destination", &request.destination)?);
     let copied = blocking(&daemon.library, move |library| library.copy(&source, &destination)).await;
-    copied.map_err(|failed| quoted(failed, &request.source))
+    copied.map_err(|failed| match failed.status {
+        // This endpoint quotes the name in another way.
+        StatusCode::NOT_FOUND => Failed::new(failed.status, format!("model \"{}\" not found", request.source)),
+        _ => failed,
+    })
 }
 
 pub(super) async fn delete(State(daemon): State<Daemon>, Body(request): Body<DeleteRequest>) -> Result<(), Failed> {
-    let reference = reference(&request.model, &request.name)?;
-    let shown = reference.to_string();
+    let name = if request.model.is_empty() { request.name } else { request.model };
+    let reference = reference(&name, "")?;
     let asked = reference.clone();
     blocking(&daemon.library, move |library| library.ensure_not_pinned(&asked)).await?;
     let model = find(&daemon, reference.clone()).await;
@@ -94,15 +122,7 @@ pub(super) async fn delete(State(daemon): State<Daemon>, Body(request): Body<Del
         }
     }
     let deleted = blocking(&daemon.library, move |library| library.delete(&reference)).await;
-    deleted.map_err(|failed| quoted(failed, &shown))
-}
-
-/// These two endpoints quote the name in another way.
-fn quoted(failed: Failed, name: &str) -> Failed {
-    if failed.status == StatusCode::NOT_FOUND {
-        return Failed::new(failed.status, format!("model \"{name}\" not found"));
-    }
-    failed
+    deleted.map_err(|failed| as_written(failed, &name))
 }
 
 pub(super) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>, Failed> {

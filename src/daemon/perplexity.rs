@@ -10,13 +10,13 @@ use scheduler::Runner;
 
 use super::Daemon;
 use super::error::{Body, Failed};
-use super::models::{find, reference};
+use super::models::find_named;
 
 pub(super) async fn perplexity(
     State(daemon): State<Daemon>,
     Body(request): Body<PerplexityRequest>,
 ) -> Result<Json<PerplexityResponse>, Failed> {
-    let model = find(&daemon, reference(&request.model, "")?).await?;
+    let model = find_named(&daemon, &request.model).await?;
     let longest = model.config.context_length.max(1);
     if let Some(window) = request.window.filter(|window| !(2..=longest).contains(window)) {
         return Err(Failed::bad_request(format!(

@@ -55,7 +55,7 @@ pub(crate) fn load_plan(
 }
 
 /// The files that are not tensors. A whole GGUF file is one too: it begins with its header.
-fn documents(library: &Library, manifest: &Manifest) -> Result<Vec<Document>> {
+pub(super) fn documents(library: &Library, manifest: &Manifest) -> Result<Vec<Document>> {
     let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];
     let document = |name: &str, digest: &Digest| Document { name: name.to_owned(), path: library.store.path(digest) };
     let layers = manifest.layers().iter().filter(|layer| kept.contains(layer.media_type()));
@@ -86,15 +86,17 @@ fn planned(library: &Library, tensor: &StoredTensor) -> Tensor {
     }
 }
 
-/// Models of Ollama have templates in Go's language, which runners do not read. Where there is one the template of the
-/// weights' own files is used.
+/// The model's own template as the runner is to use it.
 fn jinja(template: Option<String>, model: &str) -> Option<String> {
-    let is_go = |text: &str| {
-        ["{{ .", "{{.", "{{- .", "{{- if .", "{{ if .", "{{- range", "{{ range"].iter().any(|mark| text.contains(mark))
-    };
     if template.as_deref().is_some_and(is_go) {
         tracing::warn!(model, "its template is in Go's template language; the one that came with the weights is used");
         return None;
     }
     template
+}
+
+/// Models of Ollama have templates in Go's language, which runners do not read. Where there is one the template of the
+/// weights' own files is used.
+pub(super) fn is_go(template: &str) -> bool {
+    ["{{ .", "{{.", "{{- .", "{{- if .", "{{ if .", "{{- range", "{{ range"].iter().any(|mark| template.contains(mark))
 }

@@ -6,14 +6,17 @@ use protocol::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::null::or_default;
+
 /// Body of `POST /api/create`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct CreateRequest {
+    #[serde(deserialize_with = "or_default")]
     pub model: String,
     /// The old name of `model`.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
     pub stream: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -22,12 +25,18 @@ pub struct CreateRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// File names with the digests of uploaded blobs.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub adapters: BTreeMap<String, String>,
-    /// The type to quantize to. Ollama's names, and more: see `docs/quantization.md`.
+    /// As `files`, for a draft model.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub draft_files: BTreeMap<String, String>,
+    /// Where the model runs, where that is elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_host: Option<String>,
+    /// The type to quantize to. Ollama's names, and more: see `docs/quantization.md`.
+    #[serde(alias = "quantization", skip_serializing_if = "Option::is_none")]
     pub quantize: Option<String>,
     /// Lode's own, as the fields down to `dry_run`: the text of a policy file, whose rules come before those of the type.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,9 +56,9 @@ pub struct CreateRequest {
     pub system: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub license: Option<License>,
-    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<Message>,
 }
 

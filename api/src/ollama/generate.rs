@@ -1,31 +1,51 @@
-//! `/api/generate` and `/api/chat`.
+//! What `/api/generate` and `/api/chat` are asked.
 
-use protocol::{Logprob, Message, Usage};
-use serde::{Deserialize, Serialize};
+use protocol::Message;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::KeepAliveSpec;
+use super::null::or_default;
+use super::{KeepAliveSpec, Think};
 
 /// Body of `POST /api/generate`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct GenerateRequest {
+    #[serde(deserialize_with = "or_default")]
     pub model: String,
+    #[serde(deserialize_with = "or_default")]
     pub prompt: String,
+    /// What comes after the answer.
+    #[serde(deserialize_with = "or_default")]
     pub suffix: String,
     pub system: Option<String>,
-    pub template: Option<String>,
-    pub context: Option<Vec<i64>>,
+    #[serde(deserialize_with = "or_default")]
+    pub template: String,
+    /// Tokens of the conversation so far, as an earlier answer told them.
+    #[serde(deserialize_with = "or_default")]
+    pub context: Vec<i64>,
     pub stream: Option<bool>,
+    #[serde(deserialize_with = "or_default")]
     pub raw: bool,
     pub format: Option<Value>,
     pub keep_alive: Option<KeepAliveSpec>,
-    pub images: Option<Vec<String>>,
-    pub options: Option<Map<String, Value>>,
+    #[serde(deserialize_with = "or_default")]
+    pub images: Vec<Value>,
+    #[serde(deserialize_with = "or_default")]
+    pub options: Map<String, Value>,
     pub think: Option<Think>,
+    /// Whether the beginning of a prompt that does not fit is dropped; the default.
+    pub truncate: Option<bool>,
+    /// Whether the oldest tokens go when the context is full; the default.
+    pub shift: Option<bool>,
+    #[serde(deserialize_with = "or_default")]
     pub logprobs: bool,
-    pub top_logprobs: u32,
+    #[serde(deserialize_with = "or_default")]
+    pub top_logprobs: i64,
+    /// Answer with the rendered prompt only.
+    #[serde(rename = "_debug_render_only", deserialize_with = "or_default")]
+    pub debug_render_only: bool,
 }
 
 /// Body of `POST /api/chat`.
@@ -33,124 +53,46 @@ pub struct GenerateRequest {
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct ChatRequest {
+    #[serde(deserialize_with = "or_default")]
     pub model: String,
+    #[serde(deserialize_with = "or_default")]
     pub messages: Vec<Message>,
     pub stream: Option<bool>,
     pub format: Option<Value>,
     pub keep_alive: Option<KeepAliveSpec>,
-    pub tools: Option<Vec<Value>>,
-    pub options: Option<Map<String, Value>>,
+    #[serde(deserialize_with = "or_default")]
+    pub tools: Vec<Value>,
+    #[serde(deserialize_with = "or_default")]
+    pub options: Map<String, Value>,
     pub think: Option<Think>,
+    /// See [`GenerateRequest::truncate`].
+    pub truncate: Option<bool>,
+    /// See [`GenerateRequest::shift`].
+    pub shift: Option<bool>,
+    #[serde(deserialize_with = "or_default")]
     pub logprobs: bool,
-    pub top_logprobs: u32,
+    #[serde(deserialize_with = "or_default")]
+    pub top_logprobs: i64,
+    /// Answer with the rendered prompt only.
+    #[serde(rename = "_debug_render_only", deserialize_with = "or_default")]
+    pub debug_render_only: bool,
 }
 
-/// Whether, or how much, to think.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-pub enum Think {
-    /// Yes or no.
-    Flag(bool),
-    /// `low`, `medium`, `high` or `max`.
-    Level(String),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Think {
-    /// Whether thinking is asked for.
-    pub fn is_wanted(&self) -> bool {
-        *self != Self::Flag(false)
+    #[test]
+    fn null_is_nothing() {
+        let fields =
+            ["model", "prompt", "suffix", "system", "template", "context", "stream", "raw", "format", "images"];
+        let more = ["keep_alive", "options", "think", "truncate", "shift", "logprobs", "top_logprobs"];
+        let all: Map<String, Value> =
+            fields.iter().chain(&more).map(|name| ((*name).to_owned(), Value::Null)).collect();
+        let request: GenerateRequest = serde_json::from_value(all.into()).expect("all of them may be null");
+        assert!(request.keep_alive.is_none() && request.images.is_empty() && !request.raw);
+        let chat = r#"{"model":"m","messages":null,"tools":null,"options":null,"logprobs":null}"#;
+        let request: ChatRequest = serde_json::from_str(chat).expect("a request");
+        assert!(request.messages.is_empty() && request.tools.is_empty());
     }
-}
-
-/// Counts and times in the last line; durations in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "the fields are Ollama's")]
-pub struct Metrics {
-    pub total_duration: u64,
-    pub load_duration: u64,
-    pub prompt_eval_count: u64,
-    pub prompt_eval_duration: u64,
-    pub eval_count: u64,
-    pub eval_duration: u64,
-    /// Of the prompt's tokens, found in the KV cache.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub prompt_cached_count: u64,
-    /// Tokens of the prompt that were dropped because they did not fit: never silently.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub prompt_truncated_count: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
-impl Metrics {
-    /// The metrics of a generation; total and load in nanoseconds.
-    pub fn new(usage: Usage, total: u64, load: u64) -> Self {
-        Self {
-            total_duration: total,
-            load_duration: load,
-            prompt_eval_count: usage.prompt_tokens,
-            prompt_eval_duration: usage.prompt_nanos,
-            eval_count: usage.tokens,
-            eval_duration: usage.nanos,
-            prompt_cached_count: usage.cached_tokens,
-            prompt_truncated_count: usage.truncated_tokens,
-        }
-    }
-}
-
-/// A token with its log-probability.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the fields are Ollama's")]
-pub struct TokenLogprob {
-    pub token: String,
-    pub logprob: f32,
-    pub bytes: Vec<u8>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub top_logprobs: Vec<TokenLogprob>,
-}
-
-impl From<Logprob> for TokenLogprob {
-    fn from(logprob: Logprob) -> Self {
-        Self {
-            bytes: logprob.text.clone().into_bytes(),
-            token: logprob.text,
-            logprob: logprob.logprob,
-            top_logprobs: logprob.top.into_iter().map(Self::from).collect(),
-        }
-    }
-}
-
-/// A line of the answer to `/api/generate`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the fields are Ollama's")]
-pub struct GenerateResponse {
-    pub model: String,
-    pub created_at: String,
-    pub response: String,
-    pub done: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub done_reason: Option<String>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub metrics: Option<Metrics>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub logprobs: Vec<TokenLogprob>,
-}
-
-/// A line of the answer to `/api/chat`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the fields are Ollama's")]
-pub struct ChatResponse {
-    pub model: String,
-    pub created_at: String,
-    pub message: Message,
-    pub done: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub done_reason: Option<String>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub metrics: Option<Metrics>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub logprobs: Vec<TokenLogprob>,
 }

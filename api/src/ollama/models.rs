@@ -4,6 +4,9 @@ use protocol::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::answer::is_zero;
+use super::null::or_default;
+
 /// Answer of `GET /api/version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
@@ -22,6 +25,10 @@ pub struct Details {
     pub families: Vec<String>,
     pub parameter_size: String,
     pub quantization_level: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub context_length: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub embedding_length: u64,
 }
 
 /// A model in `GET /api/tags`.
@@ -34,6 +41,8 @@ pub struct ModelEntry {
     pub size: u64,
     pub digest: String,
     pub details: Details,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
     /// Lode's own: the model is protected from being removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
@@ -75,11 +84,19 @@ pub struct PsResponse {
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct ShowRequest {
+    #[serde(deserialize_with = "or_default")]
     pub model: String,
     /// The old name of `model`.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
+    #[serde(deserialize_with = "or_default")]
     pub verbose: bool,
+    /// Shown in the place of the model's.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub system: String,
+    /// Shown in the Modelfile over the model's parameters.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Map::is_empty")]
+    pub options: Map<String, Value>,
 }
 
 /// A tensor in a verbose answer of `POST /api/show`.
@@ -117,6 +134,8 @@ pub struct ShowResponse {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<Message>,
     pub model_info: Map<String, Value>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub projector_info: Map<String, Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<TensorEntry>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -129,7 +148,9 @@ pub struct ShowResponse {
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct CopyRequest {
+    #[serde(deserialize_with = "or_default")]
     pub source: String,
+    #[serde(deserialize_with = "or_default")]
     pub destination: String,
 }
 
@@ -138,8 +159,9 @@ pub struct CopyRequest {
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct DeleteRequest {
+    #[serde(deserialize_with = "or_default")]
     pub model: String,
     /// The old name of `model`.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
 }

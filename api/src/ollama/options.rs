@@ -37,26 +37,54 @@ pub struct Options {
 }
 
 /// Names that other servers know and that mean nothing here: accepted, so that their models and clients work.
-const IGNORED: [&str; 18] = [
-    "num_batch",
-    "num_gpu",
-    "main_gpu",
-    "use_mmap",
-    "num_thread",
-    "draft_num_predict",
-    "mirostat",
-    "mirostat_tau",
-    "mirostat_eta",
-    "penalize_newline",
-    "low_vram",
-    "f16_kv",
-    "logits_all",
-    "vocab_only",
-    "use_mlock",
-    "numa",
-    "tfs_z",
-    "num_gqa",
+const IGNORED: [(&str, Kind); 20] = [
+    ("num_batch", Kind::Integer),
+    ("num_gpu", Kind::Integer),
+    ("main_gpu", Kind::Integer),
+    ("use_mmap", Kind::Flag),
+    ("num_thread", Kind::Integer),
+    ("draft_num_predict", Kind::Integer),
+    ("mirostat", Kind::Integer),
+    ("mirostat_tau", Kind::Float),
+    ("mirostat_eta", Kind::Float),
+    ("penalize_newline", Kind::Flag),
+    ("low_vram", Kind::Flag),
+    ("f16_kv", Kind::Flag),
+    ("logits_all", Kind::Flag),
+    ("vocab_only", Kind::Flag),
+    ("use_mlock", Kind::Flag),
+    ("embedding_only", Kind::Flag),
+    ("use_imagegen_runner", Kind::Flag),
+    ("numa", Kind::Flag),
+    ("tfs_z", Kind::Float),
+    ("num_gqa", Kind::Integer),
 ];
+
+/// What the value of an option must be.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Integer,
+    Float,
+    Flag,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Integer => "integer",
+            Self::Float => "float32",
+            Self::Flag => "boolean",
+        }
+    }
+
+    fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::Integer => value.as_f64().is_some_and(|n| n.fract() == 0.0),
+            Self::Float => value.is_number(),
+            Self::Flag => value.is_boolean(),
+        }
+    }
+}
 
 impl Options {
     /// Reads options. The second part are names that nobody knows.
@@ -67,8 +95,15 @@ impl Options {
         let mut options = Self::default();
         let mut unknown = Vec::new();
         for (name, value) in map.iter().filter(|(_, value)| !value.is_null()) {
-            if !options.set(name, value)? && !IGNORED.contains(&name.as_str()) {
-                unknown.push(name.clone());
+            if options.set(name, value)? {
+                continue;
+            }
+            match IGNORED.iter().find(|(ignored, _)| ignored == name) {
+                Some((_, kind)) if !kind.fits(value) => {
+                    return Err(format!("option \"{name}\" must be of type {}, it is {value}", kind.name()));
+                }
+                Some(_) => {}
+                None => unknown.push(name.clone()),
             }
         }
         Ok((options, unknown))
@@ -178,9 +213,23 @@ mod tests {
         assert_eq!(options.stop, Some(vec!["x".to_owned()]));
         assert_eq!(options.sampling(64).seed, None);
         assert_eq!(unknown, ["warp"]);
-        for bad in [json!({"temperature": "hot"}), json!({"num_ctx": -1}), json!({"top_k": 1.5}), json!({"stop": [1]})]
-        {
+        for bad in [
+            json!({"temperature": "hot"}),
+            json!({"num_ctx": -1}),
+            json!({"top_k": 1.5}),
+            json!({"stop": [1]}),
+            json!({"num_gpu": "all"}),
+            json!({"use_mmap": 1}),
+            json!({"mirostat_tau": true}),
+        ] {
             assert!(read(&bad).expect_err("wrong type").starts_with("option \""), "{bad}");
         }
+    }
+    #[test]
+    fn the_request_comes_before_the_model() {
+        let (request, _) = read(&json!({"temperature": 0, "stop": ["a"]})).expect("options");
+        let (model, _) = read(&json!({"temperature": 1, "num_ctx": 64, "stop": ["b"]})).expect("options");
+        let both = request.over(model);
+        assert_eq!((both.temperature, both.num_ctx, both.stop), (Some(0.0), Some(64), Some(vec!["a".to_owned()])));
     }
 }

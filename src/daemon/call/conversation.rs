@@ -75,30 +75,40 @@ impl Call {
         blocking(&daemon.library, move |library| conversation(library, &model, messages)).await
     }
 
-    /// The system prompt of the request, else the model's; none where it is empty.
-    pub(in crate::daemon) async fn system(
+    /// What precedes a single prompt: the system prompt of the request, else the model's, then the model's messages.
+    pub(in crate::daemon) async fn opening(
         &self,
         daemon: &Daemon,
-        given: Option<String>,
-    ) -> Result<Option<String>, Failed> {
+        system: Option<String>,
+    ) -> Result<Vec<Message>, Failed> {
         let model = self.model.clone();
-        let system = match given {
-            Some(text) => Some(text),
-            None => blocking(&daemon.library, move |library| model.layer_text(library, media_types::SYSTEM)).await?,
-        };
-        Ok(system.filter(|text| !text.is_empty()))
+        blocking(&daemon.library, move |library| {
+            let own = || model.layer_text(library, media_types::SYSTEM);
+            let system = system.filter(|text| !text.is_empty()).map_or_else(own, |given| Ok(Some(given)))?;
+            let mut opening: Vec<Message> =
+                system.filter(|text| !text.is_empty()).map(|text| message("system", text)).into_iter().collect();
+            opening.extend(model.messages(library)?);
+            Ok(opening)
+        })
+        .await
     }
 }
 
+/// A message that is only text.
+pub(in crate::daemon) fn message(role: &str, content: String) -> Message {
+    Message { role: role.to_owned(), content, rest: Map::new() }
+}
+
 fn conversation(library: &Library, model: &Model, messages: Vec<Message>) -> anyhow::Result<Vec<Message>> {
+    let brings_system = messages.first().is_some_and(|message| message.role == "system");
     let mut all = model.messages(library)?;
     all.extend(messages);
-    if all.first().is_some_and(|message| message.role == "system") {
+    if brings_system {
         return Ok(all);
     }
     let system = model.layer_text(library, media_types::SYSTEM)?.filter(|text| !text.is_empty());
     if let Some(content) = system {
-        all.insert(0, Message { role: "system".to_owned(), content, rest: Map::new() });
+        all.insert(0, message("system", content));
     }
     Ok(all)
 }

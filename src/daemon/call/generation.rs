@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use protocol::{FinishReason, GenerateEvent, Logprob, Usage};
+use rand::Rng;
 use scheduler::Events;
 use serde_json::{Map, Value};
 
@@ -33,6 +34,8 @@ pub(in crate::daemon) enum Piece {
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::daemon) struct ToolCall {
+    /// Names the call in what follows; no two are the same.
+    pub(in crate::daemon) id: String,
     /// The function.
     pub(in crate::daemon) name: String,
     /// An object.
@@ -82,7 +85,7 @@ impl Generation {
             GenerateEvent::Text { text, logprobs } => Piece::Text { text, logprobs },
             GenerateEvent::Thinking { text, logprobs } => Piece::Thinking { text, logprobs },
             GenerateEvent::ToolCall { name, arguments, logprobs } => {
-                Piece::ToolCall { call: ToolCall { name, arguments }, logprobs }
+                Piece::ToolCall { call: ToolCall { id: new_id(), name, arguments }, logprobs }
             }
             GenerateEvent::Done { reason, usage, tokens } => {
                 let (total, load) = (self.ready.elapsed(), self.ready.load());
@@ -119,4 +122,10 @@ impl Generation {
             }
         }
     }
+}
+
+/// `call_` and sixteen letters and digits.
+fn new_id() -> String {
+    let letters = rand::rng().sample_iter(rand::distr::Alphanumeric).take(16).map(char::from);
+    "call_".chars().chain(letters).collect()
 }

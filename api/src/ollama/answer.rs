@@ -1,0 +1,150 @@
+//! What `/api/generate` and `/api/chat` answer, a line or a document.
+
+use protocol::{Logprob, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Counts and times in the last line; durations in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct Metrics {
+    pub total_duration: u64,
+    pub load_duration: u64,
+    pub prompt_eval_count: u64,
+    pub prompt_eval_duration: u64,
+    pub eval_count: u64,
+    pub eval_duration: u64,
+    /// Lode's own: of the prompt's tokens, found in the KV cache.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prompt_cached_count: u64,
+    /// Lode's own: tokens of the prompt that were dropped because they did not fit; never silently.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prompt_truncated_count: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+pub(super) fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl Metrics {
+    /// The metrics of a generation; total and load in nanoseconds.
+    pub fn new(usage: Usage, total: u64, load: u64) -> Self {
+        Self {
+            total_duration: total,
+            load_duration: load,
+            prompt_eval_count: usage.prompt_tokens,
+            prompt_eval_duration: usage.prompt_nanos,
+            eval_count: usage.tokens,
+            eval_duration: usage.nanos,
+            prompt_cached_count: usage.cached_tokens,
+            prompt_truncated_count: usage.truncated_tokens,
+        }
+    }
+}
+
+/// A token with its log-probability.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct TokenLogprob {
+    pub token: String,
+    pub logprob: f32,
+    pub bytes: Vec<u8>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub top_logprobs: Vec<TokenLogprob>,
+}
+
+impl From<Logprob> for TokenLogprob {
+    fn from(logprob: Logprob) -> Self {
+        Self {
+            bytes: logprob.text.clone().into_bytes(),
+            token: logprob.text,
+            logprob: logprob.logprob,
+            top_logprobs: logprob.top.into_iter().map(Self::from).collect(),
+        }
+    }
+}
+
+/// A call of a tool in an answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct ToolCall {
+    pub id: String,
+    pub function: FunctionCall,
+}
+
+/// What is called, and with what.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct FunctionCall {
+    /// Which call of the answer it is.
+    pub index: u64,
+    pub name: String,
+    /// An object, not its text.
+    pub arguments: Map<String, Value>,
+}
+
+/// What a model says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct AnswerMessage {
+    pub role: String,
+    pub content: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub thinking: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+}
+
+/// What a prompt was rendered to, where only that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct DebugInfo {
+    pub rendered_template: String,
+}
+
+/// A line of the answer to `/api/generate`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct GenerateResponse {
+    pub model: String,
+    pub created_at: String,
+    pub response: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub thinking: String,
+    pub done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done_reason: Option<String>,
+    /// The tokens of prompt and answer, to go on from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<u32>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Metrics>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub logprobs: Vec<TokenLogprob>,
+    #[serde(rename = "_debug_info", skip_serializing_if = "Option::is_none")]
+    pub debug_info: Option<DebugInfo>,
+}
+
+/// A line of the answer to `/api/chat`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are Ollama's")]
+pub struct ChatResponse {
+    pub model: String,
+    pub created_at: String,
+    pub message: AnswerMessage,
+    pub done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done_reason: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Metrics>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub logprobs: Vec<TokenLogprob>,
+    #[serde(rename = "_debug_info", skip_serializing_if = "Option::is_none")]
+    pub debug_info: Option<DebugInfo>,
+}

@@ -1,0 +1,244 @@
+//! What a model can do, kept as a note so that its template and vocabulary are read once.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use formats::Gguf;
+use manifests::media_types;
+use protocol::Document;
+use serde_json::Value;
+
+use super::library::MAX_DOCUMENT;
+use super::load_plan::{documents, is_go};
+use super::{Library, Model};
+
+/// The kind of the note: names of capabilities with commas. Notes of an earlier form have another name.
+const NOTE: &str = "capabilities";
+
+/// Something that a model can do; the names are Ollama's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Capability {
+    /// Going on with a text or a conversation.
+    Completion,
+    /// Calling tools.
+    Tools,
+    /// Filling a gap in a text.
+    Insert,
+    /// Turning texts into vectors; models that were made for it do nothing else.
+    Embedding,
+    /// Thinking before the answer, and telling one from the other.
+    Thinking,
+}
+
+impl Capability {
+    const ALL: [Self; 5] = [Self::Completion, Self::Tools, Self::Insert, Self::Embedding, Self::Thinking];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Completion => "completion",
+            Self::Tools => "tools",
+            Self::Insert => "insert",
+            Self::Embedding => "embedding",
+            Self::Thinking => "thinking",
+        }
+    }
+}
+
+/// Everything that a model can do, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Capabilities(Vec<Capability>);
+
+impl Capabilities {
+    pub(crate) fn has(&self, capability: Capability) -> bool {
+        self.0.contains(&capability)
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.iter().map(|capability| capability.name().to_owned()).collect()
+    }
+
+    fn parse(note: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(note);
+        let known = |name: &str| Capability::ALL.into_iter().find(|capability| capability.name() == name);
+        Self(text.split(',').filter_map(known).collect())
+    }
+}
+
+impl Library {
+    /// What a model can do.
+    ///
+    /// # Errors
+    /// Its documents cannot be read.
+    pub(crate) fn capabilities(&self, model: &Model) -> Result<Capabilities> {
+        let digest = model.manifest.digest();
+        if let Some(note) = self.store.note(NOTE, digest)? {
+            return Ok(Capabilities::parse(&note));
+        }
+        let capabilities = self.found_capabilities(model)?;
+        self.store.set_note(NOTE, digest, capabilities.names().join(",").as_bytes())?;
+        Ok(capabilities)
+    }
+
+    fn found_capabilities(&self, model: &Model) -> Result<Capabilities> {
+        let facts = Facts::read(&documents(self, &model.manifest)?)?;
+        let templates = match own_template(self, model)? {
+            Some(template) => vec![template],
+            None => facts.templates.into_iter().map(|(_, text)| text).collect(),
+        };
+        let offers = |offered: fn(&str) -> bool| templates.iter().any(|template| offered(template));
+        let runs = model.config.lode.as_ref().is_some_and(|lode| !lode.hyper_parameters.is_null());
+        let capabilities = [
+            (Capability::Completion, runs && !facts.embeds),
+            (Capability::Tools, !facts.embeds && offers(import::offers_tools)),
+            (Capability::Insert, !facts.embeds && facts.inserts),
+            (Capability::Embedding, facts.embeds),
+            (Capability::Thinking, !facts.embeds && offers(import::offers_thinking)),
+        ];
+        Ok(Capabilities(capabilities.into_iter().filter_map(|(capability, has)| has.then_some(capability)).collect()))
+    }
+
+    /// The chat template that a runner uses for conversations without tools; none where there is none.
+    ///
+    /// # Errors
+    /// The model's documents cannot be read.
+    pub(crate) fn chat_template(&self, model: &Model) -> Result<Option<String>> {
+        if let Some(template) = own_template(self, model)? {
+            return Ok(Some(template));
+        }
+        let templates = Facts::read(&documents(self, &model.manifest)?)?.templates;
+        let default = templates.iter().position(|(name, _)| name == "default").unwrap_or(0);
+        Ok(templates.into_iter().nth(default).map(|(_, text)| text))
+    }
+}
+
+/// The template that the model was created with, unless it is one that runners do not read.
+fn own_template(library: &Library, model: &Model) -> Result<Option<String>> {
+    Ok(model.layer_text(library, media_types::TEMPLATE)?.filter(|text| !is_go(text)))
+}
+
+/// What the files that came with the weights say.
+#[derive(Debug, Default)]
+struct Facts {
+    /// Chat templates by name.
+    templates: Vec<(String, String)>,
+    /// Whether the vocabulary has the tokens for filling gaps.
+    inserts: bool,
+    /// Whether the model was made for embedding: somebody says how its vectors are pooled.
+    embeds: bool,
+}
+
+impl Facts {
+    fn read(documents: &[Document]) -> Result<Self> {
+        let mut facts = Self::default();
+        for document in documents {
+            match document.name.as_str() {
+                "chat_template.jinja" => facts.templates = vec![("default".to_owned(), text(&document.path)?)],
+                "tokenizer_config.json" if facts.templates.is_empty() => {
+                    facts.templates = templates(&text(&document.path)?);
+                }
+                "tokenizer.json" => {
+                    let vocabulary = text(&document.path)?;
+                    facts.inserts |= import::can_insert(|token| vocabulary.contains(&format!("\"{token}\"")));
+                }
+                "modules.json" | "1_Pooling/config.json" => facts.embeds = true,
+                _ => facts.read_gguf(&document.path)?,
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Reads the header of a GGUF file, where the document is one.
+    fn read_gguf(&mut self, path: &Path) -> Result<()> {
+        let raw = beginning(path, 4)?;
+        if raw != b"GGUF" {
+            return Ok(());
+        }
+        let raw = beginning(path, MAX_DOCUMENT)?;
+        // Of a split, only the first file has the keys. A header that is too long to be read here says nothing.
+        let Ok(gguf) = Gguf::parse_header(&raw) else { return Ok(()) };
+        if let Some(template) = gguf.text("tokenizer.chat_template").filter(|_| self.templates.is_empty()) {
+            self.templates = vec![("default".to_owned(), template.to_owned())];
+        }
+        if let Some(tokens) = gguf.array("tokenizer.ggml.tokens") {
+            let marks: Vec<_> = tokens.iter().filter_map(|token| token.as_str()).filter(|t| may_mark(t)).collect();
+            self.inserts |= import::can_insert(|token| marks.contains(&token));
+        }
+        let architecture = gguf.text("general.architecture").unwrap_or_default();
+        self.embeds |= gguf.get(&format!("{architecture}.pooling_type")).is_some();
+        Ok(())
+    }
+}
+
+/// Whether a token may be one of those around a gap: all of them have a bracket.
+fn may_mark(token: &str) -> bool {
+    token.contains('<')
+}
+
+/// The templates of a `tokenizer_config.json`: one, or several with names.
+fn templates(config: &str) -> Vec<(String, String)> {
+    // One that is not JSON is refused by the load, which says so.
+    let config: Value = serde_json::from_str(config).unwrap_or_default();
+    match &config["chat_template"] {
+        Value::String(text) => vec![("default".to_owned(), text.clone())],
+        Value::Array(named) => named
+            .iter()
+            .filter_map(|entry| Some((entry["name"].as_str()?.to_owned(), entry["template"].as_str()?.to_owned())))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn text(path: &Path) -> Result<String> {
+    Ok(String::from_utf8_lossy(&beginning(path, MAX_DOCUMENT)?).into_owned())
+}
+
+/// The first bytes of a file, or all where there are fewer.
+fn beginning(path: &Path, bytes: u64) -> Result<Vec<u8>> {
+    let failed = || format!("cannot read `{}`", path.display());
+    let mut raw = Vec::new();
+    File::open(path).with_context(failed)?.take(bytes).read_to_end(&mut raw).with_context(failed)?;
+    Ok(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(files: &[(&str, &str)]) -> Facts {
+        let folder = tempfile::tempdir().expect("a folder");
+        let documents: Vec<Document> = files
+            .iter()
+            .map(|(name, text)| {
+                let path = folder.path().join(name.replace('/', "_"));
+                std::fs::write(&path, text).expect("a file");
+                Document { name: (*name).to_owned(), path }
+            })
+            .collect();
+        Facts::read(&documents).expect("readable")
+    }
+
+    #[test]
+    fn files_beside_the_weights_tell() {
+        let one = r#"{"chat_template": "{{ messages }}"}"#;
+        let named =
+            r#"{"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]}"#;
+        let single = |text: &str| vec![("default".to_owned(), text.to_owned())];
+        assert_eq!(facts(&[("tokenizer_config.json", one)]).templates, single("{{ messages }}"));
+        assert_eq!(facts(&[("tokenizer_config.json", named)]).templates.len(), 2);
+        let both = facts(&[("chat_template.jinja", "J"), ("tokenizer_config.json", one)]);
+        assert_eq!(both.templates, single("J"), "the file of its own comes first");
+        let vocabulary = r#"{"added_tokens": ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]}"#;
+        assert!(facts(&[("tokenizer.json", vocabulary)]).inserts);
+        assert!(!facts(&[("tokenizer.json", "{}"), ("config.json", "{}")]).inserts);
+        assert!(facts(&[("1_Pooling/config.json", "{}")]).embeds);
+    }
+
+    #[test]
+    fn a_note_is_read_as_it_was_written() {
+        let all = Capabilities(Capability::ALL.to_vec());
+        assert_eq!(Capabilities::parse(all.names().join(",").as_bytes()), all);
+        assert_eq!(Capabilities::parse(b""), Capabilities::default());
+    }
+}
