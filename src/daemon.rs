@@ -1,7 +1,9 @@
 //! The daemon: the HTTP APIs over the store and the scheduler.
 
 mod access;
+mod anthropic;
 mod call;
+mod choices;
 mod cloud;
 mod create;
 mod describe;
@@ -10,8 +12,10 @@ mod error;
 mod generate;
 mod maintenance;
 mod models;
+mod openai;
 mod origin;
 mod perplexity;
+mod sse;
 mod stream;
 mod tls;
 mod tokens;
@@ -212,6 +216,8 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/tokenize", post(tokens::tokenize))
         .route("/api/detokenize", post(tokens::detokenize))
         .merge(cloud::routes())
+        .merge(openai::routes())
+        .merge(anthropic::routes())
         .route("/api/lode/perplexity", post(perplexity::perplexity))
         .merge(maintenance::routes())
         .layer(DefaultBodyLimit::max(MAX_REQUEST));

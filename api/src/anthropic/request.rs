@@ -108,7 +108,7 @@ impl MessagesRequest {
             None => Options::default(),
         };
         let mut stop = self.stop_sequences.clone();
-        for all in &mut stop {
+        if let Some(all) = &mut stop {
             all.retain(|text| !text.is_empty());
         }
         let options = Options {
