@@ -26,15 +26,17 @@ async fn an_empty_daemon_answers() {
     assert_eq!(get(&server, "/api/version").await["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(get(&server, "/api/tags").await, json!({"models": []}));
     assert_eq!(get(&server, "/api/ps").await, json!({"models": []}));
-    let head = server.http.head(server.url("/api/tags")).send().await.expect("the daemon answers");
-    assert_eq!(head.status().as_u16(), 200);
+    for path in ["/", "/api/version", "/api/tags"] {
+        let head = server.http.head(server.url(path)).send().await.expect("the daemon answers");
+        assert_eq!(head.status().as_u16(), 200, "{path}");
+    }
 }
 
 #[tokio::test]
 async fn errors_have_their_status_and_name_the_thing() {
     let server = tiny().await;
     for (path, body, status, says) in [
-        ("/api/generate", json!({"model": "nope", "prompt": "x"}), 404, "model 'nope:latest' not found"),
+        ("/api/generate", json!({"model": "nope", "prompt": "x"}), 404, "model 'nope' not found"),
         ("/api/chat", json!({"model": "nope", "messages": []}), 404, "not found"),
         ("/api/show", json!({"model": "nope"}), 404, "not found"),
         ("/api/show", json!({}), 400, "model is required"),
@@ -50,9 +52,29 @@ async fn errors_have_their_status_and_name_the_thing() {
         ("/api/generate", json!({"model": "tiny", "prompt": "x", "images": ["aGk="]}), 400, "images"),
         ("/api/generate", json!({"model": "tiny", "prompt": "x", "suffix": "y"}), 400, "does not support insert"),
         ("/api/generate", json!({"model": "tiny", "prompt": "x", "think": true}), 400, "does not support thinking"),
-        ("/api/generate", json!({"model": "tiny", "prompt": "x", "format": "json"}), 400, "not supported yet"),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "format": "yaml"}), 400, "invalid format"),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "think": "much"}), 400, "invalid think value"),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "top_logprobs": 21}), 400, "between 0 and 20"),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "context": [-1]}), 400, "'context' has -1"),
+        (
+            "/api/generate",
+            json!({"model": "tiny", "prompt": "x", "raw": true, "system": "y"}),
+            400,
+            "raw mode does not support template, system, or context",
+        ),
+        ("/api/generate", json!({"model": "tiny", "prompt": "x", "options": {"num_gpu": "all"}}), 400, "num_gpu"),
+        (
+            "/api/chat",
+            json!({"model": "tiny", "messages": [], "tools": [{"type": "function"}]}),
+            400,
+            "has no function",
+        ),
+        ("/api/embed", json!({"model": "tiny", "input": [1]}), 400, "invalid input type"),
+        ("/api/embed", json!({"model": "nope", "input": "x"}), 404, "model 'nope' not found"),
+        ("/api/tokenize", json!({"model": "tiny"}), 400, "content is required"),
         ("/api/chat", json!({"model": "tiny", "messages": [{"role": "robot", "content": "x"}]}), 400, "invalid role"),
         ("/api/create", json!({"model": "x", "stream": false}), 400, "neither 'from' or 'files'"),
+        ("/api/create", json!({"model": "x", "from": "tiny", "adapters": {"a": "b"}}), 400, "'adapters'"),
         ("/api/create", json!({"model": "x", "from": "nope", "stream": false}), 404, "not found"),
         ("/api/create", json!({"model": "x", "path": "relative", "stream": false}), 400, "absolute"),
         ("/api/create", json!({"model": "x", "path": "/no/such/file", "stream": false}), 400, "/no/such/file"),

@@ -1,7 +1,21 @@
 //! Clients that others wrote, unmodified.
 
+use std::ffi::OsStr;
+use std::process::Command;
+
 use crate::server::Server;
 use crate::support::{root, skip, tiny_model};
+
+/// Runs a client's session against a daemon with the tiny model.
+async fn session(program: &OsStr, arguments: impl AsyncFnOnce(&Server) -> Vec<std::ffi::OsString>) {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    let arguments = arguments(&server).await;
+    let output = Command::new(program).args(arguments).env_remove("OLLAMA_HOST").output().expect("the client runs");
+    let say = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", say(&output.stdout), say(&output.stderr));
+    assert_eq!(say(&output.stdout).trim(), "ok", "a session ends with its last line");
+}
 
 #[tokio::test]
 async fn the_ollama_client_for_python() {
@@ -9,14 +23,22 @@ async fn the_ollama_client_for_python() {
     let Some(python) = std::env::var_os("LODE_TEST_PYTHON") else {
         return skip(TEST, "LODE_TEST_PYTHON names no Python with the `ollama` package; scripts/test makes one");
     };
-    let server = Server::start(&[]).await;
-    server.create("tiny", &tiny_model()).await;
     let script = root().join("tests/clients/ollama_client.py");
-    let output = std::process::Command::new(python)
-        .args([script.as_os_str(), server.address.as_ref(), "tiny".as_ref()])
-        .env_remove("OLLAMA_HOST")
-        .output()
-        .expect("Python runs");
-    let say = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}{}", say(&output.stdout), say(&output.stderr));
+    session(&python, async |server| {
+        vec![script.into(), server.address.clone().into(), "tiny".into(), tiny_model().into()]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_ollama_client_for_node() {
+    const TEST: &str = "clients::the_ollama_client_for_node";
+    let Some(packages) = std::env::var_os("LODE_TEST_NPM") else {
+        return skip(TEST, "LODE_TEST_NPM names no folder with the npm package `ollama`; scripts/test makes one");
+    };
+    let script = root().join("tests/clients/ollama_client.mjs");
+    session(OsStr::new("node"), async |server| {
+        vec![script.into(), packages, server.address.clone().into(), "tiny".into()]
+    })
+    .await;
 }

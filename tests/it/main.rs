@@ -17,6 +17,7 @@ mod import_store;
 mod maintenance;
 mod mlx_models;
 mod mutations;
+mod ollama;
 mod peers;
 mod perplexity;
 mod quant_vectors;

@@ -1,0 +1,61 @@
+// The unmodified `ollama` client for Node against a daemon: streamed and not, an abort, errors.
+//
+//   node ollama_client.mjs FOLDER ADDRESS MODEL    FOLDER has `node_modules` with the package
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { pathToFileURL } from "node:url";
+
+const [folder, address, model] = process.argv.slice(2);
+const find = createRequire(path.join(path.resolve(folder), "package.json"));
+const { Ollama } = await import(pathToFileURL(find.resolve("ollama")));
+const client = new Ollama({ host: `http://${address}` });
+const options = { temperature: 0, num_predict: 8 };
+
+const refused = async (status, says, call) => {
+  await assert.rejects(call, (error) => {
+    assert.equal(error.status_code, status, error);
+    assert.ok(error.message.includes(says), error);
+    return true;
+  });
+};
+
+assert.ok((await client.version()).version);
+assert.ok((await client.list()).models.some((entry) => entry.name === `${model}:latest`));
+const shown = await client.show({ model });
+assert.deepEqual(shown.capabilities, ["completion", "tools"]);
+
+const whole = await client.generate({ model, prompt: "Hello", options });
+assert.ok(whole.done && whole.response && whole.eval_count === 8, JSON.stringify(whole));
+let text = "";
+for await (const piece of await client.generate({ model, prompt: "Hello", options, stream: true })) text += piece.response;
+assert.equal(text, whole.response);
+
+const messages = [{ role: "user", content: "Hello" }];
+const answer = await client.chat({ model, messages, options });
+assert.equal(answer.message.role, "assistant");
+text = "";
+for await (const piece of await client.chat({ model, messages, options, stream: true })) text += piece.message.content;
+assert.equal(text, answer.message.content);
+
+const endless = await client.generate({ model, prompt: "Hello", raw: true, options: { seed: 1, temperature: 2 }, stream: true });
+await assert.rejects(
+  async () => {
+    for await (const _ of endless) endless.abort();
+  },
+  { name: "AbortError" },
+);
+
+await refused(404, "model 'nope' not found", () => client.chat({ model: "nope", messages }));
+await refused(400, "does not support thinking", () => client.chat({ model, messages, think: true }));
+await refused(400, "images", () => client.chat({ model, messages: [{ role: "user", content: "x", images: ["aGk="] }] }));
+
+let last;
+for await (const line of await client.create({ model: "made", from: model, system: "Be brief.", stream: true })) last = line;
+assert.equal(last.status, "success");
+assert.equal((await client.copy({ source: "made", destination: "copied" })).status, "success");
+assert.equal((await client.delete({ model: "made" })).status, "success");
+await client.delete({ model: "copied" });
+assert.ok((await client.ps()).models.some((entry) => entry.name === `${model}:latest`));
+console.log("ok");
