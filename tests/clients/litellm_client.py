@@ -6,6 +6,8 @@ import sys
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import litellm
 
+litellm.suppress_debug_info = True
+
 
 def main(address: str, model: str) -> None:
     ask = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 6, "temperature": 0}

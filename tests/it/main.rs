@@ -18,6 +18,7 @@ mod maintenance;
 mod mlx_models;
 mod mutations;
 mod ollama;
+mod openai;
 mod peers;
 mod perplexity;
 mod quant_vectors;

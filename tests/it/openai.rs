@@ -75,7 +75,12 @@ async fn a_runner_that_dies_ends_a_stream_with_an_error() {
 async fn errors_have_the_shape_of_the_api_that_was_asked() {
     let server = tiny().await;
     for (path, body, status, kind) in [
-        ("/v1/chat/completions", json!({"model": "missing", "messages": [{"role": "user", "content": "x"}]}), 404, "not_found_error"),
+        (
+            "/v1/chat/completions",
+            json!({"model": "missing", "messages": [{"role": "user", "content": "x"}]}),
+            404,
+            "not_found_error",
+        ),
         ("/v1/chat/completions", json!({"model": "tiny", "messages": "x"}), 400, "invalid_request_error"),
         ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": "x"}]}), 400, "invalid_request_error"),
         ("/v1/completions", json!({"model": "tiny"}), 400, "invalid_request_error"),
@@ -83,8 +88,18 @@ async fn errors_have_the_shape_of_the_api_that_was_asked() {
         ("/v1/responses", json!({"model": "tiny", "input": []}), 400, "invalid_request_error"),
         ("/v1/rerank", json!({"model": "tiny", "query": "x", "documents": ["y"]}), 400, "invalid_request_error"),
         ("/v1/rerank", json!({"model": "missing"}), 404, "not_found_error"),
-        ("/v1/messages", json!({"model": "tiny", "messages": [{"role": "user", "content": "x"}]}), 400, "invalid_request_error"),
-        ("/v1/messages/count_tokens", json!({"model": "missing", "messages": [{"role": "user", "content": "x"}]}), 404, "not_found_error"),
+        (
+            "/v1/messages",
+            json!({"model": "tiny", "messages": [{"role": "user", "content": "x"}]}),
+            400,
+            "invalid_request_error",
+        ),
+        (
+            "/v1/messages/count_tokens",
+            json!({"model": "missing", "messages": [{"role": "user", "content": "x"}]}),
+            404,
+            "not_found_error",
+        ),
     ] {
         let response = server.post(path, &body).await;
         assert_eq!(response.status().as_u16(), status, "{path} {body}");
