@@ -81,8 +81,10 @@ def embeddings(client: openai.OpenAI, model: str) -> None:
 
 
 def responses(client: openai.OpenAI, model: str) -> None:
-    ask = {"model": model, "input": "Hello", "instructions": "Be brief.", "temperature": 0, "max_output_tokens": 6}
+    ask = {"model": model, "input": "Hello", "temperature": 0, "max_output_tokens": 6}
     whole = client.responses.create(**ask)
+    told = client.responses.create(**ask, instructions="Be brief.")
+    assert told.usage.input_tokens > whole.usage.input_tokens and told.instructions == "Be brief.", told
     assert whole.output_text and whole.status in ("completed", "incomplete"), whole
     assert whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens, whole.usage
     events = list(client.responses.create(**ask, stream=True))
