@@ -2,7 +2,9 @@
 
 mod access;
 mod activation;
+mod anthropic;
 mod call;
+mod choices;
 mod cloud;
 mod create;
 mod describe;
@@ -14,7 +16,9 @@ mod health;
 mod maintenance;
 mod metrics;
 mod models;
+mod openai;
 mod perplexity;
+mod sse;
 mod stream;
 mod tls;
 mod tokens;
@@ -231,6 +235,8 @@ fn routes(daemon: Daemon) -> Router {
         .route("/api/tokenize", post(tokens::tokenize))
         .route("/api/detokenize", post(tokens::detokenize))
         .merge(cloud::routes())
+        .merge(openai::routes())
+        .merge(anthropic::routes())
         .route("/api/lode/perplexity", post(perplexity::perplexity))
         .merge(maintenance::routes())
         .layer(DefaultBodyLimit::max(MAX_REQUEST));

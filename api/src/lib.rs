@@ -1,4 +1,18 @@
 //! The HTTP APIs: their documents, and what they mean in terms of the runner protocol.
+//!
+//! Everything here is pure: a request becomes a [`Dialogue`] and a [`Demand`], events of a runner become documents or
+//! [`Frame`]s. Ids and times are given by the caller.
 
+mod answer;
+pub mod anthropic;
+mod demand;
+mod frame;
 pub mod lode;
 pub mod ollama;
+pub mod openai;
+mod refusal;
+
+pub use answer::{Answer, ToolCall};
+pub use demand::{Demand, Dialogue};
+pub use frame::Frame;
+pub use refusal::Refusal;

@@ -42,3 +42,36 @@ async fn the_ollama_client_for_node() {
     })
     .await;
 }
+
+/// Runs the session of a client for Python, where its package is installed.
+async fn python(test: &str, package: &str, script: &str) {
+    let Some(python) = std::env::var_os("LODE_TEST_PYTHON") else {
+        return skip(test, "LODE_TEST_PYTHON names no Python; scripts/test makes one");
+    };
+    let found = Command::new(&python).args(["-c", &format!("import {package}")]).output().expect("Python runs");
+    if !found.status.success() {
+        return skip(test, &format!("the package `{package}` is not installed; scripts/test does it"));
+    }
+    let script = root().join("tests/clients").join(script);
+    session(&python, async |server| vec![script.into(), server.address.clone().into(), "tiny".into()]).await;
+}
+
+#[tokio::test]
+async fn the_openai_client_for_python() {
+    python("clients::the_openai_client_for_python", "openai", "openai_client.py").await;
+}
+
+#[tokio::test]
+async fn the_anthropic_client_for_python() {
+    python("clients::the_anthropic_client_for_python", "anthropic", "anthropic_client.py").await;
+}
+
+#[tokio::test]
+async fn litellm() {
+    python("clients::litellm", "litellm", "litellm_client.py").await;
+}
+
+#[tokio::test]
+async fn langchain_ollama() {
+    python("clients::langchain_ollama", "langchain_ollama", "langchain_client.py").await;
+}

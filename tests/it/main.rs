@@ -21,6 +21,7 @@ mod memory_vectors;
 mod mlx_models;
 mod mutations;
 mod ollama;
+mod openai;
 mod operation;
 mod peers;
 mod perplexity;

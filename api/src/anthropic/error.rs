@@ -1,0 +1,54 @@
+//! Errors as Anthropic's API tells them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Frame, Refusal};
+
+/// Body of an answer with a status of 400 or more, and the last event of a stream that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorResponse {
+    /// Always `error`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What went wrong.
+    pub error: ErrorObject,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorObject {
+    /// Whose fault it was, roughly.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// For people.
+    pub message: String,
+}
+
+impl ErrorResponse {
+    /// An error with the type that fits its HTTP status.
+    pub fn new(status: u16, message: impl Into<String>) -> Self {
+        let kind = match status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 | 529 => "overloaded_error",
+            504 => "timeout_error",
+            400..=499 => "invalid_request_error",
+            _ => "api_error",
+        };
+        Self { kind: "error".to_owned(), error: ErrorObject { kind: kind.to_owned(), message: message.into() } }
+    }
+
+    /// The event that ends a stream which failed.
+    pub fn frame(&self) -> Frame {
+        Frame::named("error", self)
+    }
+}
+
+impl From<Refusal> for ErrorResponse {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(400, refusal.to_string())
+    }
+}

@@ -1,0 +1,105 @@
+//! The message that answers.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::stop_reason;
+use crate::Answer;
+
+/// Answer of `POST /v1/messages`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are Anthropic's")]
+pub struct Message {
+    pub id: String,
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub role: &'static str,
+    pub model: String,
+    pub content: Vec<Block>,
+    pub stop_reason: Option<&'static str>,
+    pub stop_sequence: Option<String>,
+    pub usage: Usage,
+}
+
+/// A block of a message.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Block {
+    /// What the model thought. It is not signed: nobody else is to trust it.
+    Thinking { thinking: String, signature: String },
+    /// What it says.
+    Text { text: String },
+    /// A tool that it calls.
+    ToolUse { id: String, name: String, input: Map<String, Value> },
+}
+
+/// Tokens that a message took. `input_tokens` are those that had to be computed.
+#[expect(clippy::struct_field_names, reason = "the fields are Anthropic's")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub cache_creation_input_tokens: u64,
+    /// Found in the KV cache.
+    pub cache_read_input_tokens: u64,
+    pub output_tokens: u64,
+    /// Lode's own: tokens of the prompt that were dropped because they did not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncated_tokens: Option<u64>,
+}
+
+impl From<protocol::Usage> for Usage {
+    fn from(usage: protocol::Usage) -> Self {
+        Self {
+            input_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens),
+            cache_creation_input_tokens: 0,
+            cache_read_input_tokens: usage.cached_tokens,
+            output_tokens: usage.tokens,
+            truncated_tokens: Some(usage.truncated_tokens).filter(|count| *count > 0),
+        }
+    }
+}
+
+impl Message {
+    /// A message that has just begun. `id` is random.
+    pub fn begun(id: &str, model: &str) -> Self {
+        Self {
+            id: format!("msg_{id}"),
+            kind: "message",
+            role: "assistant",
+            model: model.to_owned(),
+            content: Vec::new(),
+            stop_reason: None,
+            stop_sequence: None,
+            usage: Usage::default(),
+        }
+    }
+
+    /// The whole message. `limit` is the most tokens that were asked for.
+    pub fn whole(self, answer: Answer, limit: u64) -> Self {
+        let mut content = Vec::new();
+        if !answer.thinking.is_empty() {
+            content.push(Block::Thinking { thinking: answer.thinking, signature: String::new() });
+        }
+        if !answer.text.is_empty() {
+            content.push(Block::Text { text: answer.text });
+        }
+        let calls_tools = !answer.tool_calls.is_empty();
+        for (at, call) in answer.tool_calls.into_iter().enumerate() {
+            content.push(Block::ToolUse { id: call_id(&self.id, at), name: call.name, input: call.arguments });
+        }
+        let stop_reason = answer.reason.map(|reason| stop_reason(reason, calls_tools, answer.usage.tokens, limit));
+        Self { content, stop_reason, usage: answer.usage.into(), ..self }
+    }
+}
+
+/// The id of a tool call: the same in a stream and in a document.
+pub(super) fn call_id(message: &str, call: usize) -> String {
+    format!("toolu_{}_{call}", message.strip_prefix("msg_").unwrap_or(message))
+}
+
+/// Answer of `POST /v1/messages/count_tokens`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are Anthropic's")]
+pub struct TokenCount {
+    pub input_tokens: u64,
+}

@@ -1,0 +1,305 @@
+//! The request for a message.
+
+use std::collections::HashMap;
+
+use protocol::{Format, Message, ToolChoice};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::content::{Content, Piece};
+use crate::ollama::{KeepAliveSpec, Options, Think};
+use crate::{Demand, Dialogue, Refusal};
+
+/// Body of `POST /v1/messages` and, without what is about the answer, of `POST /v1/messages/count_tokens`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are Anthropic's")]
+pub struct MessagesRequest {
+    pub model: String,
+    messages: Vec<Turn>,
+    system: Option<Content>,
+    pub max_tokens: Option<u64>,
+    pub stream: Option<bool>,
+    pub stop_sequences: Option<Vec<String>>,
+    pub temperature: Option<f64>,
+    pub top_k: Option<i64>,
+    pub top_p: Option<f64>,
+    pub tools: Option<Vec<Value>>,
+    tool_choice: Option<Choice>,
+    thinking: Option<Thinking>,
+    output_config: Option<OutputConfig>,
+    /// Lode's own: Ollama's options; the fields of the request come before them.
+    pub options: Option<Map<String, Value>>,
+    /// Lode's own, as Ollama's.
+    pub keep_alive: Option<KeepAliveSpec>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Turn {
+    role: String,
+    content: Option<Content>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Choice {
+    #[serde(rename = "type")]
+    kind: String,
+    name: String,
+    disable_parallel_tool_use: bool,
+}
+
+/// `budget_tokens` is not looked at: a template can only be told whether to think.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Thinking {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutputConfig {
+    effort: Option<String>,
+    format: Option<OutputFormat>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutputFormat {
+    #[serde(rename = "type")]
+    kind: String,
+    schema: Option<Value>,
+}
+
+impl MessagesRequest {
+    /// Whether the answer is a stream.
+    pub fn streams(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    /// What is asked of the model.
+    ///
+    /// # Errors
+    /// The field that asks for what cannot be had.
+    pub fn translate(self) -> Result<(Dialogue, Demand), Refusal> {
+        match self.max_tokens {
+            None => return Err(Refusal::new("max_tokens", "Field required")),
+            Some(0) => return Err(Refusal::new("max_tokens", "max_tokens is 0, expected at least 1")),
+            Some(_) => {}
+        }
+        let demand = self.demand()?;
+        let (dialogue, tool_choice) = self.dialogue()?;
+        Ok((dialogue, Demand { tool_choice, ..demand }))
+    }
+
+    /// What is to be counted: the same conversation, with nothing about its answer.
+    ///
+    /// # Errors
+    /// As [`translate`](Self::translate).
+    pub fn count(self) -> Result<Dialogue, Refusal> {
+        Ok(self.dialogue()?.0)
+    }
+
+    fn demand(&self) -> Result<Demand, Refusal> {
+        let given = match &self.options {
+            Some(options) => Options::read(options).map_err(|e| Refusal::new("options", e))?.0,
+            None => Options::default(),
+        };
+        let mut stop = self.stop_sequences.clone();
+        if let Some(all) = &mut stop {
+            all.retain(|text| !text.is_empty());
+        }
+        let options = Options {
+            temperature: unit("temperature", self.temperature)?,
+            top_p: unit("top_p", self.top_p)?,
+            top_k: self.top_k,
+            stop,
+            num_predict: self.max_tokens.map(|count| i64::try_from(count).unwrap_or(i64::MAX)),
+            ..Options::default()
+        };
+        Ok(Demand {
+            options: options.over(given),
+            format: self.format()?,
+            one_tool_call: self.tool_choice.as_ref().is_some_and(|choice| choice.disable_parallel_tool_use),
+            keep_alive: self.keep_alive,
+            ..Demand::default()
+        })
+    }
+
+    fn format(&self) -> Result<Option<Format>, Refusal> {
+        let Some(format) = self.output_config.as_ref().and_then(|config| config.format.as_ref()) else {
+            return Ok(None);
+        };
+        if format.kind != "json_schema" {
+            let message = format!("`{}` is no format; expected json_schema", format.kind);
+            return Err(Refusal::new("output_config.format.type", message));
+        }
+        match &format.schema {
+            Some(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(Some(Format::Schema { schema: schema.clone() })),
+            _ => Err(Refusal::new("output_config.format.schema", "a JSON schema is an object")),
+        }
+    }
+
+    fn dialogue(self) -> Result<(Dialogue, ToolChoice), Refusal> {
+        let think = think(self.thinking.as_ref(), self.output_config.as_ref())?;
+        let tools = tools(self.tools.as_deref().unwrap_or_default())?;
+        let (tools, choice) = choose(tools, self.tool_choice.as_ref())?;
+        let mut conversation = Conversation::default();
+        if let Some(system) = self.system {
+            let text = system.text("system")?;
+            if !text.is_empty() {
+                conversation.say("system", text, Map::new());
+            }
+        }
+        for (at, turn) in self.messages.into_iter().enumerate() {
+            conversation.take(turn, &format!("messages.{at}"))?;
+        }
+        match conversation.messages.last() {
+            Some(last) if last.role == "assistant" => {
+                let message = "an answer cannot be begun by the client; the last message must be the user's";
+                Err(Refusal::new("messages", message))
+            }
+            Some(last) if last.role != "system" => {
+                Ok((Dialogue { messages: conversation.messages, tools, think }, choice))
+            }
+            _ => Err(Refusal::new("messages", "at least one message is required")),
+        }
+    }
+}
+
+fn unit(name: &str, value: Option<f64>) -> Result<Option<f32>, Refusal> {
+    match value {
+        Some(value) if !(0.0..=1.0).contains(&value) => {
+            Err(Refusal::new(name, format!("{name} is {value}, expected 0 to 1")))
+        }
+        value => Ok(value.map(|value| value as f32)),
+    }
+}
+
+/// An effort says how much to think, but not that there is to be any.
+fn think(thinking: Option<&Thinking>, config: Option<&OutputConfig>) -> Result<Option<Think>, Refusal> {
+    let effort = config.and_then(|config| config.effort.as_deref());
+    match thinking.map(|thinking| thinking.kind.as_str()) {
+        None => Ok(None),
+        Some("disabled") => Ok(Some(Think::Flag(false))),
+        Some("enabled" | "adaptive" | "between_tools") => match effort {
+            None => Ok(Some(Think::Flag(true))),
+            Some("xhigh" | "max") => Ok(Some(Think::Level("max".to_owned()))),
+            Some(level @ ("low" | "medium" | "high")) => Ok(Some(Think::Level(level.to_owned()))),
+            Some(other) => Err(Refusal::new("output_config.effort", format!("`{other}` is no effort"))),
+        },
+        Some(other) => {
+            let message = format!("`{other}` is no kind of thinking; expected enabled, disabled or adaptive");
+            Err(Refusal::new("thinking.type", message))
+        }
+    }
+}
+
+fn tools(given: &[Value]) -> Result<Vec<Value>, Refusal> {
+    given.iter().enumerate().map(|(at, tool)| nested(at, tool)).collect()
+}
+
+/// A tool as templates want it.
+fn nested(at: usize, tool: &Value) -> Result<Value, Refusal> {
+    let param = |field: &str| format!("tools.{at}.{field}");
+    match tool.get("type") {
+        None | Some(Value::Null) => {}
+        Some(kind) if kind == "custom" => {}
+        Some(other) => {
+            let message = format!("a tool of type {other} cannot be had here; only ones that the client runs");
+            return Err(Refusal::new(param("type"), message));
+        }
+    }
+    let Some(name) = tool["name"].as_str().filter(|name| !name.is_empty()) else {
+        return Err(Refusal::new(param("name"), "a tool needs a name"));
+    };
+    let Some(schema) = tool.get("input_schema").filter(|schema| schema.is_object()) else {
+        return Err(Refusal::new(param("input_schema"), "a tool needs a JSON schema of its input"));
+    };
+    let mut function = Map::new();
+    function.insert("name".to_owned(), name.into());
+    if let Some(description) = tool["description"].as_str() {
+        function.insert("description".to_owned(), description.into());
+    }
+    function.insert("parameters".to_owned(), schema.clone());
+    Ok(json!({"type": "function", "function": function}))
+}
+
+fn choose(tools: Vec<Value>, choice: Option<&Choice>) -> Result<(Vec<Value>, ToolChoice), Refusal> {
+    let Some(choice) = choice else { return Ok((tools, ToolChoice::Auto)) };
+    let refuse = |field: &str, message: String| Err(Refusal::new(format!("tool_choice.{field}"), message));
+    match choice.kind.as_str() {
+        "auto" => Ok((tools, ToolChoice::Auto)),
+        "none" => Ok((Vec::new(), ToolChoice::None)),
+        "any" if tools.is_empty() => refuse("type", "a call is required, but there are no tools".to_owned()),
+        "any" => Ok((tools, ToolChoice::Required)),
+        "tool" if tools.iter().any(|tool| tool["function"]["name"] == choice.name) => {
+            Ok((tools, ToolChoice::Named { name: choice.name.clone() }))
+        }
+        "tool" => refuse("name", format!("`{}` is not among the tools", choice.name)),
+        other => refuse("type", format!("`{other}` is no choice; expected auto, any, tool or none")),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Conversation {
+    messages: Vec<Message>,
+    /// Tools by the id of their call.
+    names: HashMap<String, String>,
+}
+
+impl Conversation {
+    fn say(&mut self, role: &str, content: String, rest: Map<String, Value>) {
+        self.messages.push(Message { role: role.to_owned(), content, rest });
+    }
+
+    /// A turn becomes a message; results of tools are messages of their own, before what the user says with them.
+    fn take(&mut self, turn: Turn, path: &str) -> Result<(), Refusal> {
+        let role = match turn.role.as_str() {
+            role @ ("user" | "assistant" | "system") => role.to_owned(),
+            other => {
+                let message = format!("`{other}` is no role; expected user or assistant");
+                return Err(Refusal::new(format!("{path}.role"), message));
+            }
+        };
+        let Some(content) = turn.content else {
+            return Err(Refusal::new(format!("{path}.content"), "Field required"));
+        };
+        let (mut texts, mut thinking, mut calls, mut results) = (Vec::new(), String::new(), Vec::new(), false);
+        for piece in content.pieces(&format!("{path}.content"))? {
+            match piece {
+                Piece::Text(text) => texts.push(text),
+                Piece::Thinking(text) => thinking.push_str(&text),
+                Piece::Call { id, name, call } => {
+                    self.names.insert(id, name);
+                    calls.push(call);
+                }
+                Piece::Result { id, text } => {
+                    results = true;
+                    let mut rest = Map::new();
+                    if let Some(name) = self.names.get(&id) {
+                        rest.insert("name".to_owned(), name.clone().into());
+                    }
+                    rest.insert("tool_call_id".to_owned(), id.into());
+                    self.say("tool", text, rest);
+                }
+                Piece::Nothing => {}
+            }
+        }
+        let mut rest = Map::new();
+        if !thinking.is_empty() {
+            // Each template looks at one of these.
+            rest.insert("reasoning_content".to_owned(), thinking.clone().into());
+            rest.insert("thinking".to_owned(), thinking.into());
+        }
+        if !calls.is_empty() {
+            rest.insert("tool_calls".to_owned(), calls.into());
+        }
+        if !(results && texts.is_empty()) {
+            self.say(&role, texts.join("\n"), rest);
+        }
+        Ok(())
+    }
+}

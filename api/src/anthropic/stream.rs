@@ -1,0 +1,121 @@
+//! A message as a stream: it begins, its blocks are opened, filled and closed, it ends.
+//!
+//! How many tokens the prompt is becomes known at the end, so the first event says 0 and the last but one the truth.
+
+use protocol::{FinishReason, GenerateEvent};
+use serde_json::{Value, json};
+
+use super::message::{Block, Message, Usage, call_id};
+use super::{ErrorResponse, stop_reason};
+use crate::Frame;
+
+/// Turns the events of a generation into the frames of a stream.
+#[derive(Clone, Debug)]
+pub struct MessageStream {
+    message: Message,
+    limit: u64,
+    /// Number of the next block.
+    index: usize,
+    /// The kind of the block that is open; its number is the one before the next.
+    open: Option<Kind>,
+    calls: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Thinking,
+    Text,
+}
+
+impl MessageStream {
+    /// A message that has just begun. `limit` is the most tokens that were asked for.
+    pub fn new(message: Message, limit: u64) -> Self {
+        Self { message, limit, index: 0, open: None, calls: 0 }
+    }
+
+    /// What comes first.
+    pub fn begin(&self) -> Vec<Frame> {
+        vec![frame("message_start", &json!({"message": self.message})), frame("ping", &json!({}))]
+    }
+
+    /// The frames of an event. After the end or an error there are no more.
+    pub fn event(&mut self, event: GenerateEvent) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        match event {
+            // Only log-probabilities, which nobody can ask for here.
+            GenerateEvent::Text { text, .. } if text.is_empty() => {}
+            GenerateEvent::Text { text, .. } => {
+                self.piece(Kind::Text, &json!({"type": "text_delta", "text": text}), &mut frames);
+            }
+            GenerateEvent::Thinking { text, .. } => {
+                self.piece(Kind::Thinking, &json!({"type": "thinking_delta", "thinking": text}), &mut frames);
+            }
+            GenerateEvent::ToolCall { name, arguments, .. } => {
+                self.call(name, &Value::Object(arguments).to_string(), &mut frames);
+            }
+            GenerateEvent::Done { reason, usage, .. } => self.end(reason, usage, &mut frames),
+            GenerateEvent::Error { error, bad_request } => {
+                frames.push(ErrorResponse::new(if bad_request { 400 } else { 500 }, error).frame());
+            }
+        }
+        frames
+    }
+
+    fn piece(&mut self, kind: Kind, delta: &Value, frames: &mut Vec<Frame>) {
+        if self.open != Some(kind) {
+            self.close(frames);
+            let block = match kind {
+                Kind::Thinking => Block::Thinking { thinking: String::new(), signature: String::new() },
+                Kind::Text => Block::Text { text: String::new() },
+            };
+            self.start(&block, frames);
+            self.open = Some(kind);
+        }
+        self.delta(delta, frames);
+    }
+
+    fn start(&mut self, block: &Block, frames: &mut Vec<Frame>) {
+        frames.push(frame("content_block_start", &json!({"index": self.index, "content_block": block})));
+        self.index += 1;
+    }
+
+    fn delta(&self, delta: &Value, frames: &mut Vec<Frame>) {
+        frames.push(frame("content_block_delta", &json!({"index": self.index.saturating_sub(1), "delta": delta})));
+    }
+
+    fn stop(&self, frames: &mut Vec<Frame>) {
+        frames.push(frame("content_block_stop", &json!({"index": self.index.saturating_sub(1)})));
+    }
+
+    fn close(&mut self, frames: &mut Vec<Frame>) {
+        if self.open.take().is_some() {
+            self.stop(frames);
+        }
+    }
+
+    fn call(&mut self, name: String, arguments: &str, frames: &mut Vec<Frame>) {
+        self.close(frames);
+        let id = call_id(&self.message.id, self.calls);
+        self.calls += 1;
+        self.start(&Block::ToolUse { id, name, input: serde_json::Map::new() }, frames);
+        self.delta(&json!({"type": "input_json_delta", "partial_json": arguments}), frames);
+        self.stop(frames);
+    }
+
+    fn end(&mut self, reason: FinishReason, usage: protocol::Usage, frames: &mut Vec<Frame>) {
+        self.close(frames);
+        let reason = stop_reason(reason, self.calls > 0, usage.tokens, self.limit);
+        let delta = json!({"stop_reason": reason, "stop_sequence": null});
+        frames.push(frame("message_delta", &json!({"delta": delta, "usage": Usage::from(usage)})));
+        frames.push(frame("message_stop", &json!({})));
+    }
+}
+
+/// An event; its document repeats its name.
+fn frame(name: &'static str, fields: &Value) -> Frame {
+    let mut document = json!({"type": name});
+    if let (Value::Object(document), Value::Object(fields)) = (&mut document, fields) {
+        document.extend(fields.clone());
+    }
+    Frame::named(name, &document)
+}

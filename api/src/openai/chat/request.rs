@@ -1,0 +1,112 @@
+//! The request for a chat.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::message::{ChatMessage, messages};
+use crate::openai::format::TextFormat;
+use crate::openai::sampling::{Sampling, top_logprobs};
+use crate::openai::tools::{self, Reasoning};
+use crate::{Demand, Dialogue, Refusal};
+
+/// Body of `POST /v1/chat/completions`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are OpenAI's")]
+pub struct ChatRequest {
+    pub model: String,
+    pub messages: Vec<ChatMessage>,
+    pub stream: Option<bool>,
+    pub stream_options: Option<StreamOptions>,
+    #[serde(flatten)]
+    pub sampling: Sampling,
+    pub max_tokens: Option<i64>,
+    pub max_completion_tokens: Option<i64>,
+    pub logprobs: Option<bool>,
+    pub top_logprobs: Option<u32>,
+    pub tools: Option<Vec<Value>>,
+    pub tool_choice: Option<Value>,
+    pub parallel_tool_calls: Option<bool>,
+    pub response_format: Option<TextFormat>,
+    pub reasoning_effort: Option<String>,
+    pub reasoning: Option<Reasoning>,
+    pub modalities: Option<Vec<String>>,
+    pub functions: Option<Value>,
+    pub function_call: Option<Value>,
+    pub web_search_options: Option<Value>,
+}
+
+/// What a stream is to have beside the answer.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields are OpenAI's")]
+pub struct StreamOptions {
+    pub include_usage: Option<bool>,
+}
+
+impl ChatRequest {
+    /// Whether the answer is a stream.
+    pub fn streams(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    /// Whether a stream ends with its usage.
+    pub fn wants_usage(&self) -> bool {
+        self.stream_options.and_then(|options| options.include_usage).unwrap_or(false)
+    }
+
+    /// Whether choices have log-probabilities.
+    pub fn wants_logprobs(&self) -> bool {
+        self.logprobs.unwrap_or(false)
+    }
+
+    /// How many choices are wanted.
+    ///
+    /// # Errors
+    /// None, or too many.
+    pub fn choices(&self) -> Result<u32, Refusal> {
+        self.sampling.choices()
+    }
+
+    /// What is asked of the model.
+    ///
+    /// # Errors
+    /// The field that asks for what cannot be had.
+    pub fn translate(self) -> Result<(Dialogue, Demand), Refusal> {
+        self.refuse_what_is_not_there()?;
+        if self.messages.is_empty() {
+            return Err(Refusal::new("messages", "a chat needs at least one message"));
+        }
+        let effort = self.reasoning_effort.as_deref().map(|effort| (effort, "reasoning_effort"));
+        let effort = effort.or_else(|| {
+            self.reasoning.as_ref().and_then(|r| r.effort.as_deref()).map(|effort| (effort, "reasoning.effort"))
+        });
+        let think = effort.map_or(Ok(None), |(effort, param)| tools::think(Some(effort), param))?;
+        let format = self.response_format.as_ref().map_or(Ok(None), |format| format.format("response_format"))?;
+        let top_logprobs = match (self.logprobs, self.top_logprobs) {
+            (Some(true), count) => Some(top_logprobs("top_logprobs", count.unwrap_or(0), 20)?),
+            (_, Some(1..)) => return Err(Refusal::new("top_logprobs", "top_logprobs needs logprobs to be true")),
+            (_, _) => None,
+        };
+        let demand = self.sampling.demand(self.max_completion_tokens.or(self.max_tokens))?;
+        let tools = tools::tools(self.tools.as_deref().unwrap_or_default())?;
+        let (tools, tool_choice) = tools::choose(tools, self.tool_choice.as_ref())?;
+        let one_tool_call = self.parallel_tool_calls == Some(false);
+        let messages = messages(self.messages)?;
+        Ok((Dialogue { messages, tools, think }, Demand { top_logprobs, format, tool_choice, one_tool_call, ..demand }))
+    }
+
+    fn refuse_what_is_not_there(&self) -> Result<(), Refusal> {
+        let set = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
+        if self.modalities.iter().flatten().any(|modality| modality != "text") {
+            return Err(Refusal::new("modalities", "only text can be had here"));
+        }
+        if set(&self.functions) || set(&self.function_call) {
+            return Err(Refusal::new("functions", "functions are not supported; use tools"));
+        }
+        if set(&self.web_search_options) {
+            return Err(Refusal::new("web_search_options", "there is no web search here"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,34 @@
+//! `/v1/completions`: text that goes on, without a chat template.
+
+mod answer;
+mod request;
+mod stream;
+
+pub use answer::Completion;
+pub use request::{CompletionPrompt, CompletionRequest, Texts};
+pub use stream::CompletionStream;
+
+use protocol::FinishReason;
+
+use super::Head;
+
+/// What the documents of one answer have in common. `id` is random; `fingerprint` is the model's digest.
+pub fn head(id: &str, created: u64, model: &str, fingerprint: &str) -> Head {
+    Head {
+        id: format!("cmpl-{id}"),
+        object: "text_completion",
+        created,
+        model: model.to_owned(),
+        system_fingerprint: fingerprint.to_owned(),
+    }
+}
+
+fn finish_reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Length => "length",
+        FinishReason::Stop => "stop",
+    }
+}
+
+#[cfg(test)]
+mod tests;

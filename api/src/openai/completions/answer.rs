@@ -1,0 +1,42 @@
+//! The document that answers a request for completions.
+
+use serde::Serialize;
+
+use super::finish_reason;
+use crate::Answer;
+use crate::openai::logprobs::CompletionLogprobs;
+use crate::openai::{Head, Usage};
+
+/// Answer of `POST /v1/completions`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are OpenAI's")]
+pub struct Completion {
+    #[serde(flatten)]
+    pub head: Head,
+    pub choices: Vec<Choice>,
+    pub usage: Usage,
+}
+
+/// One of the texts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    pub text: String,
+    pub index: u32,
+    pub logprobs: Option<CompletionLogprobs>,
+    pub finish_reason: Option<&'static str>,
+}
+
+impl Completion {
+    /// The answers, `choices` of each prompt, in order; each with the text that comes before it.
+    pub fn new(head: Head, answers: Vec<(String, Answer)>, choices: u32, with_logprobs: bool) -> Self {
+        let mut usage = Usage::default();
+        let choice = |(index, (before, answer)): (u32, (String, Answer))| {
+            usage.add(answer.usage, index.is_multiple_of(choices.max(1)));
+            let logprobs = with_logprobs.then(|| CompletionLogprobs::new(answer.logprobs, &mut before.chars().count()));
+            // An answer without a reason broke off; the caller tells an error instead of it.
+            Choice { text: before + &answer.text, index, logprobs, finish_reason: answer.reason.map(finish_reason) }
+        };
+        let choices = (0..).zip(answers).map(choice).collect();
+        Self { head, choices, usage }
+    }
+}

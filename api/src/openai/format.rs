@@ -1,0 +1,97 @@
+//! `response_format`, and `text.format` of the responses API: what a text must be.
+
+use protocol::Format;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Refusal;
+
+/// What the text of an answer must be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TextFormat {
+    /// `text`, `json_object` or `json_schema`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Where the chat API has the schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json_schema: Option<JsonSchema>,
+    /// Where the responses API has it.
+    #[serde(flatten)]
+    pub here: JsonSchema,
+}
+
+/// A schema with its name. It is always kept to, `strict` or not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JsonSchema {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
+}
+
+impl TextFormat {
+    /// Any text.
+    pub(super) fn text() -> Self {
+        Self { kind: "text".to_owned(), ..Self::default() }
+    }
+
+    /// In the runner's words; none is any text. `param` is the field's path.
+    pub(super) fn format(&self, param: &str) -> Result<Option<Format>, Refusal> {
+        match self.kind.as_str() {
+            "text" => Ok(None),
+            "json_object" => Ok(Some(Format::Json)),
+            "json_schema" => {
+                let (schema, path) = match &self.json_schema {
+                    Some(nested) => (&nested.schema, "json_schema.schema"),
+                    None => (&self.here.schema, "schema"),
+                };
+                let param = format!("{param}.{path}");
+                match schema {
+                    Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
+                        Ok(Some(Format::Schema { schema: schema.clone() }))
+                    }
+                    Some(_) => Err(Refusal::new(param, "a JSON schema is an object")),
+                    None => Err(Refusal::new(param, "the format json_schema needs a schema")),
+                }
+            }
+            other => Err(Refusal::new(
+                format!("{param}.type"),
+                format!("`{other}` is no format; expected text, json_object or json_schema"),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(value: Value) -> Result<Option<Format>, Refusal> {
+        serde_json::from_value::<TextFormat>(value).expect("a format").format("response_format")
+    }
+
+    #[test]
+    fn both_places_of_a_schema_are_read() {
+        let schema = json!({"type": "object"});
+        let wanted = Ok(Some(Format::Schema { schema: schema.clone() }));
+        assert_eq!(read(json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}})), wanted);
+        assert_eq!(read(json!({"type": "json_schema", "name": "a", "strict": true, "schema": schema})), wanted);
+        assert_eq!(read(json!({"type": "json_object"})), Ok(Some(Format::Json)));
+        assert_eq!(read(json!({"type": "text"})), Ok(None));
+        for (bad, param) in [
+            (json!({"type": "yaml"}), "response_format.type"),
+            (json!({"type": "json_schema"}), "response_format.schema"),
+            (json!({"type": "json_schema", "json_schema": {"schema": 1}}), "response_format.json_schema.schema"),
+        ] {
+            assert_eq!(read(bad.clone()).expect_err("no format").param, param, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `input`: a text, or the items of a conversation so far.
+
+use std::collections::HashMap;
+
+use protocol::Message;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::Refusal;
+use crate::openai::chat::thought;
+use crate::openai::content::Content;
+use crate::openai::tools;
+
+/// A text or items.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected input that is a string or a list of items")]
+pub(super) enum Input {
+    /// What the user says.
+    Text(String),
+    /// In order.
+    Items(Vec<Item>),
+}
+
+/// An item of any type: the fields of all of them.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Item {
+    /// A message where there is none.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    role: String,
+    content: Option<Content>,
+    summary: Option<Content>,
+    call_id: String,
+    name: String,
+    arguments: String,
+    output: Option<Content>,
+}
+
+/// Messages as templates want them. Calls belong to the message of the assistant before them, thoughts to the one after.
+pub(super) fn messages(input: Input, instructions: Option<String>) -> Result<Vec<Message>, Refusal> {
+    let mut conversation = Conversation::default();
+    if let Some(instructions) = instructions.filter(|text| !text.is_empty()) {
+        conversation.say("system", instructions);
+    }
+    match input {
+        Input::Text(text) => conversation.say("user", text),
+        Input::Items(items) => {
+            for (at, item) in items.into_iter().enumerate() {
+                conversation.take(item, &format!("input[{at}]"))?;
+            }
+        }
+    }
+    Ok(conversation.messages)
+}
+
+#[derive(Debug, Default)]
+struct Conversation {
+    messages: Vec<Message>,
+    /// Of the next message of the assistant.
+    thinking: String,
+    /// Functions by the id of their call.
+    names: HashMap<String, String>,
+}
+
+impl Conversation {
+    fn say(&mut self, role: &str, content: String) {
+        let mut rest = Map::new();
+        if role == "assistant" && !self.thinking.is_empty() {
+            thought(&mut rest, std::mem::take(&mut self.thinking));
+        }
+        self.messages.push(Message { role: role.to_owned(), content, rest });
+    }
+
+    fn take(&mut self, item: Item, path: &str) -> Result<(), Refusal> {
+        match item.kind.as_deref() {
+            None | Some("message") => self.message(item, path),
+            Some("reasoning") => {
+                let text = item.content.or(item.summary).map(|content| content.text(&format!("{path}.content")));
+                self.thinking = text.transpose()?.unwrap_or_default();
+                Ok(())
+            }
+            Some("function_call") => self.call(&item, path),
+            Some("function_call_output") => self.output(item, path),
+            Some("item_reference") => {
+                Err(Refusal::new(path, "nothing is stored here that an item could refer to; send the item itself"))
+            }
+            Some(other) => Err(Refusal::new(
+                format!("{path}.type"),
+                format!(
+                    "items of type `{other}` are not supported; expected message, reasoning, function_call or \
+                     function_call_output"
+                ),
+            )),
+        }
+    }
+
+    fn message(&mut self, item: Item, path: &str) -> Result<(), Refusal> {
+        let role = match item.role.as_str() {
+            "system" | "developer" => "system",
+            "user" => "user",
+            "assistant" => "assistant",
+            other => {
+                return Err(Refusal::new(
+                    format!("{path}.role"),
+                    format!("`{other}` is no role; expected system, developer, user or assistant"),
+                ));
+            }
+        };
+        let Some(content) = item.content else {
+            return Err(Refusal::new(format!("{path}.content"), "a message needs content"));
+        };
+        self.say(role, content.text(&format!("{path}.content"))?);
+        Ok(())
+    }
+
+    fn call(&mut self, item: &Item, path: &str) -> Result<(), Refusal> {
+        if item.name.is_empty() {
+            return Err(Refusal::new(format!("{path}.name"), "a call needs the name of the function"));
+        }
+        let arguments = tools::arguments(&item.arguments, &format!("{path}.arguments"))?;
+        self.names.insert(item.call_id.clone(), item.name.clone());
+        if self.messages.last().is_none_or(|message| message.role != "assistant") {
+            self.say("assistant", String::new());
+        }
+        let calls = self.messages.last_mut().map(|message| message.rest.entry("tool_calls"));
+        if let Some(Value::Array(calls)) = calls.map(|calls| calls.or_insert_with(|| Value::Array(Vec::new()))) {
+            calls.push(tools::call(&item.call_id, &item.name, arguments));
+        }
+        Ok(())
+    }
+
+    fn output(&mut self, item: Item, path: &str) -> Result<(), Refusal> {
+        let Some(output) = item.output else {
+            return Err(Refusal::new(format!("{path}.output"), "the result of a call needs its output"));
+        };
+        let mut rest = Map::new();
+        if let Some(name) = self.names.get(&item.call_id) {
+            rest.insert("name".to_owned(), name.clone().into());
+        }
+        rest.insert("tool_call_id".to_owned(), item.call_id.into());
+        let content = output.text(&format!("{path}.output"))?;
+        self.messages.push(Message { role: "tool".to_owned(), content, rest });
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! A response as it grows: events become items, and each step of an item a frame.
+//!
+//! An item is open from its first piece until a piece of another kind comes. The document of a response that is not
+//! streamed is made in the same way, its frames are thrown away.
+
+use protocol::{FinishReason, GenerateEvent, Logprob};
+use serde_json::{Map, Value, json};
+
+use super::Response;
+use super::document::{Incomplete, Item, Part, ResponseError, Status, Usage};
+use crate::Frame;
+use crate::openai::logprobs::TokenLogprob;
+
+/// Turns the events of a generation into a response.
+#[derive(Clone, Debug)]
+pub struct ResponseStream {
+    response: Response,
+    /// The random part of all ids.
+    id: String,
+    /// Number of the next frame.
+    sequence: u64,
+    open: Option<Open>,
+    reasoning_tokens: u64,
+}
+
+/// The item that is being filled: the last of the output.
+#[derive(Clone, Debug)]
+struct Open {
+    kind: Kind,
+    id: String,
+    text: String,
+    logprobs: Vec<TokenLogprob>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Reasoning,
+    Message,
+}
+
+impl Open {
+    fn part(&self) -> Part {
+        match self.kind {
+            Kind::Reasoning => Part::ReasoningText { text: self.text.clone() },
+            Kind::Message => {
+                Part::OutputText { text: self.text.clone(), annotations: [], logprobs: self.logprobs.clone() }
+            }
+        }
+    }
+
+    /// The item; without its content as long as it is in progress.
+    fn item(&self, status: Status) -> Item {
+        let content = if status == Status::InProgress { Vec::new() } else { vec![self.part()] };
+        let id = self.id.clone();
+        match self.kind {
+            Kind::Reasoning => Item::Reasoning { id, summary: Vec::new(), content, status },
+            Kind::Message => Item::Message { id, role: "assistant", content, status },
+        }
+    }
+}
+
+impl ResponseStream {
+    /// A response that has just begun.
+    pub fn new(response: Response) -> Self {
+        let id = response.id.trim_start_matches("resp_").to_owned();
+        Self { response, id, sequence: 0, open: None, reasoning_tokens: 0 }
+    }
+
+    /// The response as it is now.
+    pub fn response(&self) -> &Response {
+        &self.response
+    }
+
+    /// What comes first.
+    pub fn begin(&mut self) -> Vec<Frame> {
+        vec![self.state("response.created"), self.state("response.in_progress")]
+    }
+
+    /// The frames of an event. After the end or an error there are no more.
+    pub fn event(&mut self, event: GenerateEvent) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        match event {
+            GenerateEvent::Text { text, logprobs } => self.piece(Kind::Message, &text, logprobs, &mut frames),
+            GenerateEvent::Thinking { text, .. } => {
+                self.reasoning_tokens += 1;
+                self.piece(Kind::Reasoning, &text, Vec::new(), &mut frames);
+            }
+            GenerateEvent::ToolCall { name, arguments, .. } => {
+                self.close(Status::Completed, &mut frames);
+                self.call(&name, Value::Object(arguments).to_string(), &mut frames);
+            }
+            GenerateEvent::Done { reason, usage, .. } => self.end(reason, usage, &mut frames),
+            GenerateEvent::Error { error, bad_request } => self.fail(error, bad_request, &mut frames),
+        }
+        frames
+    }
+
+    fn frame(&mut self, name: &'static str, fields: Value) -> Frame {
+        let mut document = Map::new();
+        document.insert("type".to_owned(), name.into());
+        document.insert("sequence_number".to_owned(), self.sequence.into());
+        if let Value::Object(fields) = fields {
+            document.extend(fields);
+        }
+        self.sequence += 1;
+        Frame::named(name, &document)
+    }
+
+    /// A frame with the whole response.
+    fn state(&mut self, name: &'static str) -> Frame {
+        let fields = json!({"response": self.response});
+        self.frame(name, fields)
+    }
+
+    fn piece(&mut self, kind: Kind, text: &str, logprobs: Vec<Logprob>, frames: &mut Vec<Frame>) {
+        if self.open.as_ref().is_none_or(|open| open.kind != kind) {
+            self.close(Status::Completed, frames);
+            self.open(kind, frames);
+        }
+        let index = self.response.output.len();
+        let Some(open) = &mut self.open else { return };
+        open.text.push_str(text);
+        let logprobs: Vec<TokenLogprob> = logprobs.into_iter().map(TokenLogprob::from).collect();
+        let mut fields = json!({"item_id": open.id, "output_index": index, "content_index": 0, "delta": text});
+        if kind == Kind::Message {
+            fields["logprobs"] = json!(logprobs);
+        }
+        open.logprobs.extend(logprobs);
+        let name = match kind {
+            Kind::Reasoning => "response.reasoning_text.delta",
+            Kind::Message => "response.output_text.delta",
+        };
+        frames.push(self.frame(name, fields));
+    }
+
+    fn open(&mut self, kind: Kind, frames: &mut Vec<Frame>) {
+        let index = self.response.output.len();
+        let prefix = if kind == Kind::Reasoning { "rs" } else { "msg" };
+        let id = format!("{prefix}_{}_{index}", self.id);
+        let open = Open { kind, id, text: String::new(), logprobs: Vec::new() };
+        let item = json!({"output_index": index, "item": open.item(Status::InProgress)});
+        frames.push(self.frame("response.output_item.added", item));
+        let part = json!({"item_id": open.id, "output_index": index, "content_index": 0, "part": open.part()});
+        frames.push(self.frame("response.content_part.added", part));
+        self.open = Some(open);
+    }
+
+    fn close(&mut self, status: Status, frames: &mut Vec<Frame>) {
+        let Some(open) = self.open.take() else { return };
+        let index = self.response.output.len();
+        let mut text = json!({"item_id": open.id, "output_index": index, "content_index": 0, "text": open.text});
+        let name = match open.kind {
+            Kind::Reasoning => "response.reasoning_text.done",
+            Kind::Message => {
+                text["logprobs"] = json!(open.logprobs);
+                "response.output_text.done"
+            }
+        };
+        frames.push(self.frame(name, text));
+        let part = json!({"item_id": open.id, "output_index": index, "content_index": 0, "part": open.part()});
+        frames.push(self.frame("response.content_part.done", part));
+        self.finish(open.item(status), frames);
+    }
+
+    /// An item that is complete.
+    fn finish(&mut self, item: Item, frames: &mut Vec<Frame>) {
+        let fields = json!({"output_index": self.response.output.len(), "item": item});
+        frames.push(self.frame("response.output_item.done", fields));
+        self.response.output.push(item);
+    }
+
+    fn call(&mut self, name: &str, arguments: String, frames: &mut Vec<Frame>) {
+        let index = self.response.output.len();
+        let (id, call_id) = (format!("fc_{}_{index}", self.id), format!("call_{}_{index}", self.id));
+        let item = |arguments: String, status: Status| Item::FunctionCall {
+            id: id.clone(),
+            call_id: call_id.clone(),
+            name: name.to_owned(),
+            arguments,
+            status,
+        };
+        let added = json!({"output_index": index, "item": item(String::new(), Status::InProgress)});
+        frames.push(self.frame("response.output_item.added", added));
+        let delta = json!({"item_id": id, "output_index": index, "delta": arguments});
+        frames.push(self.frame("response.function_call_arguments.delta", delta));
+        let done = json!({"item_id": id, "output_index": index, "name": name, "arguments": arguments});
+        frames.push(self.frame("response.function_call_arguments.done", done));
+        self.finish(item(arguments, Status::Completed), frames);
+    }
+
+    fn end(&mut self, reason: FinishReason, usage: protocol::Usage, frames: &mut Vec<Frame>) {
+        let status = match reason {
+            FinishReason::Stop => Status::Completed,
+            FinishReason::Length => Status::Incomplete,
+        };
+        self.close(status, frames);
+        self.response.status = status;
+        self.response.usage = Some(Usage::new(usage, self.reasoning_tokens));
+        let name = match reason {
+            FinishReason::Stop => "response.completed",
+            FinishReason::Length => {
+                self.response.incomplete_details = Some(Incomplete { reason: "max_output_tokens" });
+                "response.incomplete"
+            }
+        };
+        frames.push(self.state(name));
+    }
+
+    /// An event for clients that look for errors, and the failed response for those that look for the end.
+    fn fail(&mut self, message: String, bad_request: bool, frames: &mut Vec<Frame>) {
+        let code = if bad_request { "invalid_prompt" } else { "server_error" };
+        let fields = json!({"code": code, "message": message, "param": null});
+        frames.push(self.frame("error", fields));
+        self.response.status = Status::Failed;
+        self.response.error = Some(ResponseError { code, message });
+        frames.push(self.state("response.failed"));
+    }
+}

@@ -1,0 +1,167 @@
+//! Fields that requests for chat and for completions share: how to choose tokens, and where to stop.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::ollama::{KeepAliveSpec, Options};
+use crate::{Demand, Refusal};
+
+/// Most answers to one prompt.
+const MOST_CHOICES: u32 = 128;
+
+/// One string or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub(super) enum Strings {
+    /// One.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+/// How to choose tokens.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Sampling {
+    temperature: Option<f64>,
+    top_p: Option<f64>,
+    seed: Option<i64>,
+    stop: Option<Strings>,
+    frequency_penalty: Option<f64>,
+    presence_penalty: Option<f64>,
+    logit_bias: Option<BTreeMap<String, f64>>,
+    n: Option<u32>,
+    /// Lode's own: Ollama's options; the fields above come before them.
+    options: Option<Map<String, Value>>,
+    /// Lode's own, as Ollama's.
+    keep_alive: Option<KeepAliveSpec>,
+}
+
+impl Sampling {
+    /// How many answers to each prompt.
+    pub(super) fn choices(&self) -> Result<u32, Refusal> {
+        let n = self.n.unwrap_or(1);
+        if (1..=MOST_CHOICES).contains(&n) {
+            return Ok(n);
+        }
+        Err(Refusal::new("n", format!("n is {n}, expected 1 to {MOST_CHOICES}")))
+    }
+
+    /// The demand with these fields. `max_tokens` is without limit where it is negative.
+    pub(super) fn demand(&self, max_tokens: Option<i64>) -> Result<Demand, Refusal> {
+        let given = match &self.options {
+            Some(options) => Options::read(options).map_err(|e| Refusal::new("options", e))?.0,
+            None => Options::default(),
+        };
+        let options = Options {
+            temperature: within("temperature", self.temperature, 0.0, 2.0)?,
+            top_p: within("top_p", self.top_p, 0.0, 1.0)?,
+            frequency_penalty: within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)?,
+            presence_penalty: within("presence_penalty", self.presence_penalty, -2.0, 2.0)?,
+            seed: self.seed,
+            stop: self.stop.clone().map(texts),
+            num_predict: max_tokens,
+            ..Options::default()
+        };
+        let logit_bias = self.logit_bias.iter().flatten().map(bias).collect::<Result<_, _>>()?;
+        Ok(Demand { options: options.over(given), logit_bias, keep_alive: self.keep_alive, ..Demand::default() })
+    }
+}
+
+/// An empty string would end every answer at once; no server reads it so.
+fn texts(strings: Strings) -> Vec<String> {
+    let mut texts = match strings {
+        Strings::One(text) => vec![text],
+        Strings::Several(texts) => texts,
+    };
+    texts.retain(|text| !text.is_empty());
+    texts
+}
+
+/// A number that must be in a range.
+pub(super) fn within(name: &str, value: Option<f64>, least: f64, most: f64) -> Result<Option<f32>, Refusal> {
+    match value {
+        Some(value) if !(least..=most).contains(&value) => {
+            Err(Refusal::new(name, format!("{name} is {value}, expected {least} to {most}")))
+        }
+        value => Ok(value.map(|value| value as f32)),
+    }
+}
+
+fn bias((token, bias): (&String, &f64)) -> Result<(u32, f32), Refusal> {
+    let token: u32 = token
+        .parse()
+        .map_err(|_| Refusal::new("logit_bias", format!("`{token}` is not a token; expected the number of one")))?;
+    let bias = within("logit_bias", Some(*bias), -100.0, 100.0)?;
+    Ok((token, bias.unwrap_or_default()))
+}
+
+/// How many of the likeliest tokens are told.
+pub(super) fn top_logprobs(name: &str, count: u32, most: u32) -> Result<u32, Refusal> {
+    if count <= most {
+        return Ok(count);
+    }
+    Err(Refusal::new(name, format!("{name} is {count}, expected 0 to {most}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn demand(fields: Value) -> Result<Demand, Refusal> {
+        serde_json::from_value::<Sampling>(fields).expect("fields").demand(Some(9))
+    }
+
+    #[test]
+    fn fields_become_options() {
+        let demand = demand(json!({
+            "temperature": 0.5, "top_p": 0.25, "seed": 3, "stop": "x", "frequency_penalty": 1, "presence_penalty": -1,
+            "logit_bias": {"7": -100, "11": 1.5}, "options": {"num_ctx": 64, "temperature": 0.1}, "keep_alive": "5m",
+        }))
+        .expect("a demand");
+        let expected = Options {
+            temperature: Some(0.5),
+            top_p: Some(0.25),
+            seed: Some(3),
+            stop: Some(vec!["x".to_owned()]),
+            frequency_penalty: Some(1.0),
+            presence_penalty: Some(-1.0),
+            num_ctx: Some(64),
+            num_predict: Some(9),
+            ..Options::default()
+        };
+        assert_eq!(demand.options, expected);
+        // Keys of an object have no order; these are sorted as text.
+        assert_eq!(demand.logit_bias, [(11, 1.5), (7, -100.0)]);
+        assert!(demand.keep_alive.is_some());
+    }
+
+    #[test]
+    fn what_is_not_said_is_left_open() {
+        let demand = demand(json!({"temperature": null, "stop": ["", "y"]})).expect("a demand");
+        let stop = Some(vec!["y".to_owned()]);
+        assert_eq!(demand.options, Options { stop, num_predict: Some(9), ..Options::default() });
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_by_name() {
+        for (fields, param) in [
+            (json!({"temperature": -0.1}), "temperature"),
+            (json!({"temperature": 1e300}), "temperature"),
+            (json!({"top_p": 1.1}), "top_p"),
+            (json!({"frequency_penalty": 3}), "frequency_penalty"),
+            (json!({"logit_bias": {"the": 1}}), "logit_bias"),
+            (json!({"logit_bias": {"1": 101}}), "logit_bias"),
+            (json!({"options": {"num_ctx": "many"}}), "options"),
+        ] {
+            assert_eq!(demand(fields.clone()).expect_err("out of range").param, param, "{fields}");
+        }
+        let choices = |n: u32| serde_json::from_value::<Sampling>(json!({"n": n})).expect("fields").choices();
+        assert_eq!(choices(128), Ok(128));
+        assert!(choices(0).is_err() && choices(129).is_err());
+    }
+}

@@ -1,0 +1,51 @@
+"""The unmodified `anthropic` client against a daemon: messages, streamed and not, counted; errors."""
+
+import sys
+
+import anthropic
+
+
+def main(address: str, model: str) -> None:
+    client = anthropic.Anthropic(base_url=f"http://{address}", api_key="none", max_retries=0)
+    ask = {"model": model, "max_tokens": 6, "messages": [{"role": "user", "content": "Hello"}]}
+    # An option of Lode's own: the client no longer has a temperature.
+    cold = {"extra_body": {"options": {"temperature": 0}}}
+    whole = client.messages.create(**ask, system="Be brief.", **cold)
+    assert (whole.role, whole.type, whole.content[0].type) == ("assistant", "message", "text"), whole
+    assert whole.stop_reason in ("end_turn", "max_tokens"), whole
+    count = client.messages.count_tokens(model=model, messages=ask["messages"], system="Be brief.").input_tokens
+    usage = whole.usage
+    assert count == usage.input_tokens + usage.cache_read_input_tokens, (count, usage)
+
+    with client.messages.stream(**ask, system="Be brief.", **cold) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == whole.content[0].text == final.content[0].text, (text, whole)
+    assert final.stop_reason == whole.stop_reason, final
+    assert final.usage.input_tokens + final.usage.cache_read_input_tokens == count, final.usage
+    assert final.usage.cache_read_input_tokens > 0, "the prompt was computed before"
+
+    events = [event.type for event in client.messages.create(**ask, stream=True)]
+    assert (events[0], events[-1]) == ("message_start", "message_stop"), events
+
+    blocks = [{"type": "text", "text": "Hello"}, {"type": "text", "text": "again"}]
+    turns = [{"role": "user", "content": blocks}, {"role": "assistant", "content": whole.content}, ask["messages"][0]]
+    assert client.messages.create(**{**ask, "messages": turns}).content is not None
+
+    listed = [entry.id for entry in client.models.list()]
+    assert f"{model}:latest" in listed, listed
+    assert client.models.retrieve(model).display_name == model
+
+    picture = [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "x"}}]}]
+    for kind, wrong in ((anthropic.NotFoundError, {"model": "missing"}), (anthropic.BadRequestError, {"messages": picture})):
+        try:
+            client.messages.create(**{**ask, **wrong})
+        except kind as error:
+            assert error.body["type"] == "error" and error.body["error"]["message"], error.body
+        else:
+            raise AssertionError(f"no {kind.__name__}")
+    print("ok")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
