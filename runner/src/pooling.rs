@@ -37,7 +37,7 @@ impl Pooling {
             return pooling;
         }
         let headers = documents.iter().filter(|document| !document.name.ends_with(".json"));
-        headers.filter_map(|document| Self::of_gguf(document)).next().unwrap_or_default()
+        headers.filter_map(Self::of_gguf).next().unwrap_or_default()
     }
 
     fn of_config(config: &Value) -> Option<Self> {

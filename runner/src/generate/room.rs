@@ -36,6 +36,6 @@ mod tests {
         assert_eq!(shift(&tokens, 2), [0, 1, 6, 7, 8, 9]);
         assert_eq!(shift(&tokens, 0), [5, 6, 7, 8, 9]);
         assert_eq!(shift(&tokens, 99), [0, 1, 2, 3, 4, 8, 9]);
-        assert_eq!(shift(&[7], 0), [], "there is always room for a token");
+        assert!(shift(&[7], 0).is_empty(), "there is always room for a token");
     }
 }

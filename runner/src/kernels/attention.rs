@@ -98,7 +98,7 @@ pub(crate) fn row_bytes(kv_type: KvType, columns: usize) -> usize {
 /// Writes a row as the cache keeps it; `out` has [`row_bytes`]. What is not a number does not become one.
 pub(crate) fn encode_row(kv_type: KvType, row: &[f32], out: &mut [u8]) {
     match kv_type {
-        KvType::F32 => put(row, out, |x| x.to_le_bytes()),
+        KvType::F32 => put(row, out, f32::to_le_bytes),
         KvType::F16 => put(row, out, |x| f16::from_f32(x).to_le_bytes()),
         KvType::Bf16 => put(row, out, |x| bf16::from_f32(x).to_le_bytes()),
         KvType::Q8_0 => {
@@ -156,7 +156,9 @@ pub(crate) fn softmax(x: &mut [f32]) {
     let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum = exponentials(x, largest);
     let inverse = 1.0 / sum;
-    x.iter_mut().for_each(|x| *x *= inverse);
+    for x in x {
+        *x *= inverse;
+    }
 }
 
 /// Puts `exp(x - largest)` into the place of each x; gives their sum.

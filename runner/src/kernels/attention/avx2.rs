@@ -117,8 +117,7 @@ pub(super) fn exponentials(x: &mut [f32], largest: f32) -> f32 {
 }
 
 /// The coefficients of r⁷ … r².
-const POLYNOMIAL: [f32; 6] =
-    [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1];
+const POLYNOMIAL: [f32; 6] = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
 /// `ln 2` in two parts, the first of few digits: n times it is exact.
 const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 /// Below it `2ⁿ` is no normal number.
