@@ -83,9 +83,7 @@ impl Generation {
 
     /// Chooses the next token and tells its text; says why the generation ends where it does.
     fn next(&mut self, model: &Model, mut logits: Vec<f32>, context: usize) -> Result<Step, Fault> {
-        let endless = self.request.shift.then_some(CONTEXTS * context as u64);
-        let most = [self.request.max_tokens, endless].into_iter().flatten().min();
-        if most.is_some_and(|most| self.usage.tokens >= most) {
+        if self.is_long_enough(context) {
             return Ok(Step::End(FinishReason::Length));
         }
         let before = self.request.top_logprobs.map(|count| (count, log_softmax(&logits)));
@@ -114,8 +112,18 @@ impl Generation {
         })
     }
 
+    /// Whether no more tokens are wanted.
+    fn is_long_enough(&self, context: usize) -> bool {
+        let endless = self.request.shift.then_some(CONTEXTS * context as u64);
+        let most = [self.request.max_tokens, endless].into_iter().flatten().min();
+        most.is_some_and(|most| self.usage.tokens >= most)
+    }
+
     /// Makes the next token the one to be computed; where the context is full, what is left of it before.
     fn go_on(&mut self, token: u32, cache: &mut KvCache) -> Step {
+        if self.is_long_enough(cache.context()) {
+            return Step::End(FinishReason::Length);
+        }
         self.pending.clear();
         self.fed = 0;
         if cache.len() == cache.context() {

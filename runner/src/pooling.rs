@@ -36,8 +36,7 @@ impl Pooling {
         if let Some(pooling) = config.as_ref().and_then(Self::of_config) {
             return pooling;
         }
-        let headers = documents.iter().filter(|document| !document.name.ends_with(".json"));
-        headers.filter_map(Self::of_gguf).next().unwrap_or_default()
+        documents.iter().find_map(Self::of_gguf).unwrap_or_default()
     }
 
     fn of_config(config: &Value) -> Option<Self> {
@@ -74,7 +73,9 @@ impl Pooling {
     /// The vector of a text of so many tokens.
     pub(crate) fn finish(self, mut pooled: Vec<f64>, tokens: usize) -> Vec<f64> {
         if self == Self::Mean {
-            pooled.iter_mut().for_each(|sum| *sum /= tokens.max(1) as f64);
+            for sum in &mut pooled {
+                *sum /= tokens.max(1) as f64;
+            }
         }
         pooled
     }

@@ -75,9 +75,9 @@ mod tests {
         }
         for (layer, head, position) in (0..2 * 3 * 4).map(|i| (i / 12, i / 4 % 3, i % 4)) {
             for half in [Half::Keys, Half::Values] {
-                let mut row = [0.0; 32];
+                let mut row = vec![0.0; 32];
                 cache.rows(layer, half, head, position, position + 1).decode(&mut row);
-                assert_eq!(row, [value(layer, half, position, head); 32]);
+                assert_eq!(row, vec![value(layer, half, position, head); 32]);
             }
         }
     }

@@ -24,12 +24,15 @@ const BLOCK: usize = 32;
 const TILE: usize = 4;
 
 /// Rows of x, rounded to 8 bits by blocks of 32.
+///
+/// Rows that are computed with together lie together: of each [`TILE`] rows the first blocks, then the second ones, and so
+/// on. The rows that are left lie one after the other.
 pub(super) struct Activations {
-    /// `p`, `[m, columns]`.
+    /// `p`, 32 for each block.
     quants: Vec<i8>,
-    /// `e`, `[m, columns / 32]`.
+    /// `e`, one for each block.
     scales: Vec<f32>,
-    /// `e·Σ p`, `[m, columns / 32]`.
+    /// `e·Σ p`, one for each block.
     sums: Vec<f32>,
     /// Blocks in a row.
     blocks: usize,
@@ -38,27 +41,32 @@ pub(super) struct Activations {
 impl Activations {
     /// Rounds `x` of `[m, columns]`; `columns` is a multiple of 32.
     pub(super) fn quantize(x: &[f32], columns: usize) -> Self {
+        let blocks = columns / BLOCK;
         let count = x.len() / BLOCK;
-        let mut this = Self {
-            quants: vec![0; x.len()],
-            scales: Vec::with_capacity(count),
-            sums: Vec::with_capacity(count),
-            blocks: columns / BLOCK,
-        };
-        for (x, quants) in x.chunks_exact(BLOCK).zip(this.quants.chunks_exact_mut(BLOCK)) {
-            let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-            // Codes have no word for what is not a number; the scale has, and it is in all sums of the block.
-            let scale = if x.iter().any(|x| x.is_nan()) { f32::NAN } else { largest / 127.0 };
-            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-            let mut sum = 0i32;
-            for (quant, x) in quants.iter_mut().zip(x) {
-                *quant = (x * inverse).round() as i8;
-                sum += i32::from(*quant);
-            }
-            this.scales.push(scale);
-            this.sums.push(scale * sum as f32);
+        let mut this = Self { quants: vec![0; x.len()], scales: vec![0.0; count], sums: vec![0.0; count], blocks };
+        let tiled = x.len() / columns / TILE * TILE;
+        for (at, x) in x.chunks_exact(BLOCK).enumerate() {
+            let (row, index) = (at / blocks, at % blocks);
+            let position =
+                if row < tiled { row / TILE * TILE * blocks + index * TILE + row % TILE } else { row * blocks + index };
+            this.put(position, x);
         }
         this
+    }
+
+    /// Rounds a block.
+    fn put(&mut self, position: usize, x: &[f32]) {
+        let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        // Codes have no word for what is not a number; the scale has, and it is in all sums of the block.
+        let scale = if x.iter().any(|x| x.is_nan()) { f32::NAN } else { largest / 127.0 };
+        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        let mut sum = 0i32;
+        for (quant, x) in self.quants[position * BLOCK..][..BLOCK].iter_mut().zip(x) {
+            *quant = (x * inverse).round() as i8;
+            sum += i32::from(*quant);
+        }
+        self.scales[position] = scale;
+        self.sums[position] = scale * sum as f32;
     }
 }
 

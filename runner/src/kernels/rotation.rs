@@ -39,11 +39,11 @@ mod tests {
     fn turns_pairs() {
         // A quarter turn of the first pair, none of the second.
         let (cosines, sines) = ([0.0, 1.0], [1.0, 0.0]);
-        let mut heads = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let mut heads = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         rotate(&mut heads, &cosines, &sines, RopeLayout::Half);
-        assert_eq!(heads, [-3.0, 2.0, 1.0, 4.0, -7.0, 6.0, 5.0, 8.0]);
-        let mut heads = [1.0, 2.0, 3.0, 4.0];
+        assert_eq!(heads, vec![-3.0, 2.0, 1.0, 4.0, -7.0, 6.0, 5.0, 8.0]);
+        let mut heads = vec![1.0, 2.0, 3.0, 4.0];
         rotate(&mut heads, &cosines, &sines, RopeLayout::Interleaved);
-        assert_eq!(heads, [-2.0, 1.0, 3.0, 4.0]);
+        assert_eq!(heads, vec![-2.0, 1.0, 3.0, 4.0]);
     }
 }

@@ -2,12 +2,11 @@
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _mm_and_si128, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_loadu_si128,
-    _mm_set1_epi8, _mm_srli_epi16, _mm_unpackhi_epi8, _mm_unpacklo_epi8, _mm256_abs_epi8, _mm256_and_si256,
-    _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_maddubs_epi16, _mm256_or_si256, _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32,
-    _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x, _mm256_setzero_ps, _mm256_shuffle_epi8, _mm256_sign_epi8,
-    _mm256_storeu_ps, _mm256_xor_si256,
+    __m128i, __m256i, _mm_and_si128, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_loadu_si128, _mm_set1_epi8,
+    _mm_srli_epi16, _mm_unpackhi_epi8, _mm_unpacklo_epi8, _mm256_abs_epi8, _mm256_and_si256, _mm256_cmpeq_epi8,
+    _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_or_si256,
+    _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps,
+    _mm256_setr_epi64x, _mm256_setzero_ps, _mm256_shuffle_epi8, _mm256_sign_epi8, _mm256_storeu_ps, _mm256_xor_si256,
 };
 
 use super::row::Row;
@@ -16,108 +15,123 @@ use super::{Activations, BLOCK, Format};
 /// The dot products with N rows of x from row `at` on.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn tile<const N: usize>(row: Row<'_>, x: &Activations, at: usize) -> [f32; N] {
-    let mut sums = Sums { x, at, lanes: [_mm256_setzero_ps(); N], offsets: [0.0; N] };
     match row.format {
-        Format::Q4_0 => {
-            for (index, block) in row.codes.chunks_exact(18).enumerate() {
-                let scale = number(block);
-                sums.add(index, halves(&block[2..]), scale, -8.0 * scale);
-            }
-        }
-        Format::Q4_1 => {
-            for (index, block) in row.codes.chunks_exact(20).enumerate() {
-                sums.add(index, halves(&block[4..]), number(block), number(&block[2..]));
-            }
-        }
-        Format::Q5_0 => {
-            for (index, block) in row.codes.chunks_exact(22).enumerate() {
-                let scale = number(block);
-                sums.add(index, with_fifth(halves(&block[6..]), &block[2..]), scale, -16.0 * scale);
-            }
-        }
-        Format::Q5_1 => {
-            for (index, block) in row.codes.chunks_exact(24).enumerate() {
-                let codes = with_fifth(halves(&block[8..]), &block[4..]);
-                sums.add(index, codes, number(block), number(&block[2..]));
-            }
-        }
-        Format::Q8_0 => {
-            for (index, block) in row.codes.chunks_exact(2 + BLOCK).enumerate() {
-                sums.add_signed(index, load(&block[2..]), number(block), 0.0);
-            }
-        }
-        Format::Int4 => {
-            let groups = row.scales.iter().zip(row.offsets);
-            for (group, (codes, (scale, offset))) in row.codes.chunks_exact(row.blocks * 16).zip(groups).enumerate() {
-                for (index, codes) in codes.chunks_exact(16).enumerate() {
-                    sums.add(group * row.blocks + index, pairs(codes), *scale, *offset);
-                }
-            }
-        }
-        Format::Int8 => {
-            let groups = row.scales.iter().zip(row.offsets);
-            for (group, (codes, (scale, offset))) in row.codes.chunks_exact(row.blocks * BLOCK).zip(groups).enumerate()
-            {
-                for (index, codes) in codes.chunks_exact(BLOCK).enumerate() {
-                    let codes = _mm256_xor_si256(load(codes), _mm256_set1_epi8(i8::MIN));
-                    sums.add_signed(group * row.blocks + index, codes, *scale, *offset);
-                }
-            }
-        }
+        Format::Q4_0 => dot::<N, { Format::Q4_0 as u8 }>(row, x, at),
+        Format::Q4_1 => dot::<N, { Format::Q4_1 as u8 }>(row, x, at),
+        Format::Q5_0 => dot::<N, { Format::Q5_0 as u8 }>(row, x, at),
+        Format::Q5_1 => dot::<N, { Format::Q5_1 as u8 }>(row, x, at),
+        Format::Q8_0 => dot::<N, { Format::Q8_0 as u8 }>(row, x, at),
+        Format::Int4 => dot::<N, { Format::Int4 as u8 }>(row, x, at),
+        Format::Int8 => dot::<N, { Format::Int8 as u8 }>(row, x, at),
     }
-    sums.total()
 }
 
-/// Sums on their way, for N rows of x.
-struct Sums<'a, const N: usize> {
-    x: &'a Activations,
-    at: usize,
-    lanes: [__m256; N],
-    offsets: [f32; N],
+/// The same for one format, `F`. All is in one function and the sums are arrays of its own, so that they stay in
+/// registers.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dot<const N: usize, const F: u8>(row: Row<'_>, x: &Activations, at: usize) -> [f32; N] {
+    let signed = F == Format::Q8_0 as u8 || F == Format::Int8 as u8;
+    let blocks = x.blocks;
+    assert!(row.codes.len() == blocks * code_bytes(F));
+    // Of these rows the first blocks, then the second ones, and so on.
+    let tile = at * blocks..(at + N) * blocks;
+    let quants = x.quants[tile.start * BLOCK..tile.end * BLOCK].as_chunks::<BLOCK>().0.as_chunks::<N>().0;
+    let (scales, sums) = (x.scales[tile.clone()].as_chunks::<N>().0, x.sums[tile].as_chunks::<N>().0);
+    let mut lanes = [_mm256_setzero_ps(); N];
+    let mut offsets = [0.0f32; N];
+    let mut group = Group { scale: 0.0, offset: 0.0, next: 0, left: 0 };
+    let rows = row.codes.chunks_exact(code_bytes(F)).zip(quants).zip(scales.iter().zip(sums));
+    for ((bytes, quants), (steps, sums)) in rows {
+        let (codes, scale, offset) = block::<F>(bytes, row, &mut group);
+        let magnitudes = if signed { _mm256_abs_epi8(codes) } else { codes };
+        for i in 0..N {
+            // SAFETY: a block has 32 quants.
+            let quants = unsafe { _mm256_loadu_si256(quants[i].as_ptr().cast()) };
+            let quants = if signed { _mm256_sign_epi8(quants, codes) } else { quants };
+            let pairs = _mm256_maddubs_epi16(magnitudes, quants);
+            let products = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+            lanes[i] = _mm256_fmadd_ps(_mm256_set1_ps(scale * steps[i]), products, lanes[i]);
+            if F != Format::Q8_0 as u8 {
+                offsets[i] += offset * sums[i];
+            }
+        }
+    }
+    for (total, lanes) in offsets.iter_mut().zip(lanes) {
+        let mut array = [0.0f32; 8];
+        // SAFETY: the array has room for eight elements.
+        unsafe { _mm256_storeu_ps(array.as_mut_ptr(), lanes) };
+        *total += array.iter().sum::<f32>();
+    }
+    offsets
 }
 
-impl<const N: usize> Sums<'_, N> {
-    /// A block of codes from 0 to 127.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn add(&mut self, index: usize, codes: __m256i, scale: f32, offset: f32) {
-        for i in 0..N {
-            let position = (self.at + i) * self.x.blocks + index;
-            let pairs = _mm256_maddubs_epi16(codes, quants(&self.x.quants[position * BLOCK..]));
-            self.finish(i, position, pairs, scale, offset);
-        }
+/// Bytes of a block of 32 codes, with all that is in it.
+const fn code_bytes(format: u8) -> usize {
+    const Q4_0: u8 = Format::Q4_0 as u8;
+    const Q4_1: u8 = Format::Q4_1 as u8;
+    const Q5_0: u8 = Format::Q5_0 as u8;
+    const Q5_1: u8 = Format::Q5_1 as u8;
+    const Q8_0: u8 = Format::Q8_0 as u8;
+    const INT4: u8 = Format::Int4 as u8;
+    match format {
+        Q4_0 => 18,
+        Q4_1 => 20,
+        Q5_0 => 22,
+        Q5_1 => 24,
+        Q8_0 => 2 + BLOCK,
+        INT4 => BLOCK / 2,
+        _ => BLOCK,
     }
+}
 
-    /// A block of codes from -128 to 127.
+/// The affine group that a block is in.
+struct Group {
+    scale: f32,
+    offset: f32,
+    /// The group after it.
+    next: usize,
+    /// Blocks that are left of it.
+    left: usize,
+}
+
+impl Group {
+    /// Goes on by a block.
     #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn add_signed(&mut self, index: usize, codes: __m256i, scale: f32, offset: f32) {
-        let magnitudes = _mm256_abs_epi8(codes);
-        for i in 0..N {
-            let position = (self.at + i) * self.x.blocks + index;
-            let signed = _mm256_sign_epi8(quants(&self.x.quants[position * BLOCK..]), codes);
-            self.finish(i, position, _mm256_maddubs_epi16(magnitudes, signed), scale, offset);
+    fn advance(&mut self, row: Row<'_>) -> (f32, f32) {
+        if self.left == 0 {
+            (self.scale, self.offset) = (row.scales[self.next], row.offsets[self.next]);
+            (self.next, self.left) = (self.next + 1, row.blocks);
         }
+        self.left -= 1;
+        (self.scale, self.offset)
     }
+}
 
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn finish(&mut self, i: usize, position: usize, pairs: __m256i, scale: f32, offset: f32) {
-        let sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-        self.lanes[i] = _mm256_fmadd_ps(_mm256_set1_ps(scale * self.x.scales[position]), sums, self.lanes[i]);
-        self.offsets[i] += offset * self.x.sums[position];
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn total(self) -> [f32; N] {
-        let mut totals = self.offsets;
-        for (total, lanes) in totals.iter_mut().zip(self.lanes) {
-            let mut array = [0.0f32; 8];
-            // SAFETY: the array has room for eight elements.
-            unsafe { _mm256_storeu_ps(array.as_mut_ptr(), lanes) };
-            *total += array.iter().sum::<f32>();
+/// A block's codes, what they are multiplied by, and what is added to each then. Codes from 0 to 127 are as they are, those
+/// of `Q8_0` and of 8 bits are signed.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn block<const F: u8>(bytes: &[u8], row: Row<'_>, group: &mut Group) -> (__m256i, f32, f32) {
+    if F == Format::Q4_0 as u8 {
+        let scale = number(bytes);
+        (halves(&bytes[2..]), scale, -8.0 * scale)
+    } else if F == Format::Q4_1 as u8 {
+        (halves(&bytes[4..]), number(bytes), number(&bytes[2..]))
+    } else if F == Format::Q5_0 as u8 {
+        let scale = number(bytes);
+        (with_fifth(halves(&bytes[6..]), &bytes[2..]), scale, -16.0 * scale)
+    } else if F == Format::Q5_1 as u8 {
+        (with_fifth(halves(&bytes[8..]), &bytes[4..]), number(bytes), number(&bytes[2..]))
+    } else if F == Format::Q8_0 as u8 {
+        (load(&bytes[2..]), number(bytes), 0.0)
+    } else {
+        let (scale, offset) = group.advance(row);
+        if F == Format::Int4 as u8 {
+            (pairs(bytes), scale, offset)
+        } else {
+            (_mm256_xor_si256(load(bytes), _mm256_set1_epi8(i8::MIN)), scale, offset)
         }
-        totals
     }
 }
 
@@ -126,14 +140,6 @@ impl<const N: usize> Sums<'_, N> {
 fn number(bytes: &[u8]) -> f32 {
     let bits = i32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
     _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)))
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn quants(bytes: &[i8]) -> __m256i {
-    assert!(bytes.len() >= BLOCK);
-    // SAFETY: there are 32 bytes.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 #[inline]

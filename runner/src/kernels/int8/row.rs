@@ -41,21 +41,21 @@ impl Row<'_> {
         }
     }
 
-    /// The dot products with N rows of x from row `at` on.
+    /// The dot products with N rows of x from row `at` on, which lie together.
     fn tile<const N: usize>(self, x: &Activations, at: usize) -> [f32; N] {
         #[cfg(target_arch = "x86_64")]
         if has_avx2() {
             // SAFETY: the features were detected.
             return unsafe { super::avx2::tile(self, x, at) };
         }
-        std::array::from_fn(|i| self.generic(x, at + i))
+        std::array::from_fn(|i| self.generic::<N>(x, at, i))
     }
 
     /// The same for any machine, and the definition of the others.
-    fn generic(self, x: &Activations, at: usize) -> f32 {
+    fn generic<const N: usize>(self, x: &Activations, at: usize, i: usize) -> f32 {
         let mut total = 0.0;
         for index in 0..x.blocks {
-            let position = at * x.blocks + index;
+            let position = at * x.blocks + index * N + i;
             let block = self.block(index);
             let quants = &x.quants[position * BLOCK..][..BLOCK];
             let sum: i32 = block.codes.iter().zip(quants).map(|(q, p)| i32::from(*q) * i32::from(*p)).sum();

@@ -28,7 +28,9 @@ pub(super) fn attend(
     let value = numbers(&projected.value)?;
     pass.angles.rotate(&mut query, heads);
     pass.angles.rotate(&mut key, kv_heads);
-    query.iter_mut().for_each(|x| *x *= scale as f32);
+    for x in &mut query {
+        *x *= scale as f32;
+    }
 
     let (width, kv_width) = (heads * head_dim, kv_heads * head_dim);
     let mut out = vec![0.0; query.len()];
