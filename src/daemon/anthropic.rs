@@ -42,7 +42,7 @@ impl<E: Into<Failed>> From<E> for Failure {
     }
 }
 
-fn refused(refusal: Refusal) -> Failure {
+fn refused(refusal: &Refusal) -> Failure {
     Failure(Failed::new(StatusCode::BAD_REQUEST, refusal.to_string()))
 }
 
@@ -60,7 +60,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
 async fn messages(State(daemon): State<Daemon>, Body(request): Body<MessagesRequest>) -> Result<Response, Failure> {
     let (name, streams, limit) = (request.model.clone(), request.streams(), request.max_tokens.unwrap_or(0));
-    let (dialogue, demand) = request.translate().map_err(refused)?;
+    let (dialogue, demand) = request.translate().map_err(|refusal| refused(&refusal))?;
     let call = choices::begin(&daemon, &name, &demand).await?;
     let prompt = choices::conversation(&daemon, &call, dialogue).await?.prompt();
     let mut asked = call.request(&daemon, prompt);
@@ -85,7 +85,7 @@ async fn messages(State(daemon): State<Daemon>, Body(request): Body<MessagesRequ
 
 async fn count_tokens(State(daemon): State<Daemon>, Body(request): Body<MessagesRequest>) -> Result<Response, Failure> {
     let name = request.model.clone();
-    let dialogue = request.count().map_err(refused)?;
+    let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
     let call = choices::begin(&daemon, &name, &api::Demand::default()).await?;
     let render = choices::conversation(&daemon, &call, dialogue).await?.render();
     let ready = call.ready(&daemon).await?;

@@ -44,9 +44,9 @@ async fn the_ollama_client_for_node() {
 }
 
 /// Runs the session of a client for Python, where its package is installed.
-async fn python(test: &str, package: &str, script: &str) {
-    let Some(python) = std::env::var_os("LODE_TEST_PYTHON") else {
-        return skip(test, "LODE_TEST_PYTHON names no Python; scripts/test makes one");
+async fn python(test: &str, variable: &str, package: &str, script: &str) {
+    let Some(python) = std::env::var_os(variable) else {
+        return skip(test, &format!("{variable} names no Python; scripts/test makes one"));
     };
     let found = Command::new(&python).args(["-c", &format!("import {package}")]).output().expect("Python runs");
     if !found.status.success() {
@@ -58,20 +58,20 @@ async fn python(test: &str, package: &str, script: &str) {
 
 #[tokio::test]
 async fn the_openai_client_for_python() {
-    python("clients::the_openai_client_for_python", "openai", "openai_client.py").await;
+    python("clients::the_openai_client_for_python", "LODE_TEST_PYTHON", "openai", "openai_client.py").await;
 }
 
 #[tokio::test]
 async fn the_anthropic_client_for_python() {
-    python("clients::the_anthropic_client_for_python", "anthropic", "anthropic_client.py").await;
+    python("clients::the_anthropic_client_for_python", "LODE_TEST_PYTHON", "anthropic", "anthropic_client.py").await;
 }
 
 #[tokio::test]
 async fn litellm() {
-    python("clients::litellm", "litellm", "litellm_client.py").await;
+    python("clients::litellm", "LODE_TEST_LITELLM", "litellm", "litellm_client.py").await;
 }
 
 #[tokio::test]
 async fn langchain_ollama() {
-    python("clients::langchain_ollama", "langchain_ollama", "langchain_client.py").await;
+    python("clients::langchain_ollama", "LODE_TEST_PYTHON", "langchain_ollama", "langchain_client.py").await;
 }

@@ -128,7 +128,7 @@ async fn cache_types_differ_by_their_rounding_only() {
     context(&runner, 256, 1, "f32").await;
     let exact = runner.logits(&tokens, false).await;
     let spread = exact.iter().flatten().fold(0.0f32, |most, logit| most.max(logit.abs()));
-    for (kv_type, bound) in [("f32", 1e-5), ("f16", 2e-3), ("bf16", 2e-2), ("q8_0", 2e-2)] {
+    for (kv_type, bound) in [("f32", 1e-5), ("f16", 2e-3), ("bf16", 2e-2), ("q8_0", 5e-2)] {
         context(&runner, 256, 1, kv_type).await;
         for stepwise in [false, true] {
             let logits = runner.logits(&tokens, stepwise).await;

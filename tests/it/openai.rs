@@ -1,4 +1,4 @@
-//! OpenAI's and Anthropic's APIs where no client's session looks: headers, raw streams, and what breaks off.
+//! `OpenAI`'s and Anthropic's APIs where no client's session looks: headers, raw streams, and what breaks off.
 
 use serde_json::{Value, json};
 
