@@ -21,6 +21,7 @@ mod device;
 mod evaluate;
 mod generate;
 mod gguf_vocabulary;
+mod isolation;
 mod kernels;
 mod layers;
 mod load;
@@ -43,12 +44,16 @@ struct Arguments {
     /// The Unix socket to serve the runner protocol on.
     #[arg(long)]
     socket: PathBuf,
+    #[command(flatten)]
+    isolation: isolation::Isolation,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Before there are threads: each would keep what it could do.
+    arguments.isolation.apply(&arguments.socket);
     match serve::run(&arguments.socket) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
