@@ -173,12 +173,9 @@ impl Call {
         Ok(Self { begin, name: name.to_owned(), model, options, keep_alive })
     }
 
-    fn context(&self, daemon: &Daemon) -> u64 {
-        self.options.num_ctx.unwrap_or(daemon.config.context).min(self.model.config.context_length).max(1)
-    }
-
     async fn acquire(&self, daemon: &Daemon) -> Result<Lease, Failed> {
-        daemon.acquire(&self.model, self.context(daemon), self.keep_alive).await
+        let context = daemon.context(&self.model, self.options.num_ctx);
+        daemon.acquire(&self.model, context, self.keep_alive).await
     }
 
     /// Without a prompt the model is only loaded, or unloaded where it is to be kept for no time.
