@@ -75,6 +75,8 @@ struct Supervised {
     name: String,
     commands: UnboundedSender<Command>,
     begin: Instant,
+    /// It was told to end.
+    killed: bool,
     loaded: Option<(Arc<Runner>, Arc<LoadReply>)>,
 }
 
@@ -280,7 +282,8 @@ impl Inner {
         };
         let life = supervise(self.options.clone(), plan, told, report);
         state.tasks.spawn_on(life, &self.runtime);
-        let supervised = Supervised { name: name.to_owned(), commands, begin: Instant::now(), loaded: None };
+        let supervised =
+            Supervised { name: name.to_owned(), commands, begin: Instant::now(), killed: false, loaded: None };
         state.runners.insert(runner, supervised);
     }
 
@@ -308,8 +311,9 @@ impl State {
         }
     }
 
-    fn command(&self, runner: RunnerId, command: Command, why: Option<Why>) {
-        if let Some(own) = self.runners.get(&runner) {
+    fn command(&mut self, runner: RunnerId, command: Command, why: Option<Why>) {
+        if let Some(own) = self.runners.get_mut(&runner) {
+            own.killed |= command == Command::Kill;
             tracing::info!(model = own.name, ?command, ?why, "the runner is told");
             // It may have ended a moment ago.
             let _ = own.commands.send(command);
@@ -340,7 +344,11 @@ impl Supervised {
                 Event::Failed { runner, failure }
             }
             Report::Ended(end) => {
-                tracing::info!(model, end = end.describe(), "the runner ended");
+                if self.killed {
+                    tracing::debug!(model, end = end.describe(), "the runner is gone");
+                } else {
+                    tracing::warn!(model, end = end.describe(), "the runner ended by itself");
+                }
                 Event::Ended { runner, end }
             }
         }
