@@ -36,6 +36,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::Config;
 
+pub(crate) use text::bytes;
+
 /// A model registry and content-addressed tensor store.
 #[derive(Debug, Parser)]
 #[command(version, about, arg_required_else_help = true)]

@@ -20,11 +20,17 @@
 //! | `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH` | context where a request names none | 4096 |
 //! | `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL` | requests that a model answers at a time, each with a context of its own | 1 |
 //! | `LODE_KV_CACHE_TYPE`, `OLLAMA_KV_CACHE_TYPE` | how a KV cache keeps its elements: `f32`, `f16`, `bf16`, `q8_0` | `f16` |
-//! | `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS` | models loaded at a time | 3 |
+//! | `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS` | models loaded at a time; `0` is the default | 3 |
+//! | `LODE_MAX_QUEUE`, `OLLAMA_MAX_QUEUE` | requests that wait for a model at a time; more are refused | 512 |
+//! | `LODE_MEMORY_LIMIT` | what all loaded models may need together, e.g. `12GiB` | no limit |
+//! | `LODE_PRELOAD` | models, with commas, that are loaded when the daemon starts | – |
+//! | `LODE_PIN` | the same, and they stay: neither idle time nor other models unload them | – |
 //! | `LODE_LOAD_TIMEOUT`, `OLLAMA_LOAD_TIMEOUT` | how long a load may take | `5m` |
 //! | `LODE_DEVICE` | `auto`, `cpu`, `cuda:N`, `metal` | `auto` |
 //! | `LODE_REFERENCE` | `1`: runners expand all weights and compute in float32 | off |
 //! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
+//! | `LODE_RUNNER_ISOLATION` | `0`: runners keep network, programs and files, where a driver needs them | on |
+//! | `LODE_RUNNER_MEMORY_LIMIT` | private memory of each runner, e.g. `8GiB`; mapped weights do not count | no limit |
 //! | `LODE_LOG` | log filter | `info` |
 //! | `LODE_LOG_FORMAT` | `text`, or `json`: a JSON object a line | `text` |
 //! | `LODE_CRASH_AT` | for tests: kill the daemon at a step of a commit | – |
@@ -88,6 +94,14 @@ pub(crate) struct Config {
     pub(crate) kv_type: KvType,
     /// Models loaded at a time.
     pub(crate) max_loaded: usize,
+    /// Requests that wait at a time.
+    pub(crate) max_queue: usize,
+    /// Bytes that loaded models may need together.
+    pub(crate) memory_limit: Option<u64>,
+    /// Names of models that are loaded at the start.
+    pub(crate) preload: Vec<String>,
+    /// Names of models that are loaded at the start and stay.
+    pub(crate) pin: Vec<String>,
     /// How long a load may take.
     pub(crate) load_timeout: Duration,
     /// The device of runners.
@@ -96,6 +110,10 @@ pub(crate) struct Config {
     pub(crate) reference: bool,
     /// The runner's program.
     pub(crate) runner: PathBuf,
+    /// Runners give up network, programs and files.
+    pub(crate) isolated: bool,
+    /// Bytes of private memory that a runner may have.
+    pub(crate) runner_memory: Option<u64>,
     /// Where sockets and other things go that end with the process.
     pub(crate) temporary: PathBuf,
     /// Log filter.
@@ -181,11 +199,17 @@ impl Config {
             context: number(&["LODE_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"], 4096)?,
             parallel: number(&["LODE_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"], 1)?,
             kv_type: kv_type(first(&["LODE_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"]))?,
-            max_loaded: usize::try_from(number(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"], 3)?)?,
+            max_loaded: max_loaded(first(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"]))?,
+            max_queue: usize::try_from(number(&["LODE_MAX_QUEUE", "OLLAMA_MAX_QUEUE"], 512)?)?,
+            memory_limit: bytes("LODE_MEMORY_LIMIT")?,
+            preload: names("LODE_PRELOAD"),
+            pin: names("LODE_PIN"),
             load_timeout: duration(&["LODE_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT"], "5m")?.unwrap_or(Duration::MAX),
             device: first(&["LODE_DEVICE"]).unwrap_or_else(|| "auto".to_owned()),
             reference: first(&["LODE_REFERENCE"]).is_some_and(|value| value != "0"),
             runner: runner()?,
+            isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
+            runner_memory: bytes("LODE_RUNNER_MEMORY_LIMIT")?,
             temporary: env::temp_dir(),
             log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
@@ -263,6 +287,28 @@ fn number(names: &[&str], default: u64) -> Result<u64> {
 fn kv_type(text: Option<String>) -> Result<KvType> {
     let Some(text) = text else { return Ok(KvType::default()) };
     KvType::parse(&text).with_context(|| format!("LODE_KV_CACHE_TYPE: `{text}` is not `f32`, `f16`, `bf16` or `q8_0`"))
+}
+
+/// Where nothing, or 0, is said: what runs beside a desktop.
+fn max_loaded(text: Option<String>) -> Result<usize> {
+    const AUTOMATIC: usize = 3;
+    match text.as_deref().map(str::parse) {
+        None | Some(Ok(0)) => Ok(AUTOMATIC),
+        Some(Ok(number)) => Ok(number),
+        Some(Err(_)) => bail!("LODE_MAX_LOADED_MODELS: `{}` is not a whole number", text.unwrap_or_default()),
+    }
+}
+
+/// A number of bytes.
+fn bytes(name: &str) -> Result<Option<u64>> {
+    let parse = |text: String| crate::cli::bytes(&text).map_err(|e| anyhow::anyhow!("{name}: {e}"));
+    first(&[name]).map(parse).transpose()
+}
+
+/// Names with commas between them.
+fn names(variable: &str) -> Vec<String> {
+    let text = first(&[variable]).unwrap_or_default();
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn duration(names: &[&str], default: &str) -> Result<Option<Duration>> {
@@ -376,6 +422,13 @@ mod tests {
         assert_eq!(kv_type(Some("Q8_0".to_owned())).expect("a type"), KvType::Q8_0);
         let error = kv_type(Some("q4_0".to_owned())).expect_err("no type of ours").to_string();
         assert!(error.contains("LODE_KV_CACHE_TYPE"), "{error}");
+    }
+
+    #[test]
+    fn zero_models_are_the_default() {
+        let read = |text: &str| max_loaded(Some(text.to_owned()));
+        assert_eq!((max_loaded(None).ok(), read("0").ok(), read("7").ok()), (Some(3), Some(3), Some(7)));
+        assert!(read("many").expect_err("no number").to_string().contains("`many`"));
     }
 
     #[test]

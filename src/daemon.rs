@@ -1,6 +1,7 @@
 //! The daemon: the HTTP APIs over the store and the scheduler.
 
 mod access;
+mod acquire;
 mod activation;
 mod anthropic;
 mod call;
@@ -28,7 +29,7 @@ mod uploads;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use axum::Router;
@@ -38,10 +39,9 @@ use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{delete, get, head, post};
 use axum::serve::{IncomingStream, Listener, ListenerExt};
-use protocol::{ContextRequest, KvType};
 use registry::server::Server;
 use registry::server::access::Access;
-use scheduler::{KeepAlive, KeepAliveChoice, Lease, LoadKey, RunnerOptions, Scheduler};
+use scheduler::{Isolation, Limits, RunnerOptions, Scheduler};
 use store::{Options, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -52,14 +52,15 @@ pub(crate) use guard::keys::make as make_key;
 pub(crate) use tls::TlsFiles;
 use tls::TlsListener;
 
-use self::error::Failed;
 use crate::config::Config;
-use crate::ops::{Hosts, Library, Model, Repositories, Upstream, load_plan};
+use crate::ops::{Hosts, Library, Repositories, Upstream};
 
 /// The largest JSON request: conversations with pictures, later on.
 const MAX_REQUEST: usize = 128 << 20;
 /// Time between two collections that nobody asks for.
 const SWEEP: Duration = Duration::from_hours(1);
+/// How long a model that is in use stays while others wait for its place: short enough to wait for, long against a load.
+const TURN: Duration = Duration::from_secs(2);
 /// How long requests may go on once the daemon was told to stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
@@ -72,31 +73,6 @@ pub(crate) struct Daemon {
     pub(crate) keys: Option<guard::keys::Keys>,
     counts: metrics::Counts,
     pub(crate) config: Config,
-}
-
-impl Daemon {
-    /// How long a model stays loaded where a request does not say.
-    fn keep_alive(&self) -> KeepAlive {
-        self.config.keep_alive.map_or(KeepAlive::Forever, KeepAlive::For)
-    }
-
-    /// A model loaded with room for `context` tokens, for one request. `asked` is how long the request wants it kept.
-    async fn acquire(&self, model: &Model, context: u64, asked: Option<KeepAlive>) -> Result<Lease, Failed> {
-        let key = LoadKey { model: model.manifest.digest().to_string(), context };
-        let plan = async || {
-            let (model, config) = (model.clone(), self.config.clone());
-            models::blocking(&self.library, move |library| {
-                library.record_use(model.manifest.digest(), SystemTime::now())?;
-                // The reference mode computes and keeps in float32.
-                let kv_type = if config.reference { KvType::F32 } else { config.kv_type };
-                let cache = ContextRequest { context, slots: config.parallel, kv_type };
-                load_plan(library, &model, &config.device, cache, config.reference)
-            })
-            .await
-        };
-        let keep = KeepAliveChoice { asked, default: self.keep_alive() };
-        self.scheduler.acquire(key, &model.name, keep, plan).await
-    }
 }
 
 /// Runs the daemon until it is told to stop.
@@ -121,9 +97,20 @@ async fn serve(config: Config) -> Result<()> {
     let library = Library { store };
     library.tidy();
     let sockets = SocketFolder::create(config.temporary.join(format!("lode-{}", std::process::id())))?;
-    let options =
-        RunnerOptions { program: config.runner.clone(), sockets: sockets.0.clone(), load_timeout: config.load_timeout };
-    let scheduler = Scheduler::new(options, config.max_loaded);
+    let options = RunnerOptions {
+        program: config.runner.clone(),
+        sockets: sockets.0.clone(),
+        isolation: config.isolated.then(|| Isolation { readable: vec![library.store.home().join("blobs")] }),
+        memory_limit: config.runner_memory,
+    };
+    let limits = Limits {
+        most: config.max_loaded,
+        memory: config.memory_limit,
+        queue: config.max_queue,
+        load_timeout: config.load_timeout,
+        turn: TURN,
+    };
+    let scheduler = Scheduler::new(options, limits);
     let daemon = Daemon {
         library: library.clone(),
         scheduler: scheduler.clone(),
@@ -134,6 +121,7 @@ async fn serve(config: Config) -> Result<()> {
     };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
     let (stop, stopped) = watch::channel(false);
+    let preloading = daemon.clone();
     let mut server = match tls {
         Some(files) => start(TlsListener::bind(listener, files)?.tap_io(|_| ()), routes(daemon), stopped),
         None => start(listener, routes(daemon), stopped),
@@ -142,7 +130,7 @@ async fn serve(config: Config) -> Result<()> {
     tokio::select! {
         ended = &mut server => return ended?.context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
-        () = sweep(library) => {}
+        () = background(library, preloading) => {}
     }
     activation::stopping();
     let _ = stop.send(true);
@@ -150,8 +138,15 @@ async fn serve(config: Config) -> Result<()> {
         tracing::warn!("requests that were not finished are cut off");
         server.abort();
     }
-    scheduler.stop_all();
+    if tokio::time::timeout(SHUTDOWN_GRACE, scheduler.stop_all()).await.is_err() {
+        tracing::warn!("a runner that was killed is not gone; it ends with the daemon");
+    }
     Ok(())
+}
+
+/// What nobody asked for; ends with the daemon.
+async fn background(library: Library, daemon: Daemon) {
+    tokio::join!(sweep(library), daemon.preload());
 }
 
 /// Removes now and then what nobody needs; ends with the daemon.

@@ -25,6 +25,7 @@ mod engine;
 mod evaluate;
 mod generate;
 mod gguf_vocabulary;
+mod isolation;
 mod kernels;
 mod layers;
 mod load;
@@ -49,12 +50,16 @@ struct Arguments {
     /// The Unix socket to serve the runner protocol on.
     #[arg(long)]
     socket: PathBuf,
+    #[command(flatten)]
+    isolation: isolation::Isolation,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Before there are threads: each would keep what it could do.
+    arguments.isolation.apply(&arguments.socket);
     match serve::run(&arguments.socket) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

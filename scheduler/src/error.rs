@@ -1,9 +1,10 @@
 //! What can go wrong with runners.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-/// Why a model could not be run. Variants by what a caller can do about it.
-#[derive(Debug, thiserror::Error)]
+/// Why a model could not be run. Variants by what a caller can do about it. One failure may be told to many who wait.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The runner's program could not be started.
     #[error("cannot start the runner `{}`: {source}; it is installed beside `lode`", program.display())]
@@ -11,7 +12,7 @@ pub enum Error {
         /// The program.
         program: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
     },
     /// The runner process ended; the next request starts another.
     #[error("the runner of this model ended unexpectedly ({0}); try again, a new one is started")]
@@ -32,10 +33,48 @@ pub enum Error {
         /// For people.
         message: String,
     },
+    /// The runner had not enough memory for the model, also after all idle models had been unloaded.
+    #[error(
+        "not enough memory to load this model ({0}), with all idle models unloaded; stop other programs, or choose a \
+         smaller context (`num_ctx`) or model"
+    )]
+    OutOfMemory(String),
+    /// The model needs more than all runners together may have.
+    #[error(
+        "model requires more system memory ({} MiB) than is available ({} MiB); choose a smaller context (`num_ctx`), or \
+         raise LODE_MEMORY_LIMIT", need.div_ceil(1 << 20), limit >> 20
+    )]
+    TooLarge {
+        /// Bytes that the model needs.
+        need: u64,
+        /// Bytes that all models may have together.
+        limit: u64,
+    },
+    /// Pinned models leave no room, now or later.
+    #[error(
+        "{pinned} pinned models leave no room for this one; unpin one, or raise LODE_MAX_LOADED_MODELS or LODE_MEMORY_LIMIT"
+    )]
+    Pinned {
+        /// How many are loaded.
+        pinned: usize,
+    },
+    /// Loading failed a moment ago, again.
+    #[error("{reason}; it failed {failures} times, the next attempt is possible in {seconds} s")]
+    BackOff {
+        /// Why it failed the last time.
+        reason: String,
+        /// How many times in a row.
+        failures: u32,
+        /// Whole seconds until the next attempt, at least one.
+        seconds: u64,
+    },
     /// The runner said something that is not of the protocol.
     #[error("the runner answered something unexpected: {0}; install `lode` and `lode-runner` from one build")]
     Protocol(String),
-    /// As many models as allowed are loaded, and all are busy.
-    #[error("server busy, please try again. {0} models are loaded and all of them are in use")]
-    Busy(usize),
+    /// As many requests as allowed are waiting. The text is Ollama's, because clients look for it.
+    #[error("server busy, please try again.  maximum pending requests exceeded")]
+    Busy,
+    /// The model was unloaded, or the daemon told to end, while the request waited.
+    #[error("the model was unloaded while this request waited for it")]
+    Stopped,
 }

@@ -1,19 +1,25 @@
 //! The scheduler: which models are loaded, for how long, and the processes that run them.
 //!
 //! ```text
-//! acquire ──▶ is a runner of this model alive? ──yes──▶ Lease ──▶ generate … ──drop──▶ idle until it expires
-//!                     │ no                                ▲
-//!                     └──▶ evict the longest idle ──▶ start ──▶ load
+//! acquire ──▶ machine (pure): queue, places, limits ──▶ Lease ──▶ generate … ──drop──▶ idle until it expires
+//!                │    ▲
+//!        actions ▼    │ events
+//!             scheduler ──▶ supervisor (a task per runner) ──▶ process, runner (HTTP on its socket)
 //! ```
 //!
-//! A runner is a process of its own: whatever happens in it, the daemon reports it to the client that waits, forgets the
-//! runner, and starts a new one for the next request.
+//! The machine decides, everything else carries out. A runner is a process of its own: whatever
+//! happens in it, the daemon reports it to the client that waits, and starts a new one for the next request.
 
 mod error;
 pub mod estimate;
+mod machine;
+mod process;
 mod runner;
 mod scheduler;
+mod supervisor;
 
 pub use error::Error;
-pub use runner::{Events, Runner, RunnerOptions};
-pub use scheduler::{KeepAlive, KeepAliveChoice, Lease, LoadKey, Loaded, Scheduler};
+pub use machine::{Context, Counts, KeepAlive, KeepAliveChoice, Limits, Residence};
+pub use process::{Isolation, RunnerOptions};
+pub use runner::{Events, Runner};
+pub use scheduler::{Lease, LoadKey, Loaded, Scheduler, Wanted};

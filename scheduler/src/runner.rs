@@ -1,80 +1,55 @@
-//! One runner process, and talking to it.
+//! Talking to a runner process.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use protocol::{
-    EmbedReply, EmbedRequest, EvaluateOutput, EvaluateRequest, Failure, GenerateEvent, GenerateRequest, LoadReply,
-    LoadRequest, RenderRequest, Text, TokenizeRequest, Tokens,
+    ContextRequest, EmbedReply, EmbedRequest, EvaluateOutput, EvaluateRequest, Failure, GenerateEvent, GenerateRequest,
+    LoadReply, LoadRequest, RenderRequest, Text, TokenizeRequest, Tokens,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::process::{Child, ChildStdin, Command};
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 
 use crate::Error;
 
-/// How runners are started.
-#[derive(Clone, Debug)]
-pub struct RunnerOptions {
-    /// The program.
-    pub program: PathBuf,
-    /// Where sockets go; private to the user. Short: a socket's path has a hundred characters at most.
-    pub sockets: PathBuf,
-    /// How long a load may take.
-    pub load_timeout: Duration,
-}
-
 /// How long a process may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the news of a process's end may come after its last answer broke off.
+const LAST_MOMENTS: Duration = Duration::from_millis(200);
 
-/// A runner process. It ends when this is dropped.
+/// A runner process, as those see it who use it. It lives as long as its supervisor wants.
 #[derive(Debug)]
 pub struct Runner {
-    child: Mutex<Child>,
-    /// The runner ends when this closes, also when the daemon is killed.
-    _parent: Option<ChildStdin>,
     socket: PathBuf,
     client: reqwest::Client,
     pid: u32,
+    /// How it ended.
+    ended: watch::Receiver<Option<String>>,
+    /// A call broke off.
+    broken: Arc<AtomicBool>,
 }
 
 impl Runner {
-    /// Starts a process and waits until it listens.
-    pub async fn start(options: &RunnerOptions) -> Result<Self, Error> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let failed = |source| Error::Start { program: options.program.clone(), source };
-        let socket = options.sockets.join(format!("{}.sock", COUNT.fetch_add(1, Ordering::Relaxed)));
-        // A socket of an earlier process with this number, if any.
-        let _ = std::fs::remove_file(&socket);
-        let mut child = Command::new(&options.program)
-            .arg("--socket")
-            .arg(&socket)
-            .stdin(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(failed)?;
+    pub(crate) fn new(socket: PathBuf, pid: u32, ended: watch::Receiver<Option<String>>) -> Result<Self, Error> {
         let client = reqwest::Client::builder().unix_socket(socket.as_path()).no_proxy().build();
         let client = client.map_err(|e| Error::Protocol(e.to_string()))?;
-        let parent = child.stdin.take();
-        let pid = child.id().unwrap_or_default();
-        let runner = Self { child: Mutex::new(child), _parent: parent, socket, client, pid };
-        runner.wait_until_it_listens().await?;
-        Ok(runner)
+        Ok(Self { socket, client, pid, ended, broken: Arc::default() })
     }
 
-    async fn wait_until_it_listens(&self) -> Result<(), Error> {
+    /// Waits until the process serves.
+    pub(crate) async fn wait_until_it_listens(&self) -> Result<(), Error> {
         let begin = tokio::time::Instant::now();
         let mut pause = Duration::from_millis(1);
         loop {
             if tokio::net::UnixStream::connect(&self.socket).await.is_ok() {
                 return Ok(());
             }
-            if let Some(end) = self.ended().await {
+            if let Some(end) = self.ended() {
                 return Err(Error::Died(end));
             }
             if begin.elapsed() > START_TIMEOUT {
@@ -86,12 +61,13 @@ impl Runner {
     }
 
     /// How the process ended, if it did.
-    pub async fn ended(&self) -> Option<String> {
-        match self.child.lock().await.try_wait() {
-            Ok(Some(status)) => Some(status.to_string()),
-            Ok(None) => None,
-            Err(error) => Some(error.to_string()),
-        }
+    pub fn ended(&self) -> Option<String> {
+        self.ended.borrow().clone()
+    }
+
+    /// Whether it has ended, or broken off an answer.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.broken.load(Ordering::Relaxed) || self.ended.borrow().is_some()
     }
 
     /// The process id.
@@ -104,20 +80,23 @@ impl Runner {
         &self.socket
     }
 
-    /// Loads a model; once.
-    pub async fn load(&self, request: &LoadRequest, timeout: Duration) -> Result<LoadReply, Error> {
-        let call = self.post("load", request);
-        let response = match tokio::time::timeout(timeout, call).await {
-            Ok(response) => response?,
-            Err(_) => return Err(Error::Timeout { what: "load the model", seconds: timeout.as_secs() }),
-        };
+    /// Loads a model; once. There is no limit of time here, see [`Limits`](crate::Limits).
+    pub(crate) async fn load(&self, request: &LoadRequest) -> Result<LoadReply, Error> {
+        let response = self.post("load", request).await?;
+        response.json().await.map_err(|e| Error::Protocol(e.to_string()))
+    }
+
+    /// Makes another KV cache. Nothing may be generated meanwhile.
+    pub(crate) async fn rebuild(&self, request: &ContextRequest) -> Result<LoadReply, Error> {
+        let response = self.post("context", request).await?;
         response.json().await.map_err(|e| Error::Protocol(e.to_string()))
     }
 
     /// Generates; the events come as they happen. Dropping them cancels the generation.
     pub async fn generate(&self, request: &GenerateRequest) -> Result<Events, Error> {
         let response = self.post("generate", request).await?;
-        Ok(Events { body: response.bytes_stream().boxed(), buffer: BytesMut::new(), finished: false })
+        let broken = self.broken.clone();
+        Ok(Events { body: response.bytes_stream().boxed(), buffer: BytesMut::new(), finished: false, broken })
     }
 
     /// The tokens of a text.
@@ -185,22 +164,16 @@ impl Runner {
         }
     }
 
-    /// Why a call was not answered: most often the process ended, which may be seen a moment later.
+    /// Why a call was not answered: most often the process ended, which may be known a moment later.
     async fn gone(&self, error: &reqwest::Error) -> Error {
-        for _ in 0..20 {
-            if let Some(end) = self.ended().await {
-                return Error::Died(end);
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        self.broken.store(true, Ordering::Relaxed);
+        let mut ended = self.ended.clone();
+        match tokio::time::timeout(LAST_MOMENTS, ended.wait_for(Option::is_some)).await {
+            Ok(Ok(end)) => Error::Died(end.clone().unwrap_or_default()),
+            // Nobody watches it any more: it was killed.
+            Ok(Err(_)) => Error::Died("it was unloaded".to_owned()),
+            Err(_) => Error::Protocol(error.to_string()),
         }
-        Error::Protocol(error.to_string())
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        // The process is killed by its handle; the socket is only a name.
-        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -209,6 +182,8 @@ pub struct Events {
     body: futures_util::stream::BoxStream<'static, reqwest::Result<Bytes>>,
     buffer: BytesMut,
     finished: bool,
+    /// The runner's.
+    broken: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Events {
@@ -241,6 +216,7 @@ impl Events {
 
     fn cut(&mut self, reason: String) -> Result<GenerateEvent, Error> {
         self.finished = true;
+        self.broken.store(true, Ordering::Relaxed);
         Err(Error::Died(reason))
     }
 }

@@ -1,39 +1,45 @@
-//! Which models are loaded.
+//! Carries out what the machine decides: tells those who wait, starts and ends runners, wakes it in time.
+//!
+//! Everything is behind one lock, which is held for a step and what follows from it; nothing waits under it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Instant, SystemTime};
 
 use protocol::{LoadReply, LoadRequest};
-use tokio::sync::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use crate::{Error, Runner, RunnerOptions};
+use crate::machine::{Action, Ask, Event, Machine, Moment, Outcome, RequestId, RunnerId, Stop, Why};
+use crate::supervisor::{Command, Report, supervise};
+use crate::{Context, Counts, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
 
-/// What makes two requests share a runner.
+/// Which model, with which context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LoadKey {
     /// The manifest's digest.
     pub model: String,
-    /// Tokens that the KV cache holds.
+    /// Tokens that a sequence may have.
     pub context: u64,
 }
 
-/// How long a model stays loaded after its last request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeepAlive {
-    /// So long; not at all where it is zero.
-    For(Duration),
-    /// Until it is stopped.
-    Forever,
-}
-
-/// How long a model is to be kept after a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeepAliveChoice {
-    /// What the request says. It holds until another request says something else.
-    pub asked: Option<KeepAlive>,
-    /// For a model that is loaded by a request that says nothing.
-    pub default: KeepAlive,
+/// The model that a request wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The manifest's digest.
+    pub model: String,
+    /// The model's name, for people.
+    pub name: String,
+    /// How long a sequence may be.
+    pub context: Context,
+    /// Bytes that the model takes of [`Limits::memory`] with that context.
+    pub need: u64,
+    /// How long it is kept afterwards.
+    pub keep_alive: KeepAliveChoice,
+    /// Whether it may be unloaded for others.
+    pub residence: Residence,
 }
 
 /// Loads, keeps and unloads models. Clones share it.
@@ -43,29 +49,53 @@ pub struct Scheduler(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     options: RunnerOptions,
-    /// At most so many models at a time.
-    most: usize,
-    slots: StdMutex<HashMap<LoadKey, Arc<Slot>>>,
-    /// Held while a model is loaded: loads happen one after the other.
-    loading: Mutex<()>,
+    /// Moments are counted from here.
+    begin: Instant,
+    /// Leases may be dropped where there is no runtime.
+    runtime: Handle,
+    /// When the machine wants to be woken.
+    alarm: watch::Sender<Option<Moment>>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct State {
+    machine: Machine,
+    /// Requests there have been.
+    requests: u64,
+    /// Those that have not left.
+    requesters: HashMap<RequestId, UnboundedSender<Message>>,
+    runners: HashMap<RunnerId, Supervised>,
+    /// The supervisors of the runners.
+    tasks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Supervised {
     name: String,
-    runner: Runner,
-    reply: LoadReply,
-    state: StdMutex<SlotState>,
+    commands: UnboundedSender<Command>,
+    begin: Instant,
+    /// It was told to end.
+    killed: bool,
+    loaded: Option<(Arc<Runner>, Arc<LoadReply>)>,
 }
 
+/// What a request that waits is told.
 #[derive(Debug)]
-struct SlotState {
-    /// Requests that use the runner at the moment.
-    users: usize,
-    keep_alive: KeepAlive,
-    last_used: Instant,
-    /// The same for people.
-    expires: Option<SystemTime>,
+enum Message {
+    Plan(RunnerId),
+    Granted(Arc<Runner>, Arc<LoadReply>),
+    Refused(Error),
+}
+
+/// A request on its way; it leaves when this is dropped.
+#[derive(Debug)]
+struct Ticket {
+    scheduler: Weak<Inner>,
+    request: RequestId,
+    name: String,
+    /// Once it is granted.
+    runner: Option<Arc<Runner>>,
 }
 
 /// A loaded model, for people.
@@ -77,7 +107,7 @@ pub struct Loaded {
     pub key: LoadKey,
     /// What the runner said after the load.
     pub reply: LoadReply,
-    /// When it will be unloaded; `None` for never.
+    /// When it will be unloaded if nobody uses it; `None` for never.
     pub expires: Option<SystemTime>,
     /// The runner's process id.
     pub pid: u32,
@@ -85,180 +115,287 @@ pub struct Loaded {
 
 /// The use of a loaded model for one request.
 #[derive(Debug)]
+#[must_use = "the model is given back when this is dropped"]
 pub struct Lease {
-    scheduler: Weak<Inner>,
-    key: LoadKey,
-    slot: Arc<Slot>,
-}
-
-fn lock<T>(mutex: &StdMutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that is held half-changed can panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    _ticket: Ticket,
+    runner: Arc<Runner>,
+    reply: Arc<LoadReply>,
 }
 
 impl Scheduler {
-    /// A scheduler without models. Must be called within a tokio runtime, where it looks for expired models.
-    pub fn new(options: RunnerOptions, most: usize) -> Self {
+    /// A scheduler without models. Must be called within a tokio runtime.
+    pub fn new(options: RunnerOptions, limits: Limits) -> Self {
+        let state = State {
+            machine: Machine::new(limits),
+            requests: 0,
+            requesters: HashMap::new(),
+            runners: HashMap::new(),
+            tasks: JoinSet::new(),
+        };
+        let (alarm, set) = watch::channel(None);
         let inner =
-            Arc::new(Inner { options, most: most.max(1), slots: StdMutex::default(), loading: Mutex::default() });
-        tokio::spawn(expire(Arc::downgrade(&inner)));
+            Inner { options, begin: Instant::now(), runtime: Handle::current(), alarm, state: Mutex::new(state) };
+        let inner = Arc::new(inner);
+        tokio::spawn(wake(Arc::downgrade(&inner), set));
         Self(inner)
     }
 
-    /// A loaded model, loading it where it is not. `name` is for people; `plan` is asked only where a load is needed.
-    pub async fn acquire<E: From<Error>>(
-        &self,
-        key: LoadKey,
-        name: &str,
-        keep_alive: KeepAliveChoice,
-        plan: impl AsyncFnOnce() -> Result<LoadRequest, E>,
-    ) -> Result<Lease, E> {
-        if let Some(lease) = self.existing(&key, keep_alive).await {
-            return Ok(lease);
-        }
-        let _loading = self.0.loading.lock().await;
-        // Somebody may have loaded it while we waited.
-        if let Some(lease) = self.existing(&key, keep_alive).await {
-            return Ok(lease);
-        }
-        let request = plan().await?;
-        self.make_room(&key)?;
-        let runner = Runner::start(&self.0.options).await?;
-        let reply = runner.load(&request, self.0.options.load_timeout).await?;
-        tracing::info!(model = name, pid = runner.pid(), context = reply.context, device = reply.device, "loaded");
-        let state = SlotState { users: 0, keep_alive: keep_alive.default, last_used: Instant::now(), expires: None };
-        let slot = Arc::new(Slot { name: name.to_owned(), runner, reply, state: StdMutex::new(state) });
-        lock(&self.0.slots).insert(key.clone(), slot.clone());
-        Ok(self.lease(key, slot, keep_alive))
-    }
-
-    async fn existing(&self, key: &LoadKey, keep_alive: KeepAliveChoice) -> Option<Lease> {
-        let slot = lock(&self.0.slots).get(key).cloned()?;
-        if let Some(end) = slot.runner.ended().await {
-            tracing::warn!(model = slot.name, end, "the runner had ended");
-            self.forget(key, &slot);
-            return None;
-        }
-        Some(self.lease(key.clone(), slot, keep_alive))
-    }
-
-    fn lease(&self, key: LoadKey, slot: Arc<Slot>, keep_alive: KeepAliveChoice) -> Lease {
-        {
-            let mut state = lock(&slot.state);
-            state.users += 1;
-            if let Some(asked) = keep_alive.asked {
-                state.keep_alive = asked;
+    /// A loaded model for one request, which waits for its turn. Dropping the future gives up. `plan` is asked only where
+    /// a load is needed, and again where there is a second attempt.
+    pub async fn acquire<E, F>(&self, wanted: Wanted, plan: impl Fn() -> F) -> Result<Lease, E>
+    where
+        E: From<Error>,
+        F: Future<Output = Result<LoadRequest, E>>,
+    {
+        let (mut ticket, mut messages) = self.enter(wanted);
+        loop {
+            match messages.recv().await {
+                Some(Message::Plan(runner)) => {
+                    let plan = plan().await?;
+                    self.0.locked(|inner, state| {
+                        inner.drive(state, Event::Planned { runner }, Some((&ticket.name, plan)));
+                    });
+                }
+                Some(Message::Granted(runner, reply)) => {
+                    ticket.runner = Some(runner.clone());
+                    return Ok(Lease { _ticket: ticket, runner, reply });
+                }
+                Some(Message::Refused(error)) => return Err(error.into()),
+                // Everybody who waits is told something before the end.
+                None => return Err(Error::Stopped.into()),
             }
-            state.expires = None;
         }
-        Lease { scheduler: Arc::downgrade(&self.0), key, slot }
     }
 
-    /// Unloads another context of the same model, and as many idle models as it takes, the longest idle first.
-    fn make_room(&self, key: &LoadKey) -> Result<(), Error> {
-        let mut slots = lock(&self.0.slots);
-        slots.retain(|other, slot| other.model != key.model || lock(&slot.state).users > 0);
-        while slots.len() >= self.0.most {
-            let idle = slots.iter().filter(|(_, slot)| lock(&slot.state).users == 0);
-            let oldest = idle.min_by_key(|(_, slot)| lock(&slot.state).last_used).map(|(key, _)| key.clone());
-            match oldest {
-                Some(oldest) => slots.remove(&oldest),
-                None => return Err(Error::Busy(slots.len())),
-            };
-        }
-        Ok(())
+    fn enter(&self, wanted: Wanted) -> (Ticket, UnboundedReceiver<Message>) {
+        let (sender, messages) = unbounded_channel();
+        let Wanted { model, name, context, need, keep_alive, residence } = wanted;
+        let request = self.0.locked(|inner, state| {
+            let request = RequestId(state.requests);
+            state.requests += 1;
+            state.requesters.insert(request, sender);
+            let name = name.clone();
+            inner.drive(state, Event::Ask(Ask { request, model, name, context, need, keep_alive, residence }), None);
+            request
+        });
+        (Ticket { scheduler: Arc::downgrade(&self.0), request, name, runner: None }, messages)
     }
 
-    /// Forgets a runner, unless another has taken its place.
-    fn forget(&self, key: &LoadKey, slot: &Arc<Slot>) {
-        self.0.forget(key, slot);
-    }
-
-    /// Unloads a model, whatever its context. Requests that use it fail. Says whether it was loaded.
+    /// Unloads a model at once. Requests that use it or wait for it fail. Says whether it was loaded.
     pub fn stop(&self, model: &str) -> bool {
-        let mut slots = lock(&self.0.slots);
-        let before = slots.len();
-        slots.retain(|key, _| key.model != model);
-        slots.len() < before
+        self.end(model, Stop::Now)
+    }
+
+    /// Unloads a model after the requests that use it and wait for it. Says whether it was loaded.
+    pub fn stop_when_idle(&self, model: &str) -> bool {
+        self.end(model, Stop::WhenIdle)
+    }
+
+    fn end(&self, model: &str, when: Stop) -> bool {
+        self.0.locked(|inner, state| {
+            let loaded = state.machine.has(model);
+            inner.drive(state, Event::Stop { model: model.to_owned(), when }, None);
+            loaded
+        })
     }
 
     /// The loaded models, by name.
     pub fn loaded(&self) -> Vec<Loaded> {
-        let describe = |(key, slot): (&LoadKey, &Arc<Slot>)| Loaded {
-            name: slot.name.clone(),
-            key: key.clone(),
-            reply: slot.reply.clone(),
-            expires: lock(&slot.state).expires,
-            pid: slot.runner.pid(),
-        };
-        let mut loaded: Vec<Loaded> = lock(&self.0.slots).iter().map(describe).collect();
+        let mut loaded: Vec<Loaded> = self.0.locked(|inner, state| {
+            let places = state.machine.loaded(inner.now());
+            let describe = |place: crate::machine::LoadedPlace| {
+                let (runner, reply) = state.runners.get(&place.runner)?.loaded.clone()?;
+                Some(Loaded {
+                    name: place.name,
+                    key: LoadKey { model: place.model, context: reply.context },
+                    reply: LoadReply::clone(&reply),
+                    expires: place.remaining.and_then(|remaining| SystemTime::now().checked_add(remaining)),
+                    pid: runner.pid(),
+                })
+            };
+            places.into_iter().filter_map(describe).collect()
+        });
         loaded.sort_by(|a, b| a.name.cmp(&b.name));
         loaded
     }
 
-    /// Unloads everything; for the end of the daemon.
-    pub fn stop_all(&self) {
-        lock(&self.0.slots).clear();
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        self.0.locked(|_, state| state.machine.counts())
+    }
+
+    /// Unloads everything and waits until all processes are gone; for the end of the daemon. Nothing is loaded from now on.
+    pub async fn stop_all(&self) {
+        let mut tasks = self.0.locked(|inner, state| {
+            inner.drive(state, Event::StopAll, None);
+            std::mem::take(&mut state.tasks)
+        });
+        while tasks.join_next().await.is_some() {}
     }
 }
 
 impl Inner {
-    fn forget(&self, key: &LoadKey, slot: &Arc<Slot>) {
-        let mut slots = lock(&self.slots);
-        if slots.get(key).is_some_and(|current| Arc::ptr_eq(current, slot)) {
-            slots.remove(key);
+    fn now(&self) -> Moment {
+        self.begin.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that is held half-changed can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn locked<T>(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>, &mut State) -> T) -> T {
+        work(self, &mut self.lock())
+    }
+
+    /// Tells the machine what happened and does what it says. The plan is that of [`Event::Planned`].
+    fn drive(self: &Arc<Self>, state: &mut State, event: Event, mut plan: Option<(&str, LoadRequest)>) {
+        if let Event::Leave { request, .. } = &event {
+            state.requesters.remove(request);
+        }
+        for action in state.machine.step(self.now(), event) {
+            match action {
+                Action::Start { runner } => {
+                    if let Some((name, plan)) = plan.take() {
+                        self.start(state, runner, name, plan);
+                    }
+                }
+                Action::Plan { request, runner } => state.answer(request, Message::Plan(runner)),
+                Action::Grant { request, runner } => state.grant(request, runner),
+                Action::Refuse { request, error } => state.answer(request, Message::Refused(error)),
+                Action::Kill { runner, why } => state.command(runner, Command::Kill, Some(why)),
+                Action::Rebuild { runner, context } => state.command(runner, Command::Rebuild { context }, None),
+            }
+        }
+        while state.tasks.try_join_next().is_some() {}
+        let wake = state.machine.wake();
+        self.alarm.send_if_modified(|set| std::mem::replace(set, wake) != wake);
+    }
+
+    fn start(self: &Arc<Self>, state: &mut State, runner: RunnerId, name: &str, plan: LoadRequest) {
+        let (commands, told) = unbounded_channel();
+        let scheduler = Arc::downgrade(self);
+        let report = move |report| {
+            if let Some(scheduler) = scheduler.upgrade() {
+                scheduler.report(runner, report);
+            }
+        };
+        let life = supervise(self.options.clone(), plan, told, report);
+        state.tasks.spawn_on(life, &self.runtime);
+        let supervised =
+            Supervised { name: name.to_owned(), commands, begin: Instant::now(), killed: false, loaded: None };
+        state.runners.insert(runner, supervised);
+    }
+
+    fn report(self: &Arc<Self>, runner: RunnerId, report: Report) {
+        self.locked(|inner, state| {
+            let Some(own) = state.runners.get_mut(&runner) else { return };
+            let event = own.event(runner, report);
+            if matches!(event, Event::Ended { .. }) {
+                state.runners.remove(&runner);
+            }
+            inner.drive(state, event, None);
+        });
+    }
+}
+
+impl State {
+    /// Whoever went away meanwhile tells the machine by leaving.
+    fn answer(&self, request: RequestId, message: Message) {
+        let _ = self.requesters.get(&request).map(|requester| requester.send(message));
+    }
+
+    fn grant(&self, request: RequestId, runner: RunnerId) {
+        if let Some((runner, reply)) = self.runners.get(&runner).and_then(|own| own.loaded.clone()) {
+            self.answer(request, Message::Granted(runner, reply));
         }
     }
+
+    fn command(&mut self, runner: RunnerId, command: Command, why: Option<Why>) {
+        if let Some(own) = self.runners.get_mut(&runner) {
+            own.killed |= command == Command::Kill;
+            tracing::info!(model = own.name, ?command, ?why, "the runner is told");
+            // It may have ended a moment ago.
+            let _ = own.commands.send(command);
+        }
+    }
+}
+
+impl Supervised {
+    /// Notes what a report says, and tells it to people and the machine.
+    fn event(&mut self, runner: RunnerId, report: Report) -> Event {
+        let model = self.name.as_str();
+        match report {
+            Report::Loaded(client, reply) => {
+                let (pid, elapsed) = (client.pid(), self.begin.elapsed());
+                tracing::info!(model, pid, context = reply.context, device = reply.device, ?elapsed, "loaded");
+                let slots = slots(&reply);
+                self.loaded = Some((client, Arc::new(reply)));
+                Event::Loaded { runner, slots }
+            }
+            Report::Rebuilt(reply) => {
+                tracing::info!(model, context = reply.context, "made another KV cache");
+                let slots = slots(&reply);
+                self.loaded = self.loaded.take().map(|(client, _)| (client, Arc::new(reply)));
+                Event::Rebuilt { runner, slots }
+            }
+            Report::Failed(failure) => {
+                tracing::warn!(model, ?failure, "the runner failed");
+                Event::Failed { runner, failure }
+            }
+            Report::Ended(end) => {
+                if self.killed {
+                    tracing::debug!(model, end = end.describe(), "the runner is gone");
+                } else {
+                    tracing::warn!(model, end = end.describe(), "the runner ended by itself");
+                }
+                Event::Ended { runner, end }
+            }
+        }
+    }
+}
+
+fn slots(reply: &LoadReply) -> usize {
+    usize::try_from(reply.slots).unwrap_or(usize::MAX)
 }
 
 impl Lease {
     /// The runner.
     pub fn runner(&self) -> &Runner {
-        &self.slot.runner
+        &self.runner
     }
 
-    /// What the runner said after the load.
+    /// What the runner said after the load, or after the KV cache was made anew.
     pub fn reply(&self) -> &LoadReply {
-        &self.slot.reply
+        &self.reply
     }
 }
 
-impl Drop for Lease {
+impl Drop for Ticket {
     fn drop(&mut self) {
-        let unload = {
-            let mut state = lock(&self.slot.state);
-            state.users -= 1;
-            state.last_used = Instant::now();
-            state.expires = match state.keep_alive {
-                KeepAlive::For(time) => SystemTime::now().checked_add(time),
-                KeepAlive::Forever => None,
-            };
-            state.users == 0 && state.keep_alive == KeepAlive::For(Duration::ZERO)
-        };
-        if unload && let Some(scheduler) = self.scheduler.upgrade() {
-            scheduler.forget(&self.key, &self.slot);
-        }
+        let Some(scheduler) = self.scheduler.upgrade() else { return };
+        let failed = self.runner.as_ref().is_some_and(|runner| runner.has_failed());
+        let outcome = if failed { Outcome::Failed } else { Outcome::Well };
+        let request = self.request;
+        scheduler.locked(|inner, state| inner.drive(state, Event::Leave { request, outcome }, None));
     }
 }
 
-/// Unloads idle models whose time is over, and forgets runners that ended by themselves.
-async fn expire(scheduler: Weak<Inner>) {
-    let mut tick = tokio::time::interval(Duration::from_millis(500));
+/// Tells the machine that time has passed whenever it asked for it. Ends with the scheduler.
+async fn wake(scheduler: Weak<Inner>, mut set: watch::Receiver<Option<Moment>>) {
     loop {
-        tick.tick().await;
-        let Some(scheduler) = scheduler.upgrade() else { return };
-        let slots: Vec<(LoadKey, Arc<Slot>)> =
-            lock(&scheduler.slots).iter().map(|(key, slot)| (key.clone(), slot.clone())).collect();
-        for (key, slot) in slots {
-            let ended = slot.runner.ended().await.is_some();
-            let expired = {
-                let state = lock(&slot.state);
-                let over = |time: Duration| state.last_used.elapsed() >= time;
-                state.users == 0 && matches!(state.keep_alive, KeepAlive::For(time) if over(time))
-            };
-            if ended || expired {
-                tracing::info!(model = slot.name, ended, "unloaded");
-                scheduler.forget(&key, &slot);
+        let moment = *set.borrow_and_update();
+        let alarm = async {
+            match scheduler.upgrade().and_then(|scheduler| scheduler.begin.checked_add(moment?)) {
+                Some(moment) => tokio::time::sleep_until(moment.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = set.changed() => if changed.is_err() { return },
+            () = alarm => {
+                let Some(scheduler) = scheduler.upgrade() else { return };
+                scheduler.locked(|inner, state| inner.drive(state, Event::Tick, None));
             }
         }
     }

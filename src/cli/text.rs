@@ -61,7 +61,7 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
 }
 
 /// Bytes from `5GB`, `500MiB` or `1000000`.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 7] = [
         ("KiB", 1 << 10),
         ("MiB", 1 << 20),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use api::ollama::Options;
 use content::Digest;
 use protocol::{GenerateEvent, GenerateRequest, Prompt};
-use scheduler::{KeepAlive, Lease, Runner};
+use scheduler::{Context, KeepAlive, Lease, Runner};
 
 use super::Daemon;
 use super::error::Failed;
@@ -115,9 +115,9 @@ impl Call {
         *self.model.manifest.digest()
     }
 
-    /// Tokens that a sequence may have: what is asked for, but not more than the model was made for.
-    pub(super) fn context(&self, daemon: &Daemon) -> u64 {
-        self.options.num_ctx.unwrap_or(daemon.config.context).min(self.model.config.context_length).max(1)
+    /// The context that is asked for.
+    pub(super) fn context(&self, daemon: &Daemon) -> Context {
+        daemon.context(&self.model, self.options.num_ctx)
     }
 
     /// A request with the call's options for this prompt: thinking is told apart unless the prompt asks for none. A
@@ -127,7 +127,7 @@ impl Call {
         let asks_not_to =
             matches!(&prompt, Prompt::Chat(chat) if chat.variables.get("thinking") == Some(&false.into()));
         GenerateRequest {
-            sampling: options.sampling(self.context(daemon)),
+            sampling: options.sampling(self.context(daemon).tokens()),
             stop: options.stop.clone().unwrap_or_default(),
             max_tokens: options.max_tokens(),
             keep: options.num_keep.unwrap_or(KEEP),

@@ -104,8 +104,12 @@ impl From<scheduler::Error> for Failed {
         use scheduler::Error;
         let status = match &error {
             Error::Refused { bad_request: true, .. } => StatusCode::BAD_REQUEST,
-            Error::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Busy | Error::Stopped | Error::Pinned { .. } | Error::BackOff { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Error::Refused { .. }
+            | Error::OutOfMemory(_)
+            | Error::TooLarge { .. }
             | Error::Start { .. }
             | Error::Died(_)
             | Error::Timeout { .. }

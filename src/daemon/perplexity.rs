@@ -6,7 +6,7 @@ use api::lode::{PerplexityRequest, PerplexityResponse, Scored};
 use axum::Json;
 use axum::extract::State;
 use protocol::TokenizeRequest;
-use scheduler::Runner;
+use scheduler::{Context, Runner};
 
 use super::Daemon;
 use super::error::{Body, Failed};
@@ -25,7 +25,7 @@ pub(super) async fn perplexity(
     }
     // A model that is loaded already stays where the window fits.
     let context = daemon.config.context.min(longest).max(request.window.unwrap_or(1));
-    let lease = daemon.acquire(&model, context, None).await?;
+    let lease = daemon.acquire(&model, Context::AtLeast(context), None).await?;
     let (tokens, bos) = tokens(lease.runner(), request.text).await?;
     let window = request.window.unwrap_or(lease.reply().context) as usize;
     let windows = windows(&tokens, window, request.scored).map_err(Failed::bad_request)?;

@@ -30,6 +30,8 @@ mod quantize;
 mod quantized_imports;
 mod real_registry;
 mod safetensors_corpus;
+#[cfg(target_os = "linux")]
+mod scheduling;
 mod server;
 mod service;
 mod smollm2;

@@ -1,0 +1,196 @@
+//! What a runner may not do: speak with a network, start programs, read or write files that are none of its business, and,
+//! where it is told so, take more memory.
+//!
+//! A runner computes with files that strangers made. It gives these powers up by itself, before it starts a thread or
+//! reads a byte of them, and cannot take them back. A kernel that lacks one of the means leaves the others.
+//!
+//! | means | what |
+//! |---|---|
+//! | Landlock | reading: blobs, programs' libraries, devices; writing: the socket's folder and devices of GPUs |
+//! | seccomp | no sockets but local ones, no `io_uring` (which makes sockets too), no other programs |
+//! | `RLIMIT_DATA` | private memory; mapped weights do not count |
+
+use std::path::{Path, PathBuf};
+
+/// What the daemon wants isolated.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Isolation {
+    /// Give up the network, other programs, and all files but those below --read and the socket's folder.
+    #[arg(long)]
+    isolate: bool,
+    /// A folder that may be read.
+    #[arg(long)]
+    read: Vec<PathBuf>,
+    /// Bytes of private memory that the process may have.
+    #[arg(long)]
+    memory_limit: Option<u64>,
+    /// Log what cannot be applied.
+    #[arg(long)]
+    report_isolation: bool,
+}
+
+impl Isolation {
+    /// Applies it to this thread and all that it will start. What cannot be applied is logged, where that is wanted.
+    pub(crate) fn apply(&self, socket: &Path) {
+        let mut missing = Vec::new();
+        if let Some(bytes) = self.memory_limit {
+            missing.extend(means::limit_memory(bytes).err());
+        }
+        if self.isolate {
+            let folder = socket.parent().unwrap_or(Path::new("/"));
+            missing.extend(means::restrict_files(&self.read, folder).err());
+            missing.extend(means::restrict_calls().err());
+        }
+        if self.report_isolation {
+            for reason in missing {
+                tracing::warn!("runners are not fully isolated: {reason}");
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod means {
+    use std::collections::BTreeMap;
+    use std::path::{Path, PathBuf};
+
+    use landlock::{
+        ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+    };
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    };
+
+    /// Where libraries, their settings and facts on the machine are: needed to load GPU drivers and to count cores.
+    const SYSTEM: [&str; 9] = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/opt", "/nix", "/proc", "/sys"];
+    /// Devices of GPUs, and what every program may use.
+    const DEVICES: &str = "/dev";
+
+    /// Hard and soft limit of private memory.
+    pub(super) fn limit_memory(bytes: u64) -> Result<(), String> {
+        // A limit that was there may be lowered and not raised.
+        let bytes = getrlimit(Resource::Data).maximum.map_or(bytes, |maximum| bytes.min(maximum));
+        let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        setrlimit(Resource::Data, limit).map_err(|e| format!("memory cannot be limited to {bytes} bytes: {e}"))
+    }
+
+    /// Leaves the files that a runner needs.
+    pub(super) fn restrict_files(read: &[PathBuf], sockets: &Path) -> Result<(), String> {
+        let failed = |e: landlock::RulesetError| format!("Landlock: {e}");
+        // What the fifth version knows; an older kernel applies what it has of it.
+        let abi = ABI::V5;
+        let reading = AccessFs::ReadFile | AccessFs::ReadDir;
+        let devices = reading | AccessFs::WriteFile | AccessFs::IoctlDev;
+        let own = reading | AccessFs::MakeSock | AccessFs::RemoveFile;
+        let ruleset = Ruleset::default().handle_access(AccessFs::from_all(abi)).map_err(failed)?;
+        let mut ruleset = ruleset.create().map_err(failed)?;
+        let system = SYSTEM.iter().map(|path| (Path::new(*path), reading));
+        let asked = read.iter().map(|path| (path.as_path(), reading));
+        for (path, access) in system.chain(asked).chain([(Path::new(DEVICES), devices), (sockets, own)]) {
+            // What is not there needs no rule; a blob that cannot be opened is named by the load.
+            let Ok(folder) = PathFd::new(path) else { continue };
+            let access: BitFlags<AccessFs> = access;
+            ruleset = ruleset.add_rule(PathBeneath::new(folder, access)).map_err(failed)?;
+        }
+        match ruleset.restrict_self().map_err(failed)?.ruleset {
+            RulesetStatus::FullyEnforced => Ok(()),
+            RulesetStatus::PartiallyEnforced => Err("this kernel's Landlock is older than version 5".to_owned()),
+            RulesetStatus::NotEnforced => Err("this kernel has no Landlock, so files are not restricted".to_owned()),
+        }
+    }
+
+    /// Refuses network and programs: the calls fail as if the user were not permitted.
+    pub(super) fn restrict_calls() -> Result<(), String> {
+        let filter = filter().map_err(|e| format!("seccomp: {e}"))?;
+        seccompiler::apply_filter(&filter).map_err(|e| format!("seccomp: {e}"))
+    }
+
+    fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+        let foreign = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?;
+        let refused = BTreeMap::from([
+            (libc::SYS_socket, vec![SeccompRule::new(vec![foreign])?]),
+            (libc::SYS_io_uring_setup, Vec::new()),
+            (libc::SYS_execve, Vec::new()),
+            (libc::SYS_execveat, Vec::new()),
+        ]);
+        let refusal = SeccompAction::Errno(libc::EPERM as u32);
+        let architecture = std::env::consts::ARCH.try_into()?;
+        SeccompFilter::new(refused, SeccompAction::Allow, refusal, architecture)?.try_into()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod means {
+    use std::path::{Path, PathBuf};
+
+    pub(super) fn limit_memory(_bytes: u64) -> Result<(), String> {
+        Err("memory is limited on Linux only".to_owned())
+    }
+
+    pub(super) fn restrict_files(_read: &[PathBuf], _sockets: &Path) -> Result<(), String> {
+        Err("files are restricted on Linux only".to_owned())
+    }
+
+    pub(super) fn restrict_calls() -> Result<(), String> {
+        Err("system calls are restricted on Linux only".to_owned())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::ErrorKind;
+    use std::net::TcpListener;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    fn kind<T>(result: std::io::Result<T>) -> Option<ErrorKind> {
+        result.err().map(|error| error.kind())
+    }
+
+    /// Restrictions are a thread's own, so the others of this program keep their powers.
+    fn isolated<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(work).join()).expect("the thread ends well")
+    }
+
+    #[test]
+    fn a_network_and_programs_are_out_of_reach() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let socket = folder.path().join("s");
+        isolated(|| {
+            if let Err(reason) = means::restrict_calls() {
+                panic!("every kernel that we know has seccomp: {reason}");
+            }
+            assert_eq!(kind(TcpListener::bind("127.0.0.1:0")), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(std::net::UdpSocket::bind("[::1]:0")), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(std::process::Command::new("/bin/true").status()), Some(ErrorKind::PermissionDenied));
+            let listener = UnixListener::bind(&socket).expect("local sockets are allowed");
+            drop(UnixStream::connect(&socket).expect("connections too"));
+            drop(listener);
+        });
+        TcpListener::bind("127.0.0.1:0").expect("other threads are free");
+    }
+
+    #[test]
+    fn only_named_folders_can_be_read_and_none_written() {
+        let (blobs, sockets, other) =
+            (tempfile::tempdir().expect("a"), tempfile::tempdir().expect("b"), tempfile::tempdir().expect("c"));
+        let (blob, secret) = (blobs.path().join("blob"), other.path().join("secret"));
+        std::fs::write(&blob, "weights").expect("a blob");
+        std::fs::write(&secret, "secret").expect("a secret");
+        isolated(|| {
+            if let Err(reason) = means::restrict_files(&[blobs.path().to_owned()], sockets.path()) {
+                // Then there is nothing to see; the runner says so too.
+                tracing::warn!("{reason}");
+                return;
+            }
+            assert_eq!(std::fs::read(&blob).expect("blobs are read"), b"weights");
+            assert_eq!(kind(std::fs::write(&blob, "other")), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(std::fs::read(&secret)), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(std::fs::write(sockets.path().join("file"), "x")), Some(ErrorKind::PermissionDenied));
+            drop(UnixListener::bind(sockets.path().join("s")).expect("its socket"));
+            std::fs::read_to_string("/proc/self/status").expect("facts on itself");
+        });
+    }
+}

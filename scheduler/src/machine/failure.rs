@@ -1,0 +1,90 @@
+//! What follows when a runner fails: who is told, and when there is another attempt.
+//!
+//! | what happened | who waits | the next runner |
+//! |---|---|---|
+//! | a loaded runner ended | goes on waiting | after the back-off |
+//! | loading crashed or took too long | is told | after the back-off; until then requests are told at once |
+//! | the runner refused the model | is told | at the next request |
+//! | there was not enough memory | goes on waiting, once | when all idle models are gone |
+//! | a new KV cache could not be made | goes on waiting | at once: the model is loaded anew |
+
+use super::Machine;
+use super::back_off::BackOff;
+use super::event::{End, Failure, Moment, RunnerId, Why};
+use super::place::Phase;
+use crate::Error;
+
+impl Machine {
+    pub(super) fn failed(&mut self, runner: RunnerId, failure: Failure) {
+        let Some(model) = self.model_of(runner) else { return };
+        let loading = match &self.places[&model].phase {
+            Phase::Loading { .. } => true,
+            Phase::Rebuilding { .. } => false,
+            _ => return,
+        };
+        self.kill(&model, Why::Failed);
+        match failure {
+            Failure::OutOfMemory(reason) => self.out_of_memory(&model, &reason),
+            // Whoever waits for the new KV cache gets a new runner instead.
+            Failure::Refused(_) | Failure::Broken(_) if !loading => {}
+            Failure::Refused(error) => self.refuse_all(&model, &error),
+            Failure::Broken(error) => self.load_failed(&model, &error),
+        }
+    }
+
+    pub(super) fn ended(&mut self, runner: RunnerId, end: &End) {
+        let Some(model) = self.model_of(runner) else { return };
+        let Some(place) = self.places.remove(&model) else { return };
+        if !matches!(place.phase, Phase::Stopping) {
+            self.counts.crashes += 1;
+        }
+        match (place.phase, end) {
+            (Phase::Stopping | Phase::Planning { .. }, _) => {}
+            (Phase::Loading { .. } | Phase::Rebuilding { .. }, End::Killed(reason)) => {
+                self.out_of_memory(&model, reason);
+            }
+            (Phase::Loading { .. }, End::Other(reason)) => self.load_failed(&model, &Error::Died(reason.clone())),
+            (Phase::Ready(_) | Phase::Rebuilding { .. }, _) => self.pause(&model, None),
+        }
+    }
+
+    /// Once, all idle models are unloaded and whoever waits has another attempt. The second time they are told.
+    fn out_of_memory(&mut self, model: &str, reason: &str) {
+        if self.retried.remove(model) {
+            self.refuse_all(model, &Error::OutOfMemory(reason.to_owned()));
+        } else if self.is_wanted(model) {
+            self.retried.insert(model.to_owned());
+            self.evict_idle(model);
+        }
+    }
+
+    fn load_failed(&mut self, model: &str, error: &Error) {
+        self.pause(model, Some(error.to_string()));
+        self.refuse_all(model, error);
+    }
+
+    fn pause(&mut self, model: &str, load: Option<String>) {
+        let back_off = BackOff::after(self.back_offs.get(model), self.now, load);
+        self.back_offs.insert(model.to_owned(), back_off);
+    }
+
+    pub(super) fn end_the_late(&mut self) {
+        let late = |deadline: &Option<Moment>| deadline.is_some_and(|deadline| deadline <= self.now);
+        let late: Vec<(String, bool)> = self
+            .places
+            .iter()
+            .filter_map(|(model, place)| match &place.phase {
+                Phase::Loading { deadline } if late(deadline) => Some((model.clone(), true)),
+                Phase::Rebuilding { deadline, .. } if late(deadline) => Some((model.clone(), false)),
+                _ => None,
+            })
+            .collect();
+        for (model, loading) in late {
+            self.kill(&model, Why::Late);
+            if loading {
+                let seconds = self.limits.load_timeout.as_secs();
+                self.load_failed(&model, &Error::Timeout { what: "load the model", seconds });
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A loaded model, or one that is being loaded or unloaded.
+
+use std::collections::BTreeSet;
+
+use super::event::{KeepAlive, Moment, RequestId, Residence, RunnerId};
+
+/// What one model takes of the limits, from the first plan until its process is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) runner: RunnerId,
+    /// The name by which it was loaded, for people.
+    pub(super) name: String,
+    /// Bytes.
+    pub(super) need: u64,
+    /// The tokens that were asked for; the runner may have made them fewer.
+    pub(super) context: u64,
+    pub(super) keep_alive: KeepAlive,
+    pub(super) residence: Residence,
+    pub(super) phase: Phase,
+}
+
+/// ```text
+/// Planning ──▶ Loading ──▶ Ready ◀──▶ Rebuilding
+///                 └──────────┴────────────┴──────▶ Stopping ──▶ gone
+/// ```
+#[derive(Clone, Debug)]
+pub(super) enum Phase {
+    /// This request makes the load plan. There is no process.
+    Planning { request: RequestId },
+    /// A process starts and loads.
+    Loading { deadline: Option<Moment> },
+    /// Requests are served.
+    Ready(Ready),
+    /// The runner makes a KV cache; nobody uses it meanwhile.
+    Rebuilding { deadline: Option<Moment>, since: Moment },
+    /// The process was killed and is not gone yet.
+    Stopping,
+}
+
+/// A runner that serves requests.
+#[derive(Clone, Debug)]
+pub(super) struct Ready {
+    /// When it was loaded.
+    pub(super) since: Moment,
+    /// Requests that it takes at a time.
+    pub(super) slots: usize,
+    pub(super) users: BTreeSet<RequestId>,
+    /// When the last request left, or the load was done.
+    pub(super) idle_since: Moment,
+}
+
+impl Place {
+    /// What it is ready with, where it is and nobody uses it.
+    pub(super) fn idle(&self) -> Option<&Ready> {
+        match &self.phase {
+            Phase::Ready(ready) if ready.users.is_empty() => Some(ready),
+            _ => None,
+        }
+    }
+
+    /// Whether it is going away.
+    pub(super) fn is_stopping(&self) -> bool {
+        matches!(self.phase, Phase::Stopping)
+    }
+
+    /// When it expires: where it is idle, not pinned and not kept for ever.
+    pub(super) fn expires(&self) -> Option<Moment> {
+        match (self.residence, self.keep_alive) {
+            (Residence::Evictable, KeepAlive::For(time)) => self.idle()?.idle_since.checked_add(time),
+            _ => None,
+        }
+    }
+}

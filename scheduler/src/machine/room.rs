@@ -1,0 +1,115 @@
+//! Making room for a model.
+//!
+//! What is unloaded: idle models first, the least remaining keep-alive first; then the model that has been loaded for the
+//! longest gets no further requests until it is idle. A pinned model is never unloaded, a busy one never while it is busy.
+
+use super::event::{Residence, Why};
+use super::place::{Phase, Place};
+use super::{Machine, Moment};
+
+/// Whether there is room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Now,
+    /// Not yet. These models get no younger requests until there is.
+    Later {
+        drained: Vec<String>,
+    },
+    /// Pinned models have it; so many.
+    Never {
+        pinned: usize,
+    },
+}
+
+/// What other models take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    places: usize,
+    bytes: u64,
+}
+
+impl Taken {
+    fn add(&mut self, place: &Place) {
+        self.places += 1;
+        self.bytes = self.bytes.saturating_add(place.need);
+    }
+
+    fn remove(&mut self, place: &Place) {
+        self.places -= 1;
+        self.bytes = self.bytes.saturating_sub(place.need);
+    }
+}
+
+impl Machine {
+    /// Makes room for `model` with `need` bytes beside all others, as far as it can be done at this moment.
+    pub(super) fn make_room(&mut self, model: &str, need: u64) -> Room {
+        let (mut all, mut staying, mut pinned) = (Taken::default(), Taken::default(), Taken::default());
+        for place in self.others(model) {
+            all.add(place);
+            if !place.is_stopping() {
+                staying.add(place);
+                if place.residence == Residence::Pinned {
+                    pinned.add(place);
+                }
+            }
+        }
+        if self.fits(all, need) {
+            return Room::Now;
+        }
+        if !self.fits(pinned, need) {
+            return Room::Never { pinned: pinned.places };
+        }
+        while !self.fits(staying, need) {
+            let Some(victim) = self.idle_victim(model) else { break };
+            staying.remove(&self.places[&victim]);
+            self.kill(&victim, Why::Evicted);
+        }
+        let mut drained = Vec::new();
+        for victim in self.busy_victims(model) {
+            if self.fits(staying, need) {
+                break;
+            }
+            staying.remove(&self.places[&victim]);
+            drained.push(victim);
+        }
+        Room::Later { drained }
+    }
+
+    /// Unloads all models that are idle and not pinned, but `model`.
+    pub(super) fn evict_idle(&mut self, model: &str) {
+        while let Some(victim) = self.idle_victim(model) {
+            self.kill(&victim, Why::Evicted);
+        }
+    }
+
+    fn fits(&self, taken: Taken, need: u64) -> bool {
+        let bytes = taken.bytes.saturating_add(need);
+        taken.places < self.limits.most && self.limits.memory.is_none_or(|limit| bytes <= limit)
+    }
+
+    fn others(&self, model: &str) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(move |(other, _)| other.as_str() != model).map(|(_, place)| place)
+    }
+
+    fn idle_victim(&self, model: &str) -> Option<String> {
+        let idle = self.places.iter().filter_map(|(other, place)| {
+            let ready = place.idle().filter(|_| other != model && place.residence == Residence::Evictable)?;
+            Some((place.expires().unwrap_or(Moment::MAX), ready.idle_since, other))
+        });
+        idle.min().map(|(_, _, victim)| victim.clone())
+    }
+
+    /// Models that may be kept from further requests: those that had their turn, the longest loaded first.
+    fn busy_victims(&self, model: &str) -> Vec<String> {
+        let busy = self.places.iter().filter_map(|(other, place)| match &place.phase {
+            Phase::Ready(ready) if other != model && place.residence == Residence::Evictable => {
+                let had_its_turn = self.now >= ready.since.saturating_add(self.limits.turn);
+                (had_its_turn && !ready.users.is_empty()).then(|| (ready.since, other.clone()))
+            }
+            _ => None,
+        });
+        let mut busy: Vec<(Moment, String)> = busy.collect();
+        busy.sort();
+        busy.into_iter().map(|(_, victim)| victim).collect()
+    }
+}

@@ -1,0 +1,150 @@
+//! The walk over the queue: who is served now, and what is loaded for those who are not.
+//!
+//! The walk goes from the oldest request to the youngest. Requests of one model are served in their order. The first
+//! request for which there is no room claims what becomes free: no younger one can take it, neither by a load nor by
+//! keeping a model busy that has to go. So each request comes to its turn, whatever arrives after it.
+
+use std::collections::BTreeSet;
+
+use super::Machine;
+use super::event::{Action, Ask, Residence, RunnerId, Why};
+use super::place::{Phase, Place};
+use super::room::Room;
+use crate::Error;
+
+/// What the walk has found so far.
+#[derive(Debug, Default)]
+struct Walk {
+    /// Models that serve no younger requests.
+    blocked: BTreeSet<String>,
+    /// Whether an older request waits for room.
+    claimed: bool,
+}
+
+/// How a model stands to a request.
+enum Standing {
+    /// There is a free slot.
+    Free,
+    /// The model is loaded with another context, and idle.
+    OtherContext,
+    /// Something has to end first: a load, a request, a process.
+    UnderWay,
+    Absent,
+}
+
+impl Machine {
+    /// Serves who can be served, and begins whatever is needed for the others.
+    pub(super) fn serve(&mut self) {
+        let mut walk = Walk::default();
+        for ask in std::mem::take(&mut self.queue) {
+            if walk.blocked.contains(&ask.model) {
+                self.queue.push_back(ask);
+            } else if let Some(waiting) = self.serve_one(ask, &mut walk) {
+                walk.blocked.insert(waiting.model.clone());
+                self.queue.push_back(waiting);
+            }
+        }
+    }
+
+    /// Gives the request back where it has to wait.
+    fn serve_one(&mut self, ask: Ask, walk: &mut Walk) -> Option<Ask> {
+        match self.standing(&ask) {
+            Standing::Free => {
+                self.grant(&ask);
+                return None;
+            }
+            Standing::UnderWay => return Some(ask),
+            Standing::Absent if self.is_backing_off(&ask.model) => return Some(ask),
+            // A second attempt for lack of memory begins when all that was evicted is gone.
+            Standing::Absent if self.retried.contains(&ask.model) && self.is_any_stopping() => {
+                walk.claimed = true;
+                return Some(ask);
+            }
+            Standing::OtherContext | Standing::Absent => {}
+        }
+        // What takes no more than it has is in nobody's way.
+        let shrinks = self.places.get(&ask.model).is_some_and(|place| ask.need <= place.need);
+        if walk.claimed && !shrinks {
+            return Some(ask);
+        }
+        match self.make_room(&ask.model, ask.need) {
+            Room::Now => self.begin(&ask),
+            Room::Later { drained } => {
+                walk.claimed = true;
+                walk.blocked.extend(drained);
+            }
+            Room::Never { pinned } => {
+                self.refuse(ask.request, Error::Pinned { pinned });
+                return None;
+            }
+        }
+        Some(ask)
+    }
+
+    fn standing(&self, ask: &Ask) -> Standing {
+        let Some(place) = self.places.get(&ask.model) else { return Standing::Absent };
+        match &place.phase {
+            Phase::Ready(ready) if ask.context.suits(place.context) => {
+                if ready.users.len() < ready.slots {
+                    Standing::Free
+                } else {
+                    Standing::UnderWay
+                }
+            }
+            Phase::Ready(ready) if ready.users.is_empty() => Standing::OtherContext,
+            _ => Standing::UnderWay,
+        }
+    }
+
+    fn grant(&mut self, ask: &Ask) {
+        let Some(place) = self.places.get_mut(&ask.model) else { return };
+        let Phase::Ready(ready) = &mut place.phase else { return };
+        ready.users.insert(ask.request);
+        if let Some(asked) = ask.keep_alive.asked {
+            place.keep_alive = asked;
+        }
+        if ask.residence == Residence::Pinned {
+            place.residence = Residence::Pinned;
+        }
+        self.actions.push(Action::Grant { request: ask.request, runner: place.runner });
+    }
+
+    /// Begins a load, or a new KV cache where the model is loaded. There is room.
+    fn begin(&mut self, ask: &Ask) {
+        let context = ask.context.tokens();
+        let deadline = self.now.checked_add(self.limits.load_timeout);
+        if let Some(place) = self.places.get_mut(&ask.model) {
+            let Phase::Ready(ready) = &place.phase else { return };
+            place.phase = Phase::Rebuilding { deadline, since: ready.since };
+            (place.context, place.need) = (context, ask.need);
+            self.counts.rebuilds += 1;
+            self.actions.push(Action::Rebuild { runner: place.runner, context });
+            return;
+        }
+        let runner = RunnerId(self.runners);
+        self.runners += 1;
+        let place = Place {
+            runner,
+            name: ask.name.clone(),
+            need: ask.need,
+            context,
+            keep_alive: ask.keep_alive.asked.unwrap_or(ask.keep_alive.default),
+            residence: ask.residence,
+            phase: Phase::Planning { request: ask.request },
+        };
+        self.places.insert(ask.model.clone(), place);
+        self.actions.push(Action::Plan { request: ask.request, runner });
+    }
+
+    /// Unloads what nobody has used for its keep-alive. Whoever waits for a model keeps it.
+    pub(super) fn expire(&mut self) {
+        let over = |(model, place): (&String, &Place)| {
+            let over = place.expires().is_some_and(|moment| moment <= self.now) && !self.is_wanted(model);
+            over.then(|| model.clone())
+        };
+        let expired: Vec<String> = self.places.iter().filter_map(over).collect();
+        for model in expired {
+            self.kill(&model, Why::Expired);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A runner's process: started, awaited, killed. Who has it reaps it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::watch;
+
+use crate::machine::End;
+use crate::{Error, Runner};
+
+/// How runners are started.
+#[derive(Clone, Debug)]
+pub struct RunnerOptions {
+    /// The program.
+    pub program: PathBuf,
+    /// Where sockets go; private to the user. Short: a socket's path has a hundred characters at most.
+    pub sockets: PathBuf,
+    /// What they give up, where they do.
+    pub isolation: Option<Isolation>,
+    /// Bytes of private memory that each may have.
+    pub memory_limit: Option<u64>,
+}
+
+/// Runners without network, without other programs, and without files but these and their sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// Folders that they read.
+    pub readable: Vec<PathBuf>,
+}
+
+impl RunnerOptions {
+    /// The arguments for the runner of that number, the first being 0. Only that one says what cannot be applied.
+    fn arguments(&self, number: u64, socket: &Path) -> Vec<OsString> {
+        let mut arguments = vec!["--socket".into(), socket.into()];
+        if let Some(isolation) = &self.isolation {
+            arguments.push("--isolate".into());
+            arguments.extend(isolation.readable.iter().flat_map(|folder| ["--read".into(), folder.into()]));
+        }
+        if let Some(bytes) = self.memory_limit {
+            arguments.extend(["--memory-limit".into(), bytes.to_string().into()]);
+        }
+        if number == 0 {
+            arguments.push("--report-isolation".into());
+        }
+        arguments
+    }
+}
+
+/// A process that serves the runner protocol on a socket. It is killed where this is dropped before its end.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    /// The runner ends when this closes, also when the daemon is killed.
+    _parent: Option<ChildStdin>,
+    socket: PathBuf,
+    /// How it ended, for those who talk to it.
+    ended: watch::Sender<Option<String>>,
+}
+
+impl Process {
+    /// Starts a process. It does not listen yet, see [`Runner::wait_until_it_listens`].
+    pub(crate) fn start(options: &RunnerOptions) -> Result<(Self, Runner), Error> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let failed = |source| Error::Start { program: options.program.clone(), source: Arc::new(source) };
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let socket = options.sockets.join(format!("{number}.sock"));
+        // A socket of an earlier process with this number, if any.
+        let _ = std::fs::remove_file(&socket);
+        let mut command = Command::new(&options.program);
+        command.args(options.arguments(number, &socket)).stdin(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().map_err(failed)?;
+        let (ended, watched) = watch::channel(None);
+        let runner = Runner::new(socket.clone(), child.id().unwrap_or_default(), watched)?;
+        let parent = child.stdin.take();
+        Ok((Self { child, _parent: parent, socket, ended }, runner))
+    }
+
+    /// Waits until the process has ended by itself. May be dropped and called again.
+    pub(crate) async fn wait(&mut self) -> End {
+        let end = match self.child.wait().await {
+            Ok(status) => end_of(status),
+            Err(error) => End::Other(error.to_string()),
+        };
+        self.ended.send_replace(Some(end.describe().to_owned()));
+        end
+    }
+
+    /// The same, where it ends soon.
+    pub(crate) async fn wait_for(&mut self, time: Duration) -> Option<End> {
+        tokio::time::timeout(time, self.wait()).await.ok()
+    }
+
+    /// Kills the process and waits until it is gone.
+    pub(crate) async fn kill(&mut self) -> End {
+        // An error says that it has ended already.
+        let _ = self.child.start_kill();
+        self.wait().await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The process is killed by its handle; the socket is only a name.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// The kernel kills with signal 9 where memory is short; a program that is refused an allocation aborts, with signal 6.
+/// Shells and containers tell of signal 9 as status 137.
+fn end_of(status: ExitStatus) -> End {
+    use std::os::unix::process::ExitStatusExt;
+    let killed = matches!(status.signal(), Some(9 | 6)) || status.code() == Some(137);
+    if killed { End::Killed(status.to_string()) } else { End::Other(status.to_string()) }
+}

@@ -1,0 +1,96 @@
+//! A loaded model for a request: which context, how much memory, how long, and the plan of the load.
+
+use std::time::SystemTime;
+
+use formats::HyperParameters;
+use manifests::ModelRef;
+use protocol::{ContextRequest, KvType};
+use scheduler::{Context, KeepAlive, KeepAliveChoice, Lease, Residence, Wanted};
+
+use super::error::Failed;
+use super::{Daemon, models};
+use crate::ops::{Model, load_plan};
+
+impl Daemon {
+    /// The context for a request that names `num_ctx` tokens, or none. No model has more than it was made for.
+    pub(super) fn context(&self, model: &Model, num_ctx: Option<u64>) -> Context {
+        let possible = |tokens: u64| tokens.min(model.config.context_length).max(1);
+        match num_ctx {
+            Some(tokens) => Context::Exactly(possible(tokens)),
+            None => Context::AtLeast(possible(self.config.context)),
+        }
+    }
+
+    /// A loaded model for one request, which may have to wait for its turn. `asked` is how long the request wants it kept.
+    pub(super) async fn acquire(
+        &self,
+        model: &Model,
+        context: Context,
+        asked: Option<KeepAlive>,
+    ) -> Result<Lease, Failed> {
+        // The reference mode computes and keeps in float32.
+        let kv_type = if self.config.reference { KvType::F32 } else { self.config.kv_type };
+        let cache = ContextRequest { context: context.tokens(), slots: self.config.parallel, kv_type };
+        let wanted = Wanted {
+            model: model.manifest.digest().to_string(),
+            name: model.name.clone(),
+            context,
+            need: need(model, cache),
+            keep_alive: KeepAliveChoice { asked, default: self.keep_alive() },
+            residence: self.residence(model),
+        };
+        let plan = || {
+            let (library, model, config) = (self.library.clone(), model.clone(), self.config.clone());
+            async move {
+                models::blocking(&library, move |library| {
+                    library.record_use(model.manifest.digest(), SystemTime::now())?;
+                    load_plan(library, &model, &config.device, cache, config.reference)
+                })
+                .await
+            }
+        };
+        self.scheduler.acquire(wanted, plan).await
+    }
+
+    /// How long a model stays loaded where a request does not say.
+    fn keep_alive(&self) -> KeepAlive {
+        self.config.keep_alive.map_or(KeepAlive::Forever, KeepAlive::For)
+    }
+
+    fn residence(&self, model: &Model) -> Residence {
+        let key = |name: &str| name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
+        let own = key(&model.name);
+        let pinned = own.is_some() && self.config.pin.iter().any(|name| key(name) == own);
+        if pinned { Residence::Pinned } else { Residence::Evictable }
+    }
+
+    /// Loads the models that are to be there before anybody asks, one after the other.
+    pub(super) async fn preload(&self) {
+        let pinned = self.config.pin.iter();
+        let others = self.config.preload.iter().filter(|name| !self.config.pin.contains(name));
+        for name in pinned.chain(others) {
+            match self.preload_one(name).await {
+                Ok(()) => tracing::info!(model = name, "loaded before anybody asked"),
+                Err(failed) => tracing::error!(model = name, "cannot load it beforehand: {}", failed.message),
+            }
+        }
+    }
+
+    async fn preload_one(&self, name: &str) -> Result<(), Failed> {
+        let model = models::find(self, models::reference(name, "")?).await?;
+        drop(self.acquire(&model, self.context(&model, None), None).await?);
+        Ok(())
+    }
+}
+
+/// Bytes that a model takes: its layers, which are mapped, and keys and values of each layer and token.
+fn need(model: &Model, cache: ContextRequest) -> u64 {
+    let layers: u64 = model.manifest.layers().iter().map(manifests::Layer::size).sum();
+    let numbers = model.config.lode.as_ref().map(|lode| lode.hyper_parameters.clone()).unwrap_or_default();
+    // What cannot be run has no numbers; its load says so.
+    let Ok(numbers) = serde_json::from_value::<HyperParameters>(numbers) else { return layers };
+    let row = cache.kv_type.row_bytes(numbers.kv_heads.saturating_mul(numbers.head_dim));
+    let tokens = cache.context.saturating_mul(cache.slots);
+    let kv_cache = row.saturating_mul(2).saturating_mul(numbers.layers).saturating_mul(tokens);
+    layers.saturating_add(kv_cache)
+}

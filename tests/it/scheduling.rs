@@ -1,0 +1,330 @@
+//! Several models, many clients: the queue, the limits, runners that hang, die or are killed. Real daemons and runners.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+use crate::server::Server;
+use crate::support::{list, say, tiny_model, variant};
+
+/// The longest wait for something that comes as fast as the machine is.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Waits until it is so.
+async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let begin = Instant::now();
+    while !holds().await {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The children of a process, each with its state (`Z` is a zombie).
+fn children(parent: u32) -> Vec<(u32, char)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("there is /proc").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // It may be gone by now.
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
+        let mut fields = rest.split_whitespace();
+        let (state, own_parent) = (fields.next(), fields.next());
+        if own_parent == Some(&parent.to_string()) {
+            found.push((pid, state.and_then(|state| state.chars().next()).unwrap_or('?')));
+        }
+    }
+    found
+}
+
+/// Resident bytes of a process.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS is told");
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().expect("a number of kB");
+    kib << 10
+}
+
+fn kill(pid: u32) -> bool {
+    std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs").success()
+}
+
+async fn loaded(server: &Server) -> Vec<Value> {
+    let answer = server.http.get(server.url("/api/ps")).send().await.expect("the daemon answers");
+    let ps: Value = answer.json().await.expect("JSON");
+    list(&ps["models"]).to_vec()
+}
+
+/// A program in the place of the runner: a shell script.
+fn script(folder: &Path, text: &str) -> PathBuf {
+    let path = folder.join("runner.sh");
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it can be run");
+    path
+}
+
+fn real_runner() -> PathBuf {
+    Path::new(crate::server::LODE).with_file_name("lode-runner")
+}
+
+fn short(model: &str) -> Value {
+    json!({"model": model, "prompt": "Hello", "raw": true, "stream": false,
+        "options": {"num_predict": 4, "temperature": 0}})
+}
+
+/// Asks without the test's own patience being tried: the status, and the document.
+async fn ask(server: &Server, body: &Value) -> (u16, String) {
+    let (status, answer) = server.call("/api/generate", body).await;
+    (status, answer["error"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_as_ollama_does() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // It never serves, and ends with the daemon.
+    let runner = script(folder.path(), "exec cat > /dev/null");
+    let server = Server::start(&[("LODE_MAX_QUEUE", "1"), ("LODE_RUNNER", runner.to_str().expect("a path"))]).await;
+    server.create("tiny", &tiny_model()).await;
+    let first = server.http.post(server.url("/api/generate")).json(&short("tiny")).send();
+    let first = tokio::spawn(first);
+    until("somebody waits for a runner", || async { !children(server.pid()).is_empty() }).await;
+    let (status, error) = ask(&server, &short("tiny")).await;
+    let text = "server busy, please try again.  maximum pending requests exceeded";
+    assert_eq!((status, error.as_str()), (503, text));
+    // Whoever goes away makes room in the queue at once.
+    first.abort();
+    let again = async || {
+        let request = server.http.post(server.url("/api/generate")).json(&short("tiny"));
+        request.timeout(Duration::from_millis(200)).send().await.is_err_and(|error| error.is_timeout())
+    };
+    until("the queue is free", again).await;
+}
+
+#[tokio::test]
+async fn a_load_that_hangs_is_ended_and_told() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let runner = script(folder.path(), "exec cat > /dev/null");
+    let server = Server::start(&[("LODE_LOAD_TIMEOUT", "1s"), ("LODE_RUNNER", runner.to_str().expect("a path"))]).await;
+    server.create("tiny", &tiny_model()).await;
+    let (status, error) = ask(&server, &short("tiny")).await;
+    assert!(status == 500 && error.contains("did not load the model within 1 s"), "{status} {error}");
+    until("the process is gone", || async { children(server.pid()).is_empty() }).await;
+}
+
+#[tokio::test]
+async fn a_runner_that_keeps_dying_is_left_alone_for_a_while() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let runner = script(folder.path(), "exit 3");
+    let server = Server::start(&[("LODE_RUNNER", runner.to_str().expect("a path"))]).await;
+    server.create("tiny", &tiny_model()).await;
+    let mut told = 0;
+    for _ in 0..6 {
+        let (status, error) = ask(&server, &short("tiny")).await;
+        match status {
+            500 => assert!(error.contains("exit status: 3"), "{error}"),
+            503 => {
+                assert!(error.contains("exit status: 3") && error.contains("next attempt is possible in"), "{error}");
+                told += 1;
+            }
+            _ => panic!("{status} {error}"),
+        }
+    }
+    assert!(told > 0, "six attempts in a row");
+}
+
+#[tokio::test]
+async fn a_runner_killed_while_it_loads_gets_a_second_try() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (flag, real) = (folder.path().join("killed"), real_runner());
+    // As the kernel does where memory is short.
+    let text = format!(
+        "if [ ! -e '{0}' ]; then touch '{0}'; kill -9 $$; fi\nexec '{1}' \"$@\"",
+        flag.display(),
+        real.display()
+    );
+    let runner = script(folder.path(), &text);
+    let server = Server::start(&[("LODE_RUNNER", runner.to_str().expect("a path"))]).await;
+    server.create("tiny", &tiny_model()).await;
+    server.ask("/api/generate", &short("tiny")).await;
+    assert!(flag.exists(), "the first one was killed");
+    // And one that is killed every time.
+    let runner = script(folder.path(), "kill -9 $$");
+    let server = server.restart(&[("LODE_RUNNER", runner.to_str().expect("a path"))]).await;
+    let (status, error) = ask(&server, &short("tiny")).await;
+    assert!(status == 500 && error.contains("not enough memory") && error.contains("signal: 9"), "{status} {error}");
+}
+
+#[tokio::test]
+async fn pinned_models_are_there_and_stay() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    server.create("other", variant(1).path()).await;
+    let server = server.restart(&[("LODE_PIN", "tiny"), ("LODE_MAX_LOADED_MODELS", "1")]).await;
+    until("the pinned model is loaded", || async { loaded(&server).await.len() == 1 }).await;
+    let (status, error) = ask(&server, &short("other")).await;
+    assert!(status == 503 && error.contains("1 pinned models"), "{status} {error}");
+    let kept = json!({"model": "tiny", "prompt": "x", "stream": false, "keep_alive": 0, "options": {"num_predict": 1}});
+    server.ask("/api/generate", &kept).await;
+    assert_eq!(loaded(&server).await[0]["name"], "tiny:latest", "a request does not unload it either");
+}
+
+#[tokio::test]
+async fn a_model_too_large_for_the_limit_is_refused() {
+    let server = Server::start(&[("LODE_MEMORY_LIMIT", "1KiB")]).await;
+    server.create("tiny", &tiny_model()).await;
+    let (status, error) = ask(&server, &short("tiny")).await;
+    assert!(status == 500 && error.contains("requires more system memory"), "{status} {error}");
+}
+
+#[tokio::test]
+async fn contexts_are_shared_unless_another_is_asked_for() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    let context = async |num_ctx: Option<u64>| {
+        let mut body = short("tiny");
+        if let Some(tokens) = num_ctx {
+            body["options"]["num_ctx"] = tokens.into();
+        }
+        server.ask("/api/generate", &body).await;
+        loaded(&server).await[0]["context_length"].clone()
+    };
+    // The model was made for 256.
+    for (asked, expect) in [(Some(64), 64), (None, 256), (Some(128), 128), (Some(128), 128), (None, 256), (None, 256)] {
+        assert_eq!(context(asked).await, expect, "{asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn runners_have_the_limit_that_is_asked_for() {
+    let server = Server::start(&[("LODE_RUNNER_MEMORY_LIMIT", "1GiB")]).await;
+    server.create("tiny", &tiny_model()).await;
+    server.ask("/api/generate", &short("tiny")).await;
+    let pid = server.runner_pid().await;
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
+    let data = limits.lines().find(|line| line.starts_with("Max data size")).expect("a limit of data");
+    assert!(data.contains(&(1_u64 << 30).to_string()), "{data}");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    assert!(status.contains("Seccomp:\t2"), "system calls are filtered: {status}");
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+}
+
+/// Seconds of the crowd; `LODE_TEST_SOAK_SECONDS` says more.
+fn soak() -> Duration {
+    let asked = std::env::var("LODE_TEST_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(asked.unwrap_or(15))
+}
+
+/// What became of requests, by name.
+type Tally = BTreeMap<String, usize>;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_shares_two_places() {
+    let server = Server::start(&[("LODE_MAX_LOADED_MODELS", "2")]).await;
+    let models = ["one", "two", "three"];
+    server.create("one", &tiny_model()).await;
+    server.create("two", variant(1).path()).await;
+    server.create("three", variant(2).path()).await;
+    for model in models {
+        server.ask("/api/generate", &short(model)).await;
+    }
+    let before = resident(server.pid());
+    let time = soak();
+    let end = Instant::now() + time;
+    let clients = (0..8).map(|seed| client(&server, models, StdRng::seed_from_u64(seed), end));
+    let clients = futures_util::future::join_all(clients);
+    let (tallies, ()) = tokio::join!(clients, kill_twice(&server, time));
+    let mut all = Tally::new();
+    for (what, count) in tallies.into_iter().flatten() {
+        *all.entry(what).or_default() += count;
+    }
+    say(&format!("a crowd in {time:?}: {all:?}"));
+    for model in models {
+        assert!(all.get(model).is_some_and(|count| *count > 3), "`{model}` was hardly served: {all:?}");
+    }
+    assert!(all.get("cancelled").is_some_and(|count| *count > 3), "{all:?}");
+    // Back to rest.
+    for model in models {
+        server.ask("/api/generate", &json!({"model": model, "keep_alive": 0, "stream": false})).await;
+    }
+    until("all runners are gone", || async { children(server.pid()).is_empty() }).await;
+    assert!(loaded(&server).await.is_empty());
+    let after = resident(server.pid());
+    say(&format!("the daemon had {} MiB before and {} MiB after", before >> 20, after >> 20));
+    assert!(after < before + (64 << 20), "the daemon had {before} bytes before and {after} after");
+    // And all is as it was.
+    for model in models {
+        server.ask("/api/generate", &short(model)).await;
+    }
+}
+
+/// Kills a runner at a third and at two thirds of the time.
+async fn kill_twice(server: &Server, time: Duration) {
+    for _ in 0..2 {
+        tokio::time::sleep(time / 3).await;
+        until("a runner was killed", || async {
+            let alive = children(server.pid()).into_iter().find(|(_, state)| *state != 'Z');
+            alive.is_some_and(|(pid, _)| kill(pid))
+        })
+        .await;
+    }
+}
+
+/// Asks for one thing after the other until the end.
+async fn client(server: &Server, models: [&str; 3], mut random: StdRng, end: Instant) -> Tally {
+    let mut tally = Tally::new();
+    while Instant::now() < end {
+        let model = models[random.random_range(0..3)];
+        let (path, body, patience) = request(model, &mut random);
+        let fate = match tokio::time::timeout(patience, answer(server, path, &body)).await {
+            Ok(Ok(())) => model.to_owned(),
+            Ok(Err(error)) => error,
+            Err(_) if patience == PATIENCE => panic!("no answer to {body}"),
+            // What it had got so far is dropped with the connection.
+            Err(_) => "cancelled".to_owned(),
+        };
+        *tally.entry(fate).or_default() += 1;
+    }
+    tally
+}
+
+/// A request and how long its client waits.
+fn request(model: &str, random: &mut StdRng) -> (&'static str, Value, Duration) {
+    let patience = if random.random_bool(0.2) { Duration::from_millis(random.random_range(0..300)) } else { PATIENCE };
+    let mut options = json!({"num_predict": random.random_range(1..40), "seed": 1});
+    if random.random_bool(0.1) {
+        options["num_ctx"] = 128.into();
+    }
+    let stream = random.random_bool(0.5);
+    let mut body = json!({"model": model, "stream": stream, "options": options});
+    if random.random_bool(0.1) {
+        body["keep_alive"] = 0.into();
+    }
+    if random.random_bool(0.5) {
+        body["messages"] = json!([{"role": "user", "content": "Hi"}]);
+        ("/api/chat", body, patience)
+    } else {
+        body["prompt"] = "Hello".into();
+        ("/api/generate", body, patience)
+    }
+}
+
+/// A whole answer, or an error that is clear.
+async fn answer(server: &Server, path: &str, body: &Value) -> Result<(), String> {
+    let response = server.post(path, body).await;
+    let status = response.status().as_u16();
+    let text = response.text().await.expect("the daemon does not break off");
+    let last: Value = text.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    if let Some(error) = last["error"].as_str() {
+        // A runner was killed, in the middle of an answer or of a load.
+        let clear = error.contains("ended unexpectedly") || error.contains("not enough memory");
+        assert!(clear && [200, 500].contains(&status), "{status} {error}");
+        return Err("the runner was killed".to_owned());
+    }
+    assert!(status == 200 && last["done"] == true, "{status} {text}");
+    Ok(())
+}
