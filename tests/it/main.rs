@@ -20,6 +20,7 @@ mod mlx_models;
 mod mutations;
 mod peers;
 mod perplexity;
+mod plan;
 mod quant_vectors;
 mod quantize;
 mod quantized_imports;
