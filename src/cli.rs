@@ -21,6 +21,7 @@ mod login;
 mod manage;
 mod password;
 mod perplexity;
+mod plan;
 mod run;
 mod serve;
 mod show;
@@ -123,6 +124,8 @@ enum Command {
     },
     /// Show in what two models differ
     Diff(diff::DiffArguments),
+    /// Show what a model would take of memory, also before it is pulled
+    Plan(plan::PlanArguments),
     /// Measure how well a model expects a text
     Perplexity(perplexity::PerplexityArguments),
     /// Look for damage: names, manifests, and the bytes of blobs
@@ -217,6 +220,7 @@ async fn upkeep(config: &Config, command: Command) -> Result<()> {
         Command::Unpin { model } => versions::unpin(config, &model).await,
         Command::Du { models, format } => usage::run(config, &models, format).await,
         Command::Diff(arguments) => diff::run(config, &arguments).await,
+        Command::Plan(arguments) => plan::run(config, &arguments).await,
         Command::Fsck(arguments) => fsck::run(config, &arguments).await,
         Command::Repair { model } => fsck::repair(config, model).await,
         Command::Gc { dry_run } => keep::gc(config, dry_run).await,

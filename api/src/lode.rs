@@ -6,6 +6,7 @@ mod compare;
 mod export;
 mod keep;
 mod perplexity;
+mod plan;
 mod quantize;
 mod upkeep;
 mod versions;
@@ -15,6 +16,7 @@ pub use compare::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, 
 pub use export::{ExportDtype, ExportFormat, ExportRequest};
 pub use keep::{GcRequest, GcResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions};
 pub use perplexity::{PerplexityRequest, PerplexityResponse, Scored};
+pub use plan::{PlanRequest, PlanResponse, PlanSource, PlannedDevice, PlannedMemory};
 pub use quantize::{PlannedTensor, QuantizePlan};
 pub use upkeep::{
     DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample, Step,

@@ -329,6 +329,7 @@ impl Supervised {
             Report::Loaded(client, reply) => {
                 let (pid, elapsed) = (client.pid(), self.begin.elapsed());
                 tracing::info!(model, pid, context = reply.context, device = reply.device, ?elapsed, "loaded");
+                metrics::histogram!("lode_load_seconds").record(elapsed);
                 let slots = slots(&reply);
                 self.loaded = Some((client, Arc::new(reply)));
                 Event::Loaded { runner, slots }

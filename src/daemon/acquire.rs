@@ -1,15 +1,15 @@
 //! A loaded model for a request: which context, how much memory, how long, and the plan of the load.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use formats::HyperParameters;
 use manifests::ModelRef;
-use protocol::{ContextRequest, KvType};
+use protocol::{ContextRequest, KvType, LoadReply};
 use scheduler::{Context, KeepAlive, KeepAliveChoice, Lease, Residence, Wanted};
 
 use super::error::Failed;
 use super::{Daemon, models};
-use crate::ops::{Model, load_plan};
+use crate::ops::{Model, Need, load_plan};
 
 impl Daemon {
     /// The context for a request that names `num_ctx` tokens, or none. No model has more than it was made for.
@@ -31,15 +31,18 @@ impl Daemon {
         // The reference mode computes and keeps in float32.
         let kv_type = if self.config.reference { KvType::F32 } else { self.config.kv_type };
         let cache = ContextRequest { context: context.tokens(), slots: self.config.parallel, kv_type };
+        let need = Need::of(model, cache);
         let wanted = Wanted {
             model: model.manifest.digest().to_string(),
             name: model.name.clone(),
             context,
-            need: need(model, cache),
+            need: need.total(),
             keep_alive: KeepAliveChoice { asked, default: self.keep_alive() },
             residence: self.residence(model),
         };
+        let loads = AtomicBool::new(false);
         let plan = || {
+            loads.store(true, Ordering::Relaxed);
             let (library, model, config) = (self.library.clone(), model.clone(), self.config.clone());
             async move {
                 models::blocking(&library, move |library| {
@@ -49,7 +52,11 @@ impl Daemon {
                 .await
             }
         };
-        self.scheduler.acquire(wanted, plan).await
+        let lease: Lease = self.scheduler.acquire(wanted, plan).await?;
+        if loads.load(Ordering::Relaxed) {
+            compare(&model.name, need, lease.reply());
+        }
+        Ok(lease)
     }
 
     /// How long a model stays loaded where a request does not say.
@@ -83,14 +90,19 @@ impl Daemon {
     }
 }
 
-/// Bytes that a model takes: its layers, which are mapped, and keys and values of each layer and token.
-fn need(model: &Model, cache: ContextRequest) -> u64 {
-    let layers: u64 = model.manifest.layers().iter().map(manifests::Layer::size).sum();
-    let numbers = model.config.lode.as_ref().map(|lode| lode.hyper_parameters.clone()).unwrap_or_default();
-    // What cannot be run has no numbers; its load says so.
-    let Ok(numbers) = serde_json::from_value::<HyperParameters>(numbers) else { return layers };
-    let row = cache.kv_type.row_bytes(numbers.kv_heads.saturating_mul(numbers.head_dim));
-    let tokens = cache.context.saturating_mul(cache.slots);
-    let kv_cache = row.saturating_mul(2).saturating_mul(numbers.layers).saturating_mul(tokens);
-    layers.saturating_add(kv_cache)
+/// Tells people whether a load has taken what was planned. Pages of the KV cache are taken only once it fills, and
+/// activations with the first prompt.
+fn compare(model: &str, need: Need, reply: &LoadReply) {
+    let Need { kv_cache, process, .. } = need;
+    tracing::info!(
+        model,
+        planned.kv_cache = kv_cache,
+        planned.private = process,
+        kv_cache = reply.kv_cache,
+        private = reply.private,
+        "memory as planned and as it is"
+    );
+    if kv_cache != reply.kv_cache && process > 0 {
+        tracing::warn!(model, "the KV cache is not as large as planned: please report it");
+    }
 }

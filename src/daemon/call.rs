@@ -10,6 +10,7 @@
 mod conversation;
 mod generation;
 mod headers;
+mod meter;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -139,7 +140,8 @@ impl Call {
     /// Leases a runner that has the model loaded, loading it where it is not.
     pub(super) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
         let lease = daemon.acquire(&self.model, self.context(daemon), self.keep_alive).await?;
-        Ok(Ready { lease: Arc::new(lease), begin: self.begin, load: self.begin.elapsed() })
+        let (lease, model) = (Arc::new(lease), self.model.name.clone());
+        Ok(Ready { lease, model, begin: self.begin, load: self.begin.elapsed() })
     }
 
     /// Unloads the model. Requests that use it fail.
@@ -157,6 +159,8 @@ impl Call {
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
     lease: Arc<Lease>,
+    /// The model's complete name.
+    model: String,
     begin: Instant,
     load: Duration,
 }

@@ -6,7 +6,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
-use crate::ops::{BadArchive, CannotExport, NoVersion, NotFound, Pinned};
+use crate::ops::{BadArchive, CannotExport, CannotPlan, NoVersion, NotFound, Pinned};
 
 /// A request that failed.
 #[derive(Debug)]
@@ -74,7 +74,10 @@ fn status(error: &anyhow::Error) -> StatusCode {
         if cause.is::<Pinned>() {
             return StatusCode::CONFLICT;
         }
-        if cause.is::<BadArchive>() || cause.is::<CannotExport>() || cause.is::<archive::Error>() {
+        if cause.is::<BadArchive>() || cause.is::<archive::Error>() {
+            return StatusCode::BAD_REQUEST;
+        }
+        if cause.is::<CannotExport>() || cause.is::<CannotPlan>() {
             return StatusCode::BAD_REQUEST;
         }
         if cause.is::<manifests::Error>() || cause.downcast_ref().is_some_and(is_bad_source) {

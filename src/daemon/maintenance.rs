@@ -4,6 +4,7 @@ mod archive;
 mod compare;
 mod export;
 mod keep;
+mod plan;
 mod upkeep;
 mod versions;
 
@@ -39,6 +40,7 @@ pub(super) fn routes() -> Router<Daemon> {
         .route("/api/lode/repair", post(upkeep::repair))
         .route("/api/lode/du", get(upkeep::du))
         .route("/api/lode/diff", post(compare::diff))
+        .route("/api/lode/plan", post(plan::plan))
         .route("/api/save", post(archive::save))
         .route("/api/export", post(export::export))
 }

@@ -58,7 +58,10 @@ fn describe() {
     counter!("lode_generations_total", "Generations by model and how they ended: stop, length, error, cancelled");
     gauge!("lode_loaded_models", "Models that are loaded");
     gauge!("lode_queued_requests", "Requests that wait for a model");
-    counter!("lode_loads_total", "Models loaded, by result: ok, error");
+    gauge!("lode_active_requests", "Requests that use a model");
+    counter!("lode_refused_requests_total", "Requests that no model was loaded for: the queue was full, a load failed");
+    counter!("lode_loads_total", "Loads that were begun");
+    counter!("lode_kv_cache_rebuilds_total", "KV caches made anew for another context");
     histogram!("lode_load_seconds", Unit::Seconds, "Time to load a model");
     counter!("lode_evictions_total", "Models unloaded to make room");
     counter!("lode_runner_deaths_total", "Runner processes that ended unexpectedly");
@@ -127,7 +130,15 @@ pub(super) async fn metrics(State(daemon): State<Daemon>) -> Result<Response, Fa
     metrics::gauge!("lode_stored_bytes").set(measured.stored as f64);
     metrics::gauge!("lode_shared_bytes").set(measured.shared as f64);
     metrics::gauge!("lode_free_bytes").set(free as f64);
-    metrics::gauge!("lode_loaded_models").set(daemon.scheduler.loaded().len() as f64);
+    let scheduled = daemon.scheduler.counts();
+    metrics::gauge!("lode_loaded_models").set(scheduled.loaded as f64);
+    metrics::gauge!("lode_queued_requests").set(scheduled.waiting as f64);
+    metrics::gauge!("lode_active_requests").set(scheduled.active as f64);
+    metrics::counter!("lode_loads_total").absolute(scheduled.loads);
+    metrics::counter!("lode_kv_cache_rebuilds_total").absolute(scheduled.rebuilds);
+    metrics::counter!("lode_evictions_total").absolute(scheduled.evictions);
+    metrics::counter!("lode_runner_deaths_total").absolute(scheduled.crashes);
+    metrics::counter!("lode_refused_requests_total").absolute(scheduled.refused);
     let content = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     Ok((content, daemon.counts.handle.render()).into_response())
 }

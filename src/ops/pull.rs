@@ -8,7 +8,7 @@
 //! ```
 //! A pull that is cut off at any point leaves whole blobs, begun ingests and a lease; the next one goes on from there.
 
-mod resolve;
+pub(super) mod resolve;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -186,18 +186,7 @@ struct Source {
 impl Source {
     /// A layer that is read by ranges.
     fn file(&self, file: &ForeignFile) -> RemoteSource {
-        let (remote, blob) = (self.remote.clone(), file.layer.descriptor.clone());
-        let digest = blob.digest;
-        let host = self.remote.sources().last().map(|host| host.name().to_owned()).unwrap_or_default();
-        RemoteSource {
-            name: format!("{} ({digest} at {host})", file.name),
-            size: blob.size,
-            identity: Some(digest.to_string()),
-            fetch: Arc::new(move |range| {
-                let (remote, blob) = (remote.clone(), blob.clone());
-                Box::pin(async move { remote.read(&blob, range).await.map_err(std::io::Error::other) })
-            }),
-        }
+        RemoteSource::blob(&self.remote, &file.name, &file.layer.descriptor)
     }
 }
 

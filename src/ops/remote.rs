@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use content::Digest;
+use content::{Descriptor, Digest};
 use futures_util::future::BoxFuture;
 use import::ReadAt;
+use registry::client::Remote;
 use tokio::runtime::Handle;
 
 /// What is fetched at a time, in bytes.
@@ -54,6 +55,24 @@ pub(crate) struct RemoteSource {
     /// What names its bytes wherever they are met: see [`ReadAt::identity`].
     pub(crate) identity: Option<String>,
     pub(crate) fetch: Arc<Fetch>,
+}
+
+impl RemoteSource {
+    /// A blob of a registry, read by ranges; `name` is what the manifest calls it.
+    pub(crate) fn blob(remote: &Remote, name: &str, blob: &Descriptor) -> Self {
+        let digest = blob.digest;
+        let host = remote.sources().last().map(|host| host.name().to_owned()).unwrap_or_default();
+        let (remote, blob) = (remote.clone(), blob.clone());
+        Self {
+            name: format!("{name} ({digest} at {host})"),
+            size: blob.size,
+            identity: Some(digest.to_string()),
+            fetch: Arc::new(move |range| {
+                let (remote, blob) = (remote.clone(), blob.clone());
+                Box::pin(async move { remote.read(&blob, range).await.map_err(io::Error::other) })
+            }),
+        }
+    }
 }
 
 /// A file that is read through windows.

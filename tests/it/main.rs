@@ -25,6 +25,7 @@ mod openai;
 mod operation;
 mod peers;
 mod perplexity;
+mod plan;
 mod quant_vectors;
 mod quantize;
 mod quantized_imports;

@@ -39,6 +39,23 @@ async fn what_happens_is_counted() {
     assert_eq!(counted.get(r#"lode_request_seconds_count{route="/api/show"}"#), Some(&2.0));
     assert!(counted["lode_stored_bytes"] > 0.0 && counted["lode_free_bytes"] > 0.0);
     assert!(counted["lode_shared_bytes"] < 1.0);
+    let asked = json!({"model": "m", "prompt": "a b c", "raw": true, "stream": false, "options": {"num_predict": 3}});
+    let answer = server.ask("/api/generate", &asked).await;
+    let counted = samples(&server).await;
+    let tokens = |kind: &str| {
+        counted[&format!(r#"lode_tokens_total{{model="registry.ollama.ai/library/m:latest",kind="{kind}"}}"#)]
+            .to_string()
+    };
+    assert_eq!(tokens("prompt"), answer["prompt_eval_count"].to_string());
+    assert_eq!(tokens("generated"), answer["eval_count"].to_string());
+    let is = |name: &str, value: f64| assert_eq!(counted.get(name), Some(&value), "{name} of {counted:?}");
+    is("lode_loads_total", 1.0);
+    is("lode_load_seconds_count", 1.0);
+    is("lode_loaded_models", 1.0);
+    is("lode_active_requests", 0.0);
+    is(r#"lode_first_token_seconds_count{model="registry.ollama.ai/library/m:latest"}"#, 1.0);
+    let ended = counted.iter().filter(|(name, _)| name.starts_with("lode_generations_total")).map(|(_, count)| count);
+    assert_eq!(ended.sum::<f64>().to_string(), "1", "{counted:?}");
     done(&server, &["fsck"]);
     assert!(samples(&server).await["lode_verified_bytes_total"] > 0.0);
 }

@@ -30,7 +30,7 @@ const DEVICE_SCORES: u64 = 1 << 25;
 const DEVICE_COPIES: u64 = 3;
 /// Private bytes of a runner without a model: its heap, the stacks of its threads, relocated pages of the program.
 /// Measured on Linux.
-const PROCESS: u64 = 2 << 20;
+const PROCESS: u64 = 9 << 18;
 /// Bytes of a float32.
 const FLOAT: u64 = 4;
 

@@ -7,6 +7,7 @@ use rand::Rng;
 use scheduler::Events;
 use serde_json::{Map, Value};
 
+use super::meter::Meter;
 use super::{Ready, refused};
 use crate::daemon::error::Failed;
 
@@ -16,6 +17,7 @@ pub(in crate::daemon) struct Generation {
     ready: Ready,
     first: Option<GenerateEvent>,
     events: Events,
+    meter: Meter,
 }
 
 /// What a generation yields.
@@ -68,7 +70,8 @@ pub(in crate::daemon) struct Whole {
 
 impl Generation {
     pub(super) fn new(ready: Ready, first: GenerateEvent, events: Events) -> Self {
-        Self { ready, first: Some(first), events }
+        let meter = Meter::begin(ready.model.clone(), ready.elapsed().as_secs_f64());
+        Self { ready, first: Some(first), events, meter }
     }
 
     /// The next piece. After [`Piece::End`] or an error there is nothing to ask for. Nothing is lost where the future is
@@ -77,10 +80,22 @@ impl Generation {
     /// # Errors
     /// The runner died or gave up; what was yielded before is true all the same.
     pub(in crate::daemon) async fn next(&mut self) -> Result<Piece, Failed> {
-        let event = match self.first.take() {
-            Some(event) => event,
-            None => self.events.next().await.ok_or_else(|| anyhow::anyhow!("the runner ended without an answer"))??,
+        let piece = match self.first.take() {
+            Some(event) => self.piece(event),
+            None => match self.events.next().await {
+                Some(event) => event.map_err(Failed::from).and_then(|event| self.piece(event)),
+                None => Err(anyhow::anyhow!("the runner ended without an answer").into()),
+            },
         };
+        match &piece {
+            Ok(Piece::End(end)) => self.meter.done(end.reason, &end.usage),
+            Ok(_) => {}
+            Err(_) => self.meter.failed(),
+        }
+        piece
+    }
+
+    fn piece(&self, event: GenerateEvent) -> Result<Piece, Failed> {
         Ok(match event {
             GenerateEvent::Text { text, logprobs } => Piece::Text { text, logprobs },
             GenerateEvent::Thinking { text, logprobs } => Piece::Thinking { text, logprobs },

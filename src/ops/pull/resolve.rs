@@ -14,7 +14,7 @@ use crate::ops::library::MAX_DOCUMENT;
 const MAX_DEPTH: usize = 3;
 
 /// The manifest; of an index, the one that is for us.
-pub(super) async fn resolve(remote: &Remote, name: &ModelRef) -> Result<(Digest, Manifest)> {
+pub(in crate::ops) async fn resolve(remote: &Remote, name: &ModelRef) -> Result<(Digest, Manifest)> {
     let mut reference = match name.digest() {
         Some(digest) => digest.to_string(),
         None => name.tag().unwrap_or(manifests::reference::DEFAULT_TAG).to_owned(),
@@ -74,7 +74,7 @@ pub(super) fn blobs(manifest: &Manifest) -> Result<Vec<Descriptor>> {
 }
 
 /// Whether the names in a manifest are names; refused before anything is fetched.
-pub(super) fn check_names(manifest: &Manifest, name: &ModelRef) -> Result<()> {
+pub(in crate::ops) fn check_names(manifest: &Manifest, name: &ModelRef) -> Result<()> {
     for layer in manifest.layers() {
         let layer_name = layer.name().unwrap_or_default();
         let leaves = layer_name.starts_with(['/', '\\']) || layer_name.split(['/', '\\']).any(|part| part == "..");

@@ -1,0 +1,93 @@
+//! `lode plan`.
+
+use anyhow::Result;
+use api::lode::{PlanRequest, PlanResponse, PlannedDevice, PlannedMemory};
+use clap::Args;
+
+use super::Format;
+use super::client::Client;
+use super::text::{bytes, short, size, table};
+use crate::config::Config;
+
+/// Arguments of `lode plan`.
+#[derive(Debug, Args)]
+pub(super) struct PlanArguments {
+    /// The model; where it is not here its registry is asked
+    model: String,
+    /// Free memory of a device, e.g. 24GiB; once for each device
+    #[arg(long = "gpu", value_name = "SIZE", value_parser = bytes)]
+    gpus: Vec<u64>,
+    /// Tokens of a sequence
+    #[arg(long = "ctx", value_name = "TOKENS")]
+    context: Option<u64>,
+    /// Sequences at a time
+    #[arg(long, value_name = "SEQUENCES")]
+    parallel: Option<u64>,
+    /// How the KV cache keeps its elements: f32, f16, bf16 or q8_0
+    #[arg(long = "kv", value_name = "TYPE")]
+    kv_type: Option<String>,
+    /// Talk to the registry without TLS
+    #[arg(long)]
+    insecure: bool,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+pub(super) async fn run(config: &Config, arguments: &PlanArguments) -> Result<()> {
+    let request = PlanRequest {
+        model: arguments.model.clone(),
+        gpus: arguments.gpus.clone(),
+        num_ctx: arguments.context,
+        num_parallel: arguments.parallel,
+        kv_cache_type: arguments.kv_type.clone(),
+        insecure: arguments.insecure,
+    };
+    let plan: PlanResponse = Client::connect(config).await?.post("/api/lode/plan", &request).await?;
+    match arguments.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&plan)?),
+        Format::Table => print(&plan),
+    }
+    Ok(())
+}
+
+fn print(plan: &PlanResponse) {
+    let PlanResponse { model, architecture, context, parallel, kv_cache_type, .. } = plan;
+    println!("{model} ({}), {architecture}", short(&plan.digest));
+    println!("{parallel} × {context} tokens, KV cache in {kv_cache_type}");
+    println!();
+    table(&["", "OLLAMA", "EXACT"], &rows(plan));
+    for note in &plan.notes {
+        println!("\nnote: {note}");
+    }
+}
+
+/// Both plans side by side; a size that only one of them knows is left out of the other.
+fn rows(plan: &PlanResponse) -> Vec<Vec<String>> {
+    let row = |name: &str, ollama: Option<String>, exact: &dyn Fn(&PlannedMemory) -> String| {
+        vec![
+            name.to_owned(),
+            ollama.unwrap_or_else(|| "-".to_owned()),
+            plan.exact.as_ref().map_or("-".to_owned(), exact),
+        ]
+    };
+    let both = |name: &str, of: &dyn Fn(&PlannedMemory) -> String| row(name, Some(of(&plan.ollama)), of);
+    let layers = |memory: &PlannedMemory| format!("{} of {}", memory.layers_on_devices, memory.layers);
+    let mut rows = vec![
+        both("layers on devices", &layers),
+        both("weights", &|memory| size(memory.weights)),
+        both("KV cache", &|memory| size(memory.kv_cache)),
+        both("graph, activations", &|memory| size(memory.graph)),
+        row("process", None, &|memory| size(memory.process)),
+        both("on devices", &|memory| size(memory.on_devices)),
+        both("in system memory", &|memory| size(memory.in_system)),
+        row("  of it private", None, &|memory| size(memory.private)),
+        both("total", &|memory| size(memory.total)),
+    ];
+    for (index, device) in plan.ollama.devices.iter().enumerate() {
+        let held = |device: &PlannedDevice| format!("{} layers, {}", device.layers, size(device.total));
+        let exact = |memory: &PlannedMemory| memory.devices.get(index).map(held).unwrap_or_default();
+        rows.push(row(&format!("device {index} ({})", size(device.free)), Some(held(device)), &exact));
+    }
+    rows
+}

@@ -1,0 +1,216 @@
+//! `lode plan`: what a model would take, of the store and before it is pulled.
+
+use formats::GgmlType;
+use formats::gguf::{NewTensor, OwnedValue, write_header};
+use serde_json::{Value, json};
+
+use crate::gateway::Gateway;
+use crate::server::Server;
+use crate::smollm2;
+use crate::stored;
+use crate::support::{list, say, tiny_model};
+
+const GIB: u64 = 1 << 30;
+
+/// Runs `lode plan … --format json`.
+fn plan(server: &Server, arguments: &[&str]) -> Value {
+    let output = server.lode(&[&["plan"][..], arguments, &["--format", "json"][..]].concat());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{arguments:?}: {e}"))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("expected a number: {value}"))
+}
+
+/// Bytes of all tensors of a model.
+async fn tensor_bytes(server: &Server, model: &str) -> u64 {
+    let shown = server.ask("/api/show", &json!({"model": model, "verbose": true})).await;
+    list(&shown["tensors"]).iter().map(|tensor| number(&tensor["size"])).sum()
+}
+
+#[tokio::test]
+async fn a_model_of_the_store() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    let weights = tensor_bytes(&server, "tiny").await;
+
+    let cpu = plan(&server, &["tiny", "--ctx", "128", "--parallel", "3", "--kv", "q8_0"]);
+    assert_eq!(
+        (&cpu["source"], &cpu["architecture"], &cpu["context"]),
+        (&json!("store"), &json!("llama"), &json!(128))
+    );
+    let exact = &cpu["exact"];
+    assert_eq!((&exact["layers"], &exact["layers_on_devices"]), (&json!(3), &json!(0)));
+    assert_eq!(number(&exact["weights"]), weights, "the embedding is the output and counts once");
+    // Layers, keys and values, their heads, tokens of three slots, and a block of 34 bytes for the 16 elements of a head.
+    assert_eq!(number(&exact["kv_cache"]), 2 * 2 * 2 * 128 * 3 * 34);
+    assert_eq!(number(&exact["in_system"]), number(&exact["private"]) + weights);
+    assert_eq!(exact["total"], exact["in_system"]);
+    // Ollama counts a byte for an element.
+    assert_eq!(number(&cpu["ollama"]["kv_cache"]), 2 * 2 * 2 * 128 * 3 * 16);
+
+    let gpu = plan(&server, &["tiny", "--gpu", "24GiB"]);
+    assert_eq!(gpu["context"], 256, "the model knows no more");
+    for estimate in ["ollama", "exact"] {
+        assert_eq!(gpu[estimate]["layers_on_devices"], 3, "{estimate}");
+        assert_eq!(number(&gpu[estimate]["devices"][0]["free"]), 24 * GIB);
+        assert_eq!(gpu[estimate]["on_devices"], gpu[estimate]["devices"][0]["total"]);
+    }
+    // Llama's formula for 256 tokens at a time and as many of context: the attention is the larger side.
+    let graph = |b: u64, c: u64, e: u64, h: u64| 4 * b * (1 + 4 * e + c * (1 + h));
+    assert_eq!(number(&gpu["ollama"]["graph"]), graph(256, 256, 64, 4));
+    assert_eq!(number(&gpu["ollama"]["kv_cache"]), 2 * 256 * (16 + 16) * 2 * 2);
+
+    let small = plan(&server, &["tiny", "--gpu", "457MiB"]);
+    assert_eq!(small["exact"]["layers_on_devices"], 0, "that much is kept free on every device");
+}
+
+#[tokio::test]
+async fn a_model_before_it_is_pulled() {
+    let source = Server::start(&[]).await;
+    source.create("tiny", &tiny_model()).await;
+    let gateway = Gateway::to(&source.address);
+    let target = Server::start(&[]).await;
+    let name = format!("{}/library/tiny", gateway.address);
+    let asked = ["--gpu", "1GiB", "--gpu", "2GB", "--ctx", "200"];
+    let (there, here) = (
+        plan(&target, &[&[name.as_str()][..], &asked[..]].concat()),
+        plan(&source, &[&["tiny"][..], &asked[..]].concat()),
+    );
+    let manifest = stored::created(&source.home(), "tiny");
+    let fetched = gateway.fetched();
+    assert!(fetched.is_disjoint(&manifest.tensors()), "no tensor is fetched: {fetched:?}");
+    assert!(stored::blobs(&target.home()).is_empty(), "nothing is kept");
+    assert_eq!((&there["source"], &there["digest"]), (&json!("registry"), &here["digest"]));
+    for estimate in ["ollama", "exact"] {
+        for field in ["layers", "layers_on_devices", "kv_cache", "graph", "process"] {
+            assert_eq!(there[estimate][field], here[estimate][field], "{field} of {estimate}");
+        }
+        // Blobs have headers.
+        let (there, here) = (number(&there[estimate]["weights"]), number(&here[estimate]["weights"]));
+        assert!(there > here && there < here + 256 * manifest.tensors().len() as u64, "{there} and {here}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_for_people() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    let output = server.lode(&["plan", "tiny", "--gpu", "24GiB", "--gpu", "2GB", "--ctx", "4096"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let has = |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(has(&["OLLAMA", "EXACT"]), "{text}");
+    assert!(has(&["layers on devices", "3 of 3"]), "{text}");
+    assert!(has(&["device 0 (24.00 GiB)", "layers"]) && has(&["device 1 (1.86 GiB)"]), "{text}");
+    assert!(has(&["note: the model was made for 256 tokens, 4096 were asked for"]), "{text}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    for (arguments, code, says) in [
+        (vec!["tiny", "--gpu", "big"], 2, "expected e.g. 5GB"),
+        (vec!["tiny", "--kv", "q2_k"], 1, "expected one of f32, f16, bf16, q8_0"),
+        (vec!["tiny", "--ctx", "0"], 1, "expected 1 to"),
+        (vec!["127.0.0.1:9/library/nope"], 1, "127.0.0.1:9"),
+    ] {
+        let output = server.lode(&[&["plan"][..], &arguments[..]].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+        assert!(error.contains(says), "{arguments:?}: {error}");
+    }
+}
+
+/// A GGUF file of an architecture that Lode does not run.
+fn qwen2(folder: &std::path::Path) -> std::path::PathBuf {
+    let number = |key: &str, number: u32| (format!("qwen2.{key}"), OwnedValue::from(number));
+    let keys = [
+        ("general.architecture".to_owned(), OwnedValue::from("qwen2")),
+        number("block_count", 2),
+        number("embedding_length", 64),
+        number("attention.head_count", 4),
+        number("attention.head_count_kv", 2),
+        number("context_length", 512),
+        ("tokenizer.ggml.tokens".to_owned(), OwnedValue::texts((0..100).map(|n| n.to_string()))),
+    ];
+    let tensor =
+        |name: &str, dims: &[u64]| NewTensor { name: name.to_owned(), kind: GgmlType::F32, dims: dims.to_vec() };
+    let tensors = [
+        tensor("token_embd.weight", &[64, 100]),
+        tensor("blk.0.attn_q.weight", &[64, 64]),
+        tensor("blk.1.attn_q.weight", &[64, 64]),
+        tensor("output_norm.weight", &[64]),
+    ];
+    let header = write_header(&keys, &tensors).expect("a header");
+    let mut bytes = header.bytes;
+    bytes.resize(bytes.len() + usize::try_from(header.data_size).expect("small"), 1);
+    let path = folder.join("qwen2.gguf");
+    std::fs::write(&path, bytes).expect("a file");
+    path
+}
+
+#[tokio::test]
+async fn an_architecture_that_cannot_be_run() {
+    let server = Server::start(&[]).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    server.create("qwen", &qwen2(folder.path())).await;
+    let plan = plan(&server, &["qwen", "--ctx", "128", "--gpu", "24GiB"]);
+    assert!(plan.get("exact").is_none(), "{plan}");
+    let notes = plan["notes"].to_string();
+    assert!(notes.contains("cannot run the architecture `qwen2` yet"), "{notes}");
+    let ollama = &plan["ollama"];
+    assert_eq!(ollama["layers_on_devices"], 3);
+    assert_eq!(number(&ollama["kv_cache"]), 2 * 128 * (16 + 16) * 2 * 2);
+    assert_eq!(number(&ollama["weights"]), 4 * (2 * 64 * 64 + 64 + 64 * 100));
+    assert_eq!(number(&ollama["graph"]), 4 * 128 * (1 + 2 * 64 + 128 * 5));
+}
+
+#[tokio::test]
+async fn a_real_model() {
+    let Some((_, model)) = smollm2::inputs("plan::a_real_model") else { return };
+    let server = Server::start(&[]).await;
+    server.create("smollm2", &model).await;
+    let plan = plan(&server, &["smollm2", "--gpu", "24GiB"]);
+    assert_eq!(plan["context"], 4096);
+    let (ollama, exact) = (&plan["ollama"], &plan["exact"]);
+    assert_eq!((&ollama["layers_on_devices"], &exact["layers_on_devices"]), (&json!(31), &json!(31)));
+    for estimate in [ollama, exact] {
+        assert_eq!(number(&estimate["kv_cache"]), 30 * 4096 * (64 + 64) * 3 * 2);
+    }
+    // The logits are the larger side of the formula.
+    assert_eq!(number(&ollama["graph"]), 4 * 512 * (576 + 49_152));
+    let mapped = number(&exact["in_system"]) - number(&exact["private"]);
+    assert_eq!(number(&exact["weights"]), number(&ollama["weights"]) + mapped, "the embedding is there and here");
+}
+
+/// Bytes of a process that are in no file.
+#[cfg(target_os = "linux")]
+fn anonymous(process: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).expect("a runner of this user");
+    let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("the kernel counts it");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of KiB") << 10
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_runner_takes_what_was_planned() {
+    let Some((_, model)) = smollm2::inputs("plan::a_runner_takes_what_was_planned") else { return };
+    let server = Server::start(&[("LODE_KV_CACHE_TYPE", "f32"), ("LODE_NUM_PARALLEL", "1")]).await;
+    server.create("smollm2", &model).await;
+    let plan = plan(&server, &["smollm2", "--ctx", "512", "--kv", "f32"]);
+    let planned = number(&plan["exact"]["private"]);
+    // The cache is given page by page: it is full, but for some tokens, once these have been computed.
+    let prompt = "the quick brown fox jumps over the lazy dog and then ".repeat(45);
+    let options = json!({"num_ctx": 512, "num_predict": 4, "temperature": 0});
+    let request = json!({"model": "smollm2", "prompt": prompt, "raw": true, "stream": false, "options": options});
+    let answer = server.ask("/api/generate", &request).await;
+    let tokens = number(&answer["prompt_eval_count"]);
+    assert!((450..512).contains(&tokens), "{tokens} tokens fill the context");
+    let taken = anonymous(server.runner_pid().await);
+    let ratio = taken as f64 / planned as f64;
+    say(&format!("planned {planned} bytes of private memory, the runner has {taken}: {ratio:.3}"));
+    assert!((0.95..1.05).contains(&ratio), "planned {planned} bytes, the runner has {taken}");
+}
