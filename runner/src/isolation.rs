@@ -25,8 +25,8 @@ pub(crate) struct Isolation {
     #[arg(long)]
     memory_limit: Option<u64>,
     /// Log what cannot be applied.
-    #[arg(long)]
-    report_isolation: bool,
+    #[arg(long = "report-isolation")]
+    report: bool,
 }
 
 impl Isolation {
@@ -41,7 +41,7 @@ impl Isolation {
             missing.extend(means::restrict_files(&self.read, folder).err());
             missing.extend(means::restrict_calls().err());
         }
-        if self.report_isolation {
+        if self.report {
             for reason in missing {
                 tracing::warn!("runners are not fully isolated: {reason}");
             }

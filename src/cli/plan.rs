@@ -23,7 +23,7 @@ pub(super) struct PlanArguments {
     /// Sequences at a time
     #[arg(long, value_name = "SEQUENCES")]
     parallel: Option<u64>,
-    /// How the KV cache keeps its elements: f32, f16, bf16 or q8_0
+    /// How the KV cache keeps its elements: `f32`, `f16`, `bf16` or `q8_0`
     #[arg(long = "kv", value_name = "TYPE")]
     kv_type: Option<String>,
     /// Talk to the registry without TLS

@@ -159,7 +159,7 @@ impl Call {
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
     lease: Arc<Lease>,
-    /// The model's complete name.
+    /// The model's name, for people.
     model: String,
     begin: Instant,
     load: Duration,

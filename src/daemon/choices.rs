@@ -115,7 +115,7 @@ impl Choices {
 /// Where a choice is.
 enum State {
     Waiting(Ready, Box<GenerateRequest>),
-    Running(Generation),
+    Running(Box<Generation>),
     Over,
 }
 
@@ -126,7 +126,7 @@ fn choice(ready: Ready, index: u32, request: GenerateRequest, one_call: bool) ->
             State::Over => return None,
             State::Running(generation) => generation,
             State::Waiting(ready, request) => match ready.generate(*request).await {
-                Ok(generation) => generation,
+                Ok(generation) => Box::new(generation),
                 Err(failed) => return Some(((index, Err(failed)), (State::Over, called))),
             },
         };

@@ -42,10 +42,7 @@ async fn what_happens_is_counted() {
     let asked = json!({"model": "m", "prompt": "a b c", "raw": true, "stream": false, "options": {"num_predict": 3}});
     let answer = server.ask("/api/generate", &asked).await;
     let counted = samples(&server).await;
-    let tokens = |kind: &str| {
-        counted[&format!(r#"lode_tokens_total{{model="registry.ollama.ai/library/m:latest",kind="{kind}"}}"#)]
-            .to_string()
-    };
+    let tokens = |kind: &str| counted[&format!(r#"lode_tokens_total{{model="m:latest",kind="{kind}"}}"#)].to_string();
     assert_eq!(tokens("prompt"), answer["prompt_eval_count"].to_string());
     assert_eq!(tokens("generated"), answer["eval_count"].to_string());
     let is = |name: &str, value: f64| assert_eq!(counted.get(name), Some(&value), "{name} of {counted:?}");
@@ -53,7 +50,7 @@ async fn what_happens_is_counted() {
     is("lode_load_seconds_count", 1.0);
     is("lode_loaded_models", 1.0);
     is("lode_active_requests", 0.0);
-    is(r#"lode_first_token_seconds_count{model="registry.ollama.ai/library/m:latest"}"#, 1.0);
+    is(r#"lode_first_token_seconds_count{model="m:latest"}"#, 1.0);
     let ended = counted.iter().filter(|(name, _)| name.starts_with("lode_generations_total")).map(|(_, count)| count);
     assert_eq!(ended.sum::<f64>().to_string(), "1", "{counted:?}");
     done(&server, &["fsck"]);
