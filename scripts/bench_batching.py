@@ -5,6 +5,7 @@ usage: scripts/bench batching [--clients N] [--tokens N] [--kv TYPE] [--model FI
   decode     tokens per second of one client, and of all clients together (the sum of their rates while all of them run)
   stream     for one client, what the daemon and its API add to a stream of the runner: to the first token, and per token
   memory     what the runner has for itself with all slots full, against what it reports of its KV cache
+  idle       what the daemon has in memory while 200 streams are open that nobody reads
 
 Needs Linux, Python 3.8 and the release binaries. Numbers vary from run to run: compare on a quiet machine.
 """
@@ -26,6 +27,10 @@ from pathlib import Path
 TOGETHER_RATIO = 2.0
 FIRST_TOKEN_MS = 5.0
 TOKEN_MS = 1.0
+IDLE_STREAMS = 200
+IDLE_MB = 100
+# Long enough for every stream to be accepted and to wait.
+IDLE_SECONDS = 5
 REPEATS = 5
 MB = 1_000_000
 
@@ -131,6 +136,7 @@ class Batching:
         self.bench.row(f"decode: {self.options.clients} together", several, "tokens/s", ratio, against)
         self.measure_stream()
         self.measure_memory()
+        self.measure_idle()
         return self.bench.rows
 
     def measure_stream(self):
@@ -157,6 +163,19 @@ class Batching:
         grown = (self.base.kilobytes(pid, "smaps_rollup", "Anonymous") - before) / MB
         reported = reply["kv_cache"] / MB
         self.bench.row("memory: KV cache", grown, "MB", grown / reported, f"{reported:.1f} MB reported, {self.options.kv}, all slots full")
+
+
+    def measure_idle(self):
+        body = {"model": "bench", "prompt": self.prompt(9000), "max_tokens": 4096, "stream": True}
+        streams = [http.client.HTTPConnection("127.0.0.1", self.lode.port, timeout=600) for _ in range(IDLE_STREAMS)]
+        for stream in streams:
+            stream.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        time.sleep(IDLE_SECONDS)
+        resident = self.base.kilobytes(self.lode.process.pid, "status", "VmRSS") / MB
+        for stream in streams:
+            stream.close()
+        against = f"{IDLE_MB} MB, all memory of the daemon"
+        self.bench.row(f"memory: {IDLE_STREAMS} streams", resident, "MB", resident / IDLE_MB, against)
 
 
 def parse_arguments(arguments):
