@@ -14,8 +14,10 @@ use crate::workers::in_parallel;
 use crate::write::unwrap_own;
 use crate::{Conversion, Derivation, DerivedTensor, Error, Event, Progress, SourceModel, Target, TensorSource};
 
+/// Blobs derived at a time for each core: about half of the time goes into waiting for the disk.
+const WORKERS_PER_CORE: usize = 4;
 /// Blobs derived at a time, at most: encoders share large tensors between cores themselves.
-const WORKERS: usize = 8;
+const WORKERS: usize = 16;
 
 /// What is done with results that are remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +52,8 @@ pub fn derive(
 ) -> Result<Vec<Derived>, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let deriver = Deriver { model, target, reuse, progress };
-    in_parallel(derivations.len(), cores.min(WORKERS), || (), |(), position| deriver.blob(derivations[position]))
+    let workers = (cores * WORKERS_PER_CORE).min(WORKERS);
+    in_parallel(derivations.len(), workers, || (), |(), position| deriver.blob(derivations[position]))
 }
 
 struct Deriver<'a> {
