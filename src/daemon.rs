@@ -94,7 +94,7 @@ async fn serve(config: Config) -> Result<()> {
     let store = Store::open(&config.home, Options { crash_at: config.crash_at })?;
     let access = access::configured(&config.registry, store.home())?;
     let keys = config.keys.as_deref().map(guard::keys::Keys::open).transpose()?;
-    let library = Library { store };
+    let library = Library::new(store);
     library.tidy();
     let sockets = SocketFolder::create(config.temporary.join(format!("lode-{}", std::process::id())))?;
     let options = RunnerOptions {

@@ -1,5 +1,7 @@
 //! The models of a store: finding, listing, naming and removing them.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
@@ -14,6 +16,8 @@ pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Library {
     pub(crate) store: Store,
+    /// Those of models that somebody uses at the moment: hundreds of requests may wait for one model.
+    manifests: Arc<Mutex<HashMap<Digest, Weak<Manifest>>>>,
 }
 
 /// A model with its documents.
@@ -21,7 +25,7 @@ pub(crate) struct Library {
 pub(crate) struct Model {
     /// The name by which it was found, complete.
     pub(crate) name: String,
-    pub(crate) manifest: Manifest,
+    pub(crate) manifest: Arc<Manifest>,
     pub(crate) config: ModelConfig,
     /// When the name was given to it.
     pub(crate) modified: SystemTime,
@@ -33,6 +37,11 @@ pub(crate) struct Model {
 pub(crate) struct NotFound(pub(crate) String);
 
 impl Library {
+    /// The models of this store.
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store, manifests: Arc::default() }
+    }
+
     /// Every model, the newest first. One that cannot be read is left out and logged: it must not hide the others.
     pub(crate) fn list(&self) -> Result<Vec<Model>> {
         let mut models: Vec<Model> = self
@@ -73,7 +82,7 @@ impl Library {
     }
 
     fn read(&self, tag: &TagEntry) -> Result<Model> {
-        let manifest = self.manifest(&tag.digest)?;
+        let manifest = self.shared_manifest(&tag.digest)?;
         let config = self.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
         let reference: ModelRef = tag.name.parse()?;
         Ok(Model {
@@ -82,6 +91,19 @@ impl Library {
             manifest,
             modified: tag.modified,
         })
+    }
+
+    /// Reads a manifest, or takes the one that somebody uses.
+    fn shared_manifest(&self, digest: &Digest) -> Result<Arc<Manifest>> {
+        let lock = || self.manifests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(manifest) = lock().get(digest).and_then(Weak::upgrade) {
+            return Ok(manifest);
+        }
+        let manifest = Arc::new(self.manifest(digest)?);
+        let mut manifests = lock();
+        manifests.retain(|_, manifest| manifest.strong_count() > 0);
+        manifests.insert(*digest, Arc::downgrade(&manifest));
+        Ok(manifest)
     }
 
     /// Reads a manifest.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use api::lode::{PlanResponse, PlanSource, PlannedDevice, PlannedMemory};
-use content::Descriptor;
+use content::{Descriptor, Digest};
 use formats::HyperParameters;
 use import::{LocalFile, ReadAt, SourceFormat};
-use manifests::{Manifest, ModelRef};
+use manifests::ModelRef;
 use protocol::{ContextRequest, KvType};
 use scheduler::estimate::exact::{self, Cache, Exact};
 use scheduler::estimate::{
@@ -93,7 +93,7 @@ impl Need {
 /// A model whose facts are known.
 struct Found {
     name: String,
-    manifest: Manifest,
+    digest: Digest,
     facts: Facts,
     source: PlanSource,
 }
@@ -122,7 +122,7 @@ fn in_store(library: &Library, name: &ModelRef) -> Result<Found> {
     };
     let catalogue = library.catalogue(&model.manifest)?;
     let facts = facts(&model.manifest, Some(catalogue), &read)?;
-    Ok(Found { name: model.name, manifest: model.manifest, facts, source: PlanSource::Store })
+    Ok(Found { name: model.name, digest: *model.manifest.digest(), facts, source: PlanSource::Store })
 }
 
 async fn at_registry(hosts: &Hosts, name: &ModelRef) -> Result<Found> {
@@ -137,7 +137,7 @@ async fn at_registry(hosts: &Hosts, name: &ModelRef) -> Result<Found> {
             Arc::new(RemoteFile::new(source, handle.clone(), windows.clone())) as Arc<dyn ReadAt>
         };
         let facts = facts(&manifest, None, &read)?;
-        Ok(Found { name: shown, manifest, facts, source: PlanSource::Registry })
+        Ok(Found { name: shown, digest: *manifest.digest(), facts, source: PlanSource::Registry })
     };
     tokio::task::spawn_blocking(work).await?
 }
@@ -179,7 +179,7 @@ fn planned(found: &Found, spec: &PlanSpec) -> Result<PlanResponse> {
     }
     Ok(PlanResponse {
         model: found.name.clone(),
-        digest: found.manifest.digest().to_string(),
+        digest: found.digest.to_string(),
         source: found.source,
         architecture,
         context,

@@ -174,7 +174,7 @@ mod tests {
     fn open() -> (tempfile::TempDir, Library) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = Store::open(folder.path(), Options::default()).expect("a store");
-        (folder, Library { store })
+        (folder, Library::new(store))
     }
 
     /// A model of a config and two layers; its manifest and the layers.

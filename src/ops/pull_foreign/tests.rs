@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::{Path as UrlPath, State};
@@ -39,11 +39,11 @@ fn tiny() -> PathBuf {
 fn library() -> (Library, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = Store::open(folder.path(), Options::default()).expect("a new store opens");
-    (Library { store }, folder)
+    (Library::new(store), folder)
 }
 
 /// The tiny model as an import of the files on disk makes it.
-fn local(library: &Library) -> Manifest {
+fn local(library: &Library) -> Arc<Manifest> {
     let name: ModelRef = "local".parse().expect("a name");
     let spec = CreateSpec {
         name: name.clone(),
