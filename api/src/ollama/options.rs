@@ -1,10 +1,13 @@
 //! `options` of a request, and the parameters of a model: the same names.
 
 use protocol::Sampling;
+use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
+use crate::shapes;
+
 /// Options that are set. What is not set is the model's choice, then the default's.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct Options {
     /// Tokens that the context holds.
     pub num_ctx: Option<u64>,
@@ -13,26 +16,27 @@ pub struct Options {
     /// Tokens of a prompt that stay when it is cut.
     pub num_keep: Option<u64>,
     /// Strings that end a generation.
+    #[schemars(schema_with = "shapes::texts")]
     pub stop: Option<Vec<String>>,
     /// Makes a generation repeatable; negative is none.
     pub seed: Option<i64>,
-    /// See [`Sampling::temperature`].
+    /// How much is left to chance; 0 takes the likeliest token.
     pub temperature: Option<f32>,
-    /// See [`Sampling::top_k`].
+    /// Only so many of the likeliest tokens are drawn from; 0 or less is all.
     pub top_k: Option<i64>,
-    /// See [`Sampling::top_p`].
+    /// Only the likeliest tokens that have so much probability together.
     pub top_p: Option<f32>,
-    /// See [`Sampling::min_p`].
+    /// Only tokens with at least that share of the likeliest one's probability.
     pub min_p: Option<f32>,
-    /// See [`Sampling::typical_p`].
+    /// Only the most typical tokens that have so much probability together.
     pub typical_p: Option<f32>,
-    /// See [`Sampling::repeat_last_n`]; -1 is the whole context.
+    /// Tokens that the penalties look back at; -1 is the whole context.
     pub repeat_last_n: Option<i64>,
-    /// See [`Sampling::repeat_penalty`].
+    /// What a token that was there loses, as a divisor; 1 is nothing.
     pub repeat_penalty: Option<f32>,
-    /// See [`Sampling::presence_penalty`].
+    /// What a token that was there loses.
     pub presence_penalty: Option<f32>,
-    /// See [`Sampling::frequency_penalty`].
+    /// What a token loses each time that it was there.
     pub frequency_penalty: Option<f32>,
 }
 
