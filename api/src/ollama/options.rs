@@ -115,7 +115,8 @@ impl Options {
 
     fn set(&mut self, name: &str, value: &Value) -> Result<bool, String> {
         let wrong = |what: &str| format!("option \"{name}\" must be of type {what}, it is {value}");
-        let float = || value.as_f64().map(|n| n as f32).ok_or_else(|| wrong("float32"));
+        // What is too large would be infinite, which the runner's protocol cannot say.
+        let float = || value.as_f64().map(|n| n as f32).filter(|n| n.is_finite()).ok_or_else(|| wrong("float32"));
         // Clients write whole numbers as floats too.
         let whole = |n: f64| (n.fract() == 0.0 && n.abs() < 9e15).then_some(n as i64);
         let integer = || value.as_i64().or_else(|| value.as_f64().and_then(whole)).ok_or_else(|| wrong("integer"));
@@ -219,6 +220,7 @@ mod tests {
         assert_eq!(unknown, ["warp"]);
         for bad in [
             json!({"temperature": "hot"}),
+            json!({"min_p": -3.3e249}),
             json!({"num_ctx": -1}),
             json!({"top_k": 1.5}),
             json!({"stop": [1]}),
@@ -229,6 +231,7 @@ mod tests {
             assert!(read(&bad).expect_err("wrong type").starts_with("option \""), "{bad}");
         }
     }
+
     #[test]
     fn the_request_comes_before_the_model() {
         let (request, _) = read(&json!({"temperature": 0, "stop": ["a"]})).expect("options");
