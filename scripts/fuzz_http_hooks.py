@@ -49,8 +49,6 @@ def before_call(context, case, kwargs):
     body = limited(case.body)
     # A file of this machine.
     body.pop("path", None)
-    # Removes what is not used.
-    body.pop("older_than", None)
     changed = CHANGES.get(path)
     for key in ("model", "name", "from", "source", "destination", "a", "b"):
         if not isinstance(body.get(key), str):
@@ -61,7 +59,8 @@ def before_call(context, case, kwargs):
         elif is_to_be_known(body[key], path):
             body[key] = MODEL
     if isinstance(body.get("models"), list):
-        body["models"] = [MODEL if isinstance(name, str) and is_to_be_known(name, path) else name for name in body["models"]]
+        known = lambda name: isinstance(name, str) and is_to_be_known(name, path)
+        body["models"] = [MODEL if known(name) else name for name in body["models"]]
     options = body.get("options")
     if "/lode/" not in path and ("options" not in body or isinstance(options, dict)) and "model" in body:
         body["options"] = {"num_predict": 64, **(options or {})}

@@ -13,7 +13,6 @@ use crate::{Frame, ToolCall};
 
 /// An event of the stream. The last with `usage` has no choices.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[schemars(rename = "ChatChunk")]
 pub struct ChatChunk<'a> {
     #[serde(flatten)]
     head: &'a Head,

@@ -13,7 +13,6 @@ use crate::openai::{ErrorResponse, Head, Usage};
 
 /// An event of the stream. The last with `usage` has no choices.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[schemars(rename = "CompletionChunk")]
 pub struct CompletionChunk<'a> {
     #[serde(flatten)]
     head: &'a Head,

@@ -10,7 +10,6 @@ use crate::openai::logprobs::TokenLogprob;
 
 /// An event of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[schemars(rename = "ResponseEvent")]
 pub struct ResponseEvent<'a> {
     /// Its name: `response.created`, `response.output_text.delta`, …
     #[serde(rename = "type")]
