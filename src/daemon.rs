@@ -18,6 +18,7 @@ mod maintenance;
 mod metrics;
 mod models;
 mod openai;
+mod openapi;
 mod perplexity;
 mod sse;
 mod stream;
@@ -234,6 +235,7 @@ fn routes(daemon: Daemon) -> Router {
         .merge(anthropic::routes())
         .route("/api/lode/perplexity", post(perplexity::perplexity))
         .merge(maintenance::routes())
+        .merge(openapi::routes())
         .layer(DefaultBodyLimit::max(MAX_REQUEST));
     let uploads = Router::new()
         .route("/api/blobs/{digest}", head(uploads::exists).post(uploads::upload))

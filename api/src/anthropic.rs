@@ -4,11 +4,13 @@
 
 mod content;
 mod error;
+mod event;
 mod message;
 mod request;
 mod stream;
 
 pub use error::ErrorResponse;
+pub use event::MessageEvent;
 pub use message::{Message, TokenCount};
 pub use request::MessagesRequest;
 pub use stream::MessageStream;

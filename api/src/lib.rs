@@ -11,6 +11,7 @@ pub mod lode;
 pub mod ollama;
 pub mod openai;
 mod refusal;
+mod shapes;
 
 pub use answer::{Answer, ToolCall};
 pub use demand::{Demand, Dialogue};

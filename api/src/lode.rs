@@ -13,7 +13,7 @@ mod versions;
 
 pub use archive::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
 pub use compare::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
-pub use export::{ExportDtype, ExportFormat, ExportRequest};
+pub use export::{ExportChecked, ExportDtype, ExportFormat, ExportRequest};
 pub use keep::{GcRequest, GcResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions};
 pub use perplexity::{PerplexityRequest, PerplexityResponse, Scored};
 pub use plan::{PlanRequest, PlanResponse, PlanSource, PlannedDevice, PlannedMemory};

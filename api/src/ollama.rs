@@ -32,10 +32,12 @@ pub use think::Think;
 pub use tokenize::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse};
 pub use transfer::{PullRequest, PushLine, PushRequest};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An error, as every endpoint tells it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "OllamaError")]
 pub struct ErrorResponse {
     /// For people.
     pub error: String,

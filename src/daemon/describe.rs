@@ -1,6 +1,6 @@
 //! Models as the API describes them.
 
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use api::ollama::{Details, ModelEntry, ShowRequest, ShowResponse, TensorEntry};
@@ -8,14 +8,20 @@ use formats::HyperParameters;
 use manifests::media_types;
 use protocol::Message;
 use serde_json::{Map, Value};
-use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use time::macros::datetime;
+use time::{Duration, OffsetDateTime};
 
 use crate::ops::{Capabilities, Library, Model};
 
-/// A time as RFC 3339 with nanoseconds, in UTC.
+/// The last second that RFC 3339 can say. A `keep_alive` may be longer than that.
+const LAST: OffsetDateTime = datetime!(9999-12-31 23:59:59 UTC);
+
+/// A time as RFC 3339 with nanoseconds, in UTC; the last one that there is where it is later.
 pub(super) fn timestamp(time: SystemTime) -> String {
-    OffsetDateTime::from(time).format(&Rfc3339).unwrap_or_default()
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = Duration::try_from(since).ok().and_then(|since| OffsetDateTime::UNIX_EPOCH.checked_add(since));
+    time.unwrap_or(LAST).format(&Rfc3339).unwrap_or_default()
 }
 
 /// The digest without its algorithm, as Ollama's clients expect it.
@@ -171,4 +177,22 @@ fn model_info(model: &Model) -> Map<String, Value> {
         }
     }
     info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_end_with_the_year_9999() {
+        let after = |seconds| timestamp(UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        for (seconds, expect) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+            (253_402_300_800, "9999-12-31T23:59:59Z"),
+            (1 << 60, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(after(seconds), expect, "{seconds}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ mod scope;
 use std::net::SocketAddr;
 
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
@@ -46,6 +46,14 @@ fn allowed(daemon: &Daemon, request: &Request) -> Result<(), Failed> {
         (Need::Scope(scope), None) if scope.changes() => from_here(sender, "LODE_API_KEYS"),
         (Need::RegistryChange, _) if !daemon.config.registry.chosen => from_here(sender, "LODE_REGISTRY_MODE"),
         (Need::Nothing | Need::Scope(_) | Need::RegistryChange, _) => Ok(()),
+    }
+}
+
+/// The scope that a call needs where there are keys; none is for everybody.
+pub(super) fn scope_of(method: &Method, path: &str) -> Option<Scope> {
+    match scope::of(method, path) {
+        Need::Scope(scope) => Some(scope),
+        Need::Nothing | Need::RegistryChange => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Daemon;
@@ -12,7 +13,7 @@ use super::models::blocking;
 const LEAST_SPACE: u64 = 16 << 20;
 
 /// Answer of `GET /readyz`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Readiness {
     ready: bool,
     /// What is in the way.

@@ -22,6 +22,7 @@ mod mlx_models;
 mod mutations;
 mod ollama;
 mod openai;
+mod openapi;
 mod operation;
 mod peers;
 mod perplexity;

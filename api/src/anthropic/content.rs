@@ -1,13 +1,15 @@
 //! Content of messages: a string, or blocks.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::Refusal;
 
 /// A string or blocks.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected content that is a string or a list of blocks")]
+#[schemars(rename = "AnthropicContent")]
 pub(super) enum Content {
     /// One block of text.
     Text(String),
@@ -16,8 +18,9 @@ pub(super) enum Content {
 }
 
 /// A block of any type: the fields of all of them.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "AnthropicInputBlock")]
 pub(super) struct Block {
     #[serde(rename = "type")]
     kind: String,
@@ -32,8 +35,9 @@ pub(super) struct Block {
     source: Option<Source>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "AnthropicSource")]
 struct Source {
     #[serde(rename = "type")]
     kind: String,

@@ -1,11 +1,13 @@
 //! Errors as Anthropic's API tells them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Frame, Refusal};
 
 /// Body of an answer with a status of 400 or more, and the last event of a stream that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "AnthropicError")]
 pub struct ErrorResponse {
     /// Always `error`.
     #[serde(rename = "type")]
@@ -15,7 +17,8 @@ pub struct ErrorResponse {
 }
 
 /// What went wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "AnthropicErrorObject")]
 pub struct ErrorObject {
     /// Whose fault it was, roughly.
     #[serde(rename = "type")]

@@ -1,5 +1,6 @@
 //! The message that answers.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -7,8 +8,9 @@ use super::stop_reason;
 use crate::Answer;
 
 /// Answer of `POST /v1/messages`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Anthropic's")]
+#[schemars(rename = "AnthropicMessage")]
 pub struct Message {
     pub id: String,
     #[serde(rename = "type")]
@@ -22,8 +24,9 @@ pub struct Message {
 }
 
 /// A block of a message.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schemars(rename = "AnthropicBlock")]
 pub enum Block {
     /// What the model thought. It is not signed: nobody else is to trust it.
     Thinking { thinking: String, signature: String },
@@ -35,7 +38,8 @@ pub enum Block {
 
 /// Tokens that a message took. `input_tokens` are those that had to be computed.
 #[expect(clippy::struct_field_names, reason = "the fields are Anthropic's")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AnthropicUsage")]
 pub struct Usage {
     pub input_tokens: u64,
     pub cache_creation_input_tokens: u64,
@@ -98,7 +102,7 @@ pub(super) fn call_id(message: &str, call: usize) -> String {
 }
 
 /// Answer of `POST /v1/messages/count_tokens`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Anthropic's")]
 pub struct TokenCount {
     pub input_tokens: u64,

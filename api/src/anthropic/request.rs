@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use protocol::{Format, Message, ToolChoice};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -11,7 +12,7 @@ use crate::ollama::{KeepAliveSpec, Options, Think};
 use crate::{Demand, Dialogue, Refusal};
 
 /// Body of `POST /v1/messages` and, without what is about the answer, of `POST /v1/messages/count_tokens`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Anthropic's")]
 pub struct MessagesRequest {
@@ -24,25 +25,29 @@ pub struct MessagesRequest {
     pub temperature: Option<f64>,
     pub top_k: Option<i64>,
     pub top_p: Option<f64>,
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     pub tools: Option<Vec<Value>>,
     tool_choice: Option<Choice>,
     thinking: Option<Thinking>,
     output_config: Option<OutputConfig>,
     /// Lode's own: Ollama's options; the fields of the request come before them.
+    #[schemars(with = "Option<Options>")]
     pub options: Option<Map<String, Value>>,
     /// Lode's own, as Ollama's.
     pub keep_alive: Option<KeepAliveSpec>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "AnthropicTurn")]
 struct Turn {
     role: String,
     content: Option<Content>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "AnthropicToolChoice")]
 struct Choice {
     #[serde(rename = "type")]
     kind: String,
@@ -51,22 +56,25 @@ struct Choice {
 }
 
 /// `budget_tokens` is not looked at: a template can only be told whether to think.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "AnthropicThinking")]
 struct Thinking {
     #[serde(rename = "type")]
     kind: String,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "AnthropicOutputConfig")]
 struct OutputConfig {
     effort: Option<String>,
     format: Option<OutputFormat>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "AnthropicOutputFormat")]
 struct OutputFormat {
     #[serde(rename = "type")]
     kind: String,

@@ -3,8 +3,9 @@
 //! How many tokens the prompt is becomes known at the end, so the first event says 0 and the last but one the truth.
 
 use protocol::{FinishReason, GenerateEvent};
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::event::{Delta, Ending, MessageEvent};
 use super::message::{Block, Message, Usage, call_id};
 use super::{ErrorResponse, stop_reason};
 use crate::Frame;
@@ -35,7 +36,7 @@ impl MessageStream {
 
     /// What comes first.
     pub fn begin(&self) -> Vec<Frame> {
-        vec![frame("message_start", &json!({"message": self.message})), frame("ping", &json!({}))]
+        vec![MessageEvent::MessageStart { message: self.message.clone() }.frame(), MessageEvent::Ping {}.frame()]
     }
 
     /// The frames of an event. After the end or an error there are no more.
@@ -45,13 +46,13 @@ impl MessageStream {
             // Only log-probabilities, which nobody can ask for here.
             GenerateEvent::Text { text, .. } if text.is_empty() => {}
             GenerateEvent::Text { text, .. } => {
-                self.piece(Kind::Text, &json!({"type": "text_delta", "text": text}), &mut frames);
+                self.piece(Kind::Text, Delta::Text { text }, &mut frames);
             }
             GenerateEvent::Thinking { text, .. } => {
-                self.piece(Kind::Thinking, &json!({"type": "thinking_delta", "thinking": text}), &mut frames);
+                self.piece(Kind::Thinking, Delta::Thinking { thinking: text }, &mut frames);
             }
             GenerateEvent::ToolCall { name, arguments, .. } => {
-                self.call(name, &Value::Object(arguments).to_string(), &mut frames);
+                self.call(name, Value::Object(arguments).to_string(), &mut frames);
             }
             GenerateEvent::Done { reason, usage, .. } => self.end(reason, usage, &mut frames),
             GenerateEvent::Error { error, bad_request } => {
@@ -61,30 +62,30 @@ impl MessageStream {
         frames
     }
 
-    fn piece(&mut self, kind: Kind, delta: &Value, frames: &mut Vec<Frame>) {
+    fn piece(&mut self, kind: Kind, delta: Delta, frames: &mut Vec<Frame>) {
         if self.open != Some(kind) {
             self.close(frames);
             let block = match kind {
                 Kind::Thinking => Block::Thinking { thinking: String::new(), signature: String::new() },
                 Kind::Text => Block::Text { text: String::new() },
             };
-            self.start(&block, frames);
+            self.start(block, frames);
             self.open = Some(kind);
         }
         self.delta(delta, frames);
     }
 
-    fn start(&mut self, block: &Block, frames: &mut Vec<Frame>) {
-        frames.push(frame("content_block_start", &json!({"index": self.index, "content_block": block})));
+    fn start(&mut self, content_block: Block, frames: &mut Vec<Frame>) {
+        frames.push(MessageEvent::ContentBlockStart { index: self.index, content_block }.frame());
         self.index += 1;
     }
 
-    fn delta(&self, delta: &Value, frames: &mut Vec<Frame>) {
-        frames.push(frame("content_block_delta", &json!({"index": self.index.saturating_sub(1), "delta": delta})));
+    fn delta(&self, delta: Delta, frames: &mut Vec<Frame>) {
+        frames.push(MessageEvent::ContentBlockDelta { index: self.index.saturating_sub(1), delta }.frame());
     }
 
     fn stop(&self, frames: &mut Vec<Frame>) {
-        frames.push(frame("content_block_stop", &json!({"index": self.index.saturating_sub(1)})));
+        frames.push(MessageEvent::ContentBlockStop { index: self.index.saturating_sub(1) }.frame());
     }
 
     fn close(&mut self, frames: &mut Vec<Frame>) {
@@ -93,29 +94,20 @@ impl MessageStream {
         }
     }
 
-    fn call(&mut self, name: String, arguments: &str, frames: &mut Vec<Frame>) {
+    fn call(&mut self, name: String, arguments: String, frames: &mut Vec<Frame>) {
         self.close(frames);
         let id = call_id(&self.message.id, self.calls);
         self.calls += 1;
-        self.start(&Block::ToolUse { id, name, input: serde_json::Map::new() }, frames);
-        self.delta(&json!({"type": "input_json_delta", "partial_json": arguments}), frames);
+        self.start(Block::ToolUse { id, name, input: serde_json::Map::new() }, frames);
+        self.delta(Delta::InputJson { partial_json: arguments }, frames);
         self.stop(frames);
     }
 
     fn end(&mut self, reason: FinishReason, usage: protocol::Usage, frames: &mut Vec<Frame>) {
         self.close(frames);
         let reason = stop_reason(reason, self.calls > 0, usage.tokens, self.limit);
-        let delta = json!({"stop_reason": reason, "stop_sequence": null});
-        frames.push(frame("message_delta", &json!({"delta": delta, "usage": Usage::from(usage)})));
-        frames.push(frame("message_stop", &json!({})));
+        let delta = Ending { stop_reason: reason, stop_sequence: None };
+        frames.push(MessageEvent::MessageDelta { delta, usage: Usage::from(usage) }.frame());
+        frames.push(MessageEvent::MessageStop {}.frame());
     }
-}
-
-/// An event; its document repeats its name.
-fn frame(name: &'static str, fields: &Value) -> Frame {
-    let mut document = json!({"type": name});
-    if let (Value::Object(document), Value::Object(fields)) = (&mut document, fields) {
-        document.extend(fields.clone());
-    }
-    Frame::named(name, &document)
 }

@@ -1,9 +1,10 @@
 //! Models as files: OCI image layouts in a tar.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/save`; the answer is the tar.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SaveRequest {
     /// Names of the models.
@@ -14,7 +15,7 @@ pub struct SaveRequest {
 }
 
 /// What the other side of a save has already.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SinceRequest {
     /// This model.
@@ -29,7 +30,7 @@ pub enum SinceRequest {
 }
 
 /// Answer of `POST /api/load`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadResponse {
     /// The models that have their names now.
     pub models: Vec<LoadedModel>,
@@ -44,7 +45,7 @@ pub struct LoadResponse {
 }
 
 /// A model that was loaded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadedModel {
     /// Its name.
     pub name: String,

@@ -1,9 +1,10 @@
 //! The difference of two models.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/diff`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DiffRequest {
     /// A model.
@@ -15,7 +16,7 @@ pub struct DiffRequest {
 }
 
 /// Answer of `POST /api/lode/diff`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffResponse {
     /// The first model's name, complete.
     pub a: String,
@@ -34,7 +35,7 @@ pub struct DiffResponse {
 }
 
 /// A tensor that differs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorDiff {
     /// Its name.
     pub name: String,
@@ -50,7 +51,7 @@ pub struct TensorDiff {
 }
 
 /// A tensor in one of two models.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorSide {
     /// Its type.
     pub dtype: String,
@@ -61,7 +62,7 @@ pub struct TensorSide {
 }
 
 /// How far the numbers of two tensors are apart.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueDiff {
     /// They were compared one by one.
@@ -78,7 +79,7 @@ pub enum ValueDiff {
 }
 
 /// A layer that is not a tensor and differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerDiff {
     /// Its name, or what its media type says: `config`, `template`, …
     pub name: String,

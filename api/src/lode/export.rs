@@ -1,9 +1,10 @@
 //! A model as the files of some format.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/export`; the answer is a tar of the files.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ExportRequest {
     /// Name of the model.
@@ -22,8 +23,12 @@ pub struct ExportRequest {
     pub check: bool,
 }
 
+/// Answer of `POST /api/export` with `check`: nothing is wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExportChecked {}
+
 /// The files that a model can become.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportFormat {
     /// Those that were imported.
@@ -38,7 +43,7 @@ pub enum ExportFormat {
 }
 
 /// The float types that can be asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportDtype {
     /// 32 bits.

@@ -1,9 +1,10 @@
 //! What is deleted: collection and pruning.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/gc`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GcRequest {
     /// Only tell what would be deleted.
@@ -11,7 +12,7 @@ pub struct GcRequest {
 }
 
 /// Answer of `POST /api/lode/gc`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GcResponse {
     /// Nothing was deleted, because content is being added at the moment.
     pub deferred: bool,
@@ -22,7 +23,7 @@ pub struct GcResponse {
 }
 
 /// Body of `POST /api/lode/prune`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PruneRequest {
     /// Only tell what would be removed.
@@ -33,7 +34,7 @@ pub struct PruneRequest {
 }
 
 /// Answer of `POST /api/lode/prune`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PruneResponse {
     /// Models that were not used for long.
     pub models: Vec<PruneModel>,
@@ -49,7 +50,7 @@ pub struct PruneResponse {
 }
 
 /// A model that was not used for long.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PruneModel {
     /// Its name.
     pub name: String,
@@ -60,7 +61,7 @@ pub struct PruneModel {
 }
 
 /// Earlier versions of a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PruneVersions {
     /// The model's name.
     pub name: String,

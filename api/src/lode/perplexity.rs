@@ -1,9 +1,10 @@
 //! How well a model expects a text.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/perplexity`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PerplexityRequest {
     /// The model.
@@ -18,7 +19,7 @@ pub struct PerplexityRequest {
 }
 
 /// Which tokens of a window count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scored {
     /// All but the first. What remains after the last whole window is a window too.
@@ -30,7 +31,7 @@ pub enum Scored {
 }
 
 /// Answer of `POST /api/lode/perplexity`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PerplexityResponse {
     /// The model's name, complete.
     pub model: String,

@@ -1,9 +1,10 @@
 //! What a model would take of memory, and where: the document of `POST /api/lode/plan`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/plan`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PlanRequest {
     /// Name of the model. Where it is not here its registry is asked for the manifest and the config.
@@ -24,7 +25,7 @@ pub struct PlanRequest {
 }
 
 /// Where a plan's facts are from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PlanSource {
     /// The model is in the store.
@@ -34,7 +35,7 @@ pub enum PlanSource {
 }
 
 /// Answer of `POST /api/lode/plan`. Sizes are bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanResponse {
     /// The model's name, complete.
     pub model: String,
@@ -60,7 +61,7 @@ pub struct PlanResponse {
 }
 
 /// What a model takes, by one of the estimates. Sizes are bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedMemory {
     /// Layers, the output among them.
     pub layers: u64,
@@ -89,7 +90,7 @@ pub struct PlannedMemory {
 }
 
 /// What a device holds. Sizes are bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedDevice {
     /// Free memory.
     pub free: u64,

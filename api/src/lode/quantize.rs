@@ -1,9 +1,10 @@
 //! What a quantization would do: the answer of `POST /api/create` with `dry_run`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What would become of every tensor, and in all.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuantizePlan {
     /// The type that was asked for, in its canonical spelling.
     pub quantize: String,
@@ -25,7 +26,7 @@ pub struct QuantizePlan {
 }
 
 /// A tensor of the plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedTensor {
     /// Its canonical name.
     pub name: String,

@@ -1,25 +1,27 @@
 //! Checking, repairing, measuring.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A line of an answer that takes its time: how far it is, and at the end what came of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "{T}Step")]
 pub struct Step<T> {
     /// What is being done; `success` in the last line.
     pub status: String,
     /// Bytes in all.
-    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// Bytes that are done.
-    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub completed: Option<u64>,
     /// In the last line: the result.
-    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<T>,
 }
 
 /// Body of `POST /api/lode/fsck`. Without a selection every blob is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct FsckRequest {
     /// Read only some: those that were not read for the longest time.
@@ -33,7 +35,7 @@ pub struct FsckRequest {
 }
 
 /// How many blobs are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sample {
     /// So many.
@@ -43,7 +45,7 @@ pub enum Sample {
 }
 
 /// Result of `POST /api/lode/fsck`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FsckReport {
     /// Models whose documents and blobs were looked at.
     pub models: u64,
@@ -56,7 +58,7 @@ pub struct FsckReport {
 }
 
 /// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// The blob, where it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +74,7 @@ pub struct Problem {
 }
 
 /// Body of `POST /api/lode/repair`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RepairRequest {
     /// Name of the model; without it all models.
@@ -81,7 +83,7 @@ pub struct RepairRequest {
 }
 
 /// Result of `POST /api/lode/repair`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RepairReport {
     /// Blobs that were read and hashed.
     pub blobs: u64,
@@ -92,7 +94,7 @@ pub struct RepairReport {
 }
 
 /// A blob that was fetched again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RepairedBlob {
     /// The blob.
     pub digest: String,
@@ -105,7 +107,7 @@ pub struct RepairedBlob {
 }
 
 /// Answer of `GET /api/lode/du`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DuResponse {
     /// The models, the largest first.
     pub models: Vec<DuModel>,
@@ -128,7 +130,7 @@ pub struct DuResponse {
 }
 
 /// What a model takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DuModel {
     /// Its name.
     pub name: String,

@@ -1,16 +1,17 @@
 //! Histories, going back, pins.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/history`, `pin` and `unpin`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelRequest {
     /// Name of the model.
     pub model: String,
 }
 
 /// Answer of `POST /api/lode/history`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryResponse {
     /// Name of the model, complete.
     pub model: String,
@@ -19,7 +20,7 @@ pub struct HistoryResponse {
 }
 
 /// A version of a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryEntry {
     /// Digest of its manifest.
     pub digest: String,
@@ -30,7 +31,7 @@ pub struct HistoryEntry {
 }
 
 /// Whether one can go back to a version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VersionState {
     /// It is what the name names.
@@ -53,7 +54,7 @@ impl VersionState {
 }
 
 /// Body of `POST /api/lode/rollback`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RollbackRequest {
     /// Name of the model.
     pub model: String,
@@ -63,7 +64,7 @@ pub struct RollbackRequest {
 }
 
 /// Answer of `POST /api/lode/rollback`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RollbackResponse {
     /// Name of the model, complete.
     pub model: String,

@@ -1,11 +1,12 @@
 //! What `/api/generate` and `/api/chat` answer, a line or a document.
 
 use protocol::{Logprob, Usage};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Counts and times in the last line; durations in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct Metrics {
     pub total_duration: u64,
@@ -44,7 +45,7 @@ impl Metrics {
 }
 
 /// A token with its log-probability.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct TokenLogprob {
     pub token: String,
@@ -66,7 +67,7 @@ impl From<Logprob> for TokenLogprob {
 }
 
 /// A call of a tool in an answer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct ToolCall {
@@ -75,7 +76,7 @@ pub struct ToolCall {
 }
 
 /// What is called, and with what.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct FunctionCall {
@@ -87,7 +88,7 @@ pub struct FunctionCall {
 }
 
 /// What a model says.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct AnswerMessage {
@@ -100,14 +101,14 @@ pub struct AnswerMessage {
 }
 
 /// What a prompt was rendered to, where only that was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct DebugInfo {
     pub rendered_template: String,
 }
 
 /// A line of the answer to `/api/generate`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct GenerateResponse {
     pub model: String,
@@ -132,7 +133,7 @@ pub struct GenerateResponse {
 }
 
 /// A line of the answer to `/api/chat`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct ChatResponse {
     pub model: String,

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use protocol::Message;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::Options;
 use super::null::or_default;
+use crate::shapes;
 
 /// Body of `POST /api/create`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct CreateRequest {
@@ -47,7 +50,7 @@ pub struct CreateRequest {
     /// Compute everything, and compare it with what is remembered of earlier computations.
     #[serde(skip_serializing_if = "is_false")]
     pub no_cache: bool,
-    /// Write nothing; the answer is a [`QuantizePlan`](crate::lode::QuantizePlan). Needs `quantize`.
+    /// Write nothing; the answer is a `QuantizePlan`. Needs `quantize`.
     #[serde(skip_serializing_if = "is_false")]
     pub dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,8 +60,10 @@ pub struct CreateRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub license: Option<License>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Map::is_empty")]
+    #[schemars(with = "Options")]
     pub parameters: Map<String, Value>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::messages")]
     pub messages: Vec<Message>,
 }
 
@@ -68,7 +73,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 /// One licence or several.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum License {
     /// One text.
@@ -88,7 +93,7 @@ impl License {
 }
 
 /// A line of the answer: a status, with how far it is where that can be told.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct Progress {
     pub status: String,

@@ -1,20 +1,23 @@
 //! `/api/embed`, and the older `/api/embeddings`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::KeepAliveSpec;
 use super::answer::is_zero;
 use super::null::or_default;
+use super::{KeepAliveSpec, Options};
+use crate::shapes;
 
 /// Body of `POST /api/embed`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct EmbedRequest {
     #[serde(deserialize_with = "or_default")]
     pub model: String,
     /// A text, or a list of texts.
+    #[schemars(schema_with = "shapes::texts")]
     pub input: Value,
     /// Whether the end of a text that does not fit is dropped; the default.
     pub truncate: Option<bool>,
@@ -23,6 +26,7 @@ pub struct EmbedRequest {
     pub dimensions: u32,
     pub keep_alive: Option<KeepAliveSpec>,
     #[serde(deserialize_with = "or_default")]
+    #[schemars(with = "Options")]
     pub options: Map<String, Value>,
 }
 
@@ -46,7 +50,7 @@ impl EmbedRequest {
 }
 
 /// Answer of `POST /api/embed`; durations in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct EmbedResponse {
     pub model: String,
@@ -64,7 +68,7 @@ pub struct EmbedResponse {
 }
 
 /// Body of `POST /api/embeddings`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct EmbeddingsRequest {
@@ -74,11 +78,12 @@ pub struct EmbeddingsRequest {
     pub prompt: String,
     pub keep_alive: Option<KeepAliveSpec>,
     #[serde(deserialize_with = "or_default")]
+    #[schemars(with = "Options")]
     pub options: Map<String, Value>,
 }
 
 /// Answer of `POST /api/embeddings`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct EmbeddingsResponse {
     pub embedding: Vec<f64>,

@@ -1,14 +1,16 @@
 //! What `/api/generate` and `/api/chat` are asked.
 
 use protocol::Message;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::null::or_default;
-use super::{KeepAliveSpec, Think};
+use super::{KeepAliveSpec, Options, Think};
+use crate::shapes;
 
 /// Body of `POST /api/generate`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct GenerateRequest {
@@ -28,11 +30,15 @@ pub struct GenerateRequest {
     pub stream: Option<bool>,
     #[serde(deserialize_with = "or_default")]
     pub raw: bool,
+    /// `"json"`, or a JSON schema that the text must keep to.
+    #[schemars(schema_with = "shapes::format")]
     pub format: Option<Value>,
     pub keep_alive: Option<KeepAliveSpec>,
     #[serde(deserialize_with = "or_default")]
+    #[schemars(with = "Vec<String>")]
     pub images: Vec<Value>,
     #[serde(deserialize_with = "or_default")]
+    #[schemars(with = "Options")]
     pub options: Map<String, Value>,
     pub think: Option<Think>,
     /// Whether the beginning of a prompt that does not fit is dropped; the default.
@@ -49,25 +55,30 @@ pub struct GenerateRequest {
 }
 
 /// Body of `POST /api/chat`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct ChatRequest {
     #[serde(deserialize_with = "or_default")]
     pub model: String,
     #[serde(deserialize_with = "or_default")]
+    #[schemars(schema_with = "shapes::messages")]
     pub messages: Vec<Message>,
     pub stream: Option<bool>,
+    /// `"json"`, or a JSON schema that the text must keep to.
+    #[schemars(schema_with = "shapes::format")]
     pub format: Option<Value>,
     pub keep_alive: Option<KeepAliveSpec>,
     #[serde(deserialize_with = "or_default")]
+    #[schemars(with = "Vec<Map<String, Value>>")]
     pub tools: Vec<Value>,
     #[serde(deserialize_with = "or_default")]
+    #[schemars(with = "Options")]
     pub options: Map<String, Value>,
     pub think: Option<Think>,
-    /// See [`GenerateRequest::truncate`].
+    /// Whether the beginning of a conversation that does not fit is dropped; the default.
     pub truncate: Option<bool>,
-    /// See [`GenerateRequest::shift`].
+    /// Whether the oldest tokens go when the context is full; the default.
     pub shift: Option<bool>,
     #[serde(deserialize_with = "or_default")]
     pub logprobs: bool,

@@ -1,8 +1,13 @@
 //! `keep_alive`: a number of seconds, or a duration as Go writes it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// What [`KeepAliveSpec::parse`] reads.
+const DURATION: &str = r"^[-+]?[0-9]+(\.[0-9]+)?((ns|us|µs|ms|s|m|h)([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))*)?$";
 
 /// How long a model stays loaded. `None` is forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +68,22 @@ impl<'de> Deserialize<'de> for KeepAliveSpec {
             }
             other => Err(de::Error::custom(format!("keep_alive is {other}, expected a number or a duration"))),
         }
+    }
+}
+
+impl JsonSchema for KeepAliveSpec {
+    fn schema_name() -> Cow<'static, str> {
+        "KeepAlive".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "How long a model stays loaded: seconds, or a duration such as `1h30m`; negative is forever.",
+            "anyOf": [
+                { "type": "number" },
+                { "type": "string", "pattern": DURATION },
+            ],
+        })
     }
 }
 

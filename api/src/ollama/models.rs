@@ -1,21 +1,24 @@
 //! Listing, showing, copying and deleting models.
 
 use protocol::Message;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::Options;
 use super::answer::is_zero;
 use super::null::or_default;
+use crate::shapes;
 
 /// Answer of `GET /api/version`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct VersionResponse {
     pub version: String,
 }
 
 /// What a model is, in short.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct Details {
@@ -32,7 +35,7 @@ pub struct Details {
 }
 
 /// A model in `GET /api/tags`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct ModelEntry {
     pub name: String,
@@ -49,14 +52,14 @@ pub struct ModelEntry {
 }
 
 /// Answer of `GET /api/tags`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct TagsResponse {
     pub models: Vec<ModelEntry>,
 }
 
 /// A model in `GET /api/ps`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct PsEntry {
     pub name: String,
@@ -73,14 +76,14 @@ pub struct PsEntry {
 }
 
 /// Answer of `GET /api/ps`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct PsResponse {
     pub models: Vec<PsEntry>,
 }
 
 /// Body of `POST /api/show`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct ShowRequest {
@@ -96,11 +99,12 @@ pub struct ShowRequest {
     pub system: String,
     /// Shown in the Modelfile over the model's parameters.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Map::is_empty")]
+    #[schemars(with = "Options")]
     pub options: Map<String, Value>,
 }
 
 /// A tensor in a verbose answer of `POST /api/show`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct TensorEntry {
     pub name: String,
@@ -116,7 +120,7 @@ pub struct TensorEntry {
 }
 
 /// Answer of `POST /api/show`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct ShowResponse {
@@ -132,6 +136,7 @@ pub struct ShowResponse {
     pub system: String,
     pub details: Details,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::messages")]
     pub messages: Vec<Message>,
     pub model_info: Map<String, Value>,
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -144,7 +149,7 @@ pub struct ShowResponse {
 }
 
 /// Body of `POST /api/copy`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct CopyRequest {
@@ -155,7 +160,7 @@ pub struct CopyRequest {
 }
 
 /// Body of `DELETE /api/delete`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct DeleteRequest {

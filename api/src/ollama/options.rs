@@ -1,10 +1,13 @@
 //! `options` of a request, and the parameters of a model: the same names.
 
 use protocol::Sampling;
+use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
+use crate::shapes;
+
 /// Options that are set. What is not set is the model's choice, then the default's.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct Options {
     /// Tokens that the context holds.
     pub num_ctx: Option<u64>,
@@ -13,26 +16,27 @@ pub struct Options {
     /// Tokens of a prompt that stay when it is cut.
     pub num_keep: Option<u64>,
     /// Strings that end a generation.
+    #[schemars(schema_with = "shapes::texts")]
     pub stop: Option<Vec<String>>,
     /// Makes a generation repeatable; negative is none.
     pub seed: Option<i64>,
-    /// See [`Sampling::temperature`].
+    /// How much is left to chance; 0 takes the likeliest token.
     pub temperature: Option<f32>,
-    /// See [`Sampling::top_k`].
+    /// Only so many of the likeliest tokens are drawn from; 0 or less is all.
     pub top_k: Option<i64>,
-    /// See [`Sampling::top_p`].
+    /// Only the likeliest tokens that have so much probability together.
     pub top_p: Option<f32>,
-    /// See [`Sampling::min_p`].
+    /// Only tokens with at least that share of the likeliest one's probability.
     pub min_p: Option<f32>,
-    /// See [`Sampling::typical_p`].
+    /// Only the most typical tokens that have so much probability together.
     pub typical_p: Option<f32>,
-    /// See [`Sampling::repeat_last_n`]; -1 is the whole context.
+    /// Tokens that the penalties look back at; -1 is the whole context.
     pub repeat_last_n: Option<i64>,
-    /// See [`Sampling::repeat_penalty`].
+    /// What a token that was there loses, as a divisor; 1 is nothing.
     pub repeat_penalty: Option<f32>,
-    /// See [`Sampling::presence_penalty`].
+    /// What a token that was there loses.
     pub presence_penalty: Option<f32>,
-    /// See [`Sampling::frequency_penalty`].
+    /// What a token loses each time that it was there.
     pub frequency_penalty: Option<f32>,
 }
 
@@ -111,7 +115,8 @@ impl Options {
 
     fn set(&mut self, name: &str, value: &Value) -> Result<bool, String> {
         let wrong = |what: &str| format!("option \"{name}\" must be of type {what}, it is {value}");
-        let float = || value.as_f64().map(|n| n as f32).ok_or_else(|| wrong("float32"));
+        // What is too large would be infinite, which the runner's protocol cannot say.
+        let float = || value.as_f64().map(|n| n as f32).filter(|n| n.is_finite()).ok_or_else(|| wrong("float32"));
         // Clients write whole numbers as floats too.
         let whole = |n: f64| (n.fract() == 0.0 && n.abs() < 9e15).then_some(n as i64);
         let integer = || value.as_i64().or_else(|| value.as_f64().and_then(whole)).ok_or_else(|| wrong("integer"));
@@ -215,6 +220,7 @@ mod tests {
         assert_eq!(unknown, ["warp"]);
         for bad in [
             json!({"temperature": "hot"}),
+            json!({"min_p": -3.3e249}),
             json!({"num_ctx": -1}),
             json!({"top_k": 1.5}),
             json!({"stop": [1]}),
@@ -225,6 +231,7 @@ mod tests {
             assert!(read(&bad).expect_err("wrong type").starts_with("option \""), "{bad}");
         }
     }
+
     #[test]
     fn the_request_comes_before_the_model() {
         let (request, _) = read(&json!({"temperature": 0, "stop": ["a"]})).expect("options");

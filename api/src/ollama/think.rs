@@ -1,5 +1,8 @@
 //! `think`: whether, or how much, a model is to think before it answers.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
@@ -19,6 +22,19 @@ impl Think {
     /// Whether thinking is asked for.
     pub fn is_wanted(&self) -> bool {
         *self != Self::Flag(false)
+    }
+}
+
+impl JsonSchema for Think {
+    fn schema_name() -> Cow<'static, str> {
+        "Think".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Whether, or how much, to think.",
+            "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": LEVELS }],
+        })
     }
 }
 

@@ -1,13 +1,14 @@
 //! `/api/tokenize` and `/api/detokenize`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::KeepAliveSpec;
 use super::null::or_default;
+use super::{KeepAliveSpec, Options};
 
 /// Body of `POST /api/tokenize`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TokenizeRequest {
     /// Name of the model.
@@ -26,11 +27,12 @@ pub struct TokenizeRequest {
     pub keep_alive: Option<KeepAliveSpec>,
     /// As in other requests; only `num_ctx` matters.
     #[serde(deserialize_with = "or_default")]
+    #[schemars(with = "Options")]
     pub options: Map<String, Value>,
 }
 
 /// Answer of `POST /api/tokenize`; durations in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TokenizeResponse {
     /// As in the request.
     pub model: String,
@@ -43,7 +45,7 @@ pub struct TokenizeResponse {
 }
 
 /// Body of `POST /api/detokenize`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DetokenizeRequest {
     /// Name of the model.
@@ -56,11 +58,12 @@ pub struct DetokenizeRequest {
     pub keep_alive: Option<KeepAliveSpec>,
     /// As in other requests; only `num_ctx` matters.
     #[serde(deserialize_with = "or_default")]
+    #[schemars(with = "Options")]
     pub options: Map<String, Value>,
 }
 
 /// Answer of `POST /api/detokenize`; durations in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DetokenizeResponse {
     /// As in the request.
     pub model: String,

@@ -1,9 +1,10 @@
 //! Pulling and pushing.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `POST /api/pull`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PullRequest {
     /// Name of the model.
@@ -17,7 +18,7 @@ pub struct PullRequest {
 }
 
 /// `POST /api/push`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PushRequest {
     /// Name of the model; also where it goes, unless `destination` says.
@@ -37,7 +38,7 @@ pub struct PushRequest {
 }
 
 /// What a push would do with a layer: a line of a dry run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PushLine {
     /// `present`, `mount` or `send`.
     pub status: String,

@@ -9,7 +9,7 @@ pub use answer::ChatCompletion;
 pub use message::ChatMessage;
 pub(in crate::openai) use message::thought;
 pub use request::{ChatRequest, StreamOptions};
-pub use stream::ChatStream;
+pub use stream::{ChatChunk, ChatStream};
 
 use protocol::FinishReason;
 

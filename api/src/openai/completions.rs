@@ -6,7 +6,7 @@ mod stream;
 
 pub use answer::Completion;
 pub use request::{CompletionPrompt, CompletionRequest, Texts};
-pub use stream::CompletionStream;
+pub use stream::{CompletionChunk, CompletionStream};
 
 use protocol::FinishReason;
 

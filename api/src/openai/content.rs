@@ -1,12 +1,14 @@
 //! What a message says: a string, or parts. Parts of text are joined by line breaks; no model here sees or hears.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::Refusal;
 
 /// A string or parts.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected content that is a string or a list of parts")]
+#[schemars(rename = "OpenAiContent")]
 pub(super) enum Content {
     /// The text.
     Text(String),
@@ -15,7 +17,8 @@ pub(super) enum Content {
 }
 
 /// A part of a message. The chat API and the responses API have other names for the same.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiPart")]
 pub(super) struct Part {
     #[serde(rename = "type")]
     kind: String,

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::{EmbedInput, EmbedReply, EmbedRequest};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::completions::Texts;
@@ -13,9 +14,10 @@ use crate::ollama::KeepAliveSpec;
 const MOST_INPUTS: usize = 2048;
 
 /// Body of `POST /v1/embeddings`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
+#[schemars(rename = "OpenAiEmbeddingsRequest")]
 pub struct EmbeddingsRequest {
     pub model: String,
     pub input: Option<Texts>,
@@ -72,8 +74,9 @@ impl EmbeddingsRequest {
 }
 
 /// Answer of `POST /v1/embeddings`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
+#[schemars(rename = "OpenAiEmbeddingsResponse")]
 pub struct EmbeddingsResponse {
     pub object: &'static str,
     pub data: Vec<Embedding>,
@@ -82,7 +85,8 @@ pub struct EmbeddingsResponse {
 }
 
 /// A vector.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "OpenAiEmbedding")]
 pub struct Embedding {
     pub object: &'static str,
     pub index: usize,
@@ -91,8 +95,9 @@ pub struct Embedding {
 }
 
 /// The numbers of a vector.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(rename = "OpenAiVector")]
 pub enum Vector {
     /// As they are.
     Numbers(Vec<f32>),
@@ -102,7 +107,7 @@ pub enum Vector {
 
 /// Tokens of all inputs.
 #[expect(clippy::struct_field_names, reason = "the fields are OpenAI's")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EmbeddingsUsage {
     pub prompt_tokens: u64,
     pub total_tokens: u64,

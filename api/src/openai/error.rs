@@ -1,18 +1,21 @@
 //! Errors as `OpenAI`'s API tells them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Frame, Refusal};
 
 /// Body of an answer with a status of 400 or more, and the last event of a stream that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiError")]
 pub struct ErrorResponse {
     /// What went wrong.
     pub error: ErrorObject,
 }
 
 /// What went wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiErrorObject")]
 pub struct ErrorObject {
     /// For people.
     pub message: String,

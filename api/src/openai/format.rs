@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Refusal;
 
 /// What the text of an answer must be.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct TextFormat {
     /// `text`, `json_object` or `json_schema`.
@@ -22,8 +22,9 @@ pub struct TextFormat {
 }
 
 /// A schema with its name. It is always kept to, `strict` or not.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "NamedSchema")]
 pub struct JsonSchema {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

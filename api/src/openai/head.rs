@@ -1,9 +1,10 @@
 //! What all documents of one answer have in common.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Id, time and model of an answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Head {
     /// Made for this answer; begins with what it is of, as `chatcmpl-`.
     pub id: String,

@@ -1,6 +1,7 @@
 //! Log-probabilities of tokens, in the form of chat and responses, and in the older one of completions.
 
 use protocol::Logprob;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -8,7 +9,8 @@ use serde_json::{Map, Value};
 const LEAST: f32 = -9999.0;
 
 /// A token with its log-probability.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "OpenAiTokenLogprob")]
 pub struct TokenLogprob {
     pub token: String,
     pub logprob: f32,
@@ -17,7 +19,8 @@ pub struct TokenLogprob {
 }
 
 /// One of the likeliest tokens at a place.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "OpenAiTopLogprob")]
 pub struct TopLogprob {
     pub token: String,
     pub logprob: f32,
@@ -45,7 +48,7 @@ fn told(logprob: f32) -> f32 {
 }
 
 /// `logprobs` of a choice of a chat.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChatLogprobs {
     /// Of all tokens of the answer.
     pub content: Vec<TokenLogprob>,
@@ -61,7 +64,7 @@ impl ChatLogprobs {
 }
 
 /// `logprobs` of a completion: four lists of the same length.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CompletionLogprobs {
     pub tokens: Vec<String>,
     pub token_logprobs: Vec<f32>,

@@ -1,10 +1,12 @@
 //! `/v1/models`.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A model, in `OpenAI`'s words and, where a client of Anthropic's asks, in theirs too.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
+#[schemars(rename = "OpenAiModel")]
 pub struct Model {
     pub id: String,
     pub object: &'static str,
@@ -18,7 +20,7 @@ pub struct Model {
 }
 
 /// What Anthropic's clients look for in a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AnthropicModel {
     #[serde(rename = "type")]
     pub kind: &'static str,
@@ -41,8 +43,9 @@ impl Model {
 }
 
 /// Answer of `GET /v1/models`. All of it is one page; the fields after `data` are for Anthropic's clients.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's and Anthropic's")]
+#[schemars(rename = "OpenAiModelList")]
 pub struct ModelList {
     pub object: &'static str,
     pub data: Vec<Model>,

@@ -4,11 +4,13 @@
 //! opened, filled and closed by events of its own; the last event has the whole response.
 
 mod document;
+mod event;
 mod input;
 mod request;
 mod stream;
 
 pub use document::Response;
+pub use event::ResponseEvent;
 pub use request::{Echo, ResponsesRequest};
 pub use stream::ResponseStream;
 

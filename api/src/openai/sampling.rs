@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -12,7 +13,7 @@ use crate::{Demand, Refusal};
 const MOST_CHOICES: u32 = 128;
 
 /// One string or several.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
 pub(super) enum Strings {
     /// One.
@@ -22,7 +23,7 @@ pub(super) enum Strings {
 }
 
 /// How to choose tokens.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Sampling {
     temperature: Option<f64>,
@@ -34,6 +35,7 @@ pub struct Sampling {
     logit_bias: Option<BTreeMap<String, f64>>,
     n: Option<u32>,
     /// Lode's own: Ollama's options; the fields above come before them.
+    #[schemars(with = "Option<Options>")]
     options: Option<Map<String, Value>>,
     /// Lode's own, as Ollama's.
     keep_alive: Option<KeepAliveSpec>,

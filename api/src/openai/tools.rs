@@ -4,13 +4,14 @@
 //! want it nested.
 
 use protocol::ToolChoice;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::Refusal;
 
 /// `reasoning` of a request.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Reasoning {
     pub effort: Option<String>,

@@ -1,10 +1,12 @@
 //! `usage`: tokens of prompt and answer.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Tokens that an answer took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
+#[schemars(rename = "OpenAiUsage")]
 pub struct Usage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
@@ -13,7 +15,8 @@ pub struct Usage {
 }
 
 /// More of the prompt's tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "OpenAiPromptTokens")]
 pub struct PromptTokens {
     /// Of them, found in the KV cache.
     pub cached_tokens: u64,

@@ -86,7 +86,7 @@ const WRITES: [&str; 9] = [
 /// What a request needs. Whatever is not listed needs the most.
 pub(super) fn of(method: &Method, path: &str) -> Need {
     let looks = matches!(*method, Method::GET | Method::HEAD);
-    if *method == Method::OPTIONS || matches!(path, "/" | "/healthz" | "/readyz" | "/api/version") {
+    if *method == Method::OPTIONS || matches!(path, "/" | "/healthz" | "/readyz" | "/api/version" | "/openapi.json") {
         return Need::Nothing;
     }
     if path == "/v2" || path.starts_with("/v2/") {
@@ -112,6 +112,7 @@ mod tests {
         for (method, path, need) in [
             (Method::GET, "/", Need::Nothing),
             (Method::HEAD, "/", Need::Nothing),
+            (Method::GET, "/openapi.json", Need::Nothing),
             (Method::OPTIONS, "/api/delete", Need::Nothing),
             (Method::GET, "/api/tags", Need::Scope(Scope::Read)),
             (Method::POST, "/api/show", Need::Scope(Scope::Read)),

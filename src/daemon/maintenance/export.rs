@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use api::lode::ExportRequest;
+use api::lode::{ExportChecked, ExportRequest};
 use axum::Json;
 use axum::body::Body as Bytes;
 use axum::extract::State;
@@ -26,7 +26,7 @@ pub(super) async fn export(
     if check {
         let (asker, _asks) = oneshot::channel();
         blocking(&daemon.library, move |_| export.write(&mut WhileAsked(asker))).await?;
-        return Ok(Json(serde_json::json!({})).into_response());
+        return Ok(Json(ExportChecked {}).into_response());
     }
     let size = export.size();
     let (sender, receiver) = bridge::channel();

@@ -1,5 +1,6 @@
 //! The document that answers a chat.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{call_id, finish_reason};
@@ -8,7 +9,7 @@ use crate::openai::logprobs::ChatLogprobs;
 use crate::openai::{Head, Usage};
 
 /// Answer of `POST /v1/chat/completions`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct ChatCompletion {
     #[serde(flatten)]
@@ -18,7 +19,8 @@ pub struct ChatCompletion {
 }
 
 /// One of the answers.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "ChatChoice")]
 pub struct Choice {
     pub index: u32,
     pub message: AssistantMessage,
@@ -27,7 +29,7 @@ pub struct Choice {
 }
 
 /// What the model says.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct AssistantMessage {
     pub role: &'static str,
     /// Nothing where the model only calls tools.
@@ -41,7 +43,7 @@ pub struct AssistantMessage {
 }
 
 /// A call of a tool.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CallOut {
     /// In streams only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +55,7 @@ pub struct CallOut {
 }
 
 /// Which function is called.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FunctionOut {
     pub name: String,
     /// A JSON object in a string.

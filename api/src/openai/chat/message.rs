@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use protocol::Message;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -11,8 +12,9 @@ use crate::openai::content::Content;
 use crate::openai::tools;
 
 /// A message as `OpenAI`'s clients send it.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "OpenAiMessage")]
 pub struct ChatMessage {
     role: String,
     content: Option<Content>,
@@ -27,15 +29,17 @@ pub struct ChatMessage {
     function_call: Option<Value>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "OpenAiCall")]
 struct Call {
     id: String,
     function: Function,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "OpenAiFunction")]
 struct Function {
     name: String,
     arguments: String,

@@ -1,7 +1,8 @@
 //! The request for a chat.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::message::{ChatMessage, messages};
 use crate::openai::format::TextFormat;
@@ -10,9 +11,10 @@ use crate::openai::tools::{self, Reasoning};
 use crate::{Demand, Dialogue, Refusal};
 
 /// Body of `POST /v1/chat/completions`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
+#[schemars(rename = "OpenAiChatRequest")]
 pub struct ChatRequest {
     pub model: String,
     pub messages: Vec<ChatMessage>,
@@ -24,6 +26,7 @@ pub struct ChatRequest {
     pub max_completion_tokens: Option<i64>,
     pub logprobs: Option<bool>,
     pub top_logprobs: Option<u32>,
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     pub tools: Option<Vec<Value>>,
     pub tool_choice: Option<Value>,
     pub parallel_tool_calls: Option<bool>,
@@ -37,7 +40,7 @@ pub struct ChatRequest {
 }
 
 /// What a stream is to have beside the answer.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct StreamOptions {

@@ -1,6 +1,7 @@
 //! A chat as a stream: the role, then pieces, then why each choice ended, then usage where it is wanted, then `[DONE]`.
 
 use protocol::{FinishReason, GenerateEvent, Logprob};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::answer::CallOut;
@@ -10,16 +11,18 @@ use crate::openai::usage::ChunkUsage;
 use crate::openai::{ErrorResponse, Head, Usage};
 use crate::{Frame, ToolCall};
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Chunk<'a> {
+/// An event of the stream. The last with `usage` has no choices.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ChatChunk<'a> {
     #[serde(flatten)]
     head: &'a Head,
     choices: Vec<ChunkChoice>,
     #[serde(skip_serializing_if = "ChunkUsage::is_unwanted")]
+    #[schemars(with = "Option<Usage>")]
     usage: ChunkUsage,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 struct ChunkChoice {
     index: u32,
     delta: Delta,
@@ -27,7 +30,7 @@ struct ChunkChoice {
     finish_reason: Option<&'static str>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 struct Delta {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
@@ -106,7 +109,7 @@ impl ChatStream {
         if self.open == 0 {
             if self.with_usage {
                 let usage = ChunkUsage::Known(self.usage);
-                frames.push(Frame::data(&Chunk { head: &self.head, choices: Vec::new(), usage }));
+                frames.push(Frame::data(&ChatChunk { head: &self.head, choices: Vec::new(), usage }));
             }
             frames.push(Frame::done());
         }
@@ -116,6 +119,6 @@ impl ChatStream {
     fn piece(&self, index: u32, delta: Delta, logprobs: Vec<Logprob>, finish_reason: Option<&'static str>) -> Frame {
         let logprobs = (self.with_logprobs && !logprobs.is_empty()).then(|| ChatLogprobs::new(logprobs));
         let choices = vec![ChunkChoice { index, delta, logprobs, finish_reason }];
-        Frame::data(&Chunk { head: &self.head, choices, usage: ChunkUsage::unknown(self.with_usage) })
+        Frame::data(&ChatChunk { head: &self.head, choices, usage: ChunkUsage::unknown(self.with_usage) })
     }
 }

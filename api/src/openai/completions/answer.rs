@@ -1,5 +1,6 @@
 //! The document that answers a request for completions.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::finish_reason;
@@ -8,7 +9,7 @@ use crate::openai::logprobs::CompletionLogprobs;
 use crate::openai::{Head, Usage};
 
 /// Answer of `POST /v1/completions`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct Completion {
     #[serde(flatten)]
@@ -18,7 +19,8 @@ pub struct Completion {
 }
 
 /// One of the texts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "CompletionChoice")]
 pub struct Choice {
     pub text: String,
     pub index: u32,

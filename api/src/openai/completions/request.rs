@@ -1,6 +1,7 @@
 //! The request for completions.
 
 use protocol::Prompt;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::openai::chat::StreamOptions;
@@ -11,7 +12,7 @@ use crate::{Demand, Refusal};
 const MOST_PROMPTS: usize = 256;
 
 /// Texts, or what they were cut into.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a string, a list of strings, a list of tokens or a list of lists of tokens")]
 pub enum Texts {
     /// A text.
@@ -25,7 +26,7 @@ pub enum Texts {
 }
 
 /// Body of `POST /v1/completions`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct CompletionRequest {

@@ -1,6 +1,7 @@
 //! Completions as a stream.
 
 use protocol::{GenerateEvent, Logprob};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::answer::Choice;
@@ -10,12 +11,14 @@ use crate::openai::logprobs::CompletionLogprobs;
 use crate::openai::usage::ChunkUsage;
 use crate::openai::{ErrorResponse, Head, Usage};
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Chunk<'a> {
+/// An event of the stream. The last with `usage` has no choices.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct CompletionChunk<'a> {
     #[serde(flatten)]
     head: &'a Head,
     choices: Vec<Choice>,
     #[serde(skip_serializing_if = "ChunkUsage::is_unwanted")]
+    #[schemars(with = "Option<Usage>")]
     usage: ChunkUsage,
 }
 
@@ -80,7 +83,7 @@ impl CompletionStream {
         }
         if self.with_usage {
             let usage = ChunkUsage::Known(self.usage);
-            frames.push(Frame::data(&Chunk { head: &self.head, choices: Vec::new(), usage }));
+            frames.push(Frame::data(&CompletionChunk { head: &self.head, choices: Vec::new(), usage }));
         }
         frames.push(Frame::done());
     }
@@ -95,6 +98,6 @@ impl CompletionStream {
         let offset = self.offsets.get_mut(index as usize).filter(|_| self.with_logprobs && !logprobs.is_empty());
         let logprobs = offset.map(|offset| CompletionLogprobs::new(logprobs, offset));
         let choices = vec![Choice { text, index, logprobs, finish_reason }];
-        Frame::data(&Chunk { head: &self.head, choices, usage: ChunkUsage::unknown(self.with_usage) })
+        Frame::data(&CompletionChunk { head: &self.head, choices, usage: ChunkUsage::unknown(self.with_usage) })
     }
 }

@@ -1,12 +1,13 @@
 //! The response: a document that is told whole, and again with every event of a stream that begins or ends it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Echo;
 use crate::openai::logprobs::TokenLogprob;
 
 /// Answer of `POST /v1/responses`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct Response {
     pub id: String,
@@ -49,8 +50,9 @@ impl Response {
 }
 
 /// How far a response or an item is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "ResponseStatus")]
 pub enum Status {
     /// More comes.
     InProgress,
@@ -63,7 +65,7 @@ pub enum Status {
 }
 
 /// Why a response failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ResponseError {
     /// For programs.
     pub code: &'static str,
@@ -72,15 +74,17 @@ pub struct ResponseError {
 }
 
 /// Why a response is not complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "ResponseIncomplete")]
 pub struct Incomplete {
     /// For programs.
     pub reason: &'static str,
 }
 
 /// An item of a response.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schemars(rename = "ResponseItem")]
 pub enum Item {
     /// What the model thought.
     Reasoning { id: String, summary: Vec<Part>, content: Vec<Part>, status: Status },
@@ -91,8 +95,9 @@ pub enum Item {
 }
 
 /// A part of an item.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schemars(rename = "ResponsePart")]
 pub enum Part {
     /// Of what the model thought.
     ReasoningText { text: String },
@@ -101,7 +106,8 @@ pub enum Part {
 }
 
 /// Tokens that a response took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "ResponseUsage")]
 pub struct Usage {
     pub input_tokens: u64,
     pub input_tokens_details: InputTokens,
@@ -111,7 +117,7 @@ pub struct Usage {
 }
 
 /// More of the tokens of the input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct InputTokens {
     /// Found in the KV cache.
     pub cached_tokens: u64,
@@ -121,7 +127,7 @@ pub struct InputTokens {
 }
 
 /// More of the tokens of the output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OutputTokens {
     /// Of what the model thought. Counted in pieces of text, which are tokens unless a character is made of several.
     pub reasoning_tokens: u64,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use protocol::Message;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -12,8 +13,9 @@ use crate::openai::content::Content;
 use crate::openai::tools;
 
 /// A text or items.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected input that is a string or a list of items")]
+#[schemars(rename = "ResponseInput")]
 pub(super) enum Input {
     /// What the user says.
     Text(String),
@@ -22,8 +24,9 @@ pub(super) enum Input {
 }
 
 /// An item of any type: the fields of all of them.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "ResponseInputItem")]
 pub(super) struct Item {
     /// A message where there is none.
     #[serde(rename = "type")]

@@ -1,6 +1,7 @@
 //! The request for a response.
 
 use protocol::Format;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -12,7 +13,7 @@ use crate::openai::tools;
 use crate::{Demand, Dialogue, Refusal};
 
 /// Body of `POST /v1/responses`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct ResponsesRequest {
@@ -25,6 +26,7 @@ pub struct ResponsesRequest {
     pub background: Option<bool>,
     pub prompt: Option<Value>,
     /// Lode's own: Ollama's options; the fields of the request come before them.
+    #[schemars(with = "Option<Options>")]
     pub options: Option<Map<String, Value>>,
     /// Lode's own, as Ollama's.
     pub keep_alive: Option<KeepAliveSpec>,
@@ -33,7 +35,7 @@ pub struct ResponsesRequest {
 }
 
 /// Fields of the request that the response repeats.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct Echo {
@@ -45,6 +47,7 @@ pub struct Echo {
     pub temperature: Option<f64>,
     pub text: Option<TextConfig>,
     pub tool_choice: Option<Value>,
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     pub tools: Option<Vec<Value>>,
     pub top_logprobs: Option<u32>,
     pub top_p: Option<f64>,
@@ -53,17 +56,17 @@ pub struct Echo {
 }
 
 /// `reasoning`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReasoningEcho {
-    /// See [`crate::openai::chat::ChatRequest::reasoning_effort`].
+    /// `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`.
     pub effort: Option<String>,
     /// Thoughts are told as they are, never summed up.
     pub summary: Option<String>,
 }
 
 /// `text`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TextConfig {
     /// What the text must be.

@@ -4,10 +4,11 @@
 //! streamed is made in the same way, its frames are thrown away.
 
 use protocol::{FinishReason, GenerateEvent, Logprob};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::Response;
 use super::document::{Incomplete, Item, Part, ResponseError, Status, Usage};
+use super::event::{Fields, ResponseEvent};
 use crate::Frame;
 use crate::openai::logprobs::TokenLogprob;
 
@@ -95,21 +96,21 @@ impl ResponseStream {
         frames
     }
 
-    fn frame(&mut self, name: &'static str, fields: Value) -> Frame {
-        let mut document = Map::new();
-        document.insert("type".to_owned(), name.into());
-        document.insert("sequence_number".to_owned(), self.sequence.into());
-        if let Value::Object(fields) = fields {
-            document.extend(fields);
-        }
+    fn frame(&mut self, name: &'static str, fields: Fields<'_>) -> Frame {
+        let event = ResponseEvent { kind: name, sequence_number: self.sequence, fields };
         self.sequence += 1;
-        Frame::named(name, &document)
+        event.frame()
     }
 
     /// A frame with the whole response.
     fn state(&mut self, name: &'static str) -> Frame {
-        let fields = json!({"response": self.response});
-        self.frame(name, fields)
+        let event = ResponseEvent {
+            kind: name,
+            sequence_number: self.sequence,
+            fields: Fields::Response { response: &self.response },
+        };
+        self.sequence += 1;
+        event.frame()
     }
 
     fn piece(&mut self, kind: Kind, text: &str, logprobs: Vec<Logprob>, frames: &mut Vec<Frame>) {
@@ -121,10 +122,13 @@ impl ResponseStream {
         let Some(open) = &mut self.open else { return };
         open.text.push_str(text);
         let logprobs: Vec<TokenLogprob> = logprobs.into_iter().map(TokenLogprob::from).collect();
-        let mut fields = json!({"item_id": open.id, "output_index": index, "content_index": 0, "delta": text});
-        if kind == Kind::Message {
-            fields["logprobs"] = json!(logprobs);
-        }
+        let fields = Fields::Delta {
+            item_id: open.id.clone(),
+            output_index: index,
+            content_index: Some(0),
+            delta: text.to_owned(),
+            logprobs: (kind == Kind::Message).then(|| logprobs.clone()),
+        };
         open.logprobs.extend(logprobs);
         let name = match kind {
             Kind::Reasoning => "response.reasoning_text.delta",
@@ -138,9 +142,10 @@ impl ResponseStream {
         let prefix = if kind == Kind::Reasoning { "rs" } else { "msg" };
         let id = format!("{prefix}_{}_{index}", self.id);
         let open = Open { kind, id, text: String::new(), logprobs: Vec::new() };
-        let item = json!({"output_index": index, "item": open.item(Status::InProgress)});
+        let item = Fields::Item { output_index: index, item: open.item(Status::InProgress) };
         frames.push(self.frame("response.output_item.added", item));
-        let part = json!({"item_id": open.id, "output_index": index, "content_index": 0, "part": open.part()});
+        let part = open.part();
+        let part = Fields::Part { item_id: open.id.clone(), output_index: index, content_index: 0, part };
         frames.push(self.frame("response.content_part.added", part));
         self.open = Some(open);
     }
@@ -148,23 +153,22 @@ impl ResponseStream {
     fn close(&mut self, status: Status, frames: &mut Vec<Frame>) {
         let Some(open) = self.open.take() else { return };
         let index = self.response.output.len();
-        let mut text = json!({"item_id": open.id, "output_index": index, "content_index": 0, "text": open.text});
-        let name = match open.kind {
-            Kind::Reasoning => "response.reasoning_text.done",
-            Kind::Message => {
-                text["logprobs"] = json!(open.logprobs);
-                "response.output_text.done"
-            }
+        let (name, logprobs) = match open.kind {
+            Kind::Reasoning => ("response.reasoning_text.done", None),
+            Kind::Message => ("response.output_text.done", Some(open.logprobs.clone())),
         };
+        let (item_id, text) = (open.id.clone(), open.text.clone());
+        let text = Fields::Text { item_id, output_index: index, content_index: 0, text, logprobs };
         frames.push(self.frame(name, text));
-        let part = json!({"item_id": open.id, "output_index": index, "content_index": 0, "part": open.part()});
+        let part = open.part();
+        let part = Fields::Part { item_id: open.id.clone(), output_index: index, content_index: 0, part };
         frames.push(self.frame("response.content_part.done", part));
         self.finish(open.item(status), frames);
     }
 
     /// An item that is complete.
     fn finish(&mut self, item: Item, frames: &mut Vec<Frame>) {
-        let fields = json!({"output_index": self.response.output.len(), "item": item});
+        let fields = Fields::Item { output_index: self.response.output.len(), item: item.clone() };
         frames.push(self.frame("response.output_item.done", fields));
         self.response.output.push(item);
     }
@@ -179,11 +183,18 @@ impl ResponseStream {
             arguments,
             status,
         };
-        let added = json!({"output_index": index, "item": item(String::new(), Status::InProgress)});
+        let added = Fields::Item { output_index: index, item: item(String::new(), Status::InProgress) };
         frames.push(self.frame("response.output_item.added", added));
-        let delta = json!({"item_id": id, "output_index": index, "delta": arguments});
+        let delta = Fields::Delta {
+            item_id: id.clone(),
+            output_index: index,
+            content_index: None,
+            delta: arguments.clone(),
+            logprobs: None,
+        };
         frames.push(self.frame("response.function_call_arguments.delta", delta));
-        let done = json!({"item_id": id, "output_index": index, "name": name, "arguments": arguments});
+        let (item_id, called) = (id.clone(), name.to_owned());
+        let done = Fields::Arguments { item_id, output_index: index, name: called, arguments: arguments.clone() };
         frames.push(self.frame("response.function_call_arguments.done", done));
         self.finish(item(arguments, Status::Completed), frames);
     }
@@ -209,7 +220,7 @@ impl ResponseStream {
     /// An event for clients that look for errors, and the failed response for those that look for the end.
     fn fail(&mut self, message: String, bad_request: bool, frames: &mut Vec<Frame>) {
         let code = if bad_request { "invalid_prompt" } else { "server_error" };
-        let fields = json!({"code": code, "message": message, "param": null});
+        let fields = Fields::Error { code, message: message.clone(), param: None };
         frames.push(self.frame("error", fields));
         self.response.status = Status::Failed;
         self.response.error = Some(ResponseError { code, message });

@@ -1,0 +1,238 @@
+//! A session with a model, of every answer that the document describes.
+
+use serde_json::{Value, json};
+
+use super::document::{Asked, Described};
+use crate::support::{tiny_model, variant};
+
+fn tools() -> Value {
+    json!([{"type": "function", "function": {"name": "add", "description": "Adds",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}])
+}
+
+/// A template that shows what it is given, and makes a model of it that can think.
+const OPEN: &str = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}\
+    {% if tools %}{{ tools[0].function.name }}{% endif %}{% if enable_thinking %}<think>{% endif %}";
+
+async fn described() -> Described {
+    let described = Described::start(&[]).await;
+    described.server.create("tiny", &tiny_model()).await;
+    described.server.create("other", variant(1).path()).await;
+    described
+}
+
+#[tokio::test]
+async fn answers_are_what_the_document_says() {
+    let described = described().await;
+    creates(&described).await;
+    models(&described).await;
+    ollama(&described).await;
+    openai(&described).await;
+    anthropic(&described).await;
+    lode(&described).await;
+    files(&described).await;
+    transfers(&described).await;
+    service(&described).await;
+    // The disk would have to be full.
+    let unseen: Vec<String> = described.unseen().into_iter().filter(|answer| !answer.contains("/readyz 503")).collect();
+    assert!(unseen.is_empty(), "no answer was held against what the document says of {unseen:#?}");
+}
+
+async fn creates(described: &Described) {
+    let path = "/api/create";
+    let messages = json!([{"role": "user", "content": "before"}]);
+    let open = json!({"model": "open", "from": "tiny", "template": OPEN, "system": "Rhyme.", "messages": messages,
+        "license": "None", "parameters": {"temperature": 0.5, "stop": ["x"]}});
+    described.ask(path, &open, 200).await;
+    described.ask(path, &json!({"model": "copy", "from": "tiny", "stream": false}), 200).await;
+    let plan = json!({"model": "small", "from": "tiny", "quantize": "q8_0", "dry_run": true});
+    described.ask(path, &plan, 200).await;
+    described.ask(path, &json!({"model": "x", "from": "missing"}), 200).await;
+    described.ask(path, &json!({"model": "x", "from": "missing", "stream": false}), 404).await;
+    described.ask("/api/copy", &json!({"source": "copy", "destination": "again"}), 200).await;
+    let asked = Asked { method: reqwest::Method::DELETE, path: "/api/delete", url: "/api/delete" };
+    let (status, _) = described.send(&asked, described.request(&asked).json(&json!({"model": "again"}))).await;
+    assert_eq!(status, 200);
+    let digest = format!("sha256:{}", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    let url = format!("/api/blobs/{digest}");
+    for (method, expect) in [("HEAD", 404), ("POST", 201), ("POST", 200), ("HEAD", 200)] {
+        let asked = Asked { method: method.parse().expect("a method"), path: "/api/blobs/{digest}", url: &url };
+        let (status, documents) = described.send(&asked, described.request(&asked)).await;
+        assert_eq!(status, expect, "{method} {documents:?}");
+    }
+}
+
+async fn models(described: &Described) {
+    for path in ["/api/version", "/api/status", "/api/tags", "/api/ps", "/v1/models"] {
+        described.get(path).await;
+    }
+    for model in ["tiny", "open"] {
+        described.ask("/api/show", &json!({"model": model, "verbose": true}), 200).await;
+        let url = format!("/v1/models/{model}");
+        for asked in [Asked { url: &url, ..Asked::get("/v1/models/{model}") }, Asked::get("/v1/models")] {
+            let request = described.request(&asked);
+            assert_eq!(described.send(&asked, request.header("anthropic-version", "2023-06-01")).await.0, 200);
+            assert_eq!(described.send(&asked, described.request(&asked)).await.0, 200);
+        }
+    }
+}
+
+async fn ollama(described: &Described) {
+    let options = json!({"num_predict": 3, "num_ctx": 64});
+    let long = "word ".repeat(200);
+    let say = |text: &str| json!([{"role": "user", "content": text}]);
+    for stream in [false, true] {
+        for (path, body) in [
+            ("/api/generate", json!({"prompt": "Hi", "logprobs": true, "top_logprobs": 2, "keep_alive": "1m"})),
+            ("/api/generate", json!({"prompt": long})),
+            ("/api/generate", json!({"prompt": "Hi", "_debug_render_only": true})),
+            ("/api/generate", json!({})),
+            ("/api/chat", json!({"messages": say("Hi"), "logprobs": true, "tools": tools()})),
+            ("/api/chat", json!({"messages": say("Hi"), "format": {"type": "integer"}})),
+            ("/api/chat", json!({"messages": say("Hi"), "_debug_render_only": true})),
+        ] {
+            let mut body = body;
+            body["model"] = "tiny".into();
+            body["stream"] = stream.into();
+            body["options"] = options.clone();
+            described.ask(path, &body, 200).await;
+        }
+        let thinking =
+            json!({"model": "open", "messages": say("Hi"), "think": "low", "options": options, "stream": stream});
+        described.ask("/api/chat", &thinking, 200).await;
+    }
+    described.get("/api/ps").await;
+    for (path, body, status) in [
+        ("/api/embed", json!({"model": "tiny", "input": ["Hi", "there"], "dimensions": 4}), 200),
+        ("/api/embed", json!({"model": "tiny", "input": ""}), 200),
+        ("/api/embeddings", json!({"model": "tiny", "prompt": "Hi"}), 200),
+        ("/api/tokenize", json!({"model": "tiny", "content": "Hi"}), 200),
+        ("/api/detokenize", json!({"model": "tiny", "tokens": [1, 2]}), 200),
+        ("/api/generate", json!({"model": "missing"}), 404),
+        ("/api/chat", json!({"model": "tiny", "messages": [{"role": "nobody", "content": ""}]}), 400),
+        ("/api/show", json!({"model": "missing"}), 404),
+        ("/api/show", json!([]), 400),
+    ] {
+        described.ask(path, &body, status).await;
+    }
+}
+
+async fn openai(described: &Described) {
+    let say = json!([{"role": "user", "content": "Hi"}]);
+    for stream in [false, true] {
+        let with_usage = if stream { json!({"include_usage": true}) } else { Value::Null };
+        for (path, body) in [
+            ("/v1/chat/completions", json!({"messages": say, "n": 2, "logprobs": true, "top_logprobs": 2})),
+            ("/v1/chat/completions", json!({"messages": say, "tools": tools(), "tool_choice": "required"})),
+            ("/v1/completions", json!({"prompt": ["Hi", "there"], "echo": true})),
+            ("/v1/completions", json!({"prompt": [1, 2], "logprobs": 2})),
+        ] {
+            let mut body = body;
+            body["model"] = "tiny".into();
+            body["max_tokens"] = 24.into();
+            body["stream"] = stream.into();
+            body["stream_options"] = with_usage.clone();
+            described.ask(path, &body, 200).await;
+        }
+        let thinking = json!({"model": "open", "input": "Hi", "reasoning": {"effort": "low"}, "max_output_tokens": 8,
+            "stream": stream});
+        described.ask("/v1/responses", &thinking, 200).await;
+        for body in [
+            json!({"input": "Hi", "include": ["message.output_text.logprobs"], "top_logprobs": 2}),
+            json!({"input": "Hi", "tools": tools(), "tool_choice": "required", "instructions": "Rhyme.", "truncation": "auto"}),
+            json!({"input": "Hi", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "integer"}}},
+                "reasoning": {"effort": "none"}, "metadata": {"a": "b"}}),
+        ] {
+            let mut body = body;
+            body["model"] = "tiny".into();
+            body["max_output_tokens"] = 24.into();
+            body["stream"] = stream.into();
+            described.ask("/v1/responses", &body, 200).await;
+        }
+    }
+    for encoding in ["float", "base64"] {
+        let body = json!({"model": "tiny", "input": ["Hi"], "encoding_format": encoding});
+        described.ask("/v1/embeddings", &body, 200).await;
+    }
+    for (path, status) in [("/v1/chat/completions", 404), ("/v1/rerank", 404), ("/v1/embeddings", 404)] {
+        described.ask(path, &json!({"model": "missing", "messages": say, "input": "x"}), status).await;
+    }
+    described.ask("/v1/rerank", &json!({"model": "tiny"}), 400).await;
+    described.ask("/v1/chat/completions", &json!({"model": "tiny", "messages": say, "n": 0}), 400).await;
+}
+
+async fn anthropic(described: &Described) {
+    let say = json!([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]);
+    let tools = json!([{"name": "add", "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}]);
+    for stream in [false, true] {
+        for body in [
+            json!({"model": "tiny", "messages": say, "max_tokens": 4, "stream": stream}),
+            json!({"model": "tiny", "messages": say, "max_tokens": 64, "stream": stream, "tools": tools,
+                "tool_choice": {"type": "any"}}),
+        ] {
+            described.ask("/v1/messages", &body, 200).await;
+        }
+    }
+    described.ask("/v1/messages/count_tokens", &json!({"model": "tiny", "messages": say}), 200).await;
+    described.ask("/v1/messages", &json!({"model": "tiny", "messages": say}), 400).await;
+    described.ask("/v1/messages", &json!({"model": "missing", "messages": say, "max_tokens": 1}), 404).await;
+}
+
+async fn lode(described: &Described) {
+    described.server.create("tiny", variant(3).path()).await;
+    let model = json!({"model": "tiny"});
+    let long = "Once upon a time there was a model. ".repeat(8);
+    for (path, body, status) in [
+        ("/api/lode/history", model.clone(), 200),
+        ("/api/lode/rollback", model.clone(), 200),
+        ("/api/lode/pin", model.clone(), 200),
+        ("/api/lode/unpin", model.clone(), 200),
+        ("/api/lode/diff", json!({"a": "tiny", "b": "other", "values": true}), 200),
+        ("/api/lode/diff", json!({"a": "tiny", "b": "open"}), 200),
+        ("/api/lode/plan", json!({"model": "tiny", "gpus": [1_000_000_000]}), 200),
+        ("/api/lode/perplexity", json!({"model": "tiny", "text": long, "window": 16}), 200),
+        ("/api/lode/gc", json!({"dry_run": true}), 200),
+        ("/api/lode/gc", json!({}), 200),
+        ("/api/lode/prune", json!({"dry_run": true, "older_than": 0}), 200),
+        ("/api/lode/prune", json!({}), 200),
+        ("/api/lode/fsck", json!({"sample": {"count": 2}}), 200),
+        ("/api/lode/fsck", json!({"rebuild": true}), 200),
+        ("/api/lode/repair", json!({}), 200),
+        ("/api/lode/history", json!({"model": "missing"}), 404),
+        ("/api/lode/plan", json!({"model": "tiny", "num_parallel": 0}), 400),
+    ] {
+        described.ask(path, &body, status).await;
+    }
+    described.get("/api/lode/du").await;
+}
+
+async fn files(described: &Described) {
+    let asked = Asked::post("/api/save");
+    let saved = described.server.post(asked.url, &json!({"models": ["tiny"]})).await.bytes().await.expect("an archive");
+    assert_eq!(described.send(&asked, described.request(&asked).json(&json!({"models": ["tiny"]}))).await.0, 200);
+    let asked = Asked { url: "/api/load?name=loaded", ..Asked::post("/api/load") };
+    let (status, documents) = described.send(&asked, described.request(&asked).body(saved)).await;
+    assert_eq!(status, 200, "{documents:?}");
+    for check in [true, false] {
+        described.ask("/api/export", &json!({"model": "tiny", "check": check}), 200).await;
+    }
+}
+
+/// The daemon is a registry too: to itself.
+async fn transfers(described: &Described) {
+    let there = format!("{}/library/tiny:there", described.server.address);
+    for stream in [false, true] {
+        for dry_run in [true, false] {
+            let push =
+                json!({"model": "tiny", "destination": there, "dry_run": dry_run, "insecure": true, "stream": stream});
+            described.ask("/api/push", &push, 200).await;
+        }
+        described.ask("/api/pull", &json!({"model": there, "insecure": true, "stream": stream}), 200).await;
+    }
+}
+
+async fn service(described: &Described) {
+    for path in ["/", "/healthz", "/readyz", "/metrics", "/openapi.json"] {
+        described.get(path).await;
+    }
+}
