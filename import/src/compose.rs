@@ -220,25 +220,7 @@ mod tests {
 
     use super::*;
     use crate::origin::OriginGap;
-
-    #[derive(Debug)]
-    struct Bytes(Vec<u8>);
-
-    impl ReadAt for Bytes {
-        fn size(&self) -> u64 {
-            self.0.len() as u64
-        }
-
-        fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-            let part = self.0.get(offset as usize..offset as usize + buffer.len());
-            buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
-            Ok(())
-        }
-
-        fn name(&self) -> String {
-            "bytes".to_owned()
-        }
-    }
+    use crate::read_at::InMemory;
 
     fn file(size: u64, gap: u64) -> OriginFile {
         let gaps = vec![OriginGap { layer: "f@6".to_owned(), offset: gap, size: 2 }];
@@ -252,7 +234,7 @@ mod tests {
             named.map(|(name, bytes)| Layer::named(Descriptor::of(media_types::HEADER, bytes), name)).collect();
         let open = move |digest: &Digest| {
             let blob = blobs.iter().find(|blob| Digest::of(blob) == *digest).ok_or(io::ErrorKind::NotFound)?;
-            Ok(Arc::new(Bytes(blob.clone())) as Arc<dyn ReadAt>)
+            Ok(Arc::new(InMemory(blob.clone())) as Arc<dyn ReadAt>)
         };
         Composed::new(file, &layers, Arc::new(open))
     }

@@ -187,6 +187,28 @@ impl ReadAt for Slice {
     }
 }
 
+/// Bytes in memory, for tests.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct InMemory(pub(crate) Vec<u8>);
+
+#[cfg(test)]
+impl ReadAt for InMemory {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let part = self.0.get(offset as usize..offset as usize + buffer.len());
+        buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "bytes".to_owned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -148,29 +148,11 @@ impl ReadAt for PlannedBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Debug)]
-    struct Bytes(&'static [u8]);
-
-    impl ReadAt for Bytes {
-        fn size(&self) -> u64 {
-            self.0.len() as u64
-        }
-
-        fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-            let part = self.0.get(offset as usize..offset as usize + buffer.len());
-            buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
-            Ok(())
-        }
-
-        fn name(&self) -> String {
-            "bytes".to_owned()
-        }
-    }
+    use crate::read_at::InMemory;
 
     #[test]
     fn a_planned_blob_reads_like_a_written_one() {
-        let file: Arc<dyn ReadAt> = Arc::new(Bytes(b"0123456789"));
+        let file: Arc<dyn ReadAt> = Arc::new(InMemory(b"0123456789".to_vec()));
         let part = |offset, size| Part { file: Arc::clone(&file), offset, size };
         let extents = vec![part(7, 2), part(0, 0), part(1, 3)];
         let blob = PlannedBytes { name: "b".to_owned(), header: b"head".to_vec(), extents, size: 9 };

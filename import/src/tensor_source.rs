@@ -276,31 +276,12 @@ fn reorder(buffer: &mut [u8], order: RowOrder, head: usize, rows: usize) {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
 
     use super::*;
-
-    #[derive(Debug)]
-    struct Bytes(Vec<u8>);
-
-    impl ReadAt for Bytes {
-        fn size(&self) -> u64 {
-            self.0.len() as u64
-        }
-
-        fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-            let part = self.0.get(offset as usize..offset as usize + buffer.len());
-            buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
-            Ok(())
-        }
-
-        fn name(&self) -> String {
-            "bytes".to_owned()
-        }
-    }
+    use crate::read_at::InMemory;
 
     fn array(role: Role, dtype: Dtype, bytes: Vec<u8>) -> ArraySource {
-        ArraySource { role, dtype, size: bytes.len() as u64, source: Arc::new(Bytes(bytes)), offset: 0 }
+        ArraySource { role, dtype, size: bytes.len() as u64, source: Arc::new(InMemory(bytes)), offset: 0 }
     }
 
     fn floats(shape: &[u64]) -> TensorSource {

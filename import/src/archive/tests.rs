@@ -1,28 +1,9 @@
 //! Archives made by hand: what is read of them and what is refused.
 
-use std::io;
 use std::sync::Arc;
 
 use super::*;
-
-#[derive(Debug)]
-struct Bytes(Vec<u8>);
-
-impl ReadAt for Bytes {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let part = self.0.get(offset as usize..offset as usize + buffer.len());
-        buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn name(&self) -> String {
-        "a.tar".to_owned()
-    }
-}
+use crate::read_at::InMemory;
 
 /// A header with its content, padded.
 fn member(name: &str, kind: u8, content: &[u8]) -> Vec<u8> {
@@ -50,7 +31,7 @@ fn pax(key: &str, value: &str) -> Vec<u8> {
 }
 
 fn read(parts: &[Vec<u8>]) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let archive: Arc<dyn ReadAt> = Arc::new(Bytes(parts.concat()));
+    let archive: Arc<dyn ReadAt> = Arc::new(InMemory(parts.concat()));
     members(&archive)?
         .into_iter()
         .map(|file| {

@@ -9,28 +9,10 @@ use formats::safetensors::{Header, Member, canonical_header};
 use manifests::Layer;
 
 use super::*;
+use crate::read_at::InMemory;
 use crate::{BlobPlan, Fill, Policy, Quantization, ReadAt, Scheme, Sources, UserPolicy};
 
 const GROUP: &str = "model.layers.0.mlp.experts";
-
-#[derive(Debug)]
-struct Bytes(Vec<u8>);
-
-impl ReadAt for Bytes {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let part = self.0.get(offset as usize..offset as usize + buffer.len());
-        buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn name(&self) -> String {
-        "bytes".to_owned()
-    }
-}
 
 /// Blobs in memory, with what is remembered.
 #[derive(Default)]
@@ -95,7 +77,7 @@ fn model() -> (SourceModel, Quantization) {
     let descriptor = Descriptor::of(media_types::TENSOR, &bytes);
     let layer = Layer::named(descriptor, GROUP);
     let digest = *layer.digest();
-    let blob: Arc<dyn ReadAt> = Arc::new(Bytes(bytes));
+    let blob: Arc<dyn ReadAt> = Arc::new(InMemory(bytes));
     let open = move |wanted: &Digest| {
         if *wanted == digest { Ok(Arc::clone(&blob)) } else { Err(io::ErrorKind::NotFound.into()) }
     };

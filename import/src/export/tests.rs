@@ -6,32 +6,14 @@ use std::sync::Arc;
 use content::Digest;
 
 use super::{ExportFile, ExportPlan, Piece, write_file};
+use crate::read_at::InMemory;
 use crate::{Error, OpenBlob, ReadAt};
-
-#[derive(Debug)]
-struct Bytes(Vec<u8>);
-
-impl ReadAt for Bytes {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let part = self.0.get(offset as usize..offset as usize + buffer.len());
-        buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn name(&self) -> String {
-        "bytes".to_owned()
-    }
-}
 
 /// Opens blobs that have the digest of the first and the bytes of the second.
 fn open(blobs: Vec<(Digest, Vec<u8>)>) -> Arc<OpenBlob> {
     Arc::new(move |digest: &Digest| {
         let found = blobs.iter().find(|(known, _)| known == digest).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(Bytes(found.1.clone())) as Arc<dyn ReadAt>)
+        Ok(Arc::new(InMemory(found.1.clone())) as Arc<dyn ReadAt>)
     })
 }
 
