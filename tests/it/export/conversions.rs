@@ -9,7 +9,7 @@ use super::{copied, exported, text};
 use crate::maintenance::{done, fails};
 use crate::server::Server;
 use crate::stored::created;
-use crate::support::{entries, fixtures, json, list, name, object, read, tiny_model};
+use crate::support::{entries, fixtures, json, list, name, object, read, root, skip, tiny_model};
 
 /// The digests of the tensor blobs of a model, by the names of their layers.
 fn tensors(server: &Server, model: &str) -> BTreeMap<String, String> {
@@ -98,6 +98,30 @@ async fn mlx_models_are_the_same_after_an_export() {
         server.create("again", to.path()).await;
         assert_eq!(tensors(&server, "again"), tensors(&server, "m"), "{what}");
     }
+}
+
+#[tokio::test]
+async fn mlx_lm_loads_what_was_exported() {
+    const TEST: &str = "export::conversions::mlx_lm_loads_what_was_exported";
+    let Some(folder) = fixtures(TEST, "mlx") else { return };
+    let Some(python) = std::env::var_os("LODE_TEST_MLX") else {
+        return skip(TEST, "LODE_TEST_MLX names no Python with the package `mlx_lm`; scripts/test makes one");
+    };
+    let server = Server::start(&[]).await;
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let mut pairs = Vec::new();
+    for model in entries(&folder).into_iter().filter(|path| path.is_dir()) {
+        server.create("m", copied(&model).path()).await;
+        let to = place.path().join(name(&model));
+        exported(&server, "m", &to, &["--format", "mlx"]);
+        pairs.extend([to, model]);
+    }
+    assert!(!pairs.is_empty(), "no models in `{}`", folder.display());
+    let script = root().join("tests/clients/mlx_lm_export.py");
+    let output = std::process::Command::new(python).arg(script).args(pairs).output().expect("Python runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "ok", "{error}");
 }
 
 #[tokio::test]
