@@ -25,8 +25,8 @@ TYPES = (
     "f16 bf16 int8 int6 int5 int4 int4:64 int3 int2 nvfp4 mxfp8 mxfp4 q8_0 q6_k q5_k q5_1 q5_0 q4_k q4_1 q4_0 iq4_xs iq4_nl q3_k q2_k "
     "q5_k_m q5_k_s q4_k_m q4_k_s q3_k_l q3_k_m q3_k_s q2_k_s"
 ).split()
-# What llama.cpp calls `Q2_K` is a mix; all matrices in q2_k, q3_k, q4_k or q5_k have no name there.
-LLAMA = {"bf16": "BF16", "f16": "F16", "q6_k": "Q6_K", "q2_k_s": "Q2_K_S"}
+# `Q2_K_S` wants an importance matrix there. What llama.cpp calls `Q2_K` is a mix; all matrices in q2_k, q3_k, q4_k or q5_k have no name there.
+LLAMA = {"bf16": "BF16", "f16": "F16", "q6_k": "Q6_K"}
 LLAMA.update({kind: kind.upper() for kind in "q8_0 q5_1 q5_0 q4_1 q4_0 iq4_xs iq4_nl".split()})
 LLAMA.update({kind: kind.upper() for kind in "q5_k_m q5_k_s q4_k_m q4_k_s q3_k_l q3_k_m q3_k_s".split()})
 MB = 1_000_000
