@@ -5,6 +5,7 @@ use formats::gguf::{NewTensor, OwnedValue, write_header};
 use serde_json::{Value, json};
 
 use crate::gateway::Gateway;
+use crate::maintenance::done;
 use crate::server::Server;
 use crate::smollm2;
 use crate::stored;
@@ -199,18 +200,33 @@ fn anonymous(process: u32) -> u64 {
 async fn a_runner_takes_what_was_planned() {
     let Some((_, model)) = smollm2::inputs("plan::a_runner_takes_what_was_planned") else { return };
     let server = Server::start(&[("LODE_KV_CACHE_TYPE", "f32"), ("LODE_NUM_PARALLEL", "1")]).await;
-    server.create("smollm2", &model).await;
-    let plan = plan(&server, &["smollm2", "--ctx", "512", "--kv", "f32"]);
+    server.create("gguf", &model).await;
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let folder = place.path().join("hf");
+    let to = folder.to_str().expect("text");
+    done(&server, &["export", "gguf", "--to", to, "--format", "safetensors", "--dtype", "f16", "--lossy"]);
+    server.create("hf", &folder).await;
+    for name in ["gguf", "hf"] {
+        compare(&server, name).await;
+    }
+}
+
+/// Holds what a runner has against its plan.
+#[cfg(target_os = "linux")]
+async fn compare(server: &Server, model: &str) {
+    let plan = plan(server, &[model, "--ctx", "512", "--kv", "f32"]);
     let planned = number(&plan["exact"]["private"]);
     // The cache is given page by page: it is full, but for some tokens, once these have been computed.
     let prompt = "the quick brown fox jumps over the lazy dog and then ".repeat(45);
     let options = json!({"num_ctx": 512, "num_predict": 4, "temperature": 0});
-    let request = json!({"model": "smollm2", "prompt": prompt, "raw": true, "stream": false, "options": options});
+    let request = json!({"model": model, "prompt": prompt, "raw": true, "stream": false, "options": options});
     let answer = server.ask("/api/generate", &request).await;
     let tokens = number(&answer["prompt_eval_count"]);
     assert!((450..512).contains(&tokens), "{tokens} tokens fill the context");
     let taken = anonymous(server.runner_pid().await);
     let ratio = taken as f64 / planned as f64;
-    say(&format!("planned {planned} bytes of private memory, the runner has {taken}: {ratio:.3}"));
-    assert!((0.95..1.05).contains(&ratio), "planned {planned} bytes, the runner has {taken}");
+    say(&format!("{model}: planned {planned} bytes of private memory, the runner has {taken}: {ratio:.3}"));
+    assert!((0.95..1.05).contains(&ratio), "{model}: planned {planned} bytes, the runner has {taken}");
+    let unload = json!({"model": model, "keep_alive": 0, "stream": false});
+    server.ask("/api/generate", &unload).await;
 }

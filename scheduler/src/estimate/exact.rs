@@ -39,15 +39,20 @@ const FLOAT: u64 = 4;
 pub enum Tokenizer {
     /// The text of each token in both directions, and merges.
     BytePair,
+    /// The same as [`BytePair`](Self::BytePair), read from a `tokenizer.json`: what its document took in memory is not
+    /// given back.
+    Json,
     /// The text of each token in both directions, and scores.
     SentencePiece,
 }
 
 impl Tokenizer {
-    /// Bytes for each token of the vocabulary. Measured with vocabularies of 49,152 and 262,144 tokens.
+    /// Bytes for each token of the vocabulary. Measured with vocabularies of 49,152 and 262,144 tokens, `Json` with the
+    /// former only.
     fn token_bytes(self) -> u64 {
         match self {
             Self::BytePair => 250,
+            Self::Json => 522,
             Self::SentencePiece => 165,
         }
     }

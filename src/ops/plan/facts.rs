@@ -176,7 +176,11 @@ fn of_hyper_parameters(hyper: &HyperParameters, is_gguf: bool, tensors: &[Listed
 /// The sizes of a decoder; `is_gguf` where its weights came as a GGUF file.
 pub(crate) fn decoder(hyper: &HyperParameters, is_gguf: bool) -> Decoder {
     // Gemma's GGUF files have its vocabulary as it was made; a `tokenizer.json` has it as byte pairs.
-    let sentence_piece = is_gguf && hyper.architecture == Architecture::Gemma3;
+    let tokenizer = match hyper.architecture {
+        _ if !is_gguf => Tokenizer::Json,
+        Architecture::Gemma3 => Tokenizer::SentencePiece,
+        Architecture::Llama => Tokenizer::BytePair,
+    };
     Decoder {
         vocabulary: hyper.vocabulary,
         hidden: hyper.hidden,
@@ -184,7 +188,7 @@ pub(crate) fn decoder(hyper: &HyperParameters, is_gguf: bool) -> Decoder {
         heads: hyper.heads,
         kv_heads: hyper.kv_heads,
         head_dim: hyper.head_dim,
-        tokenizer: if sentence_piece { Tokenizer::SentencePiece } else { Tokenizer::BytePair },
+        tokenizer,
     }
 }
 
