@@ -53,7 +53,8 @@ impl Daemon {
             }
         };
         let lease: Lease = self.scheduler.acquire(wanted, plan).await?;
-        if loads.load(Ordering::Relaxed) {
+        // Another request may have had the KV cache made anew meanwhile.
+        if loads.load(Ordering::Relaxed) && lease.reply().context == cache.context {
             compare(&model.name, need, lease.reply());
         }
         Ok(lease)
