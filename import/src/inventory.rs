@@ -12,6 +12,8 @@ use formats::encoding::Role;
 use formats::{Dtype, Encoding, HyperParameters};
 
 use crate::{Error, NamedFile, ReadAt};
+pub(crate) use gguf::read_header as read_gguf_header;
+pub(crate) use safetensors::{read_document, shard_facts};
 
 /// What kind of files a model came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +139,7 @@ pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
     }
 }
 
-fn begins_with(file: &NamedFile, magic: [u8; 4]) -> Result<bool, Error> {
+pub(crate) fn begins_with(file: &NamedFile, magic: [u8; 4]) -> Result<bool, Error> {
     Ok(size(file)? >= 4 && read_at(file, 0, 4)? == magic)
 }
 

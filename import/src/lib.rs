@@ -15,6 +15,7 @@
 //!   be rebuilt bit for bit from the layers and the origin document.
 //! - Memory is bounded by a buffer per worker, whatever the size of a tensor.
 
+mod adapter;
 mod apart;
 mod archive;
 mod capabilities;
@@ -42,6 +43,7 @@ mod tensor_source;
 mod workers;
 mod write;
 
+pub use adapter::{AdaptedModule, Adapter, adapter_names, adapters};
 pub use archive::{members, verified_members};
 pub use capabilities::{can_insert, offers_thinking, offers_tools};
 pub use catalogue::{catalogue, join, whole};

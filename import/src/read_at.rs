@@ -207,6 +207,10 @@ impl ReadAt for InMemory {
     fn name(&self) -> String {
         "bytes".to_owned()
     }
+
+    fn digest(&self) -> Option<Digest> {
+        Some(Digest::of(&self.0))
+    }
 }
 
 #[cfg(test)]

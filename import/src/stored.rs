@@ -6,6 +6,8 @@ use content::Digest;
 use formats::encoding::Role;
 use formats::{Dtype, Encoding};
 
+use crate::{Error, ReadAt, SourceTensor};
+
 /// A weight, or any other tensor, of a stored model.
 ///
 /// Invariant: there is at least one part, and the first one has the codes or elements.
@@ -41,6 +43,25 @@ pub struct StoredPart {
 }
 
 impl StoredTensor {
+    /// A tensor of a file that is a blob as it is.
+    ///
+    /// # Errors
+    /// [`Error::Source`] where the file's source has no digest: it is no blob.
+    pub(crate) fn in_file(name: String, file: &dyn ReadAt, tensor: &SourceTensor) -> Result<Self, Error> {
+        let blob = file.digest();
+        let blob = blob.ok_or_else(|| Error::Source(format!("`{}` is not a blob of a store", file.name())))?;
+        let part = StoredPart {
+            role: tensor.role,
+            name: tensor.name.clone(),
+            blob,
+            offset: tensor.offset,
+            size: tensor.size,
+            dtype: tensor.dtype,
+            shape: tensor.dims.clone(),
+        };
+        Ok(Self { name, encoding: tensor.encoding, shape: tensor.shape.clone(), parts: vec![part] })
+    }
+
     /// The array with that role.
     pub fn part(&self, role: Role) -> Option<&StoredPart> {
         self.parts.iter().find(|part| part.role == role)

@@ -77,10 +77,6 @@ pub fn to_gguf(hyper: &HyperParameters, name: &str, dimensions: usize) -> Result
         let reason = format!("GGUF files of the architecture {architecture} have no name for it");
         return Err(Error::Config { source_name: "tensor for GGUF", reason: format!("`{name}`: {reason}") });
     };
-    let layout = match hyper.architecture {
-        Architecture::Llama => RopeLayout::Interleaved,
-        Architecture::Gemma3 => RopeLayout::Half,
-    };
     let numbers = is_norm(name).then(|| NumberChange {
         add: hyper.norm_offset,
         multiply: if name.ends_with(".q_norm.weight") { query_factor(hyper) } else { 1.0 },
@@ -88,7 +84,7 @@ pub fn to_gguf(hyper: &HyperParameters, name: &str, dimensions: usize) -> Result
     Ok(Some(TensorChange {
         float32: dimensions <= 1 || is_norm(name) || new_name.ends_with(".ffn_gate_inp.weight"),
         name: new_name,
-        rows: rows(hyper, name, layout),
+        rows: row_order(name, hyper.rope_layout, layout(hyper.architecture), hyper.head_dim),
         numbers: numbers.filter(|change| *change != NumberChange { add: 0.0, multiply: 1.0 }),
     }))
 }
@@ -105,7 +101,7 @@ pub fn to_hugging_face(hyper: &HyperParameters, name: &str) -> Option<TensorChan
     let numbers = is_norm(name).then_some(NumberChange { add: hyper.norm_offset - offset, multiply: 1.0 });
     Some(TensorChange {
         name: name.to_owned(),
-        rows: rows(hyper, name, RopeLayout::Half),
+        rows: row_order(name, hyper.rope_layout, RopeLayout::Half, hyper.head_dim),
         numbers: numbers.filter(|change| change.add != 0.0),
         float32: false,
     })
@@ -123,10 +119,18 @@ fn query_factor(hyper: &HyperParameters) -> f64 {
     if (factor - 1.0).abs() < 1e-9 { 1.0 } else { factor }
 }
 
-fn rows(hyper: &HyperParameters, name: &str, to: RopeLayout) -> RowOrder {
-    let head_dim = hyper.head_dim;
+/// The layout of q and k in GGUF files of an architecture.
+pub fn layout(architecture: Architecture) -> RopeLayout {
+    match architecture {
+        Architecture::Llama => RopeLayout::Interleaved,
+        Architecture::Gemma3 => RopeLayout::Half,
+    }
+}
+
+/// How the rows of a tensor go from one layout to another; only those of q and k do.
+pub fn row_order(name: &str, from: RopeLayout, to: RopeLayout, head_dim: u64) -> RowOrder {
     let rotated = [".q_proj.", ".k_proj."].iter().any(|module| name.contains(module));
-    match (hyper.rope_layout, to) {
+    match (from, to) {
         (RopeLayout::Half, RopeLayout::Interleaved) if rotated => RowOrder::ToInterleaved { head_dim },
         (RopeLayout::Interleaved, RopeLayout::Half) if rotated => RowOrder::ToHalves { head_dim },
         _ => RowOrder::Same,

@@ -19,7 +19,7 @@ const MAX_HEADER: u64 = 1 << 30;
 pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
     let mut inventory: Option<Inventory> = None;
     for (position, file) in in_order(files)?.into_iter().enumerate() {
-        let part = one(file, position)?;
+        let part = read_header(file, position, |gguf, tensors, size| Ok(facts(gguf, file, tensors, size)))?;
         match &mut inventory {
             None => inventory = Some(part),
             Some(all) => {
@@ -62,7 +62,12 @@ fn in_order<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
         .collect()
 }
 
-fn one(named: &NamedFile, position: usize) -> Result<Inventory, Error> {
+/// Reads a file's header and its tensors in the order of their bytes, for `each` to make something of.
+pub(crate) fn read_header<T>(
+    named: &NamedFile,
+    position: usize,
+    each: impl FnOnce(&Gguf<'_>, Vec<SourceTensor>, u64) -> Result<T, Error>,
+) -> Result<T, Error> {
     let size = size(named)?;
     let mut length = FIRST_READ.min(size);
     let mut bytes = Vec::new();
@@ -72,7 +77,7 @@ fn one(named: &NamedFile, position: usize) -> Result<Inventory, Error> {
         match Gguf::parse_header(&bytes) {
             Ok(gguf) => {
                 gguf.check_extents(size).map_err(|e| Error::format(named.source.name(), e))?;
-                return facts(&gguf, named, position, size);
+                return each(&gguf, tensors(&gguf, named, position)?, size);
             }
             // A truncated header and a short read look the same. Nothing else is helped by reading more.
             Err(formats::Error::Truncated { .. }) if length < size.min(MAX_HEADER) => {
@@ -83,14 +88,15 @@ fn one(named: &NamedFile, position: usize) -> Result<Inventory, Error> {
     }
 }
 
-fn facts(gguf: &Gguf<'_>, named: &NamedFile, position: usize, size: u64) -> Result<Inventory, Error> {
+fn tensors(gguf: &Gguf<'_>, named: &NamedFile, position: usize) -> Result<Vec<SourceTensor>, Error> {
     refuse_big_endian(gguf, named)?;
-    let mut tensors = gguf
-        .tensors
-        .iter()
-        .map(|tensor| source_tensor(gguf, named, position, tensor))
-        .collect::<Result<Vec<_>, _>>()?;
+    let tensors = gguf.tensors.iter().map(|tensor| source_tensor(gguf, named, position, tensor));
+    let mut tensors = tensors.collect::<Result<Vec<_>, _>>()?;
     tensors.sort_by_key(|tensor| (tensor.offset, tensor.size));
+    Ok(tensors)
+}
+
+fn facts(gguf: &Gguf<'_>, named: &NamedFile, tensors: Vec<SourceTensor>, size: u64) -> Inventory {
     let file = SourceFile {
         name: named.name.clone(),
         source: Arc::clone(&named.source),
@@ -98,7 +104,7 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, position: usize, size: u64) -> Resu
         // A file without tensors may end before the data would begin.
         header: gguf.data_start.min(size),
     };
-    Ok(Inventory {
+    Inventory {
         format: SourceFormat::Gguf,
         files: vec![file],
         tensors,
@@ -106,7 +112,7 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, position: usize, size: u64) -> Resu
         architecture: gguf.text("general.architecture").unwrap_or_default().to_owned(),
         hyper_parameters: HyperParameters::from_gguf(gguf),
         chat_template: gguf.text("tokenizer.chat_template").map(str::to_owned),
-    })
+    }
 }
 
 /// Blocks are written as rows of bytes, plain types as they are.

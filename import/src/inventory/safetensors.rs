@@ -43,7 +43,7 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
     }
     let in_shards = |file: &&NamedFile| shards.iter().any(|shard| shard.name == file.name);
     let others: Vec<&NamedFile> = all.iter().filter(|file| !in_shards(file)).collect();
-    let config = read_document(all, "config.json")?;
+    let config = find_document(all, "config.json")?;
     let quantization = QuantizationConfig::from_config(config.as_deref().unwrap_or(b"{}"));
     let by_mlx = weights::find(&mut tensors, &quantization)?;
     Ok(Inventory {
@@ -57,17 +57,22 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
     })
 }
 
-fn read_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {
-    let Some(named) = all.iter().find(|file| file.name == name) else { return Ok(None) };
+fn find_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {
+    all.iter().find(|file| file.name == name).map(read_document).transpose()
+}
+
+/// All bytes of a side file.
+pub(crate) fn read_document(named: &NamedFile) -> Result<Vec<u8>, Error> {
     let size = size(named)?;
     if size > MAX_DOCUMENT {
+        let name = &named.name;
         return Err(Error::Source(format!("`{name}` has {size} bytes, expected at most {MAX_DOCUMENT}")));
     }
-    read_at(named, 0, size).map(Some)
+    read_at(named, 0, size)
 }
 
 fn read_index(named: &NamedFile) -> Result<ShardIndex, Error> {
-    let raw = read_document(std::slice::from_ref(named), INDEX)?.unwrap_or_default();
+    let raw = read_document(named)?;
     serde_json::from_slice(&raw).map_err(|e| Error::Source(format!("`{}` cannot be read: {e}", named.source.name())))
 }
 
@@ -83,7 +88,8 @@ fn indexed<'a>(index: &ShardIndex, candidates: &[&'a NamedFile]) -> Result<Vec<&
         .collect()
 }
 
-fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
+/// Reads a file's header: the file with its tensors, which are all weights of a plain type.
+pub(crate) fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
     let size = size(named)?;
     let malformed = |e| Error::format(named.source.name(), e);
     let mut beginning = read_at(named, 0, size.min(FIRST_READ))?;
@@ -171,10 +177,10 @@ fn model_type(config: &[u8]) -> Option<String> {
 
 /// The text of the chat template, for telling what the model can do; rendering is the runner's.
 fn chat_template(all: &[NamedFile]) -> Result<Option<String>, Error> {
-    if let Some(raw) = read_document(all, "chat_template.jinja")? {
+    if let Some(raw) = find_document(all, "chat_template.jinja")? {
         return Ok(Some(String::from_utf8_lossy(&raw).into_owned()));
     }
-    let Some(raw) = read_document(all, "tokenizer_config.json")? else { return Ok(None) };
+    let Some(raw) = find_document(all, "tokenizer_config.json")? else { return Ok(None) };
     let value: Option<serde_json::Value> = serde_json::from_slice(&raw).ok();
     Ok(value.and_then(|value| match value.get("chat_template")? {
         serde_json::Value::String(text) => Some(text.clone()),

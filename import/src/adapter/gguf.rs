@@ -1,0 +1,59 @@
+//! Adapters as llama.cpp has them.
+
+use formats::Gguf;
+use formats::gguf::{names, tensors};
+use formats::hyper::{Architecture, RopeLayout};
+
+use super::Adapter;
+use super::pairs::{Pairs, factor, refused};
+use crate::inventory::read_gguf_header;
+use crate::{Error, NamedFile};
+
+pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
+    read_gguf_header(file, 0, |gguf, found, _| {
+        let architecture = check(gguf, file)?;
+        let mut pairs = Pairs::new(file, false);
+        for tensor in &found {
+            let Some((weight, factor)) = factor(&tensor.name) else {
+                let reason = format!("tensor `{}` is no factor of a weight; only low-rank adapters are", tensor.name);
+                return Err(refused(file, &reason));
+            };
+            pairs.take(&module(architecture, weight), factor, tensor)?;
+        }
+        let alpha = gguf.float("adapter.lora.alpha");
+        let alpha = alpha.ok_or_else(|| refused(file, "the key `adapter.lora.alpha` is missing or no number"))?;
+        Ok(Adapter {
+            name: file.name.clone(),
+            architecture: Some(architecture.to_owned()),
+            rope_layout: layout(architecture),
+            modules: pairs.modules(|_, rank| Ok(if alpha == 0.0 { 1.0 } else { alpha / rank as f64 }))?,
+        })
+    })
+}
+
+/// The architecture of an adapter that can be used.
+fn check<'g>(gguf: &Gguf<'g>, file: &NamedFile) -> Result<&'g str, Error> {
+    match (gguf.text("general.type"), gguf.text("adapter.type")) {
+        (Some("adapter"), Some("lora")) => {}
+        (Some("adapter"), kind) => {
+            let kind = kind.unwrap_or("none");
+            return Err(refused(file, &format!("its `adapter.type` is `{kind}`, expected `lora`")));
+        }
+        _ => return Err(refused(file, "its `general.type` is not `adapter`: it is a model, which FROM names")),
+    }
+    if gguf.get("adapter.alora.invocation_tokens").is_some() {
+        return Err(refused(file, "it is to be used after certain tokens only (aLoRA), which is not supported"));
+    }
+    Ok(gguf.text("general.architecture").unwrap_or_default())
+}
+
+/// The canonical name of a weight, without `.weight`.
+fn module(architecture: &str, weight: &str) -> String {
+    let canonical = names::to_canonical(architecture, weight);
+    canonical.strip_suffix(".weight").map(str::to_owned).unwrap_or(canonical)
+}
+
+fn layout(architecture: &str) -> RopeLayout {
+    let known = Architecture::ALL.into_iter().find(|known| known.name() == architecture);
+    known.map_or(RopeLayout::Half, tensors::layout)
+}

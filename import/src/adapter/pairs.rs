@@ -1,0 +1,81 @@
+//! The two factors of each module, found under their names.
+
+use std::collections::BTreeMap;
+
+use formats::codec;
+
+use super::AdaptedModule;
+use crate::{Error, NamedFile, SourceTensor, StoredTensor};
+
+/// Which factor a tensor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Factor {
+    Down,
+    Up,
+}
+
+/// What a factor is called after, and which it is, where its name ends as those of llama.cpp and mlx-lm do.
+pub(super) fn factor(name: &str) -> Option<(&str, Factor)> {
+    let down = name.strip_suffix(".lora_a").map(|weight| (weight, Factor::Down));
+    down.or_else(|| name.strip_suffix(".lora_b").map(|weight| (weight, Factor::Up)))
+}
+
+/// The factors of one file by module.
+pub(super) struct Pairs<'a> {
+    file: &'a NamedFile,
+    /// Whether factors are stored the other way round.
+    transposed: bool,
+    found: BTreeMap<String, [Option<StoredTensor>; 2]>,
+}
+
+impl<'a> Pairs<'a> {
+    pub(super) fn new(file: &'a NamedFile, transposed: bool) -> Self {
+        Self { file, transposed, found: BTreeMap::new() }
+    }
+
+    /// Takes a factor.
+    pub(super) fn take(&mut self, module: &str, factor: Factor, tensor: &SourceTensor) -> Result<(), Error> {
+        let stored = StoredTensor::in_file(tensor.name.clone(), &*self.file.source, tensor)?;
+        if stored.shape.len() != 2 || stored.shape.contains(&0) {
+            let (name, shape) = (&stored.name, &stored.shape);
+            return Err(refused(self.file, &format!("tensor `{name}` has the shape {shape:?}, expected a matrix")));
+        }
+        if !codec::can_decode(stored.encoding) {
+            let (name, encoding) = (&stored.name, stored.encoding);
+            return Err(refused(self.file, &format!("tensor `{name}` is of type {encoding}, which weights cannot be")));
+        }
+        let place = &mut self.found.entry(module.to_owned()).or_default()[factor as usize];
+        if place.replace(stored).is_some() {
+            return Err(refused(self.file, &format!("there are two tensors for one factor of `{module}`")));
+        }
+        Ok(())
+    }
+
+    /// Pairs them up. `scale` gives a module's by its name and rank.
+    pub(super) fn modules(self, scale: impl Fn(&str, u64) -> Result<f64, Error>) -> Result<Vec<AdaptedModule>, Error> {
+        if self.found.is_empty() {
+            return Err(refused(self.file, "it has no low-rank factors"));
+        }
+        let (file, transposed) = (self.file, self.transposed);
+        let module = |(name, factors): (String, [Option<StoredTensor>; 2])| {
+            let [Some(down), Some(up)] = factors else {
+                return Err(refused(file, &format!("one of the two factors of `{name}` is missing")));
+            };
+            let (rank, other) = if transposed { (down.shape[1], up.shape[0]) } else { (down.shape[0], up.shape[1]) };
+            if rank != other {
+                return Err(refused(file, &format!("the factors of `{name}` have the ranks {rank} and {other}")));
+            }
+            let scale = scale(&name, rank)?;
+            if !scale.is_finite() {
+                return Err(refused(file, &format!("the scale of `{name}` is {scale}, expected a finite number")));
+            }
+            Ok(AdaptedModule { name, down, up, transposed, scale })
+        };
+        self.found.into_iter().map(module).collect()
+    }
+}
+
+/// Why a file is no adapter that can be used.
+pub(super) fn refused(file: &NamedFile, reason: &str) -> Error {
+    Error::Source(format!("the adapter `{}` cannot be used: {reason}", file.name))
+}
