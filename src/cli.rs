@@ -4,6 +4,7 @@
 //! interrupted.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program speaks")]
 
+mod adapter;
 mod archive;
 mod chat;
 mod client;

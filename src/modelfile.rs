@@ -1,4 +1,4 @@
-//! Modelfiles: `FROM`, `PARAMETER`, `TEMPLATE`, `SYSTEM`, `LICENSE`, `MESSAGE`.
+//! Modelfiles: `FROM`, `ADAPTER`, `PARAMETER`, `TEMPLATE`, `SYSTEM`, `LICENSE`, `MESSAGE`.
 //!
 //! An instruction is a word and the rest of its line; `"""` quotes text over several lines, `"` within one; `#` begins a
 //! comment. Grammar: Ollama's `parser/parser.go`.
@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 pub(crate) struct Modelfile {
     /// A model, a file or a folder.
     pub(crate) from: String,
+    /// Files or folders of low-rank adapters.
+    pub(crate) adapters: Vec<String>,
     pub(crate) parameters: Map<String, Value>,
     pub(crate) template: Option<String>,
     pub(crate) system: Option<String>,
@@ -20,7 +22,7 @@ pub(crate) struct Modelfile {
 }
 
 const ROLES: [&str; 3] = ["system", "user", "assistant"];
-const LATER: [&str; 5] = ["ADAPTER", "RENDERER", "PARSER", "REQUIRES", "DRAFT"];
+const LATER: [&str; 4] = ["RENDERER", "PARSER", "REQUIRES", "DRAFT"];
 
 impl Modelfile {
     /// Reads a Modelfile. Errors name the line.
@@ -48,6 +50,10 @@ impl Modelfile {
                 ensure!(self.from.is_empty(), "line {line}: there is a second FROM; a model has one source");
                 self.from = value;
             }
+            ("ADAPTER", _) => {
+                ensure!(!value.is_empty(), "line {line}: ADAPTER has no value, expected a file or a folder");
+                self.adapters.push(value);
+            }
             ("PARAMETER", Some(name)) => self.parameter(name, &value, line)?,
             ("TEMPLATE", _) => self.template = Some(value),
             ("SYSTEM", _) => self.system = Some(value),
@@ -59,7 +65,7 @@ impl Modelfile {
             ("PARAMETER" | "MESSAGE", None) => bail!("line {line}: {word} has no name before its value"),
             (later, _) if LATER.contains(&later) => bail!("line {line}: {later} is not supported yet"),
             _ => bail!(
-                "line {line}: `{word}` is not an instruction; expected FROM, PARAMETER, TEMPLATE, SYSTEM, LICENSE or MESSAGE"
+                "line {line}: `{word}` is not an instruction; expected FROM, ADAPTER, PARAMETER, TEMPLATE, SYSTEM, LICENSE or MESSAGE"
             ),
         }
         Ok(())
@@ -132,11 +138,12 @@ mod tests {
         let file = Modelfile::parse(
             "# comment\nFROM ./m.gguf\nparameter temperature 0.5\nPARAMETER num_ctx 64\nPARAMETER stop \"<end>\"\n\
              PARAMETER stop b c\nSYSTEM \"\"\"You are\nterse.\"\"\"\nMESSAGE user Hi there\nMESSAGE assistant \"Yes?\"\n\
-             LICENSE \"\"\"MIT\"\"\"\nTEMPLATE {{ messages }}\n",
+             LICENSE \"\"\"MIT\"\"\"\nADAPTER ./one\nADAPTER two.gguf\nTEMPLATE {{ messages }}\n",
         )
         .expect("a Modelfile");
         assert_eq!(file.from, "./m.gguf");
         assert_eq!(Value::from(file.parameters), json!({"temperature": 0.5, "num_ctx": 64, "stop": ["<end>", "b c"]}));
+        assert_eq!(file.adapters, ["./one", "two.gguf"]);
         assert_eq!(file.system.as_deref(), Some("You are\nterse."));
         assert_eq!(file.messages, [("user".into(), "Hi there".into()), ("assistant".into(), "Yes?".into())]);
         assert_eq!((file.licenses, file.template.as_deref()), (vec!["MIT".to_owned()], Some("{{ messages }}")));
@@ -153,7 +160,8 @@ mod tests {
             ("FROM a\nPARAMETER temperature hot", "line 2: option"),
             ("FROM a\nMESSAGE robot x", "role `robot`"),
             ("FROM a\nSYSTEM \"\"\"open", "never closed"),
-            ("FROM a\nADAPTER x", "not supported yet"),
+            ("FROM a\nADAPTER", "line 2: ADAPTER has no value"),
+            ("FROM a\nDRAFT x", "not supported yet"),
         ] {
             let error = Modelfile::parse(text).expect_err(text).to_string();
             assert!(error.contains(expect), "{error} should say {expect}");

@@ -2,6 +2,7 @@
 //!
 //! Long reports are the API's documents as they are: nothing else is ever done with them.
 
+mod adapters;
 mod capabilities;
 mod catalogue;
 mod collect;

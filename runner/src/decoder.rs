@@ -19,6 +19,8 @@ const MAX_SCORES: usize = 1 << 25;
 
 /// The token embedding.
 const EMBEDDING: &str = "model.embed_tokens.weight";
+/// The output projection.
+const OUTPUT: &str = "lm_head";
 
 /// A decoder with its weights.
 #[derive(Debug)]
@@ -74,9 +76,9 @@ impl Decoder {
                 .collect::<Result<_>>()?,
             norm: RmsNorm::load(weights, "model.norm", hidden, hyper.norm_epsilon, hyper.norm_offset)?,
             output: if hyper.tied || !weights.contains("lm_head.weight") {
-                weights.tied(EMBEDDING, vocabulary, hidden)?
+                weights.tied(OUTPUT, EMBEDDING, vocabulary, hidden)?
             } else {
-                weights.linear("lm_head", hidden, vocabulary)?
+                weights.linear(OUTPUT, hidden, vocabulary)?
             },
             rotary: rotary(&hyper.rope, factors),
             rotary_sliding: hyper.rope_sliding.as_ref().map(|rope| rotary(rope, None)),

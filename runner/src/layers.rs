@@ -9,7 +9,7 @@ mod rope;
 
 pub(crate) use attention::{Attention, AttentionShape, LoadNorm, Part, Pass};
 pub(crate) use embedding::Embedding;
-pub(crate) use linear::Linear;
+pub(crate) use linear::{Linear, LowRank};
 pub(crate) use mlp::Mlp;
 pub(crate) use norm::RmsNorm;
 pub(crate) use rope::{Angles, Rotary};

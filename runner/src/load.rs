@@ -38,7 +38,7 @@ impl Loaded {
         // Tokenizer and decoder share nothing, and either takes a while.
         let (text, decoder) = std::thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::load(request));
-            let decoder = Weights::map(&request.tensors, device, request.reference)
+            let decoder = Weights::map(request, &hyper, device)
                 .and_then(|weights| Ok((Decoder::load(&weights, &hyper)?, weights.size())));
             (text.join(), decoder)
         });

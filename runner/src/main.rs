@@ -16,6 +16,7 @@
 //! - There is one decoder. An architecture is a description of it, see [`description`].
 //! - `unsafe` is only in [`mapped`] and in the kernels.
 
+mod adapters;
 mod cache;
 mod decoder;
 mod description;

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use candle_core::{Device, Tensor};
-use formats::codec;
+use formats::{HyperParameters, codec};
+use protocol::LoadRequest;
 
+use crate::adapters::{Adapters, Factor, Factors};
 use crate::kernels;
-use crate::layers::{Embedding, Linear};
+use crate::layers::{Embedding, Linear, LowRank};
 use crate::mapped::{self, MappedTensor, Mapper};
 
 /// All tensors of a load plan, mapped.
 #[derive(Debug)]
 pub(crate) struct Weights {
     tensors: HashMap<String, MappedTensor>,
+    adapters: Adapters,
     /// Where the layers compute.
     pub(crate) device: Device,
     /// Expand everything to float32.
@@ -22,20 +25,23 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    pub(crate) fn map(plan: &[protocol::Tensor], device: Device, reference: bool) -> Result<Self> {
+    /// Maps what a plan names. The expected layout of heads is `hyper`'s.
+    pub(crate) fn map(plan: &LoadRequest, hyper: &HyperParameters, device: Device) -> Result<Self> {
         let mut mapper = Mapper::default();
         let tensors = plan
+            .tensors
             .iter()
             // Tensors that no layer asks for may be of any type: buffers, counters.
             .filter_map(|tensor| mapped::encoding(tensor).map(|encoding| (tensor, encoding)))
             .map(|(tensor, encoding)| Ok((tensor.name.clone(), mapper.tensor(tensor, encoding)?)))
             .collect::<Result<_>>()?;
-        Ok(Self { tensors, device, reference })
+        let adapters = Adapters::map(&plan.adapters, hyper, &mut mapper)?;
+        Ok(Self { tensors, adapters, device, reference: plan.reference })
     }
 
     /// Bytes of all tensors.
     pub(crate) fn size(&self) -> u64 {
-        self.tensors.values().map(|tensor| tensor.size() as u64).sum()
+        self.tensors.values().chain(self.adapters.tensors()).map(|tensor| tensor.size() as u64).sum()
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
@@ -71,7 +77,26 @@ impl Weights {
         let weight = self.get(&format!("{name}.weight"), &[output, input])?;
         let bias_name = format!("{name}.bias");
         let bias = if self.contains(&bias_name) { Some(self.float(&bias_name, &[output])?) } else { None };
-        self.projection(weight, bias)
+        self.adapted(name, weight, bias)
+    }
+
+    /// A projection with what adapters add to it.
+    fn adapted(&self, name: &str, weight: &MappedTensor, bias: Option<Tensor>) -> Result<Linear> {
+        let (output, input) = (weight.shape[0], weight.shape[1]);
+        let adapters = self.adapters.of(name).iter().map(|Factors { down, up, scale }| {
+            let rank = down.shape().0;
+            let (found, expected) = ((up.shape(), down.shape()), ((output, rank), (rank, input)));
+            ensure!(found == expected, "an adapter of `{name}` has the shapes {found:?}, expected {expected:?}");
+            Ok(LowRank { down: self.factor(down)?, up: self.factor(up)?, scale: *scale })
+        });
+        Ok(self.projection(weight, bias)?.adapted(adapters.collect::<Result<_>>()?))
+    }
+
+    fn factor(&self, factor: &Factor) -> Result<Linear> {
+        match factor.mapped() {
+            Some(mapped) => self.projection(mapped, None),
+            None => Ok(Linear::float(factor.expanded()?.to_device(&self.device)?, None)),
+        }
     }
 
     fn projection(&self, weight: &MappedTensor, bias: Option<Tensor>) -> Result<Linear> {
@@ -90,9 +115,9 @@ impl Weights {
         Ok(Embedding::new(self.get(name, &[vocabulary, hidden])?.clone(), self.device.clone()))
     }
 
-    /// The embedding as the output projection.
-    pub(crate) fn tied(&self, name: &str, vocabulary: usize, hidden: usize) -> Result<Linear> {
-        self.projection(self.get(name, &[vocabulary, hidden])?, None)
+    /// The embedding as the output projection of that name.
+    pub(crate) fn tied(&self, name: &str, embedding: &str, vocabulary: usize, hidden: usize) -> Result<Linear> {
+        self.adapted(name, self.get(embedding, &[vocabulary, hidden])?, None)
     }
 }
 

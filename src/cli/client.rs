@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use api::ollama::ErrorResponse;
+use content::Digest;
 use futures_util::StreamExt;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Method, Response};
@@ -146,6 +147,13 @@ impl Client {
         }
         let response = self.answer(self.http.post(url).body(body)).await?;
         response.json().await.context("the daemon's answer is not readable")
+    }
+
+    /// Sends a blob, unless it is there.
+    pub(super) async fn upload_blob(&self, digest: &Digest, body: reqwest::Body) -> Result<()> {
+        let url = format!("{}/api/blobs/{digest}", self.base);
+        let there = self.http.head(&url).send().await.is_ok_and(|response| response.status().is_success());
+        if there { Ok(()) } else { self.answer(self.http.post(url).body(body)).await.map(drop) }
     }
 
     /// Sends a document for which nothing comes back.

@@ -8,9 +8,9 @@ use api::ollama::{CreateRequest, License, Progress};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Format;
 use super::client::Client;
 use super::text::{size, table};
+use super::{Format, adapter};
 use crate::config::Config;
 use crate::modelfile::Modelfile;
 
@@ -54,8 +54,10 @@ struct QuantizeArguments {
 const MAX_MODELFILE: u64 = 1 << 20;
 
 pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<()> {
-    let request = with_quantization(request(arguments)?, &arguments.quantize)?;
+    let (request, adapters) = request(arguments)?;
+    let request = with_quantization(request, &arguments.quantize)?;
     let client = Client::connect(config).await?;
+    let request = CreateRequest { adapters: adapter::uploaded(&client, &adapters).await?, ..request };
     if request.dry_run {
         let plan: QuantizePlan = client.post("/api/create", &request).await?;
         return show(&plan, arguments.quantize.format);
@@ -84,19 +86,21 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     Ok(())
 }
 
-fn request(arguments: &CreateArguments) -> Result<CreateRequest> {
+/// What to ask for, and where the adapters are that have to be sent first.
+fn request(arguments: &CreateArguments) -> Result<(CreateRequest, Vec<PathBuf>)> {
     let file = &arguments.file;
     let metadata = std::fs::metadata(file)
         .with_context(|| format!("cannot find `{}`; -f names the Modelfile, file or folder", file.display()))?;
     let base = CreateRequest { model: arguments.name.clone(), stream: Some(true), ..CreateRequest::default() };
     if metadata.is_dir() || is_weights(file) || metadata.len() > MAX_MODELFILE {
-        return Ok(CreateRequest { path: Some(absolute(file)?), ..base });
+        return Ok((CreateRequest { path: Some(absolute(file)?), ..base }, Vec::new()));
     }
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("`{}` is neither a Modelfile nor a model", file.display()))?;
     let modelfile = Modelfile::parse(&text).with_context(|| format!("`{}`", file.display()))?;
     let folder = file.parent().unwrap_or(Path::new("."));
-    from_modelfile(modelfile, folder, base)
+    let adapters = modelfile.adapters.iter().map(|adapter| folder.join(adapter)).collect();
+    Ok((from_modelfile(modelfile, folder, base)?, adapters))
 }
 
 fn with_quantization(request: CreateRequest, arguments: &QuantizeArguments) -> Result<CreateRequest> {

@@ -1,5 +1,6 @@
 //! `/api/create`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -100,13 +101,14 @@ fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<Cre
     api::ollama::Options::read(&request.parameters).map_err(Failed::bad_request)?;
     let name = reference(&request.model, &request.name)?;
     let quantize = quantize(&request)?;
+    let files = |files: BTreeMap<String, String>| {
+        files.into_iter().map(|(name, digest)| uploaded(daemon, name, &digest)).collect::<Result<Vec<_>, _>>()
+    };
+    let adapters = files(request.adapters)?;
     let source = match (request.path, request.from, request.files.is_empty()) {
         (Some(path), None, true) => Source::Path(local_path(&path, peer)?),
         (None, Some(from), true) => Source::Model(from.parse()?),
-        (None, None, false) => {
-            let named = |(name, digest): (String, String)| uploaded(daemon, name, &digest);
-            Source::Files(request.files.into_iter().map(named).collect::<Result<_, _>>()?)
-        }
+        (None, None, false) => Source::Files(files(request.files)?),
         (None, None, true) => return Err(Failed::bad_request("neither 'from' or 'files' was specified")),
         _ => return Err(Failed::bad_request("give one of 'from', 'files' and 'path'")),
     };
@@ -118,6 +120,7 @@ fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<Cre
         licenses: request.license.map(License::texts).unwrap_or_default(),
         parameters: request.parameters,
         messages: request.messages,
+        adapters,
         quantize,
     })
 }
@@ -126,7 +129,6 @@ fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<Cre
 fn refuse_unsupported(request: &CreateRequest) -> Result<(), Failed> {
     let elsewhere = request.remote_host.as_ref().is_some_and(|host| !host.is_empty());
     for (given, reason) in [
-        (!request.adapters.is_empty(), "'adapters' are not supported: merge them into the weights first"),
         (!request.draft_files.is_empty(), "'draft_files' are not supported: models run without a draft model"),
         (elsewhere, "'remote_host' is not supported: models run on this machine"),
     ] {

@@ -130,6 +130,11 @@ impl Given {
             format!("# To build a new Modelfile based on this, replace FROM with:\n# FROM {}\n", model.name),
             format!("FROM {}@{}", model.name, model.manifest.digest()),
         ];
+        // FROM has them already.
+        let adapters = model.manifest.layers_of(media_types::ADAPTER);
+        lines.extend(
+            adapters.map(|layer| format!("# ADAPTER {}@{}", layer.name().unwrap_or("adapter"), layer.digest())),
+        );
         for (word, text) in [("TEMPLATE", &self.template), ("SYSTEM", &self.system), ("LICENSE", &self.license)] {
             if !text.is_empty() {
                 lines.push(format!("{word} \"\"\"{text}\"\"\""));

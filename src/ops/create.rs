@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use store::Store;
 
 use super::Library;
+use super::adapters::adapter_layers;
 use super::file_digests::{self, FileDigests};
 use super::quantize::{Leased, QuantizeSpec, quantized};
 
@@ -42,6 +43,8 @@ pub(crate) struct CreateSpec {
     pub(crate) licenses: Vec<String>,
     pub(crate) parameters: Map<String, Value>,
     pub(crate) messages: Vec<Message>,
+    /// Files of adapters, more than the source has.
+    pub(crate) adapters: Vec<NamedFile>,
     /// How its tensors are to be encoded, where not as in the source.
     pub(crate) quantize: Option<QuantizeSpec>,
 }
@@ -69,6 +72,8 @@ pub(crate) trait Observer: Sync {
 pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> Result<Created> {
     let key = spec.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
     let _guard = library.store.guard();
+    // Before hours of import: what is no adapter at all needs no model to be refused.
+    import::adapters(&spec.adapters)?;
     let mut draft = match (&spec.quantize, &spec.source) {
         (Some(quantize), source) => quantized(library, source, quantize, &key, observer)?,
         (None, Source::Path(path)) => imported(library, &import::locate(path)?, &spec.name, observer)?,
@@ -78,6 +83,9 @@ pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observ
     // For documents, which no other model is likely to have.
     let target = StoreTarget::streaming(library);
     draft.apply(spec, &target, observer)?;
+    if !spec.adapters.is_empty() {
+        draft.adapt(&spec.adapters, library, &target, observer)?;
+    }
     let created = draft.finish(library, &target, &key, observer)?;
     if spec.quantize.is_some() {
         // The model has its name; a lease that stays costs a day of disk.
@@ -218,6 +226,21 @@ impl Draft {
         Ok(())
     }
 
+    /// Takes adapters that fit.
+    fn adapt(
+        &mut self,
+        files: &[NamedFile],
+        library: &Library,
+        target: &StoreTarget<'_>,
+        observer: &dyn Observer,
+    ) -> Result<()> {
+        let layers = adapter_layers(files, &self.layers, target, observer)?;
+        self.layers.extend(layers);
+        let manifest = self.manifest(target)?;
+        library.adapters(&manifest, &self.config, &library.catalogue(&manifest)?)?;
+        Ok(())
+    }
+
     fn manifest(&mut self, target: &StoreTarget<'_>) -> Result<manifests::Manifest> {
         let diff_ids = self.layers.iter().map(|layer| layer.digest().to_string()).collect();
         self.config.rootfs = RootFs { kind: "layers".to_owned(), diff_ids };
@@ -292,6 +315,11 @@ impl<'a> StoreTarget<'a> {
         }
     }
 
+    /// Whether the store has a blob of that size.
+    pub(super) fn holds(&self, digest: &Digest, size: u64) -> Result<bool> {
+        Ok(self.store.blob_size(digest)? == Some(size))
+    }
+
     /// Stores a small blob.
     pub(super) fn bytes(&self, media_type: MediaType, bytes: &[u8]) -> Result<Descriptor> {
         let (digest, _) = self.write(bytes.len() as u64, &mut |sink| sink.write_all(bytes))?;
@@ -308,7 +336,7 @@ impl<'a> StoreTarget<'a> {
             return Err(error.into());
         }
         let digest = ingest.digest();
-        if ingest.offset() == size && self.store.blob_size(&digest)? == Some(size) {
+        if ingest.offset() == size && self.holds(&digest, size)? {
             ingest.cancel()?;
             return Ok((digest, false));
         }
@@ -331,7 +359,7 @@ impl Target for StoreTarget<'_> {
     }
 
     fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.store.blob_size(digest)? == Some(size))
+        Ok(self.holds(digest, size)?)
     }
 
     fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {

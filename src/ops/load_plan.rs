@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, bail, ensure};
 use content::Digest;
 use formats::encoding::Role;
-use import::{StoredPart, StoredTensor};
+use import::{Adapter, StoredPart, StoredTensor};
 use manifests::{Manifest, media_types};
-use protocol::{Array, ContextRequest, Document, LoadRequest, Tensor};
+use protocol::{Array, ContextRequest, Document, LoadRequest, LowRank, Tensor};
 
 use super::{Library, Model};
 
@@ -39,6 +39,8 @@ pub(crate) fn load_plan(
         bail!("model '{}' cannot be run: {reason}", model.name);
     }
     let documents = documents(library, &model.manifest)?;
+    let adapters = library.adapters(&model.manifest, &model.config, &tensors);
+    let adapters = adapters.with_context(|| format!("model '{}' cannot be run", model.name))?;
     Ok(LoadRequest {
         version: protocol::VERSION,
         model: model.manifest.digest().to_string(),
@@ -49,6 +51,7 @@ pub(crate) fn load_plan(
         reference,
         hyper_parameters: lode.hyper_parameters,
         tensors: tensors.iter().map(|tensor| planned(library, tensor)).collect(),
+        adapters: adapters.iter().flat_map(|adapter| low_ranks(library, adapter)).collect(),
         documents,
         template: jinja(model.layer_text(library, media_types::TEMPLATE)?, &model.name),
     })
@@ -84,6 +87,19 @@ fn planned(library: &Library, tensor: &StoredTensor) -> Tensor {
         bias: of(Role::Bias),
         global_scale: of(Role::GlobalScale),
     }
+}
+
+/// What an adapter adds to each projection.
+fn low_ranks<'a>(library: &'a Library, adapter: &'a Adapter) -> impl Iterator<Item = LowRank> + 'a {
+    let layout = serde_json::to_value(adapter.rope_layout).unwrap_or_default();
+    adapter.modules.iter().map(move |module| LowRank {
+        module: module.name.clone(),
+        down: planned(library, &module.down),
+        up: planned(library, &module.up),
+        transposed: module.transposed,
+        rope_layout: layout.clone(),
+        scale: module.scale,
+    })
 }
 
 /// The model's own template as the runner is to use it.

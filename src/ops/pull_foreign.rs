@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
-use content::{Algorithm, Descriptor, Digest};
+use content::{Algorithm, Descriptor, Digest, MediaType};
 use formats::HyperParameters;
 use import::{Composed, LocalFile, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
 use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
@@ -107,7 +107,7 @@ fn convert(
             observer.status(format!("leaving out {}: the model's index does not name it", file.name));
             continue;
         }
-        draft.layers.push(whole(target, file)?);
+        draft.layers.push(whole_file(target, file, import::side_type(&file.name), &file.name)?);
     }
     observer.status("verifying sha256 digest".to_owned());
     if let Err(error) = verify(library, &draft.layers, &model.files) {
@@ -138,11 +138,21 @@ fn is_weights(name: &str) -> bool {
     [".gguf", ".safetensors"].iter().any(|extension| lower.ends_with(extension))
 }
 
-/// A file as a layer of its own.
-fn whole(target: &StoreTarget<'_>, file: &NamedFile) -> Result<Layer> {
+/// A file as a layer of its own. One that is a blob already is not copied.
+pub(super) fn whole_file(
+    target: &StoreTarget<'_>,
+    file: &NamedFile,
+    media_type: MediaType,
+    name: &str,
+) -> Result<Layer> {
     let failed = || format!("cannot copy `{}`", file.source.name());
     file.source.read_exact_at(&mut [], 0).with_context(failed)?;
     let size = file.source.size();
+    if let Some(digest) = file.source.digest()
+        && target.holds(&digest, size)?
+    {
+        return Ok(Layer::named(Descriptor { media_type, digest, size }, name));
+    }
     let mut buffer = vec![0; BUFFER.min(size) as usize];
     let copied = target.write(size, &mut |sink| {
         let mut at = 0;
@@ -155,7 +165,7 @@ fn whole(target: &StoreTarget<'_>, file: &NamedFile) -> Result<Layer> {
         Ok(())
     });
     let (digest, _) = copied.with_context(failed)?;
-    Ok(Layer::named(Descriptor { media_type: import::side_type(&file.name), digest, size }, &file.name))
+    Ok(Layer::named(Descriptor { media_type, digest, size }, name))
 }
 
 /// Holds every file whose identity is a digest against it, as its blobs have it.

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, so that the crates are linked once.
 
+mod adapters;
 mod api;
 mod canonical_blobs;
 mod clients;

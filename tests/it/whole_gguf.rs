@@ -10,6 +10,9 @@ use crate::maintenance::fails;
 use crate::server::Server;
 use crate::support::{fixtures, json as read_json, list, models, numbers, read, skip};
 
+/// Ollama's types of weights and of configs.
+pub(super) const OLLAMA: &str = "application/vnd.ollama.image.model";
+pub(super) const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// Sends a blob as a client of a registry does.
@@ -27,13 +30,17 @@ async fn upload(server: &Server, bytes: &[u8]) -> Value {
     json!({"digest": digest.to_string(), "size": bytes.len()})
 }
 
-/// Pushes a manifest whose only layer is that file.
-async fn push(server: &Server, file: &Path, media_type: &str, config_type: &str) {
-    let mut layer = upload(server, &read(file)).await;
-    layer["mediaType"] = media_type.into();
+/// Pushes a manifest with these files, each with its media type, as layers.
+pub(super) async fn push(server: &Server, files: &[(&Path, &str)], config_type: &str) {
+    let mut layers = Vec::new();
+    for (file, media_type) in files {
+        let mut layer = upload(server, &read(file)).await;
+        layer["mediaType"] = (*media_type).into();
+        layers.push(layer);
+    }
     let mut config = upload(server, b"{}").await;
     config["mediaType"] = config_type.into();
-    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]});
+    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers});
     let put = server.http.put(server.url("/v2/someone/model/manifests/latest")).header("content-type", MANIFEST);
     let done = put.body(manifest.to_string()).send().await.expect("the registry answers");
     assert_eq!(done.status().as_u16(), 201, "{}", done.text().await.unwrap_or_default());
@@ -44,8 +51,7 @@ async fn its_file_comes_out_as_it_is() {
     let Some(folder) = fixtures("whole_gguf::its_file_comes_out_as_it_is", "gguf/meta") else { return };
     let server = Server::start(&[]).await;
     let file = folder.join("mixed_types.gguf");
-    let config_type = "application/vnd.docker.container.image.v1+json";
-    push(&server, &file, "application/vnd.ollama.image.model", config_type).await;
+    push(&server, &[(&file, OLLAMA)], CONFIG).await;
     let place = tempfile::tempdir().expect("a temporary folder");
     for format in ["origin", "gguf"] {
         let to = place.path().join(format);
@@ -64,12 +70,12 @@ async fn its_file_comes_out_as_it_is() {
 async fn its_tensors_are_listed() {
     let Some(folder) = fixtures("whole_gguf::its_tensors_are_listed", "gguf/meta") else { return };
     for (media_type, config_type) in [
-        ("application/vnd.ollama.image.model", "application/vnd.docker.container.image.v1+json"),
+        (OLLAMA, CONFIG),
         ("application/vnd.docker.ai.gguf.v3", "application/vnd.docker.ai.model.config.v0.1+json"),
         ("application/vnd.cncf.model.weight.v1.raw", "application/vnd.cncf.model.config.v1+json"),
     ] {
         let server = Server::start(&[]).await;
-        push(&server, &folder.join("mixed_types.gguf"), media_type, config_type).await;
+        push(&server, &[(&folder.join("mixed_types.gguf"), media_type)], config_type).await;
         let shown = server.ask("/api/show", &json!({"model": "someone/model", "verbose": true})).await;
         assert_eq!(shown["details"]["family"], "fixture", "{media_type}: {}", shown["details"]);
         let expected = read_json(&folder.join("mixed_types.json"));
@@ -95,8 +101,7 @@ async fn it_runs_where_it_lies() {
         return skip(test, "the model is not there; `scripts/fetch-model smollm2` gets it");
     };
     let server = Server::start(&[]).await;
-    let media_type = "application/vnd.ollama.image.model";
-    push(&server, &model, media_type, "application/vnd.docker.container.image.v1+json").await;
+    push(&server, &[(&model, OLLAMA)], CONFIG).await;
     server.create("split", &model).await;
     let tokens = [504, 3575, 282, 4649, 314];
     let mut answers = Vec::new();

@@ -14,7 +14,7 @@ const QUANTIZATION: [&str; 2] = ["quantization", "quantization_config"];
 
 /// The files of the model that have no tensors, but for the config and for indexes of shards.
 pub(super) fn copied(layers: &[Layer]) -> Result<Vec<ExportFile>, Error> {
-    let types = [media_types::JSON, media_types::FILE, media_types::LICENSE];
+    let types = [media_types::JSON, media_types::FILE, media_types::LICENSE, media_types::ADAPTER];
     let named = layers.iter().filter(|layer| types.contains(layer.media_type())).filter_map(|layer| {
         let name = layer.name().filter(|name| !name.is_empty())?;
         let kept = name != "config.json" && !name.ends_with(".safetensors.index.json");
@@ -92,9 +92,11 @@ pub(super) fn losses(layers: &[Layer]) -> Vec<String> {
         (media_types::SYSTEM, "the system prompt"),
         (media_types::PARAMS, "the parameters of generation"),
         (media_types::MESSAGES, "the messages that precede every conversation"),
-        (media_types::ADAPTER, "the adapter"),
         (media_types::PROJECTOR, "the projector for pictures"),
     ];
     let has = |kind: &content::MediaType| layers.iter().any(|layer| layer.media_type() == kind);
-    kinds.iter().filter(|(kind, _)| has(kind)).map(|(_, what)| format!("{what} is not in these files")).collect()
+    let lost = kinds.iter().filter(|(kind, _)| has(kind)).map(|(_, what)| format!("{what} is not in these files"));
+    // Folders have its files in a folder of their own.
+    let adapter = has(&media_types::ADAPTER).then(|| "the adapter is not merged into the weights".to_owned());
+    lost.chain(adapter).collect()
 }

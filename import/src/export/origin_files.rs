@@ -21,7 +21,7 @@ pub fn origin_plan(origin: &Origin, layers: &[Layer], open: &Arc<OpenBlob>) -> R
     for file in &origin.files {
         files.push(rebuilt(file, layers, open)?);
     }
-    let types = [media_types::JSON, media_types::FILE, media_types::LICENSE];
+    let types = [media_types::JSON, media_types::FILE, media_types::LICENSE, media_types::ADAPTER];
     for layer in layers.iter().filter(|layer| types.contains(layer.media_type())) {
         // A licence that was given with the model and not in a file has no name.
         if let Some(name) = layer.name().filter(|name| !name.is_empty()) {

@@ -28,13 +28,13 @@ pub use generate::{
     EvaluateOutput, EvaluateRequest, FinishReason, Format, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling,
     ToolChoice, Usage,
 };
-pub use load::{Array, ContextRequest, Document, KvType, LoadReply, LoadRequest, Status, Tensor};
+pub use load::{Array, ContextRequest, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor};
 pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,6 +25,9 @@ pub struct LoadRequest {
     pub hyper_parameters: serde_json::Value,
     /// Every tensor.
     pub tensors: Vec<Tensor>,
+    /// What adapters add to projections, in the order in which it is added.
+    #[serde(default)]
+    pub adapters: Vec<LowRank>,
     /// Tokenizer, templates, configs, GGUF headers.
     pub documents: Vec<Document>,
     /// A chat template that replaces the model's own.
@@ -54,6 +57,24 @@ pub struct Tensor {
     /// One multiplier for the tensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_scale: Option<Array>,
+}
+
+/// What an adapter adds to a projection: `scale · up(down(x))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LowRank {
+    /// The canonical name of the projection's weight, without `.weight`.
+    pub module: String,
+    /// `[rank, input]`.
+    pub down: Tensor,
+    /// `[output, rank]`.
+    pub up: Tensor,
+    /// Both are stored the other way round.
+    #[serde(default)]
+    pub transposed: bool,
+    /// The layout of heads that the rows of `up` have, as the hyper-parameters name it: `half` or `interleaved`.
+    pub rope_layout: serde_json::Value,
+    /// What the product is multiplied by.
+    pub scale: f64,
 }
 
 /// Where the bytes of an array are.

@@ -1,4 +1,4 @@
-//! Projections: `y = x · Wᵀ + b`.
+//! Projections: `y = x · Wᵀ + b`, and what adapters add.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,6 +18,17 @@ use crate::weights::expand;
 pub(crate) struct Linear {
     weight: Weight,
     bias: Option<Tensor>,
+    adapters: Vec<LowRank>,
+}
+
+/// What an adapter adds to a projection: `scale · up(down(x))`.
+#[derive(Debug)]
+pub(crate) struct LowRank {
+    /// `[rank, input]`.
+    pub(crate) down: Linear,
+    /// `[output, rank]`.
+    pub(crate) up: Linear,
+    pub(crate) scale: f64,
 }
 
 #[derive(Debug)]
@@ -31,12 +42,21 @@ enum Weight {
 }
 
 impl Linear {
+    fn new(weight: Weight, bias: Option<Tensor>) -> Self {
+        Self { weight, bias, adapters: Vec::new() }
+    }
+
+    /// With what adapters add to it.
+    pub(crate) fn adapted(self, adapters: Vec<LowRank>) -> Self {
+        Self { adapters, ..self }
+    }
+
     pub(crate) fn mapped(weight: Arc<MappedTensor>, bias: Option<Tensor>) -> Self {
-        Self { weight: Weight::Mapped(weight), bias }
+        Self::new(Weight::Mapped(weight), bias)
     }
 
     pub(crate) fn float(weight: Tensor, bias: Option<Tensor>) -> Self {
-        Self { weight: Weight::Float(weight), bias }
+        Self::new(Weight::Float(weight), bias)
     }
 
     /// Uploads a weight as it is where the device computes with its type, else expanded: plain types to themselves,
@@ -61,7 +81,7 @@ impl Linear {
         let bytes = if bytes.as_ptr().align_offset(4) == 0 { Cow::Borrowed(bytes) } else { Cow::Owned(bytes.to_vec()) };
         let storage = QStorage::from_data(bytes, device, dtype)?;
         let weight = QMatMul::from_qtensor(QTensor::new(storage, weight.shape.as_slice())?)?;
-        Ok(Self { weight: Weight::Blocks(weight), bias })
+        Ok(Self::new(Weight::Blocks(weight), bias))
     }
 
     /// `x` of `[…, input]` to `[…, output]`.
@@ -79,10 +99,14 @@ impl Linear {
             }
             Weight::Blocks(weight) => weight.forward(x)?,
         };
-        match &self.bias {
-            Some(bias) => Ok(y.broadcast_add(bias)?),
-            None => Ok(y),
+        let mut y = match &self.bias {
+            Some(bias) => y.broadcast_add(bias)?,
+            None => y,
+        };
+        for LowRank { down, up, scale } in &self.adapters {
+            y = (y + up.forward(&(down.forward(x)? * *scale)?)?)?;
         }
+        Ok(y)
     }
 }
 

@@ -67,10 +67,15 @@ fn of_tensors(manifest: &Manifest, catalogue: Option<Vec<StoredTensor>>, open: &
         shape: Vec::new(),
         bytes: layer.size(),
     };
-    let tensors: Vec<Listed> = match catalogue {
+    let mut tensors: Vec<Listed> = match catalogue {
         Some(tensors) => tensors.into_iter().map(stored).collect(),
         None => manifest.layers_of(media_types::TENSOR).map(layer).collect(),
     };
+    tensors.extend(manifest.layers_of(media_types::ADAPTER).map(|adapter| Listed {
+        // All of a file counts as part of the first layer: which projections it changes is not known without reading it.
+        name: "model.layers.0.adapter".to_owned(),
+        ..layer(adapter)
+    }));
     let config = ModelConfig::parse(&read("config", manifest.config(), open)?)?;
     let lode = config.lode.unwrap_or_default();
     let known = match serde_json::from_value::<HyperParameters>(lode.hyper_parameters) {

@@ -53,6 +53,7 @@ fn local(library: &Library) -> Arc<Manifest> {
         licenses: Vec::new(),
         parameters: serde_json::Map::new(),
         messages: Vec::new(),
+        adapters: Vec::new(),
         quantize: None,
     };
     create(library, &spec, &Quiet).expect("the model can be created");

@@ -1,0 +1,97 @@
+//! What adapters add to projections, mapped.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, ensure};
+use candle_core::Tensor;
+use formats::gguf::tensors::{RowOrder, row_order};
+use formats::hyper::RopeLayout;
+use formats::{HyperParameters, codec};
+use protocol::LowRank;
+
+use crate::mapped::{self, MappedTensor, Mapper};
+use crate::weights::expand;
+
+/// The factors of all adapters by module.
+#[derive(Debug, Default)]
+pub(crate) struct Adapters(HashMap<String, Vec<Factors>>);
+
+/// The factors of an adapter for one projection.
+#[derive(Debug)]
+pub(crate) struct Factors {
+    pub(crate) down: Factor,
+    pub(crate) up: Factor,
+    pub(crate) scale: f64,
+}
+
+/// A factor, and how its matrix comes of what is stored.
+#[derive(Debug)]
+pub(crate) struct Factor {
+    stored: MappedTensor,
+    transposed: bool,
+    rows: RowOrder,
+}
+
+impl Adapters {
+    pub(crate) fn map(plan: &[LowRank], hyper: &HyperParameters, mapper: &mut Mapper) -> Result<Self> {
+        let mut all: HashMap<String, Vec<Factors>> = HashMap::new();
+        for adapter in plan {
+            let module = &adapter.module;
+            let layout: RopeLayout = serde_json::from_value(adapter.rope_layout.clone())
+                .with_context(|| format!("the adapter of `{module}` has a layout of heads that is not known"))?;
+            let rows = row_order(&format!("{module}."), layout, hyper.rope_layout, hyper.head_dim);
+            let transposed = adapter.transposed;
+            let factors = Factors {
+                down: Factor { stored: map(&adapter.down, mapper)?, transposed, rows: RowOrder::Same },
+                up: Factor { stored: map(&adapter.up, mapper)?, transposed, rows },
+                scale: adapter.scale,
+            };
+            all.entry(module.clone()).or_default().push(factors);
+        }
+        Ok(Self(all))
+    }
+
+    /// What is added to a projection.
+    pub(crate) fn of(&self, module: &str) -> &[Factors] {
+        self.0.get(module).map_or(&[], Vec::as_slice)
+    }
+
+    /// Everything that is mapped.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = &MappedTensor> {
+        self.0.values().flatten().flat_map(|factors| [&factors.down.stored, &factors.up.stored])
+    }
+}
+
+fn map(plan: &protocol::Tensor, mapper: &mut Mapper) -> Result<MappedTensor> {
+    let name = &plan.name;
+    let encoding = mapped::encoding(plan).filter(|encoding| codec::can_decode(*encoding));
+    let encoding = encoding.with_context(|| format!("tensor `{name}` is of a type that weights cannot be"))?;
+    let tensor = mapper.tensor(plan, encoding)?;
+    ensure!(tensor.shape.len() == 2, "tensor `{name}` has the shape {:?}, expected a matrix", tensor.shape);
+    Ok(tensor)
+}
+
+impl Factor {
+    /// The matrix as it is stored, where nothing has to be done to it.
+    pub(crate) fn mapped(&self) -> Option<&MappedTensor> {
+        (!self.transposed && self.rows == RowOrder::Same).then_some(&self.stored)
+    }
+
+    /// Rows and columns.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        let [rows, columns] = [self.stored.shape[0], self.stored.shape[1]];
+        if self.transposed { (columns, rows) } else { (rows, columns) }
+    }
+
+    /// The matrix as float32 numbers of this process. Factors are small.
+    pub(crate) fn expanded(&self) -> Result<Tensor> {
+        let stored = expand(&self.stored)?;
+        let matrix = if self.transposed { stored.t()?.contiguous()? } else { stored };
+        if self.rows == RowOrder::Same {
+            return Ok(matrix);
+        }
+        let rows = self.shape().0 as u64;
+        let from = (0..rows).map(|row| u32::try_from(self.rows.source(row))).collect::<Result<Vec<_>, _>>()?;
+        Ok(matrix.index_select(&Tensor::new(from, matrix.device())?, 0)?)
+    }
+}

@@ -1,0 +1,212 @@
+//! Adapters of the tiny model that tests make up, in each of the formats that there are, and the model that comes of
+//! merging them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use formats::gguf::{NewTensor, OwnedValue, write_header};
+use formats::safetensors::{Header, Member, canonical_header};
+use formats::{Dtype, GgmlType};
+use serde_json::json;
+
+use crate::support::{entries, json as read_json, name, read, tiny_model};
+
+/// Rows, columns, numbers.
+#[derive(Clone)]
+pub(super) struct Matrix(usize, usize, Vec<f32>);
+
+/// An adapter: `alpha / rank · up · down` for each module.
+pub(super) struct Lora {
+    pub(super) rank: usize,
+    pub(super) alpha: f64,
+    pub(super) factors: BTreeMap<String, (Matrix, Matrix)>,
+}
+
+/// The same numbers each time, between -1/8 and 1/8.
+fn random(rows: usize, columns: usize, state: &mut u64) -> Matrix {
+    let mut next = || {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        f32::from(i16::from_ne_bytes(u16::try_from(*state >> 48).expect("16 bits").to_ne_bytes())) / 262_144.0
+    };
+    Matrix(rows, columns, (0..rows * columns).map(|_| next()).collect())
+}
+
+impl Matrix {
+    fn transposed(&self) -> Self {
+        let Self(rows, columns, numbers) = self;
+        let at = |place: usize| numbers[place % rows * columns + place / rows];
+        Self(*columns, *rows, (0..numbers.len()).map(at).collect())
+    }
+
+    /// Rows of heads as GGUF files of the llama family have them: those of the first half at even places.
+    fn interleaved(&self, head: usize) -> Self {
+        let Self(rows, columns, numbers) = self;
+        let mut out = vec![0.0; numbers.len()];
+        for row in 0..*rows {
+            let (within, first) = (row % head, row - row % head);
+            let place = if within < head / 2 { 2 * within } else { 2 * (within - head / 2) + 1 };
+            out[(first + place) * columns..][..*columns].copy_from_slice(&numbers[row * columns..][..*columns]);
+        }
+        Self(*rows, *columns, out)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.2.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+}
+
+impl Lora {
+    /// Of every projection of the tiny model, the output's too.
+    pub(super) fn random(rank: usize, alpha: f64) -> Self {
+        let (mut state, mut factors) = (1, BTreeMap::new());
+        let mut module = |name: String, output: usize, input: usize| {
+            factors.insert(name, (random(rank, input, &mut state), random(output, rank, &mut state)));
+        };
+        for layer in 0..2 {
+            for (name, output, input) in [
+                ("self_attn.q_proj", 64, 64),
+                ("self_attn.k_proj", 32, 64),
+                ("self_attn.v_proj", 32, 64),
+                ("self_attn.o_proj", 64, 64),
+                ("mlp.gate_proj", 128, 64),
+                ("mlp.up_proj", 128, 64),
+                ("mlp.down_proj", 64, 128),
+            ] {
+                module(format!("model.layers.{layer}.{name}"), output, input);
+            }
+        }
+        module("lm_head".to_owned(), 320, 64);
+        Self { rank, alpha, factors }
+    }
+
+    /// A folder as PEFT writes it.
+    pub(super) fn peft(&self, folder: &Path) {
+        let tensors = self.factors.iter().flat_map(|(module, (down, up))| {
+            let name = |factor: &str| format!("base_model.model.{module}.{factor}.weight");
+            [(name("lora_A"), down.clone()), (name("lora_B"), up.clone())]
+        });
+        write(folder, "adapter_model.safetensors", &safetensors(tensors));
+        let config = json!({"peft_type": "LORA", "r": self.rank, "lora_alpha": self.alpha, "alpha_pattern": {}});
+        write(folder, "adapter_config.json", config.to_string().as_bytes());
+    }
+
+    /// A folder as mlx-lm writes it.
+    pub(super) fn mlx(&self, folder: &Path) {
+        let tensors = self.factors.iter().flat_map(|(module, (down, up))| {
+            let name = |factor: &str| format!("{module}.{factor}");
+            [(name("lora_a"), down.transposed()), (name("lora_b"), up.transposed())]
+        });
+        write(folder, "adapters.safetensors", &safetensors(tensors));
+        let keys = ["q", "k", "v", "o"].map(|module| format!("self_attn.{module}_proj"));
+        let keys: Vec<_> = keys.into_iter().chain(["gate", "up", "down"].map(|m| format!("mlp.{m}_proj"))).collect();
+        let scale = self.alpha / self.rank as f64;
+        let parameters = json!({"rank": self.rank, "scale": scale, "dropout": 0.0, "keys": keys});
+        let config = json!({"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": parameters});
+        write(folder, "adapter_config.json", config.to_string().as_bytes());
+    }
+
+    /// A file as llama.cpp's converter writes it.
+    pub(super) fn gguf(&self, file: &Path) {
+        let text = |text: &str| OwnedValue::from(text);
+        let metadata = [
+            ("general.architecture".to_owned(), text("llama")),
+            ("general.type".to_owned(), text("adapter")),
+            ("adapter.type".to_owned(), text("lora")),
+            ("adapter.lora.alpha".to_owned(), OwnedValue::from(self.alpha as f32)),
+        ];
+        let tensors: Vec<(String, Matrix)> = self.factors.iter().flat_map(|(m, f)| gguf_tensors(m, f)).collect();
+        let new = |(name, Matrix(rows, columns, _)): &(String, Matrix)| NewTensor {
+            name: name.clone(),
+            kind: GgmlType::F32,
+            dims: vec![*columns as u64, *rows as u64],
+        };
+        let header = write_header(&metadata, &tensors.iter().map(new).collect::<Vec<_>>()).expect("a header");
+        let mut bytes = header.bytes;
+        let data = bytes.len();
+        for (place, (_, matrix)) in header.places.iter().zip(&tensors) {
+            bytes.resize(data + usize::try_from(place.offset).expect("small"), 0);
+            bytes.extend(matrix.bytes());
+        }
+        bytes.resize(data + usize::try_from(header.data_size).expect("small"), 0);
+        std::fs::write(file, bytes).expect("a file");
+    }
+
+    /// The tiny model with the adapter merged into its weights, which are float32 then.
+    pub(super) fn merged(&self) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for path in entries(&tiny_model()).into_iter().filter(|path| !name(path).ends_with("safetensors")) {
+            std::fs::copy(&path, folder.path().join(name(&path))).expect("a copy");
+        }
+        let mut config = read_json(&tiny_model().join("config.json"));
+        config["tie_word_embeddings"] = false.into();
+        config["torch_dtype"] = "float32".into();
+        write(folder.path(), "config.json", config.to_string().as_bytes());
+        let mut weights = tiny_weights();
+        let embedding = weights["model.embed_tokens.weight"].clone();
+        weights.insert("lm_head.weight".to_owned(), embedding);
+        for (module, (Matrix(rank, input, down), Matrix(output, _, up))) in &self.factors {
+            let (_, weight) = weights.get_mut(&format!("{module}.weight")).expect("a module of the model");
+            for (row, column) in (0..*output).flat_map(|row| (0..*input).map(move |column| (row, column))) {
+                let sum: f64 =
+                    (0..*rank).map(|i| f64::from(up[row * rank + i]) * f64::from(down[i * input + column])).sum();
+                let number = &mut weight[row * input + column];
+                *number = (f64::from(*number) + self.alpha / self.rank as f64 * sum) as f32;
+            }
+        }
+        let members: Vec<Member> =
+            weights.iter().map(|(name, (shape, numbers))| member(name, shape, numbers.len())).collect();
+        let mut bytes = canonical_header(&members, &BTreeMap::new());
+        bytes.extend(weights.values().flat_map(|(_, numbers)| numbers.iter().flat_map(|number| number.to_le_bytes())));
+        write(folder.path(), "model.safetensors", &bytes);
+        folder
+    }
+}
+
+fn gguf_tensors(module: &str, (down, up): &(Matrix, Matrix)) -> [(String, Matrix); 2] {
+    let parts = [
+        ("model.layers.", "blk."),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+        ("lm_head", "output"),
+    ];
+    let name = parts.iter().fold(module.to_owned(), |name, (theirs, gguf)| name.replace(theirs, gguf));
+    let rotated = module.ends_with("q_proj") || module.ends_with("k_proj");
+    let up = if rotated { up.interleaved(16) } else { up.clone() };
+    [(format!("{name}.weight.lora_a"), down.clone()), (format!("{name}.weight.lora_b"), up)]
+}
+
+/// A safetensors file of float32 matrices.
+pub(super) fn safetensors(tensors: impl Iterator<Item = (String, Matrix)>) -> Vec<u8> {
+    let tensors: Vec<(String, Matrix)> = tensors.collect();
+    let shape = |Matrix(rows, columns, _): &Matrix| vec![*rows as u64, *columns as u64];
+    let members: Vec<Member> = tensors.iter().map(|(name, m)| member(name, &shape(m), m.2.len())).collect();
+    let mut bytes = canonical_header(&members, &BTreeMap::new());
+    bytes.extend(tensors.iter().flat_map(|(_, matrix)| matrix.bytes()));
+    bytes
+}
+
+fn member(name: &str, shape: &[u64], count: usize) -> Member {
+    Member { name: name.to_owned(), dtype: Dtype::F32, shape: shape.to_vec(), size: 4 * count as u64 }
+}
+
+/// The tiny model's tensors as float32.
+fn tiny_weights() -> BTreeMap<String, (Vec<u64>, Vec<f32>)> {
+    let bytes = read(&tiny_model().join("model.safetensors"));
+    let header = Header::parse(&bytes, bytes.len() as u64).expect("a header");
+    let numbers = |begin: u64, end: u64| -> Vec<f32> {
+        let place = |at: u64| usize::try_from(header.data_start + at).expect("small");
+        let pairs = bytes[place(begin)..place(end)].chunks_exact(2);
+        pairs.map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16)).collect()
+    };
+    let tensor = |t: &formats::safetensors::TensorInfo| (t.name.clone(), (t.shape.clone(), numbers(t.begin, t.end)));
+    header.tensors.iter().map(tensor).collect()
+}
+
+pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) {
+    std::fs::write(folder.join(name), bytes).unwrap_or_else(|e| panic!("cannot write `{name}`: {e}"));
+}
