@@ -20,7 +20,7 @@ mod gguf;
 mod pairs;
 mod safetensors;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use formats::HyperParameters;
 use formats::hyper::RopeLayout;
@@ -64,6 +64,11 @@ pub struct AdaptedModule {
 }
 
 impl AdaptedModule {
+    /// Elements between the two products.
+    fn rank(&self) -> u64 {
+        self.down.shape[usize::from(self.transposed)]
+    }
+
     /// Elements that go in and elements that come out.
     fn sizes(&self) -> (u64, u64) {
         let (down, up) = (&self.down.shape, &self.up.shape);
@@ -107,15 +112,31 @@ fn folders(files: &[NamedFile]) -> BTreeMap<&str, Vec<&NamedFile>> {
     folders
 }
 
-/// What the files of adapters are called in a model: the files of each folder in a folder of their own, `adapters/N`,
-/// with numbers after those that are `taken`. In the order of the files.
-pub fn adapter_names<'a>(files: &[NamedFile], taken: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let number = |name: &str| name.strip_prefix(FOLDER)?.split_once('/')?.0.parse::<usize>().ok();
+/// Takes the files of adapters out of those of a model: an export puts them into folders of their own.
+pub fn split_adapters(files: Vec<NamedFile>) -> (Vec<NamedFile>, Vec<NamedFile>) {
+    files.into_iter().partition(|file| number(&file.name).is_none())
+}
+
+/// Whether a file of that name may say something of an adapter. Trainers put tokenizers and notes beside it, and clients
+/// send whole folders.
+pub fn is_adapter_file(name: &str) -> bool {
+    let beside = ["json", "jinja", "md", "model", "txt"].iter().any(|extension| has_extension(name, extension));
+    !beside || split(name).1 == CONFIG
+}
+
+/// The number of the adapter that a file of a model belongs to.
+fn number(name: &str) -> Option<usize> {
+    name.strip_prefix(FOLDER)?.split_once('/')?.0.parse().ok()
+}
+
+/// What files of adapters are called in a model: those of each folder are in a folder of their own, `adapters/N`, with
+/// numbers after those that are `taken`. In the order of the files.
+pub fn adapter_names<'a>(files: &[&str], taken: impl Iterator<Item = &'a str>) -> Vec<String> {
     let next = taken.filter_map(number).max().map_or(0, |last| last.saturating_add(1));
-    let folders: Vec<&str> = folders(files).into_keys().collect();
-    let name = |file: &NamedFile| {
-        let (folder, name) = split(&file.name);
-        let position = folders.iter().position(|other| *other == folder).unwrap_or_default();
+    let folders: BTreeSet<&str> = files.iter().map(|file| split(file).0).collect();
+    let name = |file: &&str| {
+        let (folder, name) = split(file);
+        let position = folders.range(..folder).count();
         format!("{FOLDER}{}/{name}", next.saturating_add(position))
     };
     files.iter().map(name).collect()
@@ -147,11 +168,6 @@ impl Adapter {
             |name: &str| tensors.iter().find(|tensor| tensor.name == name).map(|tensor| tensor.shape.as_slice());
         for module in &self.modules {
             let name = module.name.as_str();
-            if name == EMBEDDING {
-                return refuse(
-                    "it changes the token embedding, which is not supported; merge it into the weights".into(),
-                );
-            }
             // A tied model has no other output projection than its embedding.
             let tied = || shape(&format!("{EMBEDDING}.weight")).filter(|_| name == "lm_head");
             let Some(shape) = shape(&format!("{name}.weight")).or_else(tied) else {
@@ -160,6 +176,10 @@ impl Adapter {
             let (input, output) = module.sizes();
             if *shape != [output, input] {
                 return refuse(format!("its `{name}` is [{output}, {input}], that of the model {shape:?}"));
+            }
+            let rank = module.rank();
+            if rank > input.max(output) {
+                return refuse(format!("its `{name}` has the rank {rank}, more than the matrix has rows or columns"));
             }
         }
         Ok(())

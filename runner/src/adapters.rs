@@ -1,8 +1,9 @@
 //! What adapters add to projections, mapped.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use candle_core::Tensor;
 use formats::gguf::tensors::{RowOrder, row_order};
 use formats::hyper::RopeLayout;
@@ -14,7 +15,11 @@ use crate::weights::expand;
 
 /// The factors of all adapters by module.
 #[derive(Debug, Default)]
-pub(crate) struct Adapters(HashMap<String, Vec<Factors>>);
+pub(crate) struct Adapters {
+    factors: HashMap<String, Vec<Factors>>,
+    /// Modules that a layer has asked for.
+    used: RefCell<HashSet<String>>,
+}
 
 /// The factors of an adapter for one projection.
 #[derive(Debug)]
@@ -48,17 +53,32 @@ impl Adapters {
             };
             all.entry(module.clone()).or_default().push(factors);
         }
-        Ok(Self(all))
+        Ok(Self { factors: all, used: RefCell::default() })
     }
 
     /// What is added to a projection.
     pub(crate) fn of(&self, module: &str) -> &[Factors] {
-        self.0.get(module).map_or(&[], Vec::as_slice)
+        let Some(factors) = self.factors.get(module) else { return &[] };
+        self.used.borrow_mut().insert(module.to_owned());
+        factors
+    }
+
+    /// Sees to it that nothing is left out in silence.
+    ///
+    /// # Errors
+    /// A module that no layer has asked for.
+    pub(crate) fn check_used(&self) -> Result<()> {
+        let used = self.used.borrow();
+        let unused = self.factors.keys().filter(|module| !used.contains(*module)).min();
+        match unused {
+            Some(module) => bail!("an adapter changes `{module}`, which this model is not computed with"),
+            None => Ok(()),
+        }
     }
 
     /// Everything that is mapped.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = &MappedTensor> {
-        self.0.values().flatten().flat_map(|factors| [&factors.down.stored, &factors.up.stored])
+        self.factors.values().flatten().flat_map(|factors| [&factors.down.stored, &factors.up.stored])
     }
 }
 

@@ -66,7 +66,7 @@ impl Decoder {
             Rotary::new(frequencies, hyper.rope_layout)
         };
         let factors = weights.numbers("model.rope_freqs.weight", hyper.head_dim as usize / 2)?;
-        Ok(Self {
+        let decoder = Self {
             embedding: weights.embedding(EMBEDDING, vocabulary, hidden)?,
             embedding_scale: hyper.embedding_scale,
             heads: hyper.heads as usize,
@@ -84,7 +84,9 @@ impl Decoder {
             rotary_sliding: hyper.rope_sliding.as_ref().map(|rope| rotary(rope, None)),
             window: hyper.sliding_window.map(|window| window as usize),
             device: weights.device.clone(),
-        })
+        };
+        weights.check_adapters()?;
+        Ok(decoder)
     }
 
     /// Tokens of the vocabulary.

@@ -92,6 +92,14 @@ impl Weights {
         Ok(self.projection(weight, bias)?.adapted(adapters.collect::<Result<_>>()?))
     }
 
+    /// Whether all that adapters add is added somewhere; for when all layers are made.
+    ///
+    /// # Errors
+    /// What is not.
+    pub(crate) fn check_adapters(&self) -> Result<()> {
+        self.adapters.check_used()
+    }
+
     fn factor(&self, factor: &Factor) -> Result<Linear> {
         match factor.mapped() {
             Some(mapped) => self.projection(mapped, None),

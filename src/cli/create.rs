@@ -57,11 +57,11 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     let (request, adapters) = request(arguments)?;
     let request = with_quantization(request, &arguments.quantize)?;
     let client = Client::connect(config).await?;
-    let request = CreateRequest { adapters: adapter::uploaded(&client, &adapters).await?, ..request };
     if request.dry_run {
         let plan: QuantizePlan = client.post("/api/create", &request).await?;
         return show(&plan, arguments.quantize.format);
     }
+    let request = CreateRequest { adapters: adapter::uploaded(&client, &adapters).await?, ..request };
     let bar = ProgressBar::new(0);
     bar.set_style(
         ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "),

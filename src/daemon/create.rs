@@ -106,7 +106,7 @@ fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<Cre
     };
     let adapters = files(request.adapters)?;
     let source = match (request.path, request.from, request.files.is_empty()) {
-        (Some(path), None, true) => Source::Path(local_path(&path, peer)?),
+        (Some(path), None, true) => Source::at(&local_path(&path, peer)?)?,
         (None, Some(from), true) => Source::Model(from.parse()?),
         (None, None, false) => Source::Files(files(request.files)?),
         (None, None, true) => return Err(Failed::bad_request("neither 'from' or 'files' was specified")),

@@ -131,10 +131,11 @@ impl Given {
             format!("FROM {}@{}", model.name, model.manifest.digest()),
         ];
         // FROM has them already.
-        let adapters = model.manifest.layers_of(media_types::ADAPTER);
-        lines.extend(
-            adapters.map(|layer| format!("# ADAPTER {}@{}", layer.name().unwrap_or("adapter"), layer.digest())),
-        );
+        for layer in model.manifest.layers_of(media_types::ADAPTER) {
+            // Anybody may have written the name: no line of it is to be an instruction.
+            let name = layer.name().unwrap_or("adapter").escape_debug();
+            lines.push(format!("# ADAPTER {name}@{}", layer.digest()));
+        }
         for (word, text) in [("TEMPLATE", &self.template), ("SYSTEM", &self.system), ("LICENSE", &self.license)] {
             if !text.is_empty() {
                 lines.push(format!("{word} \"\"\"{text}\"\"\""));

@@ -1,14 +1,16 @@
 //! The adapters of a model: layers with the files that they came in.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use formats::HyperParameters;
-use import::{Adapter, NamedFile, StoredTensor};
+use import::{Adapter, LocalFile, NamedFile, StoredTensor};
 use manifests::{Layer, Manifest, ModelConfig, media_types};
 use serde::Deserialize;
 
-use super::Library;
 use super::create::{Observer, StoreTarget};
 use super::pull_foreign::{opener, whole_file};
+use super::{Library, Model};
 
 impl Library {
     /// The adapters of a model with these tensors.
@@ -29,13 +31,45 @@ impl Library {
             Ok(NamedFile { name, source: open(layer.digest())? })
         };
         let files = manifest.layers_of(media_types::ADAPTER).enumerate().map(file).collect::<Result<Vec<_>>>()?;
-        let adapters = import::adapters(&files)?;
-        let hyper = config.lode.as_ref().and_then(|lode| HyperParameters::deserialize(&lode.hyper_parameters).ok());
-        for adapter in &adapters {
-            adapter.check(tensors, hyper.as_ref())?;
-        }
-        Ok(adapters)
+        fitting(&files, config, tensors)
     }
+}
+
+/// Holds adapters, whose files are blobs, against a model.
+///
+/// # Errors
+/// Where files are none of an adapter, or it does not fit.
+pub(super) fn check_adapters(files: &[NamedFile], library: &Library, model: &Model) -> Result<()> {
+    if !files.is_empty() {
+        fitting(files, &model.config, &library.catalogue(&model.manifest)?)?;
+    }
+    Ok(())
+}
+
+fn fitting(files: &[NamedFile], config: &ModelConfig, tensors: &[StoredTensor]) -> Result<Vec<Adapter>> {
+    let adapters = import::adapters(files)?;
+    let hyper = config.lode.as_ref().and_then(|lode| HyperParameters::deserialize(&lode.hyper_parameters).ok());
+    for adapter in &adapters {
+        adapter.check(tensors, hyper.as_ref())?;
+    }
+    Ok(adapters)
+}
+
+/// The files of adapters as blobs, without those that only lie beside them.
+///
+/// # Errors
+/// A file cannot be read, or is none of an adapter.
+pub(super) fn staged(files: Vec<NamedFile>, library: &Library, target: &StoreTarget<'_>) -> Result<Vec<NamedFile>> {
+    let blob = |file: NamedFile| {
+        let layer = whole_file(target, &file, media_types::ADAPTER, &file.name)?;
+        let digest = *layer.digest();
+        let source = Arc::new(LocalFile::new(library.store.path(&digest)).with_digest(digest));
+        Ok(NamedFile { name: file.name, source })
+    };
+    let files = files.into_iter().filter(|file| import::is_adapter_file(&file.name));
+    let files = files.map(blob).collect::<Result<Vec<_>>>().context("cannot take the adapter")?;
+    import::adapters(&files)?;
+    Ok(files)
 }
 
 /// Makes layers of adapters' files for a model that has these layers already.
@@ -45,11 +79,12 @@ pub(super) fn adapter_layers(
     target: &StoreTarget<'_>,
     observer: &dyn Observer,
 ) -> Result<Vec<Layer>> {
-    let names = import::adapter_names(files, layers.iter().filter_map(Layer::name));
+    let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    let names = import::adapter_names(&names, layers.iter().filter_map(Layer::name));
     let layer = |(file, name): (&NamedFile, String)| {
         let layer = whole_file(target, file, media_types::ADAPTER, &name)?;
         observer.status(format!("creating new layer {}", layer.digest()));
         Ok(layer)
     };
-    files.iter().zip(names).map(layer).collect::<Result<_>>().context("cannot take the adapter")
+    files.iter().zip(names).map(layer).collect::<Result<_>>()
 }

@@ -1,7 +1,7 @@
 //! Creating a model: from files, or from another model with changes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use store::Store;
 
 use super::Library;
-use super::adapters::adapter_layers;
+use super::adapters::{adapter_layers, check_adapters, staged};
 use super::file_digests::{self, FileDigests};
 use super::quantize::{Leased, QuantizeSpec, quantized};
 
@@ -25,12 +25,38 @@ pub(crate) const INGEST_PREFIX: &str = "import-";
 /// What to make a model from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// A file or folder.
-    Path(PathBuf),
     /// Files by name, wherever their bytes are.
     Files(Vec<NamedFile>),
     /// Another model.
     Model(ModelRef),
+}
+
+impl Source {
+    /// The files at a path.
+    ///
+    /// # Errors
+    /// There is nothing that can be read.
+    pub(crate) fn at(path: &Path) -> Result<Self> {
+        Ok(Self::Files(import::locate(path)?))
+    }
+
+    /// The source alone, and the files of adapters that an export has put beside it.
+    ///
+    /// # Errors
+    /// The source is nothing but an adapter.
+    pub(super) fn without_adapters(self) -> Result<(Self, Vec<NamedFile>)> {
+        let Self::Files(files) = self else { return Ok((self, Vec::new())) };
+        let (files, adapters) = import::split_adapters(files);
+        let has = |name: &str| files.iter().any(|file| file.name == name);
+        ensure!(
+            !has("adapter_config.json") || has("config.json"),
+            import::Error::Source(
+                "this is an adapter, not a model: name its base with FROM and it with ADAPTER in a Modelfile"
+                    .to_owned()
+            )
+        );
+        Ok((Self::Files(files), adapters))
+    }
 }
 
 /// What to create. What is `None` or empty is taken from the source.
@@ -72,19 +98,22 @@ pub(crate) trait Observer: Sync {
 pub(crate) fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> Result<Created> {
     let key = spec.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
     let _guard = library.store.guard();
-    // Before hours of import: what is no adapter at all needs no model to be refused.
-    import::adapters(&spec.adapters)?;
-    let mut draft = match (&spec.quantize, &spec.source) {
+    // For documents and adapters, which no other model is likely to have.
+    let target = StoreTarget::streaming(library);
+    let (source, exported) = spec.source.clone().without_adapters()?;
+    let adapters = staged([exported, spec.adapters.clone()].concat(), library, &target)?;
+    if let Source::Model(base) = &source {
+        // Before hours of quantizing.
+        check_adapters(&adapters, library, &library.find(base)?)?;
+    }
+    let mut draft = match (&spec.quantize, &source) {
         (Some(quantize), source) => quantized(library, source, quantize, &key, observer)?,
-        (None, Source::Path(path)) => imported(library, &import::locate(path)?, &spec.name, observer)?,
         (None, Source::Files(files)) => imported(library, files, &spec.name, observer)?,
         (None, Source::Model(base)) => derived(library, base)?,
     };
-    // For documents, which no other model is likely to have.
-    let target = StoreTarget::streaming(library);
     draft.apply(spec, &target, observer)?;
-    if !spec.adapters.is_empty() {
-        draft.adapt(&spec.adapters, library, &target, observer)?;
+    if !adapters.is_empty() {
+        draft.adapt(&adapters, library, &target, observer)?;
     }
     let created = draft.finish(library, &target, &key, observer)?;
     if spec.quantize.is_some() {
@@ -163,7 +192,7 @@ fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
     Ok(Draft {
         files: file_digests::recorded(library, model.manifest.digest())?,
         layers: model.manifest.layers().to_vec(),
-        config: model.config,
+        config: model.config.clone(),
         base: Some(*model.manifest.digest()),
         annotations: BTreeMap::new(),
         parameters,
@@ -226,7 +255,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes adapters that fit.
+    /// Takes adapters that fit; their files are blobs.
     fn adapt(
         &mut self,
         files: &[NamedFile],

@@ -40,7 +40,14 @@ pub(crate) fn divide(files: Vec<ForeignFile>) -> Divided {
             FileKind::License => media_types::LICENSE,
             FileKind::Messages => media_types::MESSAGES,
             FileKind::Projector => media_types::PROJECTOR,
-            FileKind::Adapter => media_types::ADAPTER,
+            FileKind::Adapter => {
+                // Called as those that come with a create: exports give them back.
+                let taken = divided.kept.iter().filter_map(Layer::name);
+                let name = import::adapter_names(&[&file.name], taken).concat();
+                let own = Descriptor { media_type: media_types::ADAPTER, ..file.layer.descriptor };
+                divided.kept.push(Layer::named(own, &name));
+                continue;
+            }
         };
         let own = Descriptor { media_type, ..file.layer.descriptor };
         // What Ollama writes has no names; what has one keeps it.

@@ -166,7 +166,7 @@ fn planned(found: &Found, spec: &PlanSpec) -> Result<PlanResponse> {
     let exact = match &facts.decoder {
         Ok(decoder) => {
             let cache = Cache::whole(facts.weights.blocks.len(), context, spec.parallel, spec.kv_type);
-            Some(of_exact(&exact::load(decoder, &facts.weights, &cache, &machine).map_err(unfit)?, &spec.devices))
+            Some(of_exact(&exact::load(decoder, &facts.all_weights(), &cache, &machine).map_err(unfit)?, &spec.devices))
         }
         Err(reason) => {
             notes.push(format!("{reason}, so there is no exact plan"));

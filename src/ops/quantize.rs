@@ -31,7 +31,8 @@ pub(crate) struct QuantizeSpec {
 
 /// What a quantization would do. Writes nothing.
 pub(crate) fn plan_quantization(library: &Library, source: &Source, spec: &QuantizeSpec) -> Result<QuantizePlan> {
-    let quantization = Start::find(library, source)?.plan(spec)?;
+    let (source, _) = source.clone().without_adapters()?;
+    let quantization = Start::find(library, &source)?.plan(spec)?;
     let totals = quantization.totals();
     Ok(QuantizePlan {
         quantize: spec.policy.scheme.name().to_owned(),

@@ -2,8 +2,11 @@
 
 import asyncio
 import hashlib
+import json
 import pathlib
+import struct
 import sys
+import tempfile
 
 import ollama
 
@@ -65,6 +68,32 @@ def chats(client: ollama.Client, model: str) -> None:
     refused(404, "not found", lambda: client.chat(model="nope", messages=messages))
 
 
+def adapter(folder: pathlib.Path) -> list[pathlib.Path]:
+    """A LoRA adapter of rank 1, as PEFT writes it, of a projection with 64 columns and 64 rows."""
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_%s.weight"
+    header = {
+        name % "A": {"dtype": "F32", "shape": [1, 64], "data_offsets": [0, 256]},
+        name % "B": {"dtype": "F32", "shape": [64, 1], "data_offsets": [256, 512]},
+    }
+    text = json.dumps(header).encode()
+    numbers = struct.pack("<128f", *([0.5] * 128))
+    weights, config = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+    weights.write_bytes(struct.pack("<Q", len(text)) + text + numbers)
+    config.write_text(json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 16}))
+    return [weights, config]
+
+
+def adapts(client: ollama.Client, model: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        adapters = {path.name: client.create_blob(path) for path in adapter(pathlib.Path(folder))}
+    assert client.create(model="adapted", from_=model, adapters=adapters).status == "success"
+    assert "ADAPTER" in client.show("adapted").modelfile, client.show("adapted")
+    answers = [client.generate(model=name, prompt="Hello", options=OPTIONS).response for name in (model, "adapted")]
+    assert answers[0] != answers[1], answers
+    refused(400, "not found", lambda: client.create(model="x", from_=model, adapters={"a": "sha256:" + "0" * 64}))
+    assert client.delete("adapted").status == "success"
+
+
 def creates(client: ollama.Client, model: str, folder: str) -> None:
     files = {path.name: client.create_blob(path) for path in sorted(pathlib.Path(folder).iterdir())}
     assert all(digest == "sha256:" + hashlib.sha256(pathlib.Path(folder, name).read_bytes()).hexdigest() for name, digest in files.items())
@@ -80,7 +109,7 @@ def creates(client: ollama.Client, model: str, folder: str) -> None:
     assert shown.license == "MIT\nBSD" and shown.parameters.splitlines()[0].split() == ["temperature", "0"], shown
     assert client.create(model="small", from_=model, quantize="q8_0").status == "success"
     assert client.show("small").details.quantization_level == "Q8_0", client.show("small")
-    refused(400, "'adapters'", lambda: client.create(model="x", from_=model, adapters={"a": "sha256:" + "0" * 64}))
+    adapts(client, model)
     refused(400, "neither 'from' or 'files'", lambda: client.create(model="x"))
     for name in ["uploaded", "made", "small"]:
         assert client.delete(name).status == "success"

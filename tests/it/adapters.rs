@@ -5,6 +5,7 @@ mod made;
 use std::path::Path;
 
 use content::Digest;
+use formats::GgmlType;
 use serde_json::{Value, json};
 
 use crate::export::exported;
@@ -34,18 +35,24 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-#[tokio::test]
-async fn adapted_models_compute_what_merged_ones_do() {
-    let server = Server::start(&[("LODE_REFERENCE", "1"), ("LODE_MAX_LOADED_MODELS", "1")]).await;
+/// Logits of the tiny model, and of the same from a GGUF file, with adapters of each format, held against merged weights.
+async fn compare(environment: &[(&str, &str)], lora: &Lora, most: f32) {
+    let server = Server::start(&[environment, &[("LODE_MAX_LOADED_MODELS", "1")]].concat()).await;
     let place = tempfile::tempdir().expect("a temporary folder");
-    let lora = Lora::random(3, 6.0);
-    let [peft, mlx, gguf, file] = ["peft", "mlx", "lora.gguf", "tiny.gguf"].map(|name| place.path().join(name));
+    let names = ["peft", "mlx", "lora.gguf", "blocks.gguf", "negated.gguf", "tiny.gguf"];
+    let [peft, mlx, gguf, blocks, negated, file] = names.map(|name| place.path().join(name));
     for folder in [&peft, &mlx] {
         std::fs::create_dir(folder).expect("a folder");
     }
     lora.peft(&peft);
     lora.mlx(&mlx);
-    lora.gguf(&gguf);
+    lora.gguf(&gguf, GgmlType::F32);
+    lora.negated().gguf(&negated, GgmlType::F32);
+    let mut adapters = vec![peft.clone(), mlx, gguf];
+    if lora.rank.is_multiple_of(32) {
+        lora.gguf(&blocks, GgmlType::Q8_0);
+        adapters.push(blocks);
+    }
     server.create("folder", &tiny_model()).await;
     exported(&server, "folder", &file, &["--format", "gguf", "--lossy"]);
     server.create("file", &file).await;
@@ -54,19 +61,30 @@ async fn adapted_models_compute_what_merged_ones_do() {
     let expected = logits(&server, "merged").await;
     for base in ["folder", "file"] {
         let without = logits(&server, base).await;
-        assert!(distance(&without, &expected) > 0.5, "the adapter changes next to nothing");
-        for adapter in [&peft, &mlx, &gguf] {
+        assert!(distance(&without, &expected) > 30.0 * most, "the adapter changes next to nothing");
+        for adapter in &adapters {
             adapted(&server, "adapted", base, &[adapter]);
             let found = distance(&logits(&server, "adapted").await, &expected);
-            assert!(found < 1e-3, "{} on {base}: logits differ by {found}", adapter.display());
+            // The blocks are rounded.
+            let most = if adapter.ends_with("blocks.gguf") { 20.0 * most } else { most };
+            assert!(found < most, "{} on {base}: logits differ by {found}", adapter.display());
         }
         // Two that cancel each other.
-        let negated = place.path().join("negated.gguf");
-        Lora { alpha: -lora.alpha, ..Lora::random(3, 6.0) }.gguf(&negated);
         adapted(&server, "both", base, &[&peft, &negated]);
         let found = distance(&logits(&server, "both").await, &without);
-        assert!(found < 1e-3, "an adapter and its opposite on {base}: logits differ by {found}");
+        assert!(found < most, "an adapter and its opposite on {base}: logits differ by {found}");
     }
+}
+
+#[tokio::test]
+async fn adapted_models_compute_what_merged_ones_do() {
+    compare(&[("LODE_REFERENCE", "1")], &Lora::random(3, 6.0), 1e-3).await;
+}
+
+#[tokio::test]
+async fn the_kernels_add_adapters_too() {
+    compare(&[("LODE_KV_CACHE_TYPE", "f32")], &Lora::random(3, 6.0), 1e-2).await;
+    compare(&[("LODE_KV_CACHE_TYPE", "f32")], &Lora::random(32, 20.0), 1e-2).await;
 }
 
 #[tokio::test]
@@ -76,7 +94,7 @@ async fn models_of_ollama_run_with_theirs() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let (file, adapter) = (place.path().join("tiny.gguf"), place.path().join("lora.gguf"));
     let lora = Lora::random(2, 8.0);
-    lora.gguf(&adapter);
+    lora.gguf(&adapter, GgmlType::F32);
     server.create("folder", &tiny_model()).await;
     exported(&server, "folder", &file, &["--format", "gguf", "--lossy"]);
     server.create("merged", lora.merged().path()).await;
@@ -92,6 +110,16 @@ async fn models_of_ollama_run_with_theirs() {
     assert_eq!(pulled.last().map(|line| &line["status"]), Some(&json!("success")), "{pulled:?}");
     let found = distance(&logits(&other, &name).await, &expected);
     assert!(found < 1e-3, "of a split file: logits differ by {found}");
+    // Both forms give the adapter back, and the folder of the pulled one makes the same model again.
+    for (server, name, label) in [(&server, "someone/model", "whole"), (&other, name.as_str(), "split")] {
+        let to = place.path().join(label);
+        let files = exported(server, name, &to, &[]);
+        let digest = Digest::of(&read(&adapter));
+        assert!(files.values().any(|found| *found == digest), "{label}: {:?}", files.keys());
+    }
+    other.create("again", &place.path().join("split")).await;
+    let found = distance(&logits(&other, "again").await, &expected);
+    assert!(found < 1e-3, "of an exported folder: logits differ by {found}");
 }
 
 #[tokio::test]
@@ -175,6 +203,11 @@ async fn an_adapter_stays_with_its_model() {
         "adapter is not merged",
     );
 
+    // The folder makes the same model again.
+    server.create("again", &folder.join("out")).await;
+    let plain = server.ask("/api/generate", &text("twice")).await["response"].clone();
+    assert_eq!(server.ask("/api/generate", &text("again")).await["response"], plain);
+
     // The plan counts it.
     let weights = |plan: &Value| plan["exact"]["weights"].as_u64().expect("bytes");
     let plan = |model: &str| json!({"model": model});
@@ -232,21 +265,29 @@ async fn what_cannot_be_used_is_refused() {
         (renamed("module", layer, "model.layers.0.self_attn.z_proj"), "has no `model.layers.0.self_attn.z_proj`"),
         (renamed("layer", layer, "model.layers.9.self_attn.q_proj"), "has no `model.layers.9"),
         (renamed("shape", layer, "model.layers.0.self_attn.k_proj"), "[64, 64], that of the model [32, 64]"),
+        (configured("tokens", &json!({"lora_alpha": 1, "alora_invocation_tokens": [1]})), "(aLoRA)"),
         (renamed("embedding", "lm_head", "model.embed_tokens"), "token embedding"),
     ] {
         let modelfile = format!("FROM base\nADAPTER {}\n", adapter.display());
         write(folder, "Modelfile", modelfile.as_bytes());
         fails(&server, &["create", "adapted", "-f", folder.join("Modelfile").to_str().expect("a path")], says);
     }
-    for adapters in [
-        json!({"x.gguf": format!("sha256:{}", "0".repeat(64))}),
-        json!({"x.gguf": "nothing"}),
-        json!({"..": "sha256:0"}),
+    write(folder, "bad.gguf", b"no adapter at all");
+    let here = sent(&server, &folder.join("bad.gguf")).await;
+    for (name, digest, says) in [
+        ("x.gguf", format!("sha256:{}", "0".repeat(64)), "not found; upload it first"),
+        ("x.gguf", "nothing".to_owned(), "`x.gguf`"),
+        ("../x.gguf", here.clone(), "goes up"),
+        ("x.gguf", here.clone(), "GGUF"),
+        ("x.bin", here, "`x.bin`"),
     ] {
-        let request = json!({"model": "adapted", "from": "base", "adapters": adapters, "stream": false});
+        let request = json!({"model": "adapted", "from": "base", "adapters": {name: digest}, "stream": false});
         let (status, answer) = server.call("/api/create", &request).await;
-        assert_eq!(status, 400, "{adapters}: {answer}");
+        assert_eq!(status, 400, "{name} {digest}: {answer}");
+        assert!(answer.to_string().contains(says), "{answer} should say {says}");
     }
+    let alone = folder.join("dora");
+    fails(&server, &["create", "adapted", "-f", alone.to_str().expect("a path")], "this is an adapter, not a model");
     let answer = server.http.get(server.url("/api/tags")).send().await.expect("the daemon answers");
     let models: Value = answer.json().await.expect("JSON");
     assert_eq!(list(&models["models"]).len(), 1, "{models}");

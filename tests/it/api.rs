@@ -74,7 +74,12 @@ async fn errors_have_their_status_and_name_the_thing() {
         ("/api/tokenize", json!({"model": "tiny"}), 400, "content is required"),
         ("/api/chat", json!({"model": "tiny", "messages": [{"role": "robot", "content": "x"}]}), 400, "invalid role"),
         ("/api/create", json!({"model": "x", "stream": false}), 400, "neither 'from' or 'files'"),
-        ("/api/create", json!({"model": "x", "from": "tiny", "adapters": {"a": "b"}}), 400, "'adapters'"),
+        (
+            "/api/create",
+            json!({"model": "x", "from": "tiny", "adapters": {"a": "b"}}),
+            400,
+            "file `a`: `b` is not a digest",
+        ),
         ("/api/create", json!({"model": "x", "from": "nope", "stream": false}), 404, "not found"),
         ("/api/create", json!({"model": "x", "path": "relative", "stream": false}), 400, "absolute"),
         ("/api/create", json!({"model": "x", "path": "/no/such/file", "stream": false}), 400, "/no/such/file"),

@@ -9,6 +9,9 @@ use super::pairs::{Pairs, factor, refused};
 use crate::inventory::read_gguf_header;
 use crate::{Error, NamedFile};
 
+/// What the rank divides.
+const ALPHA: &str = "adapter.lora.alpha";
+
 pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
     read_gguf_header(file, 0, |gguf, found, _| {
         let architecture = check(gguf, file)?;
@@ -20,8 +23,9 @@ pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
             };
             pairs.take(&module(architecture, weight), factor, tensor)?;
         }
-        let alpha = gguf.float("adapter.lora.alpha");
-        let alpha = alpha.ok_or_else(|| refused(file, "the key `adapter.lora.alpha` is missing or no number"))?;
+        // Readers of the format take a key that is missing for 0.
+        let alpha = gguf.get(ALPHA).map_or(Some(0.0), |_| gguf.float(ALPHA));
+        let alpha = alpha.ok_or_else(|| refused(file, "its `adapter.lora.alpha` is not a number"))?;
         Ok(Adapter {
             name: file.name.clone(),
             architecture: Some(architecture.to_owned()),
@@ -44,7 +48,7 @@ fn check<'g>(gguf: &Gguf<'g>, file: &NamedFile) -> Result<&'g str, Error> {
     if gguf.get("adapter.alora.invocation_tokens").is_some() {
         return Err(refused(file, "it is to be used after certain tokens only (aLoRA), which is not supported"));
     }
-    Ok(gguf.text("general.architecture").unwrap_or_default())
+    gguf.text("general.architecture").ok_or_else(|| refused(file, "the key `general.architecture` is missing"))
 }
 
 /// The canonical name of a weight, without `.weight`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use formats::codec;
 
-use super::AdaptedModule;
+use super::{AdaptedModule, EMBEDDING};
 use crate::{Error, NamedFile, SourceTensor, StoredTensor};
 
 /// Which factor a tensor is.
@@ -35,6 +35,12 @@ impl<'a> Pairs<'a> {
 
     /// Takes a factor.
     pub(super) fn take(&mut self, module: &str, factor: Factor, tensor: &SourceTensor) -> Result<(), Error> {
+        if module == EMBEDDING {
+            return Err(refused(
+                self.file,
+                "it changes the token embedding, which is not supported; merge it into the weights",
+            ));
+        }
         let stored = StoredTensor::in_file(tensor.name.clone(), &*self.file.source, tensor)?;
         if stored.shape.len() != 2 || stored.shape.contains(&0) {
             let (name, shape) = (&stored.name, &stored.shape);

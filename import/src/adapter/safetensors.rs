@@ -1,16 +1,21 @@
 //! Adapters of safetensors files, as PEFT and mlx-lm write them.
 
-use std::collections::BTreeMap;
-
 use formats::hyper::RopeLayout;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::pairs::{Factor, Pairs, factor, refused};
 use super::{Adapter, CONFIG, has_extension, split};
 use crate::inventory::{read_document, shard_facts};
 use crate::{Error, NamedFile};
+
+/// The largest config that is read, in bytes; those that name every module have tens of KB.
+const MAX_CONFIG: u64 = 1 << 20;
+/// The most patterns that a config may have: one for each module of the largest models.
+const MAX_PATTERNS: usize = 4096;
+/// The most memory that a pattern may take when it is compiled, in bytes.
+const MAX_PATTERN: usize = 1 << 16;
 
 /// What PEFT puts before the names of the model that it wraps.
 const PEFT_PREFIX: &str = "base_model.model.";
@@ -19,13 +24,13 @@ const PEFT_PREFIX: &str = "base_model.model.";
 pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
     let (mut weights, mut config) = (None, None);
     for file in files {
-        let place = match split(&file.name).1 {
-            CONFIG => &mut config,
-            name if has_extension(name, "safetensors") => &mut weights,
-            _ => {
-                let expected = format!("expected a GGUF file, or a safetensors file and its `{CONFIG}`");
-                return Err(refused(file, &format!("it is no file of an adapter; {expected}")));
-            }
+        let place = if split(&file.name).1 == CONFIG {
+            &mut config
+        } else if has_extension(&file.name, "safetensors") {
+            &mut weights
+        } else {
+            let expected = format!("expected a GGUF file, or a safetensors file and its `{CONFIG}`");
+            return Err(refused(file, &format!("it is no file of an adapter; {expected}")));
         };
         if let Some(other) = place.replace(*file) {
             return Err(refused(file, &format!("`{}` is in the same folder; give each adapter its own", other.name)));
@@ -39,7 +44,7 @@ pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
         (None, Some(config)) => return Err(refused(config, "the safetensors file that it is about is missing")),
         (None, None) => return Err(Error::Source("an adapter has no files".to_owned())),
     };
-    let raw = read_document(config)?;
+    let raw = read_document(config, MAX_CONFIG)?;
     let config = Config { file: config, raw: &raw };
     let (_, tensors) = shard_facts(weights, 0)?;
     let by_peft =
@@ -51,8 +56,8 @@ pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
         pairs.take(module, factor, tensor)?;
     }
     let modules = if by_peft {
-        let peft = config.peft()?;
-        pairs.modules(|module, rank| peft.scale(module, rank, config.file))?
+        let scales = Scales::of(&config)?;
+        pairs.modules(|module, rank| scales.of_module(module, rank, config.file))?
     } else {
         pairs.modules(|_, _| config.mlx_scale())?
     };
@@ -113,6 +118,20 @@ impl Config<'_> {
         if config.fan_in_fan_out == Some(true) {
             return refuse("`fan_in_fan_out` is set, which no model that can be run has");
         }
+        if config.alora_invocation_tokens.is_some() {
+            return refuse("it is to be used after certain tokens only (aLoRA), which is not supported");
+        }
+        if config.layer_replication.is_some() {
+            return refuse("`layer_replication` is set, which makes another model of its base");
+        }
+        // These take something out of the base's weights before the training.
+        let begun = config.init_lora_weights.as_ref().and_then(Value::as_str).unwrap_or_default();
+        if ["pissa", "olora", "corda", "loftq"].iter().any(|kind| begun.starts_with(kind)) {
+            return refuse(&format!(
+                "it was trained on weights that were changed first (`init_lora_weights` is `{begun}`); save it with \
+                 `path_initial_model_for_weight_conversion`, or merge it into the weights"
+            ));
+        }
         Ok(config)
     }
 
@@ -138,27 +157,49 @@ struct Peft {
     #[serde(rename = "peft_type")]
     kind: Option<String>,
     lora_alpha: Option<f64>,
-    /// Regular expressions for the ends of modules' names.
-    alpha_pattern: Option<BTreeMap<String, f64>>,
+    /// Regular expressions for the ends of modules' names; the first that matches counts.
+    alpha_pattern: Option<Map<String, Value>>,
     use_rslora: Option<bool>,
     use_dora: Option<bool>,
     fan_in_fan_out: Option<bool>,
+    alora_invocation_tokens: Option<Value>,
+    layer_replication: Option<Value>,
+    init_lora_weights: Option<Value>,
 }
 
-impl Peft {
-    fn scale(&self, module: &str, rank: u64, file: &NamedFile) -> Result<f64, Error> {
-        let mut alpha = self.lora_alpha;
-        for (pattern, own) in self.alpha_pattern.iter().flatten() {
-            let whole = Regex::new(&format!("^(.*\\.)?({pattern})$"));
-            let whole =
-                whole.map_err(|_| refused(file, &format!("`{pattern}` of its `alpha_pattern` is no pattern")))?;
-            if whole.is_match(module) {
-                alpha = Some(*own);
-                break;
-            }
+/// What PEFT multiplies with.
+struct Scales {
+    alpha: Option<f64>,
+    /// Those of certain modules, in their order.
+    patterns: Vec<(Regex, f64)>,
+    by_root: bool,
+}
+
+impl Scales {
+    fn of(config: &Config<'_>) -> Result<Self, Error> {
+        let peft = config.peft()?;
+        let patterns = peft.alpha_pattern.unwrap_or_default();
+        let count = patterns.len();
+        if count > MAX_PATTERNS {
+            let reason = format!("its `alpha_pattern` has {count} entries, at most {MAX_PATTERNS} are expected");
+            return Err(refused(config.file, &reason));
         }
-        let alpha = alpha.ok_or_else(|| refused(file, "`lora_alpha` is missing, expected a number"))?;
+        let pattern = |(pattern, alpha): (String, Value)| {
+            let whole = RegexBuilder::new(&format!("^(.*\\.)?({pattern})$")).size_limit(MAX_PATTERN).build();
+            let known = whole.ok().zip(alpha.as_f64());
+            let shown: String = pattern.chars().take(100).collect();
+            known.ok_or_else(|| {
+                refused(config.file, &format!("`{shown}` of its `alpha_pattern` is no pattern with a number"))
+            })
+        };
+        let patterns = patterns.into_iter().map(pattern).collect::<Result<_, _>>()?;
+        Ok(Self { alpha: peft.lora_alpha, patterns, by_root: peft.use_rslora == Some(true) })
+    }
+
+    fn of_module(&self, module: &str, rank: u64, file: &NamedFile) -> Result<f64, Error> {
+        let own = self.patterns.iter().find(|(pattern, _)| pattern.is_match(module)).map(|(_, alpha)| *alpha);
+        let alpha = own.or(self.alpha).ok_or_else(|| refused(file, "`lora_alpha` is missing, expected a number"))?;
         let rank = rank as f64;
-        Ok(alpha / if self.use_rslora == Some(true) { rank.sqrt() } else { rank })
+        Ok(alpha / if self.by_root { rank.sqrt() } else { rank })
     }
 }

@@ -68,6 +68,10 @@ fn peft_scales_by_rank_and_pattern() {
         (r#"{"lora_alpha": 8, "use_rslora": true}"#, [4.0, 2.0]),
         (r#"{"lora_alpha": 8, "alpha_pattern": {"v_proj": 32}}"#, [2.0, 2.0]),
         (r#"{"lora_alpha": 8, "alpha_pattern": {"layers\\.0\\..*": 4, "proj": 1}}"#, [1.0, 0.5]),
+        (
+            r#"{"lora_alpha": 8, "alpha_pattern": {"v_proj": 32, "layers.11.self_attn.v_proj": 1, "q_proj": 4}}"#,
+            [1.0, 2.0],
+        ),
         (r#"{"lora_alpha": 8, "alpha_pattern": null, "use_dora": false, "peft_type": "LORA"}"#, [2.0, 0.5]),
     ] {
         let adapter = peft(config).expect(config);
@@ -75,6 +79,26 @@ fn peft_scales_by_rank_and_pattern() {
             adapter.modules.iter().map(|module| (module.name.as_str(), module.scale)).collect();
         assert_eq!(found, [(Q, expect[0]), (V, expect[1])], "{config}");
         assert_eq!((adapter.rope_layout, adapter.architecture), (RopeLayout::Half, None));
+    }
+}
+
+#[test]
+fn peft_may_do_what_cannot_be_followed() {
+    for (config, says) in [
+        (r#"{"lora_alpha": 8, "alora_invocation_tokens": [1, 2]}"#, "aLoRA"),
+        (r#"{"lora_alpha": 8, "layer_replication": [[0, 4], [2, 5]]}"#, "`layer_replication`"),
+        (r#"{"lora_alpha": 8, "init_lora_weights": "pissa_niter_4"}"#, "`pissa_niter_4`"),
+        (r#"{"lora_alpha": 8, "init_lora_weights": "olora"}"#, "`olora`"),
+        (r#"{"lora_alpha": 8, "fan_in_fan_out": true}"#, "`fan_in_fan_out`"),
+        (r#"{"lora_alpha": 8, "alpha_pattern": {"q_proj": "x"}}"#, "no pattern with a number"),
+        (r#"{"lora_alpha": 8, "alpha_pattern": {"\\w{9999}": 1}}"#, "no pattern with a number"),
+    ] {
+        let error = peft(config).expect_err(config).to_string();
+        assert!(error.contains(says), "`{error}` should say `{says}`");
+    }
+    for begun in ["true", r#""gaussian""#, r#""eva""#, "null"] {
+        peft(&format!(r#"{{"lora_alpha": 8, "alora_invocation_tokens": null, "init_lora_weights": {begun}}}"#))
+            .expect(begun);
     }
 }
 
@@ -119,7 +143,7 @@ fn files_that_are_none_are_refused_by_name() {
     for (files, says) in [
         (with("general.type", "model"), "it is a model"),
         (with("adapter.type", "control"), "`control`, expected `lora`"),
-        (with("adapter.lora.alpha", "text"), "`adapter.lora.alpha` is missing"),
+        (with("adapter.lora.alpha", "text"), "`adapter.lora.alpha` is not a number"),
         (with("adapter.alora.invocation_tokens", "x"), "aLoRA"),
         (vec![file("notes.txt", Vec::new())], "no file of an adapter"),
         (vec![config()], "safetensors file that it is about is missing"),
@@ -145,9 +169,26 @@ fn files_that_are_none_are_refused_by_name() {
 }
 
 #[test]
+fn files_beside_an_adapter_are_told() {
+    for (name, expect) in [
+        ("a/adapter_config.json", true),
+        ("a/adapter_model.safetensors", true),
+        ("x.gguf", true),
+        ("a/optimizer.bin", true),
+        ("a/tokenizer.json", false),
+        ("README.md", false),
+        ("chat_template.jinja", false),
+    ] {
+        assert_eq!(is_adapter_file(name), expect, "{name}");
+    }
+    let names = ["adapters/0/x.gguf", "adapters/x.gguf", "adapters/a/x.gguf", "model.safetensors"];
+    let (model, adapters) = split_adapters(names.map(|name| file(name, Vec::new())).to_vec());
+    assert_eq!((model.len(), adapters.len()), (3, 1));
+}
+
+#[test]
 fn names_go_on_after_those_that_are_taken() {
-    let files = ["b/w.safetensors", "a.gguf", "b/c.json"].map(|name| file(name, Vec::new()));
-    let names = |taken: &[&str]| adapter_names(&files, taken.iter().copied());
+    let names = |taken: &[&str]| adapter_names(&["b/w.safetensors", "a.gguf", "b/c.json"], taken.iter().copied());
     assert_eq!(names(&["config.json"]), ["adapters/1/w.safetensors", "adapters/0/a.gguf", "adapters/1/c.json"]);
     assert_eq!(names(&["adapters/3/x", "adapters/x"])[1], "adapters/4/a.gguf");
 }

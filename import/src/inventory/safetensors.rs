@@ -58,21 +58,21 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
 }
 
 fn find_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {
-    all.iter().find(|file| file.name == name).map(read_document).transpose()
+    all.iter().find(|file| file.name == name).map(|file| read_document(file, MAX_DOCUMENT)).transpose()
 }
 
-/// All bytes of a side file.
-pub(crate) fn read_document(named: &NamedFile) -> Result<Vec<u8>, Error> {
+/// All bytes of a side file that has so many at most.
+pub(crate) fn read_document(named: &NamedFile, most: u64) -> Result<Vec<u8>, Error> {
     let size = size(named)?;
-    if size > MAX_DOCUMENT {
+    if size > most {
         let name = &named.name;
-        return Err(Error::Source(format!("`{name}` has {size} bytes, expected at most {MAX_DOCUMENT}")));
+        return Err(Error::Source(format!("`{name}` has {size} bytes, expected at most {most}")));
     }
     read_at(named, 0, size)
 }
 
 fn read_index(named: &NamedFile) -> Result<ShardIndex, Error> {
-    let raw = read_document(named)?;
+    let raw = read_document(named, MAX_DOCUMENT)?;
     serde_json::from_slice(&raw).map_err(|e| Error::Source(format!("`{}` cannot be read: {e}", named.source.name())))
 }
 

@@ -32,6 +32,9 @@ fn of(files: &[&ForeignFile], wanted: &[Layer]) -> Result<Option<ExportPlan>> {
 
 /// Prompts and templates that the manifest has without a name were never files.
 fn is_file(file: &ForeignFile) -> bool {
-    let weights = matches!(file.kind, FileKind::Gguf | FileKind::Safetensors | FileKind::Side | FileKind::Tar);
+    let weights = matches!(
+        file.kind,
+        FileKind::Gguf | FileKind::Safetensors | FileKind::Side | FileKind::Tar | FileKind::Adapter
+    );
     weights || file.named
 }

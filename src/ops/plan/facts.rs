@@ -36,10 +36,24 @@ pub(crate) struct Facts {
     pub(super) model: Model,
     /// Its weights by layer.
     pub(super) weights: Weights,
+    /// Bytes of its adapters. Ollama's estimate knows nothing of them.
+    pub(super) adapters: u64,
     /// The sizes of its decoder, or why Lode cannot run it.
     pub(super) decoder: Result<Decoder, String>,
     /// The longest context that it was made for; 0 where nobody says.
     pub(super) context: u64,
+}
+
+impl Facts {
+    /// The weights with the adapters. Which projections those change is not known without reading them, so all of them
+    /// count as part of the first layer.
+    pub(super) fn all_weights(&self) -> Weights {
+        let mut weights = self.weights.clone();
+        if let Some(first) = weights.blocks.first_mut() {
+            *first = first.map(|bytes| bytes.saturating_add(self.adapters));
+        }
+        weights
+    }
 }
 
 /// A tensor, wherever it was listed.
@@ -52,11 +66,15 @@ struct Listed {
 
 /// Reads the facts of a model. `catalogue` has its tensors where it is in the store.
 pub(super) fn facts(manifest: &Manifest, catalogue: Option<Vec<StoredTensor>>, open: &Open<'_>) -> Result<Facts> {
-    match classify(manifest) {
-        Layout::Lode | Layout::OllamaTensors => of_tensors(manifest, catalogue, open),
-        Layout::Files(files) => of_files(files, open),
-        Layout::Unknown(reason) => Err(CannotPlan(format!("it is not a model that can be run here: {reason}")).into()),
-    }
+    let facts = match classify(manifest) {
+        Layout::Lode | Layout::OllamaTensors => of_tensors(manifest, catalogue, open)?,
+        Layout::Files(files) => of_files(files, open)?,
+        Layout::Unknown(reason) => {
+            return Err(CannotPlan(format!("it is not a model that can be run here: {reason}")).into());
+        }
+    };
+    let adapters = manifest.layers_of(media_types::ADAPTER).map(Layer::size).fold(0, u64::saturating_add);
+    Ok(Facts { adapters, ..facts })
 }
 
 /// Of a model with a blob for each tensor.
@@ -67,15 +85,10 @@ fn of_tensors(manifest: &Manifest, catalogue: Option<Vec<StoredTensor>>, open: &
         shape: Vec::new(),
         bytes: layer.size(),
     };
-    let mut tensors: Vec<Listed> = match catalogue {
+    let tensors: Vec<Listed> = match catalogue {
         Some(tensors) => tensors.into_iter().map(stored).collect(),
         None => manifest.layers_of(media_types::TENSOR).map(layer).collect(),
     };
-    tensors.extend(manifest.layers_of(media_types::ADAPTER).map(|adapter| Listed {
-        // All of a file counts as part of the first layer: which projections it changes is not known without reading it.
-        name: "model.layers.0.adapter".to_owned(),
-        ..layer(adapter)
-    }));
     let config = ModelConfig::parse(&read("config", manifest.config(), open)?)?;
     let lode = config.lode.unwrap_or_default();
     let known = match serde_json::from_value::<HyperParameters>(lode.hyper_parameters) {
@@ -173,6 +186,7 @@ fn of_hyper_parameters(hyper: &HyperParameters, is_gguf: bool, tensors: &[Listed
             tensors,
         },
         weights,
+        adapters: 0,
         decoder: Ok(decoder(hyper, is_gguf)),
         context: hyper.context,
     }
@@ -207,6 +221,7 @@ fn of_header(header: &[u8], tensors: &[Listed]) -> Result<Facts> {
     let (tensors, weights) = by_gguf_name(architecture, tensors, number("block_count"));
     Ok(Facts {
         weights,
+        adapters: 0,
         decoder: Err(format!("Lode cannot run the architecture `{architecture}` yet")),
         context: number("context_length"),
         model: Model {

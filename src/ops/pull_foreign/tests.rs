@@ -47,7 +47,7 @@ fn local(library: &Library) -> Arc<Manifest> {
     let name: ModelRef = "local".parse().expect("a name");
     let spec = CreateSpec {
         name: name.clone(),
-        source: Source::Path(tiny()),
+        source: Source::at(&tiny()).expect("files"),
         template: None,
         system: None,
         licenses: Vec::new(),
@@ -90,7 +90,7 @@ fn tensor_layers_of_ollama_get_a_config() {
     adopt(&library, &theirs, &name, "example.com/x:latest", &Quiet).expect("it can be used");
     let model = library.find(&name).expect("it has its name");
     assert_eq!((model.manifest.layers(), model.config.model_family.as_str()), (theirs.layers(), "theirs"));
-    let lode = model.config.lode.expect("what a run needs");
+    let lode = model.config.lode.clone().expect("what a run needs");
     assert!(!lode.hyper_parameters.is_null() && lode.parameter_count > 0);
     assert_eq!(lode.tensor_count as usize, library.catalogue(&theirs).expect("its tensors").len());
     assert_eq!(classify(&model.manifest), Layout::Lode);

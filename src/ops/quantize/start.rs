@@ -47,9 +47,8 @@ pub(super) struct Others {
 impl Start {
     pub(super) fn find(library: &Library, source: &Source) -> Result<Self> {
         match source {
-            Source::Path(path) => Self::files(&import::locate(path)?),
             Source::Files(files) => Self::files(files),
-            Source::Model(base) => Self::stored(library, library.find(base)?),
+            Source::Model(base) => Self::stored(library, &library.find(base)?),
         }
     }
 
@@ -68,7 +67,7 @@ impl Start {
         })
     }
 
-    fn stored(library: &Library, model: Model) -> Result<Self> {
+    fn stored(library: &Library, model: &Model) -> Result<Self> {
         let tensors = library.catalogue(&model.manifest)?;
         let parameters = model.parameters(library)?;
         let open = opener(library);
@@ -79,7 +78,7 @@ impl Start {
             base: Some(*model.manifest.digest()),
             parameters,
             architecture: model.config.model_family.clone(),
-            config: model.config,
+            config: model.config.clone(),
             files: None,
         })
     }

@@ -50,6 +50,18 @@ impl Matrix {
         Self(*rows, *columns, out)
     }
 
+    /// As `Q8_0`: for 32 numbers a float16 scale and 32 bytes.
+    fn blocks(&self) -> Vec<u8> {
+        let block = |numbers: &[f32]| {
+            let scale = numbers.iter().fold(0.0f32, |most, number| most.max(number.abs())) / 127.0;
+            let scale = half::f16::from_f32(scale);
+            let code = |number: &f32| (number / scale.to_f32()).round() as i8;
+            let codes: Vec<u8> = numbers.iter().flat_map(|number| code(number).to_le_bytes()).collect();
+            [&scale.to_le_bytes()[..], &codes].concat()
+        };
+        self.2.chunks_exact(32).flat_map(block).collect()
+    }
+
     fn bytes(&self) -> Vec<u8> {
         self.2.iter().flat_map(|number| number.to_le_bytes()).collect()
     }
@@ -79,6 +91,11 @@ impl Lora {
         Self { rank, alpha, factors }
     }
 
+    /// What takes back what this one adds.
+    pub(super) fn negated(&self) -> Self {
+        Self { alpha: -self.alpha, factors: self.factors.clone(), ..*self }
+    }
+
     /// A folder as PEFT writes it.
     pub(super) fn peft(&self, folder: &Path) {
         let tensors = self.factors.iter().flat_map(|(module, (down, up))| {
@@ -106,7 +123,7 @@ impl Lora {
     }
 
     /// A file as llama.cpp's converter writes it.
-    pub(super) fn gguf(&self, file: &Path) {
+    pub(super) fn gguf(&self, file: &Path, kind: GgmlType) {
         let text = |text: &str| OwnedValue::from(text);
         let metadata = [
             ("general.architecture".to_owned(), text("llama")),
@@ -117,7 +134,7 @@ impl Lora {
         let tensors: Vec<(String, Matrix)> = self.factors.iter().flat_map(|(m, f)| gguf_tensors(m, f)).collect();
         let new = |(name, Matrix(rows, columns, _)): &(String, Matrix)| NewTensor {
             name: name.clone(),
-            kind: GgmlType::F32,
+            kind,
             dims: vec![*columns as u64, *rows as u64],
         };
         let header = write_header(&metadata, &tensors.iter().map(new).collect::<Vec<_>>()).expect("a header");
@@ -125,7 +142,7 @@ impl Lora {
         let data = bytes.len();
         for (place, (_, matrix)) in header.places.iter().zip(&tensors) {
             bytes.resize(data + usize::try_from(place.offset).expect("small"), 0);
-            bytes.extend(matrix.bytes());
+            bytes.extend(if kind == GgmlType::Q8_0 { matrix.blocks() } else { matrix.bytes() });
         }
         bytes.resize(data + usize::try_from(header.data_size).expect("small"), 0);
         std::fs::write(file, bytes).expect("a file");
