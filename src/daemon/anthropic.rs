@@ -62,7 +62,7 @@ async fn messages(State(daemon): State<Daemon>, Body(request): Body<MessagesRequ
     let (name, streams, limit) = (request.model.clone(), request.streams(), request.max_tokens.unwrap_or(0));
     let (dialogue, demand) = request.translate().map_err(|refusal| refused(&refusal))?;
     let call = choices::begin(&daemon, &name, &demand).await?;
-    let prompt = choices::conversation(&daemon, &call, dialogue).await?.prompt();
+    let prompt = choices::conversation(&call, dialogue)?.prompt();
     let mut asked = call.request(&daemon, prompt);
     demand.apply(&mut asked);
     let digest = call.digest();
@@ -87,7 +87,7 @@ async fn count_tokens(State(daemon): State<Daemon>, Body(request): Body<Messages
     let name = request.model.clone();
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
     let call = choices::begin(&daemon, &name, &api::Demand::default()).await?;
-    let render = choices::conversation(&daemon, &call, dialogue).await?.render();
+    let render = choices::conversation(&call, dialogue)?.render();
     let ready = call.ready(&daemon).await?;
     let text = ready.runner().render(&render).await?;
     let input_tokens = count(&ready, text).await?;

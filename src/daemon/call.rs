@@ -22,8 +22,8 @@ use scheduler::{Context, KeepAlive, Lease, Runner};
 
 use super::Daemon;
 use super::error::Failed;
-use super::models::{blocking, find_named};
-use crate::ops::{Capabilities, Capability, Library, Model};
+use super::models::find_called;
+use crate::ops::{Capability, Model, Own};
 
 pub(super) use conversation::{Conversation, Think, message};
 pub(super) use generation::{End, Generation, Piece, ToolCall, Whole};
@@ -41,7 +41,7 @@ pub(super) struct Call {
     /// The model's name as the client wrote it.
     pub(super) name: String,
     pub(super) model: Model,
-    pub(super) capabilities: Capabilities,
+    own: Arc<Own>,
     /// The request's options, and the model's parameters where it says nothing.
     pub(super) options: Options,
     /// Where the request says.
@@ -60,16 +60,13 @@ impl Call {
         keep_alive: Option<KeepAlive>,
     ) -> Result<Self, Failed> {
         let begin = Instant::now();
-        let model = find_named(daemon, name).await?;
-        let own = model.clone();
-        let read = move |library: &Library| Ok((own.parameters(library)?, library.capabilities(&own)?));
-        let (parameters, capabilities) = blocking(&daemon.library, read).await?;
-        let (parameters, unknown) = Options::read(&parameters).map_err(Failed::bad_request)?;
+        let (model, own) = find_called(daemon, name).await?;
+        let (parameters, unknown) = Options::read(&own.parameters).map_err(Failed::bad_request)?;
         if !unknown.is_empty() {
             tracing::warn!(model = model.name, ?unknown, "parameters that nobody knows are ignored");
         }
         let options = options.over(parameters);
-        Ok(Self { begin, name: name.to_owned(), model, capabilities, options, keep_alive })
+        Ok(Self { begin, name: name.to_owned(), model, own, options, keep_alive })
     }
 
     /// Refuses what the model cannot do.
@@ -77,7 +74,7 @@ impl Call {
     /// # Errors
     /// 400, in Ollama's words.
     pub(super) fn require(&self, capability: Capability) -> Result<(), Failed> {
-        if self.capabilities.has(capability) {
+        if self.own.capabilities.has(capability) {
             return Ok(());
         }
         Err(self.unsupported(capability.name()))
@@ -88,7 +85,7 @@ impl Call {
     /// # Errors
     /// 400, in Ollama's words.
     pub(super) fn require_text(&self, what: &str) -> Result<(), Failed> {
-        let has = |capability| self.capabilities.has(capability);
+        let has = |capability| self.own.capabilities.has(capability);
         // An architecture that nobody runs is no embedding model either; the load says more about it.
         if has(Capability::Embedding) && !has(Capability::Completion) { Err(self.unsupported(what)) } else { Ok(()) }
     }
@@ -102,7 +99,7 @@ impl Call {
     /// # Errors
     /// 400 where thinking is asked for and the model cannot.
     pub(super) fn thinking(&self, asked: Option<Think>) -> Result<Option<Think>, Failed> {
-        if self.capabilities.has(Capability::Thinking) {
+        if self.own.capabilities.has(Capability::Thinking) {
             return Ok(Some(asked.unwrap_or(Think::On)));
         }
         match asked {
@@ -132,7 +129,9 @@ impl Call {
             stop: options.stop.clone().unwrap_or_default(),
             max_tokens: options.max_tokens(),
             keep: options.num_keep.unwrap_or(KEEP),
-            thinking: matches!(prompt, Prompt::Chat(_)) && self.capabilities.has(Capability::Thinking) && !asks_not_to,
+            thinking: matches!(prompt, Prompt::Chat(_))
+                && self.own.capabilities.has(Capability::Thinking)
+                && !asks_not_to,
             ..GenerateRequest::new(prompt)
         }
     }

@@ -30,13 +30,13 @@ pub(super) async fn begin(daemon: &Daemon, model: &str, demand: &Demand) -> Resu
 ///
 /// # Errors
 /// 400 where the model cannot chat, call tools or think, and is asked to.
-pub(super) async fn conversation(daemon: &Daemon, call: &Call, dialogue: Dialogue) -> Result<Conversation, Failed> {
+pub(super) fn conversation(call: &Call, dialogue: Dialogue) -> Result<Conversation, Failed> {
     call.require_text("chat")?;
     if !dialogue.tools.is_empty() {
         call.require(Capability::Tools)?;
     }
     let think = call.thinking(dialogue.think.map(Think::from))?;
-    let messages = call.conversation(daemon, dialogue.messages).await?;
+    let messages = call.conversation(dialogue.messages);
     Ok(Conversation { messages, tools: dialogue.tools, think, template: None })
 }
 

@@ -1,5 +1,6 @@
 //! Listing, showing, copying and deleting models.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::ollama::{
@@ -15,7 +16,7 @@ use super::Daemon;
 use super::call::attested;
 use super::describe;
 use super::error::{Body, Failed};
-use crate::ops::{Library, Model};
+use crate::ops::{Library, Model, Own};
 
 pub(super) async fn root() -> &'static str {
     // Clients look for this very text.
@@ -54,6 +55,17 @@ pub(super) async fn find(daemon: &Daemon, reference: ModelRef) -> Result<Model, 
 pub(super) async fn find_named(daemon: &Daemon, name: &str) -> Result<Model, Failed> {
     let found = find(daemon, reference(name, "")?).await;
     found.map_err(|failed| as_written(failed, name))
+}
+
+/// The model of a name as a client wrote it, and what its own documents say.
+pub(super) async fn find_called(daemon: &Daemon, name: &str) -> Result<(Model, Arc<Own>), Failed> {
+    let reference = reference(name, "")?;
+    let found = blocking(&daemon.library, move |library| {
+        let model = library.find(&reference)?;
+        let own = model.own(library)?;
+        Ok((model, own))
+    });
+    found.await.map_err(|failed| as_written(failed, name))
 }
 
 /// Puts the name as the client wrote it into what says that there is no such model.

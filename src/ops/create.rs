@@ -192,7 +192,7 @@ fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
     Ok(Draft {
         files: file_digests::recorded(library, model.manifest.digest())?,
         layers: model.manifest.layers().to_vec(),
-        config: model.config.clone(),
+        config: (*model.config).clone(),
         base: Some(*model.manifest.digest()),
         annotations: BTreeMap::new(),
         parameters,

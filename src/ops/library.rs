@@ -1,13 +1,14 @@
 //! The models of a store: finding, listing, naming and removing them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::SystemTime;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use content::{Descriptor, Digest};
 use manifests::{Document, Manifest, ModelConfig, ModelRef};
 use store::{Description, LinkKind, Store, TagEntry};
+
+use super::model::Model;
+use super::recent::{Contents, Recent};
 
 /// Configs, templates and the like are smaller; a guard for memory, in bytes.
 pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
@@ -16,19 +17,8 @@ pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Library {
     pub(crate) store: Store,
-    /// Those of models that somebody uses at the moment: hundreds of requests may wait for one model.
-    manifests: Arc<Mutex<HashMap<Digest, Weak<Manifest>>>>,
-}
-
-/// A model with its documents.
-#[derive(Clone, Debug)]
-pub(crate) struct Model {
-    /// The name by which it was found, complete.
-    pub(crate) name: String,
-    pub(crate) manifest: Arc<Manifest>,
-    pub(crate) config: ModelConfig,
-    /// When the name was given to it.
-    pub(crate) modified: SystemTime,
+    /// Shared by hundreds of requests that may wait for one model.
+    recent: Arc<Recent>,
 }
 
 /// There is no such model.
@@ -39,7 +29,7 @@ pub(crate) struct NotFound(pub(crate) String);
 impl Library {
     /// The models of this store.
     pub(crate) fn new(store: Store) -> Self {
-        Self { store, manifests: Arc::default() }
+        Self { store, recent: Arc::default() }
     }
 
     /// Every model, the newest first. One that cannot be read is left out and logged: it must not hide the others.
@@ -48,12 +38,11 @@ impl Library {
             .store
             .tags()?
             .into_iter()
-            .filter_map(|tag| match self.read(&tag) {
-                Ok(model) => Some(model),
-                Err(error) => {
-                    tracing::warn!(model = tag.name, "cannot be read: {error:#}");
-                    None
-                }
+            .filter_map(|tag| {
+                // A long list must not drive out the models that are used.
+                let contents = self.recent.get(&tag.digest).map_or_else(|| self.contents(&tag.digest), Ok);
+                let model = contents.and_then(|contents| named(&tag, contents));
+                model.inspect_err(|error| tracing::warn!(model = tag.name, "cannot be read: {error:#}")).ok()
             })
             .collect();
         models.sort_by(|a, b| b.modified.cmp(&a.modified).then(a.name.cmp(&b.name)));
@@ -71,39 +60,28 @@ impl Library {
     }
 
     pub(crate) fn find_tag(&self, reference: &ModelRef) -> Result<Option<TagEntry>> {
-        let tags = self.store.tags()?;
         let Some(key) = reference.tag_key() else {
             let prefix = format!("{}/{}:", reference.host(), reference.repository());
             let wanted = reference.digest();
-            return Ok(tags.into_iter().find(|tag| tag.name.starts_with(&prefix) && Some(&tag.digest) == wanted));
+            let mut tags = self.store.tags()?.into_iter();
+            return Ok(tags.find(|tag| tag.name.starts_with(&prefix) && Some(&tag.digest) == wanted));
         };
-        let exact = tags.iter().find(|tag| tag.name == key);
-        Ok(exact.or_else(|| tags.iter().find(|tag| tag.name.eq_ignore_ascii_case(&key))).cloned())
-    }
-
-    fn read(&self, tag: &TagEntry) -> Result<Model> {
-        let manifest = self.shared_manifest(&tag.digest)?;
-        let config = self.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
-        let reference: ModelRef = tag.name.parse()?;
-        Ok(Model {
-            name: reference.to_string(),
-            config: self.completed(ModelConfig::parse(&config)?, &manifest),
-            manifest,
-            modified: tag.modified,
-        })
-    }
-
-    /// Reads a manifest, or takes the one that somebody uses.
-    fn shared_manifest(&self, digest: &Digest) -> Result<Arc<Manifest>> {
-        let lock = || self.manifests.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(manifest) = lock().get(digest).and_then(Weak::upgrade) {
-            return Ok(manifest);
+        if let Some(exact) = self.store.tag(&key)? {
+            return Ok(Some(exact));
         }
+        Ok(self.store.tags()?.into_iter().find(|tag| tag.name.eq_ignore_ascii_case(&key)))
+    }
+
+    /// The model that a tag names, remembered for the next time.
+    fn read(&self, tag: &TagEntry) -> Result<Model> {
+        named(tag, self.recent.get_or_read(&tag.digest, || self.contents(&tag.digest))?)
+    }
+
+    fn contents(&self, digest: &Digest) -> Result<Contents> {
         let manifest = Arc::new(self.manifest(digest)?);
-        let mut manifests = lock();
-        manifests.retain(|_, manifest| manifest.strong_count() > 0);
-        manifests.insert(*digest, Arc::downgrade(&manifest));
-        Ok(manifest)
+        let config = self.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
+        let config = Arc::new(self.completed(ModelConfig::parse(&config)?, &manifest));
+        Ok(Contents { manifest, config, own: Arc::default() })
     }
 
     /// Reads a manifest.
@@ -176,34 +154,18 @@ impl Library {
     }
 }
 
+/// Contents under the name that was found.
+fn named(tag: &TagEntry, contents: Contents) -> Result<Model> {
+    let reference: ModelRef = tag.name.parse()?;
+    let Contents { manifest, config, own } = contents;
+    Ok(Model { name: reference.to_string(), manifest, config, modified: tag.modified, own })
+}
+
 /// What the index is told of a document.
 pub(super) fn description(document: &Document) -> Description {
     Description {
         children: document.children().all(),
         subject: document.subject().map(|subject| subject.digest),
         notes: Vec::new(),
-    }
-}
-
-impl Model {
-    /// The text of the first layer of a type.
-    pub(crate) fn layer_text(&self, library: &Library, media_type: content::MediaType) -> Result<Option<String>> {
-        self.manifest.layers_of(media_type).next().map(|layer| library.text(layer.digest())).transpose()
-    }
-
-    /// The parameters that the model was created with.
-    pub(crate) fn parameters(&self, library: &Library) -> Result<serde_json::Map<String, serde_json::Value>> {
-        match self.layer_text(library, manifests::media_types::PARAMS)? {
-            Some(text) => serde_json::from_str(&text).context("the model's parameters are not a JSON object"),
-            None => Ok(serde_json::Map::new()),
-        }
-    }
-
-    /// The messages that precede every conversation.
-    pub(crate) fn messages(&self, library: &Library) -> Result<Vec<protocol::Message>> {
-        match self.layer_text(library, manifests::media_types::MESSAGES)? {
-            Some(text) => serde_json::from_str(&text).context("the model's messages are not a list"),
-            None => Ok(Vec::new()),
-        }
     }
 }

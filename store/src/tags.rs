@@ -26,6 +26,14 @@ impl Store {
         files::read_if_there(&path)?.map(|text| parse(&path, &text)).transpose()
     }
 
+    /// The tag of that name, as a listing has it.
+    pub fn tag(&self, name: &str) -> Result<Option<TagEntry>, Error> {
+        let Some(digest) = self.resolve_tag(name)? else { return Ok(None) };
+        let modified = fs::metadata(self.tag_path(name)?).and_then(|metadata| metadata.modified());
+        // It may be removed between the two.
+        Ok(modified.ok().map(|modified| TagEntry { name: name.to_owned(), digest, modified }))
+    }
+
     /// Makes `name` name `digest`, durably. A crash leaves the old tag or the new one.
     pub fn set_tag(&self, name: &str, digest: &Digest) -> Result<(), Error> {
         let path = self.tag_path(name)?;

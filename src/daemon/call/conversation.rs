@@ -1,14 +1,9 @@
 //! What a model is to answer to: the request's messages after the model's own.
 
-use manifests::media_types;
 use protocol::{Message, Prompt, RenderRequest};
 use serde_json::{Map, Value};
 
 use super::Call;
-use crate::daemon::Daemon;
-use crate::daemon::error::Failed;
-use crate::daemon::models::blocking;
-use crate::ops::{Library, Model};
 
 /// Whether, or how much, a model is to think before it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,51 +61,24 @@ fn variables(think: &Think) -> Map<String, Value> {
 impl Call {
     /// The model's own messages and system prompt before those of the request. A system prompt of the request replaces
     /// the model's.
-    pub(in crate::daemon) async fn conversation(
-        &self,
-        daemon: &Daemon,
-        messages: Vec<Message>,
-    ) -> Result<Vec<Message>, Failed> {
-        let model = self.model.clone();
-        blocking(&daemon.library, move |library| conversation(library, &model, messages)).await
+    pub(in crate::daemon) fn conversation(&self, messages: Vec<Message>) -> Vec<Message> {
+        let brings_system = messages.first().is_some_and(|message| message.role == "system");
+        let system = self.own.system.clone().filter(|_| !brings_system);
+        let system = system.map(|text| message("system", text));
+        system.into_iter().chain(self.own.messages.iter().cloned()).chain(messages).collect()
     }
 
     /// What precedes a single prompt: the system prompt of the request, else the model's, then the model's messages.
-    pub(in crate::daemon) async fn opening(
-        &self,
-        daemon: &Daemon,
-        system: Option<String>,
-    ) -> Result<Vec<Message>, Failed> {
-        let model = self.model.clone();
-        blocking(&daemon.library, move |library| {
-            let own = || model.layer_text(library, media_types::SYSTEM);
-            let system = system.filter(|text| !text.is_empty()).map_or_else(own, |given| Ok(Some(given)))?;
-            let mut opening: Vec<Message> =
-                system.filter(|text| !text.is_empty()).map(|text| message("system", text)).into_iter().collect();
-            opening.extend(model.messages(library)?);
-            Ok(opening)
-        })
-        .await
+    pub(in crate::daemon) fn opening(&self, system: Option<String>) -> Vec<Message> {
+        let system = system.filter(|text| !text.is_empty()).or_else(|| self.own.system.clone());
+        let system = system.map(|text| message("system", text));
+        system.into_iter().chain(self.own.messages.iter().cloned()).collect()
     }
 }
 
 /// A message that is only text.
 pub(in crate::daemon) fn message(role: &str, content: String) -> Message {
     Message { role: role.to_owned(), content, rest: Map::new() }
-}
-
-fn conversation(library: &Library, model: &Model, messages: Vec<Message>) -> anyhow::Result<Vec<Message>> {
-    let brings_system = messages.first().is_some_and(|message| message.role == "system");
-    let mut all = model.messages(library)?;
-    all.extend(messages);
-    if brings_system {
-        return Ok(all);
-    }
-    let system = model.layer_text(library, media_types::SYSTEM)?.filter(|text| !text.is_empty());
-    if let Some(content) = system {
-        all.insert(0, message("system", content));
-    }
-    Ok(all)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub(super) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatR
     let count = request.choices().map_err(refused)?;
     let (dialogue, demand) = request.translate().map_err(refused)?;
     let call = choices::begin(&daemon, &name, &demand).await?;
-    let prompt = choices::conversation(&daemon, &call, dialogue).await?.prompt();
+    let prompt = choices::conversation(&call, dialogue)?.prompt();
     let mut asked = call.request(&daemon, prompt);
     demand.apply(&mut asked);
     let digest = call.digest();

@@ -21,7 +21,7 @@ pub(super) async fn responses(
     let (name, streams) = (request.model.clone(), request.streams());
     let (dialogue, demand, echo) = request.translate().map_err(refused)?;
     let call = choices::begin(&daemon, &name, &demand).await?;
-    let prompt = choices::conversation(&daemon, &call, dialogue).await?.prompt();
+    let prompt = choices::conversation(&call, dialogue)?.prompt();
     let mut asked = call.request(&daemon, prompt);
     demand.apply(&mut asked);
     let digest = call.digest();

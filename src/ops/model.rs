@@ -1,0 +1,80 @@
+//! A model of the store, and what its own documents say.
+
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use content::MediaType;
+use manifests::{Manifest, ModelConfig, media_types};
+use protocol::Message;
+use serde_json::{Map, Value};
+
+use super::{Capabilities, Library};
+
+/// A model with its documents.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    /// The name by which it was found, complete.
+    pub(crate) name: String,
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) config: Arc<ModelConfig>,
+    /// When the name was given to it.
+    pub(crate) modified: SystemTime,
+    pub(super) own: Arc<OnceOwn>,
+}
+
+/// What every request needs of a model besides its manifest and config.
+#[derive(Debug)]
+pub(crate) struct Own {
+    /// The parameters that the model was created with.
+    pub(crate) parameters: Map<String, Value>,
+    /// The system prompt, where it has one.
+    pub(crate) system: Option<String>,
+    /// The messages that precede every conversation.
+    pub(crate) messages: Vec<Message>,
+    /// What it can do.
+    pub(crate) capabilities: Capabilities,
+}
+
+/// Read when somebody asks for the first time.
+pub(super) type OnceOwn = OnceLock<Arc<Own>>;
+
+impl Model {
+    /// What its own documents say; they are read once.
+    ///
+    /// # Errors
+    /// One of them is missing or not what it should be.
+    pub(crate) fn own(&self, library: &Library) -> Result<Arc<Own>> {
+        if let Some(own) = self.own.get() {
+            return Ok(own.clone());
+        }
+        let own = Own {
+            parameters: self.parameters(library)?,
+            system: self.layer_text(library, media_types::SYSTEM)?.filter(|text| !text.is_empty()),
+            messages: self.messages(library)?,
+            capabilities: library.capabilities(self)?,
+        };
+        Ok(self.own.get_or_init(|| Arc::new(own)).clone())
+    }
+
+    /// The text of the first layer of a type.
+    pub(crate) fn layer_text(&self, library: &Library, media_type: MediaType) -> Result<Option<String>> {
+        self.manifest.layers_of(media_type).next().map(|layer| library.text(layer.digest())).transpose()
+    }
+
+    /// The parameters that the model was created with.
+    pub(crate) fn parameters(&self, library: &Library) -> Result<Map<String, Value>> {
+        match self.layer_text(library, media_types::PARAMS)? {
+            Some(text) => serde_json::from_str(&text).context("the model's parameters are not a JSON object"),
+            None => Ok(Map::new()),
+        }
+    }
+
+    /// The messages that precede every conversation.
+    pub(crate) fn messages(&self, library: &Library) -> Result<Vec<Message>> {
+        match self.layer_text(library, media_types::MESSAGES)? {
+            Some(text) => serde_json::from_str(&text).context("the model's messages are not a list"),
+            None => Ok(Vec::new()),
+        }
+    }
+}
