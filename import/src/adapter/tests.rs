@@ -192,3 +192,29 @@ fn names_go_on_after_those_that_are_taken() {
     assert_eq!(names(&["config.json"]), ["adapters/1/w.safetensors", "adapters/0/a.gguf", "adapters/1/c.json"]);
     assert_eq!(names(&["adapters/3/x", "adapters/x"])[1], "adapters/4/a.gguf");
 }
+
+#[test]
+fn changed_bytes_never_panic() {
+    let names = [("base_model.model.a.lora_A.weight", [4, 16]), ("base_model.model.a.lora_B.weight", [8, 4])];
+    let config = br#"{"lora_alpha": 8, "alpha_pattern": {"q_proj": 4}, "use_rslora": false}"#.to_vec();
+    let good = [tensors(&names), gguf(&lora_keys(8.0)), config];
+    let mut accepted = 0;
+    for changed in 0..good.len() {
+        for at in 0..good[changed].len().min(600) {
+            for bits in [1, 2, 16, 128, 255] {
+                let mut bytes = good.clone();
+                bytes[changed][at] ^= bits;
+                let [weights, gguf, config] = bytes;
+                let files =
+                    [file("x/w.safetensors", weights), file("y/x.gguf", gguf), file("x/adapter_config.json", config)];
+                for adapter in adapters(&files).unwrap_or_default() {
+                    accepted += 1;
+                    for module in &adapter.modules {
+                        assert!(module.scale.is_finite() && module.rank() > 0 && module.sizes() > (0, 0));
+                    }
+                }
+            }
+        }
+    }
+    assert!(accepted > 0, "a changed number of a tensor is still a number");
+}
