@@ -18,12 +18,14 @@ use std::time::{Duration, Instant};
 use api::ollama::Options;
 use content::Digest;
 use protocol::{GenerateEvent, GenerateRequest, Prompt};
-use scheduler::{Context, KeepAlive, Lease, Runner};
+use scheduler::{Context, Events, KeepAlive, Lease, Runner};
 
 use super::Daemon;
 use super::error::Failed;
 use super::models::find_called;
 use crate::ops::{Capability, Model, Own};
+
+use meter::Meter;
 
 pub(super) use conversation::{Conversation, Think, message};
 pub(super) use generation::{End, Generation, Piece, ToolCall, Whole};
@@ -193,13 +195,19 @@ impl Ready {
         if request.shift && request.max_tokens.is_none() {
             request.max_tokens = Some(self.context().saturating_mul(ENDLESS));
         }
-        let mut events = self.runner().generate(&request).await?;
-        let first = match events.next().await {
-            Some(Ok(GenerateEvent::Error { error, bad_request })) => return Err(refused(error, bad_request)),
-            Some(event) => event?,
-            None => return Err(anyhow::anyhow!("the runner said nothing").into()),
-        };
-        Ok(Generation::new(self.clone(), first, events))
+        let mut meter = Meter::new(self.model.clone());
+        let begun = self.first_word(&request).await.inspect_err(|_| meter.failed());
+        let (first, events) = begun?;
+        Ok(Generation::new(self.clone(), first, events, meter))
+    }
+
+    async fn first_word(&self, request: &GenerateRequest) -> Result<(GenerateEvent, Events), Failed> {
+        let mut events = self.runner().generate(request).await?;
+        match events.next().await {
+            Some(Ok(GenerateEvent::Error { error, bad_request })) => Err(refused(error, bad_request)),
+            Some(event) => Ok((event?, events)),
+            None => Err(anyhow::anyhow!("the runner said nothing").into()),
+        }
     }
 }
 

@@ -53,6 +53,14 @@ async fn what_happens_is_counted() {
     is(r#"lode_first_token_seconds_count{model="m:latest"}"#, 1.0);
     let ended = counted.iter().filter(|(name, _)| name.starts_with("lode_generations_total")).map(|(_, count)| count);
     assert_eq!(ended.sum::<f64>().to_string(), "1", "{counted:?}");
+    // One that ends before its first word is counted too.
+    let refused = json!({"model": "m", "prompt": "x", "raw": true, "stream": false, "format": {"type": "nonsense"}});
+    let (status, answer) = server.call("/api/generate", &refused).await;
+    assert_eq!(status, 400, "{answer}");
+    let counted = samples(&server).await;
+    let failed = counted.get(r#"lode_generations_total{model="m:latest",end="error"}"#);
+    assert_eq!(failed, Some(&1.0), "{counted:?}");
+    assert_eq!(counted.get(r#"lode_first_token_seconds_count{model="m:latest"}"#), Some(&1.0));
     done(&server, &["fsck"]);
     assert!(samples(&server).await["lode_verified_bytes_total"] > 0.0);
 }

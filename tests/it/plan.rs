@@ -96,6 +96,20 @@ async fn a_model_before_it_is_pulled() {
 }
 
 #[tokio::test]
+async fn a_registry_that_cannot_be_asked_is_to_blame() {
+    let (server, other) = (Server::start(&[]).await, Server::start(&[]).await);
+    let nobody = format!("127.0.0.1:{}", crate::server::free_port());
+    for (name, expect, says) in [
+        (format!("{nobody}/library/x"), 502, nobody.as_str()),
+        (format!("{}/library/x", other.address), 404, "not found"),
+    ] {
+        let (status, answer) = server.call("/api/lode/plan", &json!({"model": name, "insecure": true})).await;
+        assert_eq!(status, expect, "{name}: {answer}");
+        assert!(answer.to_string().contains(says), "{answer} should say {says}");
+    }
+}
+
+#[tokio::test]
 async fn a_table_for_people() {
     let server = Server::start(&[]).await;
     server.create("tiny", &tiny_model()).await;

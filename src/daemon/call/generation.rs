@@ -69,8 +69,9 @@ pub(in crate::daemon) struct Whole {
 }
 
 impl Generation {
-    pub(super) fn new(ready: Ready, first: GenerateEvent, events: Events) -> Self {
-        let meter = Meter::begin(ready.model.clone(), ready.elapsed().as_secs_f64());
+    /// One that has said its first word.
+    pub(super) fn new(ready: Ready, first: GenerateEvent, events: Events, meter: Meter) -> Self {
+        meter.first_word(ready.elapsed().as_secs_f64());
         Self { ready, first: Some(first), events, meter }
     }
 

@@ -10,10 +10,14 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// A generation of a model has said its first word, so many seconds after its request came.
-    pub(super) fn begin(model: String, seconds: f64) -> Self {
-        metrics::histogram!("lode_first_token_seconds", "model" => model.clone()).record(seconds);
+    /// A generation of a model begins.
+    pub(super) fn new(model: String) -> Self {
         Self { model, ended: false }
+    }
+
+    /// It has said its first word, so many seconds after its request came.
+    pub(super) fn first_word(&self, seconds: f64) {
+        metrics::histogram!("lode_first_token_seconds", "model" => self.model.clone()).record(seconds);
     }
 
     /// It went to its end.

@@ -3,6 +3,7 @@
 use api::lode::{PlanRequest, PlanResponse};
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use protocol::KvType;
 
 use crate::daemon::Daemon;
@@ -32,7 +33,20 @@ pub(super) async fn plan(
         kv_type: kv_type(request.kv_cache_type.as_deref())?.unwrap_or(daemon.config.kv_type),
     };
     let hosts = Hosts::new(&daemon.config.registries, request.insecure);
-    Ok(Json(ops::plan(&daemon.library, &hosts, &spec).await?))
+    Ok(Json(ops::plan(&daemon.library, &hosts, &spec).await.map_err(failed)?))
+}
+
+/// What a registry is to blame for is told apart from what this daemon is.
+fn failed(error: anyhow::Error) -> Failed {
+    let status = error.chain().find_map(|cause| match cause.downcast_ref()? {
+        registry::client::Error::NotFound { .. } => Some(StatusCode::NOT_FOUND),
+        registry::client::Error::Settings(_) | registry::client::Error::File { .. } => None,
+        _ => Some(StatusCode::BAD_GATEWAY),
+    });
+    match status {
+        Some(status) => Failed::new(status, format!("{error:#}")),
+        None => error.into(),
+    }
 }
 
 fn kv_type(name: Option<&str>) -> Result<Option<KvType>, Failed> {

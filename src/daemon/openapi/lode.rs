@@ -32,7 +32,10 @@ fn versions() -> Vec<Operation> {
         model("/api/lode/pin", "Protects a model from being removed").takes::<ModelRequest>().gives::<ModelRequest>(),
         model("/api/lode/unpin", "Ends that protection").takes::<ModelRequest>().gives::<ModelRequest>(),
         model("/api/lode/diff", "Compares two models").takes::<DiffRequest>().gives::<DiffResponse>(),
-        model("/api/lode/plan", "What a model would take of memory").takes::<PlanRequest>().gives::<PlanResponse>(),
+        model("/api/lode/plan", "What a model would take of memory")
+            .takes::<PlanRequest>()
+            .gives::<PlanResponse>()
+            .fails(&[502]),
         model("/api/lode/perplexity", "How well a model expects a text")
             .takes::<PerplexityRequest>()
             .gives::<PerplexityResponse>()
