@@ -17,8 +17,8 @@
 //! | `LODE_STALL_TIMEOUT` | how long a registry may be silent in the middle of a transfer | `30s` |
 //! | `DOCKER_CONFIG` | folder of Docker's `config.json`, whose logins are used too | `~/.docker` |
 //! | `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE` | how long an idle model stays loaded | `5m` |
-//! | `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH` | context where a request names none | 4096 |
-//! | `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL` | requests that a model answers at a time, each with a context of its own | 1 |
+//! | `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH` | context where a request names none; `0` is the default | 4096 |
+//! | `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL` | requests that a model answers at a time, each with a context of its own; `0` is the default | 1 |
 //! | `LODE_KV_CACHE_TYPE`, `OLLAMA_KV_CACHE_TYPE` | how a KV cache keeps its elements: `f32`, `f16`, `bf16`, `q8_0` | `f16` |
 //! | `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS` | models loaded at a time; `0` is the default | 3 |
 //! | `LODE_MAX_QUEUE`, `OLLAMA_MAX_QUEUE` | requests that wait for a model at a time; more are refused | 512 |
@@ -27,6 +27,9 @@
 //! | `LODE_PIN` | the same, and they stay: neither idle time nor other models unload them | – |
 //! | `LODE_LOAD_TIMEOUT`, `OLLAMA_LOAD_TIMEOUT` | how long a load may take | `5m` |
 //! | `LODE_DEVICE` | `auto`, `cpu`, `cuda:N`, `metal` | `auto` |
+//! | `LODE_GPU_OVERHEAD`, `OLLAMA_GPU_OVERHEAD` | what a plan keeps free on each device, e.g. `1GiB` or bytes | 0 |
+//! | `LODE_SCHED_SPREAD`, `OLLAMA_SCHED_SPREAD` | a plan uses all devices, also where fewer would do | off |
+//! | `LODE_FLASH_ATTENTION`, `OLLAMA_FLASH_ATTENTION` | whether Ollama's estimate is one with flash attention | by architecture |
 //! | `LODE_REFERENCE` | `1`: runners expand all weights and compute in float32 | off |
 //! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
 //! | `LODE_RUNNER_ISOLATION` | `0`: runners keep network, programs and files, where a driver needs them | on |
@@ -35,15 +38,17 @@
 //! | `LODE_LOG_FORMAT` | `text`, or `json`: a JSON object a line | `text` |
 //! | `LODE_CRASH_AT` | for tests: kill the daemon at a step of a commit | – |
 
+mod address;
+mod devices;
 mod registries;
+mod variables;
 
 use std::env;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use api::ollama::KeepAliveSpec;
 use protocol::KvType;
 use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
@@ -51,11 +56,10 @@ use store::CrashPoint;
 use crate::daemon::TlsFiles;
 use crate::telemetry::LogFormat;
 
+use address::host;
+pub(crate) use devices::DevicesConfig;
 pub(crate) use registries::RegistriesConfig;
-
-/// Where Ollama listens, so that its clients find us.
-const DEFAULT_HOST: &str = "127.0.0.1";
-const DEFAULT_PORT: u16 = 11434;
+use variables::{bytes, duration, first, list, number, positive};
 
 /// Everything that is configured.
 #[derive(Clone, Debug)]
@@ -106,6 +110,8 @@ pub(crate) struct Config {
     pub(crate) load_timeout: Duration,
     /// The device of runners.
     pub(crate) device: String,
+    /// How plans treat devices.
+    pub(crate) devices: DevicesConfig,
     /// Runners compute in float32 throughout.
     pub(crate) reference: bool,
     /// The runner's program.
@@ -201,27 +207,22 @@ impl Config {
             kv_type: kv_type(first(&["LODE_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"]))?,
             max_loaded: max_loaded(first(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"]))?,
             max_queue: usize::try_from(number(&["LODE_MAX_QUEUE", "OLLAMA_MAX_QUEUE"], 512)?)?,
-            memory_limit: bytes("LODE_MEMORY_LIMIT")?,
-            preload: names("LODE_PRELOAD"),
-            pin: names("LODE_PIN"),
+            memory_limit: bytes(&["LODE_MEMORY_LIMIT"])?,
+            preload: list(&["LODE_PRELOAD"]),
+            pin: list(&["LODE_PIN"]),
             load_timeout: duration(&["LODE_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT"], "5m")?.unwrap_or(Duration::MAX),
             device: first(&["LODE_DEVICE"]).unwrap_or_else(|| "auto".to_owned()),
+            devices: DevicesConfig::read()?,
             reference: first(&["LODE_REFERENCE"]).is_some_and(|value| value != "0"),
             runner: runner()?,
             isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
-            runner_memory: bytes("LODE_RUNNER_MEMORY_LIMIT")?,
+            runner_memory: bytes(&["LODE_RUNNER_MEMORY_LIMIT"])?,
             temporary: env::temp_dir(),
             log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
             crash_at: crash_at()?,
         })
     }
-}
-
-/// What is listed, with commas.
-fn list(names: &[&str]) -> Vec<String> {
-    let text = first(names).unwrap_or_default();
-    text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
 /// Hosts with commas between them; `1` is that of names without one.
@@ -231,17 +232,6 @@ fn hosts(text: &str) -> Option<Vec<String>> {
         other => other.to_ascii_lowercase(),
     };
     (text.trim() != "0").then(|| text.split(',').map(host).filter(|host| !host.is_empty()).collect())
-}
-
-/// A span of time that is not for ever.
-fn positive(name: &str, text: &str) -> Result<Duration> {
-    let spec = KeepAliveSpec::parse(text).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
-    spec.0.filter(|span| !span.is_zero()).with_context(|| format!("{name}: `{text}` is not a span of time above 0"))
-}
-
-/// The first of the variables that is set to something.
-fn first(names: &[&str]) -> Option<String> {
-    names.iter().find_map(|name| env::var(name).ok().filter(|value| !value.trim().is_empty()))
 }
 
 fn home() -> Result<PathBuf> {
@@ -274,16 +264,6 @@ fn crash_at() -> Result<Option<CrashPoint>> {
     first(&["LODE_CRASH_AT"]).map(parse).transpose()
 }
 
-fn number(names: &[&str], default: u64) -> Result<u64> {
-    match first(names) {
-        Some(text) => match text.parse() {
-            Ok(0) | Err(_) => bail!("{}: `{text}` is not a whole number above 0", names[0]),
-            Ok(number) => Ok(number),
-        },
-        None => Ok(default),
-    }
-}
-
 fn kv_type(text: Option<String>) -> Result<KvType> {
     let Some(text) = text else { return Ok(KvType::default()) };
     KvType::parse(&text).with_context(|| format!("LODE_KV_CACHE_TYPE: `{text}` is not `f32`, `f16`, `bf16` or `q8_0`"))
@@ -297,23 +277,6 @@ fn max_loaded(text: Option<String>) -> Result<usize> {
         Some(Ok(number)) => Ok(number),
         Some(Err(_)) => bail!("LODE_MAX_LOADED_MODELS: `{}` is not a whole number", text.unwrap_or_default()),
     }
-}
-
-/// A number of bytes.
-fn bytes(name: &str) -> Result<Option<u64>> {
-    let parse = |text: String| crate::cli::bytes(&text).map_err(|e| anyhow::anyhow!("{name}: {e}"));
-    first(&[name]).map(parse).transpose()
-}
-
-/// Names with commas between them.
-fn names(variable: &str) -> Vec<String> {
-    let text = first(&[variable]).unwrap_or_default();
-    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
-}
-
-fn duration(names: &[&str], default: &str) -> Result<Option<Duration>> {
-    let text = first(names).unwrap_or_else(|| default.to_owned());
-    KeepAliveSpec::parse(&text).map(|spec| spec.0).map_err(|e| anyhow::anyhow!("{}: {e}", names[0]))
 }
 
 fn tls(certificate: Option<String>, key: Option<String>) -> Result<Option<TlsFiles>> {
@@ -343,78 +306,9 @@ fn registry(mode: Option<String>, users: Option<String>, challenge: Option<Strin
     Ok(RegistryConfig { mode, chosen, users: users.map(PathBuf::from), challenge })
 }
 
-/// Where the daemon listens, and how commands reach it.
-#[derive(Debug)]
-struct Host {
-    address: SocketAddr,
-    url: String,
-}
-
-/// Reads `host`, `host:port`, `:port`, `http://host:port`; what is missing is the default. With TLS the URL keeps the
-/// name of the host, as a certificate is for a name.
-fn host(text: &str, tls: bool) -> Result<Host> {
-    let text = text.trim().trim_end_matches('/');
-    let (text, default_port, secure) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
-        (Some(rest), _) if tls => {
-            bail!("LODE_HOST: `http://{rest}` asks for no TLS, but LODE_TLS_CERT is set; write `https://` or unset it")
-        }
-        (Some(rest), _) => (rest, 80, false),
-        (_, Some(rest)) => (rest, 443, true),
-        _ => (text, DEFAULT_PORT, tls),
-    };
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !host.ends_with(':') && (!host.contains(':') || host.ends_with(']')) => {
-            (host, port.parse().with_context(|| format!("LODE_HOST: `{port}` is not a port"))?)
-        }
-        _ => (text, default_port),
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let host = if host.is_empty() { DEFAULT_HOST } else { host };
-    let address = resolve(host, port)?;
-    let url = match (secure, address.ip()) {
-        (true, ip) if ip.is_unspecified() || ip.is_loopback() => format!("https://localhost:{port}"),
-        (true, ip) if host.parse() == Ok(ip) => format!("https://{address}"),
-        (true, _) => format!("https://{host}:{port}"),
-        (false, IpAddr::V4(ip)) if ip.is_unspecified() => format!("http://127.0.0.1:{port}"),
-        (false, IpAddr::V6(ip)) if ip.is_unspecified() => format!("http://[::1]:{port}"),
-        (false, _) => format!("http://{address}"),
-    };
-    Ok(Host { address, url })
-}
-
-fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, port));
-    }
-    let mut found =
-        (host, port).to_socket_addrs().with_context(|| format!("LODE_HOST: `{host}` cannot be resolved"))?;
-    found.next().with_context(|| format!("LODE_HOST: `{host}` has no address"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_addresses() {
-        for (text, expect) in [
-            ("", "127.0.0.1:11434"),
-            ("0.0.0.0", "0.0.0.0:11434"),
-            (":8080", "127.0.0.1:8080"),
-            ("10.0.0.1:80", "10.0.0.1:80"),
-            ("http://10.0.0.1", "10.0.0.1:80"),
-            ("http://10.0.0.1:9/", "10.0.0.1:9"),
-            ("https://10.0.0.1", "10.0.0.1:443"),
-            ("[::1]:9", "[::1]:9"),
-            ("::1", "[::1]:11434"),
-        ] {
-            assert_eq!(host(text, false).expect(text).address.to_string(), expect, "{text}");
-        }
-        for bad in ["10.0.0.1:x", "10.0.0.1:99999"] {
-            assert!(host(bad, false).is_err(), "{bad}");
-        }
-        assert!(host("http://10.0.0.1", true).is_err());
-    }
 
     #[test]
     fn cache_types_are_checked() {
@@ -432,20 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_decides_how_commands_reach_the_daemon() {
-        for (text, tls, expect) in [
-            ("", false, "http://127.0.0.1:11434"),
-            ("0.0.0.0:1", false, "http://127.0.0.1:1"),
-            ("[::]:1", false, "http://[::1]:1"),
-            ("10.0.0.1", false, "http://10.0.0.1:11434"),
-            ("", true, "https://localhost:11434"),
-            ("0.0.0.0", true, "https://localhost:11434"),
-            ("10.0.0.1", true, "https://10.0.0.1:11434"),
-            ("https://localhost", false, "https://localhost:443"),
-            ("https://[fd00::1]:5", false, "https://[fd00::1]:5"),
-        ] {
-            assert_eq!(host(text, tls).expect(text).url, expect, "{text}");
-        }
+    fn tls_needs_both_files() {
         let some = |text: &str| Some(text.to_owned());
         assert!(tls(some("c"), some("k")).expect("both").is_some() && tls(None, None).expect("neither").is_none());
         for (certificate, key, expect) in

@@ -23,6 +23,7 @@ use self::facts::{Facts, MAX_BLOCKS, facts};
 use super::pull::resolve::{check_names, resolve};
 use super::remote::{RemoteFile, RemoteSource, Windows};
 use super::{Hosts, HubReference, Library, Model, NotFound};
+use crate::config::DevicesConfig;
 
 /// Tokens that Ollama computes at a time.
 const BATCH: u64 = 512;
@@ -49,6 +50,8 @@ pub(crate) struct PlanSpec {
     pub(crate) parallel: u64,
     /// How the KV cache keeps its elements.
     pub(crate) kv_type: KvType,
+    /// What is to be assumed of devices.
+    pub(crate) assumed: DevicesConfig,
 }
 
 /// What a model of the store takes of the system's memory where all of it is on the CPU, in bytes.
@@ -147,7 +150,7 @@ fn planned(found: &Found, spec: &PlanSpec) -> Result<PlanResponse> {
     let architecture = facts.model.architecture.clone();
     let mut notes = Vec::new();
     let context = context(facts, spec, &mut notes);
-    let machine = machine(&spec.devices);
+    let machine = machine(spec);
     let request = request(&architecture, context, spec);
     if !has_formula(&architecture) {
         notes.push(format!(
@@ -193,13 +196,18 @@ fn planned(found: &Found, spec: &PlanSpec) -> Result<PlanResponse> {
 
 /// What Ollama would be asked for.
 fn request(architecture: &str, context: u64, spec: &PlanSpec) -> Request {
+    // Where nobody says: a quantized cache needs it.
+    let quantized = spec.kv_type == KvType::Q8_0;
+    let automatic = quantized || FLASH_ATTENTION.contains(&architecture);
+    let flash_attention = spec.assumed.flash_attention.unwrap_or(automatic);
+    // Without it Ollama makes no quantized cache.
+    let kv_type = if quantized && !flash_attention { KvType::F16 } else { spec.kv_type };
     Request {
         context,
         batch: BATCH.min(context),
         parallel: spec.parallel,
-        kv_type: spec.kv_type.name().to_owned(),
-        // A quantized cache needs it.
-        flash_attention: spec.kv_type == KvType::Q8_0 || FLASH_ATTENTION.contains(&architecture),
+        kv_type: kv_type.name().to_owned(),
+        flash_attention,
     }
 }
 
@@ -225,7 +233,7 @@ fn context(facts: &Facts, spec: &PlanSpec, notes: &mut Vec<String>) -> u64 {
 }
 
 /// The devices that were named, and as much system memory as it takes: the plan says how much that is.
-fn machine(devices: &[u64]) -> Machine {
+fn machine(spec: &PlanSpec) -> Machine {
     let device = |(index, &free_memory): (usize, &u64)| Device {
         id: index.to_string(),
         library: "CUDA".to_owned(),
@@ -233,7 +241,13 @@ fn machine(devices: &[u64]) -> Machine {
         free_memory,
     };
     let system = System { total_memory: u64::MAX, free_memory: u64::MAX, ..System::default() };
-    Machine { devices: devices.iter().enumerate().map(device).collect(), system, ..Machine::default() }
+    Machine {
+        devices: spec.devices.iter().enumerate().map(device).collect(),
+        system,
+        spread: spec.assumed.spread,
+        overhead: spec.assumed.overhead,
+        ..Machine::default()
+    }
 }
 
 fn of_ollama(estimate: &Estimate, devices: &[u64]) -> PlannedMemory {

@@ -96,6 +96,38 @@ async fn a_model_before_it_is_pulled() {
 }
 
 #[tokio::test]
+async fn ollamas_settings_of_devices_count() {
+    let devices = ["tiny", "--gpu", "600MiB", "--gpu", "600MiB", "--kv", "q8_0"];
+    let planned = async |environment: &[(&str, &str)]| {
+        let server = Server::start(environment).await;
+        server.create("tiny", &tiny_model()).await;
+        plan(&server, &devices)
+    };
+    let used = |plan: &Value, estimate: &str| {
+        let devices = list(&plan[estimate]["devices"]);
+        devices.iter().filter(|device| number(&device["layers"]) > 0).count()
+    };
+    let plain = planned(&[]).await;
+    let other = planned(&[
+        ("OLLAMA_SCHED_SPREAD", "yes"),
+        ("OLLAMA_FLASH_ATTENTION", "false"),
+        ("OLLAMA_GPU_OVERHEAD", "0"),
+        ("OLLAMA_NUM_PARALLEL", "0"),
+    ])
+    .await;
+    for estimate in ["ollama", "exact"] {
+        assert_eq!((used(&plain, estimate), used(&other, estimate)), (1, 2), "{estimate}");
+    }
+    // One byte for an element against two.
+    assert_eq!(2 * number(&plain["ollama"]["kv_cache"]), number(&other["ollama"]["kv_cache"]));
+    assert_eq!(plain["exact"]["kv_cache"], other["exact"]["kv_cache"]);
+    let full = planned(&[("LODE_GPU_OVERHEAD", "200MiB")]).await;
+    for estimate in ["ollama", "exact"] {
+        assert_eq!(full[estimate]["layers_on_devices"], 0, "{estimate}: 600 MiB less 457 and 200 are none");
+    }
+}
+
+#[tokio::test]
 async fn a_registry_that_cannot_be_asked_is_to_blame() {
     let (server, other) = (Server::start(&[]).await, Server::start(&[]).await);
     let nobody = format!("127.0.0.1:{}", crate::server::free_port());

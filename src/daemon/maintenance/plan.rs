@@ -31,6 +31,7 @@ pub(super) async fn plan(
         default_context: daemon.config.context,
         parallel: number("num_parallel", request.num_parallel)?.unwrap_or(daemon.config.parallel),
         kv_type: kv_type(request.kv_cache_type.as_deref())?.unwrap_or(daemon.config.kv_type),
+        assumed: daemon.config.devices,
     };
     let hosts = Hosts::new(&daemon.config.registries, request.insecure);
     Ok(Json(ops::plan(&daemon.library, &hosts, &spec).await.map_err(failed)?))

@@ -1,0 +1,100 @@
+//! Where the daemon listens.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use anyhow::{Context, Result, bail};
+
+/// Where Ollama listens, so that its clients find us.
+const DEFAULT_HOST: &str = "127.0.0.1";
+const DEFAULT_PORT: u16 = 11434;
+
+/// Where the daemon listens, and how commands reach it.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) address: SocketAddr,
+    pub(super) url: String,
+}
+
+/// Reads `host`, `host:port`, `:port`, `http://host:port`; what is missing is the default. With TLS the URL keeps the
+/// name of the host, as a certificate is for a name.
+pub(super) fn host(text: &str, tls: bool) -> Result<Host> {
+    let text = text.trim().trim_end_matches('/');
+    let (text, default_port, secure) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+        (Some(rest), _) if tls => {
+            bail!("LODE_HOST: `http://{rest}` asks for no TLS, but LODE_TLS_CERT is set; write `https://` or unset it")
+        }
+        (Some(rest), _) => (rest, 80, false),
+        (_, Some(rest)) => (rest, 443, true),
+        _ => (text, DEFAULT_PORT, tls),
+    };
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.ends_with(':') && (!host.contains(':') || host.ends_with(']')) => {
+            (host, port.parse().with_context(|| format!("LODE_HOST: `{port}` is not a port"))?)
+        }
+        _ => (text, default_port),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = if host.is_empty() { DEFAULT_HOST } else { host };
+    let address = resolve(host, port)?;
+    let url = match (secure, address.ip()) {
+        (true, ip) if ip.is_unspecified() || ip.is_loopback() => format!("https://localhost:{port}"),
+        (true, ip) if host.parse() == Ok(ip) => format!("https://{address}"),
+        (true, _) => format!("https://{host}:{port}"),
+        (false, IpAddr::V4(ip)) if ip.is_unspecified() => format!("http://127.0.0.1:{port}"),
+        (false, IpAddr::V6(ip)) if ip.is_unspecified() => format!("http://[::1]:{port}"),
+        (false, _) => format!("http://{address}"),
+    };
+    Ok(Host { address, url })
+}
+
+fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    let mut found =
+        (host, port).to_socket_addrs().with_context(|| format!("LODE_HOST: `{host}` cannot be resolved"))?;
+    found.next().with_context(|| format!("LODE_HOST: `{host}` has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_addresses() {
+        for (text, expect) in [
+            ("", "127.0.0.1:11434"),
+            ("0.0.0.0", "0.0.0.0:11434"),
+            (":8080", "127.0.0.1:8080"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("http://10.0.0.1", "10.0.0.1:80"),
+            ("http://10.0.0.1:9/", "10.0.0.1:9"),
+            ("https://10.0.0.1", "10.0.0.1:443"),
+            ("[::1]:9", "[::1]:9"),
+            ("::1", "[::1]:11434"),
+        ] {
+            assert_eq!(host(text, false).expect(text).address.to_string(), expect, "{text}");
+        }
+        for bad in ["10.0.0.1:x", "10.0.0.1:99999"] {
+            assert!(host(bad, false).is_err(), "{bad}");
+        }
+        assert!(host("http://10.0.0.1", true).is_err());
+    }
+
+    #[test]
+    fn tls_decides_how_commands_reach_the_daemon() {
+        for (text, tls, expect) in [
+            ("", false, "http://127.0.0.1:11434"),
+            ("0.0.0.0:1", false, "http://127.0.0.1:1"),
+            ("[::]:1", false, "http://[::1]:1"),
+            ("10.0.0.1", false, "http://10.0.0.1:11434"),
+            ("", true, "https://localhost:11434"),
+            ("0.0.0.0", true, "https://localhost:11434"),
+            ("10.0.0.1", true, "https://10.0.0.1:11434"),
+            ("https://localhost", false, "https://localhost:443"),
+            ("https://[fd00::1]:5", false, "https://[fd00::1]:5"),
+        ] {
+            assert_eq!(host(text, tls).expect(text).url, expect, "{text}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Reading variables: what is empty counts as not set.
+
+use std::env;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use api::ollama::KeepAliveSpec;
+
+/// The first of the variables that is set to something.
+pub(super) fn first(names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| env::var(name).ok().filter(|value| !value.trim().is_empty()))
+}
+
+/// What is listed, with commas.
+pub(super) fn list(names: &[&str]) -> Vec<String> {
+    let text = first(names).unwrap_or_default();
+    text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
+}
+
+/// A whole number; 0 is the default, as Ollama has it.
+pub(super) fn number(names: &[&str], default: u64) -> Result<u64> {
+    match first(names) {
+        Some(text) => match text.parse() {
+            Ok(0) => Ok(default),
+            Ok(number) => Ok(number),
+            Err(_) => bail!("{}: `{text}` is not a whole number", names[0]),
+        },
+        None => Ok(default),
+    }
+}
+
+/// A number of bytes; 0 is the same as nothing.
+pub(super) fn bytes(names: &[&str]) -> Result<Option<u64>> {
+    let parse = |text: String| crate::cli::bytes(&text).map_err(|e| anyhow::anyhow!("{}: {e}", names[0]));
+    first(names).filter(|text| text.trim() != "0").map(parse).transpose()
+}
+
+/// Yes or no, in the words that Ollama takes; any other text is yes.
+pub(super) fn flag(names: &[&str]) -> Option<bool> {
+    first(names).map(|text| is_true(text.trim()))
+}
+
+fn is_true(text: &str) -> bool {
+    !["0", "f", "F", "false", "FALSE", "False"].contains(&text)
+}
+
+/// A span of time; `None` is for ever.
+pub(super) fn duration(names: &[&str], default: &str) -> Result<Option<Duration>> {
+    let text = first(names).unwrap_or_else(|| default.to_owned());
+    KeepAliveSpec::parse(&text).map(|spec| spec.0).map_err(|e| anyhow::anyhow!("{}: {e}", names[0]))
+}
+
+/// A span of time that is not for ever.
+pub(super) fn positive(name: &str, text: &str) -> Result<Duration> {
+    let spec = KeepAliveSpec::parse(text).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+    spec.0.filter(|span| !span.is_zero()).with_context(|| format!("{name}: `{text}` is not a span of time above 0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_as_ollama_reads_them() {
+        for no in ["0", "f", "F", "false", "FALSE", "False"] {
+            assert!(!is_true(no), "{no}");
+        }
+        for yes in ["1", "t", "true", "yes", "no", "fAlse", "2"] {
+            assert!(is_true(yes), "{yes}");
+        }
+    }
+}
