@@ -22,6 +22,7 @@ mod login;
 mod manage;
 mod password;
 mod perplexity;
+mod pipe;
 mod plan;
 mod run;
 mod serve;
@@ -168,8 +169,14 @@ enum Command {
 /// The exit code of a command that was interrupted and has cleaned up: what a shell makes of the signal.
 const INTERRUPTED: u8 = 130;
 
+/// The user has had enough.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted; nothing was written")]
+struct Interrupted;
+
 /// Runs the program.
 pub(crate) fn main() -> ExitCode {
+    pipe::end_with_the_reader();
     let arguments = Arguments::parse();
     let done = match &arguments.command {
         // Needs no daemon and no configuration: one that asks for users is not readable before there are some.
@@ -181,7 +188,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {error:#}");
-            if error.is::<export::Interrupted>() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
+            if error.is::<Interrupted>() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
         }
     }
 }

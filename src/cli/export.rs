@@ -21,6 +21,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use self::staging::{Placed, Staging};
+use super::Interrupted;
 use super::client::Client;
 use super::text::{bytes, size};
 use crate::bridge::{self, ChannelReader, Piece};
@@ -71,11 +72,6 @@ enum Dtype {
     F16,
     Bf16,
 }
-
-/// The user has had enough.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted; nothing was written")]
-pub(super) struct Interrupted;
 
 /// How much is copied at a time, in bytes.
 const PIECE: usize = 1 << 18;

@@ -3,10 +3,14 @@
 use std::io::{self, BufRead, IsTerminal, Read};
 
 use anyhow::{Context, Result, ensure};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
+
+use super::Interrupted;
 
 /// The longest password that is read, in bytes: tokens that stand for one are long.
 const MAX_PASSWORD: u64 = 64 << 10;
+/// Ctrl-C.
+const INTERRUPT: u8 = 3;
 
 /// What standard input has.
 pub(super) fn piped() -> Result<String> {
@@ -24,10 +28,29 @@ pub(super) fn asked(prompts: &[&str]) -> Result<Vec<String>> {
 
 fn prompt(text: &str) -> Result<String> {
     eprint!("{text}");
-    let mut line = String::new();
-    io::stdin().lock().take(MAX_PASSWORD).read_line(&mut line).context("cannot read the password")?;
+    let line = line(&mut io::stdin().lock());
     eprintln!();
-    Ok(without_line_end(line))
+    String::from_utf8(line?).map(without_line_end).context("the password is not UTF-8")
+}
+
+/// What is typed until the end of the line, or until the user gives up.
+fn line(input: &mut impl BufRead) -> Result<Vec<u8>> {
+    let mut line = Vec::new();
+    loop {
+        let bytes = input.fill_buf().context("cannot read the password")?;
+        if bytes.contains(&INTERRUPT) {
+            return Err(Interrupted.into());
+        }
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(bytes.len(), |end| end + 1);
+        line.extend_from_slice(&bytes[..taken]);
+        let over = end.is_some() || taken == 0;
+        input.consume(taken);
+        ensure!(line.len() as u64 <= MAX_PASSWORD, "the password is longer than {MAX_PASSWORD} bytes");
+        if over {
+            return Ok(line);
+        }
+    }
 }
 
 fn without_line_end(mut text: String) -> String {
@@ -35,7 +58,8 @@ fn without_line_end(mut text: String) -> String {
     text
 }
 
-/// The terminal does not show what is typed until this is dropped.
+/// The terminal does not show what is typed until this is dropped. Ctrl-C is a byte meanwhile: as a signal it would end
+/// the program and leave the terminal silent.
 struct Silence(rustix::termios::Termios);
 
 impl Silence {
@@ -43,7 +67,9 @@ impl Silence {
         let failed = "cannot keep the terminal from showing the password; use `--password-stdin`";
         let before = tcgetattr(io::stdin()).context(failed)?;
         let mut silent = before.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
+        silent.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+        // So that the byte is told at once and not with the end of the line.
+        silent.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
         tcsetattr(io::stdin(), OptionalActions::Flush, &silent).context(failed)?;
         Ok(Self(before))
     }
@@ -53,5 +79,22 @@ impl Drop for Silence {
     fn drop(&mut self) {
         // The terminal is gone where this fails.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_ends_or_is_given_up() {
+        for (typed, expect) in
+            [("secret\nmore", Some("secret\n")), ("secret", Some("secret")), ("", Some("")), ("se\x03", None)]
+        {
+            // Byte by byte, as from a terminal at its slowest.
+            let mut input = io::BufReader::with_capacity(1, typed.as_bytes());
+            let found = line(&mut input).ok().map(|line| String::from_utf8(line).expect("text"));
+            assert_eq!(found.as_deref(), expect, "{typed:?}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! The command line against a daemon.
 
-use std::process::Output;
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
 
-use crate::server::Server;
-use crate::support::tiny_model;
+use crate::server::{LODE, Server};
+use crate::support::{skip, tiny_model};
 
 fn text(output: &Output) -> (String, String) {
     let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -47,6 +48,47 @@ async fn a_model_from_a_modelfile() {
     let (json, _) = run(&["list", "--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["models"][0]["name"], "third:latest");
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_ends_a_command() {
+    let server = Server::start(&[]).await;
+    server.create("m", &tiny_model()).await;
+    for arguments in [&["list"][..], &["show", "m", "--tensors"], &["run", "m", "Hello"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = server.command(arguments).stdin(Stdio::null()).stdout(writer).output().expect("the program runs");
+        let (_, err) = text(&output);
+        assert!(!output.status.success() && !err.contains("panicked"), "{arguments:?}: {:?} {err}", output.status);
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_gives_the_terminal_back() {
+    let server = Server::start(&[]).await;
+    // A terminal of its own, which tells its state afterwards.
+    let inner = format!("{LODE} login registry.example -u me; echo status $?; stty -a");
+    let mut script = Command::new("script");
+    script.args(["-qfec", &inner, "/dev/null"]).env("LODE_HOME", server.home()).env("LODE_HOST", &server.address);
+    let spawned = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut child) = spawned else {
+        return skip("command_line::an_interrupt_gives_the_terminal_back", "there is no program `script`");
+    };
+    let (mut input, mut output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let mut told = Vec::new();
+    let mut byte = [0];
+    while !told.ends_with(b": ") {
+        assert_eq!(output.read(&mut byte).expect("output"), 1, "{}", String::from_utf8_lossy(&told));
+        told.extend(byte);
+    }
+    input.write_all(b"sec\x03").expect("a terminal");
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("output");
+    child.wait().expect("an end");
+    assert!(rest.contains("status 130"), "{rest}");
+    let modes: Vec<&str> = rest.split_whitespace().collect();
+    assert!(modes.contains(&"echo") && modes.contains(&"isig"), "{rest}");
+    assert!(!rest.contains("sec"), "{rest}");
 }
 
 #[tokio::test]

@@ -165,7 +165,8 @@ impl Server {
         child.wait_with_output().expect("the program runs")
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A command line for this daemon.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(LODE);
         command
             .args(arguments)
