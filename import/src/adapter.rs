@@ -117,11 +117,25 @@ pub fn split_adapters(files: Vec<NamedFile>) -> (Vec<NamedFile>, Vec<NamedFile>)
     files.into_iter().partition(|file| number(&file.name).is_none())
 }
 
-/// Whether a file of that name may say something of an adapter. Trainers put tokenizers and notes beside it, and clients
-/// send whole folders.
-pub fn is_adapter_file(name: &str) -> bool {
-    let beside = ["json", "jinja", "md", "model", "txt"].iter().any(|extension| has_extension(name, extension));
-    !beside || split(name).1 == CONFIG
+/// The files that say something of an adapter. Trainers put tokenizers and notes beside it, and clients send whole folders.
+///
+/// # Errors
+/// [`Error::Source`] where there are files, but none that says something; [`Error::Io`] where one cannot be read.
+pub fn adapter_files(files: Vec<NamedFile>) -> Result<Vec<NamedFile>, Error> {
+    let Some(first) = files.first().map(|file| file.name.clone()) else { return Ok(files) };
+    let mut wanted = Vec::new();
+    for file in files {
+        let beside =
+            ["json", "jinja", "md", "model", "txt"].iter().any(|extension| has_extension(&file.name, extension));
+        if !beside || split(&file.name).1 == CONFIG || begins_with(&file, *b"GGUF")? {
+            wanted.push(file);
+        }
+    }
+    if wanted.is_empty() {
+        let expected = format!("expected a GGUF file, or a safetensors file and its `{CONFIG}`");
+        return Err(Error::Source(format!("there is no adapter in `{first}` and what is beside it; {expected}")));
+    }
+    Ok(wanted)
 }
 
 /// The number of the adapter that a file of a model belongs to.

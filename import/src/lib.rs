@@ -43,7 +43,7 @@ mod tensor_source;
 mod workers;
 mod write;
 
-pub use adapter::{AdaptedModule, Adapter, adapter_names, adapters, is_adapter_file, split_adapters};
+pub use adapter::{AdaptedModule, Adapter, adapter_files, adapter_names, adapters, split_adapters};
 pub use archive::{members, verified_members};
 pub use capabilities::{can_insert, offers_thinking, offers_tools};
 pub use catalogue::{catalogue, join, whole};

@@ -66,8 +66,8 @@ pub(super) fn staged(files: Vec<NamedFile>, library: &Library, target: &StoreTar
         let source = Arc::new(LocalFile::new(library.store.path(&digest)).with_digest(digest));
         Ok(NamedFile { name: file.name, source })
     };
-    let files = files.into_iter().filter(|file| import::is_adapter_file(&file.name));
-    let files = files.map(blob).collect::<Result<Vec<_>>>().context("cannot take the adapter")?;
+    let wanted = import::adapter_files(files)?.into_iter();
+    let files = wanted.map(blob).collect::<Result<Vec<_>>>().context("cannot take the adapter")?;
     import::adapters(&files)?;
     Ok(files)
 }

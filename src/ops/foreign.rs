@@ -25,9 +25,15 @@ pub(crate) struct Divided {
     pub(crate) kept: Vec<Layer>,
 }
 
+/// What files of adapters are called in a model of ours, so that exports give them back.
+pub(crate) fn adapter_names(adapters: &[&ForeignFile]) -> Vec<String> {
+    let names: Vec<&str> = adapters.iter().map(|file| file.name.as_str()).collect();
+    import::adapter_names(&names, std::iter::empty())
+}
+
 /// Which layers are imported and which stay what they are.
 pub(crate) fn divide(files: Vec<ForeignFile>) -> Divided {
-    let mut divided = Divided::default();
+    let (mut divided, mut adapters) = (Divided::default(), Vec::new());
     for file in files {
         let media_type = match file.kind {
             FileKind::Gguf | FileKind::Safetensors | FileKind::Side | FileKind::Tar => {
@@ -41,17 +47,17 @@ pub(crate) fn divide(files: Vec<ForeignFile>) -> Divided {
             FileKind::Messages => media_types::MESSAGES,
             FileKind::Projector => media_types::PROJECTOR,
             FileKind::Adapter => {
-                // Called as those that come with a create: exports give them back.
-                let taken = divided.kept.iter().filter_map(Layer::name);
-                let name = import::adapter_names(&[&file.name], taken).concat();
-                let own = Descriptor { media_type: media_types::ADAPTER, ..file.layer.descriptor };
-                divided.kept.push(Layer::named(own, &name));
+                adapters.push(file);
                 continue;
             }
         };
         let own = Descriptor { media_type, ..file.layer.descriptor };
         // What Ollama writes has no names; what has one keeps it.
         divided.kept.push(if file.named { Layer::named(own, &file.name) } else { Layer::new(own) });
+    }
+    for (name, file) in adapter_names(&adapters.iter().collect::<Vec<_>>()).into_iter().zip(&adapters) {
+        let own = Descriptor { media_type: media_types::ADAPTER, ..file.layer.descriptor.clone() };
+        divided.kept.push(Layer::named(own, &name));
     }
     divided
 }

@@ -117,9 +117,22 @@ async fn models_of_ollama_run_with_theirs() {
         let digest = Digest::of(&read(&adapter));
         assert!(files.values().any(|found| *found == digest), "{label}: {:?}", files.keys());
     }
-    other.create("again", &place.path().join("split")).await;
-    let found = distance(&logits(&other, "again").await, &expected);
-    assert!(found < 1e-3, "of an exported folder: logits differ by {found}");
+    for label in ["whole", "split"] {
+        other.create("again", &place.path().join(label)).await;
+        let found = distance(&logits(&other, "again").await, &expected);
+        assert!(found < 1e-3, "of the exported {label} files: logits differ by {found}");
+    }
+    // An adapter of two files stays one, also where it is pulled from a model of whole files.
+    let peft = place.path().join("peft");
+    std::fs::create_dir(&peft).expect("a folder");
+    lora.peft(&peft);
+    push(&server, &layers[..1], CONFIG).await;
+    adapted(&server, "pair", "someone/model", &[&peft]);
+    let name = format!("{}/library/pair", server.address);
+    let pulled = other.lines("/api/pull", &json!({"model": name, "insecure": true})).await;
+    assert_eq!(pulled.last().map(|line| &line["status"]), Some(&json!("success")), "{pulled:?}");
+    let found = distance(&logits(&other, &name).await, &expected);
+    assert!(found < 1e-3, "of a pulled pair: logits differ by {found}");
 }
 
 #[tokio::test]
@@ -279,6 +292,7 @@ async fn what_cannot_be_used_is_refused() {
         ("x.gguf", "nothing".to_owned(), "`x.gguf`"),
         ("../x.gguf", here.clone(), "goes up"),
         ("x.gguf", here.clone(), "GGUF"),
+        ("x.md", here.clone(), "no adapter in `x.md`"),
         ("x.bin", here, "`x.bin`"),
     ] {
         let request = json!({"model": "adapted", "from": "base", "adapters": {name: digest}, "stream": false});

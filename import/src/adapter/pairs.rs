@@ -57,6 +57,11 @@ impl<'a> Pairs<'a> {
         Ok(())
     }
 
+    /// The modules, sorted.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.found.keys().map(String::as_str)
+    }
+
     /// Pairs them up. `scale` gives a module's by its name and rank.
     pub(super) fn modules(self, scale: impl Fn(&str, u64) -> Result<f64, Error>) -> Result<Vec<AdaptedModule>, Error> {
         if self.found.is_empty() {

@@ -1,7 +1,9 @@
 //! Adapters of safetensors files, as PEFT and mlx-lm write them.
 
+use std::collections::HashMap;
+
 use formats::hyper::RopeLayout;
-use regex::{Regex, RegexBuilder};
+use regex::RegexBuilder;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -12,10 +14,10 @@ use crate::{Error, NamedFile};
 
 /// The largest config that is read, in bytes; those that name every module have tens of KB.
 const MAX_CONFIG: u64 = 1 << 20;
-/// The most patterns that a config may have: one for each module of the largest models.
-const MAX_PATTERNS: usize = 4096;
-/// The most memory that a pattern may take when it is compiled, in bytes.
-const MAX_PATTERN: usize = 1 << 16;
+/// The most patterns that a config may have: one for each module of a large model.
+const MAX_PATTERNS: usize = 2048;
+/// The most memory that a pattern may take when it is compiled, in bytes. One letter of any script has some 50,000.
+const MAX_PATTERN: usize = 1 << 20;
 
 /// What PEFT puts before the names of the model that it wraps.
 const PEFT_PREFIX: &str = "base_model.model.";
@@ -56,7 +58,7 @@ pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
         pairs.take(module, factor, tensor)?;
     }
     let modules = if by_peft {
-        let scales = Scales::of(&config)?;
+        let scales = Scales::of(&config, &pairs)?;
         pairs.modules(|module, rank| scales.of_module(module, rank, config.file))?
     } else {
         pairs.modules(|_, _| config.mlx_scale())?
@@ -170,13 +172,13 @@ struct Peft {
 /// What PEFT multiplies with.
 struct Scales {
     alpha: Option<f64>,
-    /// Those of certain modules, in their order.
-    patterns: Vec<(Regex, f64)>,
+    /// Those of certain modules.
+    own: HashMap<String, f64>,
     by_root: bool,
 }
 
 impl Scales {
-    fn of(config: &Config<'_>) -> Result<Self, Error> {
+    fn of(config: &Config<'_>, pairs: &Pairs<'_>) -> Result<Self, Error> {
         let peft = config.peft()?;
         let patterns = peft.alpha_pattern.unwrap_or_default();
         let count = patterns.len();
@@ -184,21 +186,27 @@ impl Scales {
             let reason = format!("its `alpha_pattern` has {count} entries, at most {MAX_PATTERNS} are expected");
             return Err(refused(config.file, &reason));
         }
-        let pattern = |(pattern, alpha): (String, Value)| {
-            let whole = RegexBuilder::new(&format!("^(.*\\.)?({pattern})$")).size_limit(MAX_PATTERN).build();
-            let known = whole.ok().zip(alpha.as_f64());
+        let mut own = HashMap::new();
+        // One compiled pattern at a time: together they may be large.
+        for (pattern, alpha) in &patterns {
             let shown: String = pattern.chars().take(100).collect();
-            known.ok_or_else(|| {
-                refused(config.file, &format!("`{shown}` of its `alpha_pattern` is no pattern with a number"))
-            })
-        };
-        let patterns = patterns.into_iter().map(pattern).collect::<Result<_, _>>()?;
-        Ok(Self { alpha: peft.lora_alpha, patterns, by_root: peft.use_rslora == Some(true) })
+            let refuse = |reason: &str| refused(config.file, &format!("`{shown}` of its `alpha_pattern` {reason}"));
+            let whole = RegexBuilder::new(&format!("^(.*\\.)?({pattern})$")).size_limit(MAX_PATTERN).build();
+            let whole = whole.map_err(|error| match error {
+                regex::Error::CompiledTooBig(_) => refuse("is too large a pattern"),
+                _ => refuse("is no pattern"),
+            })?;
+            let alpha = alpha.as_f64().ok_or_else(|| refuse("has no number"))?;
+            for module in pairs.names().filter(|module| whole.is_match(module)) {
+                own.entry(module.to_owned()).or_insert(alpha);
+            }
+        }
+        Ok(Self { alpha: peft.lora_alpha, own, by_root: peft.use_rslora == Some(true) })
     }
 
     fn of_module(&self, module: &str, rank: u64, file: &NamedFile) -> Result<f64, Error> {
-        let own = self.patterns.iter().find(|(pattern, _)| pattern.is_match(module)).map(|(_, alpha)| *alpha);
-        let alpha = own.or(self.alpha).ok_or_else(|| refused(file, "`lora_alpha` is missing, expected a number"))?;
+        let alpha = self.own.get(module).copied().or(self.alpha);
+        let alpha = alpha.ok_or_else(|| refused(file, "`lora_alpha` is missing, expected a number"))?;
         let rank = rank as f64;
         Ok(alpha / if self.by_root { rank.sqrt() } else { rank })
     }

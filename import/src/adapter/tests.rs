@@ -72,6 +72,7 @@ fn peft_scales_by_rank_and_pattern() {
             r#"{"lora_alpha": 8, "alpha_pattern": {"v_proj": 32, "layers.11.self_attn.v_proj": 1, "q_proj": 4}}"#,
             [1.0, 2.0],
         ),
+        (r#"{"lora_alpha": 8, "alpha_pattern": {"model\\.layers\\.\\d+\\.\\w+\\.[qk]_proj": 4}}"#, [1.0, 0.5]),
         (r#"{"lora_alpha": 8, "alpha_pattern": null, "use_dora": false, "peft_type": "LORA"}"#, [2.0, 0.5]),
     ] {
         let adapter = peft(config).expect(config);
@@ -90,8 +91,8 @@ fn peft_may_do_what_cannot_be_followed() {
         (r#"{"lora_alpha": 8, "init_lora_weights": "pissa_niter_4"}"#, "`pissa_niter_4`"),
         (r#"{"lora_alpha": 8, "init_lora_weights": "olora"}"#, "`olora`"),
         (r#"{"lora_alpha": 8, "fan_in_fan_out": true}"#, "`fan_in_fan_out`"),
-        (r#"{"lora_alpha": 8, "alpha_pattern": {"q_proj": "x"}}"#, "no pattern with a number"),
-        (r#"{"lora_alpha": 8, "alpha_pattern": {"\\w{9999}": 1}}"#, "no pattern with a number"),
+        (r#"{"lora_alpha": 8, "alpha_pattern": {"q_proj": "x"}}"#, "has no number"),
+        (r#"{"lora_alpha": 8, "alpha_pattern": {"\\w{9999}": 1}}"#, "is too large a pattern"),
     ] {
         let error = peft(config).expect_err(config).to_string();
         assert!(error.contains(says), "`{error}` should say `{says}`");
@@ -169,18 +170,21 @@ fn files_that_are_none_are_refused_by_name() {
 }
 
 #[test]
-fn files_beside_an_adapter_are_told() {
-    for (name, expect) in [
-        ("a/adapter_config.json", true),
-        ("a/adapter_model.safetensors", true),
-        ("x.gguf", true),
-        ("a/optimizer.bin", true),
-        ("a/tokenizer.json", false),
-        ("README.md", false),
-        ("chat_template.jinja", false),
-    ] {
-        assert_eq!(is_adapter_file(name), expect, "{name}");
-    }
+fn files_beside_an_adapter_are_passed_over() {
+    let kept = |names: &[&str], bytes: &[u8]| {
+        let files = names.iter().map(|name| file(name, bytes.to_vec())).collect();
+        adapter_files(files).map(|files| files.into_iter().map(|file| file.name).collect::<Vec<_>>())
+    };
+    let all = ["a/adapter_config.json", "a/w.safetensors", "a/tokenizer.json", "README.md", "x.gguf", "o.bin"];
+    assert_eq!(kept(&all, b"?").expect("files"), [all[0], all[1], all[4], all[5]]);
+    assert_eq!(kept(&["lora.model"], b"GGUF").expect("a file"), ["lora.model"]);
+    assert!(kept(&[], b"").expect("nothing").is_empty());
+    let error = kept(&["README.md", "tokenizer.json"], b"").expect_err("no adapter").to_string();
+    assert!(error.contains("`README.md`"), "{error}");
+}
+
+#[test]
+fn exported_adapters_are_told_from_a_models_files() {
     let names = ["adapters/0/x.gguf", "adapters/x.gguf", "adapters/a/x.gguf", "model.safetensors"];
     let (model, adapters) = split_adapters(names.map(|name| file(name, Vec::new())).to_vec());
     assert_eq!((model.len(), adapters.len()), (3, 1));

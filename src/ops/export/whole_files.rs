@@ -6,7 +6,7 @@ use import::ExportPlan;
 use manifests::Layer;
 
 use super::{CannotExport, Model};
-use crate::ops::foreign::{FileKind, ForeignFile, Layout, classify};
+use crate::ops::foreign::{FileKind, ForeignFile, Layout, adapter_names, classify};
 
 /// The files; `None` where the model's tensors have blobs of their own.
 pub(super) fn plan(model: &Model, request: &ExportRequest) -> Result<Option<ExportPlan>> {
@@ -26,7 +26,12 @@ pub(super) fn plan(model: &Model, request: &ExportRequest) -> Result<Option<Expo
 }
 
 fn of(files: &[&ForeignFile], wanted: &[Layer]) -> Result<Option<ExportPlan>> {
-    let named: Vec<(&str, &Layer)> = files.iter().map(|file| (file.name.as_str(), &file.layer)).collect();
+    let adapters: Vec<&ForeignFile> = files.iter().copied().filter(|file| file.kind == FileKind::Adapter).collect();
+    let adapter_names = adapter_names(&adapters);
+    let others =
+        files.iter().filter(|file| file.kind != FileKind::Adapter).map(|file| (file.name.as_str(), &file.layer));
+    let adapters = adapter_names.iter().zip(&adapters).map(|(name, file)| (name.as_str(), &file.layer));
+    let named: Vec<(&str, &Layer)> = others.chain(adapters).collect();
     Ok(Some(import::layers_plan(&named, wanted)?))
 }
 
