@@ -21,7 +21,7 @@
 //! | `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL` | requests that a model answers at a time, each with a context of its own; `0` is the default | 1 |
 //! | `LODE_KV_CACHE_TYPE`, `OLLAMA_KV_CACHE_TYPE` | how a KV cache keeps its elements: `f32`, `f16`, `bf16`, `q8_0` | `f16` |
 //! | `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS` | models loaded at a time; `0` is the default | 3 |
-//! | `LODE_MAX_QUEUE`, `OLLAMA_MAX_QUEUE` | requests that wait for a model at a time; more are refused | 512 |
+//! | `LODE_MAX_QUEUE`, `OLLAMA_MAX_QUEUE` | requests that wait for a model at a time; more are refused; `0` is the default | 512 |
 //! | `LODE_MEMORY_LIMIT` | what all loaded models may need together, e.g. `12GiB` | no limit |
 //! | `LODE_PRELOAD` | models, with commas, that are loaded when the daemon starts | – |
 //! | `LODE_PIN` | the same, and they stay: neither idle time nor other models unload them | – |

@@ -49,7 +49,7 @@ pub(crate) use library::{Library, NotFound};
 pub(crate) use load::{BadArchive, load};
 pub(crate) use load_plan::load_plan;
 pub(crate) use meter::Meter;
-pub(crate) use model::{Model, Own};
+pub(crate) use model::{Model, Opening, Own};
 pub(crate) use plan::{CannotPlan, Need, PlanSpec, plan};
 pub(crate) use prune::{PruneOptions, PrunePlan, UnusedModel, plan_prune};
 pub(crate) use pull::{pull, pull_from_hub};

@@ -36,7 +36,7 @@ pub(super) fn conversation(call: &Call, dialogue: Dialogue) -> Result<Conversati
         call.require(Capability::Tools)?;
     }
     let think = call.thinking(dialogue.think.map(Think::from))?;
-    let messages = call.conversation(dialogue.messages);
+    let messages = call.conversation(dialogue.messages)?;
     Ok(Conversation { messages, tools: dialogue.tools, think, template: None })
 }
 

@@ -29,7 +29,9 @@ pub(super) async fn create(
 ) -> Result<Response, Failed> {
     let streams = request.stream.unwrap_or(true);
     let dry_run = request.dry_run;
-    let spec = spec(&daemon, request, peer)?;
+    let own = daemon.clone();
+    let spec = tokio::task::spawn_blocking(move || spec(&own, request, peer)).await;
+    let spec = spec.map_err(|e| Failed::from(anyhow::anyhow!("the create ended unexpectedly: {e}")))??;
     if dry_run {
         return plan(&daemon, spec).await;
     }

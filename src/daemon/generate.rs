@@ -60,7 +60,7 @@ pub(super) async fn generate(
         Prompt::Text { text: request.prompt }
     } else if request.suffix.is_empty() {
         let mut messages = if before.is_empty() {
-            call.opening(request.system)
+            call.opening(request.system)?
         } else {
             // The rest of the opening is in the tokens.
             request.system.into_iter().filter(|text| !text.is_empty()).map(|text| message("system", text)).collect()
@@ -103,7 +103,7 @@ pub(super) async fn chat(
     if request.messages.is_empty() {
         return load(&daemon, &call, Dialect::Chat).await;
     }
-    let messages = call.conversation(request.messages);
+    let messages = call.conversation(request.messages)?;
     let prompt = Conversation { messages, tools: request.tools, think, template: None }.prompt();
     let asked = wishes.request(&daemon, &call, prompt);
     respond(&daemon, &call, asked, &wishes, Dialect::Chat).await

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use content::{Descriptor, Digest};
+use content::{Descriptor, Digest, Hasher};
 use manifests::{Document, Manifest, ModelConfig, ModelRef};
 use store::{Description, LinkKind, Store, TagEntry};
 
@@ -12,6 +12,9 @@ use super::recent::{Contents, Recent};
 
 /// Configs, templates and the like are smaller; a guard for memory, in bytes.
 pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
+
+/// The largest manifest with its config that is remembered, in bytes. Those of most models have a few hundred KB.
+const MAX_REMEMBERED: usize = 4 << 20;
 
 /// The models of a store.
 #[derive(Clone, Debug)]
@@ -40,7 +43,8 @@ impl Library {
             .into_iter()
             .filter_map(|tag| {
                 // A long list must not drive out the models that are used.
-                let contents = self.recent.get(&tag.digest).map_or_else(|| self.contents(&tag.digest), Ok);
+                let read = || self.contents(&tag.digest).map(|(contents, _)| contents);
+                let contents = self.recent.peek(&tag.digest).map_or_else(read, Ok);
                 let model = contents.and_then(|contents| named(&tag, contents));
                 model.inspect_err(|error| tracing::warn!(model = tag.name, "cannot be read: {error:#}")).ok()
             })
@@ -74,14 +78,24 @@ impl Library {
 
     /// The model that a tag names, remembered for the next time.
     fn read(&self, tag: &TagEntry) -> Result<Model> {
-        named(tag, self.recent.get_or_read(&tag.digest, || self.contents(&tag.digest))?)
+        if let Some(contents) = self.recent.get(&tag.digest) {
+            return named(tag, contents);
+        }
+        let (contents, lasts) = self.contents(&tag.digest)?;
+        named(tag, if lasts { self.recent.remember(contents) } else { contents })
     }
 
-    fn contents(&self, digest: &Digest) -> Result<Contents> {
+    /// Reads manifest and config. The second says whether they may be remembered: nothing is damaged, nothing that is
+    /// known only from files could not be read, and they are not so large that sixteen of their kind would hurt.
+    fn contents(&self, digest: &Digest) -> Result<(Contents, bool)> {
         let manifest = Arc::new(self.manifest(digest)?);
         let config = self.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
-        let config = Arc::new(self.completed(ModelConfig::parse(&config)?, &manifest));
-        Ok(Contents { manifest, config, own: Arc::default() })
+        let mut hasher = Hasher::new(manifest.config().digest.algorithm());
+        hasher.update(&config);
+        let good = manifest.digest() == digest && hasher.finish() == manifest.config().digest;
+        let small = manifest.raw().len() + config.len() <= MAX_REMEMBERED;
+        let (config, complete) = self.completed(ModelConfig::parse(&config)?, &manifest);
+        Ok((Contents { manifest, config: Arc::new(config), own: Arc::default() }, good && small && complete))
     }
 
     /// Reads a manifest.
@@ -95,6 +109,11 @@ impl Library {
         let manifest = self.manifest(manifest).ok()?;
         let layers = manifest.layers().iter().map(|layer| &layer.descriptor);
         layers.chain([manifest.config()]).find(|descriptor| descriptor.digest == *blob).cloned()
+    }
+
+    /// Reads everything anew from now on.
+    pub(super) fn forget_contents(&self) {
+        self.recent.clear();
     }
 
     /// Tells the index what a document refers to.
@@ -132,6 +151,7 @@ impl Library {
     /// Takes a name away from a model. Its blobs stay until the next collection.
     pub(super) fn remove(&self, tag: &TagEntry) -> Result<()> {
         self.store.remove_tag(&tag.name)?;
+        self.recent.forget(&tag.digest);
         self.unlink(tag)
     }
 

@@ -5,11 +5,14 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use content::MediaType;
-use manifests::{Manifest, ModelConfig, media_types};
+use manifests::{Layer, Manifest, ModelConfig, media_types};
 use protocol::Message;
 use serde_json::{Map, Value};
 
 use super::{Capabilities, Library};
+
+/// The most bytes of a model's own documents that are remembered.
+const MAX_REMEMBERED: u64 = 1 << 20;
 
 /// A model with its documents.
 #[derive(Clone, Debug)]
@@ -28,12 +31,19 @@ pub(crate) struct Model {
 pub(crate) struct Own {
     /// The parameters that the model was created with.
     pub(crate) parameters: Map<String, Value>,
-    /// The system prompt, where it has one.
-    pub(crate) system: Option<String>,
-    /// The messages that precede every conversation.
-    pub(crate) messages: Vec<Message>,
     /// What it can do.
     pub(crate) capabilities: Capabilities,
+    /// What precedes conversations, or why that cannot be read: not every request needs it.
+    pub(crate) opening: Result<Opening, String>,
+}
+
+/// What precedes every conversation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opening {
+    /// The system prompt, where the model has one.
+    pub(crate) system: Option<String>,
+    /// Messages after it.
+    pub(crate) messages: Vec<Message>,
 }
 
 /// Read when somebody asks for the first time.
@@ -48,13 +58,31 @@ impl Model {
         if let Some(own) = self.own.get() {
             return Ok(own.clone());
         }
-        let own = Own {
+        let own = Arc::new(Own {
             parameters: self.parameters(library)?,
+            capabilities: library.capabilities(self)?,
+            opening: self.opening(library).map_err(|error| format!("{error:#}")),
+        });
+        // What could not be read may be mended.
+        Ok(if own.opening.is_ok() && self.texts() <= MAX_REMEMBERED {
+            self.own.get_or_init(|| own).clone()
+        } else {
+            own
+        })
+    }
+
+    fn opening(&self, library: &Library) -> Result<Opening> {
+        Ok(Opening {
             system: self.layer_text(library, media_types::SYSTEM)?.filter(|text| !text.is_empty()),
             messages: self.messages(library)?,
-            capabilities: library.capabilities(self)?,
-        };
-        Ok(self.own.get_or_init(|| Arc::new(own)).clone())
+        })
+    }
+
+    /// Bytes of the layers that are read for this.
+    fn texts(&self) -> u64 {
+        let kinds = [media_types::PARAMS, media_types::SYSTEM, media_types::MESSAGES];
+        let layers = kinds.into_iter().flat_map(|kind| self.manifest.layers_of(kind));
+        layers.map(Layer::size).fold(0, u64::saturating_add)
     }
 
     /// The text of the first layer of a type.

@@ -30,6 +30,18 @@ pub(crate) fn repair(
     fetcher: &dyn Fetcher,
     observer: &dyn Observer,
 ) -> Result<RepairReport> {
+    let report = repair_all(library, model, fetcher, observer);
+    // What was read before may have been damaged.
+    library.forget_contents();
+    report
+}
+
+fn repair_all(
+    library: &Library,
+    model: Option<&ModelRef>,
+    fetcher: &dyn Fetcher,
+    observer: &dyn Observer,
+) -> Result<RepairReport> {
     // What is fetched for a damaged manifest is referred to by nothing that can be read.
     let _guard = library.store.guard();
     let tags = match model {

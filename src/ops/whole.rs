@@ -32,17 +32,18 @@ impl Library {
         Ok(Some(import::inventory(&files)?))
     }
 
-    /// The config of a model with what is needed to run it, where that is in the model's files and not in its config.
-    pub(super) fn completed(&self, config: ModelConfig, manifest: &Manifest) -> ModelConfig {
+    /// The config of a model with what is needed to run it, where that is in the model's files and not in its config; and
+    /// whether all of it could be read.
+    pub(super) fn completed(&self, config: ModelConfig, manifest: &Manifest) -> (ModelConfig, bool) {
         if config.lode.is_some() {
-            return config;
+            return (config, true);
         }
         match self.described(manifest) {
-            Ok(Some(own)) => merged(config, own),
-            Ok(None) => config,
+            Ok(Some(own)) => (merged(config, own), true),
+            Ok(None) => (config, true),
             Err(error) => {
                 tracing::warn!(manifest = %manifest.digest(), "its GGUF file cannot be read: {error:#}");
-                config
+                (config, false)
             }
         }
     }

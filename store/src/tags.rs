@@ -26,9 +26,16 @@ impl Store {
         files::read_if_there(&path)?.map(|text| parse(&path, &text)).transpose()
     }
 
-    /// The tag of that name, as a listing has it.
+    /// The tag of that name, as a listing has it: one that is damaged is logged, and is not there.
     pub fn tag(&self, name: &str) -> Result<Option<TagEntry>, Error> {
-        let Some(digest) = self.resolve_tag(name)? else { return Ok(None) };
+        let digest = match self.resolve_tag(name) {
+            Err(error @ Error::Damaged { .. }) => {
+                tracing::warn!("{error}");
+                return Ok(None);
+            }
+            other => other?,
+        };
+        let Some(digest) = digest else { return Ok(None) };
         let modified = fs::metadata(self.tag_path(name)?).and_then(|metadata| metadata.modified());
         // It may be removed between the two.
         Ok(modified.ok().map(|modified| TagEntry { name: name.to_owned(), digest, modified }))

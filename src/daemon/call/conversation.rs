@@ -4,6 +4,8 @@ use protocol::{Message, Prompt, RenderRequest};
 use serde_json::{Map, Value};
 
 use super::Call;
+use crate::daemon::error::Failed;
+use crate::ops::Opening;
 
 /// Whether, or how much, a model is to think before it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,18 +63,28 @@ fn variables(think: &Think) -> Map<String, Value> {
 impl Call {
     /// The model's own messages and system prompt before those of the request. A system prompt of the request replaces
     /// the model's.
-    pub(in crate::daemon) fn conversation(&self, messages: Vec<Message>) -> Vec<Message> {
+    ///
+    /// # Errors
+    /// The model's own cannot be read.
+    pub(in crate::daemon) fn conversation(&self, messages: Vec<Message>) -> Result<Vec<Message>, Failed> {
         let brings_system = messages.first().is_some_and(|message| message.role == "system");
-        let system = self.own.system.clone().filter(|_| !brings_system);
-        let system = system.map(|text| message("system", text));
-        system.into_iter().chain(self.own.messages.iter().cloned()).chain(messages).collect()
+        let Opening { system, messages: own } = self.own_opening()?;
+        let system = system.filter(|_| !brings_system).map(|text| message("system", text));
+        Ok(system.into_iter().chain(own).chain(messages).collect())
     }
 
     /// What precedes a single prompt: the system prompt of the request, else the model's, then the model's messages.
-    pub(in crate::daemon) fn opening(&self, system: Option<String>) -> Vec<Message> {
-        let system = system.filter(|text| !text.is_empty()).or_else(|| self.own.system.clone());
-        let system = system.map(|text| message("system", text));
-        system.into_iter().chain(self.own.messages.iter().cloned()).collect()
+    ///
+    /// # Errors
+    /// The model's own cannot be read.
+    pub(in crate::daemon) fn opening(&self, system: Option<String>) -> Result<Vec<Message>, Failed> {
+        let Opening { system: own, messages } = self.own_opening()?;
+        let system = system.filter(|text| !text.is_empty()).or(own).map(|text| message("system", text));
+        Ok(system.into_iter().chain(messages).collect())
+    }
+
+    fn own_opening(&self) -> Result<Opening, Failed> {
+        self.own.opening.clone().map_err(|reason| Failed::from(anyhow::anyhow!(reason)))
     }
 }
 

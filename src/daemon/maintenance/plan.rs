@@ -1,10 +1,13 @@
 //! `/api/lode/plan`.
 
+use std::io;
+
 use api::lode::{PlanRequest, PlanResponse};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use protocol::KvType;
+use registry::client;
 
 use crate::daemon::Daemon;
 use crate::daemon::error::{Body, Failed};
@@ -39,15 +42,21 @@ pub(super) async fn plan(
 
 /// What a registry is to blame for is told apart from what this daemon is.
 fn failed(error: anyhow::Error) -> Failed {
-    let status = error.chain().find_map(|cause| match cause.downcast_ref()? {
-        registry::client::Error::NotFound { .. } => Some(StatusCode::NOT_FOUND),
-        registry::client::Error::Settings(_) | registry::client::Error::File { .. } => None,
+    let status = error.chain().find_map(|cause| match of_registry(cause)? {
+        client::Error::NotFound { .. } => Some(StatusCode::NOT_FOUND),
+        client::Error::Settings(_) | client::Error::File { .. } => None,
         _ => Some(StatusCode::BAD_GATEWAY),
     });
     match status {
         Some(status) => Failed::new(status, format!("{error:#}")),
         None => error.into(),
     }
+}
+
+/// What a registry's client said. What is read of a remote file says it wrapped, and an I/O error does not count what it
+/// wraps among its causes.
+fn of_registry<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e client::Error> {
+    cause.downcast_ref().or_else(|| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
 }
 
 fn kv_type(name: Option<&str>) -> Result<Option<KvType>, Failed> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use content::Digest;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{document, done, fails, run};
 use crate::server::Server;
@@ -107,4 +107,20 @@ async fn of_names_and_manifests_is_found() {
     }
     fails(&server, &["gc"], "damaged");
     assert!(run(&server, &["run", "good", "x"]).success, "one model does not harm another");
+}
+
+#[tokio::test]
+async fn what_was_read_of_a_damaged_model_is_forgotten() {
+    let (source, target) = (Server::start(&[]).await, Server::start(&[]).await);
+    source.create("plain", &tiny_model()).await;
+    source.ask("/api/create", &json!({"model": "m", "from": "plain", "system": "Be brief.", "stream": false})).await;
+    let name = format!("{}/library/m", source.address);
+    target.ask("/api/pull", &json!({"model": name, "insecure": true, "stream": false})).await;
+    let hex = Digest::of(b"Be brief.").hex();
+    damage(&target.home().join("blobs/sha256").join(&hex[..2]).join(&hex), |_| Some(b"Be bad!!!".to_vec()));
+    let asked = json!({"model": name, "prompt": "x", "stream": false, "_debug_render_only": true});
+    let rendered = async || target.ask("/api/generate", &asked).await.to_string();
+    assert!(rendered().await.contains("Be bad!!!"), "nobody has looked at it yet");
+    done(&target, &["repair", &name]);
+    assert!(rendered().await.contains("Be brief."));
 }
