@@ -58,7 +58,7 @@ fn fitting(files: &[NamedFile], config: &ModelConfig, tensors: &[StoredTensor]) 
 /// The files of adapters as blobs, without those that only lie beside them.
 ///
 /// # Errors
-/// A file cannot be read, or is none of an adapter.
+/// A file cannot be read, or there is none that an adapter has.
 pub(super) fn staged(files: Vec<NamedFile>, library: &Library, target: &StoreTarget<'_>) -> Result<Vec<NamedFile>> {
     let blob = |file: NamedFile| {
         let layer = whole_file(target, &file, media_types::ADAPTER, &file.name)?;
@@ -67,9 +67,7 @@ pub(super) fn staged(files: Vec<NamedFile>, library: &Library, target: &StoreTar
         Ok(NamedFile { name: file.name, source })
     };
     let wanted = import::adapter_files(files)?.into_iter();
-    let files = wanted.map(blob).collect::<Result<Vec<_>>>().context("cannot take the adapter")?;
-    import::adapters(&files)?;
-    Ok(files)
+    wanted.map(blob).collect::<Result<_>>().context("cannot take the adapter")
 }
 
 /// Makes layers of adapters' files for a model that has these layers already.
