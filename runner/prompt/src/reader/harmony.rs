@@ -98,7 +98,8 @@ impl Harmony {
         let found = self.buffer.find(MESSAGE).filter(|at| *at <= MAX_HEADER);
         let head = &self.buffer[..found.unwrap_or(self.buffer.len())];
         let blank = head.trim_start().is_empty();
-        let fits = |start: &str| head.starts_with(start) || start.starts_with(head);
+        // A header that has come to its end is whole: the beginning of a mark is none.
+        let fits = |start: &str| head.starts_with(start) || (found.is_none() && start.starts_with(head));
         let is_header =
             blank || !self.begun.trim_start_matches("assistant").is_empty() || HEADERS.iter().any(|start| fits(start));
         match found {

@@ -332,6 +332,15 @@ fn soup() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(piece, 0..12)
 }
 
+#[test]
+fn the_beginning_of_a_mark_is_no_header() {
+    let template = ALL.iter().find(|template| template.contains("<|channel|>")).expect("harmony");
+    let expect = [Part::Text("<<|message|>".to_owned())];
+    for pieces in [&["<<|message|>"][..], &["<", "<|message|>"], &["<<", "|message|>"]] {
+        assert_eq!(read(template, "", false, pieces.iter().copied()), expect, "{pieces:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
