@@ -19,6 +19,20 @@ pub enum Error {
         /// Its process id, or `unknown`.
         holder: String,
     },
+    /// A newer program has made the store.
+    #[error(
+        "the store `{}` has the format version {found}, this program reads {known} at most; use the newer version of Lode \
+         that made it, or another folder (`LODE_HOME`)",
+        home.display()
+    )]
+    Newer {
+        /// The folder of the store.
+        home: PathBuf,
+        /// What it says.
+        found: u32,
+        /// What can be read.
+        known: u32,
+    },
     /// The system refused an operation.
     #[error("cannot {operation} `{}`: {source}", path.display())]
     Io {

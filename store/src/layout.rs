@@ -6,6 +6,9 @@ use content::{Algorithm, Digest, IngestId};
 
 use crate::{Error, files};
 
+/// The file that says which format a store has.
+pub(crate) const VERSION: &str = "version";
+
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     home: PathBuf,
@@ -41,6 +44,10 @@ impl Layout {
 
     pub(crate) fn home(&self) -> &Path {
         &self.home
+    }
+
+    pub(crate) fn version_file(&self) -> PathBuf {
+        self.home.join(VERSION)
     }
 
     pub(crate) fn lock_file(&self) -> PathBuf {

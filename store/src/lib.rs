@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! HOME/
+//!   version                         the number of this format
 //!   lock                            held while the store is open
 //!   blobs/sha256/ab/ab12…           committed; read-only; content matches the name
 //!   ingest/<id>/{data,meta}         resumable, invisible to readers
@@ -53,6 +54,7 @@ mod roles;
 mod tags;
 mod usage;
 mod verify;
+mod version;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,6 +71,7 @@ pub use rebuild::{Description, Rebuilt};
 pub use tags::TagEntry;
 pub use usage::IngestEntry;
 pub use verify::Verified;
+pub use version::FORMAT_VERSION;
 
 use index::Index;
 use layout::Layout;
@@ -101,11 +104,16 @@ impl Store {
     /// Opens the store at `home`, making it where there is none.
     ///
     /// # Errors
-    /// [`Error::Locked`] where another process has it open. A broken index is no error: it is made anew.
+    /// [`Error::Locked`] where another process has it open, [`Error::Newer`] where a newer program has made it. A broken index is no error: it is made anew.
     pub fn open(home: &Path, options: Options) -> Result<Self, Error> {
+        // Nothing of a store that cannot be read is touched.
+        let is_new = version::check(home, &home.join(layout::VERSION))?;
         let layout = Layout::create(home)?;
         let lock = Lock::acquire(&layout.lock_file())?;
         layout.clear_temporary()?;
+        if is_new {
+            version::write(layout.home(), &layout.version_file(), &layout.temporary())?;
+        }
         let (index, fresh) = Index::open(&layout.index())?;
         let store = Self(Arc::new(Inner {
             layout,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use content::{Digest, Expected, IngestId};
 use proptest::prelude::*;
 
-use crate::{BLOB_LINK_LIFE, Children, Collected, Description, Error, LinkKind, Options, Store};
+use crate::{BLOB_LINK_LIFE, Children, Collected, Description, Error, FORMAT_VERSION, LinkKind, Options, Store};
 
 fn temporary() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -34,6 +34,28 @@ async fn conformance() {
         store
     })
     .await;
+}
+
+#[test]
+fn a_newer_store_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let home = folder.path().join("store");
+    drop(Store::open(&home, Options::default()).expect("a new store"));
+    let version = home.join("version");
+    assert_eq!(std::fs::read_to_string(&version).expect("a version"), format!("{FORMAT_VERSION}\n"));
+    // As version 0.1 left it.
+    std::fs::remove_file(&version).expect("a version");
+    drop(Store::open(&home, Options::default()).expect("an old store"));
+    assert!(version.is_file());
+    for (text, says) in [("7\n", "format version 7, this program reads 1"), ("x\n", "it says `x`"), ("", "it says ``")]
+    {
+        std::fs::write(&version, text).expect("another version");
+        std::fs::remove_dir_all(home.join("tmp")).expect("a folder");
+        let error = Store::open(&home, Options::default()).expect_err(says).to_string();
+        assert!(error.contains(says), "{error}");
+        assert!(!home.join("tmp").exists(), "nothing was touched");
+        std::fs::create_dir(home.join("tmp")).expect("a folder");
+    }
 }
 
 #[test]

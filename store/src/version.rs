@@ -1,0 +1,37 @@
+//! The version of the format of a store: a number in the file `version`. A store without it is of version 1, as Lode 0.1
+//! made it.
+//!
+//! The number changes where an older program would misread or harm what a newer one has written; what is only added does
+//! not change it.
+
+use std::path::Path;
+
+use crate::{Error, files};
+
+/// What this program writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Makes sure that a store can be opened, before anything in it is touched; says whether the version is still to be written.
+///
+/// # Errors
+/// [`Error::Newer`], [`Error::Damaged`].
+pub(crate) fn check(home: &Path, file: &Path) -> Result<bool, Error> {
+    let Some(text) = files::read_if_there(file)? else { return Ok(true) };
+    let shown: String = text.trim().chars().take(40).collect();
+    let Ok(found) = shown.parse::<u32>() else {
+        let reason = format!("it says `{shown}`, expected the number of the store's format, such as {FORMAT_VERSION}");
+        return Err(Error::Damaged { path: file.to_owned(), reason });
+    };
+    if found > FORMAT_VERSION {
+        return Err(Error::Newer { home: home.to_owned(), found, known: FORMAT_VERSION });
+    }
+    Ok(false)
+}
+
+/// Writes the version; it is there whole or not at all. `temporary` is a folder on the same disk.
+pub(crate) fn write(home: &Path, file: &Path, temporary: &Path) -> Result<(), Error> {
+    let new = temporary.join("version");
+    files::write_synced(&new, format!("{FORMAT_VERSION}\n").as_bytes())?;
+    std::fs::rename(&new, file).map_err(|e| Error::io("rename to", file, e))?;
+    files::sync_folder(home)
+}
