@@ -3,10 +3,12 @@
 //! Long reports are the API's documents as they are: nothing else is ever done with them.
 
 mod adapters;
+mod architecture;
 mod capabilities;
 mod catalogue;
 mod collect;
 mod create;
+mod derived;
 mod diff;
 mod export;
 mod file_digests;
@@ -38,6 +40,7 @@ mod verify;
 mod versions;
 mod whole;
 
+pub(crate) use architecture::Understood;
 pub(crate) use capabilities::{Capabilities, Capability};
 pub(crate) use create::{CreateSpec, Created, Observer, Source, create};
 pub(crate) use diff::diff;

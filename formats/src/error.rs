@@ -23,21 +23,11 @@ pub enum Error {
         /// What it is, and how much of it is there.
         reason: String,
     },
-    /// A metadata key or a field of `config.json` that is missing or out of range.
-    #[error("{source_name}: {reason}")]
-    Config {
-        /// `config.json` or `GGUF metadata`.
-        source_name: &'static str,
-        /// Which key, what was found and what was expected.
+    /// What a GGUF header cannot say.
+    #[error("GGUF header to be written: {reason}")]
+    Unwritable {
+        /// Which key or tensor, and why.
         reason: String,
-    },
-    /// An architecture that nothing is known about.
-    #[error("architecture `{name}` cannot be run yet; supported: {supported}")]
-    Architecture {
-        /// As the file names it.
-        name: String,
-        /// The ones that can be run.
-        supported: String,
     },
 }
 

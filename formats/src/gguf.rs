@@ -16,19 +16,12 @@
 //! nested [`MAX_NESTING`] deep; a dimension of 0 is an empty tensor; `Q8_1` has ggml's 36 bytes a block. A tensor's name
 //! may be any text of up to 64 bytes and must never be used as a path.
 
-mod from_hugging_face;
-pub mod names;
 mod owned;
 mod parse;
-mod pre_tokenizer;
-pub mod tensors;
-mod to_hugging_face;
 mod value;
 mod write;
 
-pub use from_hugging_face::{ExtraTensor, GgufMetadata, HuggingFaceModel, file_type, from_hugging_face};
 pub use owned::OwnedValue;
-pub use to_hugging_face::{GgufModel, HuggingFaceFiles, to_hugging_face};
 pub use value::{Array, Value, ValueType};
 pub use write::{NewHeader, NewTensor, Place, write_header};
 

@@ -1,4 +1,4 @@
-//! Tensor files: safetensors and GGUF; how weights are encoded; and hyper-parameters.
+//! Tensor files: safetensors and GGUF, and how weights are encoded. Nothing here knows an architecture.
 //!
 //! Parsers here take bytes, most often mapped ones, and return facts. They never read beyond what they were given,
 //! never allocate from a count before holding it against the bytes that remain, never panic on foreign bytes, and say
@@ -10,7 +10,6 @@ pub mod encoding;
 pub mod error;
 pub mod ggml;
 pub mod gguf;
-pub mod hyper;
 pub mod safetensors;
 pub mod weight;
 
@@ -19,7 +18,6 @@ pub use encoding::Encoding;
 pub use error::Error;
 pub use ggml::GgmlType;
 pub use gguf::Gguf;
-pub use hyper::HyperParameters;
 pub use weight::Weight;
 
 // Offsets into mapped files are held in `usize`.

@@ -22,8 +22,7 @@ mod safetensors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use formats::HyperParameters;
-use formats::hyper::RopeLayout;
+use architectures::HeadLayout;
 
 use crate::inventory::begins_with;
 use crate::{Error, NamedFile, StoredTensor, relative_name};
@@ -43,7 +42,7 @@ pub struct Adapter {
     /// The architecture that it was made for, as GGUF names it; `None` where the files do not say.
     pub architecture: Option<String>,
     /// The layout of heads that `up` of q and k has.
-    pub rope_layout: RopeLayout,
+    pub layout: HeadLayout,
     /// What it adds, sorted by the names of the modules.
     pub modules: Vec<AdaptedModule>,
 }
@@ -166,14 +165,13 @@ fn has_extension(name: &str, extension: &str) -> bool {
 }
 
 impl Adapter {
-    /// Whether it fits a model with these tensors.
+    /// Whether it fits a model with these tensors, of that architecture as GGUF names it, where it is known.
     ///
     /// # Errors
     /// [`Error::Source`] where it was made for another architecture, or a projection is missing or of another shape.
-    pub fn check(&self, tensors: &[StoredTensor], hyper: Option<&HyperParameters>) -> Result<(), Error> {
+    pub fn check(&self, tensors: &[StoredTensor], architecture: Option<&str>) -> Result<(), Error> {
         let refuse = |reason: String| Err(Error::Source(format!("the adapter `{}` does not fit: {reason}", self.name)));
-        let here = hyper.map(|hyper| hyper.architecture.name());
-        if let (Some(own), Some(here)) = (self.architecture.as_deref(), here)
+        if let (Some(own), Some(here)) = (self.architecture.as_deref(), architecture)
             && own != here
         {
             return refuse(format!("it was made for the architecture {own}, the model is of {here}"));

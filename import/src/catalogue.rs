@@ -1,10 +1,13 @@
-//! The tensor catalogue: every tensor of a stored model, with the places of its arrays, from the headers of its blobs.
+//! The tensor catalogue: every tensor of a stored model under its canonical name, with the places of its arrays, from the
+//! headers of its blobs.
 
 mod join;
 mod labelled;
+mod naming;
 mod whole;
 
 use content::Digest;
+use formats::Gguf;
 use formats::safetensors::Header;
 use manifests::{Layer, media_types};
 
@@ -12,19 +15,28 @@ pub use join::join;
 pub use whole::whole;
 
 use crate::compose::{OpenBlob, read_header};
-use crate::{Error, QuantizationConfig, StoredTensor};
+use crate::{Error, QuantizationConfig, StoredTensor, gguf_header};
+
+/// Says which rules made a catalogue, beside those of `architectures`. To be changed with them.
+pub const CATALOGUE_VERSION: u32 = 2;
 
 /// The largest `config.json` that is read, in bytes.
 const MAX_CONFIG: u64 = 64 << 20;
 
-/// Every tensor of the model with these layers, in their order. Reads the headers of the blobs, and `config.json`.
+/// Every tensor of the model with these layers, in their order. Reads the headers of the blobs, `config.json`, and the kept
+/// header of a GGUF file.
 ///
 /// # Errors
 /// A blob that cannot be opened or read, or that says it has a weight that its arrays do not make.
 pub fn catalogue(layers: &[Layer], open: &OpenBlob) -> Result<Vec<StoredTensor>, Error> {
     let tensors = layers.iter().filter(|layer| *layer.media_type() == media_types::TENSOR);
     let blobs = tensors.map(|layer| header(layer, open)).collect::<Result<Vec<_>, _>>()?;
-    join(&blobs, &config(layers, open)?)
+    let mut tensors = join(&blobs, &config(layers, open)?)?;
+    if let Some(header) = gguf_header(layers, open)? {
+        let gguf = Gguf::parse_header(&header).map_err(|e| Error::format("the kept header of the GGUF file", e))?;
+        naming::of_gguf(&mut tensors, gguf.text("general.architecture").unwrap_or_default())?;
+    }
+    Ok(tensors)
 }
 
 fn header(layer: &Layer, open: &OpenBlob) -> Result<(Digest, Header), Error> {

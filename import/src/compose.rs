@@ -12,7 +12,7 @@ use content::{Algorithm, Digest, Hasher, MediaType};
 use formats::safetensors::Header;
 use manifests::{Layer, media_types};
 
-use crate::{OriginFile, ReadAt, export};
+use crate::{OriginFile, ReadAt};
 
 /// How much is read at a time where a whole file is hashed, in bytes.
 const BUFFER: usize = 1 << 20;
@@ -26,20 +26,21 @@ pub type OpenBlob = dyn Fn(&Digest) -> io::Result<Arc<dyn ReadAt>> + Send + Sync
 pub struct Composed {
     name: String,
     size: u64,
-    pieces: Vec<Piece>,
+    pieces: Vec<ComposedPiece>,
     open: Arc<OpenBlob>,
 }
 
 /// Bytes of the file that are bytes of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+pub struct ComposedPiece {
     /// First byte in the file.
-    offset: u64,
-    /// Length in bytes.
-    size: u64,
-    blob: Digest,
+    pub offset: u64,
+    /// Length in bytes; not 0.
+    pub size: u64,
+    /// The blob.
+    pub blob: Digest,
     /// First byte in the blob.
-    begin: u64,
+    pub begin: u64,
 }
 
 impl Composed {
@@ -66,7 +67,7 @@ impl Composed {
                 let (name, expected) = (&tensor.name, tensor.size);
                 return Err(malformed(format!("tensor `{name}` has {size} bytes, its origin says {expected}")));
             }
-            pieces.push(Piece { offset: tensor.offset, size, blob: *layer.digest(), begin });
+            pieces.push(ComposedPiece { offset: tensor.offset, size, blob: *layer.digest(), begin });
         }
         for gap in &file.gaps {
             pieces.push(whole(layers.find(&media_types::HEADER, &gap.layer)?, gap.offset, gap.size)?);
@@ -74,22 +75,13 @@ impl Composed {
         Ok(Self { name: file.name.clone(), size: file.size, pieces: ordered(pieces, file)?, open })
     }
 
-    /// The whole file as an export writes it: what nothing is said about are zeros.
-    pub(crate) fn pieces_with_gaps(&self) -> Vec<export::Piece> {
-        let mut pieces = Vec::new();
-        let mut at = 0;
-        for piece in &self.pieces {
-            pieces.push(export::Piece::Zeros(piece.offset - at));
-            pieces.push(export::Piece::Blob { blob: piece.blob, begin: piece.begin, size: piece.size });
-            at = piece.offset + piece.size;
-        }
-        pieces.push(export::Piece::Zeros(self.size - at));
-        pieces.retain(|piece| piece.size() > 0);
-        pieces
+    /// What comes from blobs, in the order of its bytes and without overlaps. Whatever lies between is zero.
+    pub fn pieces(&self) -> &[ComposedPiece] {
+        &self.pieces
     }
 
     /// The pieces that have bytes of a range, which is not empty.
-    fn pieces(&self, from: u64, to: u64) -> &[Piece] {
+    fn pieces_within(&self, from: u64, to: u64) -> &[ComposedPiece] {
         let first = self.pieces.partition_point(|piece| piece.offset + piece.size <= from);
         let last = self.pieces.partition_point(|piece| piece.offset < to);
         self.pieces.get(first..last).unwrap_or_default()
@@ -108,7 +100,7 @@ impl ReadAt for Composed {
         if buffer.is_empty() {
             return Ok(());
         }
-        for piece in self.pieces(offset, end) {
+        for piece in self.pieces_within(offset, end) {
             let from = piece.offset.max(offset);
             let to = (piece.offset + piece.size).min(end);
             let part = &mut buffer[(from - offset) as usize..(to - offset) as usize];
@@ -186,16 +178,16 @@ pub(crate) fn read_header(blob: &dyn ReadAt) -> io::Result<Header> {
 }
 
 /// A layer that is in the file as it is.
-fn whole(layer: &Layer, offset: u64, size: u64) -> io::Result<Piece> {
+fn whole(layer: &Layer, offset: u64, size: u64) -> io::Result<ComposedPiece> {
     if layer.size() != size {
         let (digest, own) = (layer.digest(), layer.size());
         return Err(malformed(format!("layer `{digest}` has {own} bytes, the origin says {size}")));
     }
-    Ok(Piece { offset, size, blob: *layer.digest(), begin: 0 })
+    Ok(ComposedPiece { offset, size, blob: *layer.digest(), begin: 0 })
 }
 
 /// Sorts the pieces and checks what [`Composed`] promises of them.
-fn ordered(mut pieces: Vec<Piece>, file: &OriginFile) -> io::Result<Vec<Piece>> {
+fn ordered(mut pieces: Vec<ComposedPiece>, file: &OriginFile) -> io::Result<Vec<ComposedPiece>> {
     pieces.retain(|piece| piece.size > 0);
     pieces.sort_by_key(|piece| piece.offset);
     let mut at = 0;

@@ -61,11 +61,13 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(operation: &'static str, name: impl Display, source: io::Error) -> Self {
+    /// The system refused to read a file: what was tried, as a verb, and on which file.
+    pub fn io(operation: &'static str, name: impl Display, source: io::Error) -> Self {
         Self::Io { operation, name: name.to_string(), source }
     }
 
-    pub(crate) fn format(name: impl Display, source: formats::Error) -> Self {
+    /// A file that is not what its name says.
+    pub fn format(name: impl Display, source: formats::Error) -> Self {
         Self::Format { name: name.to_string(), source }
     }
 }

@@ -1,4 +1,5 @@
-//! What the model's config says, from the inventory.
+//! What the model's config says, from the inventory: facts of the source alone. What this version of Lode understands of
+//! them is not among it, so every version writes the same config.
 
 use std::collections::HashMap;
 
@@ -6,27 +7,20 @@ use formats::dtype::element_count;
 use formats::encoding::Role;
 use manifests::{LodeConfig, ModelConfig};
 
-use crate::capabilities::{offers_thinking, offers_tools};
 use crate::{Inventory, SourceTensor};
 
 /// The config of the model, but for the list of layers.
 pub fn describe(inventory: &Inventory) -> ModelConfig {
-    let hyper = inventory.hyper_parameters.as_ref().ok();
-    let family = hyper.map_or(inventory.architecture.as_str(), |hyper| hyper.architecture.name());
     let parameters = parameter_count(inventory);
     ModelConfig {
         model_format: "safetensors".to_owned(),
-        model_family: family.to_owned(),
-        model_families: vec![family.to_owned()],
+        model_family: inventory.architecture.clone(),
+        model_families: vec![inventory.architecture.clone()],
         model_type: human_count(parameters),
         file_type: predominant_type(inventory),
-        capabilities: capabilities(inventory),
-        context_length: hyper.map_or(0, |hyper| hyper.context),
-        embedding_length: hyper.map_or(0, |hyper| hyper.hidden),
         architecture: "amd64".to_owned(),
         os: "linux".to_owned(),
         lode: Some(LodeConfig {
-            hyper_parameters: hyper.and_then(|hyper| serde_json::to_value(hyper).ok()).unwrap_or_default(),
             tensor_count: weights(inventory).count() as u64,
             parameter_count: parameters,
             source_format: inventory.format.name().to_owned(),
@@ -55,21 +49,6 @@ fn predominant_type(inventory: &Inventory) -> String {
     // The name decides between equals, so that the same model always says the same.
     let most = counts.into_iter().max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
     most.map_or_else(|| "unknown".to_owned(), |(name, _)| name)
-}
-
-fn capabilities(inventory: &Inventory) -> Vec<String> {
-    let template = inventory.chat_template.as_deref().unwrap_or_default();
-    let mut capabilities = Vec::new();
-    if inventory.hyper_parameters.is_ok() {
-        capabilities.push("completion".to_owned());
-    }
-    if offers_tools(template) {
-        capabilities.push("tools".to_owned());
-    }
-    if offers_thinking(template) {
-        capabilities.push("thinking".to_owned());
-    }
-    capabilities
 }
 
 /// `134.52M`, as Ollama writes it.

@@ -9,7 +9,7 @@ mod weights;
 use std::sync::Arc;
 
 use formats::encoding::Role;
-use formats::{Dtype, Encoding, HyperParameters};
+use formats::{Dtype, Encoding};
 
 use crate::{Error, NamedFile, ReadAt};
 pub(crate) use gguf::read_header as read_gguf_header;
@@ -50,10 +50,6 @@ pub struct Inventory {
     pub side_files: Vec<SideFile>,
     /// As the source names it; empty where it does not.
     pub architecture: String,
-    /// The hyper-parameters, or why the model can be stored but not run.
-    pub hyper_parameters: Result<HyperParameters, formats::Error>,
-    /// The chat template in the source, where there is one.
-    pub chat_template: Option<String>,
 }
 
 /// A file with tensors.

@@ -10,7 +10,8 @@
 //! a connection. Of a remote file only what is needed is fetched: its header, then the tensors that are missing.
 //!
 //! # Invariants
-//! - A tensor's bytes are never changed.
+//! - A tensor's bytes are never changed, and it is never renamed: what a blob is does not depend on which architectures
+//!   are known. Canonical names are given when a model is catalogued.
 //! - What is not a tensor's bytes — headers, gaps with something in them, side files — is kept too: the source files can
 //!   be rebuilt bit for bit from the layers and the origin document.
 //! - Memory is bounded by a buffer per worker, whatever the size of a tensor.
@@ -18,14 +19,13 @@
 mod adapter;
 mod apart;
 mod archive;
-mod capabilities;
 mod catalogue;
 mod compose;
 mod convert;
 mod derive;
 mod error;
-mod export;
 mod facts;
+mod gguf_header;
 mod group;
 mod inventory;
 mod locate;
@@ -45,17 +45,13 @@ mod write;
 
 pub use adapter::{AdaptedModule, Adapter, adapter_files, adapter_names, adapters, split_adapters};
 pub use archive::{members, verified_members};
-pub use capabilities::{can_insert, offers_thinking, offers_tools};
-pub use catalogue::{catalogue, join, whole};
-pub use compose::{Composed, OpenBlob, digest_of};
+pub use catalogue::{CATALOGUE_VERSION, catalogue, join, whole};
+pub use compose::{Composed, ComposedPiece, OpenBlob, digest_of};
 pub use convert::Conversion;
 pub use derive::{Derived, Reuse, derive};
 pub use error::Error;
-pub use export::{
-    ConvertedArray, ExportFile, ExportPlan, FolderOptions, Piece, StoredModel, gguf_plan, layers_plan, mlx_plan,
-    origin_plan, safetensors_plan, write_file,
-};
 pub use facts::describe;
+pub use gguf_header::{gguf_header, gguf_headers};
 pub use inventory::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory};
 pub use locate::{locate, split_names};
 pub use obstacle::obstacle;

@@ -68,6 +68,7 @@ mod tests {
         ] {
             let tensor = |name: &&str| StoredTensor {
                 name: (*name).to_owned(),
+                stored_name: (*name).to_owned(),
                 encoding: Encoding::Plain(Dtype::U8),
                 shape: vec![1],
                 parts: vec![StoredPart {

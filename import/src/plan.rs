@@ -1,18 +1,18 @@
 //! The plan: which blobs there will be, under which names, with which headers. Pure; touches no file.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use content::MediaType;
 use formats::Encoding;
 use formats::encoding::Role;
-use formats::gguf::names;
 use formats::safetensors::{Member, canonical_header};
 use manifests::media_types;
 
 use crate::group::group;
 use crate::origin::{Origin, OriginFile, OriginTensor};
-use crate::{Error, Home, Inventory, SourceFormat, SourceTensor};
+use crate::{Error, Home, Inventory, SourceTensor};
 
 /// What an import will write.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ pub enum SideSource {
 
 /// Decides everything about an import.
 pub fn plan(inventory: &Inventory) -> Result<Plan, Error> {
-    let named = canonical_names(inventory)?;
+    let named = names(inventory)?;
     Ok(Plan {
         blobs: blobs(&named)?,
         side: side_layers(inventory)?,
@@ -87,35 +87,31 @@ pub fn plan(inventory: &Inventory) -> Result<Plan, Error> {
     })
 }
 
-pub(crate) struct Named<'a> {
+struct Named<'a> {
     /// The name in the blob.
-    pub(crate) name: String,
-    /// The canonical name of what the blob is called after: the tensor, or the weight that it belongs to.
-    weight: String,
-    pub(crate) tensor: &'a SourceTensor,
+    name: String,
+    /// What the blob is called after: the tensor, or the weight that it belongs to.
+    weight: &'a str,
+    tensor: &'a SourceTensor,
 }
 
 impl<'a> Named<'a> {
-    fn new(inventory: &Inventory, tensor: &'a SourceTensor) -> Self {
-        let canonical = |name: &str| match inventory.format {
-            SourceFormat::Gguf => names::to_canonical(&inventory.architecture, name),
-            SourceFormat::HuggingFace | SourceFormat::Mlx => name.to_owned(),
-        };
+    fn new(tensor: &'a SourceTensor) -> Self {
         let (weight, suffix) = match tensor.home {
-            Home::Own => (canonical(&tensor.name), ""),
-            Home::Weight => (canonical(&tensor.weight), tensor.role.suffix()),
+            Home::Own => (tensor.name.as_str(), ""),
+            Home::Weight => (tensor.weight.as_str(), tensor.role.suffix()),
         };
         Self { name: format!("{weight}{suffix}"), weight, tensor }
     }
 
-    fn layer(&self) -> &str {
-        group(&self.weight).unwrap_or(&self.weight)
+    fn layer(&self) -> Cow<'a, str> {
+        group(self.weight).unwrap_or(Cow::Borrowed(self.weight))
     }
 
     /// Its place in a blob: by weights, each followed by its companions.
     fn order(&self) -> (&str, Role) {
         let role = if self.tensor.home == Home::Weight { self.tensor.role } else { Role::Weight };
-        (&self.weight, role)
+        (self.weight, role)
     }
 
     /// Whether the blob's metadata says how it is encoded.
@@ -130,13 +126,13 @@ impl<'a> Named<'a> {
 }
 
 /// The tensors with their names in blobs, each different from all others.
-pub(crate) fn canonical_names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
+fn names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
     let mut taken = HashMap::new();
     inventory
         .tensors
         .iter()
         .map(|tensor| {
-            let named = Named::new(inventory, tensor);
+            let named = Named::new(tensor);
             let name = &named.name;
             if name == "__metadata__" {
                 return Err(Error::Source(
@@ -155,7 +151,7 @@ pub(crate) fn canonical_names(inventory: &Inventory) -> Result<Vec<Named<'_>>, E
 /// Blobs in the order in which their first tensor is in the source.
 fn blobs(named: &[Named<'_>]) -> Result<Vec<PlannedBlob>, Error> {
     let mut order = Vec::new();
-    let mut groups: HashMap<&str, Vec<&Named<'_>>> = HashMap::new();
+    let mut groups: HashMap<Cow<'_, str>, Vec<&Named<'_>>> = HashMap::new();
     for tensor in named {
         let members = groups.entry(tensor.layer()).or_insert_with(|| {
             order.push(tensor.layer());
@@ -167,12 +163,12 @@ fn blobs(named: &[Named<'_>]) -> Result<Vec<PlannedBlob>, Error> {
     order
         .into_iter()
         .map(|layer| {
-            let mut members = groups.remove(layer).unwrap_or_default();
-            if members[0].weight != layer && names.contains(layer) {
+            let mut members = groups.remove(&layer).unwrap_or_default();
+            if members[0].weight != layer && names.contains(layer.as_ref()) {
                 return Err(Error::Source(format!("`{layer}` is the name of a tensor and of a group")));
             }
             members.sort_by(|a, b| a.order().cmp(&b.order()));
-            Ok(blob(layer, &members))
+            Ok(blob(&layer, &members))
         })
         .collect()
 }
@@ -198,7 +194,7 @@ fn member(named: &Named<'_>) -> Member {
 /// `quant_type` and `group_size`, for the blob where it has one weight, else for each weight.
 fn metadata(members: &[&Named<'_>]) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::new();
-    let weights: HashSet<&str> = members.iter().map(|named| named.weight.as_str()).collect();
+    let weights: HashSet<&str> = members.iter().map(|named| named.weight).collect();
     for named in members.iter().filter(|named| named.is_labelled()) {
         let encoding = named.tensor.encoding;
         let prefix = if weights.len() == 1 { String::new() } else { format!("{}.", named.name) };
@@ -276,7 +272,7 @@ fn origin(inventory: &Inventory, named: &[Named<'_>]) -> Origin {
 fn origin_tensor(named: &Named<'_>) -> OriginTensor {
     OriginTensor {
         source: Some(named.tensor.name.clone()).filter(|source| *source != named.name),
-        layer: Some(named.layer().to_owned()).filter(|layer| *layer != named.name),
+        layer: Some(named.layer().into_owned()).filter(|layer| *layer != named.name),
         name: named.name.clone(),
         offset: named.tensor.offset,
         size: named.tensor.size,

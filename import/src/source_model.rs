@@ -44,13 +44,25 @@ impl SourceModel {
             layers.push(Layer::named(descriptor, &planned.name));
         }
         let digests = blobs.keys().map(|stand_in| (*stand_in, OnceLock::new())).collect();
-        // What it says of quantizations is needed to understand the tensors.
-        for side in plan.side.iter().filter(|side| side.media_type == media_types::JSON && side.name == "config.json") {
-            let SideSource::SideFile(position, size) = side.source else { continue };
-            let stand_in = Digest::of(b"config.json");
-            blobs.insert(stand_in, Arc::clone(&inventory.side_files[position].source));
-            let descriptor = Descriptor { media_type: media_types::JSON, digest: stand_in, size };
-            layers.push(Layer::named(descriptor, &side.name));
+        // What these say of quantizations and of the architecture is needed to understand the tensors.
+        for side in &plan.side {
+            let wanted = side.media_type == media_types::HEADER || side.name == "config.json";
+            let (source, size): (Arc<dyn ReadAt>, u64) = match side.source {
+                _ if !wanted => continue,
+                SideSource::SideFile(position, size) => (Arc::clone(&inventory.side_files[position].source), size),
+                SideSource::File(extent) => {
+                    let extents = vec![self::source(inventory, &extent)];
+                    let header =
+                        PlannedBytes { name: side.name.clone(), header: Vec::new(), extents, size: extent.size };
+                    (Arc::new(header), extent.size)
+                }
+            };
+            let stand_in = Digest::of(format!("{} {}", side.media_type, side.name).as_bytes());
+            blobs.insert(stand_in, source);
+            layers.push(Layer::named(
+                Descriptor { media_type: side.media_type.clone(), digest: stand_in, size },
+                &side.name,
+            ));
         }
         let open = move |digest: &Digest| blobs.get(digest).cloned().ok_or_else(|| io::ErrorKind::NotFound.into());
         Self { layers, open: Box::new(open), digests }

@@ -15,6 +15,8 @@ use crate::{Error, ReadAt, SourceTensor};
 pub struct StoredTensor {
     /// Canonical name.
     pub name: String,
+    /// The name in its blob; a blob that is derived from it has it too. In a file that is a blob as it is, the file's.
+    pub stored_name: String,
     /// How its numbers are encoded.
     pub encoding: Encoding,
     /// Logical dimensions, outermost first.
@@ -59,7 +61,13 @@ impl StoredTensor {
             dtype: tensor.dtype,
             shape: tensor.dims.clone(),
         };
-        Ok(Self { name, encoding: tensor.encoding, shape: tensor.shape.clone(), parts: vec![part] })
+        Ok(Self {
+            name,
+            stored_name: tensor.name.clone(),
+            encoding: tensor.encoding,
+            shape: tensor.shape.clone(),
+            parts: vec![part],
+        })
     }
 
     /// The array with that role.

@@ -10,7 +10,7 @@ use crate::Error;
 pub struct ModelConfig {
     /// `safetensors` for models stored by tensor, `gguf` for whole files.
     pub model_format: String,
-    /// The architecture, e.g. `llama`.
+    /// The architecture as the source names it, e.g. `llama` or `gemma3_text`.
     pub model_family: String,
     /// The same in a list, as Ollama has it.
     pub model_families: Vec<String>,
@@ -18,13 +18,13 @@ pub struct ModelConfig {
     pub model_type: String,
     /// The predominant tensor type, e.g. `Q4_1` or `BF16`.
     pub file_type: String,
-    /// What the model can do: `completion`, `tools`, …
+    /// What the model can do: `completion`, `tools`, … Only others write it; what a model can do is derived.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// The longest context that the model was made for, in tokens.
+    /// The longest context that the model was made for, in tokens. Only others and version 0.1 write it.
     #[serde(skip_serializing_if = "is_zero")]
     pub context_length: u64,
-    /// Width of the embeddings.
+    /// Width of the embeddings. Only others and version 0.1 write it.
     #[serde(skip_serializing_if = "is_zero")]
     pub embedding_length: u64,
     /// What a container's config says; always `amd64`, as registries expect the field.
@@ -54,12 +54,11 @@ pub struct RootFs {
     pub diff_ids: Vec<String>,
 }
 
-/// What Lode needs to plan and to run, beyond Ollama's fields.
+/// What Lode says of the source beyond Ollama's fields. Nothing runs by it: anybody may have written it. Version 0.1 had
+/// hyper-parameters here, which nobody reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LodeConfig {
-    /// The normalized hyper-parameters (`formats::HyperParameters`), `null` where the architecture is not known.
-    pub hyper_parameters: serde_json::Value,
     /// Number of tensors.
     pub tensor_count: u64,
     /// Number of parameters.
@@ -72,6 +71,11 @@ impl ModelConfig {
     /// Reads a config blob. Fields that are not known are ignored, fields that are missing are empty.
     pub fn parse(raw: &[u8]) -> Result<Self, Error> {
         serde_json::from_slice(raw).map_err(|e| Error::malformed("config", e))
+    }
+
+    /// What it says of the source, without what a version of Lode has understood of it.
+    pub fn facts(&self) -> Self {
+        Self { capabilities: Vec::new(), context_length: 0, embedding_length: 0, ..self.clone() }
     }
 
     /// Writes the blob; the same config gives the same bytes.

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result, bail, ensure};
+use architectures::HeadLayout;
+use architectures::exchange::HeadOrder;
 use candle_core::Tensor;
-use formats::gguf::tensors::{RowOrder, row_order};
-use formats::hyper::RopeLayout;
-use formats::{HyperParameters, codec};
+use formats::codec;
 use protocol::LowRank;
 
 use crate::mapped::{self, MappedTensor, Mapper};
@@ -27,6 +27,8 @@ pub(crate) struct Factors {
     pub(crate) down: Factor,
     pub(crate) up: Factor,
     pub(crate) scale: f64,
+    /// How the rows of `up` lie, where they are those of heads that are rotated.
+    pub(crate) layout: HeadLayout,
 }
 
 /// A factor, and how its matrix comes of what is stored.
@@ -34,23 +36,20 @@ pub(crate) struct Factors {
 pub(crate) struct Factor {
     stored: MappedTensor,
     transposed: bool,
-    rows: RowOrder,
 }
 
 impl Adapters {
-    pub(crate) fn map(plan: &[LowRank], hyper: &HyperParameters, mapper: &mut Mapper) -> Result<Self> {
+    pub(crate) fn map(plan: &[LowRank], mapper: &mut Mapper) -> Result<Self> {
         let mut all: HashMap<String, Vec<Factors>> = HashMap::new();
         for adapter in plan {
             let module = &adapter.module;
-            let layout: RopeLayout = serde_json::from_value(adapter.rope_layout.clone())
+            let layout = HeadLayout::parse(&adapter.layout)
                 .with_context(|| format!("the adapter of `{module}` has a layout of heads that is not known"))?;
-            let rows = row_order(&format!("{module}."), layout, hyper.rope_layout, hyper.head_dim);
-            let transposed = adapter.transposed;
-            let factors = Factors {
-                down: Factor { stored: map(&adapter.down, mapper)?, transposed, rows: RowOrder::Same },
-                up: Factor { stored: map(&adapter.up, mapper)?, transposed, rows },
-                scale: adapter.scale,
+            let factor = |tensor, mapper: &mut Mapper| {
+                Ok::<_, anyhow::Error>(Factor { stored: map(tensor, mapper)?, transposed: adapter.transposed })
             };
+            let (down, up) = (factor(&adapter.down, mapper)?, factor(&adapter.up, mapper)?);
+            let factors = Factors { down, up, scale: adapter.scale, layout };
             all.entry(module.clone()).or_default().push(factors);
         }
         Ok(Self { factors: all, used: RefCell::default() })
@@ -93,8 +92,8 @@ fn map(plan: &protocol::Tensor, mapper: &mut Mapper) -> Result<MappedTensor> {
 
 impl Factor {
     /// The matrix as it is stored, where nothing has to be done to it.
-    pub(crate) fn mapped(&self) -> Option<&MappedTensor> {
-        (!self.transposed && self.rows == RowOrder::Same).then_some(&self.stored)
+    pub(crate) fn mapped(&self, rows: HeadOrder) -> Option<&MappedTensor> {
+        (!self.transposed && rows == HeadOrder::Same).then_some(&self.stored)
     }
 
     /// Rows and columns.
@@ -103,15 +102,15 @@ impl Factor {
         if self.transposed { (columns, rows) } else { (rows, columns) }
     }
 
-    /// The matrix as float32 numbers of this process. Factors are small.
-    pub(crate) fn expanded(&self) -> Result<Tensor> {
+    /// The matrix as float32 numbers of this process, its rows in another order. Factors are small.
+    pub(crate) fn expanded(&self, order: HeadOrder) -> Result<Tensor> {
         let stored = expand(&self.stored)?;
         let matrix = if self.transposed { stored.t()?.contiguous()? } else { stored };
-        if self.rows == RowOrder::Same {
+        if order == HeadOrder::Same {
             return Ok(matrix);
         }
         let rows = self.shape().0 as u64;
-        let from = (0..rows).map(|row| u32::try_from(self.rows.source(row))).collect::<Result<Vec<_>, _>>()?;
+        let from = (0..rows).map(|row| u32::try_from(order.source(row))).collect::<Result<Vec<_>, _>>()?;
         Ok(matrix.index_select(&Tensor::new(from, matrix.device())?, 0)?)
     }
 }

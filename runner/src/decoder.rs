@@ -1,42 +1,43 @@
-//! The decoder: embedding, layers, norm, output projection; whatever the architecture.
+//! The decoder: embedding, layers, norm, output projection, as a blueprint says.
 
 use std::ops::Range;
 
 use anyhow::Result;
+use architectures::{Blueprint, Ffn, Mixer, Norm, Rope};
 use candle_core::{Device, Tensor};
-use formats::HyperParameters;
-use formats::hyper::Rope;
+use protocol::limits::DEVICE_SCORES;
 
 use crate::cache::KvCache;
-use crate::description::{self, Description};
-use crate::layers::{Attention, AttentionShape, Embedding, Linear, LoadNorm, Mlp, Part, Pass, RmsNorm, Rotary};
+use crate::layers::{Attention, Embedding, Linear, Mlp, Part, Pass, RmsNorm, Rotary};
 use crate::weights::Weights;
 
 /// Tokens whose logits are in memory at a time, at most: a vocabulary has up to some hundred thousand.
 const LOGITS: usize = 64;
-/// Attention scores of one layer that may be in memory of a device at a time.
-const MAX_SCORES: usize = 1 << 25;
-
-/// The token embedding.
-const EMBEDDING: &str = "model.embed_tokens.weight";
-/// The output projection.
-const OUTPUT: &str = "lm_head";
 
 /// A decoder with its weights.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     embedding: Embedding,
     embedding_scale: Option<f64>,
+    /// The most query heads of any layer.
     heads: usize,
     vocabulary: usize,
     layers: Vec<Layer>,
     norm: RmsNorm,
     output: Linear,
-    rotary: Rotary,
-    rotary_sliding: Option<Rotary>,
-    /// How many positions layers that slide see.
-    window: Option<usize>,
+    output_scale: Option<f64>,
+    /// How positions are seen, each way that some layer has.
+    views: Vec<View>,
     device: Device,
+}
+
+/// How a layer sees positions.
+#[derive(Debug)]
+struct View {
+    /// What the rotation was made from, and the size of heads.
+    key: (Option<Rope>, u64),
+    rotary: Option<Rotary>,
+    window: Option<usize>,
 }
 
 /// The residual stream after the last layer, `[tokens, hidden]`, of all tokens of a pass.
@@ -45,44 +46,37 @@ pub(crate) struct Stream(Tensor);
 
 #[derive(Debug)]
 struct Layer {
-    attention_norm: RmsNorm,
     attention: Attention,
-    attention_post_norm: Option<RmsNorm>,
-    mlp_norm: RmsNorm,
+    attention_residual: Residual,
     mlp: Mlp,
-    mlp_post_norm: Option<RmsNorm>,
-    sliding: bool,
+    mlp_residual: Residual,
+    /// Its place in [`Decoder::views`].
+    view: usize,
+}
+
+/// `x + scale · after(part(before(x)))`.
+#[derive(Debug)]
+struct Residual {
+    before: Option<RmsNorm>,
+    after: Option<RmsNorm>,
+    scale: Option<f64>,
 }
 
 impl Decoder {
-    pub(crate) fn load(weights: &Weights, hyper: &HyperParameters) -> Result<Self> {
-        let (vocabulary, hidden) = (hyper.vocabulary as usize, hyper.hidden as usize);
-        let description = description::of(hyper.architecture);
-        let rotary = |rope: &Rope, factors: Option<Vec<f32>>| {
-            let mut frequencies = rope.frequencies(hyper.head_dim);
-            for (frequency, factor) in frequencies.iter_mut().zip(factors.unwrap_or_default()) {
-                *frequency /= f64::from(factor);
-            }
-            Rotary::new(frequencies, hyper.rope_layout)
-        };
-        let factors = weights.numbers("model.rope_freqs.weight", hyper.head_dim as usize / 2)?;
+    pub(crate) fn load(weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
+        let (vocabulary, hidden) = (blueprint.vocabulary as usize, blueprint.hidden as usize);
+        let mut views = Vec::new();
+        let layers = blueprint.layers.iter().map(|layer| Layer::load(weights, layer, hidden, &mut views));
         let decoder = Self {
-            embedding: weights.embedding(EMBEDDING, vocabulary, hidden)?,
-            embedding_scale: hyper.embedding_scale,
-            heads: hyper.heads as usize,
+            layers: layers.collect::<Result<_>>()?,
+            embedding: weights.embedding(&blueprint.embedding.weight, vocabulary, hidden)?,
+            embedding_scale: blueprint.embedding.scale,
+            heads: blueprint.attentions().map(|attention| attention.heads as usize).max().unwrap_or(1),
             vocabulary,
-            layers: (0..hyper.layers as usize)
-                .map(|index| Layer::load(weights, hyper, description, index))
-                .collect::<Result<_>>()?,
-            norm: RmsNorm::load(weights, "model.norm", hidden, hyper.norm_epsilon, hyper.norm_offset)?,
-            output: if hyper.tied || !weights.contains("lm_head.weight") {
-                weights.tied(OUTPUT, EMBEDDING, vocabulary, hidden)?
-            } else {
-                weights.linear(OUTPUT, hidden, vocabulary)?
-            },
-            rotary: rotary(&hyper.rope, factors),
-            rotary_sliding: hyper.rope_sliding.as_ref().map(|rope| rotary(rope, None)),
-            window: hyper.sliding_window.map(|window| window as usize),
+            norm: RmsNorm::load(weights, &blueprint.norm, hidden)?,
+            output: weights.linear(&blueprint.output.projection, hidden, vocabulary, None)?,
+            output_scale: blueprint.output.scale,
+            views,
             device: weights.device.clone(),
         };
         weights.check_adapters()?;
@@ -104,7 +98,7 @@ impl Decoder {
         if self.device.is_cpu() {
             tokens
         } else {
-            (MAX_SCORES / (self.heads * (cache.len() + tokens))).clamp(1, tokens)
+            (DEVICE_SCORES / (self.heads * (cache.len() + tokens))).clamp(1, tokens)
         }
     }
 
@@ -118,29 +112,19 @@ impl Decoder {
             part.cache.check_room(part.tokens.len())?;
             tokens.extend_from_slice(part.tokens);
         }
-        let pass = Pass::new(parts, &self.rotary, None, &self.device)?;
-        let sliding = self.sliding(parts)?;
+        let pass = |view: &View| Pass::new(parts, view.rotary.as_ref(), view.window, &self.device);
+        let passes = self.views.iter().map(pass).collect::<Result<Vec<_>>>()?;
         let mut stream = self.embedding.forward(&tokens)?;
         if let Some(scale) = self.embedding_scale {
             stream = (stream * scale)?;
         }
         for (index, layer) in self.layers.iter().enumerate() {
-            let pass = sliding.as_ref().filter(|_| layer.sliding).unwrap_or(&pass);
-            stream = layer.forward(&stream, parts, index, pass)?;
+            stream = layer.forward(&stream, parts, index, &passes[layer.view])?;
         }
         for part in parts {
             part.cache.advance(part.tokens);
         }
         Ok(Stream(stream))
-    }
-
-    /// What layers that slide share, where there are any.
-    fn sliding(&self, parts: &[Part<'_>]) -> Result<Option<Pass>> {
-        if !self.layers.iter().any(|layer| layer.sliding) {
-            return Ok(None);
-        }
-        let rotary = self.rotary_sliding.as_ref().unwrap_or(&self.rotary);
-        Ok(Some(Pass::new(parts, rotary, self.window, &self.device)?))
     }
 
     /// The logits after some tokens of a pass, `[tokens][vocabulary]`.
@@ -150,7 +134,7 @@ impl Decoder {
         }
         let rows: Vec<u32> = tokens.iter().map(|token| *token as u32).collect();
         let rows = Tensor::new(rows, &self.device)?;
-        Ok(self.output.forward(&self.normed(&stream.0.index_select(&rows, 0)?)?)?.to_vec2()?)
+        Ok(self.project(&stream.0.index_select(&rows, 0)?)?.to_vec2()?)
     }
 
     /// Gives `each` the logits after every token of `tokens`, `[vocabulary]`, in order.
@@ -162,7 +146,7 @@ impl Decoder {
     ) -> Result<()> {
         for at in tokens.clone().step_by(LOGITS) {
             let part = stream.0.narrow(0, at, LOGITS.min(tokens.end - at))?;
-            let logits = self.output.forward(&self.normed(&part)?)?.flatten_all()?.to_vec1::<f32>()?;
+            let logits = self.project(&part)?.flatten_all()?.to_vec1::<f32>()?;
             logits.chunks_exact(self.vocabulary).try_for_each(&mut each)?;
         }
         Ok(())
@@ -173,50 +157,78 @@ impl Decoder {
         Ok(self.normed(&stream.0.narrow(0, tokens.start, tokens.len())?)?.to_vec2()?)
     }
 
+    /// Logits of a stream.
+    fn project(&self, stream: &Tensor) -> Result<Tensor> {
+        scaled(self.output.forward(&self.normed(stream)?)?, self.output_scale)
+    }
+
     fn normed(&self, stream: &Tensor) -> Result<Tensor> {
         self.norm.forward(stream)
     }
 }
 
+impl View {
+    /// The place of a layer's view among all; it is added where it is the first of its kind.
+    fn of(weights: &Weights, attention: &architectures::Attention, views: &mut Vec<Self>) -> Result<usize> {
+        let key = (attention.rope.clone(), attention.head_dim);
+        let window = attention.window.map(|window| window as usize);
+        if let Some(place) = views.iter().position(|view| view.key == key && view.window == window) {
+            return Ok(place);
+        }
+        let rotary = attention.rope.as_ref().map(|rope| -> Result<Rotary> {
+            let mut frequencies = rope.frequencies(attention.head_dim);
+            if let Some(divisors) = &rope.divisors {
+                let divisors = weights.numbers(divisors, frequencies.len())?;
+                frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= f64::from(divisor));
+            }
+            Ok(Rotary::new(frequencies, attention.layout))
+        });
+        views.push(Self { key, rotary: rotary.transpose()?, window });
+        Ok(views.len() - 1)
+    }
+}
+
 impl Layer {
-    fn load(weights: &Weights, hyper: &HyperParameters, description: Description, index: usize) -> Result<Self> {
-        let hidden = hyper.hidden as usize;
-        let prefix = format!("model.layers.{index}");
-        let norm =
-            |name: &str, width: usize| RmsNorm::load(weights, name, width, hyper.norm_epsilon, hyper.norm_offset);
-        let layer_norm = |name: &str| norm(&format!("{prefix}.{name}"), hidden);
-        let head_norm = |name: &str| norm(name, hyper.head_dim as usize);
-        let sliding = hyper.sliding[index];
-        let shape = AttentionShape {
-            heads: hyper.heads as usize,
-            kv_heads: hyper.kv_heads as usize,
-            head_dim: hyper.head_dim as usize,
-            scale: hyper.attention_scale,
-            window: hyper.sliding_window.filter(|_| sliding).map(|window| window as usize),
-        };
-        let head_norms: Option<&LoadNorm<'_>> = if description.head_norms { Some(&head_norm) } else { None };
+    fn load(weights: &Weights, layer: &architectures::Layer, hidden: usize, views: &mut Vec<View>) -> Result<Self> {
+        let (Mixer::Attention(attention), Ffn::Gated(gated)) = (&layer.mixer, &layer.ffn);
         Ok(Self {
-            attention_norm: layer_norm(description.attention_norm)?,
-            attention: Attention::load(weights, &format!("{prefix}.self_attn"), hidden, shape, head_norms)?,
-            attention_post_norm: description.attention_post_norm.map(layer_norm).transpose()?,
-            mlp_norm: layer_norm(description.mlp_norm)?,
-            mlp: Mlp::load(weights, &format!("{prefix}.mlp"), hidden, hyper.intermediate as usize, hyper.activation)?,
-            mlp_post_norm: description.mlp_post_norm.map(layer_norm).transpose()?,
-            sliding,
+            attention: Attention::load(weights, attention, hidden)?,
+            attention_residual: Residual::load(weights, &layer.mixer_residual, hidden)?,
+            mlp: Mlp::load(weights, gated, hidden)?,
+            mlp_residual: Residual::load(weights, &layer.ffn_residual, hidden)?,
+            view: View::of(weights, attention, views)?,
         })
     }
 
     fn forward(&self, x: &Tensor, parts: &mut [Part<'_>], index: usize, pass: &Pass) -> Result<Tensor> {
-        let attended = self.attention.forward(&self.attention_norm.forward(x)?, parts, index, pass)?;
-        let x = (x + post(self.attention_post_norm.as_ref(), attended)?)?;
-        let transformed = self.mlp.forward(&self.mlp_norm.forward(&x)?)?;
-        Ok((&x + post(self.mlp_post_norm.as_ref(), transformed)?)?)
+        let x = self.attention_residual.around(x, |x| self.attention.forward(x, parts, index, pass))?;
+        self.mlp_residual.around(&x, |x| self.mlp.forward(x))
     }
 }
 
-fn post(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
-    match norm {
-        Some(norm) => norm.forward(&x),
-        None => Ok(x),
+impl Residual {
+    fn load(weights: &Weights, residual: &architectures::Residual, hidden: usize) -> Result<Self> {
+        let load = |norm: &Option<Norm>| norm.as_ref().map(|norm| RmsNorm::load(weights, norm, hidden)).transpose();
+        Ok(Self { before: load(&residual.before)?, after: load(&residual.after)?, scale: residual.scale })
     }
+
+    /// Adds what a part of a layer makes of the stream to it.
+    fn around(&self, x: &Tensor, part: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let made = match &self.before {
+            Some(norm) => part(&norm.forward(x)?)?,
+            None => part(x)?,
+        };
+        let made = match &self.after {
+            Some(norm) => norm.forward(&made)?,
+            None => made,
+        };
+        Ok((x + scaled(made, self.scale)?)?)
+    }
+}
+
+fn scaled(x: Tensor, scale: Option<f64>) -> Result<Tensor> {
+    Ok(match scale {
+        Some(scale) => (x * scale)?,
+        None => x,
+    })
 }

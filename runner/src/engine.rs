@@ -36,9 +36,7 @@ use crate::model::Model;
 use choice::Candidate;
 pub(crate) use work::{Computed, Fault, Feed, Listener, Output, Progress, Rows, Wanted, Work, check_vocabulary};
 
-/// Tokens of a prompt in a step, at most.
-const CHUNK: usize = 256;
-/// The same while others decode, who wait for it.
+/// Tokens of a prompt in a step, at most, while others decode, who wait for it.
 const CHUNK_BESIDE: usize = 128;
 /// How long to wait for slow listeners before looking again.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -265,7 +263,7 @@ impl State {
             );
         }
         if let Some((index, feed)) = long.and_then(|index| Some((index, self.slots[index].work.as_ref()?.feed()))) {
-            let most = if runs.is_empty() { CHUNK } else { CHUNK_BESIDE };
+            let most = if runs.is_empty() { protocol::limits::CHUNK } else { CHUNK_BESIDE };
             let tokens = self.model.decoder.chunk(&self.slots[index].cache, most.min(feed.tokens.len()));
             let all = tokens == feed.tokens.len();
             runs.push(Run { slot: index, tokens, wanted: feed.wanted, all, first: 0 });

@@ -7,7 +7,7 @@ mod mlp;
 mod norm;
 mod rope;
 
-pub(crate) use attention::{Attention, AttentionShape, LoadNorm, Part, Pass};
+pub(crate) use attention::{Attention, Part, Pass};
 pub(crate) use embedding::Embedding;
 pub(crate) use linear::{Linear, LowRank};
 pub(crate) use mlp::Mlp;

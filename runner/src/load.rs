@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use formats::HyperParameters;
+use architectures::Blueprint;
 use protocol::{ContextRequest, KvType, LoadReply, LoadRequest};
 
 use crate::cache::CacheShape;
@@ -24,7 +24,10 @@ pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     /// Bytes of weights.
     weights: u64,
-    hyper: HyperParameters,
+    /// The longest context that the model was made for.
+    longest: u64,
+    /// The cache of its layers, whatever its context.
+    cache: LayerCache,
     reference: bool,
 }
 
@@ -34,22 +37,24 @@ impl Loaded {
         let (ours, theirs) = (protocol::VERSION, request.version);
         ensure!(ours == theirs, "this runner speaks protocol {ours}, the daemon {theirs}; install both from one build");
         let device = device::open(&request.device)?;
-        let hyper = hyper_parameters(&request.hyper_parameters)?;
+        let blueprint: Blueprint = serde_json::from_value(request.blueprint.clone())
+            .context("the load plan has a blueprint that this runner cannot build; install both from one build")?;
+        let cache = LayerCache::of(&blueprint)?;
         // Tokenizer and decoder share nothing, and either takes a while.
         let (text, decoder) = std::thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::load(request));
-            let decoder = Weights::map(request, &hyper, device)
-                .and_then(|weights| Ok((Decoder::load(&weights, &hyper)?, weights.size())));
+            let decoder = Weights::map(request, device)
+                .and_then(|weights| Ok((Decoder::load(&weights, &blueprint)?, weights.size())));
             (text.join(), decoder)
         });
         let text = text.map_err(|_| anyhow::anyhow!("loading the tokenizer panicked"))??;
         let (decoder, weights) = decoder?;
         let model = Arc::new(Model { decoder, text, pooling: Pooling::of(&request.documents) });
-        let cache = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
-        let slots = slots(&hyper, request.reference, cache);
+        let wanted = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
+        let slots = cache.slots(blueprint.context, request.reference, wanted);
         let engine = Engine::start(model.clone(), slots)?;
         let (name, reference) = (request.model.clone(), request.reference);
-        Ok((Self { name, model, engine, weights, hyper, reference }, slots))
+        Ok((Self { name, model, engine, weights, longest: blueprint.context, cache, reference }, slots))
     }
 
     /// Replaces the KV cache; the weights stay as they are.
@@ -57,7 +62,7 @@ impl Loaded {
     /// # Errors
     /// Where there is no memory for it.
     pub(crate) async fn change(&self, request: ContextRequest) -> Result<Slots> {
-        let slots = slots(&self.hyper, self.reference, request);
+        let slots = self.cache.slots(self.longest, self.reference, request);
         self.engine.change(slots).await?;
         Ok(slots)
     }
@@ -76,20 +81,31 @@ impl Loaded {
     }
 }
 
-/// The slots that a request asks for, as far as the model goes. The reference mode keeps nothing but float32.
-fn slots(hyper: &HyperParameters, reference: bool, request: ContextRequest) -> Slots {
-    let shape = CacheShape {
-        layers: hyper.layers as usize,
-        kv_heads: hyper.kv_heads as usize,
-        head_dim: hyper.head_dim as usize,
-        context: request.context.min(hyper.context).max(1) as usize,
-        kv_type: if reference { KvType::F32 } else { request.kv_type },
-    };
-    Slots { count: request.slots.max(1) as usize, shape }
+/// The sizes of a layer's cache: the same for all layers.
+#[derive(Clone, Copy, Debug)]
+struct LayerCache {
+    layers: usize,
+    kv_heads: usize,
+    head_dim: usize,
 }
 
-fn hyper_parameters(value: &serde_json::Value) -> Result<HyperParameters> {
-    ensure!(!value.is_null(), "the model's architecture cannot be run yet; its tensors are stored and can be listed");
-    serde_json::from_value(value.clone())
-        .context("the model's config has other hyper-parameters than this runner knows")
+impl LayerCache {
+    /// # Errors
+    /// Layers have key heads of different number or size.
+    fn of(blueprint: &Blueprint) -> Result<Self> {
+        let sizes = |attention: &architectures::Attention| (attention.kv_heads as usize, attention.head_dim as usize);
+        let mut all = blueprint.attentions().map(sizes);
+        let first = all.next().context("the model has no layers")?;
+        ensure!(all.all(|other| other == first), "layers have different key heads, which cannot be run yet");
+        Ok(Self { layers: blueprint.layers.len(), kv_heads: first.0, head_dim: first.1 })
+    }
+
+    /// The slots that a request asks for, as far as the model goes. The reference mode keeps nothing but float32.
+    fn slots(self, longest: u64, reference: bool, request: ContextRequest) -> Slots {
+        let Self { layers, kv_heads, head_dim } = self;
+        let context = request.context.min(longest).max(1) as usize;
+        let kv_type = if reference { KvType::F32 } else { request.kv_type };
+        let shape = CacheShape { layers, kv_heads, head_dim, context, kv_type };
+        Slots { count: request.slots.max(1) as usize, shape }
+    }
 }

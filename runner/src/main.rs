@@ -13,19 +13,17 @@
 //! # Invariants
 //! - Weights on the CPU are mapped and never copied; private memory is KV cache, activations and the tokenizer.
 //! - One thread computes, see [`engine`]; requests that run at the same time share its passes.
-//! - There is one decoder. An architecture is a description of it, see [`description`].
+//! - There is one decoder, built from a blueprint, which names no architecture.
 //! - `unsafe` is only in [`mapped`] and in the kernels.
 
 mod adapters;
 mod cache;
 mod decoder;
-mod description;
 mod device;
 mod embed;
 mod engine;
 mod evaluate;
 mod generate;
-mod gguf_vocabulary;
 mod isolation;
 mod kernels;
 mod layers;
@@ -36,7 +34,6 @@ mod model;
 mod pooling;
 mod sampler;
 mod serve;
-mod special_tokens;
 mod weights;
 
 use std::path::PathBuf;

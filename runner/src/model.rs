@@ -9,11 +9,12 @@ use formats::Gguf;
 use prompt::{ChatTemplate, ConstraintFactory, Dialect, Markers, Special, Tokenizer};
 use protocol::{Document, LoadRequest, Prompt, RenderRequest};
 use serde_json::{Map, Value};
+use vocabulary::chat_templates::{self, Named};
+use vocabulary::{Vocabulary, special_tokens};
 
 use crate::decoder::Decoder;
 use crate::mapped::map;
 use crate::pooling::Pooling;
-use crate::{gguf_vocabulary, special_tokens};
 
 /// A model that can generate.
 #[derive(Debug)]
@@ -139,9 +140,9 @@ fn huggingface(documents: Documents<'_>, tokenizer: &Path, template: Option<&str
     let own = match documents.find("chat_template.jinja") {
         Some(path) => {
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-            vec![("default".to_owned(), text)]
+            chat_templates::single(text)
         }
-        None => special_tokens::templates(&config),
+        None => chat_templates::of_config(&config),
     };
     Ok(TextModel::new(tokenizer, choose(template, own, variables)?, ends, None))
 }
@@ -159,28 +160,23 @@ fn gguf(documents: Documents<'_>, template: Option<&str>) -> Result<TextModel> {
     let header = header.context("the model has no `tokenizer.json` and no GGUF header, so it has no tokenizer")?;
     let bytes = map(&header.path)?;
     let gguf = Gguf::parse_header(&bytes).with_context(|| format!("the kept header of `{}`", header.name))?;
-    let vocabulary = gguf_vocabulary::read(&gguf)?;
-    let ends = gguf_vocabulary::ends(&gguf, &vocabulary);
-    let piece = |id: Option<u32>| Some(vocabulary.pieces.get(id? as usize)?.text.clone());
+    let vocabulary = Vocabulary::read(&gguf)?.context("the GGUF header has no `tokenizer.ggml.tokens`")?;
+    let ends = vocabulary.ends.clone();
+    let piece = |id: Option<u32>| vocabulary.text(id?).map(str::to_owned);
     let mut variables = Map::new();
     for (name, id) in [("bos_token", vocabulary.bos), ("eos_token", vocabulary.eos), ("unk_token", vocabulary.unknown)]
     {
         variables.insert(name.to_owned(), piece(id).unwrap_or_default().into());
     }
     let bos = vocabulary.bos.filter(|_| vocabulary.add_bos).and_then(|id| Some((id, piece(Some(id))?)));
-    let own = gguf.text("tokenizer.chat_template").map(|text| ("default".to_owned(), text.to_owned()));
-    let template = choose(template, own.into_iter().collect(), variables)?;
+    let template = choose(template, chat_templates::of_gguf(&gguf), variables)?;
     Ok(TextModel::new(Tokenizer::from_vocabulary(vocabulary)?, template, ends, bos))
 }
 
 /// The template of the model's creator where there is one, else the source's.
-fn choose(
-    given: Option<&str>,
-    own: Vec<(String, String)>,
-    variables: Map<String, Value>,
-) -> Result<Option<ChatTemplate>> {
+fn choose(given: Option<&str>, own: Vec<Named>, variables: Map<String, Value>) -> Result<Option<ChatTemplate>> {
     let sources = match given {
-        Some(text) => vec![("default".to_owned(), text.to_owned())],
+        Some(text) => chat_templates::single(text.to_owned()),
         None => own,
     };
     if sources.is_empty() {

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use architectures::exchange::HeadOrder;
+use architectures::{HeadLayout, Projection};
 use candle_core::{Device, Tensor};
-use formats::{HyperParameters, codec};
+use formats::codec;
 use protocol::LoadRequest;
 
 use crate::adapters::{Adapters, Factor, Factors};
@@ -24,9 +26,17 @@ pub(crate) struct Weights {
     reference: bool,
 }
 
+/// What the rows of a projection are, where they are those of heads that are rotated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadRows {
+    pub(crate) layout: HeadLayout,
+    /// Rows of a head.
+    pub(crate) head_dim: u64,
+}
+
 impl Weights {
-    /// Maps what a plan names. The expected layout of heads is `hyper`'s.
-    pub(crate) fn map(plan: &LoadRequest, hyper: &HyperParameters, device: Device) -> Result<Self> {
+    /// Maps what a plan names.
+    pub(crate) fn map(plan: &LoadRequest, device: Device) -> Result<Self> {
         let mut mapper = Mapper::default();
         let tensors = plan
             .tensors
@@ -35,7 +45,7 @@ impl Weights {
             .filter_map(|tensor| mapped::encoding(tensor).map(|encoding| (tensor, encoding)))
             .map(|(tensor, encoding)| Ok((tensor.name.clone(), mapper.tensor(tensor, encoding)?)))
             .collect::<Result<_>>()?;
-        let adapters = Adapters::map(&plan.adapters, hyper, &mut mapper)?;
+        let adapters = Adapters::map(&plan.adapters, &mut mapper)?;
         Ok(Self { tensors, adapters, device, reference: plan.reference })
     }
 
@@ -44,11 +54,8 @@ impl Weights {
         self.tensors.values().chain(self.adapters.tensors()).map(|tensor| tensor.size() as u64).sum()
     }
 
-    pub(crate) fn contains(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
-    }
-
-    fn get(&self, name: &str, shape: &[usize]) -> Result<&MappedTensor> {
+    fn get(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<&MappedTensor> {
+        let name = &tensor.name;
         let tensor = self
             .tensors
             .get(name)
@@ -60,34 +67,33 @@ impl Weights {
     }
 
     /// A small tensor as float32: norms, biases.
-    pub(crate) fn float(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        Ok(expand(self.get(name, shape)?)?.to_device(&self.device)?)
+    pub(crate) fn float(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<Tensor> {
+        Ok(expand(self.get(tensor, shape)?)?.to_device(&self.device)?)
     }
 
-    /// A small tensor's numbers, where it is there.
-    pub(crate) fn numbers(&self, name: &str, length: usize) -> Result<Option<Vec<f32>>> {
-        if !self.contains(name) {
-            return Ok(None);
-        }
-        Ok(Some(expand(self.get(name, &[length])?)?.to_vec1()?))
+    /// The numbers of a small tensor.
+    pub(crate) fn numbers(&self, tensor: &architectures::Tensor, length: usize) -> Result<Vec<f32>> {
+        Ok(expand(self.get(tensor, &[length])?)?.to_vec1()?)
     }
 
-    /// A projection `[output, input]`, with its bias where there is one.
-    pub(crate) fn linear(&self, name: &str, input: usize, output: usize) -> Result<Linear> {
-        let weight = self.get(&format!("{name}.weight"), &[output, input])?;
-        let bias_name = format!("{name}.bias");
-        let bias = if self.contains(&bias_name) { Some(self.float(&bias_name, &[output])?) } else { None };
-        self.adapted(name, weight, bias)
-    }
-
-    /// A projection with what adapters add to it.
-    fn adapted(&self, name: &str, weight: &MappedTensor, bias: Option<Tensor>) -> Result<Linear> {
-        let (output, input) = (weight.shape[0], weight.shape[1]);
-        let adapters = self.adapters.of(name).iter().map(|Factors { down, up, scale }| {
+    /// A projection `[output, input]`, with its bias where there is one and with what adapters add to it. `rows` says how
+    /// its rows lie where they are those of heads that are rotated.
+    pub(crate) fn linear(
+        &self,
+        projection: &Projection,
+        input: usize,
+        output: usize,
+        rows: Option<HeadRows>,
+    ) -> Result<Linear> {
+        let weight = self.get(&projection.weight, &[output, input])?;
+        let bias = projection.bias.as_ref().map(|bias| self.float(bias, &[output])).transpose()?;
+        let name = &projection.module;
+        let adapters = self.adapters.of(name).iter().map(|Factors { down, up, scale, layout }| {
             let rank = down.shape().0;
             let (found, expected) = ((up.shape(), down.shape()), ((output, rank), (rank, input)));
             ensure!(found == expected, "an adapter of `{name}` has the shapes {found:?}, expected {expected:?}");
-            Ok(LowRank { down: self.factor(down)?, up: self.factor(up)?, scale: *scale })
+            let order = rows.map_or(HeadOrder::Same, |own| HeadOrder::between(*layout, own.layout, own.head_dim));
+            Ok(LowRank { down: self.factor(down, HeadOrder::Same)?, up: self.factor(up, order)?, scale: *scale })
         });
         Ok(self.projection(weight, bias)?.adapted(adapters.collect::<Result<_>>()?))
     }
@@ -100,10 +106,10 @@ impl Weights {
         self.adapters.check_used()
     }
 
-    fn factor(&self, factor: &Factor) -> Result<Linear> {
-        match factor.mapped() {
+    fn factor(&self, factor: &Factor, rows: HeadOrder) -> Result<Linear> {
+        match factor.mapped(rows) {
             Some(mapped) => self.projection(mapped, None),
-            None => Ok(Linear::float(factor.expanded()?.to_device(&self.device)?, None)),
+            None => Ok(Linear::float(factor.expanded(rows)?.to_device(&self.device)?, None)),
         }
     }
 
@@ -118,14 +124,14 @@ impl Weights {
     }
 
     /// The token embedding `[vocabulary, hidden]`.
-    pub(crate) fn embedding(&self, name: &str, vocabulary: usize, hidden: usize) -> Result<Embedding> {
+    pub(crate) fn embedding(
+        &self,
+        tensor: &architectures::Tensor,
+        vocabulary: usize,
+        hidden: usize,
+    ) -> Result<Embedding> {
         // Rows are expanded one by one and exactly, so the reference needs no other way.
-        Ok(Embedding::new(self.get(name, &[vocabulary, hidden])?.clone(), self.device.clone()))
-    }
-
-    /// The embedding as the output projection of that name.
-    pub(crate) fn tied(&self, name: &str, embedding: &str, vocabulary: usize, hidden: usize) -> Result<Linear> {
-        self.adapted(name, self.get(embedding, &[vocabulary, hidden])?, None)
+        Ok(Embedding::new(self.get(tensor, &[vocabulary, hidden])?.clone(), self.device.clone()))
     }
 }
 

@@ -72,15 +72,15 @@ fn tensors(shown: &ShowResponse) {
 }
 
 fn overview(shown: &ShowResponse) {
-    let family = &shown.details.family;
+    let known = |number: u64| if number == 0 { String::new() } else { number.to_string() };
     let fact = |key: &str| shown.model_info.get(key).map(ToString::to_string).unwrap_or_default();
     section(
         "Model",
         &[
-            ("architecture", family.clone()),
+            ("architecture", shown.details.family.clone()),
             ("parameters", shown.details.parameter_size.clone()),
-            ("context length", fact(&format!("{family}.context_length"))),
-            ("embedding length", fact(&format!("{family}.embedding_length"))),
+            ("context length", known(shown.details.context_length)),
+            ("embedding length", known(shown.details.embedding_length)),
             ("quantization", shown.details.quantization_level.clone()),
             ("tensors", fact("general.tensor_count")),
         ],

@@ -14,7 +14,7 @@ use crate::ops::{Model, Need, load_plan};
 impl Daemon {
     /// The context for a request that names `num_ctx` tokens, or none. No model has more than it was made for.
     pub(super) fn context(&self, model: &Model, num_ctx: Option<u64>) -> Context {
-        let possible = |tokens: u64| tokens.min(model.config.context_length).max(1);
+        let possible = |tokens: u64| tokens.min(model.understood.context()).max(1);
         match num_ctx {
             Some(tokens) => Context::Exactly(possible(tokens)),
             None => Context::AtLeast(possible(self.config.context)),

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use api::ollama::{Details, ModelEntry, ShowRequest, ShowResponse, TensorEntry};
-use formats::HyperParameters;
+use architectures::Fact;
 use manifests::media_types;
 use protocol::Message;
 use serde_json::{Map, Value};
@@ -29,17 +29,25 @@ pub(super) fn id(model: &Model) -> String {
     model.manifest.digest().hex()
 }
 
+/// The family that users see: of a model that can be run, as we name it; else as its source does.
+fn family(model: &Model) -> &str {
+    model.understood.known().map_or(model.config.model_family.as_str(), |described| described.architecture.family.name)
+}
+
 pub(super) fn details(model: &Model) -> Details {
-    let config = &model.config;
+    let (config, family) = (&model.config, family(model));
+    // What somebody else wrote of a model may name more than one, e.g. that of a projector.
+    let named = config.model_families.iter().any(|other| other == family);
+    let blueprint = model.understood.known().map(|described| &described.architecture.blueprint);
     Details {
         parent_model: String::new(),
         format: config.model_format.clone(),
-        family: config.model_family.clone(),
-        families: config.model_families.clone(),
+        family: family.to_owned(),
+        families: if named { config.model_families.clone() } else { vec![family.to_owned()] },
         parameter_size: config.model_type.clone(),
         quantization_level: config.file_type.clone(),
-        context_length: config.context_length,
-        embedding_length: config.embedding_length,
+        context_length: blueprint.map_or(config.context_length, |blueprint| blueprint.context),
+        embedding_length: blueprint.map_or(config.embedding_length, |blueprint| blueprint.hidden),
     }
 }
 
@@ -154,33 +162,20 @@ impl Given {
 /// Facts under the keys that GGUF files have.
 fn model_info(model: &Model) -> Map<String, Value> {
     let lode = model.config.lode.clone().unwrap_or_default();
-    let family = model.config.model_family.as_str();
     let mut info = Map::new();
     let mut set = |key: String, value: Value| info.insert(key, value);
-    set("general.architecture".to_owned(), family.into());
+    let architecture = model.understood.known().map(|described| &described.architecture);
+    let name = architecture.map_or(model.config.model_family.as_str(), |known| known.family.gguf.architecture);
+    set("general.architecture".to_owned(), name.into());
     set("general.parameter_count".to_owned(), lode.parameter_count.into());
     set("general.tensor_count".to_owned(), lode.tensor_count.into());
     set("general.source_format".to_owned(), lode.source_format.clone().into());
-    if let Ok(hyper) = serde_json::from_value::<HyperParameters>(lode.hyper_parameters) {
-        for (key, value) in [
-            ("attention.head_count", hyper.heads),
-            ("attention.head_count_kv", hyper.kv_heads),
-            ("attention.key_length", hyper.head_dim),
-            ("attention.value_length", hyper.head_dim),
-            ("block_count", hyper.layers),
-            ("context_length", hyper.context),
-            ("embedding_length", hyper.hidden),
-            ("feed_forward_length", hyper.intermediate),
-            ("vocab_size", hyper.vocabulary),
-        ] {
-            set(format!("{family}.{key}"), value.into());
-        }
-        set(format!("{family}.attention.layer_norm_rms_epsilon"), hyper.norm_epsilon.into());
-        set(format!("{family}.rope.dimension_count"), hyper.head_dim.into());
-        set(format!("{family}.rope.freq_base"), hyper.rope.theta.into());
-        if let Some(window) = hyper.sliding_window {
-            set(format!("{family}.attention.sliding_window"), window.into());
-        }
+    for (key, fact) in architecture.map(architectures::Architecture::facts).unwrap_or_default() {
+        let value = match fact {
+            Fact::Unsigned(number) => number.into(),
+            Fact::Float(number) => number.into(),
+        };
+        set(format!("{name}.{key}"), value);
     }
     info
 }

@@ -17,7 +17,7 @@ pub(super) async fn perplexity(
     Body(request): Body<PerplexityRequest>,
 ) -> Result<Json<PerplexityResponse>, Failed> {
     let model = find_named(&daemon, &request.model).await?;
-    let longest = model.config.context_length.max(1);
+    let longest = model.understood.context().max(1);
     if let Some(window) = request.window.filter(|window| !(2..=longest).contains(window)) {
         return Err(Failed::bad_request(format!(
             "a window of {window} tokens, expected 2 to the {longest} that the model knows"

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use formats::HyperParameters;
 use import::{Adapter, LocalFile, NamedFile, StoredTensor};
-use manifests::{Layer, Manifest, ModelConfig, media_types};
-use serde::Deserialize;
+use manifests::{Layer, Manifest, media_types};
 
 use super::create::{Observer, StoreTarget};
 use super::pull_foreign::{opener, whole_file};
-use super::{Library, Model};
+use super::{Library, Model, Understood};
 
 impl Library {
     /// The adapters of a model with these tensors.
@@ -20,7 +18,7 @@ impl Library {
     pub(super) fn adapters(
         &self,
         manifest: &Manifest,
-        config: &ModelConfig,
+        understood: &Understood,
         tensors: &[StoredTensor],
     ) -> Result<Vec<Adapter>> {
         let open = opener(self);
@@ -31,7 +29,7 @@ impl Library {
             Ok(NamedFile { name, source: open(layer.digest())? })
         };
         let files = manifest.layers_of(media_types::ADAPTER).enumerate().map(file).collect::<Result<Vec<_>>>()?;
-        fitting(&files, config, tensors)
+        fitting(&files, understood, tensors)
     }
 }
 
@@ -41,16 +39,15 @@ impl Library {
 /// Where files are none of an adapter, or it does not fit.
 pub(super) fn check_adapters(files: &[NamedFile], library: &Library, model: &Model) -> Result<()> {
     if !files.is_empty() {
-        fitting(files, &model.config, &library.catalogue(&model.manifest)?)?;
+        fitting(files, &model.understood, &library.catalogue(&model.manifest)?)?;
     }
     Ok(())
 }
 
-fn fitting(files: &[NamedFile], config: &ModelConfig, tensors: &[StoredTensor]) -> Result<Vec<Adapter>> {
+fn fitting(files: &[NamedFile], understood: &Understood, tensors: &[StoredTensor]) -> Result<Vec<Adapter>> {
     let adapters = import::adapters(files)?;
-    let hyper = config.lode.as_ref().and_then(|lode| HyperParameters::deserialize(&lode.hyper_parameters).ok());
     for adapter in &adapters {
-        adapter.check(tensors, hyper.as_ref())?;
+        adapter.check(tensors, understood.gguf_name())?;
     }
     Ok(adapters)
 }

@@ -1,4 +1,4 @@
-//! What a model can do, kept as a note so that its template and vocabulary are read once.
+//! What a model can do, remembered so that its template and vocabulary are read once.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,14 +8,16 @@ use anyhow::{Context, Result};
 use formats::Gguf;
 use manifests::media_types;
 use protocol::Document;
-use serde_json::Value;
+use vocabulary::chat_templates::{self, DEFAULT, Named};
+use vocabulary::{abilities, insert};
 
+use super::derived::Derivation;
 use super::library::MAX_DOCUMENT;
 use super::load_plan::{documents, is_go};
 use super::{Library, Model};
 
-/// The kind of the note: names of capabilities with commas. Notes of an earlier form have another name.
-const NOTE: &str = "capabilities";
+/// Names of capabilities.
+const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 2 };
 
 /// Something that a model can do; the names are Ollama's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +61,9 @@ impl Capabilities {
         self.0.iter().map(|capability| capability.name().to_owned()).collect()
     }
 
-    fn parse(note: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(note);
-        let known = |name: &str| Capability::ALL.into_iter().find(|capability| capability.name() == name);
-        Self(text.split(',').filter_map(known).collect())
+    fn parse(names: &[String]) -> Self {
+        let known = |name: &String| Capability::ALL.into_iter().find(|capability| capability.name() == name);
+        Self(names.iter().filter_map(known).collect())
     }
 }
 
@@ -72,13 +73,8 @@ impl Library {
     /// # Errors
     /// Its documents cannot be read.
     pub(crate) fn capabilities(&self, model: &Model) -> Result<Capabilities> {
-        let digest = model.manifest.digest();
-        if let Some(note) = self.store.note(NOTE, digest)? {
-            return Ok(Capabilities::parse(&note));
-        }
-        let capabilities = self.found_capabilities(model)?;
-        self.store.set_note(NOTE, digest, capabilities.names().join(",").as_bytes())?;
-        Ok(capabilities)
+        let found = || Ok(self.found_capabilities(model)?.names());
+        Ok(Capabilities::parse(&self.derived(DERIVATION, model.manifest.digest(), found)?))
     }
 
     fn found_capabilities(&self, model: &Model) -> Result<Capabilities> {
@@ -88,13 +84,13 @@ impl Library {
             None => facts.templates.into_iter().map(|(_, text)| text).collect(),
         };
         let offers = |offered: fn(&str) -> bool| templates.iter().any(|template| offered(template));
-        let runs = model.config.lode.as_ref().is_some_and(|lode| !lode.hyper_parameters.is_null());
+        let runs = model.understood.known().is_some();
         let capabilities = [
             (Capability::Completion, runs && !facts.embeds),
-            (Capability::Tools, !facts.embeds && offers(import::offers_tools)),
+            (Capability::Tools, !facts.embeds && offers(abilities::offers_tools)),
             (Capability::Insert, !facts.embeds && facts.inserts),
             (Capability::Embedding, facts.embeds),
-            (Capability::Thinking, !facts.embeds && offers(import::offers_thinking)),
+            (Capability::Thinking, !facts.embeds && offers(abilities::offers_thinking)),
         ];
         Ok(Capabilities(capabilities.into_iter().filter_map(|(capability, has)| has.then_some(capability)).collect()))
     }
@@ -108,7 +104,7 @@ impl Library {
             return Ok(Some(template));
         }
         let templates = Facts::read(&documents(self, &model.manifest)?)?.templates;
-        let default = templates.iter().position(|(name, _)| name == "default").unwrap_or(0);
+        let default = templates.iter().position(|(name, _)| name == DEFAULT).unwrap_or(0);
         Ok(templates.into_iter().nth(default).map(|(_, text)| text))
     }
 }
@@ -122,7 +118,7 @@ fn own_template(library: &Library, model: &Model) -> Result<Option<String>> {
 #[derive(Debug, Default)]
 struct Facts {
     /// Chat templates by name.
-    templates: Vec<(String, String)>,
+    templates: Vec<Named>,
     /// Whether the vocabulary has the tokens for filling gaps.
     inserts: bool,
     /// Whether the model was made for embedding: somebody says how its vectors are pooled.
@@ -134,13 +130,15 @@ impl Facts {
         let mut facts = Self::default();
         for document in documents {
             match document.name.as_str() {
-                "chat_template.jinja" => facts.templates = vec![("default".to_owned(), text(&document.path)?)],
+                "chat_template.jinja" => facts.templates = chat_templates::single(text(&document.path)?),
                 "tokenizer_config.json" if facts.templates.is_empty() => {
-                    facts.templates = templates(&text(&document.path)?);
+                    // One that is not JSON is refused by the load, which says so.
+                    let config = serde_json::from_str(&text(&document.path)?).unwrap_or_default();
+                    facts.templates = chat_templates::of_config(&config);
                 }
                 "tokenizer.json" => {
                     let vocabulary = text(&document.path)?;
-                    facts.inserts |= import::can_insert(|token| vocabulary.contains(&format!("\"{token}\"")));
+                    facts.inserts |= insert::marks(&|token| vocabulary.contains(&format!("\"{token}\""))).is_some();
                 }
                 "modules.json" | "1_Pooling/config.json" => facts.embeds = true,
                 _ => facts.read_gguf(&document.path)?,
@@ -158,12 +156,12 @@ impl Facts {
         let raw = beginning(path, MAX_DOCUMENT)?;
         // Of a split, only the first file has the keys. A header that is too long to be read here says nothing.
         let Ok(gguf) = Gguf::parse_header(&raw) else { return Ok(()) };
-        if let Some(template) = gguf.text("tokenizer.chat_template").filter(|_| self.templates.is_empty()) {
-            self.templates = vec![("default".to_owned(), template.to_owned())];
+        if self.templates.is_empty() {
+            self.templates = chat_templates::of_gguf(&gguf);
         }
         if let Some(tokens) = gguf.array("tokenizer.ggml.tokens") {
             let marks: Vec<_> = tokens.iter().filter_map(|token| token.as_str()).filter(|t| may_mark(t)).collect();
-            self.inserts |= import::can_insert(|token| marks.contains(&token));
+            self.inserts |= insert::marks(&|token| marks.contains(&token)).is_some();
         }
         let architecture = gguf.text("general.architecture").unwrap_or_default();
         self.embeds |= gguf.get(&format!("{architecture}.pooling_type")).is_some();
@@ -174,20 +172,6 @@ impl Facts {
 /// Whether a token may be one of those around a gap: all of them have a bracket.
 fn may_mark(token: &str) -> bool {
     token.contains(['<', '['])
-}
-
-/// The templates of a `tokenizer_config.json`: one, or several with names.
-fn templates(config: &str) -> Vec<(String, String)> {
-    // One that is not JSON is refused by the load, which says so.
-    let config: Value = serde_json::from_str(config).unwrap_or_default();
-    match &config["chat_template"] {
-        Value::String(text) => vec![("default".to_owned(), text.clone())],
-        Value::Array(named) => named
-            .iter()
-            .filter_map(|entry| Some((entry["name"].as_str()?.to_owned(), entry["template"].as_str()?.to_owned())))
-            .collect(),
-        _ => Vec::new(),
-    }
 }
 
 fn text(path: &Path) -> Result<String> {
@@ -238,7 +222,7 @@ mod tests {
     #[test]
     fn a_note_is_read_as_it_was_written() {
         let all = Capabilities(Capability::ALL.to_vec());
-        assert_eq!(Capabilities::parse(all.names().join(",").as_bytes()), all);
-        assert_eq!(Capabilities::parse(b""), Capabilities::default());
+        assert_eq!(Capabilities::parse(&all.names()), all);
+        assert_eq!(Capabilities::parse(&["dancing".to_owned()]), Capabilities::default());
     }
 }

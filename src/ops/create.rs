@@ -193,7 +193,7 @@ fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
     Ok(Draft {
         files: file_digests::recorded(library, model.manifest.digest())?,
         layers: model.manifest.layers().to_vec(),
-        config: (*model.config).clone(),
+        config: model.config.facts(),
         base: Some(*model.manifest.digest()),
         annotations: BTreeMap::new(),
         parameters,
@@ -267,7 +267,7 @@ impl Draft {
         let layers = adapter_layers(files, &self.layers, target, observer)?;
         self.layers.extend(layers);
         let manifest = self.manifest(target)?;
-        library.adapters(&manifest, &self.config, &library.catalogue(&manifest)?)?;
+        library.adapters(&manifest, &library.understood(&manifest)?, &library.catalogue(&manifest)?)?;
         Ok(())
     }
 

@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail};
 use api::lode::{ExportDtype, ExportFormat, ExportRequest};
 use archive::Writer;
 use content::Digest;
-use formats::{Dtype, HyperParameters};
-use import::{ExportPlan, FolderOptions, OpenBlob, Origin, StoredModel};
+use export::{ExportPlan, FolderOptions, StoredModel};
+use formats::Dtype;
+use import::{OpenBlob, Origin};
 use manifests::{ModelRef, media_types};
 use store::Guard;
 
@@ -80,7 +81,7 @@ impl Export {
         let mut found = FileDigests::new();
         for file in &self.plan.files {
             tar.member(file.name(), file.size())?;
-            let digest = import::write_file(file, &*self.open, &mut tar)?;
+            let digest = export::write_file(file, &*self.open, &mut tar)?;
             if file.sha256.is_none() {
                 found.insert(file.name().to_owned(), digest);
             }
@@ -95,7 +96,7 @@ impl Export {
 }
 
 fn origin_plan(library: &Library, model: &Model, open: &Arc<OpenBlob>) -> Result<ExportPlan> {
-    Ok(import::origin_plan(&origin(library, model)?, model.manifest.layers(), open)?)
+    Ok(export::origin_plan(&origin(library, model)?, model.manifest.layers(), open)?)
 }
 
 /// The origin document of a model.
@@ -116,18 +117,16 @@ fn converted(library: &Library, model: &Model, request: &ExportRequest, open: &A
     let tensors = library.catalogue(&model.manifest)?;
     let name: ModelRef = model.name.parse()?;
     let name = name.repository().rsplit('/').next().unwrap_or_default().to_owned();
-    let numbers = model.config.lode.clone().unwrap_or_default().hyper_parameters;
-    // A model of an architecture that is not known has none.
-    let hyper: Option<HyperParameters> = serde_json::from_value(numbers).ok();
-    let stored =
-        StoredModel { name: &name, hyper: hyper.as_ref(), tensors: &tensors, layers: model.manifest.layers(), open };
+    let architecture = model.understood.known().map(|described| &described.architecture);
+    let layers = model.manifest.layers();
+    let stored = StoredModel { name: &name, architecture, tensors: &tensors, layers, open };
     let shard_size = request.shard_size.unwrap_or(SHARD_SIZE);
     match request.format {
         ExportFormat::Safetensors => {
-            Ok(import::safetensors_plan(&stored, FolderOptions { dtype: request.dtype.map(dtype), shard_size })?)
+            Ok(export::safetensors_plan(&stored, FolderOptions { dtype: request.dtype.map(dtype), shard_size })?)
         }
-        ExportFormat::Mlx => Ok(import::mlx_plan(&stored, shard_size)?),
-        ExportFormat::Gguf => Ok(import::gguf_plan(&stored, request.dtype.map(dtype))?),
+        ExportFormat::Mlx => Ok(export::mlx_plan(&stored, shard_size)?),
+        ExportFormat::Gguf => Ok(export::gguf_plan(&stored, request.dtype.map(dtype))?),
         ExportFormat::Origin => origin_plan(library, model, open),
     }
 }

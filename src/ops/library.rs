@@ -7,6 +7,7 @@ use content::{Descriptor, Digest, Hasher};
 use manifests::{Document, Manifest, ModelConfig, ModelRef};
 use store::{Description, LinkKind, Store, TagEntry};
 
+use super::Understood;
 use super::model::Model;
 use super::recent::{Contents, Recent};
 
@@ -95,7 +96,13 @@ impl Library {
         let good = manifest.digest() == digest && hasher.finish() == manifest.config().digest;
         let small = manifest.raw().len() + config.len() <= MAX_REMEMBERED;
         let (config, complete) = self.completed(ModelConfig::parse(&config)?, &manifest);
-        Ok((Contents { manifest, config: Arc::new(config), own: Arc::default() }, good && small && complete))
+        let (understood, readable) = match self.understood(&manifest) {
+            Ok(understood) => (understood, true),
+            Err(error) => (Understood::Unknown(format!("{error:#}")), false),
+        };
+        let contents =
+            Contents { manifest, config: Arc::new(config), understood: Arc::new(understood), own: Arc::default() };
+        Ok((contents, good && small && complete && readable))
     }
 
     /// Reads a manifest.
@@ -177,8 +184,8 @@ impl Library {
 /// Contents under the name that was found.
 fn named(tag: &TagEntry, contents: Contents) -> Result<Model> {
     let reference: ModelRef = tag.name.parse()?;
-    let Contents { manifest, config, own } = contents;
-    Ok(Model { name: reference.to_string(), manifest, config, modified: tag.modified, own })
+    let Contents { manifest, config, understood, own } = contents;
+    Ok(Model { name: reference.to_string(), manifest, config, understood, modified: tag.modified, own })
 }
 
 /// What the index is told of a document.

@@ -7,7 +7,7 @@ use import::{Adapter, StoredPart, StoredTensor};
 use manifests::{Manifest, media_types};
 use protocol::{Array, ContextRequest, Document, LoadRequest, LowRank, Tensor};
 
-use super::{Library, Model};
+use super::{Library, Model, Understood};
 
 /// Makes the plan. Every blob is looked at, so that a missing one is named here and not found by a crash.
 pub(crate) fn load_plan(
@@ -17,13 +17,12 @@ pub(crate) fn load_plan(
     cache: ContextRequest,
     reference: bool,
 ) -> Result<LoadRequest> {
-    let lode = model.config.lode.clone().unwrap_or_default();
-    ensure!(
-        !lode.hyper_parameters.is_null(),
-        "model '{}' has the architecture `{}`, which cannot be run yet; its tensors are stored and can be listed",
-        model.name,
-        model.config.model_family
-    );
+    let described = match &*model.understood {
+        Understood::Known(described) => described,
+        Understood::Unknown(reason) => {
+            bail!("model '{}' cannot be run: {reason}; its tensors are stored and can be listed", model.name)
+        }
+    };
     for layer in model.manifest.layers() {
         let size = library.store.blob_size(layer.digest())?;
         let (name, digest) = (layer.name().unwrap_or("layer"), layer.digest());
@@ -39,7 +38,7 @@ pub(crate) fn load_plan(
         bail!("model '{}' cannot be run: {reason}", model.name);
     }
     let documents = documents(library, &model.manifest)?;
-    let adapters = library.adapters(&model.manifest, &model.config, &tensors);
+    let adapters = library.adapters(&model.manifest, &model.understood, &tensors);
     let adapters = adapters.with_context(|| format!("model '{}' cannot be run", model.name))?;
     Ok(LoadRequest {
         version: protocol::VERSION,
@@ -49,7 +48,7 @@ pub(crate) fn load_plan(
         slots: cache.slots,
         kv_type: cache.kv_type,
         reference,
-        hyper_parameters: lode.hyper_parameters,
+        blueprint: serde_json::to_value(&described.architecture.blueprint)?,
         tensors: tensors.iter().map(|tensor| planned(library, tensor)).collect(),
         adapters: adapters.iter().flat_map(|adapter| low_ranks(library, adapter)).collect(),
         documents,
@@ -91,13 +90,12 @@ fn planned(library: &Library, tensor: &StoredTensor) -> Tensor {
 
 /// What an adapter adds to each projection.
 fn low_ranks<'a>(library: &'a Library, adapter: &'a Adapter) -> impl Iterator<Item = LowRank> + 'a {
-    let layout = serde_json::to_value(adapter.rope_layout).unwrap_or_default();
     adapter.modules.iter().map(move |module| LowRank {
         module: module.name.clone(),
         down: planned(library, &module.down),
         up: planned(library, &module.up),
         transposed: module.transposed,
-        rope_layout: layout.clone(),
+        layout: adapter.layout.name().to_owned(),
         scale: module.scale,
     })
 }

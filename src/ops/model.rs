@@ -9,7 +9,7 @@ use manifests::{Layer, Manifest, ModelConfig, media_types};
 use protocol::Message;
 use serde_json::{Map, Value};
 
-use super::{Capabilities, Library};
+use super::{Capabilities, Library, Understood};
 
 /// The most bytes of a model's own documents that are remembered.
 const MAX_REMEMBERED: u64 = 1 << 20;
@@ -21,6 +21,8 @@ pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) config: Arc<ModelConfig>,
+    /// What this build makes of it.
+    pub(crate) understood: Arc<Understood>,
     /// When the name was given to it.
     pub(crate) modified: SystemTime,
     pub(super) own: Arc<OnceOwn>,

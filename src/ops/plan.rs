@@ -8,18 +8,16 @@ use std::sync::Arc;
 use anyhow::Result;
 use api::lode::{PlanResponse, PlanSource, PlannedDevice, PlannedMemory};
 use content::{Descriptor, Digest};
-use formats::HyperParameters;
-use import::{LocalFile, ReadAt, SourceFormat};
+use import::{LocalFile, ReadAt};
 use manifests::ModelRef;
 use protocol::{ContextRequest, KvType};
 use scheduler::estimate::exact::{self, Cache, Exact};
 use scheduler::estimate::{
     Device, DeviceUse, Estimate, LoadRequest, Machine, Request, System, has_formula, load as ollama_load,
 };
-use serde::Deserialize;
 use tokio::runtime::Handle;
 
-use self::facts::{Facts, MAX_BLOCKS, facts};
+use self::facts::{Facts, Stored, facts};
 use super::pull::resolve::{check_names, resolve};
 use super::remote::{RemoteFile, RemoteSource, Windows};
 use super::{Hosts, HubReference, Library, Model, NotFound};
@@ -68,16 +66,14 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// By the manifest and the config alone. Of a model that cannot be run only the layers count; its load says more.
+    /// By the manifest and the blueprint. Of a model that cannot be run only the layers count; its load says more.
     pub(crate) fn of(model: &Model, cache: ContextRequest) -> Self {
         let weights = model.manifest.layers().iter().map(manifests::Layer::size).fold(0, u64::saturating_add);
-        let known = model.config.lode.as_ref().and_then(|lode| {
-            let hyper = HyperParameters::deserialize(&lode.hyper_parameters).ok()?;
-            Some((hyper, lode.source_format == SourceFormat::Gguf.name()))
-        });
-        let Some((hyper, is_gguf)) = known else { return Self { weights, kv_cache: 0, activations: 0, process: 0 } };
-        let decoder = facts::decoder(&hyper, is_gguf);
-        let layers = usize::try_from(hyper.layers).unwrap_or(usize::MAX).min(MAX_BLOCKS);
+        let Some(described) = model.understood.known() else {
+            return Self { weights, kv_cache: 0, activations: 0, process: 0 };
+        };
+        let decoder = described.decoder();
+        let layers = decoder.blueprint.layers.len();
         let cache = Cache::whole(layers, cache.context, cache.slots, cache.kv_type);
         Self {
             weights,
@@ -123,8 +119,8 @@ fn in_store(library: &Library, name: &ModelRef) -> Result<Found> {
     let read = |_: &str, blob: &Descriptor| {
         Arc::new(LocalFile::new(library.store.path(&blob.digest)).with_digest(blob.digest)) as Arc<dyn ReadAt>
     };
-    let catalogue = library.catalogue(&model.manifest)?;
-    let facts = facts(&model.manifest, Some(catalogue), &read)?;
+    let stored = Stored { tensors: library.catalogue(&model.manifest)?, understood: (*model.understood).clone() };
+    let facts = facts(&model.manifest, Some(stored), &read)?;
     Ok(Found { name: model.name, digest: *model.manifest.digest(), facts, source: PlanSource::Store })
 }
 

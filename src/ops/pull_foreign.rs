@@ -17,7 +17,6 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use content::{Algorithm, Descriptor, Digest, MediaType};
-use formats::HyperParameters;
 use import::{Composed, LocalFile, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
 use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use store::LeaseId;
@@ -221,12 +220,8 @@ pub(crate) fn adopt(
     let _guard = library.store.guard();
     let tensors = library.catalogue(manifest)?;
     let document = |digest: &Digest| library.store.read_blob(digest, MAX_DOCUMENT);
-    let config = manifest.json("config.json").map(|layer| document(layer.digest())).transpose()?;
-    let hyper = HyperParameters::from_config(config.as_deref().unwrap_or(b"{}"));
-    let hyper = hyper.map_err(|error| tracing::warn!(model = key, "stored, cannot be run: {error}")).ok();
     let counts = tensors.iter().filter_map(|tensor| formats::dtype::element_count(&tensor.shape));
     let lode = LodeConfig {
-        hyper_parameters: hyper.as_ref().and_then(|hyper| serde_json::to_value(hyper).ok()).unwrap_or_default(),
         tensor_count: tensors.len() as u64,
         parameter_count: counts.fold(0, u64::saturating_add),
         source_format: "huggingface".to_owned(),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use content::Digest;
 use manifests::{Manifest, ModelConfig};
 
+use super::Understood;
 use super::model::OnceOwn;
 
 /// How many are remembered: more than are loaded at a time on most machines.
@@ -17,6 +18,7 @@ const MOST: usize = 16;
 pub(super) struct Contents {
     pub(super) manifest: Arc<Manifest>,
     pub(super) config: Arc<ModelConfig>,
+    pub(super) understood: Arc<Understood>,
     pub(super) own: Arc<OnceOwn>,
 }
 
@@ -74,7 +76,8 @@ mod tests {
             content::Descriptor { media_type: manifests::media_types::CONFIG, digest: Digest::of(&[number]), size: 1 };
         let builder = ManifestBuilder { config, layers: Vec::new(), annotations: std::collections::BTreeMap::new() };
         let manifest = Arc::new(builder.build().expect("a manifest"));
-        Contents { manifest, config: Arc::default(), own: Arc::default() }
+        let understood = Arc::new(Understood::Unknown("a test".to_owned()));
+        Contents { manifest, config: Arc::default(), understood, own: Arc::default() }
     }
 
     #[test]

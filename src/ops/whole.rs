@@ -8,11 +8,12 @@ use import::{Inventory, NamedFile};
 use manifests::{Manifest, ModelConfig};
 
 use super::Library;
+use super::derived::Derivation;
 use super::foreign::{FileKind, Layout, classify};
 use super::pull_foreign::opener;
 
-/// The kind of note with the config that the header of a model's files makes.
-const NOTE: &str = "whole-config";
+/// The config that the header of a model's files makes.
+const DERIVATION: Derivation = Derivation { kind: "whole-config", version: 1 };
 
 impl Library {
     /// The GGUF files that are layers of the model as they are; none where its tensors have blobs of their own.
@@ -32,8 +33,8 @@ impl Library {
         Ok(Some(import::inventory(&files)?))
     }
 
-    /// The config of a model with what is needed to run it, where that is in the model's files and not in its config; and
-    /// whether all of it could be read.
+    /// The config of a model with facts of its files, where those are whole and the config does not have them; and whether
+    /// they could be read.
     pub(super) fn completed(&self, config: ModelConfig, manifest: &Manifest) -> (ModelConfig, bool) {
         if config.lode.is_some() {
             return (config, true);
@@ -49,13 +50,11 @@ impl Library {
     }
 
     fn described(&self, manifest: &Manifest) -> Result<Option<ModelConfig>> {
-        if let Some(note) = self.store.note(NOTE, manifest.digest())? {
-            return Ok(ModelConfig::parse(&note).ok());
-        }
-        let Some(inventory) = self.whole_inventory(manifest)? else { return Ok(None) };
-        let config = ModelConfig { model_format: "gguf".to_owned(), ..import::describe(&inventory) };
-        self.store.set_note(NOTE, manifest.digest(), &config.to_bytes()?)?;
-        Ok(Some(config))
+        self.derived(DERIVATION, manifest.digest(), || {
+            let inventory = self.whole_inventory(manifest)?;
+            let config = inventory.map(|inventory| import::describe(&inventory));
+            Ok(config.map(|config| ModelConfig { model_format: "gguf".to_owned(), ..config }))
+        })
     }
 }
 

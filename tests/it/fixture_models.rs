@@ -31,6 +31,36 @@ async fn gemma3_text() {
     check("gemma3_text").await;
 }
 
+#[tokio::test]
+async fn mistral() {
+    check("mistral").await;
+}
+
+#[tokio::test]
+async fn qwen2() {
+    check("qwen2").await;
+}
+
+#[tokio::test]
+async fn qwen3() {
+    check("qwen3").await;
+}
+
+#[tokio::test]
+async fn gemma() {
+    check("gemma").await;
+}
+
+#[tokio::test]
+async fn smollm3() {
+    check("smollm3").await;
+}
+
+#[tokio::test]
+async fn granite() {
+    check("granite").await;
+}
+
 async fn check(name: &str) {
     let Some(hf) = fixtures(name, "hf") else { return };
     let fixture = hf.join(name);
@@ -70,7 +100,7 @@ fn with_config(fixture: &Path) -> tempfile::TempDir {
 }
 
 /// A golden tensor of float32.
-fn golden(fixture: &Path, name: &str) -> Vec<f32> {
+pub(crate) fn golden(fixture: &Path, name: &str) -> Vec<f32> {
     let raw = read(&fixture.join("golden.safetensors"));
     let header = Header::parse(&raw, raw.len() as u64).expect("golden tensors");
     let tensor = header.tensor(name).unwrap_or_else(|| panic!("{name} is missing"));

@@ -3,12 +3,11 @@
 
 use std::path::Path;
 
-use formats::gguf::{
-    Endian, GgufModel, HuggingFaceFiles, HuggingFaceModel, NewTensor, OwnedValue, from_hugging_face, tensors,
-    to_hugging_face, write_header,
-};
-use formats::hyper::{RopeLayout, RopeScaling};
-use formats::{Dtype, GgmlType, Gguf, HyperParameters};
+use architectures::exchange::HeadOrder;
+use architectures::{Architecture, Document, HeadLayout, Mixer, RopeScaling, TensorNames, describe};
+use export::{GgufModel, HuggingFaceFiles, HuggingFaceModel, folder_documents, gguf_metadata};
+use formats::gguf::{Endian, NewTensor, OwnedValue, write_header};
+use formats::{Dtype, GgmlType, Gguf};
 use serde_json::Value as Json;
 
 use crate::support::{files, fixtures, json, list, models, name, read, skip};
@@ -44,17 +43,60 @@ fn writes_headers_like_the_reference() {
 #[test]
 fn folders_come_back() {
     let Some(folder) = fixtures("gguf_conversion::folders_come_back", "hf") else { return };
-    for (fixture, losses) in [("llama", 0), ("llama-tied-rope3", 0), ("llama-spm", 2), ("gemma3_text", 0)] {
+    for (fixture, losses) in [
+        ("llama", 0),
+        ("llama-tied-rope3", 0),
+        ("llama-spm", 2),
+        ("gemma3_text", 0),
+        ("qwen2", 1),
+        ("qwen3", 1),
+        ("gemma", 0),
+        ("granite", 0),
+    ] {
         check_folder(fixture, &folder.join(fixture).join("model"), losses);
     }
 }
 
+/// The canonical names of a folder's tensors.
+fn names(folder: &Path) -> TensorNames {
+    let headers = files(folder, "safetensors").into_iter().map(|path| {
+        let bytes = read(&path);
+        formats::safetensors::Header::parse(&bytes, bytes.len() as u64).expect("a header")
+    });
+    headers.flat_map(|header| header.tensors).map(|tensor| tensor.name).collect()
+}
+
+fn of_config(config: &[u8], names: &TensorNames) -> Architecture {
+    describe(Document::Config(config), names).expect("a config")
+}
+
+fn of_gguf(gguf: &Gguf<'_>) -> Architecture {
+    let names = gguf.tensors.iter().map(|tensor| tensor.name.to_owned()).collect();
+    describe(Document::Gguf(gguf), &names).expect("it is described")
+}
+
+/// As a folder has it: heads and norms lie as in Hugging Face's files, numbers have no tails.
+fn as_folder(mut architecture: Architecture, like: &Architecture) -> Architecture {
+    let (offset, epsilon) = (like.blueprint.norm.offset, like.blueprint.norm.epsilon);
+    (architecture.blueprint.norm.offset, architecture.blueprint.norm.epsilon) = (offset, epsilon);
+    for layer in &mut architecture.blueprint.layers {
+        let Mixer::Attention(attention) = &mut layer.mixer;
+        attention.layout = HeadLayout::Half;
+        let residuals = [&mut layer.mixer_residual, &mut layer.ffn_residual];
+        let norms = residuals.into_iter().flat_map(|residual| [&mut residual.before, &mut residual.after]);
+        for norm in norms.chain([&mut attention.query_norm, &mut attention.key_norm]).flatten() {
+            (norm.offset, norm.epsilon) = (offset, epsilon);
+        }
+    }
+    architecture
+}
+
 fn check_folder(fixture: &str, folder: &Path, losses: usize) {
     let document = |name: &str| read(&folder.join(name));
-    let config = document("config.json");
-    let hyper = HyperParameters::from_config(&config).expect("a config");
-    let metadata = from_hugging_face(&HuggingFaceModel {
-        hyper: &hyper,
+    let (config, names) = (document("config.json"), names(folder));
+    let architecture = of_config(&config, &names);
+    let metadata = gguf_metadata(&HuggingFaceModel {
+        architecture: &architecture,
         name: fixture,
         kind: Some(GgmlType::F32),
         config: &config,
@@ -66,38 +108,48 @@ fn check_folder(fixture: &str, folder: &Path, losses: usize) {
     let metadata = metadata.unwrap_or_else(|e| panic!("{fixture}: {e}"));
     assert_eq!(metadata.losses.len(), losses, "{fixture}: {:?}", metadata.losses);
     let divisors = metadata.extra_tensors.first().map(|tensor| &tensor.numbers[..]);
-    let header = write_header(&metadata.keys, &new_tensors(&hyper, folder)).expect("a header");
+    let header = write_header(&metadata.keys, &new_tensors(&architecture, folder)).expect("a header");
     let gguf = Gguf::parse_header(&header.bytes).expect("it is read");
 
-    let read = HyperParameters::from_gguf(&gguf).unwrap_or_else(|e| panic!("{fixture}: {e}"));
-    let back = to_hugging_face(&GgufModel { gguf: &gguf, hyper: &read, dtype: Dtype::F32, rope_divisors: divisors });
-    let back = back.unwrap_or_else(|e| panic!("{fixture}: {e}"));
-    let returned = HyperParameters::from_config(file(&back, "config.json")).expect("a config");
-    // The scale of Gemma's attention went into the weights of a norm.
-    assert_eq!(returned, HyperParameters { attention_scale: read.attention_scale, ..hyper.clone() }, "{fixture}");
+    let read = of_gguf(&gguf);
+    let model = GgufModel { gguf: &gguf, architecture: &read, dtype: Dtype::F32, rope_divisors: divisors };
+    let back = folder_documents(&model).unwrap_or_else(|e| panic!("{fixture}: {e}"));
+    let returned = of_config(file(&back, "config.json"), &names);
+    assert_eq!(returned.family.name, architecture.family.name, "{fixture}");
+    let (mut expected, mut found) = (architecture.blueprint.clone(), returned.blueprint.clone());
+    if fixture == "gemma3_text" {
+        // The scale of Gemma's attention went into the weights of a norm.
+        for blueprint in [&mut expected, &mut found] {
+            for layer in &mut blueprint.layers {
+                let Mixer::Attention(attention) = &mut layer.mixer;
+                attention.scale = 1.0;
+            }
+        }
+    }
+    assert_eq!(found, expected, "{fixture}");
     check_ends(fixture, &back, folder);
     if fixture != "llama-spm" {
         // Its kind of tokenizer has become another.
         let returned: Json = serde_json::from_slice(file(&back, "tokenizer.json")).expect("JSON");
         let original = json(&folder.join("tokenizer.json"));
         assert_eq!(returned["added_tokens"], original["added_tokens"], "{fixture}");
-        assert_eq!(returned["pre_tokenizer"].is_null(), fixture == "gemma3_text");
+        assert_eq!(returned["pre_tokenizer"].is_null(), fixture.starts_with("gemma"), "{fixture}");
         let merges = |json: &Json| list(&json["model"]["merges"]).len();
         assert!(merges(&returned) >= merges(&original), "{fixture}");
     }
 }
 
-fn new_tensors(hyper: &HyperParameters, folder: &Path) -> Vec<NewTensor> {
+fn new_tensors(architecture: &Architecture, folder: &Path) -> Vec<NewTensor> {
     let mut new = Vec::new();
     for path in files(folder, "safetensors") {
         let bytes = read(&path);
         let header = formats::safetensors::Header::parse(&bytes, bytes.len() as u64).expect("a header");
         for tensor in header.tensors {
-            let change = tensors::to_gguf(hyper, &tensor.name, tensor.shape.len()).expect("it has a name");
+            let change = architecture.tensor_to_gguf(&tensor.name, tensor.shape.len()).expect("it has a name");
             let Some(change) = change else { continue };
-            let rotated = change.rows != tensors::RowOrder::Same;
-            let of_llama = hyper.architecture == formats::hyper::Architecture::Llama;
-            assert_eq!(rotated, of_llama && (change.name.contains("attn_q.") || change.name.contains("attn_k.")));
+            let rotated = change.rows != HeadOrder::Same;
+            let interleaved = architecture.family.gguf.layout == HeadLayout::Interleaved;
+            assert_eq!(rotated, interleaved && (change.name.contains("attn_q.") || change.name.contains("attn_k.")));
             assert_eq!(change.float32, tensor.shape.len() == 1, "{}", tensor.name);
             new.push(NewTensor {
                 name: change.name,
@@ -141,17 +193,23 @@ fn real_files_become_folders() {
         };
         let bytes = read(&path);
         let gguf = Gguf::parse(&bytes).expect("a GGUF file");
-        let hyper = HyperParameters::from_gguf(&gguf).expect("numbers");
-        let model = GgufModel { gguf: &gguf, hyper: &hyper, dtype: Dtype::Bf16, rope_divisors: None };
-        let folder = to_hugging_face(&model).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let architecture = of_gguf(&gguf);
+        let model = GgufModel { gguf: &gguf, architecture: &architecture, dtype: Dtype::Bf16, rope_divisors: None };
+        let folder = folder_documents(&model).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(folder.losses.is_empty(), "{name}: {:?}", folder.losses);
-        let returned = HyperParameters::from_config(file(&folder, "config.json")).expect("a config");
-        let norm_offset = returned.norm_offset;
-        let epsilon = returned.norm_epsilon;
+        let names = gguf.tensors.iter().map(|tensor| {
+            let change = architecture.tensor_to_hugging_face(&architectures::names::canonical(
+                architecture.family.gguf.architecture,
+                tensor.name,
+            ));
+            change.expect("it is in the folder").name
+        });
+        let returned = of_config(file(&folder, "config.json"), &names.collect());
+        let epsilon = returned.blueprint.norm.epsilon;
         assert_eq!(epsilon.to_bits() == 1e-5f64.to_bits(), name.starts_with("smollm2"), "{epsilon}");
-        let expected = HyperParameters { rope_layout: RopeLayout::Half, norm_offset, norm_epsilon: epsilon, ..hyper };
-        assert_eq!(returned, expected, "{name}");
-        assert_eq!(returned.rope.scaling, RopeScaling::None);
+        let like = as_folder(architecture, &returned);
+        assert_eq!(returned.blueprint, like.blueprint, "{name}");
+        assert_eq!(returned.rope_scaling(), Some(RopeScaling::None));
         let tokenizer: Json = serde_json::from_slice(file(&folder, "tokenizer.json")).expect("JSON");
         assert_eq!(tokenizer["model"]["vocab"].as_object().map(serde_json::Map::len), Some(tokens), "{name}");
         assert_eq!(list(&tokenizer["model"]["merges"]).len(), merges, "{name}");

@@ -8,23 +8,40 @@ use std::path::{Path, PathBuf};
 use crate::support::root;
 
 /// Folder, crate, and the crates of ours that it may depend on. An edge that is not here is refused.
-const EDGES: [(&str, &str, &[&str]); 13] = [
+const EDGES: [(&str, &str, &[&str]); 16] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
     ("store", "store", &["content"]),
     ("formats", "formats", &[]),
-    ("import", "import", &["content", "manifests", "formats"]),
+    ("architectures", "architectures", &["formats"]),
+    ("vocabulary", "vocabulary", &["formats"]),
+    ("import", "import", &["architectures", "archive", "content", "formats", "manifests"]),
+    ("export", "export", &["architectures", "content", "formats", "import", "manifests", "vocabulary"]),
     ("registry", "registry", &["content", "manifests"]),
-    ("runner", "runner", &["formats", "prompt", "protocol"]),
+    ("runner", "runner", &["architectures", "formats", "prompt", "protocol", "vocabulary"]),
     ("runner/protocol", "protocol", &[]),
-    ("runner/prompt", "prompt", &["protocol"]),
-    ("scheduler", "scheduler", &["content", "formats", "protocol"]),
+    ("runner/prompt", "prompt", &["protocol", "vocabulary"]),
+    ("scheduler", "scheduler", &["architectures", "content", "formats", "protocol"]),
     ("api", "api", &["manifests", "protocol"]),
     (
         "",
         "lode",
-        &["api", "archive", "content", "formats", "import", "manifests", "protocol", "registry", "scheduler", "store"],
+        &[
+            "api",
+            "architectures",
+            "archive",
+            "content",
+            "export",
+            "formats",
+            "import",
+            "manifests",
+            "protocol",
+            "registry",
+            "scheduler",
+            "store",
+            "vocabulary",
+        ],
     ),
 ];
 

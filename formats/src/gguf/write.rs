@@ -90,7 +90,7 @@ pub fn write_header(metadata: &[(String, OwnedValue)], tensors: &[NewTensor]) ->
 }
 
 fn fail(reason: String) -> Error {
-    Error::Config { source_name: "GGUF header to be written", reason }
+    Error::Unwritable { reason }
 }
 
 fn alignment(metadata: &[(String, OwnedValue)]) -> Result<u64, Error> {

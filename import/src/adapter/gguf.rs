@@ -1,8 +1,7 @@
 //! Adapters as llama.cpp has them.
 
+use architectures::{Family, HeadLayout, names};
 use formats::Gguf;
-use formats::gguf::{names, tensors};
-use formats::hyper::{Architecture, RopeLayout};
 
 use super::Adapter;
 use super::pairs::{Pairs, factor, refused};
@@ -29,7 +28,7 @@ pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
         Ok(Adapter {
             name: file.name.clone(),
             architecture: Some(architecture.to_owned()),
-            rope_layout: layout(architecture),
+            layout: layout(architecture),
             modules: pairs.modules(|_, rank| Ok(if alpha == 0.0 { 1.0 } else { alpha / rank as f64 }))?,
         })
     })
@@ -53,11 +52,10 @@ fn check<'g>(gguf: &Gguf<'g>, file: &NamedFile) -> Result<&'g str, Error> {
 
 /// The canonical name of a weight, without `.weight`.
 fn module(architecture: &str, weight: &str) -> String {
-    let canonical = names::to_canonical(architecture, weight);
+    let canonical = names::canonical(architecture, weight);
     canonical.strip_suffix(".weight").map(str::to_owned).unwrap_or(canonical)
 }
 
-fn layout(architecture: &str) -> RopeLayout {
-    let known = Architecture::ALL.into_iter().find(|known| known.name() == architecture);
-    known.map_or(RopeLayout::Half, tensors::layout)
+fn layout(architecture: &str) -> HeadLayout {
+    Family::of_gguf(architecture).map_or(HeadLayout::Half, |family| family.gguf.layout)
 }

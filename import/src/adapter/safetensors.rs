@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use formats::hyper::RopeLayout;
+use architectures::HeadLayout;
 use regex::RegexBuilder;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -64,7 +64,7 @@ pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
         pairs.modules(|_, _| config.mlx_scale())?
     };
     // Trained with the weights of Hugging Face's files, whatever became of those since.
-    Ok(Adapter { name: weights.name.clone(), architecture: None, rope_layout: RopeLayout::Half, modules })
+    Ok(Adapter { name: weights.name.clone(), architecture: None, layout: HeadLayout::Half, modules })
 }
 
 /// `base_model.model.MODULE.lora_A.weight`, or with the adapter's name before `weight`.

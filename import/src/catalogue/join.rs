@@ -11,7 +11,7 @@ use super::labelled;
 use crate::apart::{self, Array, Found};
 use crate::{Error, QuantizationConfig, StoredPart, StoredTensor};
 
-/// The tensors of blobs with these headers, in their order. What a blob's metadata says is a weight becomes one; so do
+/// The tensors of blobs with these headers, in their order and under the names that they have there. What a blob's metadata says is a weight becomes one; so do
 /// tensors whose names and shapes say so; every other array is a plain tensor of its own.
 ///
 /// # Errors
@@ -64,16 +64,17 @@ fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Result<Vec<StoredTen
     let mut weights: HashMap<usize, StoredTensor> = HashMap::new();
     for weight in found {
         let Some((_, first)) = weight.parts.first().copied() else { continue };
-        let part = |(role, at): (Role, usize)| Some(StoredPart { role, ..arrays[at].take()? });
-        let parts: Option<Vec<StoredPart>> = weight.parts.into_iter().map(part).collect();
+        let part = |(role, at): &(Role, usize)| Some(StoredPart { role: *role, ..arrays[*at].take()? });
+        let parts: Option<Vec<StoredPart>> = weight.parts.iter().map(part).collect();
         let parts = parts.ok_or_else(|| {
             Error::Source(format!("an array of `{}` is said to be a part of another weight too", weight.name))
         })?;
-        weights
-            .insert(first, StoredTensor { name: weight.name, encoding: weight.encoding, shape: weight.shape, parts });
+        let Found { name, encoding, shape, .. } = weight;
+        weights.insert(first, StoredTensor { stored_name: name.clone(), name, encoding, shape, parts });
     }
     let plain = |array: StoredPart| StoredTensor {
         name: array.name.clone(),
+        stored_name: array.name.clone(),
         encoding: Encoding::Plain(array.dtype),
         shape: array.shape.clone(),
         parts: vec![array],

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use formats::encoding::Role;
 use formats::gguf::{Endian, TensorInfo};
-use formats::{Dtype, Encoding, Gguf, HyperParameters};
+use formats::{Dtype, Encoding, Gguf};
 
 use super::{Home, Inventory, SourceFile, SourceFormat, SourceTensor, read_at, size};
 use crate::locate::Split;
@@ -28,12 +28,7 @@ pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
             }
         }
     }
-    let mut inventory = inventory.ok_or_else(|| Error::Source("there is no GGUF file".to_owned()))?;
-    // The keys are in the first file of a split, the output projection often in another.
-    if let Ok(hyper) = &mut inventory.hyper_parameters {
-        hyper.tied = !inventory.tensors.iter().any(|tensor| tensor.name == "output.weight");
-    }
-    Ok(inventory)
+    inventory.ok_or_else(|| Error::Source("there is no GGUF file".to_owned()))
 }
 
 /// One file, or all files of one split in their order.
@@ -110,8 +105,6 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, tensors: Vec<SourceTensor>, size: u
         tensors,
         side_files: Vec::new(),
         architecture: gguf.text("general.architecture").unwrap_or_default().to_owned(),
-        hyper_parameters: HyperParameters::from_gguf(gguf),
-        chat_template: gguf.text("tokenizer.chat_template").map(str::to_owned),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use formats::Encoding;
 use formats::encoding::Role;
 use formats::safetensors::Header;
-use formats::{Encoding, HyperParameters};
 use serde::Deserialize;
 
 use super::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, read_at, size, weights};
@@ -49,8 +49,6 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
     Ok(Inventory {
         format: if by_mlx { SourceFormat::Mlx } else { SourceFormat::HuggingFace },
         architecture: config.as_deref().and_then(model_type).unwrap_or_default(),
-        hyper_parameters: HyperParameters::from_config(config.as_deref().unwrap_or(b"{}")),
-        chat_template: chat_template(all)?,
         side_files: side_files(&others)?,
         files,
         tensors,
@@ -173,19 +171,4 @@ fn is_kept(name: &str) -> bool {
 fn model_type(config: &[u8]) -> Option<String> {
     let value: serde_json::Value = serde_json::from_slice(config).ok()?;
     Some(value.get("model_type")?.as_str()?.to_owned())
-}
-
-/// The text of the chat template, for telling what the model can do; rendering is the runner's.
-fn chat_template(all: &[NamedFile]) -> Result<Option<String>, Error> {
-    if let Some(raw) = find_document(all, "chat_template.jinja")? {
-        return Ok(Some(String::from_utf8_lossy(&raw).into_owned()));
-    }
-    let Some(raw) = find_document(all, "tokenizer_config.json")? else { return Ok(None) };
-    let value: Option<serde_json::Value> = serde_json::from_slice(&raw).ok();
-    Ok(value.and_then(|value| match value.get("chat_template")? {
-        serde_json::Value::String(text) => Some(text.clone()),
-        // Named templates: which one is used depends on the request, so all count.
-        named @ serde_json::Value::Array(_) => Some(named.to_string()),
-        _ => None,
-    }))
 }

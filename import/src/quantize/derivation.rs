@@ -64,14 +64,14 @@ impl DerivedTensor {
 
 impl Derivation {
     pub(super) fn new(layer: &Layer, mut tensors: Vec<DerivedTensor>) -> Result<Self, Error> {
-        tensors.sort_by(|a, b| a.source.name.cmp(&b.source.name));
+        tensors.sort_by(|a, b| a.source.stored_name.cmp(&b.source.stored_name));
         let mut members = Vec::new();
         for tensor in &tensors {
-            members.extend(tensor.parts()?.into_iter().map(|part| member(&tensor.source.name, part)));
+            members.extend(tensor.parts()?.into_iter().map(|part| member(&tensor.source.stored_name, part)));
         }
         let header = canonical_header(&members, &metadata(&tensors));
         let data = members.iter().map(|member| member.size).fold(0, u64::saturating_add);
-        let name = layer.name().unwrap_or(&tensors[0].source.name).to_owned();
+        let name = layer.name().unwrap_or(&tensors[0].source.stored_name).to_owned();
         Ok(Self { name, replaces: *layer.digest(), size: data.saturating_add(header.len() as u64), tensors, header })
     }
 
@@ -123,7 +123,7 @@ fn metadata(tensors: &[DerivedTensor]) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::new();
     for tensor in tensors {
         let Some(quant_type) = tensor.encoding.quant_type() else { continue };
-        let prefix = if tensors.len() == 1 { String::new() } else { format!("{}.", tensor.source.name) };
+        let prefix = if tensors.len() == 1 { String::new() } else { format!("{}.", tensor.source.stored_name) };
         metadata.insert(format!("{prefix}quant_type"), quant_type);
         metadata.insert(format!("{prefix}group_size"), tensor.encoding.group_size().to_string());
     }

@@ -25,6 +25,7 @@ fn part(role: Role, name: &str, layer: &str, dtype: Dtype, shape: &[u64]) -> Sto
 fn plain(name: &str, layer: &str, dtype: Dtype, shape: &[u64]) -> StoredTensor {
     StoredTensor {
         name: name.to_owned(),
+        stored_name: name.to_owned(),
         encoding: Encoding::Plain(dtype),
         shape: shape.to_vec(),
         parts: vec![part(Role::Weight, name, layer, dtype, shape)],
@@ -159,6 +160,7 @@ fn spread() -> Vec<StoredTensor> {
     let name = "model.layers.0.self_attn.q_proj.weight";
     let weight = StoredTensor {
         name: name.to_owned(),
+        stored_name: name.to_owned(),
         encoding: Encoding::BlockFp8 { rows: 128, columns: 128 },
         shape: vec![64, 128],
         parts: vec![

@@ -9,6 +9,7 @@ use super::{StoredPart, StoredTensor};
 #[derive(Serialize, Deserialize)]
 struct WireTensor {
     name: String,
+    stored_name: String,
     dtype: String,
     #[serde(default)]
     group: u64,
@@ -49,6 +50,7 @@ impl Serialize for StoredTensor {
         };
         let wire = WireTensor {
             name: self.name.clone(),
+            stored_name: self.stored_name.clone(),
             dtype: self.dtype(),
             group: self.group(),
             shape: self.shape.clone(),
@@ -68,7 +70,7 @@ impl<'de> Deserialize<'de> for StoredTensor {
         if parts.is_empty() {
             return Err(de::Error::custom(format!("tensor `{}` has no arrays", wire.name)));
         }
-        Ok(Self { name: wire.name, encoding, shape: wire.shape, parts })
+        Ok(Self { name: wire.name, stored_name: wire.stored_name, encoding, shape: wire.shape, parts })
     }
 }
 
@@ -104,6 +106,7 @@ mod tests {
         };
         let tensor = StoredTensor {
             name: "a.weight".to_owned(),
+            stored_name: "b.weight".to_owned(),
             encoding: Encoding::Affine { bits: 4, group: 32 },
             shape: vec![1, 32],
             parts: vec![

@@ -1,41 +1,16 @@
-//! Insert: the tokens by which a model is asked for what is missing between two texts.
-//!
-//! Sources: the model cards of Qwen Coder, `CodeGemma`, Granite, `StarCoder`, `CodeLlama`, `DeepSeek` Coder, GLM and Codestral.
+//! Insert: asking a model for what is missing between two texts.
+
+use vocabulary::insert::marks;
 
 use crate::{Error, Special, Tokenizer};
-
-/// The special tokens of insert in one family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Marks {
-    prefix: &'static str,
-    suffix: &'static str,
-    /// What asks for the missing text; nothing where the text that comes last does.
-    middle: Option<&'static str>,
-}
-
-const FAMILIES: &[Marks] = &[
-    Marks { prefix: "<|fim_prefix|>", suffix: "<|fim_suffix|>", middle: Some("<|fim_middle|>") },
-    Marks { prefix: "<fim_prefix>", suffix: "<fim_suffix>", middle: Some("<fim_middle>") },
-    Marks { prefix: "<fim-prefix>", suffix: "<fim-suffix>", middle: Some("<fim-middle>") },
-    Marks { prefix: "<｜fim▁begin｜>", suffix: "<｜fim▁hole｜>", middle: Some("<｜fim▁end｜>") },
-    Marks { prefix: "▁<PRE>", suffix: "▁<SUF>", middle: Some("▁<MID>") },
-    Marks { prefix: "<|code_prefix|>", suffix: "<|code_suffix|>", middle: Some("<|code_middle|>") },
-    // Codestral wants the suffix first.
-    Marks { prefix: "[PREFIX]", suffix: "[SUFFIX]", middle: None },
-];
 
 /// What stands before a text whose tokens are those of its place within another.
 const LEAD: &str = "\u{263a}";
 
-/// Whether a vocabulary with these tokens has those of insert.
-pub fn supports_insert(has_token: &dyn Fn(&str) -> bool) -> bool {
-    family(has_token).is_some()
-}
-
 /// The tokens that ask for what stands between two texts, with those that the model wants before every text. Refused where
 /// the vocabulary has none for it.
 pub fn insert(tokenizer: &Tokenizer, prefix: &str, suffix: &str) -> Result<Vec<u32>, Error> {
-    let marks = family(&|text| tokenizer.id(text).is_some()).ok_or(Error::Insert)?;
+    let marks = marks(&|text| tokenizer.id(text).is_some()).ok_or(Error::Insert)?;
     let mark = |text: &str| tokenizer.id(text).ok_or(Error::Insert);
     // What ends a text is not wanted: only a token that an empty text begins with and does not end with.
     let around = tokenizer.encode("", Special { add: true, parse: false })?;
@@ -56,12 +31,6 @@ pub fn insert(tokenizer: &Tokenizer, prefix: &str, suffix: &str) -> Result<Vec<u
     Ok(tokens)
 }
 
-fn family(has_token: &dyn Fn(&str) -> bool) -> Option<&'static Marks> {
-    FAMILIES
-        .iter()
-        .find(|marks| [Some(marks.prefix), Some(marks.suffix), marks.middle].into_iter().flatten().all(has_token))
-}
-
 /// The tokens of a text that is not the beginning of one: without the space that some tokenizers put there.
 fn within(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Error> {
     let plain = Special { add: false, parse: false };
@@ -76,8 +45,9 @@ fn within(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
+
     use super::*;
-    use crate::{Piece, PieceKind, Vocabulary, VocabularyKind};
 
     fn tokenizer(special: &[&str]) -> Tokenizer {
         let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
@@ -85,14 +55,11 @@ mod tests {
         pieces.extend(["a", "b", "\u{2581}"].iter().map(|text| piece(text, PieceKind::Normal)));
         pieces.extend(special.iter().map(|text| piece(text, PieceKind::Control)));
         Tokenizer::from_vocabulary(Vocabulary {
-            kind: VocabularyKind::SentencePiece,
-            pieces,
             bos: Some(1),
-            eos: None,
             unknown: Some(0),
             add_bos: true,
-            add_eos: false,
             add_space_prefix: true,
+            ..Vocabulary::new(VocabularyKind::SentencePiece, pieces)
         })
         .expect("a tokenizer")
     }
@@ -113,7 +80,5 @@ mod tests {
             let error = insert(&tokenizer(special), "a", "b").expect_err("refused");
             assert!(error.to_string().contains("does not support insert"), "{error}");
         }
-        assert!(!supports_insert(&|_| false));
-        assert!(supports_insert(&|token| token.starts_with("<|fim_")));
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! Everything here is the runner's: the daemon never tokenizes and never renders a template.
 
-pub mod abilities;
 pub mod constraint;
 pub mod error;
 pub mod insert;
@@ -12,9 +11,7 @@ pub mod stop;
 pub mod stream;
 pub mod template;
 pub mod tokenizer;
-mod vocabulary;
 
-pub use abilities::Abilities;
 pub use constraint::{Constraint, ConstraintFactory};
 pub use error::Error;
 pub use insert::insert;
@@ -23,4 +20,3 @@ pub use stop::StopFilter;
 pub use stream::{Markers, TextStream};
 pub use template::ChatTemplate;
 pub use tokenizer::{Special, Tokenizer};
-pub use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};

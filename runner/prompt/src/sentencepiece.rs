@@ -7,7 +7,9 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::{Piece, PieceKind, Special, Vocabulary};
+use vocabulary::{Piece, PieceKind, Vocabulary};
+
+use crate::Special;
 
 /// What stands for a space in pieces.
 const SPACE: &str = "\u{2581}";
@@ -257,7 +259,7 @@ impl Eq for Merge {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::VocabularyKind;
+    use vocabulary::VocabularyKind;
 
     fn tokenizer() -> SentencePiece {
         let piece = |text: &str, score: f32, kind| Piece { text: text.to_owned(), score, kind };
@@ -273,14 +275,11 @@ mod tests {
         }
         pieces.extend((0..=255).map(|byte: u8| piece(&format!("<0x{byte:02X}>"), 0.0, PieceKind::Byte)));
         SentencePiece::new(Vocabulary {
-            kind: VocabularyKind::SentencePiece,
-            pieces,
-            bos: Some(1),
-            eos: None,
             unknown: Some(0),
+            bos: Some(1),
             add_bos: true,
-            add_eos: false,
             add_space_prefix: true,
+            ..Vocabulary::new(VocabularyKind::SentencePiece, pieces)
         })
     }
 

@@ -6,9 +6,10 @@ mod token_bytes;
 use std::sync::{Mutex, PoisonError};
 
 use tokenizers::Tokenizer as Library;
+use vocabulary::{Vocabulary, VocabularyKind};
 
+use crate::Error;
 use crate::sentencepiece::SentencePiece;
-use crate::{Error, Vocabulary, VocabularyKind};
 
 pub(crate) use token_bytes::TokenBytes;
 
@@ -57,7 +58,10 @@ impl Tokenizer {
         if vocabulary.pieces.is_empty() {
             return Err(Error::tokenizer("the vocabulary is empty"));
         }
-        match vocabulary.kind {
+        match &vocabulary.kind {
+            VocabularyKind::Other(model) => {
+                Err(Error::tokenizer(format!("the tokenizer model `{model}` is not known yet; expected gpt2 or llama")))
+            }
             VocabularyKind::SentencePiece => Ok(Self(Kind::SentencePiece(Box::new(SentencePiece::new(vocabulary))))),
             VocabularyKind::ByteLevel { .. } => {
                 let around = Around {

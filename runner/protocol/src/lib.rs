@@ -20,6 +20,7 @@
 
 mod embed;
 mod generate;
+pub mod limits;
 mod load;
 mod text;
 
@@ -34,7 +35,7 @@ pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,8 +21,8 @@ pub struct LoadRequest {
     pub kv_type: KvType,
     /// Dequantize all weights and compute in float32 throughout: slow, large, exact.
     pub reference: bool,
-    /// The model config's hyper-parameters.
-    pub hyper_parameters: serde_json::Value,
+    /// What the decoder is built from: `architectures::Blueprint` as JSON.
+    pub blueprint: serde_json::Value,
     /// Every tensor.
     pub tensors: Vec<Tensor>,
     /// What adapters add to projections, in the order in which it is added.
@@ -71,8 +71,8 @@ pub struct LowRank {
     /// Both are stored the other way round.
     #[serde(default)]
     pub transposed: bool,
-    /// The layout of heads that the rows of `up` have, as the hyper-parameters name it: `half` or `interleaved`.
-    pub rope_layout: serde_json::Value,
+    /// The layout of heads that the rows of `up` have, as the blueprint names it: `half` or `interleaved`.
+    pub layout: String,
     /// What the product is multiplied by.
     pub scale: f64,
 }

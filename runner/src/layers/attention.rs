@@ -7,14 +7,12 @@ mod host;
 mod on_device;
 
 use anyhow::Result;
+use architectures::Norm;
 use candle_core::{Device, Tensor};
 
 use crate::cache::{KvCache, Storage};
 use crate::layers::{Angles, Linear, RmsNorm, Rotary};
-use crate::weights::Weights;
-
-/// Makes the norm of that name.
-pub(crate) type LoadNorm<'a> = dyn Fn(&str) -> Result<RmsNorm> + 'a;
+use crate::weights::{HeadRows, Weights};
 
 /// The sizes of an attention layer.
 #[derive(Clone, Copy, Debug)]
@@ -70,21 +68,28 @@ impl Span {
 /// What all layers with one window and one rotation share in a pass; made once for it.
 #[derive(Debug)]
 pub(crate) struct Pass {
-    angles: Angles,
+    /// None where positions are not told apart.
+    angles: Option<Angles>,
     /// For each part of several tokens, what each of them sees. The CPU's kernels need none.
     masks: Vec<Option<Tensor>>,
 }
 
 impl Pass {
     /// For these parts, whose tokens have not been appended yet.
-    pub(crate) fn new(parts: &[Part<'_>], rotary: &Rotary, window: Option<usize>, device: &Device) -> Result<Self> {
+    pub(crate) fn new(
+        parts: &[Part<'_>],
+        rotary: Option<&Rotary>,
+        window: Option<usize>,
+        device: &Device,
+    ) -> Result<Self> {
         let positions: Vec<usize> = parts.iter().flat_map(|part| part.span().position..part.span().end()).collect();
         let masks = if device.is_cpu() {
             Vec::new()
         } else {
             parts.iter().map(|part| on_device::mask(part.span(), window, device)).collect::<Result<_>>()?
         };
-        Ok(Self { angles: rotary.angles(&positions, device)?, masks })
+        let angles = rotary.map(|rotary| rotary.angles(&positions, device)).transpose()?;
+        Ok(Self { angles, masks })
     }
 }
 
@@ -108,23 +113,26 @@ struct Projected {
 }
 
 impl Attention {
-    /// `norms` makes the norms of q and k heads.
-    pub(crate) fn load(
-        weights: &Weights,
-        prefix: &str,
-        hidden: usize,
-        shape: AttentionShape,
-        norms: Option<&LoadNorm<'_>>,
-    ) -> Result<Self> {
-        let (queries, keys) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
+    pub(crate) fn load(weights: &Weights, attention: &architectures::Attention, hidden: usize) -> Result<Self> {
+        let [heads, kv_heads, head_dim] =
+            [attention.heads, attention.kv_heads, attention.head_dim].map(|size| size as usize);
+        let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+        let rows = Some(HeadRows { layout: attention.layout, head_dim: attention.head_dim });
+        let norm = |norm: &Norm| RmsNorm::load(weights, norm, head_dim);
         Ok(Self {
-            query: weights.linear(&format!("{prefix}.q_proj"), hidden, queries)?,
-            key: weights.linear(&format!("{prefix}.k_proj"), hidden, keys)?,
-            value: weights.linear(&format!("{prefix}.v_proj"), hidden, keys)?,
-            output: weights.linear(&format!("{prefix}.o_proj"), queries, hidden)?,
-            query_norm: norms.map(|norm| norm(&format!("{prefix}.q_norm"))).transpose()?,
-            key_norm: norms.map(|norm| norm(&format!("{prefix}.k_norm"))).transpose()?,
-            shape,
+            query: weights.linear(&attention.query, hidden, queries, rows)?,
+            key: weights.linear(&attention.key, hidden, keys, rows)?,
+            value: weights.linear(&attention.value, hidden, keys, None)?,
+            output: weights.linear(&attention.output, queries, hidden, None)?,
+            query_norm: attention.query_norm.as_ref().map(norm).transpose()?,
+            key_norm: attention.key_norm.as_ref().map(norm).transpose()?,
+            shape: AttentionShape {
+                heads,
+                kv_heads,
+                head_dim,
+                scale: attention.scale,
+                window: attention.window.map(|window| window as usize),
+            },
         })
     }
 

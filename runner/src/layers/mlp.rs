@@ -1,8 +1,8 @@
 //! The gated MLP: `down(act(gate(x)) · up(x))`.
 
 use anyhow::Result;
+use architectures::{Activation, Gated};
 use candle_core::Tensor;
-use formats::hyper::Activation;
 
 use crate::layers::Linear;
 use crate::weights::Weights;
@@ -17,18 +17,13 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
-    pub(crate) fn load(
-        weights: &Weights,
-        prefix: &str,
-        hidden: usize,
-        intermediate: usize,
-        activation: Activation,
-    ) -> Result<Self> {
+    pub(crate) fn load(weights: &Weights, gated: &Gated, hidden: usize) -> Result<Self> {
+        let width = gated.width as usize;
         Ok(Self {
-            gate: weights.linear(&format!("{prefix}.gate_proj"), hidden, intermediate)?,
-            up: weights.linear(&format!("{prefix}.up_proj"), hidden, intermediate)?,
-            down: weights.linear(&format!("{prefix}.down_proj"), intermediate, hidden)?,
-            activation,
+            gate: weights.linear(&gated.gate, hidden, width, None)?,
+            up: weights.linear(&gated.up, hidden, width, None)?,
+            down: weights.linear(&gated.down, width, hidden, None)?,
+            activation: gated.activation,
         })
     }
 

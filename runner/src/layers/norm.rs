@@ -1,6 +1,7 @@
 //! RMS norm.
 
 use anyhow::Result;
+use architectures::Norm;
 use candle_core::Tensor;
 
 use crate::weights::Weights;
@@ -13,10 +14,10 @@ pub(crate) struct RmsNorm {
 }
 
 impl RmsNorm {
-    pub(crate) fn load(weights: &Weights, name: &str, width: usize, epsilon: f64, offset: f64) -> Result<Self> {
-        let weight = weights.float(&format!("{name}.weight"), &[width])?;
-        let weight = if offset == 0.0 { weight } else { (weight + offset)? };
-        Ok(Self { weight, epsilon: epsilon as f32 })
+    pub(crate) fn load(weights: &Weights, norm: &Norm, width: usize) -> Result<Self> {
+        let weight = weights.float(&norm.weight, &[width])?;
+        let weight = if norm.offset == 0.0 { weight } else { (weight + norm.offset)? };
+        Ok(Self { weight, epsilon: norm.epsilon as f32 })
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {

@@ -1,8 +1,8 @@
 //! Rotary position embedding.
 
 use anyhow::{Context, Result};
+use architectures::HeadLayout;
 use candle_core::{Device, Tensor};
-use formats::hyper::RopeLayout;
 
 use crate::kernels::rotation;
 
@@ -11,7 +11,7 @@ use crate::kernels::rotation;
 pub(crate) struct Rotary {
     /// Radians per position, `head_dim / 2` of them.
     frequencies: Vec<f64>,
-    layout: RopeLayout,
+    layout: HeadLayout,
 }
 
 /// Cosines and sines for the tokens of one pass, `[tokens, head_dim / 2]`. Computed for each: a table for all positions
@@ -23,12 +23,12 @@ pub(crate) struct Angles {
     /// Both on the device, where that is not the CPU.
     tensors: Option<[Tensor; 2]>,
     half: usize,
-    layout: RopeLayout,
+    layout: HeadLayout,
 }
 
 impl Rotary {
     /// `frequencies` in radians per position, `head_dim / 2` of them.
-    pub(crate) fn new(frequencies: Vec<f64>, layout: RopeLayout) -> Self {
+    pub(crate) fn new(frequencies: Vec<f64>, layout: HeadLayout) -> Self {
         Self { frequencies, layout }
     }
 
@@ -60,8 +60,8 @@ impl Angles {
         let (cosines, sines) = (cosines.narrow(0, from, tokens)?, sines.narrow(0, from, tokens)?);
         let x = x.contiguous()?;
         Ok(match self.layout {
-            RopeLayout::Half => candle_nn::rotary_emb::rope(&x, &cosines, &sines)?,
-            RopeLayout::Interleaved => candle_nn::rotary_emb::rope_i(&x, &cosines, &sines)?,
+            HeadLayout::Half => candle_nn::rotary_emb::rope(&x, &cosines, &sines)?,
+            HeadLayout::Interleaved => candle_nn::rotary_emb::rope_i(&x, &cosines, &sines)?,
         })
     }
 }

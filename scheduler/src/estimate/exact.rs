@@ -12,7 +12,9 @@
 //! The KV cache is given by the system page by page, as tokens come: private memory is what is there once the slots are
 //! full. Layers go to devices by the rules of [`super::layout`].
 
+use architectures::Blueprint;
 use protocol::KvType;
+use protocol::limits::{CHUNK, CPU_SCORES, DEVICE_SCORES};
 
 use super::Unfit;
 use super::amount::{Amount, sum};
@@ -20,12 +22,6 @@ use super::layout::Layout;
 use super::load::{DeviceUse, Layers, Machine, settle, uses};
 use super::model::Weights;
 
-/// Tokens of a prompt that the runner computes at a time, at most.
-const CHUNK: u64 = 256;
-/// Attention scores that are in memory at a time, at most, unless a single token has more: on the CPU.
-const CPU_SCORES: u64 = 1 << 22;
-/// The same on another device.
-const DEVICE_SCORES: u64 = 1 << 25;
 /// Copies of the scores that candle's operations keep on a device: the product, the masked ones, their softmax.
 const DEVICE_COPIES: u64 = 3;
 /// Private bytes of a runner without a model: its heap, the stacks of its threads, relocated pages of the program.
@@ -58,27 +54,17 @@ impl Tokenizer {
     }
 }
 
-/// The sizes of a decoder, in elements.
+/// A decoder and what it allocates.
 ///
 /// Activations are float32. In a chunk of `t` tokens there are at the same time, beside two residual streams of
 /// `t · hidden`: in attention the projections and a copy of them in the order of the kernels, the mixed values, a head's
 /// keys and values expanded for all positions, and scores; in the MLP four arrays of `t · intermediate`: gate, its
 /// activation, up, and the product; at the end logits of a token in each slot. The largest of the three counts. Scoring a
 /// text needs more: logits of up to 64 tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Decoder {
-    /// Tokens of the vocabulary.
-    pub vocabulary: u64,
-    /// Width of the residual stream.
-    pub hidden: u64,
-    /// Width of the MLP.
-    pub intermediate: u64,
-    /// Query heads.
-    pub heads: u64,
-    /// Key and value heads.
-    pub kv_heads: u64,
-    /// Elements of a head.
-    pub head_dim: u64,
+    /// What it is built from.
+    pub blueprint: Blueprint,
     /// How text becomes tokens.
     pub tokenizer: Tokenizer,
 }
@@ -106,43 +92,48 @@ impl Cache {
 impl Decoder {
     /// Bytes of the KV cache of each layer, for all slots.
     pub fn kv_sizes(&self, cache: &Cache) -> Vec<u64> {
-        let row = cache.kv_type.row_bytes(self.head_dim);
-        let pair = Amount(2) * Amount(self.kv_heads) * Amount(row) * Amount(cache.slots);
-        cache.rows.iter().map(|&rows| (pair * Amount(rows)).0).collect()
+        let layer = |(&rows, attention): (&u64, &architectures::Attention)| {
+            let row = cache.kv_type.row_bytes(attention.head_dim);
+            (Amount(2) * Amount(attention.kv_heads) * Amount(row) * Amount(cache.slots) * Amount(rows)).0
+        };
+        cache.rows.iter().zip(self.blueprint.attentions()).map(layer).collect()
     }
 
     /// Bytes of activations while a chunk is computed on the CPU.
     pub fn cpu_activations(&self, cache: &Cache) -> u64 {
-        self.activations(cache, CPU_SCORES, 1)
+        self.activations(cache, CPU_SCORES as u64, 1)
     }
 
     /// Bytes of activations while a chunk is computed on another device.
     pub fn device_activations(&self, cache: &Cache) -> u64 {
-        self.activations(cache, DEVICE_SCORES, DEVICE_COPIES)
+        self.activations(cache, DEVICE_SCORES as u64, DEVICE_COPIES)
     }
 
     fn activations(&self, cache: &Cache, most_scores: u64, copies: u64) -> u64 {
         // The chunk of one slot, and a token of each other.
-        let tokens = Amount(CHUNK.min(cache.context)) + Amount(cache.slots.saturating_sub(1));
-        let (hidden, intermediate) = (Amount(self.hidden), Amount(self.intermediate));
-        let (queries, keys) =
-            (Amount(self.heads) * Amount(self.head_dim), Amount(self.kv_heads) * Amount(self.head_dim));
+        let tokens = Amount((CHUNK as u64).min(cache.context)) + Amount(cache.slots.saturating_sub(1));
         let context = Amount(cache.context);
-        // On the CPU one key head after the other, on a device all heads at once.
-        let side_by_side = if copies == 1 { Amount(self.heads) / Amount(self.kv_heads) } else { Amount(self.heads) };
-        let one_token = side_by_side * context;
-        let scores = (tokens * one_token).min(Amount(most_scores).max(one_token));
-        let attention =
-            tokens * (3 * queries + 4 * keys) + 2 * context * Amount(self.head_dim) + Amount(copies) * scores;
-        let mlp = 4 * tokens * intermediate;
-        let logits = 2 * Amount(cache.slots) * Amount(self.vocabulary);
+        let attention = |attention: &architectures::Attention| {
+            let [heads, kv_heads, head_dim] = [attention.heads, attention.kv_heads, attention.head_dim].map(Amount);
+            // On the CPU one key head after the other, on a device all heads at once.
+            let side_by_side = if copies == 1 { heads / kv_heads } else { heads };
+            let one_token = side_by_side * context;
+            let scores = (tokens * one_token).min(Amount(most_scores).max(one_token));
+            let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+            tokens * (3 * queries + 4 * keys) + 2 * context * head_dim + Amount(copies) * scores
+        };
+        // One layer is computed at a time.
+        let attention = self.blueprint.attentions().map(attention).max().unwrap_or_default();
+        let width = self.blueprint.gated().map(|gated| gated.width).max().unwrap_or(0);
+        let mlp = 4 * tokens * Amount(width);
+        let logits = 2 * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
         let largest = attention.max(mlp).max(logits);
-        (FLOAT * (2 * tokens * hidden + largest)).0
+        (FLOAT * (2 * tokens * Amount(self.blueprint.hidden) + largest)).0
     }
 
     /// Private bytes of the runner's process that no request changes.
     pub fn process(&self) -> u64 {
-        (PROCESS + self.tokenizer.token_bytes() * Amount(self.vocabulary)).0
+        (PROCESS + self.tokenizer.token_bytes() * Amount(self.blueprint.vocabulary)).0
     }
 
     /// Bytes that a runner takes for itself where all layers are on the CPU: what a load needs of memory that nobody
@@ -209,19 +200,18 @@ pub fn load(decoder: &Decoder, weights: &Weights, cache: &Cache, machine: &Machi
 
 #[cfg(test)]
 mod tests {
+    use architectures::{Document, TensorNames, describe};
+
     use super::*;
     use crate::estimate::{Device, System};
 
     /// `SmolLM2` 135M.
-    const SMALL: Decoder = Decoder {
-        vocabulary: 49_152,
-        hidden: 576,
-        intermediate: 1536,
-        heads: 9,
-        kv_heads: 3,
-        head_dim: 64,
-        tokenizer: Tokenizer::BytePair,
-    };
+    fn small() -> Decoder {
+        let config = br#"{"model_type":"llama","vocab_size":49152,"hidden_size":576,"intermediate_size":1536,
+            "num_hidden_layers":30,"num_attention_heads":9,"num_key_value_heads":3}"#;
+        let described = describe(Document::Config(config), &TensorNames::default()).expect("a config");
+        Decoder { blueprint: described.blueprint, tokenizer: Tokenizer::BytePair }
+    }
 
     fn weights(output: Option<u64>) -> Weights {
         Weights { blocks: vec![Some(10 << 20); 30], output_norm: Some(2304), output, token_embedding: Some(30 << 20) }
@@ -242,15 +232,15 @@ mod tests {
     fn the_cache_has_rows_for_every_slot() {
         for (kv_type, row) in [(KvType::F32, 256), (KvType::F16, 128), (KvType::Q8_0, 68)] {
             let cache = Cache::whole(30, 4096, 4, kv_type);
-            assert_eq!(SMALL.kv_sizes(&cache), [2 * 3 * 4096 * row * 4; 30]);
+            assert_eq!(small().kv_sizes(&cache), [2 * 3 * 4096 * row * 4; 30]);
         }
         let short = Cache { rows: vec![512, 4096], ..Cache::whole(0, 4096, 1, KvType::F16) };
-        assert_eq!(SMALL.kv_sizes(&short), [2 * 3 * 512 * 128, 2 * 3 * 4096 * 128]);
+        assert_eq!(small().kv_sizes(&short), [2 * 3 * 512 * 128, 2 * 3 * 4096 * 128]);
     }
 
     #[test]
     fn scores_are_bounded() {
-        let at = |context| SMALL.cpu_activations(&Cache::whole(30, context, 1, KvType::F16));
+        let at = |context| small().cpu_activations(&Cache::whole(30, context, 1, KvType::F16));
         assert!(at(4096) < at(131_072));
         // Beyond the bound only the expanded keys and values of a head grow.
         assert_eq!(at(131_072) - at(65_536), 65_536 * 2 * 64 * 4);
@@ -260,9 +250,9 @@ mod tests {
     fn weights_are_mapped_once() {
         let cache = Cache::whole(30, 4096, 1, KvType::F16);
         for (output, expected) in [(None, 330), (Some(30 << 20), 360)] {
-            let exact = load(&SMALL, &weights(output), &cache, &machine(&[])).expect("it fits");
+            let exact = load(&small(), &weights(output), &cache, &machine(&[])).expect("it fits");
             assert_eq!(exact.mapped(), (expected << 20) + 2304);
-            assert_eq!(exact.private(), SMALL.private(&cache));
+            assert_eq!(exact.private(), small().private(&cache));
             assert_eq!(exact.device_size(), 0);
         }
     }
@@ -270,21 +260,21 @@ mod tests {
     #[test]
     fn on_a_device_only_the_embedding_stays_mapped() {
         let cache = Cache::whole(30, 4096, 1, KvType::F16);
-        let exact = load(&SMALL, &weights(None), &cache, &machine(&[24 << 30])).expect("it fits");
+        let exact = load(&small(), &weights(None), &cache, &machine(&[24 << 30])).expect("it fits");
         assert_eq!(exact.layout.assigned(), 31);
         assert_eq!((exact.mapped(), exact.system.cache, exact.system.graph), (30 << 20, 0, 0));
-        let (kv, activations) = (exact.kv.iter().sum::<u64>(), SMALL.device_activations(&cache));
+        let (kv, activations) = (exact.kv.iter().sum::<u64>(), small().device_activations(&cache));
         assert_eq!(exact.device_size(), (330 << 20) + 2304 + kv + activations);
     }
 
     #[test]
     fn what_does_not_fit_stays_in_system_memory() {
         let cache = Cache::whole(30, 4096, 1, KvType::F16);
-        let free = (457 << 20) + SMALL.device_activations(&cache) + 10 * ((10 << 20) + SMALL.kv_sizes(&cache)[0]);
-        let exact = load(&SMALL, &weights(None), &cache, &machine(&[free])).expect("it fits");
+        let free = (457 << 20) + small().device_activations(&cache) + 10 * ((10 << 20) + small().kv_sizes(&cache)[0]);
+        let exact = load(&small(), &weights(None), &cache, &machine(&[free])).expect("it fits");
         assert_eq!(exact.layout.assigned(), 10);
         assert_eq!(exact.devices[0].layers, 10);
         assert_eq!(exact.mapped(), ((20 * 10 + 30) << 20) + 2304);
-        assert_eq!(exact.system.cache, 20 * SMALL.kv_sizes(&cache)[0]);
+        assert_eq!(exact.system.cache, 20 * small().kv_sizes(&cache)[0]);
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use api::lode::{ExportFormat, ExportRequest};
-use import::ExportPlan;
+use export::ExportPlan;
 use manifests::Layer;
 
 use super::{CannotExport, Model};
@@ -32,7 +32,7 @@ fn of(files: &[&ForeignFile], wanted: &[Layer]) -> Result<Option<ExportPlan>> {
         files.iter().filter(|file| file.kind != FileKind::Adapter).map(|file| (file.name.as_str(), &file.layer));
     let adapters = adapter_names.iter().zip(&adapters).map(|(name, file)| (name.as_str(), &file.layer));
     let named: Vec<(&str, &Layer)> = others.chain(adapters).collect();
-    Ok(Some(import::layers_plan(&named, wanted)?))
+    Ok(Some(export::layers_plan(&named, wanted)?))
 }
 
 /// Prompts and templates that the manifest has without a name were never files.

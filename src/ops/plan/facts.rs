@@ -1,33 +1,29 @@
-//! What a plan is made from: a manifest and its config, or the header of a GGUF file. Of tensors only names and sizes
-//! are read.
+//! What a plan is made from: a manifest, the documents of the source, or the header of a GGUF file. Of tensors only names
+//! and sizes are read.
 //!
 //! | layers | tensors | numbers |
 //! |---|---|---|
-//! | a blob for each tensor | the catalogue; of a model that is not here the manifest: blobs with their headers | the config, else `config.json`, else the header layer of a GGUF file |
+//! | a blob for each tensor | the catalogue; of a model that is not here the manifest: blobs with their headers | the GGUF header that was kept, else `config.json` |
 //! | whole files | their headers | their headers, or `config.json` |
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
-use content::{Descriptor, Hasher};
-use formats::gguf::{Value, ValueType, names};
-use formats::hyper::Architecture;
-use formats::{Gguf, HyperParameters};
-use import::{NamedFile, ReadAt, SourceFormat, StoredTensor};
-use manifests::{Layer, Manifest, ModelConfig, media_types};
-use scheduler::estimate::exact::{Decoder, Tokenizer};
+use anyhow::Result;
+use architectures::{Fact, TensorNames, names};
+use formats::Gguf;
+use formats::gguf::{Value, ValueType};
+use import::{NamedFile, StoredTensor};
+use manifests::{Layer, Manifest, media_types};
+use scheduler::estimate::exact::Decoder;
 use scheduler::estimate::{MetadataValue, Model, Tensor, Weights};
 
 use super::CannotPlan;
+use crate::ops::Understood;
+use crate::ops::architecture::{Described, Open, SourceDocument, layer_names};
 use crate::ops::foreign::{FileKind, ForeignFile, Layout, classify};
-use crate::ops::library::MAX_DOCUMENT;
 
 /// More blocks than any model has.
-pub(super) const MAX_BLOCKS: usize = 1 << 16;
-
-/// Gives the bytes of a blob, here or at a registry; the text is what the manifest calls it.
-pub(super) type Open<'a> = dyn Fn(&str, &Descriptor) -> Arc<dyn ReadAt> + 'a;
+const MAX_BLOCKS: usize = 1 << 16;
 
 /// The facts about a model.
 #[derive(Clone, Debug)]
@@ -64,10 +60,16 @@ struct Listed {
     bytes: u64,
 }
 
-/// Reads the facts of a model. `catalogue` has its tensors where it is in the store.
-pub(super) fn facts(manifest: &Manifest, catalogue: Option<Vec<StoredTensor>>, open: &Open<'_>) -> Result<Facts> {
+/// What is known of a model that is in the store.
+pub(super) struct Stored {
+    pub(super) tensors: Vec<StoredTensor>,
+    pub(super) understood: Understood,
+}
+
+/// Reads the facts of a model. `stored` has what is known of it where it is in the store.
+pub(super) fn facts(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
     let facts = match classify(manifest) {
-        Layout::Lode | Layout::OllamaTensors => of_tensors(manifest, catalogue, open)?,
+        Layout::Lode | Layout::OllamaTensors => of_tensors(manifest, stored, open)?,
         Layout::Files(files) => of_files(files, open)?,
         Layout::Unknown(reason) => {
             return Err(CannotPlan(format!("it is not a model that can be run here: {reason}")).into());
@@ -78,40 +80,26 @@ pub(super) fn facts(manifest: &Manifest, catalogue: Option<Vec<StoredTensor>>, o
 }
 
 /// Of a model with a blob for each tensor.
-fn of_tensors(manifest: &Manifest, catalogue: Option<Vec<StoredTensor>>, open: &Open<'_>) -> Result<Facts> {
-    let stored = |tensor: StoredTensor| Listed { bytes: tensor.size(), name: tensor.name, shape: tensor.shape };
+fn of_tensors(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
     let layer = |layer: &Layer| Listed {
         name: layer.name().unwrap_or_default().to_owned(),
         shape: Vec::new(),
         bytes: layer.size(),
     };
-    let tensors: Vec<Listed> = match catalogue {
-        Some(tensors) => tensors.into_iter().map(stored).collect(),
-        None => manifest.layers_of(media_types::TENSOR).map(layer).collect(),
-    };
-    let config = ModelConfig::parse(&read("config", manifest.config(), open)?)?;
-    let lode = config.lode.unwrap_or_default();
-    let known = match serde_json::from_value::<HyperParameters>(lode.hyper_parameters) {
-        Ok(hyper) => Some(hyper.check("the model's config")?),
-        Err(_) => match manifest.json("config.json") {
-            Some(layer) => HyperParameters::from_config(&read("config.json", &layer.descriptor, open)?).ok(),
-            None => None,
-        },
-    };
-    if let Some(hyper) = known {
-        return Ok(of_hyper_parameters(&hyper, lode.source_format == SourceFormat::Gguf.name(), &tensors));
-    }
-    for layer in manifest.layers_of(media_types::HEADER).filter(|layer| layer.size() <= MAX_DOCUMENT) {
-        let header = read(layer.name().unwrap_or("header"), &layer.descriptor, open)?;
-        if header.starts_with(b"GGUF") {
-            return of_header(&header, &tensors);
+    let listed = |tensor: StoredTensor| Listed { bytes: tensor.size(), name: tensor.name, shape: tensor.shape };
+    match stored {
+        Some(Stored { tensors, understood: Understood::Known(described) }) => {
+            Ok(of_known(&described, &tensors.into_iter().map(listed).collect::<Vec<_>>()))
+        }
+        Some(Stored { tensors, understood: Understood::Unknown(reason) }) => {
+            let tensors: Vec<Listed> = tensors.into_iter().map(listed).collect();
+            of_unknown(&SourceDocument::of_layers(manifest, open)?, &tensors, reason)
+        }
+        None => {
+            let tensors: Vec<Listed> = manifest.layers_of(media_types::TENSOR).map(layer).collect();
+            of_document(&SourceDocument::of_layers(manifest, open)?, &layer_names(manifest), &tensors)
         }
     }
-    Err(CannotPlan(format!(
-        "its architecture is `{}`, and neither its config nor a GGUF header says how large its layers are",
-        config.model_family
-    ))
-    .into())
 }
 
 /// Of a model of whole files, by their headers.
@@ -133,86 +121,44 @@ fn of_files(files: Vec<ForeignFile>, open: &Open<'_>) -> Result<Facts> {
         bytes: tensor.size,
     });
     let tensors: Vec<Listed> = listed.collect();
-    let is_gguf = inventory.format == SourceFormat::Gguf;
-    match (inventory.hyper_parameters, inventory.files.first()) {
-        (Ok(hyper), _) => Ok(of_hyper_parameters(&hyper, is_gguf, &tensors)),
-        (Err(_), Some(file)) if is_gguf => {
-            let mut header = vec![0; file.header.min(MAX_DOCUMENT) as usize];
-            let read = file.source.read_exact_at(&mut header, 0);
-            read.with_context(|| format!("cannot read the header of `{}`", file.source.name()))?;
-            of_header(&header, &tensors)
-        }
-        (Err(error), _) => Err(CannotPlan(error.to_string()).into()),
-    }
+    let names = tensors.iter().map(|tensor| tensor.name.clone()).collect();
+    of_document(&SourceDocument::of_files(&inventory)?, &names, &tensors)
 }
 
-fn read(name: &str, blob: &Descriptor, open: &Open<'_>) -> Result<Vec<u8>> {
-    let size = blob.size;
-    if size > MAX_DOCUMENT {
-        bail!("`{name}` has {size} bytes, at most {MAX_DOCUMENT} are read for a plan");
+fn of_document(document: &SourceDocument, names: &TensorNames, tensors: &[Listed]) -> Result<Facts> {
+    match document.understood(names, false) {
+        Understood::Known(described) => Ok(of_known(&described, tensors)),
+        Understood::Unknown(reason) => of_unknown(document, tensors, reason),
     }
-    let mut bytes = vec![0; size as usize];
-    open(name, blob).read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{name}`"))?;
-    let mut hasher = Hasher::new(blob.digest.algorithm());
-    hasher.update(&bytes);
-    let (found, expected) = (hasher.finish(), blob.digest);
-    ensure!(found == expected, "the bytes of `{name}` have the digest `{found}`, expected `{expected}`");
-    Ok(bytes)
 }
 
 /// Of an architecture that Lode knows: the keys that a GGUF file of it has.
-fn of_hyper_parameters(hyper: &HyperParameters, is_gguf: bool, tensors: &[Listed]) -> Facts {
-    let architecture = hyper.architecture.name();
-    let keys = [
-        ("block_count", Some(hyper.layers)),
-        ("embedding_length", Some(hyper.hidden)),
-        ("feed_forward_length", Some(hyper.intermediate)),
-        ("attention.head_count", Some(hyper.heads)),
-        ("attention.head_count_kv", Some(hyper.kv_heads)),
-        ("attention.key_length", Some(hyper.head_dim)),
-        ("attention.value_length", Some(hyper.head_dim)),
-        ("attention.sliding_window", hyper.sliding_window),
-    ];
+fn of_known(described: &Described, tensors: &[Listed]) -> Facts {
+    let (architecture, blueprint) = (&described.architecture, &described.architecture.blueprint);
+    let name = architecture.family.gguf.architecture;
     // What does not fit into the 32 bits that the format has for these numbers counts as absent.
-    let keys = keys.into_iter().filter_map(|(key, number)| {
-        Some((format!("{architecture}.{key}"), MetadataValue::U32(u32::try_from(number?).ok()?)))
+    let keys = architecture.facts().into_iter().filter_map(|(key, fact)| match fact {
+        Fact::Unsigned(number) => Some((format!("{name}.{key}"), MetadataValue::U32(u32::try_from(number).ok()?))),
+        Fact::Float(_) => None,
     });
-    let (tensors, weights) = by_gguf_name(architecture, tensors, hyper.layers);
+    let (tensors, weights) = by_gguf_name(name, tensors, blueprint.layers.len() as u64);
     Facts {
         model: Model {
-            architecture: architecture.to_owned(),
+            architecture: name.to_owned(),
             metadata: keys.collect(),
-            vocabulary: hyper.vocabulary,
+            vocabulary: blueprint.vocabulary,
             tensors,
         },
         weights,
         adapters: 0,
-        decoder: Ok(decoder(hyper, is_gguf)),
-        context: hyper.context,
+        decoder: Ok(described.decoder()),
+        context: blueprint.context,
     }
 }
 
-/// The sizes of a decoder; `is_gguf` where its weights came as a GGUF file.
-pub(crate) fn decoder(hyper: &HyperParameters, is_gguf: bool) -> Decoder {
-    // Gemma's GGUF files have its vocabulary as it was made; a `tokenizer.json` has it as byte pairs.
-    let tokenizer = match hyper.architecture {
-        _ if !is_gguf => Tokenizer::Json,
-        Architecture::Gemma3 => Tokenizer::SentencePiece,
-        Architecture::Llama => Tokenizer::BytePair,
-    };
-    Decoder {
-        vocabulary: hyper.vocabulary,
-        hidden: hyper.hidden,
-        intermediate: hyper.intermediate,
-        heads: hyper.heads,
-        kv_heads: hyper.kv_heads,
-        head_dim: hyper.head_dim,
-        tokenizer,
-    }
-}
-
-/// Of an architecture that Lode does not run: the header's own keys.
-fn of_header(header: &[u8], tensors: &[Listed]) -> Result<Facts> {
+/// Of an architecture that Lode does not run: the keys of its GGUF header.
+fn of_unknown(document: &SourceDocument, tensors: &[Listed], reason: String) -> Result<Facts> {
+    let SourceDocument::Gguf(header) = document else { return Err(CannotPlan(reason).into()) };
     let gguf = Gguf::parse_header(header).map_err(|error| CannotPlan(format!("its GGUF header: {error}")))?;
     let architecture = gguf.text("general.architecture").unwrap_or("unknown");
     let number = |key: &str| gguf.unsigned(&format!("{architecture}.{key}")).unwrap_or(0);
@@ -222,7 +168,7 @@ fn of_header(header: &[u8], tensors: &[Listed]) -> Result<Facts> {
     Ok(Facts {
         weights,
         adapters: 0,
-        decoder: Err(format!("Lode cannot run the architecture `{architecture}` yet")),
+        decoder: Err(reason),
         context: number("context_length"),
         model: Model {
             architecture: architecture.to_owned(),
@@ -274,7 +220,7 @@ fn gguf_name(architecture: &str, name: &str) -> String {
         let (layer, rest) = rest.split_once('.')?;
         layer.parse::<u32>().ok().map(|layer| format!("blk.{layer}.{rest}"))
     };
-    names::from_canonical(architecture, name).or_else(in_layer).unwrap_or_else(|| name.to_owned())
+    names::gguf(architecture, name).or_else(in_layer).unwrap_or_else(|| name.to_owned())
 }
 
 #[cfg(test)]

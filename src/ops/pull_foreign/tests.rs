@@ -91,7 +91,7 @@ fn tensor_layers_of_ollama_get_a_config() {
     let model = library.find(&name).expect("it has its name");
     assert_eq!((model.manifest.layers(), model.config.model_family.as_str()), (theirs.layers(), "theirs"));
     let lode = model.config.lode.clone().expect("what a run needs");
-    assert!(!lode.hyper_parameters.is_null() && lode.parameter_count > 0);
+    assert!(model.understood.known().is_some() && lode.parameter_count > 0);
     assert_eq!(lode.tensor_count as usize, library.catalogue(&theirs).expect("its tensors").len());
     assert_eq!(classify(&model.manifest), Layout::Lode);
 }

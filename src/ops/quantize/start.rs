@@ -78,7 +78,7 @@ impl Start {
             base: Some(*model.manifest.digest()),
             parameters,
             architecture: model.config.model_family.clone(),
-            config: (*model.config).clone(),
+            config: model.config.facts(),
             files: None,
         })
     }

@@ -5,9 +5,10 @@ use proptest::test_runner::Config;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
+use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
 
 use super::*;
-use crate::{OutputReader, Part, Piece, PieceKind, Reading, Vocabulary, VocabularyKind};
+use crate::{OutputReader, Part, Reading};
 
 /// The token that ends an answer.
 const END: u32 = 1;
@@ -43,14 +44,9 @@ fn tokenizer() -> Tokenizer {
         pieces.push(piece(text, PieceKind::Normal));
     }
     Tokenizer::from_vocabulary(Vocabulary {
-        kind: VocabularyKind::SentencePiece,
-        pieces,
-        bos: None,
         eos: Some(END),
         unknown: Some(0),
-        add_bos: false,
-        add_eos: false,
-        add_space_prefix: false,
+        ..Vocabulary::new(VocabularyKind::SentencePiece, pieces)
     })
     .expect("a tokenizer")
 }
@@ -184,9 +180,7 @@ fn tokens_of_a_tokenizer_json_count_by_their_bytes() {
     let mut pieces: Vec<Piece> = texts.iter().map(|text| vocabulary(text, PieceKind::Normal)).collect();
     pieces.push(vocabulary("<end>", PieceKind::Control));
     let kind = VocabularyKind::ByteLevel { pre_tokenizer: "gpt-2".to_owned(), merges: Vec::new() };
-    let (bos, eos, unknown) = (None, Some(7), None);
-    let vocabulary =
-        Vocabulary { kind, pieces, bos, eos, unknown, add_bos: false, add_eos: false, add_space_prefix: false };
+    let vocabulary = Vocabulary { eos: Some(7), ..Vocabulary::new(kind, pieces) };
     let tokenizer = Tokenizer::from_vocabulary(vocabulary).expect("a tokenizer");
     let factory = ConstraintFactory::new(&tokenizer, &[7]).expect("a factory");
     let mut constraint = factory.constraint(&Format::Schema { schema: json!({"const": "a é"}) }).expect("a constraint");

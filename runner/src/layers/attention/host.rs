@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Tensor};
+use protocol::limits::CPU_SCORES;
 
 use super::{AttentionShape, Part, Pass, Projected, Span};
 use crate::cache::{Half, HostCache, Storage};
@@ -11,8 +12,6 @@ use crate::kernels::attention::{attend as attend_one, softmax};
 
 /// A part of so many tokens at most is computed token by token.
 const FEW: usize = 4;
-/// Scores that are in memory at a time, at most: at long positions fewer tokens are computed at once.
-const MAX_SCORES: usize = 1 << 22;
 
 /// The mixed values of all tokens, `[tokens, heads · head_dim]`.
 pub(super) fn attend(
@@ -26,8 +25,10 @@ pub(super) fn attend(
     let numbers = |x: &Tensor| x.flatten_all()?.to_vec1::<f32>();
     let (mut query, mut key) = (numbers(&projected.query)?, numbers(&projected.key)?);
     let value = numbers(&projected.value)?;
-    pass.angles.rotate(&mut query, heads);
-    pass.angles.rotate(&mut key, kv_heads);
+    if let Some(angles) = &pass.angles {
+        angles.rotate(&mut query, heads);
+        angles.rotate(&mut key, kv_heads);
+    }
     for x in &mut query {
         *x *= scale as f32;
     }
@@ -92,7 +93,7 @@ fn each(shape: AttentionShape, tokens: &[One<'_>], layer: usize, query: &[f32], 
 }
 
 /// A part of many tokens; `query` and `out` are `[tokens, heads, head_dim]`. One key head after the other, as many tokens
-/// at once as [`MAX_SCORES`] allows.
+/// at once as [`CPU_SCORES`] allows.
 fn many(
     shape: AttentionShape,
     cache: &HostCache,
@@ -104,7 +105,7 @@ fn many(
     let AttentionShape { heads, kv_heads, head_dim, window, .. } = shape;
     let (group, start) = (heads / kv_heads, span.first_seen(0, window));
     let visible = span.end() - start;
-    let tile = (MAX_SCORES / (group * visible)).clamp(1, span.tokens);
+    let tile = (CPU_SCORES / (group * visible)).clamp(1, span.tokens);
     // Where an element of a token's head is; query heads that share a key head are rows of one product.
     let place = |token: usize, head: usize| (token * heads + head) * head_dim;
     for kv_head in 0..kv_heads {

@@ -19,8 +19,11 @@ pub(super) fn attend(
     for (index, part) in parts.iter_mut().enumerate() {
         let tokens = part.tokens.len();
         let rotated = |x: &Tensor| -> Result<Tensor> {
-            let rotated = pass.angles.rotate_tensor(&by_head(x, first, tokens)?.unsqueeze(0)?, first)?;
-            Ok(rotated.squeeze(0)?)
+            let own = by_head(x, first, tokens)?;
+            match &pass.angles {
+                Some(angles) => Ok(angles.rotate_tensor(&own.unsqueeze(0)?, first)?.squeeze(0)?),
+                None => Ok(own),
+            }
         };
         let key = rotated(&projected.key)?;
         let value = by_head(&projected.value, first, tokens)?;

@@ -1,0 +1,125 @@
+//! `config.json`, in the classic layout (`rope_theta`, `rope_scaling`) and the newer one (`rope_parameters`): readers that
+//! say which key is wrong. `null` is the same as missing but for [`Config::is_null`].
+
+use serde_json::{Map, Value};
+
+use crate::blueprint::Activation;
+use crate::{Error, Rope, RopeScaling};
+
+pub(crate) const SOURCE: &str = "config.json";
+
+/// A config's object, or one in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Config<'a>(pub(crate) &'a Map<String, Value>);
+
+pub(crate) fn fail(reason: impl Into<String>) -> Error {
+    Error::new(SOURCE, reason)
+}
+
+impl<'a> Config<'a> {
+    pub(crate) fn value(self, key: &str) -> Option<&'a Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Whether a key stands there without a value, which sometimes means something else than its default.
+    pub(crate) fn is_null(self, key: &str) -> bool {
+        self.0.get(key).is_some_and(Value::is_null)
+    }
+
+    pub(crate) fn text(self, key: &str) -> Option<&'a str> {
+        self.value(key)?.as_str()
+    }
+
+    fn typed<T>(self, key: &str, what: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, Error> {
+        let read = |value| read(value).ok_or_else(|| fail(format!("`{key}` is {value}, expected {what}")));
+        self.value(key).map(read).transpose()
+    }
+
+    pub(crate) fn unsigned(self, key: &str) -> Result<Option<u64>, Error> {
+        self.typed(key, "a whole number", Value::as_u64)
+    }
+
+    pub(crate) fn required(self, key: &str) -> Result<u64, Error> {
+        self.unsigned(key)?.ok_or_else(|| fail(format!("`{key}` is missing")))
+    }
+
+    pub(crate) fn float(self, key: &str) -> Result<Option<f64>, Error> {
+        self.typed(key, "a number", Value::as_f64)
+    }
+
+    pub(crate) fn flag(self, key: &str) -> Result<Option<bool>, Error> {
+        self.typed(key, "true or false", Value::as_bool)
+    }
+
+    fn object(self, key: &str) -> Result<Option<Self>, Error> {
+        let read =
+            |value: &'a Value| value.as_object().map(Config).ok_or_else(|| fail(format!("`{key}` is not an object")));
+        self.value(key).map(read).transpose()
+    }
+
+    pub(crate) fn list(self, key: &str) -> Result<Option<&'a [Value]>, Error> {
+        let read =
+            |value: &'a Value| value.as_array().map(Vec::as_slice).ok_or_else(|| fail(format!("`{key}` is no list")));
+        self.value(key).map(read).transpose()
+    }
+
+    /// Reads an activation.
+    pub(crate) fn activation(self, key: &str, default: Activation) -> Result<Activation, Error> {
+        let Some(name) = self.text(key) else { return Ok(default) };
+        Activation::parse(name).ok_or_else(|| {
+            fail(format!("activation `{name}` is not supported, expected silu, gelu or gelu_pytorch_tanh"))
+        })
+    }
+
+    /// For each layer whether `layer_types` says that it slides, where there is such a list.
+    pub(crate) fn sliding_layers(self, layers: u64) -> Result<Option<Vec<bool>>, Error> {
+        let Some(types) = self.list("layer_types")? else { return Ok(None) };
+        let slides = |kind: &Value| match kind.as_str() {
+            Some("sliding_attention") => Ok(true),
+            Some("full_attention") => Ok(false),
+            _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or sliding_attention"))),
+        };
+        let types = types.iter().map(slides).collect::<Result<Vec<_>, _>>()?;
+        if types.len() as u64 != layers {
+            return Err(fail(format!("{} layer types for {layers} layers", types.len())));
+        }
+        Ok(Some(types))
+    }
+
+    /// `RoPE` of layers of that type: from `rope_parameters`, by layer type where the architecture has several; in the
+    /// classic layout the same for all.
+    pub(crate) fn rope(self, layer_type: &str, default_theta: f64) -> Result<Rope, Error> {
+        if let Some(rope) = self.newer_rope(layer_type, default_theta)? {
+            return Ok(rope);
+        }
+        let theta = self.float("rope_theta")?.unwrap_or(default_theta);
+        let scaling = self.object("rope_scaling")?.map_or(Ok(RopeScaling::None), Config::scaling)?;
+        Ok(Rope::plain(theta).scaled(scaling))
+    }
+
+    /// `RoPE` of the newer layout, where the config is in it.
+    pub(crate) fn newer_rope(self, layer_type: &str, default_theta: f64) -> Result<Option<Rope>, Error> {
+        let Some(parameters) = self.object("rope_parameters")? else { return Ok(None) };
+        let parameters = parameters.object(layer_type)?.unwrap_or(parameters);
+        let theta = match parameters.float("rope_theta")? {
+            Some(theta) => theta,
+            None => self.float("rope_theta")?.unwrap_or(default_theta),
+        };
+        Ok(Some(Rope::plain(theta).scaled(parameters.scaling()?)))
+    }
+
+    fn scaling(self) -> Result<RopeScaling, Error> {
+        let need = |key: &str| self.float(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")));
+        match self.text("rope_type").or_else(|| self.text("type")).unwrap_or("default") {
+            "default" => Ok(RopeScaling::None),
+            "linear" => Ok(RopeScaling::Linear { factor: need("factor")? }),
+            "llama3" => Ok(RopeScaling::Llama3 {
+                factor: need("factor")?,
+                low_frequency_factor: need("low_freq_factor")?,
+                high_frequency_factor: need("high_freq_factor")?,
+                original_context: self.required("original_max_position_embeddings")?,
+            }),
+            other => Err(fail(format!("rope scaling `{other}` cannot be run yet, expected default, linear or llama3"))),
+        }
+    }
+}

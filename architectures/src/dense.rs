@@ -1,0 +1,264 @@
+//! Dense transformers: the numbers that most families fill in, and the blueprint that they make.
+//!
+//! A family reads what is its own and leaves the rest to [`Dense::from_config`] and [`Dense::from_gguf`].
+
+use crate::blueprint::check::MAX_LAYERS;
+use crate::blueprint::{
+    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, Output, Projection,
+    Residual, Tensor,
+};
+use crate::config_json::{self, Config};
+use crate::gguf_keys::{self, Keys};
+use crate::{Error, Rope, TensorNames};
+
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const OUTPUT: &str = "lm_head";
+/// GGUF's divisors of frequencies.
+const DIVISORS: &str = "model.rope_freqs.weight";
+
+/// The numbers of a dense transformer. Sizes are in elements, contexts in tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Dense {
+    pub(crate) vocabulary: u64,
+    pub(crate) hidden: u64,
+    pub(crate) intermediate: u64,
+    pub(crate) heads: u64,
+    pub(crate) kv_heads: u64,
+    pub(crate) head_dim: u64,
+    pub(crate) context: u64,
+    pub(crate) norm_epsilon: f64,
+    pub(crate) norm_offset: f64,
+    pub(crate) activation: Activation,
+    pub(crate) attention_scale: f64,
+    pub(crate) embedding_scale: Option<f64>,
+    pub(crate) residual_scale: Option<f64>,
+    pub(crate) output_scale: Option<f64>,
+    /// The embedding is the output projection, also where the model has another one.
+    pub(crate) tied: bool,
+    pub(crate) layout: HeadLayout,
+    pub(crate) layers: Vec<DenseLayer>,
+    pub(crate) norms: NormNames,
+    /// Query and key heads are normed.
+    pub(crate) head_norms: bool,
+}
+
+/// In what layers differ.
+#[derive(Clone, Debug)]
+pub(crate) struct DenseLayer {
+    pub(crate) rope: Option<Rope>,
+    /// The model's divisors of frequencies hold for it.
+    pub(crate) divided: bool,
+    pub(crate) window: Option<u64>,
+}
+
+/// What the norms of a layer are called below `model.layers.N.`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NormNames {
+    pub(crate) before_mixer: Option<&'static str>,
+    pub(crate) after_mixer: Option<&'static str>,
+    pub(crate) before_ffn: Option<&'static str>,
+    pub(crate) after_ffn: Option<&'static str>,
+}
+
+/// Norms before attention and before the feed-forward network.
+pub(crate) const PRE_NORMS: NormNames = NormNames {
+    before_mixer: Some("input_layernorm"),
+    after_mixer: None,
+    before_ffn: Some("post_attention_layernorm"),
+    after_ffn: None,
+};
+
+/// Which layers slide where every `pattern`-th attends to everything.
+pub(crate) fn sliding_but_every(pattern: u64, layers: u64) -> Vec<bool> {
+    (0..layers.min(MAX_LAYERS)).map(|layer| !(layer + 1).is_multiple_of(pattern)).collect()
+}
+
+/// Refuses a number of layers before anything is made for each of them.
+fn some_layers(layers: u64, rope: &Rope, fail: fn(String) -> Error) -> Result<Vec<DenseLayer>, Error> {
+    if layers == 0 || layers > MAX_LAYERS {
+        return Err(fail(format!("number of layers is {layers}, expected 1 to {MAX_LAYERS}")));
+    }
+    Ok(vec![DenseLayer { rope: Some(rope.clone()), divided: true, window: None }; layers as usize])
+}
+
+impl Dense {
+    /// What `config.json` says of any such model: silu, scores scaled by the root of the head size, `RoPE` on every layer,
+    /// no windows, norms before the parts of a layer.
+    pub(crate) fn from_config(config: Config<'_>) -> Result<Self, Error> {
+        if config.float("partial_rotary_factor")?.is_some_and(|factor| (factor - 1.0).abs() > f64::EPSILON) {
+            let reason = "`partial_rotary_factor` is not 1; rotating a part of a head cannot be run yet";
+            return Err(config_json::fail(reason));
+        }
+        let heads = config.required("num_attention_heads")?;
+        let hidden = config.required("hidden_size")?;
+        let head_dim = match config.unsigned("head_dim")? {
+            Some(size) => size,
+            None => hidden.checked_div(heads).unwrap_or(0),
+        };
+        let rope = config.rope("full_attention", 10_000.0)?;
+        Ok(Self {
+            vocabulary: config.required("vocab_size")?,
+            hidden,
+            intermediate: config.required("intermediate_size")?,
+            heads,
+            kv_heads: config.unsigned("num_key_value_heads")?.unwrap_or(heads),
+            head_dim,
+            context: config.unsigned("max_position_embeddings")?.unwrap_or(2048),
+            norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-6),
+            norm_offset: 0.0,
+            activation: config.activation("hidden_act", Activation::Silu)?,
+            attention_scale: (head_dim as f64).powf(-0.5),
+            embedding_scale: None,
+            residual_scale: None,
+            output_scale: None,
+            tied: config.flag("tie_word_embeddings")?.unwrap_or(false),
+            layout: HeadLayout::Half,
+            layers: some_layers(config.required("num_hidden_layers")?, &rope, config_json::fail)?,
+            norms: PRE_NORMS,
+            head_norms: false,
+        })
+    }
+
+    /// What GGUF metadata say of any such model. A window that stands there holds for all layers, unless there is a pattern.
+    pub(crate) fn from_gguf(keys: Keys<'_>) -> Result<Self, Error> {
+        let heads = keys.required("attention.head_count")?;
+        let hidden = keys.required("embedding_length")?;
+        let head_dim = match keys.unsigned("attention.key_length")? {
+            Some(size) => size,
+            None => hidden.checked_div(heads).unwrap_or(0),
+        };
+        if keys.unsigned("attention.value_length")?.is_some_and(|size| size != head_dim) {
+            return Err(gguf_keys::fail("values of another size than keys cannot be run yet"));
+        }
+        if let Some(rotated) = keys.unsigned("rope.dimension_count")?.filter(|rotated| *rotated != head_dim) {
+            let reason = format!("RoPE rotates {rotated} of {head_dim} elements; a part of a head cannot be run yet");
+            return Err(gguf_keys::fail(reason));
+        }
+        let theta = keys.float("rope.freq_base")?.unwrap_or(10_000.0);
+        let rope = Rope::plain(theta).scaled(keys.scaling()?);
+        let mut layers = some_layers(keys.required("block_count")?, &rope, gguf_keys::fail)?;
+        if let Some(window) = keys.unsigned("attention.sliding_window")?.filter(|window| *window > 0) {
+            let slides = keys.sliding_layers(layers.len() as u64)?.unwrap_or_else(|| vec![true; layers.len()]);
+            for (layer, _) in layers.iter_mut().zip(slides).filter(|(_, slides)| *slides) {
+                layer.window = Some(window);
+            }
+        }
+        let scale = keys.float("attention.scale")?.filter(|scale| *scale > 0.0);
+        Ok(Self {
+            vocabulary: vocabulary(keys)?,
+            hidden,
+            intermediate: keys.required("feed_forward_length")?,
+            heads,
+            kv_heads: keys.unsigned("attention.head_count_kv")?.unwrap_or(heads),
+            head_dim,
+            context: keys.required("context_length")?,
+            norm_epsilon: keys.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
+            norm_offset: 0.0,
+            activation: Activation::Silu,
+            attention_scale: scale.unwrap_or_else(|| (head_dim as f64).powf(-0.5)),
+            embedding_scale: None,
+            residual_scale: None,
+            output_scale: None,
+            // Another output projection that is there is used.
+            tied: false,
+            layout: HeadLayout::Half,
+            layers,
+            norms: PRE_NORMS,
+            head_norms: false,
+        })
+    }
+
+    /// Sets the windows of the layers that slide.
+    pub(crate) fn slide(&mut self, slides: &[bool], window: u64) {
+        for (layer, slides) in self.layers.iter_mut().zip(slides) {
+            layer.window = slides.then_some(window);
+        }
+    }
+
+    /// The blueprint with the tensors that there are: biases count where a model has them.
+    pub(crate) fn blueprint(self, names: &TensorNames) -> Blueprint {
+        let own = names.has(&format!("{OUTPUT}.weight")) && !self.tied;
+        let mut output = projection(names, OUTPUT);
+        if !own {
+            output.weight = Tensor::named(EMBEDDING);
+        }
+        Blueprint {
+            vocabulary: self.vocabulary,
+            hidden: self.hidden,
+            context: self.context,
+            embedding: Embedding { weight: Tensor::named(EMBEDDING), scale: self.embedding_scale },
+            layers: self.layers.iter().enumerate().map(|(index, layer)| self.layer(names, index, layer)).collect(),
+            norm: self.norm("model.norm"),
+            output: Output { projection: output, scale: self.output_scale },
+        }
+    }
+
+    fn norm(&self, module: &str) -> Norm {
+        Norm { weight: Tensor::named(format!("{module}.weight")), epsilon: self.norm_epsilon, offset: self.norm_offset }
+    }
+
+    fn layer(&self, names: &TensorNames, index: usize, layer: &DenseLayer) -> Layer {
+        let prefix = format!("model.layers.{index}");
+        let projection = |module: &str| projection(names, &format!("{prefix}.{module}"));
+        let norm = |module: &str| self.norm(&format!("{prefix}.{module}"));
+        let head_norm = |module: &str| self.head_norms.then(|| norm(module));
+        let residual = |before: Option<&str>, after: Option<&str>| Residual {
+            before: before.map(norm),
+            after: after.map(norm),
+            scale: self.residual_scale,
+        };
+        let attention = Attention {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            layout: self.layout,
+            scale: self.attention_scale,
+            window: layer.window,
+            rope: layer.rope.as_ref().map(|rope| if layer.divided { with_divisors(rope, names) } else { rope.clone() }),
+            query: projection("self_attn.q_proj"),
+            key: projection("self_attn.k_proj"),
+            value: projection("self_attn.v_proj"),
+            output: projection("self_attn.o_proj"),
+            query_norm: head_norm("self_attn.q_norm"),
+            key_norm: head_norm("self_attn.k_norm"),
+        };
+        let gated = Gated {
+            width: self.intermediate,
+            activation: self.activation,
+            gate: projection("mlp.gate_proj"),
+            up: projection("mlp.up_proj"),
+            down: projection("mlp.down_proj"),
+        };
+        Layer {
+            mixer: Mixer::Attention(Box::new(attention)),
+            mixer_residual: residual(self.norms.before_mixer, self.norms.after_mixer),
+            ffn: Ffn::Gated(Box::new(gated)),
+            ffn_residual: residual(self.norms.before_ffn, self.norms.after_ffn),
+        }
+    }
+}
+
+fn with_divisors(rope: &Rope, names: &TensorNames) -> Rope {
+    let divisors = names.has(DIVISORS).then(|| Tensor::named(DIVISORS));
+    Rope { divisors, ..rope.clone() }
+}
+
+fn projection(names: &TensorNames, module: &str) -> Projection {
+    let bias = format!("{module}.bias");
+    Projection {
+        module: module.to_owned(),
+        weight: Tensor::named(format!("{module}.weight")),
+        bias: names.has(&bias).then(|| Tensor::named(bias)),
+    }
+}
+
+/// Rows of the embedding; of a split they may be in another file than the keys.
+fn vocabulary(keys: Keys<'_>) -> Result<u64, Error> {
+    let embedding = keys.gguf.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
+    if let Some(rows) = embedding.and_then(|tensor| tensor.dims.get(1).copied()) {
+        return Ok(rows);
+    }
+    let tokens = keys.gguf.array("tokenizer.ggml.tokens").map(|tokens| tokens.len());
+    let found = keys.unsigned("vocab_size")?.or(tokens);
+    found.ok_or_else(|| gguf_keys::fail("there is neither a `token_embd.weight` nor a vocabulary"))
+}

@@ -1,0 +1,262 @@
+//! What happens to tensors between Hugging Face's files and GGUF: their names, the order of rows, the weights of norms.
+//!
+//! Sources: `convert_hf_to_gguf.py` of llama.cpp (`permute` of the llama family, norms of Gemma with 1 added, what is
+//! always float32), and the inverse of each.
+
+use formats::gguf::OwnedValue;
+
+use crate::family::{Architecture, Fact};
+use crate::{Error, HeadLayout, RopeScaling, names};
+
+/// What is to be done to a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorChange {
+    /// Its name in the new file.
+    pub name: String,
+    /// In which order its rows are to be written.
+    pub rows: HeadOrder,
+    /// What its numbers are to become: `(x + add) · multiply`, in this order; nothing where they stay.
+    pub numbers: Option<NumberChange>,
+    /// It is to be float32, whatever the others are.
+    pub float32: bool,
+}
+
+/// `(x + add) · multiply`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NumberChange {
+    /// Added first.
+    pub add: f64,
+    /// Multiplied then.
+    pub multiply: f64,
+}
+
+/// The order of the rows of q and k within a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadOrder {
+    /// As they are.
+    Same,
+    /// From halves (element `i` is paired with `i + dim/2`) to neighbours (`2i` with `2i + 1`).
+    ToInterleaved {
+        /// Rows of a head.
+        head_dim: u64,
+    },
+    /// From neighbours to halves.
+    ToHalves {
+        /// Rows of a head.
+        head_dim: u64,
+    },
+}
+
+impl HeadOrder {
+    /// How rows go from one layout to another.
+    pub fn between(from: HeadLayout, to: HeadLayout, head_dim: u64) -> Self {
+        match (from, to) {
+            (HeadLayout::Half, HeadLayout::Interleaved) => Self::ToInterleaved { head_dim },
+            (HeadLayout::Interleaved, HeadLayout::Half) => Self::ToHalves { head_dim },
+            _ => Self::Same,
+        }
+    }
+
+    /// The row of the source that becomes row `row`. Rows are counted over all heads.
+    pub fn source(self, row: u64) -> u64 {
+        match self {
+            Self::Same => row,
+            Self::ToInterleaved { head_dim } => {
+                let (head, within) = (row / head_dim, row % head_dim);
+                head * head_dim + within % 2 * (head_dim / 2) + within / 2
+            }
+            Self::ToHalves { head_dim } => {
+                let (head, within, half) = (row / head_dim, row % head_dim, head_dim / 2);
+                head * head_dim + within % half * 2 + within / half
+            }
+        }
+    }
+}
+
+fn fail(reason: impl Into<String>) -> Error {
+    Error::new("GGUF file to be written", reason)
+}
+
+impl Architecture {
+    /// What a tensor with a canonical name becomes in a GGUF file; none where the file does not have it.
+    ///
+    /// # Errors
+    /// A tensor that files of this architecture have no name for.
+    pub fn tensor_to_gguf(&self, name: &str, dimensions: usize) -> Result<Option<TensorChange>, Error> {
+        let computed = name.ends_with(".rotary_emb.inv_freq");
+        if computed || self.is_spare_output(name) {
+            return Ok(None);
+        }
+        let form = self.family.gguf;
+        let new_name = names::gguf(form.architecture, name).ok_or_else(|| {
+            fail(format!("`{name}`: GGUF files of the architecture {} have no name for it", form.architecture))
+        })?;
+        let multiply = if name.ends_with(".q_norm.weight") { self.query_factor() } else { 1.0 };
+        let numbers = is_norm(name).then_some(NumberChange { add: self.blueprint.norm.offset, multiply });
+        Ok(Some(TensorChange {
+            float32: dimensions <= 1 || is_norm(name) || new_name.ends_with(".ffn_gate_inp.weight"),
+            name: new_name,
+            rows: self.order_of(name, form.layout),
+            numbers: numbers.filter(|change| *change != NumberChange { add: 0.0, multiply: 1.0 }),
+        }))
+    }
+
+    /// What a tensor with a canonical name becomes in a Hugging Face folder; none where the folder does not have it.
+    pub fn tensor_to_hugging_face(&self, name: &str) -> Option<TensorChange> {
+        if name == "model.rope_freqs.weight" || self.is_spare_output(name) {
+            return None;
+        }
+        let add = self.blueprint.norm.offset - self.family.hugging_face.norm_offset;
+        let numbers = is_norm(name).then_some(NumberChange { add, multiply: 1.0 });
+        Some(TensorChange {
+            name: name.to_owned(),
+            rows: self.order_of(name, HeadLayout::Half),
+            numbers: numbers.filter(|change| change.add != 0.0),
+            float32: false,
+        })
+    }
+
+    /// An output projection that is stored, though the embedding is used.
+    fn is_spare_output(&self, name: &str) -> bool {
+        name == "lm_head.weight" && self.blueprint.tied()
+    }
+
+    /// How the rows of a tensor go to a layout; only those of q and k move.
+    fn order_of(&self, name: &str, to: HeadLayout) -> HeadOrder {
+        let of = |projection: &crate::Projection| {
+            projection.weight.name == name || projection.bias.as_ref().is_some_and(|bias| bias.name == name)
+        };
+        let rotated = self.blueprint.attentions().find(|attention| of(&attention.query) || of(&attention.key));
+        rotated.map_or(HeadOrder::Same, |attention| HeadOrder::between(attention.layout, to, attention.head_dim))
+    }
+
+    /// What queries are to be multiplied by where readers of the file would scale their scores otherwise than the model does.
+    /// They are normed before they are rotated, so the weights of that norm can make up for it.
+    fn query_factor(&self) -> f64 {
+        let own = self.blueprint.attentions().next().map_or(1.0, |attention| attention.scale);
+        let factor = self.family.gguf.attention_scale.map_or(1.0, |theirs| own / theirs(&self.blueprint));
+        if (factor - 1.0).abs() < 1e-9 { 1.0 } else { factor }
+    }
+
+    /// The keys of the architecture's numbers, with its name before each.
+    ///
+    /// # Errors
+    /// A number that GGUF cannot say for the architecture, or that does not fit.
+    pub fn gguf_keys(&self) -> Result<Vec<(String, OwnedValue)>, Error> {
+        let form = self.family.gguf;
+        let own = |key: &str| format!("{}.{key}", form.architecture);
+        let mut keys = Vec::new();
+        for (key, fact) in self.facts() {
+            let value = match fact {
+                Fact::Unsigned(number) => u32::try_from(number)
+                    .map_err(|_| fail(format!("`{key}` would be {number}, more than 2^32")))?
+                    .into(),
+                Fact::Float(number) => OwnedValue::from(number as f32),
+            };
+            keys.push((own(key), value));
+        }
+        if let Some(RopeScaling::Linear { factor }) = self.rope_scaling() {
+            keys.push((own("rope.scaling.type"), "linear".into()));
+            keys.push((own("rope.scaling.factor"), (factor as f32).into()));
+        }
+        let has_query_norm = self.blueprint.attentions().all(|attention| attention.query_norm.is_some());
+        if (self.query_factor() - 1.0).abs() > f64::EPSILON && !has_query_norm {
+            return Err(fail("attention scores are scaled otherwise than readers of the file would do it"));
+        }
+        let more = (form.keys)(&self.blueprint).map_err(fail)?;
+        keys.extend(more.into_iter().map(|(key, value)| (own(key), value)));
+        Ok(keys)
+    }
+
+    /// How the frequencies of layers that see everything are stretched.
+    pub fn rope_scaling(&self) -> Option<RopeScaling> {
+        let full = self.blueprint.attentions().filter(|attention| attention.window.is_none());
+        let rope = full.chain(self.blueprint.attentions()).find_map(|attention| attention.rope.as_ref());
+        rope.map(|rope| rope.scaling)
+    }
+}
+
+/// Names of norms end so, and no others do.
+fn is_norm(name: &str) -> bool {
+    name.ends_with("norm.weight")
+}
+
+#[cfg(test)]
+mod tests {
+    use formats::Gguf;
+    use formats::gguf::{NewTensor, write_header};
+
+    use super::*;
+    use crate::{Document, TensorNames, describe};
+
+    fn architecture(config: &str) -> Architecture {
+        describe(Document::Config(config.as_bytes()), &TensorNames::default()).expect("a config")
+    }
+
+    fn llama() -> Architecture {
+        architecture(
+            r#"{"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,
+            "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256,"tie_word_embeddings":true}"#,
+        )
+    }
+
+    fn gemma() -> Architecture {
+        architecture(
+            r#"{"model_type":"gemma3_text","hidden_size":64,"intermediate_size":128,"num_hidden_layers":4,
+            "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256,"head_dim":32,
+            "query_pre_attn_scalar":128}"#,
+        )
+    }
+
+    /// The model as its GGUF file says it.
+    fn returned(architecture: &Architecture) -> Architecture {
+        let mut keys = vec![("general.architecture".to_owned(), architecture.family.gguf.architecture.into())];
+        keys.extend(architecture.gguf_keys().expect("keys"));
+        let embedding = NewTensor {
+            name: "token_embd.weight".to_owned(),
+            kind: formats::GgmlType::F32,
+            dims: vec![architecture.blueprint.hidden, architecture.blueprint.vocabulary],
+        };
+        let header = write_header(&keys, &[embedding]).expect("a header");
+        let gguf = Gguf::parse_header(&header.bytes).expect("it is read");
+        describe(Document::Gguf(&gguf), &TensorNames::default()).expect("it is described")
+    }
+
+    #[test]
+    fn orders_of_rows_are_inverse() {
+        let (there, back) = (HeadOrder::ToInterleaved { head_dim: 6 }, HeadOrder::ToHalves { head_dim: 6 });
+        let order: Vec<u64> = (0..12).map(|row| there.source(row)).collect();
+        assert_eq!(order, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11], "as reshape(heads, 2, 3).swapaxes(1, 2) does");
+        assert!((0..12).all(|row| there.source(back.source(row)) == row));
+    }
+
+    #[test]
+    fn llama_to_gguf() {
+        let change = |name: &str, dimensions| llama().tensor_to_gguf(name, dimensions).expect("it has a name");
+        let q = change("model.layers.1.self_attn.q_proj.weight", 2).expect("it is written");
+        assert_eq!((q.name.as_str(), q.rows), ("blk.1.attn_q.weight", HeadOrder::ToInterleaved { head_dim: 16 }));
+        assert!(!q.float32 && q.numbers.is_none());
+        let norm = change("model.norm.weight", 1).expect("it is written");
+        assert!(norm.float32 && norm.numbers.is_none() && norm.rows == HeadOrder::Same);
+        assert_eq!(change("lm_head.weight", 2), None, "it is the embedding");
+        assert_eq!(change("model.layers.0.self_attn.rotary_emb.inv_freq", 1), None);
+        let error = llama().tensor_to_gguf("model.vision.weight", 2).expect_err("not of this architecture").to_string();
+        assert!(error.contains("`model.vision.weight`") && error.contains("llama"), "{error}");
+        let already = returned(&llama());
+        let q = already.tensor_to_gguf("model.layers.1.self_attn.q_proj.weight", 2).expect("a name").expect("it stays");
+        assert_eq!(q.rows, HeadOrder::Same);
+        let back = already.tensor_to_hugging_face("model.layers.1.self_attn.k_proj.weight").expect("it is written");
+        assert_eq!(back.rows, HeadOrder::ToHalves { head_dim: 16 });
+    }
+
+    #[test]
+    fn gemma_adds_one_to_norms() {
+        let change = |name: &str| gemma().tensor_to_gguf(name, 1).expect("a name").expect("it is written").numbers;
+        assert_eq!(change("model.norm.weight"), Some(NumberChange { add: 1.0, multiply: 1.0 }));
+        // Scores are to be scaled by 1/sqrt(128), readers will by 1/sqrt(32).
+        let query = change("model.layers.0.self_attn.q_norm.weight").expect("it changes");
+        assert!(query.add.to_bits() == 1.0f64.to_bits() && (query.multiply - 0.5).abs() < 1e-12, "{query:?}");
+        let back = returned(&gemma()).tensor_to_hugging_face("model.norm.weight").expect("it is written").numbers;
+        assert_eq!(back, Some(NumberChange { add: -1.0, multiply: 1.0 }));
+    }
+}

@@ -1,0 +1,71 @@
+//! Gemma 1: embeddings times the root of the width, norms with 1 added, the tanh form of GELU.
+
+use serde_json::Value as Json;
+
+use super::llama;
+use crate::blueprint::{Activation, Blueprint, HeadLayout};
+use crate::config_json::Config;
+use crate::dense::Dense;
+use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, names};
+
+pub(super) const FAMILY: Family = Family {
+    name: "gemma",
+    model_types: &["gemma"],
+    read_config,
+    gguf: &GgufForm {
+        architecture: "gemma",
+        read: read_gguf,
+        names: names::PRE_NORMS,
+        layout: HeadLayout::Half,
+        attention_scale: Some(llama::by_head_size),
+        keys,
+    },
+    hugging_face: HuggingFaceForm {
+        class: "GemmaForCausalLM",
+        model_type: "gemma",
+        activation_key: "hidden_activation",
+        norm_offset: 1.0,
+        fields,
+    },
+};
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    // The first configs say `gelu` and mean its tanh form, which newer ones say elsewhere.
+    let activation = match config.text("hidden_activation").or(config.text("hidden_act")) {
+        None | Some("gelu") => Activation::GeluTanh,
+        Some(_) if config.value("hidden_activation").is_some() => {
+            config.activation("hidden_activation", Activation::GeluTanh)?
+        }
+        Some(_) => config.activation("hidden_act", Activation::GeluTanh)?,
+    };
+    let dense = Dense {
+        activation,
+        norm_offset: 1.0,
+        tied: config.flag("tie_word_embeddings")?.unwrap_or(true),
+        ..Dense::from_config(config)?
+    };
+    Ok(with_scaled_embedding(dense).blueprint(names))
+}
+
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let dense = Dense { activation: Activation::GeluTanh, ..Dense::from_gguf(keys)? };
+    Ok(with_scaled_embedding(dense).blueprint(names))
+}
+
+/// Embeddings are multiplied by the root of their width.
+pub(super) fn with_scaled_embedding(dense: Dense) -> Dense {
+    Dense { embedding_scale: Some((dense.hidden as f64).sqrt()), ..dense }
+}
+
+fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
+    llama::only_activation(blueprint, Activation::GeluTanh, "GELU (tanh)")?;
+    llama::only_full_attention(blueprint)?;
+    Ok(Vec::new())
+}
+
+fn fields(blueprint: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
+    let activation = blueprint.gated().next().map_or(Activation::GeluTanh, |gated| gated.activation);
+    vec![("attention_bias", has(".o_proj.bias").into()), ("hidden_act", activation.name().into())]
+}

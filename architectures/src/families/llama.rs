@@ -1,0 +1,134 @@
+//! Llama 1 to 3, and those built like it.
+
+use serde_json::Value as Json;
+
+use crate::blueprint::{Activation, Blueprint, HeadLayout};
+use crate::config_json::Config;
+use crate::dense::Dense;
+use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, names};
+
+pub(super) const FAMILY: Family = Family {
+    name: "llama",
+    model_types: &["llama"],
+    read_config,
+    gguf: &GGUF,
+    hugging_face: HuggingFaceForm {
+        class: "LlamaForCausalLM",
+        model_type: "llama",
+        activation_key: "hidden_act",
+        norm_offset: 0.0,
+        fields: biases,
+    },
+};
+
+/// Files of this family have the rows of q and k permuted for interleaved pairs.
+pub(super) const GGUF: GgufForm = GgufForm {
+    architecture: "llama",
+    read: read_gguf,
+    names: names::PRE_NORMS,
+    layout: HeadLayout::Interleaved,
+    attention_scale: Some(by_head_size),
+    keys: no_keys,
+};
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(Dense::from_config(config)?.blueprint(names))
+}
+
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    if keys.unsigned("expert_count")?.is_some_and(|experts| experts > 0) {
+        return Err(Family::unknown("llama with experts"));
+    }
+    Ok(Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }.blueprint(names))
+}
+
+/// Scores are scaled by the root of the head size.
+pub(super) fn by_head_size(blueprint: &Blueprint) -> f64 {
+    let head_dim = blueprint.attentions().next().map_or(1, |attention| attention.head_dim);
+    (head_dim as f64).powf(-0.5)
+}
+
+/// Readers of such files know one activation, and no sliding layers.
+pub(super) fn no_keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
+    only_activation(blueprint, Activation::Silu, "SiLU")?;
+    only_full_attention(blueprint)?;
+    Ok(Vec::new())
+}
+
+/// That all layers have an activation.
+pub(super) fn only_activation(blueprint: &Blueprint, wanted: Activation, said: &str) -> Result<(), String> {
+    match blueprint.gated().map(|gated| gated.activation).find(|activation| *activation != wanted) {
+        Some(other) => Err(format!("the activation is {other:?}, a GGUF file of this architecture means {said}")),
+        None => Ok(()),
+    }
+}
+
+/// That no layer slides and all have `RoPE`.
+pub(super) fn only_full_attention(blueprint: &Blueprint) -> Result<(), String> {
+    if blueprint.attentions().any(|attention| attention.window.is_some()) {
+        return Err("layers slide, a GGUF file of this architecture cannot say so".to_owned());
+    }
+    if blueprint.attentions().any(|attention| attention.rope.is_none()) {
+        return Err("layers have no RoPE, a GGUF file of this architecture cannot say so".to_owned());
+    }
+    Ok(())
+}
+
+/// Where there are biases.
+pub(super) fn biases(_: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
+    vec![("attention_bias", has(".o_proj.bias").into()), ("mlp_bias", has(".up_proj.bias").into())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Document, Rope, describe};
+
+    const LLAMA: &str = r#"{"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,
+        "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256"#;
+
+    fn read(extra: &str) -> Result<Blueprint, Error> {
+        let raw = format!("{LLAMA}{extra}");
+        describe(Document::Config(raw.as_bytes()), &TensorNames::default()).map(|architecture| architecture.blueprint)
+    }
+
+    #[test]
+    fn reads_the_oldest_layout() {
+        let blueprint = read("}").expect("a config");
+        let attention = blueprint.attentions().next().expect("a layer");
+        assert_eq!((attention.kv_heads, attention.head_dim), (4, 16));
+        assert_eq!(attention.rope, Some(Rope::plain(10_000.0)));
+        assert!(blueprint.tied(), "there is no output projection");
+        let names =
+            TensorNames::from_iter(["lm_head.weight".to_owned(), "model.layers.1.self_attn.o_proj.bias".to_owned()]);
+        let raw = format!("{LLAMA}}}");
+        let other = describe(Document::Config(raw.as_bytes()), &names).expect("a config").blueprint;
+        assert!(!other.tied());
+        let biases = |of: fn(&crate::Attention) -> bool| other.attentions().map(of).collect::<Vec<_>>();
+        assert_eq!(biases(|attention| attention.output.bias.is_some()), [false, true]);
+        assert_eq!(biases(|attention| attention.query.bias.is_some()), [false, false]);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (extra, expect) in [
+            (r#","num_attention_heads":0}"#, "number of attention heads is 0"),
+            (r#","num_key_value_heads":3}"#, "cannot share 3"),
+            (r#","head_dim":7}"#, "head size is 7"),
+            (r#","head_dim":"x"}"#, "`head_dim` is \"x\""),
+            (r#","num_hidden_layers":99999999999}"#, "number of layers is 99999999999"),
+            (r#","hidden_act":"relu6"}"#, "relu6"),
+            (r#","rope_scaling":{"type":"yarn","factor":2}}"#, "`yarn`"),
+            (r#","rope_scaling":{"type":"linear"}}"#, "no `factor`"),
+            (r#","rms_norm_eps":-1}"#, "positive"),
+            ("", "EOF"),
+        ] {
+            let error = read(extra).expect_err(extra).to_string();
+            assert!(error.contains(expect), "{error} should say {expect}");
+        }
+        let other = describe(Document::Config(br#"{"model_type":"bert"}"#), &TensorNames::default()).expect_err("bert");
+        assert!(other.to_string().contains("supported: llama, mistral"), "{other}");
+    }
+}

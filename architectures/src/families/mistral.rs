@@ -1,0 +1,45 @@
+//! Mistral 7B and its successors: a Llama whose layers all slide, where the config has a window. GGUF files of it are those
+//! of a Llama, and cannot say the window.
+
+use serde_json::{Value as Json, json};
+
+use super::llama;
+use crate::blueprint::Blueprint;
+use crate::config_json::{Config, fail};
+use crate::dense::Dense;
+use crate::family::{Family, HuggingFaceForm};
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "mistral",
+    model_types: &["mistral"],
+    read_config,
+    gguf: &llama::GGUF,
+    hugging_face: HuggingFaceForm {
+        class: "MistralForCausalLM",
+        model_type: "mistral",
+        activation_key: "hidden_act",
+        norm_offset: 0.0,
+        fields,
+    },
+};
+
+/// What the class takes where the config does not mention a window; `null` means none.
+const WINDOW: u64 = 4096;
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense::from_config(config)?;
+    if !config.is_null("sliding_window") {
+        let window = config.unsigned("sliding_window")?.unwrap_or(WINDOW);
+        if window == 0 {
+            return Err(fail("`sliding_window` is 0, expected a number of tokens or null"));
+        }
+        dense.slide(&vec![true; dense.layers.len()], window);
+    }
+    Ok(dense.blueprint(names))
+}
+
+fn fields(blueprint: &Blueprint, _: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
+    let window = blueprint.attentions().find_map(|attention| attention.window);
+    vec![("sliding_window", json!(window))]
+}

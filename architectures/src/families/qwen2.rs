@@ -1,0 +1,98 @@
+//! Qwen 2 and 2.5: biases on q, k and v; layers may slide from some layer on, which published models do not use.
+
+use serde_json::{Value as Json, json};
+
+use super::llama;
+use crate::blueprint::{Blueprint, HeadLayout};
+use crate::config_json::{Config, fail};
+use crate::dense::Dense;
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, names};
+
+pub(super) const FAMILY: Family = Family {
+    name: "qwen2",
+    model_types: &["qwen2"],
+    read_config,
+    gguf: &GgufForm {
+        architecture: "qwen2",
+        read: read_gguf,
+        names: names::PRE_NORMS,
+        layout: HeadLayout::Half,
+        attention_scale: Some(llama::by_head_size),
+        keys: llama::no_keys,
+    },
+    hugging_face: HuggingFaceForm {
+        class: "Qwen2ForCausalLM",
+        model_type: "qwen2",
+        activation_key: "hidden_act",
+        norm_offset: 0.0,
+        fields: windows,
+    },
+};
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense::from_config(config)?;
+    slide(&mut dense, config)?;
+    Ok(dense.blueprint(names))
+}
+
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(Dense::from_gguf(keys)?.blueprint(names))
+}
+
+/// A window counts where `use_sliding_window` says so: for the layers that `layer_types` names, or, where there is no such
+/// list, from layer `max_window_layers` on.
+pub(super) fn slide(dense: &mut Dense, config: Config<'_>) -> Result<(), Error> {
+    let layers = dense.layers.len() as u64;
+    let used = config.flag("use_sliding_window")?.unwrap_or(false) && !config.is_null("sliding_window");
+    let slides = config.sliding_layers(layers)?;
+    if !used {
+        return Ok(());
+    }
+    let window = config.unsigned("sliding_window")?.unwrap_or(4096);
+    if window == 0 {
+        return Err(fail("`sliding_window` is 0, expected a number of tokens"));
+    }
+    let first = config.unsigned("max_window_layers")?.unwrap_or(28);
+    let slides = slides.unwrap_or_else(|| (0..layers).map(|layer| layer >= first).collect());
+    dense.slide(&slides, window);
+    Ok(())
+}
+
+/// The fields that say which layers slide.
+pub(super) fn windows(blueprint: &Blueprint, _: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
+    let kind = |window: Option<u64>| if window.is_some() { "sliding_attention" } else { "full_attention" };
+    let kinds: Vec<&str> = blueprint.attentions().map(|attention| kind(attention.window)).collect();
+    let window = blueprint.attentions().find_map(|attention| attention.window);
+    vec![
+        ("layer_types", json!(kinds)),
+        ("sliding_window", json!(window)),
+        ("use_sliding_window", window.is_some().into()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Document, describe};
+
+    #[test]
+    fn windows_count_where_they_are_used() {
+        let windows = |extra: &str| {
+            let raw = format!(
+                r#"{{"model_type":"qwen2","hidden_size":64,"intermediate_size":128,"num_hidden_layers":3,
+                "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256{extra}}}"#
+            );
+            let blueprint =
+                describe(Document::Config(raw.as_bytes()), &TensorNames::default()).expect("a config").blueprint;
+            blueprint.attentions().map(|attention| attention.window).collect::<Vec<_>>()
+        };
+        let first = r#","sliding_window":16,"max_window_layers":2"#;
+        assert_eq!(windows(first), [None; 3]);
+        assert_eq!(windows(&format!(r#"{first},"use_sliding_window":true"#)), [None, None, Some(16)]);
+        let types = r#","layer_types":["sliding_attention","full_attention","full_attention"]"#;
+        assert_eq!(windows(&format!(r#"{first}{types},"use_sliding_window":true"#)), [Some(16), None, None]);
+        assert_eq!(windows(&format!("{first}{types}")), [None; 3]);
+    }
+}

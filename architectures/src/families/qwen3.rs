@@ -1,0 +1,48 @@
+//! Qwen 3: heads of q and k are normed, the head size is its own.
+
+use serde_json::Value as Json;
+
+use super::{llama, qwen2};
+use crate::blueprint::{Blueprint, HeadLayout};
+use crate::config_json::Config;
+use crate::dense::Dense;
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, names};
+
+pub(super) const FAMILY: Family = Family {
+    name: "qwen3",
+    model_types: &["qwen3"],
+    read_config,
+    gguf: &GgufForm {
+        architecture: "qwen3",
+        read: read_gguf,
+        names: names::PRE_NORMS,
+        layout: HeadLayout::Half,
+        attention_scale: Some(llama::by_head_size),
+        keys: llama::no_keys,
+    },
+    hugging_face: HuggingFaceForm {
+        class: "Qwen3ForCausalLM",
+        model_type: "qwen3",
+        activation_key: "hidden_act",
+        norm_offset: 0.0,
+        fields,
+    },
+};
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense { head_norms: true, ..Dense::from_config(config)? };
+    qwen2::slide(&mut dense, config)?;
+    Ok(dense.blueprint(names))
+}
+
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(Dense { head_norms: true, ..Dense::from_gguf(keys)? }.blueprint(names))
+}
+
+fn fields(blueprint: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
+    let mut fields = qwen2::windows(blueprint, has);
+    fields.push(("attention_bias", has(".o_proj.bias").into()));
+    fields
+}

@@ -1,0 +1,106 @@
+//! `SmolLM` 3: a Llama in which some layers have no `RoPE`.
+
+use serde_json::{Value as Json, json};
+
+use super::{llama, qwen2};
+use crate::blueprint::{Activation, Blueprint, HeadLayout};
+use crate::config_json::{Config, fail};
+use crate::dense::Dense;
+use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, names};
+
+pub(super) const FAMILY: Family = Family {
+    name: "smollm3",
+    model_types: &["smollm3"],
+    read_config,
+    gguf: &GgufForm {
+        architecture: "smollm3",
+        read: read_gguf,
+        names: names::PRE_NORMS,
+        layout: HeadLayout::Interleaved,
+        attention_scale: Some(llama::by_head_size),
+        keys,
+    },
+    hugging_face: HuggingFaceForm {
+        class: "SmolLM3ForCausalLM",
+        model_type: "smollm3",
+        activation_key: "hidden_act",
+        norm_offset: 0.0,
+        fields,
+    },
+};
+
+/// Every fourth layer has none, where nothing says otherwise; GGUF files cannot say otherwise.
+const INTERVAL: u64 = 4;
+/// The base where the config says none.
+const THETA: f64 = 2_000_000.0;
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense::from_config(config)?;
+    let layers = dense.layers.len() as u64;
+    let rotated = rotated_layers(config, layers)?;
+    let rope = config.rope("full_attention", THETA)?;
+    for (layer, rotated) in dense.layers.iter_mut().zip(&rotated) {
+        layer.rope = rotated.then(|| rope.clone());
+    }
+    let used = config.flag("use_sliding_window")?.unwrap_or(false);
+    if let Some(window) = config.unsigned("sliding_window")?.filter(|window| used && *window > 0) {
+        let slides = config.sliding_layers(layers)?;
+        dense.slide(&slides.unwrap_or_else(|| rotated.iter().map(|rotated| !rotated).collect()), window);
+    }
+    Ok(dense.blueprint(names))
+}
+
+/// Which layers have `RoPE`: those with a 1 in `no_rope_layers`, else all but every `no_rope_layer_interval`-th.
+fn rotated_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
+    if let Some(list) = config.list("no_rope_layers")? {
+        let flags = list.iter().map(|item| match item.as_u64() {
+            Some(flag @ 0..=1) => Ok(flag == 1),
+            _ => Err(fail(format!("`no_rope_layers` has {item}, expected 0 or 1"))),
+        });
+        let flags = flags.collect::<Result<Vec<bool>, _>>()?;
+        if flags.len() as u64 != layers {
+            return Err(fail(format!("`no_rope_layers` has {} items for {layers} layers", flags.len())));
+        }
+        return Ok(flags);
+    }
+    match config.unsigned("no_rope_layer_interval")?.unwrap_or(INTERVAL) {
+        0 => Err(fail("`no_rope_layer_interval` is 0")),
+        interval => Ok(all_but_every(interval, layers)),
+    }
+}
+
+fn all_but_every(interval: u64, layers: u64) -> Vec<bool> {
+    (1..=layers).map(|layer| !layer.is_multiple_of(interval)).collect()
+}
+
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? };
+    for (index, layer) in (1u64..).zip(&mut dense.layers) {
+        if index.is_multiple_of(INTERVAL) {
+            layer.rope = None;
+        }
+    }
+    Ok(dense.blueprint(names))
+}
+
+fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
+    llama::only_activation(blueprint, Activation::Silu, "SiLU")?;
+    if blueprint.attentions().any(|attention| attention.window.is_some()) {
+        return Err("layers slide, a GGUF file of this architecture cannot say so".to_owned());
+    }
+    let rotated: Vec<bool> = blueprint.attentions().map(|attention| attention.rope.is_some()).collect();
+    if rotated != all_but_every(INTERVAL, rotated.len() as u64) {
+        return Err("other layers than every fourth have no RoPE, which GGUF cannot say".to_owned());
+    }
+    Ok(Vec::new())
+}
+
+fn fields(blueprint: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
+    let rotated: Vec<u8> = blueprint.attentions().map(|attention| u8::from(attention.rope.is_some())).collect();
+    let mut fields = qwen2::windows(blueprint, has);
+    fields.extend(llama::biases(blueprint, has));
+    fields.push(("no_rope_layers", json!(rotated)));
+    fields
+}

@@ -1,0 +1,186 @@
+//! Families of models, and what one of them makes of a source.
+
+use formats::Gguf;
+use formats::gguf::OwnedValue;
+use serde_json::Value as Json;
+
+use crate::blueprint::{Blueprint, HeadLayout};
+use crate::config_json::{self, Config};
+use crate::gguf_keys::{self, Keys};
+use crate::names::{self, Table};
+use crate::{Error, TensorNames, families};
+
+/// A family: how its sources are read, and what it is called elsewhere. Each has a file in `families/`.
+#[derive(Debug)]
+pub struct Family {
+    /// What users see.
+    pub name: &'static str,
+    /// `model_type` in configs of this family.
+    pub(crate) model_types: &'static [&'static str],
+    /// Reads a `config.json`; canonical names of the model's tensors are given with it.
+    pub(crate) read_config: fn(Config<'_>, &TensorNames) -> Result<Blueprint, Error>,
+    /// What it is as a GGUF file. Several families may share a form; files are read by the first of them.
+    pub gguf: &'static GgufForm,
+    /// What it is as a folder.
+    pub hugging_face: HuggingFaceForm,
+}
+
+/// A family as GGUF files have it.
+#[derive(Debug)]
+pub struct GgufForm {
+    /// `general.architecture`.
+    pub architecture: &'static str,
+    /// Reads the metadata; canonical names of the model's tensors are given with it.
+    pub(crate) read: fn(Keys<'_>, &TensorNames) -> Result<Blueprint, Error>,
+    /// Names of layers' tensors that are not the usual ones.
+    pub(crate) names: Table,
+    /// In which order rows of q and k lie.
+    pub layout: HeadLayout,
+    /// What attention scores are multiplied with where no key says it; `None` where a key does.
+    pub(crate) attention_scale: Option<fn(&Blueprint) -> f64>,
+    /// The keys after those that all families have.
+    pub(crate) keys: fn(&Blueprint) -> Result<Vec<Key>, String>,
+}
+
+/// A key without the architecture's name before it.
+pub(crate) type Key = (&'static str, OwnedValue);
+
+/// A family as a Hugging Face folder has it.
+#[derive(Debug)]
+pub struct HuggingFaceForm {
+    /// `architectures` in the config.
+    pub class: &'static str,
+    /// `model_type` in the config.
+    pub model_type: &'static str,
+    /// What the config calls the activation.
+    pub activation_key: &'static str,
+    /// What the class adds to the weights of norms.
+    pub(crate) norm_offset: f64,
+    /// Fields of the config that not all families have. The second parameter says whether there is a tensor whose canonical
+    /// name ends so.
+    pub fields: Fields,
+}
+
+/// Makes fields of a config.
+pub type Fields = fn(&Blueprint, &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)>;
+
+/// What a source says of itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Document<'a> {
+    /// `config.json`.
+    Config(&'a [u8]),
+    /// The header of a GGUF file; of a split, the first.
+    Gguf(&'a Gguf<'a>),
+}
+
+/// What a model is: its family and what its decoder is built from.
+#[derive(Clone, Debug)]
+pub struct Architecture {
+    /// The family that read it.
+    pub family: &'static Family,
+    /// What it computes.
+    pub blueprint: Blueprint,
+}
+
+/// A number under a key of GGUF, without the architecture's name before it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fact {
+    /// A size or a count.
+    Unsigned(u64),
+    /// Anything else.
+    Float(f64),
+}
+
+impl Family {
+    /// Every family, in the order in which they are asked.
+    pub const ALL: &'static [&'static Self] = families::ALL;
+
+    /// The family that users know by that name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        Self::ALL.iter().copied().find(|family| family.name == name)
+    }
+
+    /// The family that reads GGUF files of an architecture.
+    pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
+        Self::ALL.iter().copied().find(|family| family.gguf.architecture == architecture)
+    }
+
+    fn of_config(model_type: &str) -> Option<&'static Self> {
+        Self::ALL.iter().copied().find(|family| family.model_types.contains(&model_type))
+    }
+
+    pub(crate) fn unknown(name: &str) -> Error {
+        let supported: Vec<&str> = Self::ALL.iter().map(|family| family.name).collect();
+        Error::Unknown { name: name.chars().take(60).collect(), supported: supported.join(", ") }
+    }
+}
+
+/// Tells what a source is. `names` are those of its tensors, as the source has them or canonical.
+///
+/// # Errors
+/// [`Error::Unknown`] where no family reads it; [`Error::Document`] where it says something that cannot be.
+pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architecture, Error> {
+    let (family, source, read) = match document {
+        Document::Config(raw) => {
+            let (family, read) = by_config(raw, names)?;
+            (family, config_json::SOURCE, read)
+        }
+        Document::Gguf(gguf) => {
+            let (family, read) = by_gguf(gguf, names)?;
+            (family, gguf_keys::SOURCE, read)
+        }
+    };
+    let blueprint = read.check().map_err(|reason| Error::new(source, reason))?;
+    Ok(Architecture { family, blueprint })
+}
+
+fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Blueprint), Error> {
+    let value: Json = serde_json::from_slice(raw).map_err(|e| config_json::fail(e.to_string()))?;
+    let Json::Object(map) = value else { return Err(config_json::fail("it is not a JSON object")) };
+    let config = Config(&map);
+    let model_type = config.text("model_type").ok_or_else(|| config_json::fail("`model_type` is missing"))?;
+    let family = Family::of_config(model_type).ok_or_else(|| Family::unknown(model_type))?;
+    Ok((family, (family.read_config)(config, names)?))
+}
+
+fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blueprint), Error> {
+    let architecture = gguf.text("general.architecture");
+    let architecture = architecture.ok_or_else(|| gguf_keys::fail("`general.architecture` is missing"))?;
+    let family = Family::of_gguf(architecture).ok_or_else(|| Family::unknown(architecture))?;
+    let canonical = names.map(|name| names::canonical(architecture, name));
+    Ok((family, (family.gguf.read)(Keys { gguf, architecture }, &canonical)?))
+}
+
+impl Architecture {
+    /// The numbers that every family has, under GGUF's keys and in the order in which llama.cpp's converter writes them.
+    /// Where layers differ the largest counts.
+    pub fn facts(&self) -> Vec<(&'static str, Fact)> {
+        let blueprint = &self.blueprint;
+        let most = |of: fn(&crate::Attention) -> u64| blueprint.attentions().map(of).max().unwrap_or(0);
+        let head_dim = most(|attention| attention.head_dim);
+        let mut facts = vec![
+            ("block_count", Fact::Unsigned(blueprint.layers.len() as u64)),
+            ("context_length", Fact::Unsigned(blueprint.context)),
+            ("embedding_length", Fact::Unsigned(blueprint.hidden)),
+            ("feed_forward_length", Fact::Unsigned(blueprint.gated().map(|gated| gated.width).max().unwrap_or(0))),
+            ("attention.head_count", Fact::Unsigned(most(|attention| attention.heads))),
+            ("attention.head_count_kv", Fact::Unsigned(most(|attention| attention.kv_heads))),
+            ("attention.key_length", Fact::Unsigned(head_dim)),
+            ("attention.value_length", Fact::Unsigned(head_dim)),
+            ("rope.dimension_count", Fact::Unsigned(head_dim)),
+            ("vocab_size", Fact::Unsigned(blueprint.vocabulary)),
+        ];
+        // Layers that see everything say the base; those that slide may have one of their own.
+        let ropes =
+            || blueprint.attentions().filter_map(|attention| Some((attention.window, attention.rope.as_ref()?)));
+        let rope = ropes().find(|(window, _)| window.is_none()).or_else(|| ropes().next());
+        if let Some((_, rope)) = rope {
+            facts.push(("rope.freq_base", Fact::Float(rope.theta)));
+        }
+        facts.push(("attention.layer_norm_rms_epsilon", Fact::Float(blueprint.norm.epsilon)));
+        if let Some(window) = blueprint.attentions().filter_map(|attention| attention.window).max() {
+            facts.push(("attention.sliding_window", Fact::Unsigned(window)));
+        }
+        facts
+    }
+}

@@ -1,0 +1,42 @@
+//! What models compute: a file per family reads what a source says of itself and gives a [`Blueprint`].
+//!
+//! ```text
+//! config.json ──┐  families/*.rs: numbers, names     ┌─▶ runner: decoder
+//! GGUF header ──┼─▶ describe ─▶ Architecture ────────┼─▶ scheduler: exact estimate
+//! tensor names ─┘               family + Blueprint   └─▶ show, plan, exports
+//! ```
+//!
+//! Everything here is pure: documents come in as bytes or parsed headers, values go out.
+//!
+//! # Invariants
+//! - A [`Blueprint`] names no architecture. Whoever computes with it needs nothing else.
+//! - There is one way for the numbers of a blueprint to come from elsewhere, [`Blueprint`]'s `Deserialize`, and it checks
+//!   them.
+//! - Canonical names are Hugging Face's. A better table of names changes no stored byte: names in blobs are the source's.
+//! - What is derived by this crate carries [`VERSION`]; a build with other sources derives it anew.
+
+pub mod blueprint;
+mod config_json;
+mod dense;
+mod error;
+pub mod exchange;
+mod families;
+mod family;
+mod gguf_keys;
+pub mod names;
+mod names_of_0_1;
+mod rope;
+mod tensor_names;
+
+pub use blueprint::{
+    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, Output, Projection,
+    Residual, Tensor,
+};
+pub use error::Error;
+pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe};
+pub use names_of_0_1::source_name;
+pub use rope::{Rope, RopeScaling};
+pub use tensor_names::TensorNames;
+
+/// Names the sources of this crate. Every remembered derivation carries it.
+pub const VERSION: &str = env!("LODE_ARCHITECTURES_VERSION");

@@ -1,0 +1,127 @@
+//! Tensor names: the tables between those of GGUF files and the canonical ones, which are Hugging Face's.
+//!
+//! For the architectures that are known the names are mapped in both directions. Files of other architectures keep their
+//! names, so that nothing is mapped wrongly.
+
+use crate::family::Family;
+
+/// Rows of a table: GGUF's name, the canonical one.
+pub(crate) type Table = &'static [(&'static str, &'static str)];
+
+/// Outside of layers.
+const MODEL: Table = &[
+    ("token_embd.weight", "model.embed_tokens.weight"),
+    ("output_norm.weight", "model.norm.weight"),
+    ("output.weight", "lm_head.weight"),
+    ("rope_freqs.weight", "model.rope_freqs.weight"),
+];
+
+/// Inside a layer, without `blk.N.` and `model.layers.N.`, and without `.weight` or `.bias`.
+const LAYER: Table = &[
+    ("attn_norm", "input_layernorm"),
+    ("attn_q", "self_attn.q_proj"),
+    ("attn_k", "self_attn.k_proj"),
+    ("attn_v", "self_attn.v_proj"),
+    ("attn_output", "self_attn.o_proj"),
+    ("attn_q_norm", "self_attn.q_norm"),
+    ("attn_k_norm", "self_attn.k_norm"),
+    ("ffn_gate", "mlp.gate_proj"),
+    ("ffn_up", "mlp.up_proj"),
+    ("ffn_down", "mlp.down_proj"),
+    ("ffn_gate_inp", "mlp.gate"),
+    ("ffn_gate_exps", "mlp.experts.gate_proj"),
+    ("ffn_up_exps", "mlp.experts.up_proj"),
+    ("ffn_down_exps", "mlp.experts.down_proj"),
+];
+
+/// What families with norms before the parts of a layer call the second one.
+pub(crate) const PRE_NORMS: Table = &[("ffn_norm", "post_attention_layernorm")];
+
+fn own(architecture: &str) -> Option<Table> {
+    Family::of_gguf(architecture).map(|family| family.gguf.names)
+}
+
+/// The canonical name of a tensor of a GGUF file of that architecture; its own name where it has no other.
+pub fn canonical(architecture: &str, name: &str) -> String {
+    let Some(own) = own(architecture) else { return name.to_owned() };
+    let in_layer = || {
+        let (layer, module, kind) = in_layer(name, "blk.")?;
+        let module = from_gguf(own, module).or_else(|| from_gguf(LAYER, module))?;
+        Some(format!("model.layers.{layer}.{module}.{kind}"))
+    };
+    from_gguf(MODEL, name).map(str::to_owned).or_else(in_layer).unwrap_or_else(|| name.to_owned())
+}
+
+/// The name in a GGUF file of that architecture of a tensor with a canonical name; none where there is no such.
+pub fn gguf(architecture: &str, name: &str) -> Option<String> {
+    let own = own(architecture)?;
+    let in_layer = || {
+        let (layer, module, kind) = in_layer(name, "model.layers.")?;
+        let module = to_gguf(own, module).or_else(|| to_gguf(LAYER, module))?;
+        Some(format!("blk.{layer}.{module}.{kind}"))
+    };
+    to_gguf(MODEL, name).map(str::to_owned).or_else(in_layer)
+}
+
+pub(crate) fn from_gguf(table: Table, key: &str) -> Option<&'static str> {
+    table.iter().find(|(gguf, _)| *gguf == key).map(|(_, canonical)| *canonical)
+}
+
+pub(crate) fn to_gguf(table: Table, key: &str) -> Option<&'static str> {
+    table.iter().find(|(_, canonical)| *canonical == key).map(|(gguf, _)| *gguf)
+}
+
+/// The layer, the module and the kind (weight or bias) of a tensor inside a layer.
+pub(crate) fn in_layer<'n>(name: &'n str, prefix: &str) -> Option<(&'n str, &'n str, &'n str)> {
+    let (layer, rest) = name.strip_prefix(prefix)?.split_once('.')?;
+    let (module, kind) = rest.rsplit_once('.')?;
+    let plain = !layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit()) && matches!(kind, "weight" | "bias");
+    plain.then_some((layer, module, kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_by_architecture() {
+        for (architecture, name, expect) in [
+            ("llama", "token_embd.weight", "model.embed_tokens.weight"),
+            ("llama", "blk.12.attn_q.weight", "model.layers.12.self_attn.q_proj.weight"),
+            ("qwen2", "blk.0.attn_q.bias", "model.layers.0.self_attn.q_proj.bias"),
+            ("llama", "blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
+            ("gemma3", "blk.0.ffn_norm.weight", "model.layers.0.pre_feedforward_layernorm.weight"),
+            ("gemma3", "blk.0.post_attention_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
+        ] {
+            assert_eq!(canonical(architecture, name), expect);
+            assert_eq!(gguf(architecture, expect).as_deref(), Some(name));
+        }
+    }
+
+    #[test]
+    fn leaves_what_it_does_not_know() {
+        for (architecture, name) in [
+            ("llama", "blk.0.something.weight"),
+            ("llama", "blk.x.attn_q.weight"),
+            ("llama", "model.layers.0.self_attn.rotary_emb.inv_freq"),
+            ("mamba", "token_embd.weight"),
+        ] {
+            assert_eq!(canonical(architecture, name), name);
+            assert_eq!(gguf(architecture, name), None);
+        }
+        assert_eq!(gguf("mamba", "model.norm.weight"), None);
+    }
+
+    #[test]
+    fn every_name_leads_back() {
+        for family in Family::ALL {
+            let architecture = family.gguf.architecture;
+            let layer = LAYER.iter().chain(family.gguf.names).map(|(gguf, _)| format!("blk.3.{gguf}.weight"));
+            for name in MODEL.iter().map(|(gguf, _)| (*gguf).to_owned()).chain(layer) {
+                let canonical = canonical(architecture, &name);
+                assert_ne!(canonical, name);
+                assert_eq!(gguf(architecture, &canonical), Some(name));
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Arrays of a plan's files: the parts of stored tensors, as they are or converted, with what a header says of them.
+
+use formats::codec::{can_decode, can_encode};
+use formats::encoding::Role;
+use formats::safetensors::Member;
+use formats::{Dtype, Encoding};
+
+use super::Piece;
+use import::{Conversion, Error, OpenBlob, RowOrder, StoredPart, StoredTensor, TensorSource};
+
+/// An array of a tensor in another encoding. Its source is opened when it is written: a model has more tensors than a
+/// process may have files.
+#[derive(Clone, Debug)]
+pub struct ConvertedArray {
+    /// Where the numbers are.
+    pub tensor: StoredTensor,
+    /// How they will be encoded.
+    pub encoding: Encoding,
+    /// In which order of rows.
+    pub order: RowOrder,
+    /// Added to every number.
+    pub add: f32,
+    /// Which array.
+    pub role: Role,
+    /// Length in bytes.
+    pub size: u64,
+}
+
+impl ConvertedArray {
+    pub(super) fn conversion(&self, open: &OpenBlob) -> Result<Conversion, Error> {
+        let source = TensorSource::of(&self.tensor, open)?;
+        Ok(Conversion { order: self.order, add: self.add, ..Conversion::to(source, self.encoding) })
+    }
+}
+
+/// An array of a file with a header.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) member: Member,
+    pub(super) piece: Piece,
+}
+
+/// What is done to the numbers of a tensor besides encoding them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Change {
+    /// The name in the file.
+    pub(super) name: String,
+    pub(super) order: RowOrder,
+    pub(super) add: f32,
+}
+
+impl Change {
+    pub(super) fn none(name: &str) -> Self {
+        Self { name: name.to_owned(), order: RowOrder::Stored, add: 0.0 }
+    }
+}
+
+/// An array as it is stored, under another name.
+pub(super) fn stored(part: &StoredPart, name: &str) -> Entry {
+    let member = Member { name: name.to_owned(), dtype: part.dtype, shape: part.shape.clone(), size: part.size };
+    Entry { member, piece: Piece::Blob { blob: part.blob, begin: part.offset, size: part.size } }
+}
+
+/// A tensor as plain numbers of that type.
+///
+/// # Errors
+/// [`Error::Source`] where the numbers cannot be read, there is no encoder for the type, or the size overflows.
+pub(super) fn plain(tensor: &StoredTensor, dtype: Dtype, change: &Change) -> Result<Entry, Error> {
+    let refused = |reason: &str| Error::Source(format!("tensor `{}`: {reason}", tensor.name));
+    let encoding = Encoding::Plain(dtype);
+    if tensor.encoding == encoding
+        && change.order == RowOrder::Stored
+        && change.add == 0.0
+        && let Some(part) = tensor.parts.first()
+    {
+        return Ok(stored(part, &change.name));
+    }
+    if !can_decode(tensor.encoding) {
+        return Err(refused(&format!("{} cannot be read as numbers by this version", tensor.encoding)));
+    }
+    if !can_encode(encoding) {
+        return Err(refused(&format!("{encoding} cannot be written by this version")));
+    }
+    let size = dtype.byte_count(&tensor.shape).map_err(refused)?;
+    let array = ConvertedArray {
+        tensor: tensor.clone(),
+        encoding,
+        order: change.order,
+        add: change.add,
+        role: Role::Weight,
+        size,
+    };
+    let member = Member { name: change.name.clone(), dtype, shape: tensor.shape.clone(), size };
+    Ok(Entry { member, piece: Piece::Array(Box::new(array)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_cannot_be_read_are_refused() {
+        let tensor = |dtype| StoredTensor {
+            name: "t".to_owned(),
+            stored_name: "t".to_owned(),
+            encoding: Encoding::Plain(dtype),
+            shape: vec![4],
+            parts: Vec::new(),
+        };
+        let error = plain(&tensor(Dtype::F8_E4M3Fnuz), Dtype::F32, &Change::none("t")).expect_err("no decoder");
+        assert!(error.to_string().contains("tensor `t`"), "{error}");
+        assert!(plain(&tensor(Dtype::F8_E4M3), Dtype::F32, &Change::none("t")).is_ok());
+    }
+}

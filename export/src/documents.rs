@@ -1,0 +1,102 @@
+//! The files without tensors of a folder: copied, but for what is only true of the stored encoding.
+
+use formats::Dtype;
+use manifests::{Layer, media_types};
+use serde_json::{Map, Value};
+
+use super::{ExportFile, Piece};
+use import::{Error, OpenBlob};
+
+/// The largest config that is read, in bytes.
+const MAX_CONFIG: u64 = 64 << 20;
+/// Where configs say how weights are quantized.
+const QUANTIZATION: [&str; 2] = ["quantization", "quantization_config"];
+
+/// The files of the model that have no tensors, but for the config and for indexes of shards.
+pub(super) fn copied(layers: &[Layer]) -> Result<Vec<ExportFile>, Error> {
+    let types = [media_types::JSON, media_types::FILE, media_types::LICENSE, media_types::ADAPTER];
+    let named = layers.iter().filter(|layer| types.contains(layer.media_type())).filter_map(|layer| {
+        let name = layer.name().filter(|name| !name.is_empty())?;
+        let kept = name != "config.json" && !name.ends_with(".safetensors.index.json");
+        kept.then_some((name, layer))
+    });
+    named.map(|(name, layer)| whole(name, layer)).collect()
+}
+
+/// A layer that is a file.
+pub(super) fn whole(name: &str, layer: &Layer) -> Result<ExportFile, Error> {
+    let piece = Piece::Blob { blob: *layer.digest(), begin: 0, size: layer.size() };
+    Ok(ExportFile::new(name, vec![piece])?.known_as(Some(*layer.digest())))
+}
+
+/// The model's `config.json`; `None` where it has none.
+pub(super) fn config(layers: &[Layer], open: &OpenBlob) -> Result<Option<Map<String, Value>>, Error> {
+    let Some(layer) = config_layer(layers) else { return Ok(None) };
+    if layer.size() > MAX_CONFIG {
+        let size = layer.size();
+        return Err(Error::Source(format!("`config.json` has {size} bytes, at most {MAX_CONFIG} are read")));
+    }
+    let mut raw = vec![0; layer.size() as usize];
+    let read = open(layer.digest()).and_then(|blob| blob.read_exact_at(&mut raw, 0));
+    read.map_err(|e| Error::io("read blob", layer.digest(), e))?;
+    let parsed = serde_json::from_slice(&raw);
+    parsed.map(Some).map_err(|e| Error::Source(format!("the model's `config.json` is not a JSON object: {e}")))
+}
+
+/// Takes out of a config how weights were quantized.
+pub(super) fn without_quantization(config: &mut Map<String, Value>) {
+    for key in QUANTIZATION {
+        config.shift_remove(key);
+    }
+}
+
+/// Puts in how weights are quantized, in both places.
+pub(super) fn with_quantization(config: &mut Map<String, Value>, quantization: &Value) {
+    without_quantization(config);
+    config.extend(QUANTIZATION.map(|key| (key.to_owned(), quantization.clone())));
+}
+
+/// Says which type floats have, where the config says it at all.
+pub(super) fn with_dtype(config: &mut Map<String, Value>, dtype: Dtype) {
+    let name = match dtype {
+        Dtype::F32 => "float32",
+        Dtype::F16 => "float16",
+        _ => "bfloat16",
+    };
+    for key in ["dtype", "torch_dtype"] {
+        if let Some(value) = config.get_mut(key) {
+            *value = Value::from(name);
+        }
+    }
+}
+
+fn config_layer(layers: &[Layer]) -> Option<&Layer> {
+    layers.iter().find(|layer| *layer.media_type() == media_types::JSON && layer.name() == Some("config.json"))
+}
+
+/// The config as a file: the model's own where nothing was changed, else with the keys in their order.
+pub(super) fn config_file(config: &Map<String, Value>, layers: &[Layer], open: &OpenBlob) -> Result<ExportFile, Error> {
+    if let Some(layer) = config_layer(layers)
+        && self::config(layers, open)?.as_ref() == Some(config)
+    {
+        return whole("config.json", layer);
+    }
+    let text = serde_json::to_string_pretty(config).map_err(|e| Error::Source(e.to_string()))?;
+    ExportFile::new("config.json", vec![Piece::Bytes(format!("{text}\n").into_bytes())])
+}
+
+/// What the model has that no file of a folder says.
+pub(super) fn losses(layers: &[Layer]) -> Vec<String> {
+    let kinds = [
+        (media_types::TEMPLATE, "the chat template that was given with the model"),
+        (media_types::SYSTEM, "the system prompt"),
+        (media_types::PARAMS, "the parameters of generation"),
+        (media_types::MESSAGES, "the messages that precede every conversation"),
+        (media_types::PROJECTOR, "the projector for pictures"),
+    ];
+    let has = |kind: &content::MediaType| layers.iter().any(|layer| layer.media_type() == kind);
+    let lost = kinds.iter().filter(|(kind, _)| has(kind)).map(|(_, what)| format!("{what} is not in these files"));
+    // Folders have its files in a folder of their own.
+    let adapter = has(&media_types::ADAPTER).then(|| "the adapter is not merged into the weights".to_owned());
+    lost.chain(adapter).collect()
+}

@@ -1,0 +1,128 @@
+//! `tokenizer.json`: what all kinds have, around the model of each.
+
+use std::collections::HashSet;
+
+use import::Error;
+use serde_json::{Map, Value as Json, json};
+use vocabulary::{PieceKind, Vocabulary, VocabularyKind};
+
+use super::{bpe, sentencepiece};
+
+/// The parts in which kinds of tokenizers differ.
+pub(super) struct Parts {
+    pub(super) normalizer: Json,
+    pub(super) pre_tokenizer: Json,
+    pub(super) decoder: Json,
+    /// Fields of the model, `vocab` and what all have excepted.
+    pub(super) model: Map<String, Json>,
+}
+
+/// Makes a `tokenizer.json`; none where none would cut text as the file says.
+///
+/// # Errors
+/// A vocabulary that contradicts itself.
+pub(super) fn tokenizer(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Result<Option<Json>, Error> {
+    let parts = match &vocabulary.kind {
+        VocabularyKind::ByteLevel { pre_tokenizer, merges } => bpe::parts(pre_tokenizer, merges, losses)?,
+        VocabularyKind::SentencePiece => Some(sentencepiece::parts(vocabulary, losses)),
+        VocabularyKind::Other(name) => {
+            losses.push(format!("there is no tokenizer.json: the tokenizer model `{name}` is not known"));
+            None
+        }
+    };
+    let Some(parts) = parts else { return Ok(None) };
+    let mut model = json!({
+        "type": "BPE",
+        "dropout": null,
+        "unk_token": null,
+        "continuing_subword_prefix": null,
+        "end_of_word_suffix": null,
+        "fuse_unk": false,
+        "byte_fallback": false,
+        "ignore_merges": false,
+    });
+    if let Json::Object(model) = &mut model {
+        let merges = parts.model;
+        model.insert("vocab".to_owned(), Json::Object(vocab(vocabulary, losses)));
+        model.extend(merges);
+    }
+    Ok(Some(json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added_tokens(vocabulary),
+        "normalizer": parts.normalizer,
+        "pre_tokenizer": parts.pre_tokenizer,
+        "post_processor": post_processor(vocabulary),
+        "decoder": parts.decoder,
+        "model": model,
+    })))
+}
+
+/// Texts and numbers. What only fills up the rows of the embedding is left out.
+fn vocab(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Map<String, Json> {
+    let mut vocab = Map::with_capacity(vocabulary.pieces.len());
+    let mut twice = 0;
+    for (id, token) in vocabulary.pieces.iter().enumerate() {
+        if token.kind == PieceKind::Unused && token.text == format!("[PAD{id}]") {
+            continue;
+        }
+        // The first one counts, as it does for readers of the file.
+        if vocab.contains_key(&token.text) {
+            twice += 1;
+        } else {
+            vocab.insert(token.text.clone(), id.into());
+        }
+    }
+    if twice > 0 {
+        losses.push(format!("{twice} tokens have the text of another and are left out of tokenizer.json"));
+    }
+    vocab
+}
+
+/// Tokens that are found in text before anything else is.
+fn added_tokens(vocabulary: &Vocabulary) -> Json {
+    let mut seen = HashSet::new();
+    let mut added = Vec::new();
+    for (id, token) in vocabulary.pieces.iter().enumerate() {
+        let special = matches!(token.kind, PieceKind::Control | PieceKind::Unknown);
+        let found = (special || token.kind == PieceKind::UserDefined) && !token.text.is_empty();
+        if found && seen.insert(token.text.as_str()) {
+            added.push(json!({
+                "id": id,
+                "content": token.text,
+                "single_word": false,
+                "lstrip": false,
+                "rstrip": false,
+                "normalized": false,
+                "special": special,
+            }));
+        }
+    }
+    Json::Array(added)
+}
+
+/// BOS before and EOS after a text, where the file says so.
+fn post_processor(vocabulary: &Vocabulary) -> Json {
+    let token = |id: Option<u32>, wanted: bool| {
+        let id = id.filter(|_| wanted)?;
+        Some((vocabulary.text(id)?, id))
+    };
+    let (bos, eos) = (token(vocabulary.bos, vocabulary.add_bos), token(vocabulary.eos, vocabulary.add_eos));
+    if bos.is_none() && eos.is_none() {
+        return Json::Null;
+    }
+    let around = |sequence: &str, kind: u32| {
+        let item = |(text, _): (&str, u32)| json!({"SpecialToken": {"id": text, "type_id": kind}});
+        let text = json!({"Sequence": {"id": sequence, "type_id": kind}});
+        bos.map(item).into_iter().chain([text]).chain(eos.map(item)).collect::<Vec<Json>>()
+    };
+    let described = |(text, id): (&str, u32)| (text.to_owned(), json!({"id": text, "ids": [id], "tokens": [text]}));
+    let pair = [around("A", 0), around("B", 1)].concat();
+    json!({
+        "type": "TemplateProcessing",
+        "single": around("A", 0),
+        "pair": pair,
+        "special_tokens": Json::Object(bos.into_iter().chain(eos).map(described).collect()),
+    })
+}

@@ -1,0 +1,292 @@
+//! One GGUF file: of a Hugging Face folder, of a split GGUF, or of what was quantized to GGML's blocks.
+//!
+//! The keys of a model that came as GGUF are copied; for others they are made of the folder's documents.
+
+use std::collections::HashMap;
+
+use architectures::Blueprint;
+use architectures::exchange::TensorChange;
+use formats::gguf::{NewTensor, OwnedValue, write_header};
+use formats::{Dtype, Encoding, GgmlType};
+use manifests::media_types;
+
+use super::array::{Change, ConvertedArray, plain, stored};
+use super::gguf_metadata::file_type;
+use super::head_order::change;
+use super::rounding::Rounding;
+use super::{
+    ExportFile, ExportPlan, ExtraTensor, HuggingFaceModel, Piece, StoredModel, documents, gguf_metadata, gguf_source,
+};
+use import::{Error, RowOrder, StoredTensor};
+
+/// The largest document that is read, in bytes.
+const MAX_DOCUMENT: u64 = 256 << 20;
+
+/// The file, called after the model.
+///
+/// # Errors
+/// [`Error::Source`] where a tensor or the tokenizer cannot be in such a file, the architecture is not known, or a type is
+/// wanted for what came as GGUF and is copied.
+pub fn gguf_plan(model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<ExportPlan, Error> {
+    let mut file = NewFile::default();
+    match gguf_source::header(model.layers, &**model.open)? {
+        Some(_) if dtype.is_some() => {
+            return Err(Error::Source(
+                "the model came as a GGUF file, its tensors keep their types and `--dtype` would do nothing; leave it \
+                 out, or use `--format safetensors`"
+                    .to_owned(),
+            ));
+        }
+        Some(header) => file.copy(model, &header)?,
+        None => file.convert(model, dtype)?,
+    }
+    file.losses.extend(file.rounding.losses());
+    file.losses.extend(documents::losses(model.layers));
+    let losses = std::mem::take(&mut file.losses);
+    ExportPlan::new(vec![file.finish(&format!("{}.gguf", model.name))?], losses)
+}
+
+/// A file while it is put together.
+#[derive(Default)]
+struct NewFile {
+    keys: Vec<(String, OwnedValue)>,
+    tensors: Vec<NewTensor>,
+    pieces: Vec<Piece>,
+    rounding: Rounding,
+    losses: Vec<String>,
+}
+
+impl NewFile {
+    /// Keys and tensors as the model came, whatever files it was split into.
+    fn copy(&mut self, model: &StoredModel<'_>, header: &[u8]) -> Result<(), Error> {
+        let gguf = gguf_source::parsed(header)?;
+        let architecture = gguf.text("general.architecture").unwrap_or_default();
+        let own = gguf.metadata.iter().filter(|(key, _)| !key.starts_with("split."));
+        self.keys.extend(own.map(|(key, value)| ((*key).to_owned(), OwnedValue::from(value))));
+        for tensor in model.tensors {
+            self.add(tensor, &Change::none(&architectures::source_name(architecture, &tensor.stored_name)), None)?;
+        }
+        let kinds = gguf_source::kinds(model.layers, &**model.open)?;
+        if self.tensors.iter().any(|tensor| kinds.get(&tensor.name).is_some_and(|kind| *kind != tensor.kind)) {
+            self.say_file_type(most_common(model.tensors, None));
+        }
+        Ok(())
+    }
+
+    /// Replaces what the file said of its tensors, which became others; leaves it out where the format has no number.
+    fn say_file_type(&mut self, kind: Option<GgmlType>) {
+        let number = kind.and_then(file_type);
+        self.keys.retain_mut(|(key, value)| {
+            if key != "general.file_type" {
+                return true;
+            }
+            number.is_some_and(|number| {
+                *value = number.into();
+                true
+            })
+        });
+    }
+
+    /// Keys of the folder's documents; tensors renamed, and changed where files of the architecture differ.
+    fn convert(&mut self, model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<(), Error> {
+        let architecture = model.architecture.ok_or_else(|| {
+            Error::Source("the model's architecture is not known, so there are no keys for its GGUF file".to_owned())
+        })?;
+        check_vocabulary(&architecture.blueprint, model.tensors)?;
+        let documents = Documents::read(model)?;
+        let metadata = gguf_metadata(&HuggingFaceModel {
+            architecture,
+            name: model.name,
+            kind: most_common(model.tensors, dtype),
+            config: documents.required("config.json")?,
+            tokenizer: documents.required("tokenizer.json")?,
+            tokenizer_config: documents.get("tokenizer_config.json"),
+            generation_config: documents.get("generation_config.json"),
+            chat_template: documents.get("chat_template.jinja"),
+        })?;
+        self.keys = metadata.keys;
+        self.losses = metadata.losses;
+        metadata.extra_tensors.into_iter().for_each(|tensor| self.add_extra(tensor));
+        for tensor in model.tensors {
+            let found = architecture.tensor_to_gguf(&tensor.name, tensor.shape.len());
+            let Some(table) = found.map_err(|e| Error::Source(e.to_string()))? else { continue };
+            self.add(tensor, &change(tensor, &table)?, float_target(tensor, &table, dtype))?;
+        }
+        Ok(())
+    }
+
+    /// A tensor, as floats of a type or as it is.
+    fn add(&mut self, tensor: &StoredTensor, change: &Change, dtype: Option<Dtype>) -> Result<(), Error> {
+        let (kind, piece) = match (tensor.encoding, dtype) {
+            (Encoding::Plain(own), dtype) => {
+                let dtype = dtype.unwrap_or(own);
+                self.rounding.note(tensor, dtype);
+                (ggml_type(tensor, dtype)?, plain(tensor, dtype, change)?.piece)
+            }
+            (Encoding::Blocks(kind), _) => (kind, blocks(tensor, change)?),
+            (other, _) => {
+                return Err(Error::Source(format!(
+                    "tensor `{}`: GGUF files do not know {other}; export the model as safetensors and quantize that, e.g. \
+                     by `lode create --quantize q4_k_m`",
+                    tensor.name
+                )));
+            }
+        };
+        // A file has no scalars.
+        let dims = if tensor.shape.is_empty() { vec![1] } else { tensor.shape.iter().rev().copied().collect() };
+        self.tensors.push(NewTensor { name: change.name.clone(), kind, dims });
+        self.pieces.push(piece);
+        Ok(())
+    }
+
+    fn add_extra(&mut self, tensor: ExtraTensor) {
+        self.pieces.push(Piece::Bytes(tensor.numbers.iter().flat_map(|number| number.to_le_bytes()).collect()));
+        self.tensors.push(NewTensor { name: tensor.name, kind: GgmlType::F32, dims: tensor.dims });
+    }
+
+    fn finish(self, name: &str) -> Result<ExportFile, Error> {
+        let header = write_header(&self.keys, &self.tensors).map_err(|e| Error::format(name, e))?;
+        let mut pieces = vec![Piece::Bytes(header.bytes)];
+        let mut at = 0;
+        for (piece, place) in self.pieces.into_iter().zip(&header.places) {
+            pieces.push(Piece::Zeros(place.offset - at));
+            at = place.offset + piece.size();
+            pieces.push(piece);
+        }
+        pieces.push(Piece::Zeros(header.data_size - at));
+        pieces.retain(|piece| piece.size() > 0);
+        ExportFile::new(name, pieces)
+    }
+}
+
+/// The vocabulary is filled up to the rows that the config says; an embedding without them would be read beyond its end.
+fn check_vocabulary(blueprint: &Blueprint, tensors: &[StoredTensor]) -> Result<(), Error> {
+    let name = &blueprint.embedding.weight.name;
+    let embedding = tensors.iter().find(|tensor| tensor.name == *name);
+    let embedding =
+        embedding.ok_or_else(|| Error::Source(format!("the model has no tensor `{name}`, which a GGUF file needs")))?;
+    let (rows, vocabulary) = (embedding.shape.first().copied().unwrap_or(0), blueprint.vocabulary);
+    if rows != vocabulary {
+        return Err(Error::Source(format!(
+            "`config.json` says that the vocabulary has {vocabulary} tokens, the tensor `{name}` has {rows} rows; \
+             one of them is not of this model"
+        )));
+    }
+    Ok(())
+}
+
+/// What the numbers of a float tensor become.
+fn float_target(tensor: &StoredTensor, table: &TensorChange, wanted: Option<Dtype>) -> Option<Dtype> {
+    match tensor.encoding {
+        Encoding::Plain(_) if table.float32 => Some(Dtype::F32),
+        Encoding::Plain(Dtype::F16 | Dtype::Bf16 | Dtype::F32) => wanted,
+        _ => None,
+    }
+}
+
+fn ggml_type(tensor: &StoredTensor, dtype: Dtype) -> Result<GgmlType, Error> {
+    let found = GgmlType::ALL.iter().copied().find(|kind| kind.dtype() == Some(dtype));
+    found.ok_or_else(|| Error::Source(format!("tensor `{}`: GGUF files do not know {dtype}", tensor.name)))
+}
+
+/// The blocks of a tensor, in the wanted order of rows.
+fn blocks(tensor: &StoredTensor, change: &Change) -> Result<Piece, Error> {
+    let part = tensor.parts.first().filter(|_| change.add == 0.0);
+    let part =
+        part.ok_or_else(|| Error::Source(format!("tensor `{}`: numbers in blocks cannot be added to", tensor.name)))?;
+    if change.order == RowOrder::Stored {
+        return Ok(stored(part, &change.name).piece);
+    }
+    Ok(Piece::Array(Box::new(ConvertedArray {
+        tensor: tensor.clone(),
+        encoding: tensor.encoding,
+        order: change.order,
+        add: 0.0,
+        role: part.role,
+        size: part.size,
+    })))
+}
+
+/// What most matrices will be.
+fn most_common(tensors: &[StoredTensor], wanted: Option<Dtype>) -> Option<GgmlType> {
+    let mut counts: HashMap<GgmlType, u64> = HashMap::new();
+    for tensor in tensors.iter().filter(|tensor| tensor.shape.len() > 1) {
+        let kind = match tensor.encoding {
+            Encoding::Blocks(kind) => Some(kind),
+            Encoding::Plain(own) => ggml_type(tensor, wanted.unwrap_or(own)).ok(),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            *counts.entry(kind).or_default() += 1;
+        }
+    }
+    // The number decides between equals, so that the same model always gives the same file.
+    counts.into_iter().max_by_key(|(kind, count)| (*count, kind.id())).map(|(kind, _)| kind)
+}
+
+/// The documents of a folder by their names.
+struct Documents(HashMap<String, Vec<u8>>);
+
+impl Documents {
+    fn read(model: &StoredModel<'_>) -> Result<Self, Error> {
+        let wanted =
+            ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
+        let kinds = [media_types::JSON, media_types::FILE];
+        let mut found = HashMap::new();
+        for layer in model.layers.iter().filter(|layer| kinds.contains(layer.media_type())) {
+            let Some(name) = layer.name().filter(|name| wanted.contains(name) && layer.size() <= MAX_DOCUMENT) else {
+                continue;
+            };
+            let mut raw = vec![0; layer.size() as usize];
+            let read = (model.open)(layer.digest()).and_then(|blob| blob.read_exact_at(&mut raw, 0));
+            read.map_err(|e| Error::io("read blob", layer.digest(), e))?;
+            found.insert(name.to_owned(), raw);
+        }
+        Ok(Self(found))
+    }
+
+    fn get(&self, name: &str) -> Option<&[u8]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+
+    fn required(&self, name: &str) -> Result<&[u8], Error> {
+        self.get(name).ok_or_else(|| Error::Source(format!("the model has no `{name}`, which a GGUF file is made of")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use architectures::{Document, TensorNames, describe};
+
+    use super::*;
+
+    #[test]
+    fn the_embedding_has_a_row_for_each_token() {
+        let config = br#"{"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,
+            "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256}"#;
+        let blueprint = describe(Document::Config(config), &TensorNames::default()).expect("a config").blueprint;
+        let tensor = |name: &str, rows: u64| StoredTensor {
+            name: name.to_owned(),
+            stored_name: name.to_owned(),
+            encoding: Encoding::Plain(Dtype::Bf16),
+            shape: vec![rows, 64],
+            parts: Vec::new(),
+        };
+        assert!(check_vocabulary(&blueprint, &[tensor("model.embed_tokens.weight", 320)]).is_ok());
+        let error = check_vocabulary(&blueprint, &[tensor("model.embed_tokens.weight", 100)]).expect_err("fewer rows");
+        assert!(error.to_string().contains("320") && error.to_string().contains("100"), "{error}");
+        assert!(check_vocabulary(&blueprint, &[tensor("lm_head.weight", 320)]).is_err());
+    }
+
+    #[test]
+    fn the_file_type_follows_the_tensors() {
+        let says = |kind: GgmlType| {
+            let keys = vec![("general.file_type".to_owned(), OwnedValue::from(1u32))];
+            let mut file = NewFile { keys, ..NewFile::default() };
+            file.say_file_type(Some(kind));
+            file.keys.pop().map(|(_, value)| value)
+        };
+        assert_eq!(says(GgmlType::Q4_K), Some(OwnedValue::from(15u32)));
+        assert_eq!(says(GgmlType::TQ1_0), None, "the format has no number that we write");
+    }
+}

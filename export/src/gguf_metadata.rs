@@ -1,0 +1,113 @@
+//! From a Hugging Face folder's documents to GGUF metadata: the keys that llama.cpp's `convert_hf_to_gguf.py` writes.
+//!
+//! ```text
+//! Architecture ─────▶ keys ────────────┐
+//! tokenizer.json ───▶ tokenizer ───────┼──▶ GgufMetadata
+//! the other documents ▶ special tokens ┘
+//! ```
+//!
+//! Pure: documents come in as bytes, keys go out in the converter's order. What a file cannot say is either an error or
+//! a loss; the caller decides whether losses are acceptable.
+
+mod keys;
+mod sentencepiece;
+mod special;
+mod tokenizer;
+mod tokenizer_json;
+
+use architectures::{Architecture, RopeScaling};
+use formats::GgmlType;
+use formats::gguf::OwnedValue;
+use import::Error;
+use serde_json::Value as Json;
+
+pub(crate) use keys::file_type;
+
+use super::refused;
+
+/// A model as a Hugging Face folder has it.
+#[derive(Clone, Copy, Debug)]
+pub struct HuggingFaceModel<'a> {
+    /// What it computes; whether from `config.json` or from another GGUF file.
+    pub architecture: &'a Architecture,
+    /// `general.name`.
+    pub name: &'a str,
+    /// What most matrices will be in the file; nothing where it is not known.
+    pub kind: Option<GgmlType>,
+    /// `config.json`.
+    pub config: &'a [u8],
+    /// `tokenizer.json`.
+    pub tokenizer: &'a [u8],
+    /// `tokenizer_config.json`.
+    pub tokenizer_config: Option<&'a [u8]>,
+    /// `generation_config.json`.
+    pub generation_config: Option<&'a [u8]>,
+    /// `chat_template.jinja`; it counts more than a template in `tokenizer_config.json`.
+    pub chat_template: Option<&'a [u8]>,
+}
+
+/// What comes before the tensors of a GGUF file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GgufMetadata {
+    /// Keys in the converter's order.
+    pub keys: Vec<(String, OwnedValue)>,
+    /// Tensors that the folder has not, to be written before its own.
+    pub extra_tensors: Vec<ExtraTensor>,
+    /// What the file will not say, a sentence each; empty where nothing is lost.
+    pub losses: Vec<String>,
+}
+
+/// A float32 tensor that is computed from the blueprint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExtraTensor {
+    /// Its name in the file.
+    pub name: String,
+    /// Its dimensions, innermost first.
+    pub dims: Vec<u64>,
+    /// Its numbers.
+    pub numbers: Vec<f32>,
+}
+
+/// Makes the metadata of a GGUF file.
+///
+/// # Errors
+/// A document that cannot be read, a tokenizer of a kind that GGUF has no model for, numbers that would be
+/// computed with differently.
+pub fn gguf_metadata(model: &HuggingFaceModel<'_>) -> Result<GgufMetadata, Error> {
+    let documents = special::Documents {
+        config: json("config.json", model.config)?,
+        tokenizer_config: optional("tokenizer_config.json", model.tokenizer_config)?,
+        generation_config: optional("generation_config.json", model.generation_config)?,
+        chat_template: model.chat_template,
+    };
+    let tokenizer = tokenizer_json::TokenizerJson::new(json("tokenizer.json", model.tokenizer)?)?;
+    let mut losses = Vec::new();
+    let vocabulary = tokenizer::vocabulary(&tokenizer, model.architecture.blueprint.vocabulary, &mut losses)?;
+    let special = special::read(&documents, &tokenizer, &vocabulary, &mut losses)?;
+    let mut keys = keys::keys(model)?;
+    keys.extend(vocabulary.keys());
+    keys.extend(special);
+    keys.push(("general.quantization_version".to_owned(), OwnedValue::from(2u32)));
+    Ok(GgufMetadata { keys, extra_tensors: extra_tensors(model.architecture), losses })
+}
+
+/// Llama 3's stretching of frequencies is in a file as the divisors of the plain ones.
+fn extra_tensors(architecture: &Architecture) -> Vec<ExtraTensor> {
+    let stretched = architecture.blueprint.attentions().find_map(|attention| {
+        let rope = attention.rope.as_ref()?;
+        matches!(rope.scaling, RopeScaling::Llama3 { .. }).then_some((rope, attention.head_dim))
+    });
+    let Some((rope, head_dim)) = stretched else { return Vec::new() };
+    let plain = rope.scaled(RopeScaling::None).frequencies(head_dim);
+    let pairs = plain.into_iter().zip(rope.frequencies(head_dim));
+    let numbers: Vec<f32> = pairs.map(|(plain, stretched)| (plain / stretched) as f32).collect();
+    vec![ExtraTensor { name: "rope_freqs.weight".to_owned(), dims: vec![numbers.len() as u64], numbers }]
+}
+
+fn json(name: &str, raw: &[u8]) -> Result<Json, Error> {
+    serde_json::from_slice(raw).map_err(|e| refused(name, format!("it is not JSON: {e}")))
+}
+
+fn optional(name: &str, raw: Option<&[u8]>) -> Result<Json, Error> {
+    raw.map_or(Ok(Json::Null), |raw| json(name, raw))
+}

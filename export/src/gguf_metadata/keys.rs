@@ -1,0 +1,47 @@
+//! The keys of the model in general and of its architecture's numbers.
+
+use formats::GgmlType;
+use formats::gguf::OwnedValue;
+use import::Error;
+
+use super::HuggingFaceModel;
+use crate::refused;
+
+type Key = (String, OwnedValue);
+
+/// Keys of the model in general and of its architecture.
+///
+/// # Errors
+/// A number that GGUF cannot say for the architecture, or that does not fit.
+pub(super) fn keys(model: &HuggingFaceModel<'_>) -> Result<Vec<Key>, Error> {
+    let general = |key: &str, text: &str| (format!("general.{key}"), OwnedValue::from(text));
+    let architecture = model.architecture.family.gguf.architecture;
+    let mut keys = vec![general("architecture", architecture), general("type", "model"), general("name", model.name)];
+    keys.extend(model.architecture.gguf_keys().map_err(|e| refused(model.name, e))?);
+    if let Some(number) = model.kind.and_then(file_type) {
+        keys.push(("general.file_type".to_owned(), number.into()));
+    }
+    Ok(keys)
+}
+
+/// The number in `general.file_type` for files that are mostly of that type; `enum llama_ftype` of llama.cpp's `llama.h`.
+pub(crate) fn file_type(kind: GgmlType) -> Option<u32> {
+    Some(match kind {
+        GgmlType::F32 => 0,
+        GgmlType::F16 => 1,
+        GgmlType::Q4_0 => 2,
+        GgmlType::Q4_1 => 3,
+        GgmlType::Q8_0 => 7,
+        GgmlType::Q5_0 => 8,
+        GgmlType::Q5_1 => 9,
+        GgmlType::Q2_K => 10,
+        GgmlType::Q3_K => 12,
+        GgmlType::Q4_K => 15,
+        GgmlType::Q5_K => 17,
+        GgmlType::Q6_K => 18,
+        GgmlType::IQ4_NL => 25,
+        GgmlType::IQ4_XS => 30,
+        GgmlType::BF16 => 32,
+        _ => return None,
+    })
+}

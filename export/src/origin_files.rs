@@ -1,0 +1,73 @@
+//! The imported files bit for bit: those with tensors by the origin document, the others as the layers they are.
+
+use std::sync::Arc;
+
+use manifests::{Layer, media_types};
+
+use super::{ExportFile, ExportPlan, Piece, documents};
+use import::{Composed, Error, OpenBlob, Origin, OriginFile, ReadAt};
+
+/// The most zeros of a file that nothing is said about, in bytes. Padding has far less; a document of somebody else may
+/// claim any size, and would keep a disk or a processor busy for nothing.
+const MAX_GAPS: u64 = 64 << 30;
+
+/// The files that the model was imported from. Reads the header of every tensor blob.
+///
+/// # Errors
+/// [`Error::Source`] where the document and the layers do not fit together, or a name is hostile; [`Error::Io`] where a
+/// blob cannot be read.
+pub fn origin_plan(origin: &Origin, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<ExportPlan, Error> {
+    let mut files = Vec::new();
+    for file in &origin.files {
+        files.push(rebuilt(file, layers, open)?);
+    }
+    let types = [media_types::JSON, media_types::FILE, media_types::LICENSE, media_types::ADAPTER];
+    for layer in layers.iter().filter(|layer| types.contains(layer.media_type())) {
+        // A licence that was given with the model and not in a file has no name.
+        if let Some(name) = layer.name().filter(|name| !name.is_empty()) {
+            files.push(documents::whole(name, layer)?);
+        }
+    }
+    ExportPlan::new(files, Vec::new())
+}
+
+/// Layers that are files, under these names, with nothing else of the model. Losses are told of `wanted`.
+///
+/// # Errors
+/// [`Error::Source`] where a name is hostile or there twice.
+pub fn layers_plan(files: &[(&str, &Layer)], wanted: &[Layer]) -> Result<ExportPlan, Error> {
+    let files = files.iter().map(|(name, layer)| documents::whole(name, layer)).collect::<Result<_, _>>()?;
+    ExportPlan::new(files, documents::losses(wanted))
+}
+
+fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<ExportFile, Error> {
+    let composed = Composed::new(file, layers, Arc::clone(open)).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidData => Error::Source(format!("`{}` cannot be put together: {e}", file.name)),
+        _ => Error::io("read the blobs of", &file.name, e),
+    })?;
+    let pieces = pieces(&composed);
+    let zeros = pieces.iter().filter(|piece| matches!(piece, Piece::Zeros(_))).map(Piece::size);
+    // They lie side by side in one file, so their sum is no larger than its size.
+    let zeros: u64 = zeros.sum();
+    if zeros > MAX_GAPS {
+        let (name, size) = (&file.name, file.size);
+        return Err(Error::Source(format!(
+            "`{name}` would have {size} bytes, {zeros} of them in no layer; at most {MAX_GAPS} of those are expected"
+        )));
+    }
+    ExportFile::new(&file.name, pieces)
+}
+
+/// The whole file: what nothing is said about are zeros.
+fn pieces(composed: &Composed) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    for piece in composed.pieces() {
+        pieces.push(Piece::Zeros(piece.offset - at));
+        pieces.push(Piece::Blob { blob: piece.blob, begin: piece.begin, size: piece.size });
+        at = piece.offset + piece.size;
+    }
+    pieces.push(Piece::Zeros(composed.size() - at));
+    pieces.retain(|piece| piece.size() > 0);
+    pieces
+}

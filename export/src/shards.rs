@@ -1,0 +1,143 @@
+//! Safetensors files with an index, as Hugging Face's libraries write them: filled one after the other in the order of
+//! the tensors, none larger than asked for unless a single tensor is.
+//!
+//! Source of names and rule: `split_torch_state_dict_into_shards` of `huggingface_hub`.
+
+use std::collections::{BTreeMap, HashSet};
+
+use formats::safetensors::{Member, canonical_header};
+use serde_json::{Map, Value, json};
+
+use super::array::Entry;
+use super::{ExportFile, Piece};
+use import::Error;
+
+/// What a set of shards says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Label {
+    /// The `format` in every file's metadata.
+    pub(super) format: &'static str,
+    /// Whether there is an index for a single file too.
+    pub(super) always_indexed: bool,
+    /// Logical elements of all tensors, where the index tells them.
+    pub(super) parameters: Option<u64>,
+}
+
+/// The files with these arrays, and the index.
+///
+/// # Errors
+/// [`Error::Source`] where two arrays have one name, or one has that of the header's own entry.
+pub(super) fn shards(entries: Vec<Entry>, largest: u64, label: Label) -> Result<Vec<ExportFile>, Error> {
+    refuse_names(&entries)?;
+    let total: u64 = entries.iter().map(|entry| entry.member.size).fold(0, u64::saturating_add);
+    let groups = split(entries, largest);
+    let count = groups.len();
+    let mut homes = BTreeMap::new();
+    let mut files = Vec::new();
+    for (number, group) in groups.into_iter().enumerate() {
+        let name = match count {
+            1 => "model.safetensors".to_owned(),
+            _ => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
+        };
+        homes.extend(group.iter().map(|entry| (entry.member.name.clone(), json!(name))));
+        files.push(shard(&name, group, label.format)?);
+    }
+    if count > 1 || label.always_indexed {
+        files.push(index(homes, total, label)?);
+    }
+    Ok(files)
+}
+
+/// A header is a map by names, with one that is no array.
+fn refuse_names(entries: &[Entry]) -> Result<(), Error> {
+    let mut names = HashSet::new();
+    for name in entries.iter().map(|entry| entry.member.name.as_str()) {
+        if name == "__metadata__" {
+            return Err(Error::Source(
+                "a tensor is called `__metadata__`, which safetensors files keep for themselves".to_owned(),
+            ));
+        }
+        if !names.insert(name) {
+            return Err(Error::Source(format!(
+                "two tensors would be called `{name}`, names in a folder are of one each"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn split(entries: Vec<Entry>, largest: u64) -> Vec<Vec<Entry>> {
+    let mut groups = vec![Vec::new()];
+    let mut filled: u64 = 0;
+    for entry in entries {
+        let size = entry.member.size;
+        if filled > 0 && filled.saturating_add(size) > largest {
+            groups.push(Vec::new());
+            filled = 0;
+        }
+        filled = filled.saturating_add(size);
+        if let Some(last) = groups.last_mut() {
+            last.push(entry);
+        }
+    }
+    groups
+}
+
+fn shard(name: &str, entries: Vec<Entry>, format: &str) -> Result<ExportFile, Error> {
+    let members: Vec<Member> = entries.iter().map(|entry| entry.member.clone()).collect();
+    let metadata = BTreeMap::from([("format".to_owned(), format.to_owned())]);
+    let mut pieces = vec![Piece::Bytes(canonical_header(&members, &metadata))];
+    pieces.extend(entries.into_iter().map(|entry| entry.piece).filter(|piece| piece.size() > 0));
+    ExportFile::new(name, pieces)
+}
+
+fn index(homes: BTreeMap<String, Value>, total: u64, label: Label) -> Result<ExportFile, Error> {
+    let mut metadata = Map::from_iter([("total_size".to_owned(), json!(total))]);
+    metadata.extend(label.parameters.map(|count| ("total_parameters".to_owned(), json!(count))));
+    let homes: Map<String, Value> = homes.into_iter().collect();
+    let text = format!("{:#}\n", json!({"metadata": metadata, "weight_map": homes}));
+    ExportFile::new("model.safetensors.index.json", vec![Piece::Bytes(text.into_bytes())])
+}
+
+#[cfg(test)]
+mod tests {
+    use formats::Dtype;
+
+    use super::*;
+
+    fn entry(name: &str, size: u64) -> Entry {
+        let member = Member { name: name.to_owned(), dtype: Dtype::U8, shape: vec![size], size };
+        Entry { member, piece: Piece::Zeros(size) }
+    }
+
+    fn names(sizes: &[u64], largest: u64) -> Vec<String> {
+        let entries = sizes.iter().enumerate().map(|(n, size)| entry(&format!("t{n}"), *size)).collect();
+        let label = Label { format: "pt", always_indexed: false, parameters: None };
+        let files = shards(entries, largest, label).expect("files");
+        files.iter().map(|file| file.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn refuse_names_that_are_taken() {
+        let label = Label { format: "pt", always_indexed: false, parameters: None };
+        for (names, says) in
+            [(["a", "a"], "two tensors would be called `a`"), (["a", "__metadata__"], "`__metadata__`")]
+        {
+            // In files of their own they would not meet in one header.
+            let error = shards(names.map(|name| entry(name, 4)).to_vec(), 4, label).expect_err("a name is taken");
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn are_filled_in_order() {
+        assert_eq!(names(&[4, 4], 8), ["model.safetensors"]);
+        assert_eq!(names(&[], 8), ["model.safetensors"]);
+        let index = "model.safetensors.index.json";
+        let two = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", index];
+        assert_eq!(names(&[4, 4, 1], 8), two);
+        assert_eq!(names(&[9, 1], 8), two, "a tensor that is too large has a file of its own");
+        let groups = split([1, 9, 1, 7, 0].iter().map(|size| entry("t", *size)).collect(), 8);
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 3]);
+    }
+}

@@ -1,0 +1,242 @@
+//! What a model of a store, or of a registry, is: its architecture as this build understands it, from the documents of its
+//! source. No config is asked: anybody may have written it, and older builds understood less.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use architectures::{Architecture, Blueprint, Document, Family, TensorNames, describe};
+use content::{Descriptor, Digest, Hasher};
+use formats::Gguf;
+use import::{Inventory, LocalFile, ReadAt};
+use manifests::{Layer, Manifest, media_types};
+use scheduler::estimate::exact::{Decoder, Tokenizer};
+use serde::{Deserialize, Serialize};
+
+use super::Library;
+use super::derived::Derivation;
+use super::library::MAX_DOCUMENT;
+
+const DERIVATION: Derivation = Derivation { kind: "architecture", version: 1 };
+
+/// Gives the bytes of a blob, here or at a registry; the text is what the manifest calls it.
+pub(super) type Open<'a> = dyn Fn(&str, &Descriptor) -> Arc<dyn ReadAt> + 'a;
+
+/// What this build makes of a model.
+#[derive(Clone, Debug)]
+pub(crate) enum Understood {
+    /// It can be run.
+    Known(Box<Described>),
+    /// It can be stored and listed only, and why.
+    Unknown(String),
+}
+
+/// A model that can be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Described {
+    /// Its family and its blueprint.
+    pub(crate) architecture: Architecture,
+    /// How text becomes tokens.
+    pub(crate) tokenizer: Tokenizer,
+}
+
+impl Described {
+    /// The decoder as estimates see it.
+    pub(crate) fn decoder(&self) -> Decoder {
+        Decoder { blueprint: self.architecture.blueprint.clone(), tokenizer: self.tokenizer }
+    }
+}
+
+impl Understood {
+    /// The description, where there is one.
+    pub(crate) fn known(&self) -> Option<&Described> {
+        match self {
+            Self::Known(described) => Some(described),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// The longest context that the model was made for, in tokens; 0 where that is not known.
+    pub(crate) fn context(&self) -> u64 {
+        self.known().map_or(0, |described| described.architecture.blueprint.context)
+    }
+
+    /// The architecture as GGUF names it.
+    pub(super) fn gguf_name(&self) -> Option<&'static str> {
+        Some(self.known()?.architecture.family.gguf.architecture)
+    }
+}
+
+impl Library {
+    /// What a model is.
+    ///
+    /// # Errors
+    /// Its documents cannot be read. That they say something strange is no error, but unknown.
+    pub(super) fn understood(&self, manifest: &Manifest) -> Result<Understood> {
+        let note = self.derived(DERIVATION, manifest.digest(), || {
+            let names = self.catalogue(manifest)?.into_iter().map(|tensor| tensor.name).collect();
+            let document = if let Some(inventory) = self.whole_inventory(manifest)? {
+                SourceDocument::of_files(&inventory)?
+            } else {
+                let blob = |digest: &Digest| LocalFile::new(self.store.path(digest)).with_digest(*digest);
+                SourceDocument::of_layers(manifest, &|_, descriptor| Arc::new(blob(&descriptor.digest)))?
+            };
+            Ok(Note::from(&document.understood(&names, has_tokenizer_json(manifest))))
+        })?;
+        Ok(note.into())
+    }
+}
+
+fn has_tokenizer_json(manifest: &Manifest) -> bool {
+    manifest.layers().iter().any(|layer| layer.name() == Some("tokenizer.json"))
+}
+
+/// The document in which a source says what it is.
+#[derive(Clone, Debug)]
+pub(super) enum SourceDocument {
+    /// The header of a GGUF file; of a split, the first.
+    Gguf(Vec<u8>),
+    /// `config.json`.
+    Config(Vec<u8>),
+    /// There is none.
+    Missing,
+}
+
+impl SourceDocument {
+    /// Of a model with a blob for each tensor. A GGUF header counts more than a `config.json` that came beside it: the
+    /// tensors are those of the file.
+    pub(super) fn of_layers(manifest: &Manifest, open: &Open<'_>) -> Result<Self> {
+        for layer in manifest.layers_of(media_types::HEADER).filter(|layer| layer.size() >= 4) {
+            let name = layer.name().unwrap_or("header");
+            let mut magic = [0; 4];
+            let blob = open(name, &layer.descriptor);
+            blob.read_exact_at(&mut magic, 0).with_context(|| format!("cannot read `{name}`"))?;
+            if magic == *b"GGUF" {
+                return Ok(Self::Gguf(read_document(name, &layer.descriptor, open)?));
+            }
+        }
+        match manifest.json("config.json") {
+            Some(layer) => Ok(Self::Config(read_document("config.json", &layer.descriptor, open)?)),
+            None => Ok(Self::Missing),
+        }
+    }
+
+    /// Of files that are as they came.
+    pub(super) fn of_files(inventory: &Inventory) -> Result<Self> {
+        let read = |source: &dyn ReadAt, size: u64| -> Result<Vec<u8>> {
+            let mut bytes = vec![0; size.min(MAX_DOCUMENT) as usize];
+            source.read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{}`", source.name()))?;
+            Ok(bytes)
+        };
+        let config = || inventory.side_files.iter().find(|file| file.name == "config.json");
+        match inventory.files.first() {
+            Some(file) if inventory.format == import::SourceFormat::Gguf => {
+                Ok(Self::Gguf(read(&*file.source, file.header)?))
+            }
+            _ => match config() {
+                Some(file) => Ok(Self::Config(read(&*file.source, file.size)?)),
+                None => Ok(Self::Missing),
+            },
+        }
+    }
+
+    /// What it says. `names` are those of the model's tensors; a `tokenizer.json` counts more than a GGUF vocabulary.
+    pub(super) fn understood(&self, names: &TensorNames, has_tokenizer_json: bool) -> Understood {
+        let found = match self {
+            Self::Config(raw) => {
+                describe(Document::Config(raw), names).map(|architecture| (architecture, Tokenizer::Json))
+            }
+            Self::Gguf(raw) => match Gguf::parse_header(raw) {
+                Ok(gguf) => describe(Document::Gguf(&gguf), names).map(|architecture| {
+                    (architecture, if has_tokenizer_json { Tokenizer::Json } else { tokenizer(&gguf) })
+                }),
+                Err(error) => return Understood::Unknown(error.to_string()),
+            },
+            Self::Missing => return Understood::Unknown("it has neither a `config.json` nor a GGUF header".to_owned()),
+        };
+        match found {
+            Ok((architecture, tokenizer)) => Understood::Known(Box::new(Described { architecture, tokenizer })),
+            Err(error) => Understood::Unknown(error.to_string()),
+        }
+    }
+}
+
+fn tokenizer(gguf: &Gguf<'_>) -> Tokenizer {
+    match gguf.text("tokenizer.ggml.model") {
+        Some("llama") => Tokenizer::SentencePiece,
+        _ => Tokenizer::BytePair,
+    }
+}
+
+/// Reads a document and makes sure that it is the one that its descriptor means.
+pub(super) fn read_document(name: &str, blob: &Descriptor, open: &Open<'_>) -> Result<Vec<u8>> {
+    let size = blob.size;
+    if size > MAX_DOCUMENT {
+        bail!("`{name}` has {size} bytes, at most {MAX_DOCUMENT} are read of a document");
+    }
+    let mut bytes = vec![0; size as usize];
+    open(name, blob).read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{name}`"))?;
+    let mut hasher = Hasher::new(blob.digest.algorithm());
+    hasher.update(&bytes);
+    let (found, expected) = (hasher.finish(), blob.digest);
+    ensure!(found == expected, "the bytes of `{name}` have the digest `{found}`, expected `{expected}`");
+    Ok(bytes)
+}
+
+/// The names of a manifest's tensor layers: of a model that is not here nothing else is known of its tensors.
+pub(super) fn layer_names(manifest: &Manifest) -> TensorNames {
+    manifest.layers_of(media_types::TENSOR).filter_map(Layer::name).map(str::to_owned).collect()
+}
+
+/// How it is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Note {
+    Known { family: String, tokenizer: NotedTokenizer, blueprint: Box<Blueprint> },
+    Unknown { reason: String },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum NotedTokenizer {
+    BytePair,
+    Json,
+    SentencePiece,
+}
+
+impl From<&Understood> for Note {
+    fn from(understood: &Understood) -> Self {
+        match understood {
+            Understood::Known(described) => Self::Known {
+                family: described.architecture.family.name.to_owned(),
+                tokenizer: match described.tokenizer {
+                    Tokenizer::BytePair => NotedTokenizer::BytePair,
+                    Tokenizer::Json => NotedTokenizer::Json,
+                    Tokenizer::SentencePiece => NotedTokenizer::SentencePiece,
+                },
+                blueprint: Box::new(described.architecture.blueprint.clone()),
+            },
+            Understood::Unknown(reason) => Self::Unknown { reason: reason.clone() },
+        }
+    }
+}
+
+impl From<Note> for Understood {
+    fn from(note: Note) -> Self {
+        match note {
+            Note::Known { family, tokenizer, blueprint } => match Family::named(&family) {
+                Some(family) => {
+                    let tokenizer = match tokenizer {
+                        NotedTokenizer::BytePair => Tokenizer::BytePair,
+                        NotedTokenizer::Json => Tokenizer::Json,
+                        NotedTokenizer::SentencePiece => Tokenizer::SentencePiece,
+                    };
+                    let architecture = Architecture { family, blueprint: *blueprint };
+                    Self::Known(Box::new(Described { architecture, tokenizer }))
+                }
+                // Only a note that somebody has written by hand says so: those of other builds are not read.
+                None => Self::Unknown(format!("the family `{family}` is not known")),
+            },
+            Note::Unknown { reason } => Self::Unknown(reason),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Where chat templates are found: pairs of a name and a text, `default` for the one that needs no name.
+//!
+//! | source | place |
+//! |---|---|
+//! | folder | `chat_template.jinja`, which counts alone where it is there |
+//! | folder | `chat_template` of `tokenizer_config.json`: a text, or a list of named ones |
+//! | GGUF | `tokenizer.chat_template`, and `tokenizer.chat_template.NAME` for each of `tokenizer.chat_templates` |
+
+use formats::Gguf;
+use serde_json::Value;
+
+/// The name of the template that needs none.
+pub const DEFAULT: &str = "default";
+
+/// A template under its name.
+pub type Named = (String, String);
+
+/// The only template of a model.
+pub fn single(text: String) -> Vec<Named> {
+    vec![(DEFAULT.to_owned(), text)]
+}
+
+/// Those of a `tokenizer_config.json`.
+pub fn of_config(config: &Value) -> Vec<Named> {
+    match config.get("chat_template") {
+        Some(Value::String(text)) => single(text.clone()),
+        Some(Value::Array(list)) => list
+            .iter()
+            .filter_map(|entry| {
+                let text = |key: &str| Some(entry.get(key)?.as_str()?.to_owned());
+                Some((text("name")?, text("template")?))
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Those of a GGUF file.
+pub fn of_gguf(gguf: &Gguf<'_>) -> Vec<Named> {
+    let default = gguf.text("tokenizer.chat_template").map(|text| (DEFAULT.to_owned(), text.to_owned()));
+    let names = gguf.array("tokenizer.chat_templates");
+    let named = names.into_iter().flat_map(|names| names.iter().collect::<Vec<_>>()).filter_map(|name| {
+        let name = name.as_str()?;
+        Some((name.to_owned(), gguf.text(&format!("tokenizer.chat_template.{name}"))?.to_owned()))
+    });
+    default.into_iter().chain(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use formats::gguf::{OwnedValue, write_header};
+    use serde_json::json;
+
+    use super::*;
+
+    fn pair(name: &str, text: &str) -> Named {
+        (name.to_owned(), text.to_owned())
+    }
+
+    #[test]
+    fn configs_have_one_or_several() {
+        assert_eq!(of_config(&json!({"chat_template": "t"})), [pair("default", "t")]);
+        let named =
+            json!({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}, 7]});
+        assert_eq!(of_config(&named), [pair("tool_use", "t"), pair("default", "d")]);
+        assert!(of_config(&json!({"chat_template": null})).is_empty());
+    }
+
+    #[test]
+    fn files_name_the_others() {
+        let keys = [
+            ("tokenizer.chat_template".to_owned(), OwnedValue::from("d")),
+            ("tokenizer.chat_template.tool_use".to_owned(), "t".into()),
+            ("tokenizer.chat_templates".to_owned(), OwnedValue::texts(["tool_use", "absent"])),
+        ];
+        let header = write_header(&keys, &[]).expect("a header").bytes;
+        let gguf = Gguf::parse(&header).expect("it is read");
+        assert_eq!(of_gguf(&gguf), [pair("default", "d"), pair("tool_use", "t")]);
+    }
+}

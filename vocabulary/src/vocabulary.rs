@@ -1,0 +1,304 @@
+//! A vocabulary as GGUF files have it: what a tokenizer is built from where there is no `tokenizer.json`.
+
+use formats::Gguf;
+use formats::gguf::Value;
+
+use crate::special_tokens::{BEGINS, ENDS};
+use crate::{Error, pre_tokenizer};
+
+/// A vocabulary with all that is needed to tokenize by it.
+#[derive(Clone, Debug)]
+pub struct Vocabulary {
+    /// How text is cut.
+    pub kind: VocabularyKind,
+    /// The pieces; a token's id is its position.
+    pub pieces: Vec<Piece>,
+    /// The first piece whose text in the file is not UTF-8.
+    pub not_utf8: Option<u32>,
+    /// Begins a text.
+    pub bos: Option<u32>,
+    /// Ends a text.
+    pub eos: Option<u32>,
+    /// Fills up.
+    pub padding: Option<u32>,
+    /// Stands for what cannot be tokenized.
+    pub unknown: Option<u32>,
+    /// What ends a generation, EOS first.
+    pub ends: Vec<u32>,
+    /// Put [`bos`](Self::bos) before every text.
+    pub add_bos: bool,
+    /// Put [`eos`](Self::eos) after every text.
+    pub add_eos: bool,
+    /// Put a space before every text.
+    pub add_space_prefix: bool,
+}
+
+/// How text is cut into pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VocabularyKind {
+    /// Byte-level BPE; `tokenizer.ggml.model` is `gpt2`.
+    ByteLevel {
+        /// `tokenizer.ggml.pre`: how text is split before merging.
+        pre_tokenizer: String,
+        /// Pairs separated by a space, best first.
+        merges: Vec<String>,
+    },
+    /// `SentencePiece` style BPE by scores with byte fallback; `tokenizer.ggml.model` is `llama`.
+    SentencePiece,
+    /// Another one, by its name.
+    Other(String),
+}
+
+/// An entry of a vocabulary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// The text as the file has it; bytes that are not UTF-8 are replaced.
+    pub text: String,
+    /// Larger is merged earlier; only for [`VocabularyKind::SentencePiece`].
+    pub score: f32,
+    /// What the piece is for.
+    pub kind: PieceKind,
+}
+
+/// What a piece is for; `tokenizer.ggml.token_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceKind {
+    /// Text.
+    Normal = 1,
+    /// What cannot be tokenized.
+    Unknown = 2,
+    /// Not text: begins, ends or separates.
+    Control = 3,
+    /// Found in text before anything else is.
+    UserDefined = 4,
+    /// Not used.
+    Unused = 5,
+    /// `<0xXX>`: one byte.
+    Byte = 6,
+}
+
+impl PieceKind {
+    /// The kind as GGUF numbers it; text where the number is not known.
+    pub fn from_id(id: u64) -> Self {
+        match id {
+            2 => Self::Unknown,
+            3 => Self::Control,
+            4 => Self::UserDefined,
+            5 => Self::Unused,
+            6 => Self::Byte,
+            _ => Self::Normal,
+        }
+    }
+}
+
+impl Vocabulary {
+    /// One without special tokens.
+    pub fn new(kind: VocabularyKind, pieces: Vec<Piece>) -> Self {
+        Self {
+            kind,
+            pieces,
+            not_utf8: None,
+            bos: None,
+            eos: None,
+            padding: None,
+            unknown: None,
+            ends: Vec::new(),
+            add_bos: false,
+            add_eos: false,
+            add_space_prefix: false,
+        }
+    }
+
+    /// Reads the vocabulary of a file; `None` where it has none.
+    ///
+    /// # Errors
+    /// Lists of different lengths, a file without the lists that its model needs.
+    pub fn read(gguf: &Gguf<'_>) -> Result<Option<Self>, Error> {
+        let Some(pieces) = pieces(gguf)? else { return Ok(None) };
+        let model = gguf.text("tokenizer.ggml.model").unwrap_or_default();
+        let kind = VocabularyKind::Other(model.to_owned());
+        let mut vocabulary = Self { not_utf8: not_utf8(gguf), ..Self::new(kind, pieces) };
+        match model {
+            "gpt2" => {
+                let pre_tokenizer = gguf.text("tokenizer.ggml.pre").unwrap_or_default().to_owned();
+                vocabulary.kind = VocabularyKind::ByteLevel { pre_tokenizer, merges: merges(gguf)? };
+            }
+            "llama" => {
+                scores(gguf, &mut vocabulary.pieces)?;
+                vocabulary.kind = VocabularyKind::SentencePiece;
+            }
+            _ => {}
+        }
+        vocabulary.read_special(gguf);
+        Ok(Some(vocabulary))
+    }
+
+    /// Whether readers put BOS before a text where a file does not say.
+    pub fn usual_bos(&self) -> bool {
+        match &self.kind {
+            VocabularyKind::SentencePiece => true,
+            VocabularyKind::ByteLevel { pre_tokenizer, .. } => {
+                pre_tokenizer::by_name(pre_tokenizer).is_some_and(|entry| entry.with_bos)
+            }
+            VocabularyKind::Other(_) => false,
+        }
+    }
+
+    /// The text of a token.
+    pub fn text(&self, id: u32) -> Option<&str> {
+        self.pieces.get(id as usize).map(|piece| piece.text.as_str())
+    }
+
+    fn read_special(&mut self, gguf: &Gguf<'_>) {
+        let size = self.pieces.len() as u64;
+        let id = |key: &str| {
+            let id = gguf.unsigned(&format!("tokenizer.ggml.{key}_token_id")).filter(|id| *id < size);
+            id.map(|id| id as u32).or_else(|| self.default_id(key))
+        };
+        let flag = |key: &str| gguf.flag(&format!("tokenizer.ggml.{key}"));
+        let (bos, eos, padding, unknown) = (id("bos"), id("eos"), id("padding"), id("unknown"));
+        // Readers stop at these too.
+        let by_text = (0..)
+            .zip(&self.pieces)
+            .filter_map(|(id, piece)| (piece.kind == PieceKind::Control && is_end(&piece.text)).then_some(id));
+        let mut ends: Vec<u32> = Vec::new();
+        for id in [eos, id("eot"), id("eom")].into_iter().flatten().chain(by_text) {
+            if !ends.contains(&id) {
+                ends.push(id);
+            }
+        }
+        let add_bos = flag("add_bos_token").unwrap_or(self.usual_bos());
+        let add_space_prefix = flag("add_space_prefix").unwrap_or(self.kind == VocabularyKind::SentencePiece);
+        let add_eos = flag("add_eos_token").unwrap_or(false);
+        (self.bos, self.eos, self.padding, self.unknown) = (bos, eos, padding, unknown);
+        (self.ends, self.add_bos, self.add_eos, self.add_space_prefix) = (ends, add_bos, add_eos, add_space_prefix);
+    }
+
+    /// What readers take where the file names no such token; the numbers are llama.cpp's (`llama-vocab.cpp`).
+    fn default_id(&self, key: &str) -> Option<u32> {
+        let id = match (&self.kind, key) {
+            (VocabularyKind::SentencePiece, "bos") => 1,
+            (VocabularyKind::SentencePiece, "eos") => 2,
+            (VocabularyKind::SentencePiece, "unknown") => 0,
+            (VocabularyKind::ByteLevel { .. }, "bos" | "eos") => 11,
+            _ => return None,
+        };
+        let piece = self.pieces.get(id as usize)?;
+        // The number for byte-level BPE is that of one model family; for others it is some text, a comma for instance, which
+        // tokenizers would no longer give back were it called special.
+        let text = matches!(self.kind, VocabularyKind::ByteLevel { .. }) && piece.kind != PieceKind::Control;
+        (!text).then_some(id)
+    }
+}
+
+fn is_end(text: &str) -> bool {
+    ENDS.contains(&text)
+}
+
+fn pieces(gguf: &Gguf<'_>) -> Result<Option<Vec<Piece>>, Error> {
+    let Some(texts) = gguf.array("tokenizer.ggml.tokens") else { return Ok(None) };
+    let mut pieces: Vec<Piece> = texts
+        .iter()
+        .map(|text| {
+            let text = String::from_utf8_lossy(text.as_bytes().unwrap_or_default()).into_owned();
+            Piece { text, score: 0.0, kind: PieceKind::Normal }
+        })
+        .collect();
+    if let Some(kinds) = list(gguf, "token_type", pieces.len())? {
+        for (piece, kind) in pieces.iter_mut().zip(kinds) {
+            piece.kind = PieceKind::from_id(kind.as_u64().unwrap_or(1));
+        }
+    }
+    for piece in pieces.iter_mut().filter(|piece| is_end(&piece.text) || BEGINS.contains(&piece.text.as_str())) {
+        piece.kind = PieceKind::Control;
+    }
+    Ok(Some(pieces))
+}
+
+fn not_utf8(gguf: &Gguf<'_>) -> Option<u32> {
+    let texts = gguf.array("tokenizer.ggml.tokens")?;
+    (0..).zip(texts.iter()).find(|(_, text)| text.as_str().is_none()).map(|(id, _)| id)
+}
+
+fn merges(gguf: &Gguf<'_>) -> Result<Vec<String>, Error> {
+    let merges = gguf.array("tokenizer.ggml.merges");
+    let merges = merges.ok_or_else(|| Error("there is no `tokenizer.ggml.merges`".to_owned()))?;
+    let text = |merge: Value<'_>| String::from_utf8_lossy(merge.as_bytes().unwrap_or_default()).into_owned();
+    Ok(merges.iter().map(text).collect())
+}
+
+fn scores(gguf: &Gguf<'_>, pieces: &mut [Piece]) -> Result<(), Error> {
+    let scores = list(gguf, "scores", pieces.len())?;
+    let scores = scores.ok_or_else(|| Error("there is no `tokenizer.ggml.scores`".to_owned()))?;
+    for (piece, score) in pieces.iter_mut().zip(scores) {
+        piece.score = score.as_f64().unwrap_or(0.0) as f32;
+    }
+    Ok(())
+}
+
+/// A list with an item for each token.
+fn list<'a>(gguf: &Gguf<'a>, key: &str, tokens: usize) -> Result<Option<impl Iterator<Item = Value<'a>>>, Error> {
+    let Some(list) = gguf.array(&format!("tokenizer.ggml.{key}")) else { return Ok(None) };
+    if list.len() != tokens as u64 {
+        return Err(Error(format!("`tokenizer.ggml.{key}` has {} items for {tokens} tokens", list.len())));
+    }
+    Ok(Some(list.iter()))
+}
+
+#[cfg(test)]
+mod tests {
+    use formats::gguf::{OwnedValue, write_header};
+
+    use super::*;
+
+    fn read(model: &str, kinds: &[i32], more: &[(&str, OwnedValue)]) -> Result<Vocabulary, Error> {
+        let key = |name: &str, value: OwnedValue| (format!("tokenizer.ggml.{name}"), value);
+        let texts = (0..kinds.len()).map(|n| if n == 3 { "<|im_end|>".to_owned() } else { n.to_string() });
+        let mut keys = vec![
+            key("model", model.into()),
+            key("tokens", OwnedValue::texts(texts)),
+            key("token_type", OwnedValue::integers(kinds.iter().copied())),
+            key("merges", OwnedValue::texts(["0 1"])),
+            key("scores", OwnedValue::floats(vec![0.0; kinds.len()])),
+        ];
+        keys.extend(more.iter().map(|(name, value)| key(name, value.clone())));
+        let header = write_header(&keys, &[]).expect("a header").bytes;
+        Vocabulary::read(&Gguf::parse(&header).expect("it is read")).map(|found| found.expect("a vocabulary"))
+    }
+
+    #[test]
+    fn tokens_without_a_key_have_the_usual_numbers() {
+        let special = |vocabulary: &Vocabulary| [vocabulary.bos, vocabulary.eos, vocabulary.unknown];
+        let pieces = read("llama", &[2, 3], &[]).expect("scores");
+        assert_eq!(special(&pieces), [Some(1), None, Some(0)], "there are two tokens");
+        assert!(pieces.add_bos && pieces.add_space_prefix);
+        let control = read("gpt2", &[3; 12], &[]).expect("merges");
+        assert_eq!(special(&control), [Some(11), Some(11), None]);
+        assert_eq!(control.ends, [11, 3], "by number, then by text");
+        let text = read("gpt2", &[1; 12], &[]).expect("merges");
+        assert_eq!(special(&text), [None; 3], "it is text");
+        assert_eq!(text.ends, [3], "whatever its type");
+        assert!(!text.add_bos && !text.add_space_prefix);
+        let named = read("gpt2", &[1; 5], &[("pre", "llama-bpe".into()), ("eos_token_id", 2u32.into())]);
+        let named = named.expect("merges");
+        assert!(named.add_bos && named.eos == Some(2));
+    }
+
+    #[test]
+    fn lists_are_as_long_as_the_vocabulary() {
+        let header = |lists: &[(&str, OwnedValue)]| {
+            let keys: Vec<_> =
+                lists.iter().map(|(name, value)| (format!("tokenizer.ggml.{name}"), value.clone())).collect();
+            write_header(&keys, &[]).expect("a header").bytes
+        };
+        let (tokens, model) = (("tokens", OwnedValue::texts(["a", "b"])), ("model", OwnedValue::from("llama")));
+        for (more, expect) in [
+            (vec![("scores", OwnedValue::floats(vec![0.0]))], "1 items for 2 tokens"),
+            (vec![], "no `tokenizer.ggml.scores`"),
+        ] {
+            let bytes = header(&[vec![tokens.clone(), model.clone()], more].concat());
+            let error = Vocabulary::read(&Gguf::parse(&bytes).expect("it is read")).expect_err(expect).to_string();
+            assert!(error.contains(expect), "{error}");
+        }
+    }
+}
