@@ -19,7 +19,8 @@ const MAX_OCTAL: u64 = 0o777_7777_7777;
 /// The longest name without a prefix.
 const MAX_NAME: usize = 100;
 
-pub(crate) type Block = [u8; BLOCK as usize];
+/// What a header is in.
+pub type Block = [u8; BLOCK as usize];
 
 /// What a header says.
 #[derive(Clone, Debug, PartialEq, Eq)]

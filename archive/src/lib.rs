@@ -1,4 +1,5 @@
-//! Tar archives, as streams: nothing is sought, and no member is ever in memory whole.
+//! Tar archives. Read and written here as streams: nothing is sought, and no member is ever in memory whole. Who can read
+//! at any offset uses the same parser of what stands before members, [`Headers`].
 //!
 //! # Invariants
 //! - The writer's bytes follow from paths, sizes and data: time 0, mode 0644, owner 0.
@@ -11,11 +12,14 @@
 
 mod error;
 mod header;
+mod headers;
 mod read;
 mod write;
 
 pub use error::Error;
-pub use read::{Entry, Kind, Reader};
+pub use header::Block;
+pub use headers::{Entry, Headers, Kind, Next};
+pub use read::Reader;
 pub use write::{END_SIZE, Writer, member_size};
 
 /// The longest extended header that is read, in bytes.
@@ -24,10 +28,10 @@ pub const MAX_EXTENDED: u64 = 64 << 10;
 pub const MAX_MEMBERS: u64 = 1 << 20;
 
 /// Everything in an archive is a whole number of blocks of so many bytes.
-const BLOCK: u64 = 512;
+pub const BLOCK: u64 = 512;
 
 /// Bytes from the end of `size` bytes of data to the next block.
-fn padding(size: u64) -> u64 {
+pub fn padding(size: u64) -> u64 {
     (BLOCK - size % BLOCK) % BLOCK
 }
 

@@ -1,29 +1,10 @@
-//! Reading an archive that anybody may have made.
+//! Reading an archive that anybody may have made, as a stream.
 
 use std::io::{self, Read};
 
-use crate::header::{Block, Header};
-use crate::{BLOCK, Error, MAX_EXTENDED, MAX_MEMBERS, padding};
-
-/// A member of an archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Relative, with `/` between its parts, without `.` and `..`.
-    pub path: String,
-    /// Length in bytes; 0 for folders.
-    pub size: u64,
-    /// What it is.
-    pub kind: Kind,
-}
-
-/// What a member is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A file; its bytes are read from the [`Reader`].
-    File,
-    /// A folder.
-    Directory,
-}
+use crate::header::Block;
+use crate::headers::{Entry, Headers, Next};
+use crate::{BLOCK, Error, padding};
 
 /// Reads members one after the other. After [`next`](Self::next) it reads as the bytes of that member; what is not read is
 /// passed over.
@@ -31,75 +12,48 @@ pub enum Kind {
 pub struct Reader<R> {
     inner: R,
     offset: u64,
-    members: u64,
+    headers: Headers,
     /// Bytes of the current member that were not read yet.
     left: u64,
     /// Bytes that follow them.
     padding: u64,
 }
 
-/// What extended headers say of the member after them.
-#[derive(Debug, Default)]
-struct Extended {
-    path: Option<Vec<u8>>,
-    size: Option<u64>,
-}
-
 impl<R: Read> Reader<R> {
     /// Reads the archive that `inner` is.
     pub fn new(inner: R) -> Self {
-        Self { inner, offset: 0, members: 0, left: 0, padding: 0 }
+        Self { inner, offset: 0, headers: Headers::default(), left: 0, padding: 0 }
     }
 
     /// The next member; `None` at the end of the archive.
     #[expect(clippy::should_implement_trait, reason = "the member's bytes are read from here, so it is no iterator")]
     pub fn next(&mut self) -> Result<Option<Entry>, Error> {
-        let mut extended = Extended::default();
         loop {
             self.pass(self.left.saturating_add(self.padding))?;
             (self.left, self.padding) = (0, 0);
-            let Some(header) = self.header()? else { return Ok(None) };
-            self.members += 1;
-            if self.members > MAX_MEMBERS {
-                return Err(self.malformed(format!("it has more than {MAX_MEMBERS} members")));
-            }
-            (self.left, self.padding) = (header.size, padding(header.size));
-            match header.kind {
-                b'x' => {
-                    let records = self.small(header.size)?;
-                    self.records(&records, &mut extended)?;
+            let Some(block) = self.block()? else { return Ok(None) };
+            let next = self.headers.block(&block, self.offset)?;
+            self.offset += BLOCK;
+            match next {
+                Next::End => return Ok(None),
+                Next::Skip(size) => (self.left, self.padding) = (size, padding(size)),
+                Next::Record(size) => {
+                    (self.left, self.padding) = (size, padding(size));
+                    let begin = self.offset;
+                    let mut record = Vec::with_capacity(size as usize);
+                    self.read_to_end(&mut record)?;
+                    self.headers.record(&record, begin)?;
                 }
-                b'L' => {
-                    let mut name = self.small(header.size)?;
-                    while name.pop_if(|byte| *byte == 0).is_some() {}
-                    extended.path = Some(name);
+                Next::Member(entry, size) => {
+                    (self.left, self.padding) = (size, padding(size));
+                    return Ok(Some(entry));
                 }
-                // Comments that hold for the whole archive.
-                b'g' => {}
-                _ => return self.entry(header, extended).map(Some),
             }
         }
     }
 
-    fn entry(&mut self, header: Header, extended: Extended) -> Result<Entry, Error> {
-        let raw = extended.path.unwrap_or(header.path);
-        let path = String::from_utf8(raw)
-            .map_err(|error| Error::refused(&String::from_utf8_lossy(error.as_bytes()), "its path is not UTF-8"))?;
-        let kind = match header.kind {
-            b'0' | 0 | b'7' if path.ends_with('/') => Kind::Directory,
-            b'0' | 0 | b'7' => Kind::File,
-            b'5' => Kind::Directory,
-            b'1' | b'2' => return Err(Error::refused(&path, "it is a link")),
-            _ => return Err(Error::refused(&path, "it is neither a file nor a folder")),
-        };
-        let path = checked(&path)?;
-        let size = extended.size.unwrap_or(header.size);
-        (self.left, self.padding) = (size, padding(size));
-        Ok(Entry { path, size: if kind == Kind::File { size } else { 0 }, kind })
-    }
-
-    /// The next header; `None` where the archive ends.
-    fn header(&mut self) -> Result<Option<Header>, Error> {
+    /// The next block; `None` where the archive ends without the zeros that should be there.
+    fn block(&mut self) -> Result<Option<Block>, Error> {
         let mut block: Block = [0; BLOCK as usize];
         let mut filled = 0;
         while filled < block.len() {
@@ -112,49 +66,7 @@ impl<R: Read> Reader<R> {
                 Err(error) => return Err(error.into()),
             }
         }
-        if block.iter().all(|byte| *byte == 0) {
-            return Ok(None);
-        }
-        let header = Header::parse(&block).map_err(|reason| self.malformed(reason))?;
-        self.offset += BLOCK;
-        Ok(Some(header))
-    }
-
-    /// The bytes of an extended header.
-    fn small(&mut self, size: u64) -> Result<Vec<u8>, Error> {
-        if size > MAX_EXTENDED {
-            return Err(self.malformed(format!("an extended header has {size} bytes, {MAX_EXTENDED} are allowed")));
-        }
-        let mut bytes = Vec::with_capacity(size as usize);
-        self.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Reads `LENGTH key=value\n` again and again.
-    fn records(&self, mut records: &[u8], extended: &mut Extended) -> Result<(), Error> {
-        let bad = || self.malformed("a pax record is not `LENGTH key=value`");
-        while !records.is_empty() {
-            let space = records.iter().position(|byte| *byte == b' ').ok_or_else(bad)?;
-            let length = std::str::from_utf8(&records[..space]).ok().and_then(|text| text.parse::<usize>().ok());
-            let length = length.filter(|length| *length > space + 1 && *length <= records.len()).ok_or_else(bad)?;
-            let (record, rest) = records.split_at(length);
-            records = rest;
-            let record = record[space + 1..].strip_suffix(b"\n").ok_or_else(bad)?;
-            let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(bad)?;
-            let (key, value) = (&record[..equals], &record[equals + 1..]);
-            match key {
-                b"path" => extended.path = Some(value.to_vec()),
-                b"size" => {
-                    let size = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-                    extended.size = Some(size.ok_or_else(bad)?);
-                }
-                _ if key.starts_with(b"GNU.sparse") => {
-                    return Err(Error::refused("", "it is stored with holes; write the archive without --sparse"));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        Ok(Some(block))
     }
 
     /// Passes over bytes that nobody wants.
@@ -187,19 +99,4 @@ impl<R: Read> Read for Reader<R> {
         self.offset += n as u64;
         Ok(n)
     }
-}
-
-/// A path that stays within the archive.
-fn checked(path: &str) -> Result<String, Error> {
-    if path.starts_with('/') {
-        return Err(Error::refused(path, "its path is absolute"));
-    }
-    if path.contains('\0') {
-        return Err(Error::refused(path, "its path has a zero byte"));
-    }
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    if parts.contains(&"..") {
-        return Err(Error::refused(path, "its path leads out of the archive"));
-    }
-    Ok(parts.join("/"))
 }

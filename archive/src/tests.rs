@@ -70,6 +70,8 @@ fn reads_what_other_programs_write() {
         std::iter::from_fn(|| tar.next().expect("readable")).map(|entry| (entry.path, entry.kind)).collect();
     let expect = [("", Kind::Directory), ("blobs", Kind::Directory), ("blobs/x", Kind::File)];
     assert_eq!(kinds, expect.map(|(path, kind)| (path.to_owned(), kind)));
+    let links = [raw(b"x", b'K', b"target"), raw(b"a", b'0', b"4")].concat();
+    assert_eq!(read(&links).expect("long targets"), [("a".to_owned(), b"4".to_vec())]);
     let comment = [raw(b"pax_global_header", b'g', b"15 comment=ok\n\n"), raw(b"a", b'0', b"3")].concat();
     assert_eq!(read(&comment).expect("global headers"), [("a".to_owned(), b"3".to_vec())]);
 }
@@ -108,6 +110,8 @@ fn refuses_what_is_no_archive() {
         let bytes = [raw(b"pax", b'x', records), raw(b"a", b'0', b"")].concat();
         assert!(matches!(read(&bytes), Err(Error::Malformed { .. })), "{}", String::from_utf8_lossy(records));
     }
+    let global = [raw(b"pax", b'g', b"9 path=b\n"), raw(b"a", b'0', b"")].concat();
+    assert!(matches!(read(&global), Err(Error::Malformed { .. })), "no path holds for all members");
     let huge = Header { path: b"pax".to_vec(), size: 1 << 30, kind: b'x' }.write();
     assert!(matches!(read(&huge), Err(Error::Malformed { .. })), "no memory is taken for it");
     let mut binary = Header { path: b"a".to_vec(), size: 0, kind: b'0' }.write();

@@ -92,13 +92,13 @@ fn a_size_may_be_binary_or_in_a_record() {
 
 #[test]
 fn refuses_what_leads_out_or_is_no_file() {
-    refused(&[member("../x", b'0', b"")], "goes up");
+    refused(&[member("../x", b'0', b"")], "leads out");
     refused(&[member("/x", b'0', b"")], "absolute");
-    refused(&[pax("path", "a/../../x"), member("a", b'0', b"")], "goes up");
+    refused(&[pax("path", "a/../../x"), member("a", b'0', b"")], "leads out");
     refused(&[member("a", b'1', b"")], "is a link");
     refused(&[member("a", b'2', b"")], "is a link");
-    refused(&[member("a", b'3', b"")], "of type `3`");
-    refused(&[member("a", b'S', b"")], "of type `S`");
+    refused(&[member("a", b'3', b"")], "neither a file nor a folder");
+    refused(&[member("a", b'S', b"")], "neither a file nor a folder");
     refused(&[member("a", b'0', b""), member("./a", b'0', b"")], "second `a`");
 }
 
