@@ -1,11 +1,14 @@
-//! Gives the crate a version that changes with its sources: what was derived by other sources is derived anew.
+//! Gives the crate a version that changes with its sources and those of the parsers below it: what was derived by other
+//! sources is derived anew.
 
 use std::path::{Path, PathBuf};
 
 fn main() {
-    println!("cargo::rerun-if-changed=src");
     let mut files = Vec::new();
-    collect(Path::new("src"), &mut files);
+    for folder in ["src", "../formats/src"] {
+        println!("cargo::rerun-if-changed={folder}");
+        collect(Path::new(folder), &mut files);
+    }
     files.sort();
     let mut hash = Fnv::default();
     for file in files {

@@ -100,15 +100,21 @@ impl<'a> Config<'a> {
     /// `RoPE` of the newer layout, where the config is in it.
     pub(crate) fn newer_rope(self, layer_type: &str, default_theta: f64) -> Result<Option<Rope>, Error> {
         let Some(parameters) = self.object("rope_parameters")? else { return Ok(None) };
-        let parameters = parameters.object(layer_type)?.unwrap_or(parameters);
-        let theta = match parameters.float("rope_theta")? {
-            Some(theta) => theta,
-            None => self.float("rope_theta")?.unwrap_or(default_theta),
+        let own = parameters.object(layer_type)?;
+        let parameters = own.unwrap_or(parameters);
+        let theta = match (parameters.float("rope_theta")?, own) {
+            (Some(theta), _) => theta,
+            // The base beside it is that of all layers, not of one type.
+            (None, Some(_)) => default_theta,
+            (None, None) => self.float("rope_theta")?.unwrap_or(default_theta),
         };
         Ok(Some(Rope::plain(theta).scaled(parameters.scaling()?)))
     }
 
     fn scaling(self) -> Result<RopeScaling, Error> {
+        if self.float("partial_rotary_factor")?.is_some_and(|factor| (factor - 1.0).abs() > f64::EPSILON) {
+            return Err(fail("`partial_rotary_factor` is not 1; rotating a part of a head cannot be run yet"));
+        }
         let need = |key: &str| self.float(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")));
         match self.text("rope_type").or_else(|| self.text("type")).unwrap_or("default") {
             "default" => Ok(RopeScaling::None),

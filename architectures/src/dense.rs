@@ -68,6 +68,22 @@ pub(crate) const PRE_NORMS: NormNames = NormNames {
     after_ffn: None,
 };
 
+/// What a class of transformers takes for keys that a config leaves out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Defaults {
+    /// Key and value heads; `None`: as many as query heads.
+    pub(crate) kv_heads: Option<u64>,
+    /// Elements of a head; `None`: the width by the heads.
+    pub(crate) head_dim: Option<u64>,
+    pub(crate) context: u64,
+    pub(crate) theta: f64,
+    pub(crate) tied: bool,
+}
+
+/// Those of Llama, from which others differ.
+pub(crate) const LLAMA: Defaults =
+    Defaults { kv_heads: None, head_dim: None, context: 2048, theta: 10_000.0, tied: false };
+
 /// Which layers slide where every `pattern`-th attends to everything.
 pub(crate) fn sliding_but_every(pattern: u64, layers: u64) -> Vec<bool> {
     (0..layers.min(MAX_LAYERS)).map(|layer| !(layer + 1).is_multiple_of(pattern)).collect()
@@ -81,29 +97,39 @@ fn some_layers(layers: u64, rope: &Rope, fail: fn(String) -> Error) -> Result<Ve
     Ok(vec![DenseLayer { rope: Some(rope.clone()), divided: true, window: None }; layers as usize])
 }
 
+/// `layer_types` of a config.
+pub(crate) fn layer_types(blueprint: &Blueprint) -> Vec<&'static str> {
+    let kind = |window: Option<u64>| if window.is_some() { "sliding_attention" } else { "full_attention" };
+    blueprint.attentions().map(|attention| kind(attention.window)).collect()
+}
+
 impl Dense {
     /// What `config.json` says of any such model: silu, scores scaled by the root of the head size, `RoPE` on every layer,
     /// no windows, norms before the parts of a layer.
-    pub(crate) fn from_config(config: Config<'_>) -> Result<Self, Error> {
+    pub(crate) fn from_config(config: Config<'_>, defaults: Defaults) -> Result<Self, Error> {
         if config.float("partial_rotary_factor")?.is_some_and(|factor| (factor - 1.0).abs() > f64::EPSILON) {
             let reason = "`partial_rotary_factor` is not 1; rotating a part of a head cannot be run yet";
             return Err(config_json::fail(reason));
         }
+        if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
+            return Err(config_json::fail("`use_bidirectional_attention` is set, which cannot be run yet"));
+        }
         let heads = config.required("num_attention_heads")?;
         let hidden = config.required("hidden_size")?;
-        let head_dim = match config.unsigned("head_dim")? {
-            Some(size) => size,
-            None => hidden.checked_div(heads).unwrap_or(0),
-        };
-        let rope = config.rope("full_attention", 10_000.0)?;
+        // `null` means the width by the heads, whatever the class takes where the key is missing.
+        let default = defaults.head_dim.filter(|_| !config.is_null("head_dim"));
+        let by_width = || hidden.checked_div(heads).unwrap_or(0);
+        let head_dim = config.unsigned("head_dim")?.or(default).unwrap_or_else(by_width);
+        let kv_heads = defaults.kv_heads.filter(|_| !config.is_null("num_key_value_heads"));
+        let rope = config.rope("full_attention", defaults.theta)?;
         Ok(Self {
             vocabulary: config.required("vocab_size")?,
             hidden,
             intermediate: config.required("intermediate_size")?,
             heads,
-            kv_heads: config.unsigned("num_key_value_heads")?.unwrap_or(heads),
+            kv_heads: config.unsigned("num_key_value_heads")?.or(kv_heads).unwrap_or(heads),
             head_dim,
-            context: config.unsigned("max_position_embeddings")?.unwrap_or(2048),
+            context: config.unsigned("max_position_embeddings")?.unwrap_or(defaults.context),
             norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-6),
             norm_offset: 0.0,
             activation: config.activation("hidden_act", Activation::Silu)?,
@@ -111,7 +137,7 @@ impl Dense {
             embedding_scale: None,
             residual_scale: None,
             output_scale: None,
-            tied: config.flag("tie_word_embeddings")?.unwrap_or(false),
+            tied: config.flag("tie_word_embeddings")?.unwrap_or(defaults.tied),
             layout: HeadLayout::Half,
             layers: some_layers(config.required("num_hidden_layers")?, &rope, config_json::fail)?,
             norms: PRE_NORMS,
@@ -134,6 +160,9 @@ impl Dense {
             let reason = format!("RoPE rotates {rotated} of {head_dim} elements; a part of a head cannot be run yet");
             return Err(gguf_keys::fail(reason));
         }
+        if keys.flag("attention.causal")? == Some(false) {
+            return Err(gguf_keys::fail("attention that sees later tokens cannot be run yet"));
+        }
         let theta = keys.float("rope.freq_base")?.unwrap_or(10_000.0);
         let rope = Rope::plain(theta).scaled(keys.scaling()?);
         let mut layers = some_layers(keys.required("block_count")?, &rope, gguf_keys::fail)?;
@@ -143,7 +172,8 @@ impl Dense {
                 layer.window = Some(window);
             }
         }
-        let scale = keys.float("attention.scale")?.filter(|scale| *scale > 0.0);
+        // 0 means that there is none.
+        let scale = keys.float("attention.scale")?.filter(|scale| *scale != 0.0);
         Ok(Self {
             vocabulary: vocabulary(keys)?,
             hidden,

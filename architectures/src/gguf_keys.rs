@@ -42,6 +42,11 @@ impl<'a> Keys<'a> {
         self.typed(key, "a number", Value::as_f64)
     }
 
+    pub(crate) fn flag(self, key: &str) -> Result<Option<bool>, Error> {
+        let read = |value: &Value<'a>| if let Value::Bool(flag) = value { Some(*flag) } else { None };
+        self.typed(key, "true or false", read)
+    }
+
     /// Which layers slide: a list of truth values, or the number `n` for which every `n`-th layer does not. 0 says nothing.
     pub(crate) fn sliding_layers(self, layers: u64) -> Result<Option<Vec<bool>>, Error> {
         const KEY: &str = "attention.sliding_window_pattern";
@@ -73,18 +78,17 @@ impl<'a> Keys<'a> {
             None => number("scale_linear")?,
         };
         let factor = factor.filter(|factor| *factor > 0.0);
-        match self.gguf.text(&self.name("rope.scaling.type")) {
+        if self.float("rope.scaling.attn_factor")?.is_some_and(|factor| (factor - 1.0).abs() > f64::EPSILON) {
+            return Err(fail("a factor for rotated heads (`rope.scaling.attn_factor`) cannot be run yet"));
+        }
+        match self.typed("rope.scaling.type", "text", Value::as_str)? {
             // Llama 3's scaling is in the file as a tensor of divisors, `rope_freqs.weight`, and has no type.
             None => Ok(match factor.filter(|factor| (factor - 1.0).abs() > f64::EPSILON) {
                 Some(factor) => RopeScaling::Linear { factor },
                 None => RopeScaling::None,
             }),
             Some("none") => Ok(RopeScaling::None),
-            Some("linear") => {
-                let name = self.name("rope.scaling.factor");
-                let factor = factor.ok_or_else(|| fail(format!("`{name}` is missing")))?;
-                Ok(RopeScaling::Linear { factor })
-            }
+            Some("linear") => Ok(factor.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor })),
             Some(other) => Err(fail(format!("rope scaling `{other}` cannot be run yet, expected none or linear"))),
         }
     }

@@ -38,5 +38,5 @@ pub use names_of_0_1::source_name;
 pub use rope::{Rope, RopeScaling};
 pub use tensor_names::TensorNames;
 
-/// Names the sources of this crate. Every remembered derivation carries it.
+/// Names the sources of this crate and of `formats`. Every remembered derivation carries it.
 pub const VERSION: &str = env!("LODE_ARCHITECTURES_VERSION");

@@ -35,7 +35,7 @@ const GEMMA3: Table = &[
 ];
 
 /// The name that a tensor had in the GGUF file, by the file's architecture and the name in the blob. Names that 0.1 did not
-/// give stay: those of other architectures, and all that later versions have written.
+/// give stay: those of other architectures, and all that later versions have written from files with GGUF's names.
 pub fn source_name(architecture: &str, name: &str) -> String {
     let own = match architecture {
         "llama" => LLAMA,

@@ -151,7 +151,9 @@ fn pax(mut records: &[u8], extended: &mut Extended, offset: u64) -> Result<(), E
                 extended.size = Some(size.ok_or_else(bad)?);
             }
             _ if key.starts_with(b"GNU.sparse") => {
-                return Err(Error::refused("", "it is stored with holes; write the archive without --sparse"));
+                let path = extended.path.as_deref().unwrap_or(b"of a sparse file");
+                let path = String::from_utf8_lossy(path);
+                return Err(Error::refused(&path, "it is stored with holes; write the archive without --sparse"));
             }
             _ => {}
         }

@@ -14,6 +14,7 @@ mod rope;
 mod sentencepiece;
 mod special;
 mod tokenizer;
+mod unsaid;
 
 use architectures::Architecture;
 use formats::{Dtype, Gguf};
@@ -53,6 +54,7 @@ pub fn folder_documents(model: &GgufModel<'_>) -> Result<HuggingFaceFiles, Error
     let mut losses = Vec::new();
     let vocabulary = vocabulary(model.gguf)?;
     let config = config::config(model, vocabulary.as_ref(), &mut losses)?;
+    unsaid::note(model, &config, &mut losses)?;
     let mut files = vec![("config.json".to_owned(), pretty(&config))];
     files.push(("generation_config.json".to_owned(), pretty(&special::generation_config(vocabulary.as_ref()))));
     match vocabulary {
@@ -77,8 +79,8 @@ fn pretty(json: &Json) -> Vec<u8> {
 /// The vocabulary of the file, where it can be said in JSON.
 fn vocabulary(gguf: &Gguf<'_>) -> Result<Option<Vocabulary>, Error> {
     let vocabulary = Vocabulary::read(gguf).map_err(|e| Error::Source(e.to_string()))?;
-    match vocabulary.as_ref().and_then(|vocabulary| vocabulary.not_utf8) {
-        Some(id) => Err(fail(format!("token {id} is not UTF-8; JSON cannot have it"))),
+    match vocabulary.as_ref().and_then(|vocabulary| vocabulary.not_utf8.as_ref()) {
+        Some(what) => Err(fail(format!("{what} is not UTF-8; JSON cannot have it"))),
         None => Ok(vocabulary),
     }
 }

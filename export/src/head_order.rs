@@ -1,4 +1,4 @@
-//! What happens to a tensor between formats, as the table of the formats says it, for a conversion to do.
+//! What happens to a tensor between formats, as `architectures` says it, for a conversion to do.
 
 use architectures::exchange::{HeadOrder, TensorChange};
 

@@ -1,7 +1,9 @@
 //! GGUF headers of any bytes: no panic, and what is accepted can be read to its end.
 #![no_main]
 
-use formats::{Gguf, HyperParameters};
+use architectures::{Document, TensorNames, describe};
+use formats::Gguf;
+use vocabulary::Vocabulary;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let whole = Gguf::parse(bytes);
@@ -19,5 +21,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             assert!(whole.data_start + tensor.offset + tensor.size <= bytes.len() as u64);
         }
     }
-    let _ = HyperParameters::from_gguf(&gguf);
+    let _ = describe(Document::Gguf(&gguf), &TensorNames::default());
+    let _ = Vocabulary::read(&gguf);
 });

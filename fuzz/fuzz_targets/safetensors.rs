@@ -1,8 +1,8 @@
-//! Safetensors files and configs of any bytes: no panic, and what is accepted covers the file exactly.
+//! Safetensors files, configs and blueprints of any bytes: no panic, and what is accepted covers the file exactly.
 #![no_main]
 
+use architectures::{Blueprint, Document, TensorNames, describe};
 use content::Digest;
-use formats::HyperParameters;
 use formats::safetensors::Header;
 use import::QuantizationConfig;
 
@@ -14,5 +14,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert_eq!(header.data_start + data, bytes.len() as u64);
         let _ = import::join(&[(Digest::of(bytes), header)], &quantization);
     }
-    let _ = HyperParameters::from_config(bytes);
+    if let Ok(architecture) = describe(Document::Config(bytes), &TensorNames::default()) {
+        let text = serde_json::to_string(&architecture.blueprint).expect("it is written");
+        assert_eq!(serde_json::from_str::<Blueprint>(&text).expect("it is read"), architecture.blueprint);
+    }
+    let _ = serde_json::from_slice::<Blueprint>(bytes);
 });

@@ -6,8 +6,8 @@ use manifests::{Layer, media_types};
 
 use crate::{Error, OpenBlob};
 
-/// The longest header that is read, in bytes.
-const MAX_HEADER: u64 = 1 << 30;
+/// The longest header of a GGUF file that is read, in bytes: those with the largest vocabularies have tens of MB.
+pub const MAX_GGUF_HEADER: u64 = 1 << 30;
 
 /// The bytes of the first GGUF header among the layers: the one with the keys, where there are several. `None` for a model
 /// that came otherwise.
@@ -28,7 +28,7 @@ pub fn gguf_headers<'a>(layers: &'a [Layer], open: &'a OpenBlob) -> impl Iterato
 fn read(layer: &Layer, open: &OpenBlob) -> io::Result<Option<Vec<u8>>> {
     let blob = open(layer.digest())?;
     let mut magic = [0; 4];
-    if layer.size() < 4 || layer.size() > MAX_HEADER {
+    if layer.size() < 4 || layer.size() > MAX_GGUF_HEADER {
         return Ok(None);
     }
     blob.read_exact_at(&mut magic, 0)?;

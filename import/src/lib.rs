@@ -51,7 +51,7 @@ pub use convert::Conversion;
 pub use derive::{Derived, Reuse, derive};
 pub use error::Error;
 pub use facts::describe;
-pub use gguf_header::{gguf_header, gguf_headers};
+pub use gguf_header::{MAX_GGUF_HEADER, gguf_header, gguf_headers};
 pub use inventory::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory};
 pub use locate::{locate, split_names};
 pub use obstacle::obstacle;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use architectures::{Blueprint, Ffn, Mixer, Norm, Rope};
+use architectures::{Blueprint, Ffn, HeadLayout, Mixer, Norm, Rope};
 use candle_core::{Device, Tensor};
 use protocol::limits::DEVICE_SCORES;
 
@@ -34,8 +34,8 @@ pub(crate) struct Decoder {
 /// How a layer sees positions.
 #[derive(Debug)]
 struct View {
-    /// What the rotation was made from, and the size of heads.
-    key: (Option<Rope>, u64),
+    /// What the rotation was made from, the size of heads, and how they lie.
+    key: (Option<Rope>, u64, HeadLayout),
     rotary: Option<Rotary>,
     window: Option<usize>,
 }
@@ -170,7 +170,7 @@ impl Decoder {
 impl View {
     /// The place of a layer's view among all; it is added where it is the first of its kind.
     fn of(weights: &Weights, attention: &architectures::Attention, views: &mut Vec<Self>) -> Result<usize> {
-        let key = (attention.rope.clone(), attention.head_dim);
+        let key = (attention.rope.clone(), attention.head_dim, attention.layout);
         let window = attention.window.map(|window| window as usize);
         if let Some(place) = views.iter().position(|view| view.key == key && view.window == window) {
             return Ok(place);

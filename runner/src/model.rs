@@ -173,11 +173,24 @@ fn gguf(documents: Documents<'_>, template: Option<&str>) -> Result<TextModel> {
     Ok(TextModel::new(Tokenizer::from_vocabulary(vocabulary)?, template, ends, bos))
 }
 
+/// The templates without those that cannot be read, unless it is the one that conversations need.
+fn readable(templates: Vec<Named>) -> Vec<Named> {
+    let only = templates.len() == 1;
+    let reads = |(name, text): &Named| {
+        let read = ChatTemplate::new(text, Map::new());
+        if let Err(error) = &read {
+            tracing::warn!(template = name, "a chat template cannot be read: {error}");
+        }
+        only || name == chat_templates::DEFAULT || read.is_ok()
+    };
+    templates.into_iter().filter(reads).collect()
+}
+
 /// The template of the model's creator where there is one, else the source's.
 fn choose(given: Option<&str>, own: Vec<Named>, variables: Map<String, Value>) -> Result<Option<ChatTemplate>> {
     let sources = match given {
         Some(text) => chat_templates::single(text.to_owned()),
-        None => own,
+        None => readable(own),
     };
     if sources.is_empty() {
         return Ok(None);

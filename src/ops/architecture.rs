@@ -7,14 +7,13 @@ use anyhow::{Context, Result, bail, ensure};
 use architectures::{Architecture, Blueprint, Document, Family, TensorNames, describe};
 use content::{Descriptor, Digest, Hasher};
 use formats::Gguf;
-use import::{Inventory, LocalFile, ReadAt};
+use import::{Inventory, LocalFile, MAX_GGUF_HEADER, ReadAt};
 use manifests::{Layer, Manifest, media_types};
 use scheduler::estimate::exact::{Decoder, Tokenizer};
 use serde::{Deserialize, Serialize};
 
 use super::Library;
 use super::derived::Derivation;
-use super::library::MAX_DOCUMENT;
 
 const DERIVATION: Derivation = Derivation { kind: "architecture", version: 1 };
 
@@ -73,12 +72,13 @@ impl Library {
     /// Its documents cannot be read. That they say something strange is no error, but unknown.
     pub(super) fn understood(&self, manifest: &Manifest) -> Result<Understood> {
         let note = self.derived(DERIVATION, manifest.digest(), || {
-            let names = self.catalogue(manifest)?.into_iter().map(|tensor| tensor.name).collect();
-            let document = if let Some(inventory) = self.whole_inventory(manifest)? {
-                SourceDocument::of_files(&inventory)?
+            let (document, names) = if let Some(inventory) = self.whole_inventory(manifest)? {
+                let names = inventory.tensors.iter().map(|tensor| tensor.name.clone()).collect();
+                (SourceDocument::of_files(&inventory)?, names)
             } else {
                 let blob = |digest: &Digest| LocalFile::new(self.store.path(digest)).with_digest(*digest);
-                SourceDocument::of_layers(manifest, &|_, descriptor| Arc::new(blob(&descriptor.digest)))?
+                let open = |_: &str, descriptor: &Descriptor| Arc::new(blob(&descriptor.digest)) as Arc<dyn ReadAt>;
+                (SourceDocument::of_layers(manifest, &open)?, layer_names(manifest))
             };
             Ok(Note::from(&document.understood(&names, has_tokenizer_json(manifest))))
         })?;
@@ -86,7 +86,8 @@ impl Library {
     }
 }
 
-fn has_tokenizer_json(manifest: &Manifest) -> bool {
+/// Whether a `tokenizer.json` came with the model: it counts more than the vocabulary of a GGUF file.
+pub(super) fn has_tokenizer_json(manifest: &Manifest) -> bool {
     manifest.layers().iter().any(|layer| layer.name() == Some("tokenizer.json"))
 }
 
@@ -123,7 +124,7 @@ impl SourceDocument {
     /// Of files that are as they came.
     pub(super) fn of_files(inventory: &Inventory) -> Result<Self> {
         let read = |source: &dyn ReadAt, size: u64| -> Result<Vec<u8>> {
-            let mut bytes = vec![0; size.min(MAX_DOCUMENT) as usize];
+            let mut bytes = vec![0; size.min(MAX_GGUF_HEADER) as usize];
             source.read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{}`", source.name()))?;
             Ok(bytes)
         };
@@ -170,8 +171,8 @@ fn tokenizer(gguf: &Gguf<'_>) -> Tokenizer {
 /// Reads a document and makes sure that it is the one that its descriptor means.
 pub(super) fn read_document(name: &str, blob: &Descriptor, open: &Open<'_>) -> Result<Vec<u8>> {
     let size = blob.size;
-    if size > MAX_DOCUMENT {
-        bail!("`{name}` has {size} bytes, at most {MAX_DOCUMENT} are read of a document");
+    if size > MAX_GGUF_HEADER {
+        bail!("`{name}` has {size} bytes, at most {MAX_GGUF_HEADER} are read of a document");
     }
     let mut bytes = vec![0; size as usize];
     open(name, blob).read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{name}`"))?;
@@ -182,7 +183,8 @@ pub(super) fn read_document(name: &str, blob: &Descriptor, open: &Open<'_>) -> R
     Ok(bytes)
 }
 
-/// The names of a manifest's tensor layers: of a model that is not here nothing else is known of its tensors.
+/// The names of a manifest's tensor layers. Experts have one for all of them; nothing of a blueprint depends on which there
+/// are.
 pub(super) fn layer_names(manifest: &Manifest) -> TensorNames {
     manifest.layers_of(media_types::TENSOR).filter_map(Layer::name).map(str::to_owned).collect()
 }

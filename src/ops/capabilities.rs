@@ -16,7 +16,7 @@ use super::library::MAX_DOCUMENT;
 use super::load_plan::{documents, is_go};
 use super::{Library, Model};
 
-/// Names of capabilities.
+/// Names of capabilities beside completion.
 const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 2 };
 
 /// Something that a model can do; the names are Ollama's.
@@ -74,9 +74,15 @@ impl Library {
     /// Its documents cannot be read.
     pub(crate) fn capabilities(&self, model: &Model) -> Result<Capabilities> {
         let found = || Ok(self.found_capabilities(model)?.names());
-        Ok(Capabilities::parse(&self.derived(DERIVATION, model.manifest.digest(), found)?))
+        let mut all = Capabilities::parse(&self.derived(DERIVATION, model.manifest.digest(), found)?);
+        // Not remembered: whether a model can be run is known only where its documents could be read.
+        if model.understood.known().is_some() && !all.has(Capability::Embedding) {
+            all.0.insert(0, Capability::Completion);
+        }
+        Ok(all)
     }
 
+    /// All but completion.
     fn found_capabilities(&self, model: &Model) -> Result<Capabilities> {
         let facts = Facts::read(&documents(self, &model.manifest)?)?;
         let templates = match own_template(self, model)? {
@@ -84,9 +90,7 @@ impl Library {
             None => facts.templates.into_iter().map(|(_, text)| text).collect(),
         };
         let offers = |offered: fn(&str) -> bool| templates.iter().any(|template| offered(template));
-        let runs = model.understood.known().is_some();
         let capabilities = [
-            (Capability::Completion, runs && !facts.embeds),
             (Capability::Tools, !facts.embeds && offers(abilities::offers_tools)),
             (Capability::Insert, !facts.embeds && facts.inserts),
             (Capability::Embedding, facts.embeds),

@@ -31,7 +31,7 @@ impl Library {
     /// What was derived of the model with that manifest; made where it is not remembered.
     ///
     /// # Errors
-    /// Those of `make`, and of the index.
+    /// Those of `make`. The index is a shortcut only: what it cannot do is logged.
     pub(super) fn derived<T: Serialize + DeserializeOwned>(
         &self,
         derivation: Derivation,
@@ -39,13 +39,19 @@ impl Library {
         make: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let version = derivation.version();
-        let known = self.store.note(derivation.kind, manifest)?;
+        let known = self.store.note(derivation.kind, manifest).unwrap_or_else(|error| {
+            tracing::warn!(kind = derivation.kind, "what was derived cannot be looked up: {error}");
+            None
+        });
         if let Some(value) = known.and_then(|note| remembered(&note, &version)) {
             return Ok(value);
         }
         let value = make()?;
         let note = format!("{version}\n{}", serde_json::to_string(&value)?);
-        self.store.set_note(derivation.kind, manifest, note.as_bytes())?;
+        // It can be made again, so a full disk is no reason to go without.
+        if let Err(error) = self.store.set_note(derivation.kind, manifest, note.as_bytes()) {
+            tracing::warn!(kind = derivation.kind, "what was derived is not remembered: {error}");
+        }
         Ok(value)
     }
 }

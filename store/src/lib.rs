@@ -104,12 +104,15 @@ impl Store {
     /// Opens the store at `home`, making it where there is none.
     ///
     /// # Errors
-    /// [`Error::Locked`] where another process has it open, [`Error::Newer`] where a newer program has made it. A broken index is no error: it is made anew.
+    /// [`Error::Locked`] where another process has it open, [`Error::Newer`] where a newer program has made it. A broken
+    /// index is no error: it is made anew.
     pub fn open(home: &Path, options: Options) -> Result<Self, Error> {
         // Nothing of a store that cannot be read is touched.
-        let is_new = version::check(home, &home.join(layout::VERSION))?;
+        version::check(home, &home.join(layout::VERSION))?;
         let layout = Layout::create(home)?;
         let lock = Lock::acquire(&layout.lock_file())?;
+        // Somebody may have made it between the two.
+        let is_new = version::check(layout.home(), &layout.version_file())?;
         layout.clear_temporary()?;
         if is_new {
             version::write(layout.home(), &layout.version_file(), &layout.temporary())?;

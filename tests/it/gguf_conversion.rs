@@ -82,7 +82,10 @@ fn as_folder(mut architecture: Architecture, like: &Architecture) -> Architectur
     for layer in &mut architecture.blueprint.layers {
         let Mixer::Attention(attention) = &mut layer.mixer;
         attention.layout = HeadLayout::Half;
-        let residuals = [&mut layer.mixer_residual, &mut layer.ffn_residual];
+        let mut residuals = [&mut layer.mixer_residual, &mut layer.ffn_residual];
+        for scale in residuals.iter_mut().filter_map(|residual| residual.scale.as_mut()) {
+            *scale = (*scale as f32).to_string().parse().expect("a number");
+        }
         let norms = residuals.into_iter().flat_map(|residual| [&mut residual.before, &mut residual.after]);
         for norm in norms.chain([&mut attention.query_norm, &mut attention.key_norm]).flatten() {
             (norm.offset, norm.epsilon) = (offset, epsilon);
@@ -136,6 +139,78 @@ fn check_folder(fixture: &str, folder: &Path, losses: usize) {
         assert_eq!(returned["pre_tokenizer"].is_null(), fixture.starts_with("gemma"), "{fixture}");
         let merges = |json: &Json| list(&json["model"]["merges"]).len();
         assert!(merges(&returned) >= merges(&original), "{fixture}");
+    }
+}
+
+/// GGUF files of each family become folders that say the same model.
+#[test]
+fn files_of_every_family_become_folders() {
+    let Some(folder) = fixtures("gguf_conversion::files_of_every_family_become_folders", "gguf/models") else { return };
+    for fixture in ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text-pattern", "smollm3", "granite"] {
+        let bytes = read(&folder.join(fixture).join("model.gguf"));
+        let gguf = Gguf::parse(&bytes).expect("a GGUF file");
+        let architecture = of_gguf(&gguf);
+        let model = GgufModel { gguf: &gguf, architecture: &architecture, dtype: Dtype::F32, rope_divisors: None };
+        let made = folder_documents(&model).unwrap_or_else(|e| panic!("{fixture}: {e}"));
+        let unsaid = made.losses.iter().find(|loss| loss.contains("config.json"));
+        assert_eq!(unsaid, None, "{fixture}");
+        let form = architecture.family.gguf.architecture;
+        let canonical = |name: &str| architectures::names::canonical(form, name);
+        let returned =
+            of_config(file(&made, "config.json"), &gguf.tensors.iter().map(|tensor| canonical(tensor.name)).collect());
+        assert_eq!(returned.blueprint, as_folder(architecture, &returned).blueprint, "{fixture}");
+        let config: Json = serde_json::from_slice(file(&made, "config.json")).expect("JSON");
+        // Those of qwen2 are part of its class.
+        assert!(config["attention_bias"] != Json::Bool(true), "{fixture}: {config}");
+    }
+}
+
+/// What a file cannot say is refused or told.
+#[test]
+fn what_the_other_format_cannot_say_is_told() {
+    let base =
+        r#""hidden_size":64,"intermediate_size":128,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":320"#;
+    let llama3 = r#""rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,
+        "original_max_position_embeddings":64}"#;
+    for (config, says) in [
+        (r#""model_type":"mistral","num_hidden_layers":2,"sliding_window":16"#.to_owned(), "layers slide"),
+        (r#""model_type":"smollm3","num_hidden_layers":2,"no_rope_layers":[0,1]"#.to_owned(), "every fourth"),
+        (r#""model_type":"llama","num_hidden_layers":2,"hidden_act":"gelu""#.to_owned(), "means SiLU"),
+        (format!(r#""model_type":"qwen2","num_hidden_layers":2,{llama3}"#), "Llama 3's RoPE scaling"),
+    ] {
+        let config = format!("{{{base},{config}}}");
+        let error = of_config(config.as_bytes(), &TensorNames::default()).gguf_keys().expect_err(says).to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    let fine = format!(r#"{{{base},"model_type":"mistral","num_hidden_layers":2,"sliding_window":null}}"#);
+    assert!(of_config(fine.as_bytes(), &TensorNames::default()).gguf_keys().is_ok());
+
+    let keys = |more: &[(&str, OwnedValue)]| {
+        let number = |key: &str, number: u32| (format!("llama.{key}"), OwnedValue::from(number));
+        let mut keys = vec![
+            ("general.architecture".to_owned(), OwnedValue::from("llama")),
+            number("block_count", 2),
+            number("context_length", 64),
+            number("embedding_length", 64),
+            number("feed_forward_length", 64),
+            number("attention.head_count", 4),
+            number("vocab_size", 32),
+        ];
+        keys.extend(more.iter().map(|(key, value)| (format!("llama.{key}"), value.clone())));
+        keys
+    };
+    for (more, says) in [
+        (vec![("attention.sliding_window", OwnedValue::from(16u32))], "which layers slide"),
+        (vec![("attention.scale", 0.5f32.into())], "how attention scores are scaled"),
+        (vec![], ""),
+    ] {
+        let header = write_header(&keys(&more), &[]).expect("a header");
+        let gguf = Gguf::parse_header(&header.bytes).expect("it is read");
+        let architecture = of_gguf(&gguf);
+        let model = GgufModel { gguf: &gguf, architecture: &architecture, dtype: Dtype::F32, rope_divisors: None };
+        let losses = folder_documents(&model).expect("documents").losses.join("; ");
+        assert_eq!(losses.contains("cannot say"), !says.is_empty(), "{losses}");
+        assert!(losses.contains(says), "{losses}");
     }
 }
 

@@ -25,26 +25,43 @@ const MODELS: [&str; 11] = [
 /// Quantized files: the golden numbers are those of their weights in float32, so the reference mode is held against them.
 const QUANTIZED: [&str; 5] = ["llama-q8_0", "llama-wide-q4_k_m", "llama-wide-iq4_xs", "qwen3-bf16", "qwen3-q4_k_m"];
 
+/// Continuations with a margin below twice the tolerance, in the order in which they are met: llama.cpp's own table of GELU
+/// may turn them. Those of `gemma` are held against Hugging Face's in `fixture_models.rs`.
+const UNCERTAIN: [(&str, &[&str]); 4] = [
+    ("gemma", &["s5", "s37", "s100"]),
+    ("gemma3_text-pattern", &["s100"]),
+    ("llama-q8_0", &["s37"]),
+    ("qwen3-q4_k_m", &["s5", "s100"]),
+];
+
 #[tokio::test]
 async fn compute_what_llama_cpp_does() {
     let Some(folder) = fixtures("gguf_models::compute_what_llama_cpp_does", "gguf/models") else { return };
     for (reference, models) in [("1", [&MODELS[..], &QUANTIZED].concat()), ("0", MODELS.to_vec())] {
         // The golden numbers were made with a cache that rounds nothing.
         let server = Server::start(&[("LODE_REFERENCE", reference), ("LODE_KV_CACHE_TYPE", "f32")]).await;
+        let mut uncertain = Vec::new();
         for name in models {
             let fixture = folder.join(name);
             server.create(name, &fixture.join("model.gguf")).await;
             let runner = server.runner(name).await;
-            check(&runner, &fixture, name).await;
+            uncertain.extend(check(&runner, &fixture, name).await);
             server.ask("/api/generate", &serde_json::json!({"model": name, "keep_alive": 0, "stream": false})).await;
         }
+        let expected: Vec<String> = UNCERTAIN
+            .iter()
+            .filter(|(name, _)| reference == "1" || MODELS.contains(name))
+            .flat_map(|(name, sequences)| sequences.iter().map(move |sequence| format!("{sequence} of {name}")))
+            .collect();
+        assert_eq!(uncertain, expected, "continuations that were not compared");
     }
 }
 
-async fn check(runner: &Runner, fixture: &Path, name: &str) {
+/// Compares, and gives the sequences whose continuation the golden numbers leave open.
+async fn check(runner: &Runner, fixture: &Path, name: &str) -> Vec<String> {
     let facts = read_json(&fixture.join("golden.json"));
     let tolerance = facts["tolerance"]["logits_max_abs"].as_f64().expect("a tolerance");
-    let mut shortest = true;
+    let (mut shortest, mut uncertain) = (true, Vec::new());
     for sequence in ["s5", "s37", "s100"] {
         let facts = &facts["sequences"][sequence];
         let tokens = numbers(&facts["input_ids"]);
@@ -58,8 +75,11 @@ async fn check(runner: &Runner, fixture: &Path, name: &str) {
             let expected = numbers(&facts["greedy_ids"]);
             let (ids, _) = runner.greedy(&tokens, expected.len()).await;
             assert_eq!(ids, expected, "{sequence} of {name}");
+        } else {
+            uncertain.push(format!("{sequence} of {name}"));
         }
     }
+    uncertain
 }
 
 fn close(found: &[f32], expected: &[f32], tolerance: f64, name: &str) {

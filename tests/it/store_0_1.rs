@@ -113,7 +113,11 @@ async fn leaves_as_it_came_and_comes_again() {
     let server = old_store().await;
     let place = tempfile::tempdir().expect("a folder");
     for (name, fact) in facts() {
-        let Some(files) = fact["files"].as_object() else { continue };
+        let Some(files) = fact["files"].as_object() else {
+            // What was quantized here has no files that it came from.
+            assert!(name.starts_with("quantized"), "{name}");
+            continue;
+        };
         let folder = place.path().join(&name);
         // A single file is written to the path that is named.
         let to = match files.keys().next() {
@@ -130,6 +134,10 @@ async fn leaves_as_it_came_and_comes_again() {
         }
         // Created again it is the same model for whoever asks it, and its tensors from folders are the same blobs.
         let again = format!("{name}-again");
+        if name == "adapted" {
+            // Its system prompt is in no file.
+            continue;
+        }
         let lines = server.create(&again, &to).await;
         assert_eq!(says(&server, &name).await.ok(), says(&server, &again).await.ok(), "{name}");
         if name.starts_with("hf-") {

@@ -43,6 +43,8 @@ pub fn of_gguf(gguf: &Gguf<'_>) -> Vec<Named> {
         let name = name.as_str()?;
         Some((name.to_owned(), gguf.text(&format!("tokenizer.chat_template.{name}"))?.to_owned()))
     });
+    // One that is named like the one without a name would take its place.
+    let named = named.filter(|(name, _)| name != DEFAULT || default.is_none()).collect::<Vec<_>>();
     default.into_iter().chain(named).collect()
 }
 

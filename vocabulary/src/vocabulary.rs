@@ -13,8 +13,8 @@ pub struct Vocabulary {
     pub kind: VocabularyKind,
     /// The pieces; a token's id is its position.
     pub pieces: Vec<Piece>,
-    /// The first piece whose text in the file is not UTF-8.
-    pub not_utf8: Option<u32>,
+    /// The first token or merge whose text in the file is not UTF-8, as messages name it.
+    pub not_utf8: Option<String>,
     /// Begins a text.
     pub bos: Option<u32>,
     /// Ends a text.
@@ -215,9 +215,11 @@ fn pieces(gguf: &Gguf<'_>) -> Result<Option<Vec<Piece>>, Error> {
     Ok(Some(pieces))
 }
 
-fn not_utf8(gguf: &Gguf<'_>) -> Option<u32> {
-    let texts = gguf.array("tokenizer.ggml.tokens")?;
-    (0..).zip(texts.iter()).find(|(_, text)| text.as_str().is_none()).map(|(id, _)| id)
+fn not_utf8(gguf: &Gguf<'_>) -> Option<String> {
+    [("token", "tokens"), ("merge", "merges")].into_iter().find_map(|(what, key)| {
+        let mut texts = gguf.array(&format!("tokenizer.ggml.{key}"))?.iter();
+        texts.position(|text| text.as_str().is_none()).map(|position| format!("{what} {position}"))
+    })
 }
 
 fn merges(gguf: &Gguf<'_>) -> Result<Vec<String>, Error> {

@@ -90,8 +90,15 @@ fn names(blueprint: &Blueprint) -> Result<(), String> {
         [&mixer.query, &mixer.key, &mixer.value, &mixer.output, &ffn.gate, &ffn.up, &ffn.down]
     });
     let projections = projections.chain([&blueprint.output.projection]);
-    let long = projections.map(|projection| projection.weight.name.len().max(projection.module.len()));
-    match long.max() {
+    let modules = projections.clone().map(|projection| projection.module.len());
+    let weights = projections.flat_map(|projection| [Some(&projection.weight), projection.bias.as_ref()]).flatten();
+    let residuals = blueprint.layers.iter().flat_map(|layer| [&layer.mixer_residual, &layer.ffn_residual]);
+    let norms = residuals.flat_map(|residual| [&residual.before, &residual.after]);
+    let head_norms = blueprint.attentions().flat_map(|attention| [&attention.query_norm, &attention.key_norm]);
+    let norms = norms.chain(head_norms).flatten().chain([&blueprint.norm]).map(|norm| &norm.weight);
+    let divisors = blueprint.attentions().filter_map(|attention| attention.rope.as_ref()?.divisors.as_ref());
+    let tensors = weights.chain(norms).chain(divisors).chain([&blueprint.embedding.weight]);
+    match tensors.map(|tensor| tensor.name.len()).chain(modules).max() {
         Some(length) if length > MAX_NAME => Err(format!("a tensor's name has {length} bytes, at most {MAX_NAME}")),
         _ => Ok(()),
     }

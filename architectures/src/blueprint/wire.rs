@@ -363,6 +363,8 @@ mod tests {
             ("/layers/0/ffn_residual/scale".to_owned(), json!(0.0), "positive"),
             ("/norm/epsilon".to_owned(), json!(0.0), "positive"),
             ("/output/weight".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
+            ("/embedding".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
+            ("/layers/1/ffn_residual/after/weight".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
         ] {
             let mut wrong: Value = good.clone();
             *wrong.pointer_mut(&pointer).expect(&pointer) = value;

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::llama;
 use crate::blueprint::{Activation, Blueprint, HeadLayout};
 use crate::config_json::Config;
-use crate::dense::Dense;
+use crate::dense::{Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
@@ -31,6 +31,9 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
+const DEFAULTS: Defaults =
+    Defaults { kv_heads: Some(16), head_dim: Some(256), context: 8192, theta: 10_000.0, tied: true };
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     // The first configs say `gelu` and mean its tanh form, which newer ones say elsewhere.
     let activation = match config.text("hidden_activation").or(config.text("hidden_act")) {
@@ -40,12 +43,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         }
         Some(_) => config.activation("hidden_act", Activation::GeluTanh)?,
     };
-    let dense = Dense {
-        activation,
-        norm_offset: 1.0,
-        tied: config.flag("tie_word_embeddings")?.unwrap_or(true),
-        ..Dense::from_config(config)?
-    };
+    let dense = Dense { activation, norm_offset: 1.0, ..Dense::from_config(config, DEFAULTS)? };
     Ok(with_scaled_embedding(dense).blueprint(names))
 }
 
@@ -62,10 +60,11 @@ pub(super) fn with_scaled_embedding(dense: Dense) -> Dense {
 fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
     llama::only_activation(blueprint, Activation::GeluTanh, "GELU (tanh)")?;
     llama::only_full_attention(blueprint)?;
+    llama::only_usual_frequencies(blueprint)?;
     Ok(Vec::new())
 }
 
 fn fields(blueprint: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
     let activation = blueprint.gated().next().map_or(Activation::GeluTanh, |gated| gated.activation);
-    vec![("attention_bias", has(".o_proj.bias").into()), ("hidden_act", activation.name().into())]
+    vec![llama::attention_bias(has), ("hidden_act", activation.name().into())]
 }

@@ -7,9 +7,9 @@ use super::gemma::with_scaled_embedding;
 use super::llama;
 use crate::blueprint::{Activation, Blueprint, HeadLayout};
 use crate::config_json::{self, Config};
-use crate::dense::{Dense, NormNames, sliding_but_every};
+use crate::dense::{Defaults, Dense, NormNames, layer_types, sliding_but_every};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
-use crate::gguf_keys::Keys;
+use crate::gguf_keys::{self, Keys};
 use crate::{Error, Rope, RopeScaling, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
@@ -37,6 +37,10 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
+const DEFAULTS: Defaults =
+    Defaults { kv_heads: Some(4), head_dim: Some(256), context: 131_072, theta: THETA, tied: true };
+/// The base of the frequencies of layers that see everything, where nothing says another.
+const THETA: f64 = 1_000_000.0;
 /// Every sixth layer sees everything; older files have no key for it, and newer ones no need of it.
 const PATTERN: u64 = 6;
 /// The base of the frequencies of sliding layers, where nothing says another.
@@ -60,8 +64,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         activation: config.activation("hidden_activation", Activation::GeluTanh)?,
         attention_scale: config.float("query_pre_attn_scalar")?.unwrap_or(256.0).powf(-0.5),
         norm_offset: 1.0,
-        tied: config.flag("tie_word_embeddings")?.unwrap_or(true),
-        ..Dense::from_config(config)?
+        ..Dense::from_config(config, DEFAULTS)?
     };
     let layers = dense.layers.len() as u64;
     let slides = match config.sliding_layers(layers)? {
@@ -72,24 +75,38 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         },
     };
     let window = config.unsigned("sliding_window")?.unwrap_or(4096);
-    let rope = match config.newer_rope("sliding_attention", 10_000.0)? {
-        Some(rope) => rope,
-        None => Rope::plain(config.float("rope_local_base_freq")?.unwrap_or(SLIDING_THETA)),
-    };
+    let theta = config.float("rope_local_base_freq")?.unwrap_or(SLIDING_THETA);
+    let rope = config.newer_rope("sliding_attention", theta)?.unwrap_or_else(|| Rope::plain(theta));
     Ok(sliding(dense, &slides, window, &rope).blueprint(names))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     /// The 27B model scales by `hidden / heads` instead of the head size; it alone has so many layers.
     const LAYERS_OF_27B: usize = 62;
+    // `final_logit_softcapping` is passed over on purpose: files of Ollama's converter say 30, which these models were not
+    // trained with and which their readers do not apply.
+    if keys.float("attn_logit_softcapping")?.is_some_and(|cap| cap != 0.0) {
+        return Err(gguf_keys::fail("`gemma3.attn_logit_softcapping` is set; it cannot be run yet"));
+    }
     let mut dense = Dense { activation: Activation::GeluTanh, ..Dense::from_gguf(keys)? };
+    dense.norm_epsilon = keys.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6);
+    // Ollama's converter has names of its own for the two bases.
+    let theta = |key: &str, other: &str| {
+        keys.float(key).and_then(|own| own.map_or_else(|| keys.float(other), |own| Ok(Some(own))))
+    };
+    let global = theta("rope.freq_base", "rope.global.freq_base")?.unwrap_or(10_000.0);
+    for layer in &mut dense.layers {
+        layer.rope.iter_mut().for_each(|rope| rope.theta = global);
+    }
     if dense.layers.len() == LAYERS_OF_27B && keys.float("attention.scale")?.is_none() {
         dense.attention_scale = (dense.hidden as f64 / dense.heads as f64).powf(-0.5);
     }
     let layers = dense.layers.len() as u64;
     let slides = keys.sliding_layers(layers)?.unwrap_or_else(|| sliding_but_every(PATTERN, layers));
     let window = keys.unsigned("attention.sliding_window")?.unwrap_or(1024);
-    let rope = Rope::plain(keys.float("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA));
+    // A window of 0 is none.
+    let slides = if window == 0 { vec![false; slides.len()] } else { slides };
+    let rope = Rope::plain(theta("rope.freq_base_swa", "rope.local.freq_base")?.unwrap_or(SLIDING_THETA));
     Ok(sliding(dense, &slides, window, &rope).blueprint(names))
 }
 
@@ -119,14 +136,9 @@ fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
     if pattern != PATTERN {
         keys.push(("attention.sliding_window_pattern", (pattern as u32).into()));
     }
-    let rope_of = |slides: bool| {
-        let mut attentions = blueprint.attentions().filter(move |attention| attention.window.is_some() == slides);
-        attentions.find_map(|attention| attention.rope.as_ref())
-    };
-    if rope_of(false).is_some_and(|rope| matches!(rope.scaling, RopeScaling::Llama3 { .. })) {
-        return Err("Llama 3's RoPE scaling cannot be said for this architecture".to_owned());
-    }
-    match rope_of(true) {
+    let mut sliding = blueprint.attentions().filter(|attention| attention.window.is_some());
+    llama::only_usual_frequencies(blueprint)?;
+    match sliding.find_map(|attention| attention.rope.as_ref()) {
         None => {}
         Some(Rope { theta, scaling: RopeScaling::None, .. }) if (theta - SLIDING_THETA).abs() < f64::EPSILON => {}
         Some(Rope { theta, scaling: RopeScaling::None, .. }) => {
@@ -146,17 +158,15 @@ fn sliding_pattern(sliding: &[bool]) -> Option<u64> {
 }
 
 fn fields(blueprint: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
-    let kind = |window: Option<u64>| if window.is_some() { "sliding_attention" } else { "full_attention" };
-    let kinds: Vec<&str> = blueprint.attentions().map(|attention| kind(attention.window)).collect();
     let sliding = blueprint.attentions().find(|attention| attention.window.is_some());
     let any = sliding.or(blueprint.attentions().next());
     let theta = any.and_then(|attention| attention.rope.as_ref()).map_or(SLIDING_THETA, |rope| rope.theta);
     let scale = any.map_or(1.0, |attention| attention.scale);
     vec![
-        ("attention_bias", has(".o_proj.bias").into()),
+        llama::attention_bias(has),
         ("attn_logit_softcapping", Json::Null),
         ("final_logit_softcapping", Json::Null),
-        ("layer_types", json!(kinds)),
+        ("layer_types", json!(layer_types(blueprint))),
         ("query_pre_attn_scalar", query_scalar(scale)),
         ("rope_local_base_freq", theta.into()),
         ("sliding_window", json!(sliding.and_then(|attention| attention.window))),
@@ -172,6 +182,9 @@ fn query_scalar(attention_scale: f64) -> Json {
 
 #[cfg(test)]
 mod tests {
+    use formats::Gguf;
+    use formats::gguf::{OwnedValue, write_header};
+
     use super::*;
     use crate::{Document, describe};
 
@@ -188,6 +201,67 @@ mod tests {
             assert_eq!(sliding_pattern(&sliding), expect, "{sliding:?}");
         }
         assert_eq!(query_scalar(256f64.powf(-0.5)), json!(256));
+    }
+
+    fn of_gguf(more: &[(&str, OwnedValue)]) -> Result<Blueprint, Error> {
+        let number = |key: &str, number: u32| (format!("gemma3.{key}"), OwnedValue::from(number));
+        let mut keys = vec![
+            ("general.architecture".to_owned(), OwnedValue::from("gemma3")),
+            number("block_count", 6),
+            number("context_length", 64),
+            number("embedding_length", 64),
+            number("feed_forward_length", 64),
+            number("attention.head_count", 4),
+            number("vocab_size", 32),
+        ];
+        keys.extend(more.iter().map(|(key, value)| (format!("gemma3.{key}"), value.clone())));
+        let header = write_header(&keys, &[]).expect("a header");
+        let gguf = Gguf::parse_header(&header.bytes).expect("it is read");
+        describe(Document::Gguf(&gguf), &TensorNames::default()).map(|architecture| architecture.blueprint)
+    }
+
+    fn bases(blueprint: &Blueprint) -> Vec<(Option<u64>, f64)> {
+        let of =
+            |attention: &crate::Attention| (attention.window, attention.rope.as_ref().map_or(0.0, |rope| rope.theta));
+        blueprint.attentions().map(of).skip(4).collect()
+    }
+
+    #[test]
+    fn keys_of_either_converter_are_read() {
+        let (global, local) = (OwnedValue::from(1e6f32), OwnedValue::from(5000.0f32));
+        for more in [
+            [("rope.freq_base", global.clone()), ("rope.freq_base_swa", local.clone())],
+            [("rope.global.freq_base", global), ("rope.local.freq_base", local)],
+        ] {
+            let blueprint = of_gguf(&more).expect("it is described");
+            assert_eq!(bases(&blueprint), [(Some(1024), 5000.0), (None, 1e6)], "{more:?}");
+            assert!((blueprint.norm.epsilon - 1e-6).abs() < 1e-12);
+        }
+        // What llama.cpp takes where no key says more.
+        assert_eq!(bases(&of_gguf(&[]).expect("it is described")), [(Some(1024), 10_000.0), (None, 10_000.0)]);
+        let off = of_gguf(&[("attention.sliding_window", 0u32.into())]).expect("it is described");
+        assert_eq!(bases(&off), [(None, 10_000.0); 2], "a window of 0 is none");
+        assert!(of_gguf(&[("final_logit_softcapping", 30.0f32.into())]).is_ok());
+        let error = of_gguf(&[("attn_logit_softcapping", 50.0f32.into())]).expect_err("it cannot be run").to_string();
+        assert!(error.contains("attn_logit_softcapping"), "{error}");
+        let error = of_gguf(&[("attention.causal", false.into())]).expect_err("it cannot be run").to_string();
+        assert!(error.contains("later tokens"), "{error}");
+    }
+
+    #[test]
+    fn a_config_may_leave_out_what_its_class_has() {
+        let raw = br#"{"model_type":"gemma3_text","hidden_size":64,"intermediate_size":128,"vocab_size":320,
+            "num_hidden_layers":6,"num_attention_heads":8}"#;
+        let blueprint = describe(Document::Config(raw), &TensorNames::default()).expect("a config").blueprint;
+        let attention = blueprint.attentions().next().expect("a layer");
+        assert_eq!((attention.heads, attention.kv_heads, attention.head_dim), (8, 4, 256));
+        assert_eq!(blueprint.context, 131_072);
+        assert_eq!(bases(&blueprint), [(Some(4096), 10_000.0), (None, 1e6)]);
+        let newer = br#"{"model_type":"gemma3_text","hidden_size":64,"intermediate_size":128,"vocab_size":320,
+            "num_hidden_layers":6,"num_attention_heads":8,"rope_theta":7,"rope_local_base_freq":20000,
+            "rope_parameters":{"full_attention":{"rope_theta":500000},"sliding_attention":{}}}"#;
+        let blueprint = describe(Document::Config(newer), &TensorNames::default()).expect("a config").blueprint;
+        assert_eq!(bases(&blueprint), [(Some(4096), 20_000.0), (None, 500_000.0)]);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use serde_json::Value as Json;
 
 use crate::blueprint::{Activation, Blueprint, HeadLayout};
 use crate::config_json::Config;
-use crate::dense::Dense;
+use crate::dense::{self, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, RopeScaling, TensorNames, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "llama",
@@ -34,7 +34,7 @@ pub(super) const GGUF: GgufForm = GgufForm {
 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    Ok(Dense::from_config(config)?.blueprint(names))
+    Ok(Dense::from_config(config, dense::LLAMA)?.blueprint(names))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -76,9 +76,26 @@ pub(super) fn only_full_attention(blueprint: &Blueprint) -> Result<(), String> {
     Ok(())
 }
 
+/// That frequencies are not scaled by numbers that a GGUF file has as a tensor, for which readers of other architectures
+/// than Llama's have no place.
+pub(super) fn only_usual_frequencies(blueprint: &Blueprint) -> Result<(), String> {
+    let mut ropes = blueprint.attentions().filter_map(|attention| attention.rope.as_ref());
+    if ropes.any(|rope| matches!(rope.scaling, RopeScaling::Llama3 { .. })) {
+        return Err("Llama 3's RoPE scaling cannot be said for this architecture".to_owned());
+    }
+    Ok(())
+}
+
 /// Where there are biases.
 pub(super) fn biases(_: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
-    vec![("attention_bias", has(".o_proj.bias").into()), ("mlp_bias", has(".up_proj.bias").into())]
+    let mlp = ["gate_proj", "up_proj", "down_proj"].iter().any(|module| has(&format!(".{module}.bias")));
+    vec![attention_bias(has), ("mlp_bias", mlp.into())]
+}
+
+/// Whether some projection of attention has a bias: configs have one word for all of them.
+pub(super) fn attention_bias(has: &dyn Fn(&str) -> bool) -> (&'static str, Json) {
+    let any = ["q_proj", "k_proj", "v_proj", "o_proj"].iter().any(|module| has(&format!(".{module}.bias")));
+    ("attention_bias", any.into())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use super::llama;
 use crate::blueprint::Blueprint;
 use crate::config_json::{Config, fail};
-use crate::dense::Dense;
+use crate::dense::{Defaults, Dense};
 use crate::family::{Family, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -24,11 +24,13 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
+const DEFAULTS: Defaults =
+    Defaults { kv_heads: Some(8), head_dim: None, context: 131_072, theta: 10_000.0, tied: false };
 /// What the class takes where the config does not mention a window; `null` means none.
 const WINDOW: u64 = 4096;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let mut dense = Dense::from_config(config)?;
+    let mut dense = Dense::from_config(config, DEFAULTS)?;
     if !config.is_null("sliding_window") {
         let window = config.unsigned("sliding_window")?.unwrap_or(WINDOW);
         if window == 0 {

@@ -5,8 +5,8 @@ use serde_json::{Value as Json, json};
 use super::llama;
 use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::{Config, fail};
-use crate::dense::Dense;
-use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::dense::{Defaults, Dense, layer_types};
+use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
 
@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
         names: names::PRE_NORMS,
         layout: HeadLayout::Half,
         attention_scale: Some(llama::by_head_size),
-        keys: llama::no_keys,
+        keys,
     },
     hugging_face: HuggingFaceForm {
         class: "Qwen2ForCausalLM",
@@ -31,14 +31,23 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
+const DEFAULTS: Defaults =
+    Defaults { kv_heads: Some(32), head_dim: None, context: 32_768, theta: 10_000.0, tied: false };
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let mut dense = Dense::from_config(config)?;
+    let mut dense = Dense::from_config(config, DEFAULTS)?;
     slide(&mut dense, config)?;
     Ok(dense.blueprint(names))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(Dense::from_gguf(keys)?.blueprint(names))
+}
+
+/// The keys of a Llama, whose scaling by a tensor readers do not expect.
+pub(super) fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
+    llama::only_usual_frequencies(blueprint)?;
+    llama::no_keys(blueprint)
 }
 
 /// A window counts where `use_sliding_window` says so: for the layers that `layer_types` names, or, where there is no such
@@ -62,11 +71,9 @@ pub(super) fn slide(dense: &mut Dense, config: Config<'_>) -> Result<(), Error> 
 
 /// The fields that say which layers slide.
 pub(super) fn windows(blueprint: &Blueprint, _: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
-    let kind = |window: Option<u64>| if window.is_some() { "sliding_attention" } else { "full_attention" };
-    let kinds: Vec<&str> = blueprint.attentions().map(|attention| kind(attention.window)).collect();
     let window = blueprint.attentions().find_map(|attention| attention.window);
     vec![
-        ("layer_types", json!(kinds)),
+        ("layer_types", json!(layer_types(blueprint))),
         ("sliding_window", json!(window)),
         ("use_sliding_window", window.is_some().into()),
     ]
@@ -82,7 +89,7 @@ mod tests {
         let windows = |extra: &str| {
             let raw = format!(
                 r#"{{"model_type":"qwen2","hidden_size":64,"intermediate_size":128,"num_hidden_layers":3,
-                "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256{extra}}}"#
+                "num_attention_heads":4,"num_key_value_heads":2,"vocab_size":320,"max_position_embeddings":256{extra}}}"#
             );
             let blueprint =
                 describe(Document::Config(raw.as_bytes()), &TensorNames::default()).expect("a config").blueprint;

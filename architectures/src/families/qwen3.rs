@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::{llama, qwen2};
 use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::Config;
-use crate::dense::Dense;
+use crate::dense::{Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
         names: names::PRE_NORMS,
         layout: HeadLayout::Half,
         attention_scale: Some(llama::by_head_size),
-        keys: llama::no_keys,
+        keys: qwen2::keys,
     },
     hugging_face: HuggingFaceForm {
         class: "Qwen3ForCausalLM",
@@ -31,8 +31,11 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
+const DEFAULTS: Defaults =
+    Defaults { kv_heads: Some(32), head_dim: Some(128), context: 32_768, theta: 10_000.0, tied: false };
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let mut dense = Dense { head_norms: true, ..Dense::from_config(config)? };
+    let mut dense = Dense { head_norms: true, ..Dense::from_config(config, DEFAULTS)? };
     qwen2::slide(&mut dense, config)?;
     Ok(dense.blueprint(names))
 }
@@ -43,6 +46,6 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 
 fn fields(blueprint: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
     let mut fields = qwen2::windows(blueprint, has);
-    fields.push(("attention_bias", has(".o_proj.bias").into()));
+    fields.push(llama::attention_bias(has));
     fields
 }

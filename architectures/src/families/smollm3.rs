@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use super::{llama, qwen2};
 use crate::blueprint::{Activation, Blueprint, HeadLayout};
 use crate::config_json::{Config, fail};
-use crate::dense::Dense;
+use crate::dense::{Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
@@ -33,16 +33,15 @@ pub(super) const FAMILY: Family = Family {
 
 /// Every fourth layer has none, where nothing says otherwise; GGUF files cannot say otherwise.
 const INTERVAL: u64 = 4;
-/// The base where the config says none.
-const THETA: f64 = 2_000_000.0;
+const DEFAULTS: Defaults =
+    Defaults { kv_heads: Some(4), head_dim: None, context: 32_768, theta: 2_000_000.0, tied: false };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let mut dense = Dense::from_config(config)?;
+    let mut dense = Dense::from_config(config, DEFAULTS)?;
     let layers = dense.layers.len() as u64;
     let rotated = rotated_layers(config, layers)?;
-    let rope = config.rope("full_attention", THETA)?;
-    for (layer, rotated) in dense.layers.iter_mut().zip(&rotated) {
-        layer.rope = rotated.then(|| rope.clone());
+    for (layer, _) in dense.layers.iter_mut().zip(&rotated).filter(|(_, rotated)| !**rotated) {
+        layer.rope = None;
     }
     let used = config.flag("use_sliding_window")?.unwrap_or(false);
     if let Some(window) = config.unsigned("sliding_window")?.filter(|window| used && *window > 0) {
@@ -87,6 +86,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 
 fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
     llama::only_activation(blueprint, Activation::Silu, "SiLU")?;
+    llama::only_usual_frequencies(blueprint)?;
     if blueprint.attentions().any(|attention| attention.window.is_some()) {
         return Err("layers slide, a GGUF file of this architecture cannot say so".to_owned());
     }

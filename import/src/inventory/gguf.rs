@@ -8,13 +8,11 @@ use formats::{Dtype, Encoding, Gguf};
 
 use super::{Home, Inventory, SourceFile, SourceFormat, SourceTensor, read_at, size};
 use crate::locate::Split;
-use crate::{Error, NamedFile};
+use crate::{Error, MAX_GGUF_HEADER, NamedFile};
 
 /// How much is read at first in the hope that the header is in it, and by which factor more is read where it is not.
 const FIRST_READ: u64 = 256 << 10;
 const GROWTH: u64 = 4;
-/// The longest header that is read, in bytes: those with the largest vocabularies have tens of MB.
-const MAX_HEADER: u64 = 1 << 30;
 
 pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
     let mut inventory: Option<Inventory> = None;
@@ -75,8 +73,8 @@ pub(crate) fn read_header<T>(
                 return each(&gguf, tensors(&gguf, named, position)?, size);
             }
             // A truncated header and a short read look the same. Nothing else is helped by reading more.
-            Err(formats::Error::Truncated { .. }) if length < size.min(MAX_HEADER) => {
-                length = length.saturating_mul(GROWTH).min(size).min(MAX_HEADER);
+            Err(formats::Error::Truncated { .. }) if length < size.min(MAX_GGUF_HEADER) => {
+                length = length.saturating_mul(GROWTH).min(size).min(MAX_GGUF_HEADER);
             }
             Err(error) => return Err(Error::format(named.source.name(), error)),
         }

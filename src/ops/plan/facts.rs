@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use architectures::{Fact, TensorNames, names};
+use architectures::{Fact, names};
 use formats::Gguf;
 use formats::gguf::{Value, ValueType};
 use import::{NamedFile, StoredTensor};
@@ -19,7 +19,7 @@ use scheduler::estimate::{MetadataValue, Model, Tensor, Weights};
 
 use super::CannotPlan;
 use crate::ops::Understood;
-use crate::ops::architecture::{Described, Open, SourceDocument, layer_names};
+use crate::ops::architecture::{Described, Open, SourceDocument, has_tokenizer_json, layer_names};
 use crate::ops::foreign::{FileKind, ForeignFile, Layout, classify};
 
 /// More blocks than any model has.
@@ -70,7 +70,7 @@ pub(super) struct Stored {
 pub(super) fn facts(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
     let facts = match classify(manifest) {
         Layout::Lode | Layout::OllamaTensors => of_tensors(manifest, stored, open)?,
-        Layout::Files(files) => of_files(files, open)?,
+        Layout::Files(files) => of_files(manifest, files, stored, open)?,
         Layout::Unknown(reason) => {
             return Err(CannotPlan(format!("it is not a model that can be run here: {reason}")).into());
         }
@@ -87,23 +87,18 @@ fn of_tensors(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> R
         bytes: layer.size(),
     };
     let listed = |tensor: StoredTensor| Listed { bytes: tensor.size(), name: tensor.name, shape: tensor.shape };
-    match stored {
-        Some(Stored { tensors, understood: Understood::Known(described) }) => {
-            Ok(of_known(&described, &tensors.into_iter().map(listed).collect::<Vec<_>>()))
-        }
-        Some(Stored { tensors, understood: Understood::Unknown(reason) }) => {
-            let tensors: Vec<Listed> = tensors.into_iter().map(listed).collect();
-            of_unknown(&SourceDocument::of_layers(manifest, open)?, &tensors, reason)
-        }
-        None => {
-            let tensors: Vec<Listed> = manifest.layers_of(media_types::TENSOR).map(layer).collect();
-            of_document(&SourceDocument::of_layers(manifest, open)?, &layer_names(manifest), &tensors)
-        }
-    }
+    let document = SourceDocument::of_layers(manifest, open)?;
+    let (tensors, understood): (Vec<Listed>, Understood) = if let Some(Stored { tensors, understood }) = stored {
+        (tensors.into_iter().map(listed).collect(), understood)
+    } else {
+        let understood = document.understood(&layer_names(manifest), has_tokenizer_json(manifest));
+        (manifest.layers_of(media_types::TENSOR).map(layer).collect(), understood)
+    };
+    of_document(&document, understood, &tensors)
 }
 
 /// Of a model of whole files, by their headers.
-fn of_files(files: Vec<ForeignFile>, open: &Open<'_>) -> Result<Facts> {
+fn of_files(manifest: &Manifest, files: Vec<ForeignFile>, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
     let wanted = files.into_iter().filter_map(|file| match file.kind {
         FileKind::Gguf | FileKind::Safetensors | FileKind::Side => {
             let source = open(&file.name, &file.layer.descriptor);
@@ -121,12 +116,14 @@ fn of_files(files: Vec<ForeignFile>, open: &Open<'_>) -> Result<Facts> {
         bytes: tensor.size,
     });
     let tensors: Vec<Listed> = listed.collect();
+    let document = SourceDocument::of_files(&inventory)?;
     let names = tensors.iter().map(|tensor| tensor.name.clone()).collect();
-    of_document(&SourceDocument::of_files(&inventory)?, &names, &tensors)
+    let understood = || document.understood(&names, has_tokenizer_json(manifest));
+    of_document(&document, stored.map_or_else(understood, |stored| stored.understood), &tensors)
 }
 
-fn of_document(document: &SourceDocument, names: &TensorNames, tensors: &[Listed]) -> Result<Facts> {
-    match document.understood(names, false) {
+fn of_document(document: &SourceDocument, understood: Understood, tensors: &[Listed]) -> Result<Facts> {
+    match understood {
         Understood::Known(described) => Ok(of_known(&described, tensors)),
         Understood::Unknown(reason) => of_unknown(document, tensors, reason),
     }

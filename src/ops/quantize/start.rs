@@ -77,7 +77,7 @@ impl Start {
             model: SourceModel::stored(model.manifest.layers().to_vec(), open),
             base: Some(*model.manifest.digest()),
             parameters,
-            architecture: model.config.model_family.clone(),
+            architecture: model.understood.gguf_name().unwrap_or(&model.config.model_family).to_owned(),
             config: model.config.facts(),
             files: None,
         })
@@ -111,7 +111,7 @@ impl Start {
     }
 
     fn keep_stored(&self, library: &Library, quantization: &Quantization) -> Result<Others> {
-        let is_gguf = self.config.lode.as_ref().is_some_and(|lode| lode.source_format == SourceFormat::Gguf.name());
+        let is_gguf = import::gguf_header(self.model.layers(), self.model.open())?.is_some();
         let headers = if is_gguf { self.headers(library)? } else { HashSet::new() };
         let stays = |layer: &&Layer| {
             let (media_type, name) = (layer.media_type(), layer.name().unwrap_or_default());

@@ -1,0 +1,52 @@
+//! What a `config.json` cannot say of a model: it is read back and held against the model. A GGUF file may have keys that
+//! the family's class has no field for.
+
+use architectures::{Attention, Blueprint, Document, describe, names};
+use import::Error;
+use serde_json::Value as Json;
+
+use super::{GgufModel, fail};
+
+/// How far numbers may be off, relatively: GGUF has float32.
+const TOLERANCE: f64 = 1e-6;
+
+/// Notes each thing that a reader of the config would compute otherwise.
+///
+/// # Errors
+/// The config cannot be read back.
+pub(super) fn note(model: &GgufModel<'_>, config: &Json, losses: &mut Vec<String>) -> Result<(), Error> {
+    let architecture = model.architecture.family.gguf.architecture;
+    let tensors = model.gguf.tensors.iter().map(|tensor| names::canonical(architecture, tensor.name)).collect();
+    let read = describe(Document::Config(config.to_string().as_bytes()), &tensors).map_err(fail)?;
+    let (own, other) = (&model.architecture.blueprint, &read.blueprint);
+    let differs = |of: &dyn Fn(&Attention, &Attention) -> bool| {
+        own.attentions().zip(other.attentions()).any(|(own, other)| !of(own, other))
+    };
+    let theta = |attention: &Attention| attention.rope.as_ref().map(|rope| rope.theta);
+    for (what, differs) in [
+        ("how attention scores are scaled", differs(&|own, other| same(Some(own.scale), Some(other.scale)))),
+        ("which layers slide, and how far", differs(&|own, other| own.window == other.window)),
+        ("how positions are rotated", differs(&|own, other| same(theta(own), theta(other)))),
+        (
+            "what embeddings, layers or logits are multiplied by",
+            !scales(own).zip(scales(other)).all(|(a, b)| same(a, b)),
+        ),
+    ] {
+        if differs {
+            let class = model.architecture.family.hugging_face.class;
+            losses.push(format!("config.json of a {class} cannot say {what} in this model"));
+        }
+    }
+    Ok(())
+}
+
+fn scales(blueprint: &Blueprint) -> impl Iterator<Item = Option<f64>> {
+    let layers = blueprint.layers.iter().flat_map(|layer| [layer.mixer_residual.scale, layer.ffn_residual.scale]);
+    [blueprint.embedding.scale, blueprint.output.scale].into_iter().chain(layers)
+}
+
+/// Equal but for rounding; nothing is the same as 1.
+fn same(a: Option<f64>, b: Option<f64>) -> bool {
+    let (a, b) = (a.unwrap_or(1.0), b.unwrap_or(1.0));
+    (a - b).abs() <= TOLERANCE * a.abs().max(b.abs())
+}
