@@ -35,11 +35,34 @@ pub struct Blueprint {
     pub output: Output,
 }
 
-/// A tensor of the model.
+/// A tensor of the model, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// Its canonical name.
     pub name: String,
+    /// What of it is meant.
+    pub view: View,
+}
+
+/// What of a stored tensor is meant. Shapes in blueprints are those of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// All of it, as it lies.
+    Whole,
+    /// Some of its rows: a part of projections that are stored as one.
+    Rows {
+        /// The first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+    /// One matrix of a stack, `[items, …]`.
+    Item {
+        /// Which.
+        index: u64,
+    },
+    /// A matrix with rows and columns exchanged.
+    Transposed,
 }
 
 /// The token embedding.
@@ -190,7 +213,12 @@ pub enum Activation {
 impl Tensor {
     /// A whole tensor.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into() }
+        Self { name: name.into(), view: View::Whole }
+    }
+
+    /// Some rows of a tensor.
+    pub fn rows(name: impl Into<String>, first: u64, count: u64) -> Self {
+        Self { name: name.into(), view: View::Rows { first, count } }
     }
 }
 

@@ -6,7 +6,7 @@
 use formats::gguf::OwnedValue;
 
 use crate::family::{Architecture, Fact};
-use crate::{Error, HeadLayout, RopeScaling, names};
+use crate::{Error, HeadLayout, RopeScaling, Tensor, names};
 
 /// What is to be done to a tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,8 +123,9 @@ impl Architecture {
 
     /// How the rows of a tensor go to a layout; only those of q and k move.
     fn order_of(&self, name: &str, to: HeadLayout) -> HeadOrder {
+        // Rows of projections that are stored as one stay as they are: no form of such a family has them in another order.
         let of = |projection: &crate::Projection| {
-            projection.weight.name == name || projection.bias.as_ref().is_some_and(|bias| bias.name == name)
+            projection.weight == Tensor::named(name) || projection.bias.as_ref().is_some_and(|bias| bias.name == name)
         };
         let rotated = self.blueprint.attentions().find(|attention| of(&attention.query) || of(&attention.key));
         rotated.map_or(HeadOrder::Same, |attention| HeadOrder::between(attention.layout, to, attention.head_dim))

@@ -5,6 +5,7 @@ mod gemma3;
 mod granite;
 mod llama;
 mod mistral;
+mod phi3;
 mod qwen2;
 mod qwen3;
 mod smollm3;
@@ -21,4 +22,5 @@ pub(crate) const ALL: &[&Family] = &[
     &gemma3::FAMILY,
     &smollm3::FAMILY,
     &granite::FAMILY,
+    &phi3::FAMILY,
 ];

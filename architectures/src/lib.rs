@@ -30,7 +30,7 @@ mod tensor_names;
 
 pub use blueprint::{
     Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, Output, Projection,
-    Residual, Tensor,
+    Residual, Tensor, View,
 };
 pub use error::Error;
 pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe};

@@ -56,6 +56,17 @@ impl Part {
     fn numbers(&self) -> Numbers<'_> {
         Numbers { dtype: self.dtype, bytes: self.bytes() }
     }
+
+    /// The bytes from one of `of` equal shares up to another.
+    fn share(&self, from: u64, to: u64, of: u64) -> Result<Self, String> {
+        let of = of as usize;
+        if of == 0 || !self.size.is_multiple_of(of) {
+            return Err(format!("{} bytes are not {of} equal parts", self.size));
+        }
+        let one = self.size / of;
+        let (from, to) = (from as usize * one, to as usize * one);
+        Ok(Self { offset: self.offset + from, size: to - from, ..self.clone() })
+    }
 }
 
 impl MappedTensor {
@@ -77,6 +88,57 @@ impl MappedTensor {
             global_scale: self.global_scale,
         };
         Weight::new(self.encoding, &self.dimensions, arrays)
+    }
+
+    /// Some rows of a matrix, or numbers of a vector.
+    ///
+    /// # Errors
+    /// There are no such rows, or blocks that share a scale lie across their ends.
+    pub(crate) fn rows(&self, first: u64, count: u64) -> Result<Self, String> {
+        let ([rows] | [rows, _]) = self.dimensions[..] else {
+            return Err(format!("it has {} dimensions, rows are of 1 or 2", self.dimensions.len()));
+        };
+        let end = first.checked_add(count).filter(|end| *end <= rows && count > 0);
+        let end = end.ok_or_else(|| format!("{count} rows from row {first} on, there are {rows}"))?;
+        // Rows of codes that share a row of scales.
+        let block = match self.encoding {
+            Encoding::BlockFp8 { rows: block, .. } => u64::from(block),
+            _ => 1,
+        };
+        if !first.is_multiple_of(block) || !(end.is_multiple_of(block) || end == rows) {
+            return Err(format!("rows {first} to {end} cut blocks of {block} rows that share a scale"));
+        }
+        let mut part = self.clone();
+        part.data = self.data.share(first, end, rows)?;
+        part.scale = self
+            .scale
+            .as_ref()
+            .map(|scale| scale.share(first / block, end.div_ceil(block), rows.div_ceil(block)))
+            .transpose()?;
+        part.bias = self.bias.as_ref().map(|bias| bias.share(first, end, rows)).transpose()?;
+        (part.dimensions[0], part.shape[0]) = (count, count as usize);
+        part.checked()?;
+        Ok(part)
+    }
+
+    /// One matrix of a stack.
+    ///
+    /// # Errors
+    /// There is no such matrix.
+    pub(crate) fn item(&self, index: u64) -> Result<Self, String> {
+        let [items, rest @ ..] = &self.dimensions[..] else { return Err("it has no dimensions".to_owned()) };
+        if index >= *items || rest.is_empty() {
+            return Err(format!("item {index} of a tensor of shape {:?}", self.dimensions));
+        }
+        let share = |part: &Part| part.share(index, index + 1, *items);
+        let mut part = self.clone();
+        part.data = share(&self.data)?;
+        part.scale = self.scale.as_ref().map(share).transpose()?;
+        part.bias = self.bias.as_ref().map(share).transpose()?;
+        part.dimensions.remove(0);
+        part.shape.remove(0);
+        part.checked()?;
+        Ok(part)
     }
 
     /// Bytes of all arrays.
@@ -227,6 +289,45 @@ mod tests {
         crate::kernels::matmul(&weight.weight(), &x, 1, &mut out).expect("a product");
         let sum: f32 = numbers(&weight).iter().sum();
         assert!((out[0] - sum).abs() <= 1e-3 * sum.abs(), "{} is not {sum}", out[0]);
+    }
+
+    #[test]
+    fn parts_are_read_where_they_lie() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let floats = |count: u8| -> Vec<u8> { (0..count).flat_map(|n| f32::from(n).to_le_bytes()).collect() };
+        let plain =
+            tensor(&plan("F32", 0, &[4, 3], array(folder.path(), "plain", "F32", 4, &floats(12)))).expect("whole");
+        let rows = plain.rows(1, 2).expect("rows");
+        assert_eq!((rows.shape.as_slice(), numbers(&rows)), (&[2, 3][..], vec![3.0, 4.0, 5.0, 6.0, 7.0, 8.0]));
+        let vector =
+            tensor(&plan("F32", 0, &[4], array(folder.path(), "vector", "F32", 0, &floats(4)))).expect("whole");
+        assert_eq!(numbers(&vector.rows(2, 2).expect("numbers")), [2.0, 3.0]);
+        let stack = tensor(&plan("F32", 0, &[2, 2, 3], array(folder.path(), "stack", "F32", 0, &floats(12))));
+        let item = stack.expect("whole").item(1).expect("a matrix");
+        assert_eq!((item.shape.as_slice(), numbers(&item)), (&[2, 3][..], vec![6.0, 7.0, 8.0, 9.0, 10.0, 11.0]));
+        // Codes of 1 with scales by row.
+        let mut affine = plan("int8", 32, &[2, 32], array(folder.path(), "codes", "U32", 0, &[1; 64]));
+        let scales: Vec<u8> = [2.0f32, 3.0].iter().flat_map(|n| n.to_le_bytes()).collect();
+        affine.scale = Some(array(folder.path(), "scales", "F32", 0, &scales));
+        affine.bias = Some(array(folder.path(), "biases", "F32", 0, &[0; 8]));
+        let affine = tensor(&affine).expect("whole");
+        assert_eq!(numbers(&affine.rows(1, 1).expect("a row")), [3.0; 32]);
+        let mut fp8 = plan("fp8_2x2", 2, &[3, 2], array(folder.path(), "fp8", "F8_E4M3", 0, &[0x38; 6]));
+        let scales: Vec<u8> = [1.0f32, 5.0].iter().flat_map(|n| n.to_le_bytes()).collect();
+        fp8.scale = Some(array(folder.path(), "fp8 scales", "F32", 0, &scales));
+        let fp8 = tensor(&fp8).expect("whole");
+        assert_eq!(numbers(&fp8.rows(2, 1).expect("the last block")), [5.0, 5.0]);
+        for (found, says) in [
+            (fp8.rows(1, 1), "cut blocks of 2 rows"),
+            (plain.rows(3, 2), "there are 4"),
+            (plain.rows(u64::MAX, 2), "there are 4"),
+            (plain.rows(0, 0), "there are 4"),
+            (item.item(2), "item 2"),
+            (vector.item(0), "item 0"),
+        ] {
+            let error = found.expect_err(says);
+            assert!(error.contains(says), "{error}");
+        }
     }
 
     #[test]

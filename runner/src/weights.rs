@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use architectures::exchange::HeadOrder;
-use architectures::{HeadLayout, Projection};
+use architectures::{HeadLayout, Projection, View};
 use candle_core::{Device, Tensor};
 use formats::codec;
 use protocol::LoadRequest;
@@ -54,12 +54,19 @@ impl Weights {
         self.tensors.values().chain(self.adapters.tensors()).map(|tensor| tensor.size() as u64).sum()
     }
 
-    fn get(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<&MappedTensor> {
+    /// What a blueprint means by a tensor, of that shape. Bytes stay where they are mapped.
+    fn get(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<MappedTensor> {
         let name = &tensor.name;
-        let tensor = self
+        let stored = self
             .tensors
             .get(name)
             .with_context(|| format!("tensor `{name}` is missing, or of a type that is not known"))?;
+        let tensor = match tensor.view {
+            View::Whole | View::Transposed => Ok(stored.clone()),
+            View::Rows { first, count } => stored.rows(first, count),
+            View::Item { index } => stored.item(index),
+        };
+        let tensor = tensor.map_err(|reason| anyhow!("a part of tensor `{name}`: {reason}"))?;
         ensure!(tensor.shape == shape, "tensor `{name}` has the shape {:?}, expected {shape:?}", tensor.shape);
         let encoding = tensor.encoding();
         ensure!(codec::can_decode(encoding), "tensor `{name}` is of type {encoding}, which weights cannot be");
@@ -68,12 +75,12 @@ impl Weights {
 
     /// A small tensor as float32: norms, biases.
     pub(crate) fn float(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<Tensor> {
-        Ok(expand(self.get(tensor, shape)?)?.to_device(&self.device)?)
+        Ok(expand(&self.get(tensor, shape)?)?.to_device(&self.device)?)
     }
 
     /// The numbers of a small tensor.
     pub(crate) fn numbers(&self, tensor: &architectures::Tensor, length: usize) -> Result<Vec<f32>> {
-        Ok(expand(self.get(tensor, &[length])?)?.to_vec1()?)
+        Ok(expand(&self.get(tensor, &[length])?)?.to_vec1()?)
     }
 
     /// A projection `[output, input]`, with its bias where there is one and with what adapters add to it. `rows` says how
@@ -85,7 +92,6 @@ impl Weights {
         output: usize,
         rows: Option<HeadRows>,
     ) -> Result<Linear> {
-        let weight = self.get(&projection.weight, &[output, input])?;
         let bias = projection.bias.as_ref().map(|bias| self.float(bias, &[output])).transpose()?;
         let name = &projection.module;
         let adapters = self.adapters.of(name).iter().map(|Factors { down, up, scale, layout }| {
@@ -95,7 +101,14 @@ impl Weights {
             let order = rows.map_or(HeadOrder::Same, |own| HeadOrder::between(*layout, own.layout, own.head_dim));
             Ok(LowRank { down: self.factor(down, HeadOrder::Same)?, up: self.factor(up, order)?, scale: *scale })
         });
-        Ok(self.projection(weight, bias)?.adapted(adapters.collect::<Result<_>>()?))
+        let linear = if projection.weight.view == View::Transposed {
+            // No kernel reads columns of blocks, so it is a float32 copy in this process.
+            let weight = expand(&self.get(&projection.weight, &[input, output])?)?.t()?.contiguous()?;
+            Linear::float(weight.to_device(&self.device)?, bias)
+        } else {
+            self.projection(&self.get(&projection.weight, &[output, input])?, bias)?
+        };
+        Ok(linear.adapted(adapters.collect::<Result<_>>()?))
     }
 
     /// Whether all that adapters add is added somewhere; for when all layers are made.
@@ -131,7 +144,7 @@ impl Weights {
         hidden: usize,
     ) -> Result<Embedding> {
         // Rows are expanded one by one and exactly, so the reference needs no other way.
-        Ok(Embedding::new(self.get(tensor, &[vocabulary, hidden])?.clone(), self.device.clone()))
+        Ok(Embedding::new(self.get(tensor, &[vocabulary, hidden])?, self.device.clone()))
     }
 }
 

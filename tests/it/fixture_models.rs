@@ -61,6 +61,11 @@ async fn granite() {
     check("granite").await;
 }
 
+#[tokio::test]
+async fn phi3() {
+    check("phi3").await;
+}
+
 async fn check(name: &str) {
     let Some(hf) = fixtures(name, "hf") else { return };
     let fixture = hf.join(name);

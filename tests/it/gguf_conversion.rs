@@ -52,6 +52,7 @@ fn folders_come_back() {
         ("qwen3", 1),
         ("gemma", 0),
         ("granite", 0),
+        ("phi3", 0),
     ] {
         check_folder(fixture, &folder.join(fixture).join("model"), losses);
     }
@@ -146,7 +147,8 @@ fn check_folder(fixture: &str, folder: &Path, losses: usize) {
 #[test]
 fn files_of_every_family_become_folders() {
     let Some(folder) = fixtures("gguf_conversion::files_of_every_family_become_folders", "gguf/models") else { return };
-    for fixture in ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text-pattern", "smollm3", "granite"] {
+    for fixture in ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text-pattern", "smollm3", "granite", "phi3"]
+    {
         let bytes = read(&folder.join(fixture).join("model.gguf"));
         let gguf = Gguf::parse(&bytes).expect("a GGUF file");
         let architecture = of_gguf(&gguf);

@@ -57,6 +57,24 @@ async fn compute_what_llama_cpp_does() {
     }
 }
 
+/// The window of phi3 stands in its file and counts, though llama.cpp passes it over: Hugging Face's numbers are right.
+#[tokio::test]
+async fn a_window_that_stands_in_a_file_counts() {
+    let Some(folder) = fixtures("gguf_models::a_window_that_stands_in_a_file_counts", "") else { return };
+    let server = Server::start(&[("LODE_REFERENCE", "0"), ("LODE_KV_CACHE_TYPE", "f32")]).await;
+    server.create("phi3", &folder.join("gguf/models/phi3/model.gguf")).await;
+    let (runner, hf) = (server.runner("phi3").await, folder.join("hf/phi3"));
+    let facts = read_json(&hf.join("golden.json"));
+    for sequence in ["s5", "s37", "s100"] {
+        let tokens = numbers(&facts["sequences"][sequence]["input_ids"]);
+        let logits = runner.logits(&tokens, false).await.concat();
+        close(&logits, &golden(&hf, &format!("logits.{sequence}")), 2e-3, sequence);
+        let expected = numbers(&facts["sequences"][sequence]["greedy_ids"]);
+        let (ids, _) = runner.greedy(&tokens, expected.len()).await;
+        assert_eq!(ids, expected, "{sequence}");
+    }
+}
+
 /// Compares, and gives the sequences whose continuation the golden numbers leave open.
 async fn check(runner: &Runner, fixture: &Path, name: &str) -> Vec<String> {
     let facts = read_json(&fixture.join("golden.json"));

@@ -1,12 +1,14 @@
 //! Holds the numbers of a blueprint against one another and against sizes that no model has, so that nothing absurd is
 //! allocated and nothing overflows.
 
-use super::{Attention, Blueprint, Gated, Layer, Norm, Residual};
+use super::{Attention, Blueprint, Gated, Layer, Norm, Residual, Tensor, View};
 
 /// More layers than any model has.
 pub(crate) const MAX_LAYERS: u64 = 4096;
 /// The longest name of a tensor, in bytes.
 const MAX_NAME: usize = 4096;
+/// More rows than any tensor has.
+const MAX_ROWS: u64 = 1 << 32;
 
 impl Blueprint {
     /// Checks everything.
@@ -83,7 +85,8 @@ fn gated(gated: &Gated) -> Result<(), String> {
     in_range("intermediate size", gated.width, 1 << 22)
 }
 
-/// Names become keys of messages and maps; they are never paths, but they may be long.
+/// Names become keys of messages and maps; they are never paths, but they may be long. Views are held against the tensors
+/// where these are.
 fn names(blueprint: &Blueprint) -> Result<(), String> {
     let projections = blueprint.layers.iter().flat_map(|layer| {
         let (super::Mixer::Attention(mixer), super::Ffn::Gated(ffn)) = (&layer.mixer, &layer.ffn);
@@ -97,8 +100,17 @@ fn names(blueprint: &Blueprint) -> Result<(), String> {
     let head_norms = blueprint.attentions().flat_map(|attention| [&attention.query_norm, &attention.key_norm]);
     let norms = norms.chain(head_norms).flatten().chain([&blueprint.norm]).map(|norm| &norm.weight);
     let divisors = blueprint.attentions().filter_map(|attention| attention.rope.as_ref()?.divisors.as_ref());
-    let tensors = weights.chain(norms).chain(divisors).chain([&blueprint.embedding.weight]);
-    match tensors.map(|tensor| tensor.name.len()).chain(modules).max() {
+    let tensors: Vec<&Tensor> = weights.chain(norms).chain(divisors).chain([&blueprint.embedding.weight]).collect();
+    let too_far = |view: View| match view {
+        View::Rows { first, count } => count == 0 || first.checked_add(count).is_none_or(|end| end > MAX_ROWS),
+        View::Item { index } => index >= MAX_ROWS,
+        View::Whole | View::Transposed => false,
+    };
+    if let Some(tensor) = tensors.iter().find(|tensor| too_far(tensor.view)) {
+        let shown: String = tensor.name.chars().take(60).collect();
+        return Err(format!("a part of `{shown}` is {:?}, which no tensor has", tensor.view));
+    }
+    match tensors.iter().map(|tensor| tensor.name.len()).chain(modules).max() {
         Some(length) if length > MAX_NAME => Err(format!("a tensor's name has {length} bytes, at most {MAX_NAME}")),
         _ => Ok(()),
     }

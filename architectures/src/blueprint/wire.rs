@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
     Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, Output, Projection,
-    Residual, Tensor,
+    Residual, Tensor, View,
 };
 use crate::{Rope, RopeScaling};
 
@@ -27,12 +27,28 @@ struct WireBlueprint {
     vocabulary: u64,
     hidden: u64,
     context: u64,
-    embedding: String,
+    embedding: WireTensor,
     embedding_scale: Option<f64>,
     layers: Vec<WireLayer>,
     norm: WireNorm,
     output: WireProjection,
     output_scale: Option<f64>,
+}
+
+/// A name, or a name with what of it is meant.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum WireTensor {
+    Whole(String),
+    Part { name: String, view: WireView },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WireView {
+    Rows { first: u64, count: u64 },
+    Item { index: u64 },
+    Transposed,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -94,14 +110,14 @@ struct WireResidual {
 #[serde(deny_unknown_fields)]
 struct WireProjection {
     module: String,
-    weight: String,
-    bias: Option<String>,
+    weight: WireTensor,
+    bias: Option<WireTensor>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireNorm {
-    weight: String,
+    weight: WireTensor,
     epsilon: f64,
     offset: f64,
 }
@@ -111,7 +127,7 @@ struct WireNorm {
 struct WireRope {
     theta: f64,
     scaling: WireScaling,
-    divisors: Option<String>,
+    divisors: Option<WireTensor>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -128,7 +144,7 @@ impl From<&Blueprint> for WireBlueprint {
             vocabulary: blueprint.vocabulary,
             hidden: blueprint.hidden,
             context: blueprint.context,
-            embedding: blueprint.embedding.weight.name.clone(),
+            embedding: (&blueprint.embedding.weight).into(),
             embedding_scale: blueprint.embedding.scale,
             layers: blueprint.layers.iter().map(WireLayer::from).collect(),
             norm: (&blueprint.norm).into(),
@@ -146,12 +162,37 @@ impl TryFrom<WireBlueprint> for Blueprint {
             vocabulary: wire.vocabulary,
             hidden: wire.hidden,
             context: wire.context,
-            embedding: Embedding { weight: Tensor::named(wire.embedding), scale: wire.embedding_scale },
+            embedding: Embedding { weight: wire.embedding.into(), scale: wire.embedding_scale },
             layers: wire.layers.into_iter().map(Layer::try_from).collect::<Result<_, _>>()?,
             norm: wire.norm.into(),
             output: Output { projection: wire.output.into(), scale: wire.output_scale },
         };
         blueprint.check()
+    }
+}
+
+impl From<&Tensor> for WireTensor {
+    fn from(tensor: &Tensor) -> Self {
+        let name = tensor.name.clone();
+        let view = match tensor.view {
+            View::Whole => return Self::Whole(name),
+            View::Rows { first, count } => WireView::Rows { first, count },
+            View::Item { index } => WireView::Item { index },
+            View::Transposed => WireView::Transposed,
+        };
+        Self::Part { name, view }
+    }
+}
+
+impl From<WireTensor> for Tensor {
+    fn from(wire: WireTensor) -> Self {
+        let (name, view) = match wire {
+            WireTensor::Whole(name) => (name, View::Whole),
+            WireTensor::Part { name, view: WireView::Rows { first, count } } => (name, View::Rows { first, count }),
+            WireTensor::Part { name, view: WireView::Item { index } } => (name, View::Item { index }),
+            WireTensor::Part { name, view: WireView::Transposed } => (name, View::Transposed),
+        };
+        Self { name, view }
     }
 }
 
@@ -267,29 +308,25 @@ impl From<WireResidual> for Residual {
 impl From<&Projection> for WireProjection {
     fn from(projection: &Projection) -> Self {
         let Projection { module, weight, bias } = projection;
-        Self {
-            module: module.clone(),
-            weight: weight.name.clone(),
-            bias: bias.as_ref().map(|tensor| tensor.name.clone()),
-        }
+        Self { module: module.clone(), weight: weight.into(), bias: bias.as_ref().map(WireTensor::from) }
     }
 }
 
 impl From<WireProjection> for Projection {
     fn from(wire: WireProjection) -> Self {
-        Self { module: wire.module, weight: Tensor::named(wire.weight), bias: wire.bias.map(Tensor::named) }
+        Self { module: wire.module, weight: wire.weight.into(), bias: wire.bias.map(Tensor::from) }
     }
 }
 
 impl From<&Norm> for WireNorm {
     fn from(norm: &Norm) -> Self {
-        Self { weight: norm.weight.name.clone(), epsilon: norm.epsilon, offset: norm.offset }
+        Self { weight: (&norm.weight).into(), epsilon: norm.epsilon, offset: norm.offset }
     }
 }
 
 impl From<WireNorm> for Norm {
     fn from(wire: WireNorm) -> Self {
-        Self { weight: Tensor::named(wire.weight), epsilon: wire.epsilon, offset: wire.offset }
+        Self { weight: wire.weight.into(), epsilon: wire.epsilon, offset: wire.offset }
     }
 }
 
@@ -302,7 +339,7 @@ impl From<&Rope> for WireRope {
                 WireScaling::Llama3 { factor, low_frequency_factor, high_frequency_factor, original_context }
             }
         };
-        let divisors = rope.divisors.as_ref().map(|tensor| tensor.name.clone());
+        let divisors = rope.divisors.as_ref().map(WireTensor::from);
         Self { theta: rope.theta, scaling, divisors }
     }
 }
@@ -316,7 +353,7 @@ impl From<WireRope> for Rope {
                 RopeScaling::Llama3 { factor, low_frequency_factor, high_frequency_factor, original_context }
             }
         };
-        Self { theta: wire.theta, scaling, divisors: wire.divisors.map(Tensor::named) }
+        Self { theta: wire.theta, scaling, divisors: wire.divisors.map(Tensor::from) }
     }
 }
 
@@ -339,6 +376,12 @@ mod tests {
     fn what_is_written_is_read() {
         let text = serde_json::to_string(&blueprint()).expect("it is written");
         assert_eq!(serde_json::from_str::<Blueprint>(&text).expect(&text), blueprint());
+        for view in [View::Rows { first: 1, count: 2 }, View::Item { index: 3 }, View::Transposed] {
+            let mut viewed = blueprint();
+            viewed.output.projection.weight.view = view;
+            let text = serde_json::to_string(&viewed).expect("it is written");
+            assert_eq!(serde_json::from_str::<Blueprint>(&text).expect(&text), viewed);
+        }
     }
 
     #[test]
@@ -364,6 +407,11 @@ mod tests {
             ("/norm/epsilon".to_owned(), json!(0.0), "positive"),
             ("/output/weight".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
             ("/embedding".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
+            (
+                "/output/weight".to_owned(),
+                json!({"name": "w", "view": {"rows": {"first": u64::MAX, "count": 2}}}),
+                "a part of `w`",
+            ),
             ("/layers/1/ffn_residual/after/weight".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
         ] {
             let mut wrong: Value = good.clone();

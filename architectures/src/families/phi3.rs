@@ -1,0 +1,84 @@
+//! Phi 3 and 3.5 with their usual context: a Llama whose projections of q, k and v are stored as one, and gate and up as well;
+//! all layers slide where the config has a window.
+
+use serde_json::{Value as Json, json};
+
+use super::llama;
+use crate::blueprint::{Blueprint, Ffn, HeadLayout, Mixer, Tensor};
+use crate::config_json::{Config, fail};
+use crate::dense::{Defaults, Dense};
+use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "phi3",
+    model_types: &["phi3"],
+    read_config,
+    gguf: &GgufForm {
+        architecture: "phi3",
+        read: read_gguf,
+        names: &[
+            ("ffn_norm", "post_attention_layernorm"),
+            ("attn_qkv", "self_attn.qkv_proj"),
+            ("ffn_up", "mlp.gate_up_proj"),
+        ],
+        layout: HeadLayout::Half,
+        attention_scale: Some(llama::by_head_size),
+        keys,
+    },
+    hugging_face: HuggingFaceForm {
+        class: "Phi3ForCausalLM",
+        model_type: "phi3",
+        activation_key: "hidden_act",
+        norm_offset: 0.0,
+        fields,
+    },
+};
+
+const DEFAULTS: Defaults = Defaults { context: 4096, ..crate::dense::LLAMA };
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense::from_config(config, DEFAULTS)?;
+    if let Some(window) = config.unsigned("sliding_window")? {
+        if window == 0 {
+            return Err(fail("`sliding_window` is 0, expected a number of tokens or null"));
+        }
+        dense.slide(&vec![true; dense.layers.len()], window);
+    }
+    Ok(fused(dense.blueprint(names)))
+}
+
+/// The window that stands in a file counts, though llama.cpp passes it over: the model was trained with it.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(fused(Dense::from_gguf(keys)?.blueprint(names)))
+}
+
+/// Projections as rows of the tensors that have them: queries, keys, values; gate, up.
+fn fused(mut blueprint: Blueprint) -> Blueprint {
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let (Mixer::Attention(attention), Ffn::Gated(gated)) = (&mut layer.mixer, &mut layer.ffn);
+        let name = |module: &str| format!("model.layers.{index}.{module}.weight");
+        // Sizes that overflow are refused by the check of the blueprint.
+        let [queries, keys] =
+            [attention.heads, attention.kv_heads].map(|heads| heads.saturating_mul(attention.head_dim));
+        let values = queries.saturating_add(keys);
+        attention.query.weight = Tensor::rows(name("self_attn.qkv_proj"), 0, queries);
+        attention.key.weight = Tensor::rows(name("self_attn.qkv_proj"), queries, keys);
+        attention.value.weight = Tensor::rows(name("self_attn.qkv_proj"), values, keys);
+        gated.gate.weight = Tensor::rows(name("mlp.gate_up_proj"), 0, gated.width);
+        gated.up.weight = Tensor::rows(name("mlp.gate_up_proj"), gated.width, gated.width);
+    }
+    blueprint
+}
+
+fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
+    llama::only_activation(blueprint, crate::Activation::Silu, "SiLU")?;
+    llama::only_usual_frequencies(blueprint)?;
+    Ok(Vec::new())
+}
+
+fn fields(blueprint: &Blueprint, _: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
+    let window = blueprint.attentions().find_map(|attention| attention.window);
+    vec![("attention_bias", false.into()), ("sliding_window", json!(window))]
+}
