@@ -54,7 +54,7 @@ impl Weights {
         self.tensors.values().chain(self.adapters.tensors()).map(|tensor| tensor.size() as u64).sum()
     }
 
-    /// What a blueprint means by a tensor, of that shape. Bytes stay where they are mapped.
+    /// What a blueprint means by a tensor, of that shape. Bytes stay where they are mapped, so nothing is transposed.
     fn get(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<MappedTensor> {
         let name = &tensor.name;
         let stored = self
@@ -62,7 +62,8 @@ impl Weights {
             .get(name)
             .with_context(|| format!("tensor `{name}` is missing, or of a type that is not known"))?;
         let tensor = match tensor.view {
-            View::Whole | View::Transposed => Ok(stored.clone()),
+            View::Whole => Ok(stored.clone()),
+            View::Transposed => Err("only a projection can be transposed".to_owned()),
             View::Rows { first, count } => stored.rows(first, count),
             View::Item { index } => stored.item(index),
         };
@@ -103,7 +104,8 @@ impl Weights {
         });
         let linear = if projection.weight.view == View::Transposed {
             // No kernel reads columns of blocks, so it is a float32 copy in this process.
-            let weight = expand(&self.get(&projection.weight, &[input, output])?)?.t()?.contiguous()?;
+            let stored = architectures::Tensor::named(&projection.weight.name);
+            let weight = expand(&self.get(&stored, &[input, output])?)?.t()?.contiguous()?;
             Linear::float(weight.to_device(&self.device)?, bias)
         } else {
             self.projection(&self.get(&projection.weight, &[output, input])?, bias)?
@@ -156,4 +158,52 @@ pub(crate) fn expand(tensor: &MappedTensor) -> Result<Tensor> {
         kernels::for_rows(&mut numbers, weight.columns(), |row, out| weight.decode_row(row, out));
     }
     Ok(Tensor::from_vec(numbers, tensor.shape.as_slice(), &Device::Cpu)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::Array;
+
+    #[test]
+    fn a_view_says_what_of_a_tensor_is_meant() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("blob");
+        let bytes: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|n| n.to_le_bytes()).collect();
+        std::fs::write(&path, &bytes).expect("a blob");
+        let stored = protocol::Tensor {
+            name: "w".to_owned(),
+            dtype: "F32".to_owned(),
+            group: 0,
+            shape: vec![2, 3],
+            weight: Array { path, offset: 0, size: 24, dtype: "F32".to_owned() },
+            scale: None,
+            bias: None,
+            global_scale: None,
+        };
+        let encoding = mapped::encoding(&stored).expect("a known encoding");
+        let mapped = Mapper::default().tensor(&stored, encoding).expect("a weight");
+        let weights = Weights {
+            tensors: HashMap::from([("w".to_owned(), mapped)]),
+            adapters: Adapters::default(),
+            device: Device::Cpu,
+            reference: false,
+        };
+        let viewed = |view| architectures::Tensor { name: "w".to_owned(), view };
+        let product = |view, input: usize, output: usize| -> Result<Vec<f32>> {
+            let projection = Projection { module: "w".to_owned(), weight: viewed(view), bias: None };
+            let x = Tensor::from_vec((1..=input).map(|n| n as f32).collect(), (1, input), &Device::Cpu)?;
+            Ok(weights.linear(&projection, input, output, None)?.forward(&x)?.flatten_all()?.to_vec1()?)
+        };
+        assert_eq!(product(View::Whole, 3, 2).expect("a product"), [14.0, 32.0]);
+        assert_eq!(product(View::Rows { first: 1, count: 1 }, 3, 1).expect("a product"), [32.0]);
+        assert_eq!(product(View::Transposed, 2, 3).expect("a product"), [9.0, 12.0, 15.0]);
+        for (error, says) in [
+            (product(View::Transposed, 3, 2).expect_err("exchanged"), "expected [3, 2]"),
+            (product(View::Rows { first: 2, count: 1 }, 3, 1).expect_err("beyond"), "a part of tensor `w`"),
+            (weights.float(&viewed(View::Transposed), &[2, 3]).expect_err("transposed"), "only a projection"),
+        ] {
+            assert!(format!("{error:#}").contains(says), "{error:#}");
+        }
+    }
 }
