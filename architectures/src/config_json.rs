@@ -111,10 +111,16 @@ impl<'a> Config<'a> {
         Ok(Some(Rope::plain(theta).scaled(parameters.scaling()?)))
     }
 
-    fn scaling(self) -> Result<RopeScaling, Error> {
+    /// Refuses `RoPE` of a part of a head.
+    pub(crate) fn only_whole_heads(self) -> Result<(), Error> {
         if self.float("partial_rotary_factor")?.is_some_and(|factor| (factor - 1.0).abs() > f64::EPSILON) {
             return Err(fail("`partial_rotary_factor` is not 1; rotating a part of a head cannot be run yet"));
         }
+        Ok(())
+    }
+
+    fn scaling(self) -> Result<RopeScaling, Error> {
+        self.only_whole_heads()?;
         let need = |key: &str| self.float(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")));
         match self.text("rope_type").or_else(|| self.text("type")).unwrap_or("default") {
             "default" => Ok(RopeScaling::None),

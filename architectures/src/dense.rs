@@ -107,10 +107,7 @@ impl Dense {
     /// What `config.json` says of any such model: silu, scores scaled by the root of the head size, `RoPE` on every layer,
     /// no windows, norms before the parts of a layer.
     pub(crate) fn from_config(config: Config<'_>, defaults: Defaults) -> Result<Self, Error> {
-        if config.float("partial_rotary_factor")?.is_some_and(|factor| (factor - 1.0).abs() > f64::EPSILON) {
-            let reason = "`partial_rotary_factor` is not 1; rotating a part of a head cannot be run yet";
-            return Err(config_json::fail(reason));
-        }
+        config.only_whole_heads()?;
         if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
             return Err(config_json::fail("`use_bidirectional_attention` is set, which cannot be run yet"));
         }
@@ -165,16 +162,9 @@ impl Dense {
         }
         let theta = keys.float("rope.freq_base")?.unwrap_or(10_000.0);
         let rope = Rope::plain(theta).scaled(keys.scaling()?);
-        let mut layers = some_layers(keys.required("block_count")?, &rope, gguf_keys::fail)?;
-        if let Some(window) = keys.unsigned("attention.sliding_window")?.filter(|window| *window > 0) {
-            let slides = keys.sliding_layers(layers.len() as u64)?.unwrap_or_else(|| vec![true; layers.len()]);
-            for (layer, _) in layers.iter_mut().zip(slides).filter(|(_, slides)| *slides) {
-                layer.window = Some(window);
-            }
-        }
         // 0 means that there is none.
         let scale = keys.float("attention.scale")?.filter(|scale| *scale != 0.0);
-        Ok(Self {
+        let mut dense = Self {
             vocabulary: vocabulary(keys)?,
             hidden,
             intermediate: keys.required("feed_forward_length")?,
@@ -192,10 +182,16 @@ impl Dense {
             // Another output projection that is there is used.
             tied: false,
             layout: HeadLayout::Half,
-            layers,
+            layers: some_layers(keys.required("block_count")?, &rope, gguf_keys::fail)?,
             norms: PRE_NORMS,
             head_norms: false,
-        })
+        };
+        if let Some(window) = keys.unsigned("attention.sliding_window")?.filter(|window| *window > 0) {
+            let layers = dense.layers.len();
+            let slides = keys.sliding_layers(layers as u64)?.unwrap_or_else(|| vec![true; layers]);
+            dense.slide(&slides, window);
+        }
+        Ok(dense)
     }
 
     /// Sets the windows of the layers that slide.

@@ -40,8 +40,8 @@ pub(crate) struct Described {
 
 impl Described {
     /// The decoder as estimates see it.
-    pub(crate) fn decoder(&self) -> Decoder {
-        Decoder { blueprint: self.architecture.blueprint.clone(), tokenizer: self.tokenizer }
+    pub(crate) fn decoder(&self) -> Decoder<'_> {
+        Decoder { blueprint: &self.architecture.blueprint, tokenizer: self.tokenizer }
     }
 }
 
@@ -193,16 +193,8 @@ pub(super) fn layer_names(manifest: &Manifest) -> TensorNames {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Note {
-    Known { family: String, tokenizer: NotedTokenizer, blueprint: Box<Blueprint> },
+    Known { family: String, tokenizer: Tokenizer, blueprint: Box<Blueprint> },
     Unknown { reason: String },
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum NotedTokenizer {
-    BytePair,
-    Json,
-    SentencePiece,
 }
 
 impl From<&Understood> for Note {
@@ -210,11 +202,7 @@ impl From<&Understood> for Note {
         match understood {
             Understood::Known(described) => Self::Known {
                 family: described.architecture.family.name.to_owned(),
-                tokenizer: match described.tokenizer {
-                    Tokenizer::BytePair => NotedTokenizer::BytePair,
-                    Tokenizer::Json => NotedTokenizer::Json,
-                    Tokenizer::SentencePiece => NotedTokenizer::SentencePiece,
-                },
+                tokenizer: described.tokenizer,
                 blueprint: Box::new(described.architecture.blueprint.clone()),
             },
             Understood::Unknown(reason) => Self::Unknown { reason: reason.clone() },
@@ -227,11 +215,6 @@ impl From<Note> for Understood {
         match note {
             Note::Known { family, tokenizer, blueprint } => match Family::named(&family) {
                 Some(family) => {
-                    let tokenizer = match tokenizer {
-                        NotedTokenizer::BytePair => Tokenizer::BytePair,
-                        NotedTokenizer::Json => Tokenizer::Json,
-                        NotedTokenizer::SentencePiece => Tokenizer::SentencePiece,
-                    };
                     let architecture = Architecture { family, blueprint: *blueprint };
                     Self::Known(Box::new(Described { architecture, tokenizer }))
                 }

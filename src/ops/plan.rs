@@ -162,10 +162,13 @@ fn planned(found: &Found, spec: &PlanSpec) -> Result<PlanResponse> {
     };
     let unfit = |error: scheduler::estimate::Unfit| CannotPlan(error.to_string());
     let ollama = ollama_load(load).map_err(unfit)?;
-    let exact = match &facts.decoder {
-        Ok(decoder) => {
+    let exact = match &facts.described {
+        Ok(described) => {
             let cache = Cache::whole(facts.weights.blocks.len(), context, spec.parallel, spec.kv_type);
-            Some(of_exact(&exact::load(decoder, &facts.all_weights(), &cache, &machine).map_err(unfit)?, &spec.devices))
+            Some(of_exact(
+                &exact::load(&described.decoder(), &facts.all_weights(), &cache, &machine).map_err(unfit)?,
+                &spec.devices,
+            ))
         }
         Err(reason) => {
             notes.push(format!("{reason}, so there is no exact plan"));

@@ -81,8 +81,6 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    /// The 27B model scales by `hidden / heads` instead of the head size; it alone has so many layers.
-    const LAYERS_OF_27B: usize = 62;
     // `final_logit_softcapping` is passed over on purpose: files of Ollama's converter say 30, which these models were not
     // trained with and which their readers do not apply.
     if keys.float("attn_logit_softcapping")?.is_some_and(|cap| cap != 0.0) {
@@ -98,8 +96,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     for layer in &mut dense.layers {
         layer.rope.iter_mut().for_each(|rope| rope.theta = global);
     }
-    if dense.layers.len() == LAYERS_OF_27B && keys.float("attention.scale")?.is_none() {
-        dense.attention_scale = (dense.hidden as f64 / dense.heads as f64).powf(-0.5);
+    if keys.float("attention.scale")?.is_none() {
+        dense.attention_scale = unsaid_scale(dense.layers.len(), dense.hidden, dense.heads, dense.head_dim);
     }
     let layers = dense.layers.len() as u64;
     let slides = keys.sliding_layers(layers)?.unwrap_or_else(|| sliding_but_every(PATTERN, layers));
@@ -119,13 +117,19 @@ fn sliding(dense: Dense, slides: &[bool], window: u64, rope: &Rope) -> Dense {
     dense
 }
 
+/// What llama.cpp scales scores by where no key says it: the 27B model, which alone has so many layers, by `hidden / heads`,
+/// all others by the head size.
+fn unsaid_scale(layers: usize, hidden: u64, heads: u64, head_dim: u64) -> f64 {
+    const LAYERS_OF_27B: usize = 62;
+    let size = if layers == LAYERS_OF_27B { hidden as f64 / heads as f64 } else { head_dim as f64 };
+    size.powf(-0.5)
+}
+
 fn attention_scale(blueprint: &Blueprint) -> f64 {
-    match blueprint.attentions().next() {
-        Some(attention) if blueprint.layers.len() == 62 => {
-            (blueprint.hidden as f64 / attention.heads as f64).powf(-0.5)
-        }
-        _ => llama::by_head_size(blueprint),
-    }
+    let scale = |attention: &crate::Attention| {
+        unsaid_scale(blueprint.layers.len(), blueprint.hidden, attention.heads, attention.head_dim)
+    };
+    blueprint.attentions().next().map_or(1.0, scale)
 }
 
 fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {

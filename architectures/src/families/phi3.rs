@@ -62,10 +62,10 @@ fn fused(mut blueprint: Blueprint) -> Blueprint {
         // Sizes that overflow are refused by the check of the blueprint.
         let [queries, keys] =
             [attention.heads, attention.kv_heads].map(|heads| heads.saturating_mul(attention.head_dim));
-        let values = queries.saturating_add(keys);
+        let first_value = queries.saturating_add(keys);
         attention.query.weight = Tensor::rows(name("self_attn.qkv_proj"), 0, queries);
         attention.key.weight = Tensor::rows(name("self_attn.qkv_proj"), queries, keys);
-        attention.value.weight = Tensor::rows(name("self_attn.qkv_proj"), values, keys);
+        attention.value.weight = Tensor::rows(name("self_attn.qkv_proj"), first_value, keys);
         gated.gate.weight = Tensor::rows(name("mlp.gate_up_proj"), 0, gated.width);
         gated.up.weight = Tensor::rows(name("mlp.gate_up_proj"), gated.width, gated.width);
     }

@@ -15,6 +15,7 @@
 use architectures::Blueprint;
 use protocol::KvType;
 use protocol::limits::{CHUNK, CPU_SCORES, DEVICE_SCORES};
+use serde::{Deserialize, Serialize};
 
 use super::Unfit;
 use super::amount::{Amount, sum};
@@ -31,7 +32,8 @@ const PROCESS: u64 = 9 << 18;
 const FLOAT: u64 = 4;
 
 /// What a runner keeps of a vocabulary in memory of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Tokenizer {
     /// The text of each token in both directions, and merges.
     BytePair,
@@ -61,10 +63,10 @@ impl Tokenizer {
 /// keys and values expanded for all positions, and scores; in the MLP four arrays of `t · intermediate`: gate, its
 /// activation, up, and the product; at the end logits of a token in each slot. The largest of the three counts. Scoring a
 /// text needs more: logits of up to 64 tokens.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decoder {
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder<'a> {
     /// What it is built from.
-    pub blueprint: Blueprint,
+    pub blueprint: &'a Blueprint,
     /// How text becomes tokens.
     pub tokenizer: Tokenizer,
 }
@@ -89,7 +91,7 @@ impl Cache {
     }
 }
 
-impl Decoder {
+impl Decoder<'_> {
     /// Bytes of the KV cache of each layer, for all slots.
     pub fn kv_sizes(&self, cache: &Cache) -> Vec<u64> {
         let layer = |(&rows, attention): (&u64, &architectures::Attention)| {
@@ -178,7 +180,7 @@ impl Exact {
 }
 
 /// Assigns a model's layers to a machine's devices. `weights` has as many blocks as `cache` has rows.
-pub fn load(decoder: &Decoder, weights: &Weights, cache: &Cache, machine: &Machine) -> Result<Exact, Unfit> {
+pub fn load(decoder: &Decoder<'_>, weights: &Weights, cache: &Cache, machine: &Machine) -> Result<Exact, Unfit> {
     let kv = decoder.kv_sizes(cache);
     let layers = Layers::of(weights, &kv);
     let activations = decoder.device_activations(cache);
@@ -200,17 +202,22 @@ pub fn load(decoder: &Decoder, weights: &Weights, cache: &Cache, machine: &Machi
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use architectures::{Document, TensorNames, describe};
 
     use super::*;
     use crate::estimate::{Device, System};
 
     /// `SmolLM2` 135M.
-    fn small() -> Decoder {
+    static SMALL: LazyLock<Blueprint> = LazyLock::new(|| {
         let config = br#"{"model_type":"llama","vocab_size":49152,"hidden_size":576,"intermediate_size":1536,
             "num_hidden_layers":30,"num_attention_heads":9,"num_key_value_heads":3}"#;
-        let described = describe(Document::Config(config), &TensorNames::default()).expect("a config");
-        Decoder { blueprint: described.blueprint, tokenizer: Tokenizer::BytePair }
+        describe(Document::Config(config), &TensorNames::default()).expect("a config").blueprint
+    });
+
+    fn small() -> Decoder<'static> {
+        Decoder { blueprint: &SMALL, tokenizer: Tokenizer::BytePair }
     }
 
     fn weights(output: Option<u64>) -> Weights {

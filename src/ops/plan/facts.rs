@@ -9,12 +9,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use architectures::{Fact, names};
+use architectures::{Fact, TensorNames, names};
 use formats::Gguf;
 use formats::gguf::{Value, ValueType};
 use import::{NamedFile, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
-use scheduler::estimate::exact::Decoder;
 use scheduler::estimate::{MetadataValue, Model, Tensor, Weights};
 
 use super::CannotPlan;
@@ -34,8 +33,8 @@ pub(crate) struct Facts {
     pub(super) weights: Weights,
     /// Bytes of its adapters. Ollama's estimate knows nothing of them.
     pub(super) adapters: u64,
-    /// The sizes of its decoder, or why Lode cannot run it.
-    pub(super) decoder: Result<Decoder, String>,
+    /// What it is, or why Lode cannot run it.
+    pub(super) described: Result<Box<Described>, String>,
     /// The longest context that it was made for; 0 where nobody says.
     pub(super) context: u64,
 }
@@ -87,14 +86,12 @@ fn of_tensors(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> R
         bytes: layer.size(),
     };
     let listed = |tensor: StoredTensor| Listed { bytes: tensor.size(), name: tensor.name, shape: tensor.shape };
-    let document = SourceDocument::of_layers(manifest, open)?;
-    let (tensors, understood): (Vec<Listed>, Understood) = if let Some(Stored { tensors, understood }) = stored {
-        (tensors.into_iter().map(listed).collect(), understood)
-    } else {
-        let understood = document.understood(&layer_names(manifest), has_tokenizer_json(manifest));
-        (manifest.layers_of(media_types::TENSOR).map(layer).collect(), understood)
+    let document = || SourceDocument::of_layers(manifest, open);
+    let (tensors, understood): (Vec<Listed>, Option<Understood>) = match stored {
+        Some(Stored { tensors, understood }) => (tensors.into_iter().map(listed).collect(), Some(understood)),
+        None => (manifest.layers_of(media_types::TENSOR).map(layer).collect(), None),
     };
-    of_document(&document, understood, &tensors)
+    of_document(document, &layer_names(manifest), understood, manifest, &tensors)
 }
 
 /// Of a model of whole files, by their headers.
@@ -116,21 +113,31 @@ fn of_files(manifest: &Manifest, files: Vec<ForeignFile>, stored: Option<Stored>
         bytes: tensor.size,
     });
     let tensors: Vec<Listed> = listed.collect();
-    let document = SourceDocument::of_files(&inventory)?;
+    let document = || SourceDocument::of_files(&inventory);
     let names = tensors.iter().map(|tensor| tensor.name.clone()).collect();
-    let understood = || document.understood(&names, has_tokenizer_json(manifest));
-    of_document(&document, stored.map_or_else(understood, |stored| stored.understood), &tensors)
+    of_document(document, &names, stored.map(|stored| stored.understood), manifest, &tensors)
 }
 
-fn of_document(document: &SourceDocument, understood: Understood, tensors: &[Listed]) -> Result<Facts> {
-    match understood {
-        Understood::Known(described) => Ok(of_known(&described, tensors)),
-        Understood::Unknown(reason) => of_unknown(document, tensors, reason),
+/// The document is read only where what it says is not known yet.
+fn of_document(
+    document: impl FnOnce() -> Result<SourceDocument>,
+    names: &TensorNames,
+    understood: Option<Understood>,
+    manifest: &Manifest,
+    tensors: &[Listed],
+) -> Result<Facts> {
+    if let Some(Understood::Known(described)) = understood {
+        return Ok(of_known(described, tensors));
+    }
+    let document = document()?;
+    match understood.unwrap_or_else(|| document.understood(names, has_tokenizer_json(manifest))) {
+        Understood::Known(described) => Ok(of_known(described, tensors)),
+        Understood::Unknown(reason) => of_unknown(&document, tensors, reason),
     }
 }
 
 /// Of an architecture that Lode knows: the keys that a GGUF file of it has.
-fn of_known(described: &Described, tensors: &[Listed]) -> Facts {
+fn of_known(described: Box<Described>, tensors: &[Listed]) -> Facts {
     let (architecture, blueprint) = (&described.architecture, &described.architecture.blueprint);
     let name = architecture.family.gguf.architecture;
     // What does not fit into the 32 bits that the format has for these numbers counts as absent.
@@ -148,8 +155,8 @@ fn of_known(described: &Described, tensors: &[Listed]) -> Facts {
         },
         weights,
         adapters: 0,
-        decoder: Ok(described.decoder()),
         context: blueprint.context,
+        described: Ok(described),
     }
 }
 
@@ -165,7 +172,7 @@ fn of_unknown(document: &SourceDocument, tensors: &[Listed], reason: String) -> 
     Ok(Facts {
         weights,
         adapters: 0,
-        decoder: Err(reason),
+        described: Err(reason),
         context: number("context_length"),
         model: Model {
             architecture: architecture.to_owned(),
