@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use crate::blueprint::Activation;
+use crate::rope::yarn_magnitude;
 use crate::{Error, Rope, RopeScaling};
 
 pub(crate) const SOURCE: &str = "config.json";
@@ -51,7 +52,7 @@ impl<'a> Config<'a> {
         self.typed(key, "true or false", Value::as_bool)
     }
 
-    fn object(self, key: &str) -> Result<Option<Self>, Error> {
+    pub(crate) fn object(self, key: &str) -> Result<Option<Self>, Error> {
         let read =
             |value: &'a Value| value.as_object().map(Config).ok_or_else(|| fail(format!("`{key}` is not an object")));
         self.value(key).map(read).transpose()
@@ -93,7 +94,7 @@ impl<'a> Config<'a> {
             return Ok(rope);
         }
         let theta = self.float("rope_theta")?.unwrap_or(default_theta);
-        let scaling = self.object("rope_scaling")?.map_or(Ok(RopeScaling::None), Config::scaling)?;
+        let scaling = self.object("rope_scaling")?.map_or(Ok(RopeScaling::None), |scaling| scaling.scaling(self))?;
         Ok(Rope::plain(theta).scaled(scaling))
     }
 
@@ -108,19 +109,20 @@ impl<'a> Config<'a> {
             (None, Some(_)) => default_theta,
             (None, None) => self.float("rope_theta")?.unwrap_or(default_theta),
         };
-        Ok(Some(Rope::plain(theta).scaled(parameters.scaling()?)))
+        Ok(Some(Rope::plain(theta).scaled(parameters.scaling(self)?)))
     }
 
-    /// Refuses `RoPE` of a part of a head.
-    pub(crate) fn only_whole_heads(self) -> Result<(), Error> {
-        if self.float("partial_rotary_factor")?.is_some_and(|factor| (factor - 1.0).abs() > f64::EPSILON) {
-            return Err(fail("`partial_rotary_factor` is not 1; rotating a part of a head cannot be run yet"));
-        }
-        Ok(())
+    /// How many elements of a head are rotated, where it is not all of them.
+    pub(crate) fn rotated(self, head_dim: u64) -> Result<Option<u64>, Error> {
+        let newer = self
+            .object("rope_parameters")?
+            .and_then(|parameters| parameters.float("partial_rotary_factor").transpose());
+        let factor = newer.transpose()?.or(self.float("partial_rotary_factor")?);
+        Ok(factor.map(|factor| (head_dim as f64 * factor) as u64).filter(|rotated| *rotated != head_dim))
     }
 
-    fn scaling(self) -> Result<RopeScaling, Error> {
-        self.only_whole_heads()?;
+    /// `model` is what this object is in.
+    fn scaling(self, model: Self) -> Result<RopeScaling, Error> {
         let need = |key: &str| self.float(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")));
         match self.text("rope_type").or_else(|| self.text("type")).unwrap_or("default") {
             "default" => Ok(RopeScaling::None),
@@ -131,7 +133,67 @@ impl<'a> Config<'a> {
                 high_frequency_factor: need("high_freq_factor")?,
                 original_context: self.required("original_max_position_embeddings")?,
             }),
-            other => Err(fail(format!("rope scaling `{other}` cannot be run yet, expected default, linear or llama3"))),
+            "yarn" => self.yarn(model, need("factor")?),
+            "longrope" | "su" => self.long_rope(model),
+            other => Err(fail(format!(
+                "rope scaling `{other}` cannot be run yet, expected default, linear, llama3, yarn or longrope"
+            ))),
         }
+    }
+
+    /// The context of the first training: beside the numbers of the scaling, or beside those of the model.
+    fn original_context(self, model: Self) -> Result<Option<u64>, Error> {
+        const KEY: &str = "original_max_position_embeddings";
+        Ok(self.unsigned(KEY)?.or(model.unsigned(KEY)?))
+    }
+
+    fn yarn(self, model: Self, factor: f64) -> Result<RopeScaling, Error> {
+        let weight = |key: &str| Ok::<_, Error>(self.float(key)?.filter(|weight| *weight != 0.0));
+        let magnitude = match (self.float("attention_factor")?, weight("mscale")?, weight("mscale_all_dim")?) {
+            (Some(factor), _, _) => factor,
+            (None, Some(weight), Some(all)) => yarn_magnitude(factor, weight) / yarn_magnitude(factor, all),
+            _ => yarn_magnitude(factor, 1.0),
+        };
+        let original_context = match self.original_context(model)? {
+            Some(context) => context,
+            None => model.required("max_position_embeddings")?,
+        };
+        Ok(RopeScaling::Yarn {
+            factor,
+            beta_fast: self.float("beta_fast")?.unwrap_or(32.0),
+            beta_slow: self.float("beta_slow")?.unwrap_or(1.0),
+            original_context,
+            truncate: self.flag("truncate")?.unwrap_or(true),
+            magnitude,
+        })
+    }
+
+    fn long_rope(self, model: Self) -> Result<RopeScaling, Error> {
+        let factors = |key: &str| {
+            let list = self.list(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")))?;
+            let number =
+                |value: &Value| value.as_f64().ok_or_else(|| fail(format!("`{key}` has {value}, expected numbers")));
+            list.iter().map(number).collect::<Result<Vec<_>, _>>()
+        };
+        let longest = model.required("max_position_embeddings")?;
+        let original_context = self.original_context(model)?.unwrap_or(longest);
+        // How much longer the context has become.
+        let growth = longest as f64 / original_context.max(1) as f64;
+        let by_growth = if growth <= 1.0 { 1.0 } else { (1.0 + growth.ln() / (original_context as f64).ln()).sqrt() };
+        Ok(RopeScaling::LongRope {
+            short: factors("short_factor")?,
+            long: factors("long_factor")?,
+            original_context,
+            magnitude: self.float("attention_factor")?.unwrap_or(by_growth),
+        })
+    }
+
+    /// The growth of attention with the stretching of `RoPE`, where the numbers of it say so.
+    pub(crate) fn attention_growth(self) -> Result<f64, Error> {
+        let Some(scaling) = self.object("rope_parameters")?.or(self.object("rope_scaling")?) else { return Ok(1.0) };
+        Ok(match (scaling.float("factor")?, scaling.float("mscale_all_dim")?) {
+            (Some(factor), Some(weight)) if weight != 0.0 => yarn_magnitude(factor, weight),
+            _ => 1.0,
+        })
     }
 }

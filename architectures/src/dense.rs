@@ -4,14 +4,14 @@
 
 use crate::blueprint::check::MAX_LAYERS;
 use crate::blueprint::{
-    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, Output, Projection,
-    Residual, Tensor,
+    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, NormedPart,
+    Output, Projection, Residual, Tensor,
 };
 use crate::config_json::{self, Config};
 use crate::gguf_keys::{self, Keys};
 use crate::{Error, Rope, TensorNames};
 
-const EMBEDDING: &str = "model.embed_tokens.weight";
+const EMBEDDING: &str = "embed_tokens.weight";
 const OUTPUT: &str = "lm_head";
 /// GGUF's divisors of frequencies.
 const DIVISORS: &str = "model.rope_freqs.weight";
@@ -26,6 +26,7 @@ pub(crate) struct Dense {
     pub(crate) kv_heads: u64,
     pub(crate) head_dim: u64,
     pub(crate) context: u64,
+    pub(crate) norm_kind: NormKind,
     pub(crate) norm_epsilon: f64,
     pub(crate) norm_offset: f64,
     pub(crate) activation: Activation,
@@ -40,6 +41,8 @@ pub(crate) struct Dense {
     pub(crate) norms: NormNames,
     /// Query and key heads are normed.
     pub(crate) head_norms: bool,
+    /// What the norm before the output is called below `model.`.
+    pub(crate) final_norm: &'static str,
 }
 
 /// In what layers differ.
@@ -89,10 +92,19 @@ pub(crate) fn sliding_but_every(pattern: u64, layers: u64) -> Vec<bool> {
     (0..layers.min(MAX_LAYERS)).map(|layer| !(layer + 1).is_multiple_of(pattern)).collect()
 }
 
+/// A number of layers, checked before anything is made for each of them.
+pub(crate) fn layer_count(layers: u64) -> Result<usize, Error> {
+    if layers == 0 || layers > MAX_LAYERS { Err(config_json::fail(too_many(layers))) } else { Ok(layers as usize) }
+}
+
+fn too_many(layers: u64) -> String {
+    format!("number of layers is {layers}, expected 1 to {MAX_LAYERS}")
+}
+
 /// Refuses a number of layers before anything is made for each of them.
 fn some_layers(layers: u64, rope: &Rope, fail: fn(String) -> Error) -> Result<Vec<DenseLayer>, Error> {
     if layers == 0 || layers > MAX_LAYERS {
-        return Err(fail(format!("number of layers is {layers}, expected 1 to {MAX_LAYERS}")));
+        return Err(fail(too_many(layers)));
     }
     Ok(vec![DenseLayer { rope: Some(rope.clone()), divided: true, window: None }; layers as usize])
 }
@@ -107,7 +119,6 @@ impl Dense {
     /// What `config.json` says of any such model: silu, scores scaled by the root of the head size, `RoPE` on every layer,
     /// no windows, norms before the parts of a layer.
     pub(crate) fn from_config(config: Config<'_>, defaults: Defaults) -> Result<Self, Error> {
-        config.only_whole_heads()?;
         if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
             return Err(config_json::fail("`use_bidirectional_attention` is set, which cannot be run yet"));
         }
@@ -119,15 +130,17 @@ impl Dense {
         let head_dim = config.unsigned("head_dim")?.or(default).unwrap_or_else(by_width);
         let kv_heads = defaults.kv_heads.filter(|_| !config.is_null("num_key_value_heads"));
         let rope = config.rope("full_attention", defaults.theta)?;
+        let rope = Rope { dimension: config.rotated(head_dim)?, ..rope };
         Ok(Self {
             vocabulary: config.required("vocab_size")?,
             hidden,
-            intermediate: config.required("intermediate_size")?,
+            intermediate: config.unsigned("intermediate_size")?.unwrap_or(0),
             heads,
             kv_heads: config.unsigned("num_key_value_heads")?.or(kv_heads).unwrap_or(heads),
             head_dim,
             context: config.unsigned("max_position_embeddings")?.unwrap_or(defaults.context),
             norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-6),
+            norm_kind: NormKind::Rms,
             norm_offset: 0.0,
             activation: config.activation("hidden_act", Activation::Silu)?,
             attention_scale: (head_dim as f64).powf(-0.5),
@@ -139,6 +152,7 @@ impl Dense {
             layers: some_layers(config.required("num_hidden_layers")?, &rope, config_json::fail)?,
             norms: PRE_NORMS,
             head_norms: false,
+            final_norm: "norm",
         })
     }
 
@@ -153,15 +167,12 @@ impl Dense {
         if keys.unsigned("attention.value_length")?.is_some_and(|size| size != head_dim) {
             return Err(gguf_keys::fail("values of another size than keys cannot be run yet"));
         }
-        if let Some(rotated) = keys.unsigned("rope.dimension_count")?.filter(|rotated| *rotated != head_dim) {
-            let reason = format!("RoPE rotates {rotated} of {head_dim} elements; a part of a head cannot be run yet");
-            return Err(gguf_keys::fail(reason));
-        }
+        let dimension = keys.unsigned("rope.dimension_count")?.filter(|rotated| *rotated != head_dim);
         if keys.flag("attention.causal")? == Some(false) {
             return Err(gguf_keys::fail("attention that sees later tokens cannot be run yet"));
         }
         let theta = keys.float("rope.freq_base")?.unwrap_or(10_000.0);
-        let rope = Rope::plain(theta).scaled(keys.scaling()?);
+        let rope = Rope { dimension, ..Rope::plain(theta).scaled(keys.scaling()?) };
         // 0 means that there is none.
         let scale = keys.float("attention.scale")?.filter(|scale| *scale != 0.0);
         let mut dense = Self {
@@ -173,6 +184,7 @@ impl Dense {
             head_dim,
             context: keys.required("context_length")?,
             norm_epsilon: keys.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
+            norm_kind: NormKind::Rms,
             norm_offset: 0.0,
             activation: Activation::Silu,
             attention_scale: scale.unwrap_or_else(|| (head_dim as f64).powf(-0.5)),
@@ -185,6 +197,7 @@ impl Dense {
             layers: some_layers(keys.required("block_count")?, &rope, gguf_keys::fail)?,
             norms: PRE_NORMS,
             head_norms: false,
+            final_norm: "norm",
         };
         if let Some(window) = keys.unsigned("attention.sliding_window")?.filter(|window| *window > 0) {
             let layers = dense.layers.len();
@@ -203,50 +216,76 @@ impl Dense {
 
     /// The blueprint with the tensors that there are: biases count where a model has them.
     pub(crate) fn blueprint(self, names: &TensorNames) -> Blueprint {
+        // Models that only embed are stored without what is around the decoder.
+        let bare = names.has(EMBEDDING) && !names.has(&format!("model.{EMBEDDING}"));
+        let root = if bare { "" } else { "model." };
+        let embedding = format!("{root}{EMBEDDING}");
         let own = names.has(&format!("{OUTPUT}.weight")) && !self.tied;
         let mut output = projection(names, OUTPUT);
         if !own {
-            output.weight = Tensor::named(EMBEDDING);
+            output.weight = Tensor::named(&embedding);
         }
         Blueprint {
             vocabulary: self.vocabulary,
             hidden: self.hidden,
             context: self.context,
-            embedding: Embedding { weight: Tensor::named(EMBEDDING), scale: self.embedding_scale },
-            layers: self.layers.iter().enumerate().map(|(index, layer)| self.layer(names, index, layer)).collect(),
-            norm: self.norm("model.norm"),
-            output: Output { projection: output, scale: self.output_scale },
+            causal: true,
+            embedding: Embedding {
+                weight: Tensor::named(embedding),
+                scale: self.embedding_scale,
+                positions: None,
+                constant: None,
+                norm: None,
+            },
+            layers: self.layers.iter().enumerate().map(|(index, own)| self.layer(names, root, index, own)).collect(),
+            norm: Some(self.norm(names, &format!("{root}{}", self.final_norm))),
+            output: Some(Output { projection: output, scale: self.output_scale, soft_cap: None }),
         }
     }
 
-    fn norm(&self, module: &str) -> Norm {
-        Norm { weight: Tensor::named(format!("{module}.weight")), epsilon: self.norm_epsilon, offset: self.norm_offset }
+    /// A norm with the numbers of the model.
+    pub(crate) fn norm(&self, names: &TensorNames, module: &str) -> Norm {
+        let bias = format!("{module}.bias");
+        Norm {
+            kind: self.norm_kind,
+            weight: Tensor::named(format!("{module}.weight")),
+            bias: names.has(&bias).then(|| Tensor::named(bias)),
+            epsilon: self.norm_epsilon,
+            offset: self.norm_offset,
+        }
     }
 
-    fn layer(&self, names: &TensorNames, index: usize, layer: &DenseLayer) -> Layer {
-        let prefix = format!("model.layers.{index}");
+    fn layer(&self, names: &TensorNames, root: &str, index: usize, layer: &DenseLayer) -> Layer {
+        let prefix = format!("{root}layers.{index}");
         let projection = |module: &str| projection(names, &format!("{prefix}.{module}"));
-        let norm = |module: &str| self.norm(&format!("{prefix}.{module}"));
+        let norm = |module: &str| self.norm(names, &format!("{prefix}.{module}"));
         let head_norm = |module: &str| self.head_norms.then(|| norm(module));
         let residual = |before: Option<&str>, after: Option<&str>| Residual {
             before: before.map(norm),
             after: after.map(norm),
             scale: self.residual_scale,
+            sum: None,
         };
         let attention = Attention {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
+            value_dim: self.head_dim,
             layout: self.layout,
             scale: self.attention_scale,
+            soft_cap: None,
             window: layer.window,
             rope: layer.rope.as_ref().map(|rope| if layer.divided { with_divisors(rope, names) } else { rope.clone() }),
             query: projection("self_attn.q_proj"),
             key: projection("self_attn.k_proj"),
             value: projection("self_attn.v_proj"),
             output: projection("self_attn.o_proj"),
+            clip: None,
+            normed: NormedPart::Head,
             query_norm: head_norm("self_attn.q_norm"),
             key_norm: head_norm("self_attn.k_norm"),
+            sinks: None,
+            gate: None,
         };
         let gated = Gated {
             width: self.intermediate,
@@ -260,6 +299,7 @@ impl Dense {
             mixer_residual: residual(self.norms.before_mixer, self.norms.after_mixer),
             ffn: Ffn::Gated(Box::new(gated)),
             ffn_residual: residual(self.norms.before_ffn, self.norms.after_ffn),
+            parallel: false,
         }
     }
 }
@@ -269,7 +309,8 @@ fn with_divisors(rope: &Rope, names: &TensorNames) -> Rope {
     Rope { divisors, ..rope.clone() }
 }
 
-fn projection(names: &TensorNames, module: &str) -> Projection {
+/// A projection, with a bias where there is one.
+pub(crate) fn projection(names: &TensorNames, module: &str) -> Projection {
     let bias = format!("{module}.bias");
     Projection {
         module: module.to_owned(),

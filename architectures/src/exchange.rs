@@ -92,7 +92,7 @@ impl Architecture {
             fail(format!("`{name}`: GGUF files of the architecture {} have no name for it", form.architecture))
         })?;
         let multiply = if name.ends_with(".q_norm.weight") { self.query_factor() } else { 1.0 };
-        let numbers = is_norm(name).then_some(NumberChange { add: self.blueprint.norm.offset, multiply });
+        let numbers = is_norm(name).then_some(NumberChange { add: self.norm_offset(), multiply });
         Ok(Some(TensorChange {
             float32: dimensions <= 1 || is_norm(name) || new_name.ends_with(".ffn_gate_inp.weight"),
             name: new_name,
@@ -106,7 +106,7 @@ impl Architecture {
         if name == "model.rope_freqs.weight" || self.is_spare_output(name) {
             return None;
         }
-        let add = self.blueprint.norm.offset - self.family.hugging_face.norm_offset;
+        let add = self.norm_offset() - self.family.hugging_face.norm_offset;
         let numbers = is_norm(name).then_some(NumberChange { add, multiply: 1.0 });
         Some(TensorChange {
             name: name.to_owned(),
@@ -114,6 +114,11 @@ impl Architecture {
             numbers: numbers.filter(|change| change.add != 0.0),
             float32: false,
         })
+    }
+
+    /// What the decoder adds to the weights of norms.
+    fn norm_offset(&self) -> f64 {
+        self.blueprint.norm.as_ref().map_or(0.0, |norm| norm.offset)
     }
 
     /// An output projection that is stored, though the embedding is used.
@@ -160,6 +165,9 @@ impl Architecture {
             keys.push((own("rope.scaling.type"), "linear".into()));
             keys.push((own("rope.scaling.factor"), (factor as f32).into()));
         }
+        if matches!(self.rope_scaling(), Some(RopeScaling::Yarn { .. } | RopeScaling::LongRope { .. })) {
+            return Err(fail("this RoPE scaling cannot be written into a GGUF file yet"));
+        }
         let has_query_norm = self.blueprint.attentions().all(|attention| attention.query_norm.is_some());
         if (self.query_factor() - 1.0).abs() > f64::EPSILON && !has_query_norm {
             return Err(fail("attention scores are scaled otherwise than readers of the file would do it"));
@@ -173,7 +181,7 @@ impl Architecture {
     pub fn rope_scaling(&self) -> Option<RopeScaling> {
         let full = self.blueprint.attentions().filter(|attention| attention.window.is_none());
         let rope = full.chain(self.blueprint.attentions()).find_map(|attention| attention.rope.as_ref());
-        rope.map(|rope| rope.scaling)
+        rope.map(|rope| rope.scaling.clone())
     }
 }
 

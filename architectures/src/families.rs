@@ -1,14 +1,23 @@
 //! The families, a file each. To add one: write its file and list it here.
 
+mod bert;
+mod deepseek_v2;
+mod deepseek_v3;
 mod gemma;
 mod gemma3;
+mod gpt_oss;
 mod granite;
+mod lfm2;
 mod llama;
 mod mistral;
+mod mixtral;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3_next;
 mod smollm3;
+mod starcoder2;
+mod xlm_roberta;
 
 use crate::family::Family;
 
@@ -23,4 +32,13 @@ pub(crate) const ALL: &[&Family] = &[
     &smollm3::FAMILY,
     &granite::FAMILY,
     &phi3::FAMILY,
+    &mixtral::FAMILY,
+    &starcoder2::FAMILY,
+    &deepseek_v2::FAMILY,
+    &deepseek_v3::FAMILY,
+    &lfm2::FAMILY,
+    &qwen3_next::FAMILY,
+    &gpt_oss::FAMILY,
+    &bert::FAMILY,
+    &xlm_roberta::FAMILY,
 ];

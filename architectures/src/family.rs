@@ -30,8 +30,9 @@ pub struct Family {
 pub struct GgufForm {
     /// `general.architecture`.
     pub architecture: &'static str,
-    /// Reads the metadata; canonical names of the model's tensors are given with it.
-    pub(crate) read: fn(Keys<'_>, &TensorNames) -> Result<Blueprint, Error>,
+    /// Reads the metadata; canonical names of the model's tensors are given with it. `None`: files of this architecture are
+    /// not read yet.
+    pub(crate) read: Option<ReadGguf>,
     /// Names of layers' tensors that are not the usual ones.
     pub(crate) names: Table,
     /// In which order rows of q and k lie.
@@ -40,6 +41,30 @@ pub struct GgufForm {
     pub(crate) attention_scale: Option<fn(&Blueprint) -> f64>,
     /// The keys after those that all families have.
     pub(crate) keys: fn(&Blueprint) -> Result<Vec<Key>, String>,
+}
+
+/// Reads metadata.
+pub(crate) type ReadGguf = fn(Keys<'_>, &TensorNames) -> Result<Blueprint, Error>;
+
+impl GgufForm {
+    /// The form of a family whose files are neither read nor written yet.
+    pub(crate) const fn not_yet(architecture: &'static str) -> Self {
+        Self {
+            architecture,
+            read: None,
+            names: &[],
+            layout: HeadLayout::Half,
+            attention_scale: None,
+            keys: |_| Err("models of this family cannot be written as GGUF files yet".to_owned()),
+        }
+    }
+}
+
+impl HuggingFaceForm {
+    /// The form of a family that only folders give: nothing is converted to it.
+    pub(crate) const fn of(class: &'static str, model_type: &'static str) -> Self {
+        Self { class, model_type, activation_key: "hidden_act", norm_offset: 0.0, fields: |_, _| Vec::new() }
+    }
 }
 
 /// A key without the architecture's name before it.
@@ -102,7 +127,8 @@ impl Family {
 
     /// The family that reads GGUF files of an architecture.
     pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
-        Self::ALL.iter().copied().find(|family| family.gguf.architecture == architecture)
+        let form = |family: &&Self| family.gguf.architecture == architecture && family.gguf.read.is_some();
+        Self::ALL.iter().copied().find(form)
     }
 
     fn of_config(model_type: &str) -> Option<&'static Self> {
@@ -146,9 +172,10 @@ fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Bluepr
 fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blueprint), Error> {
     let architecture = gguf.text("general.architecture");
     let architecture = architecture.ok_or_else(|| gguf_keys::fail("`general.architecture` is missing"))?;
-    let family = Family::of_gguf(architecture).ok_or_else(|| Family::unknown(architecture))?;
+    let readable = Family::of_gguf(architecture).and_then(|family| Some((family, family.gguf.read?)));
+    let (family, read) = readable.ok_or_else(|| Family::unknown(architecture))?;
     let canonical = names.map(|name| names::canonical(architecture, name));
-    Ok((family, (family.gguf.read)(Keys { gguf, architecture }, &canonical)?))
+    Ok((family, read(Keys { gguf, architecture }, &canonical)?))
 }
 
 impl Architecture {
@@ -158,6 +185,9 @@ impl Architecture {
         let blueprint = &self.blueprint;
         let most = |of: fn(&crate::Attention) -> u64| blueprint.attentions().map(of).max().unwrap_or(0);
         let head_dim = most(|attention| attention.head_dim);
+        let rotates =
+            |attention: &crate::Attention| attention.rope.as_ref().map(|rope| rope.rotated(attention.head_dim));
+        let rotated = blueprint.attentions().filter_map(rotates).max().unwrap_or(head_dim);
         let mut facts = vec![
             ("block_count", Fact::Unsigned(blueprint.layers.len() as u64)),
             ("context_length", Fact::Unsigned(blueprint.context)),
@@ -166,8 +196,8 @@ impl Architecture {
             ("attention.head_count", Fact::Unsigned(most(|attention| attention.heads))),
             ("attention.head_count_kv", Fact::Unsigned(most(|attention| attention.kv_heads))),
             ("attention.key_length", Fact::Unsigned(head_dim)),
-            ("attention.value_length", Fact::Unsigned(head_dim)),
-            ("rope.dimension_count", Fact::Unsigned(head_dim)),
+            ("attention.value_length", Fact::Unsigned(most(|attention| attention.value_dim))),
+            ("rope.dimension_count", Fact::Unsigned(rotated)),
             ("vocab_size", Fact::Unsigned(blueprint.vocabulary)),
         ];
         // Layers that see everything say the base; those that slide may have one of their own.
@@ -177,7 +207,7 @@ impl Architecture {
         if let Some((_, rope)) = rope {
             facts.push(("rope.freq_base", Fact::Float(rope.theta)));
         }
-        facts.push(("attention.layer_norm_rms_epsilon", Fact::Float(blueprint.norm.epsilon)));
+        facts.push(("attention.layer_norm_rms_epsilon", Fact::Float(blueprint.epsilon())));
         if let Some(window) = blueprint.attentions().filter_map(|attention| attention.window).max() {
             facts.push(("attention.sliding_window", Fact::Unsigned(window)));
         }

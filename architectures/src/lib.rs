@@ -20,6 +20,7 @@ mod config_json;
 mod dense;
 mod error;
 pub mod exchange;
+mod experts;
 mod families;
 mod family;
 mod gguf_keys;
@@ -29,8 +30,9 @@ mod rope;
 mod tensor_names;
 
 pub use blueprint::{
-    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, Output, Projection,
-    Residual, Tensor, View,
+    Activation, Attention, Blueprint, DeltaNet, Embedding, Experts, Ffn, Gated, Groups, HeadLayout, Latent,
+    LatentQuery, Layer, LayerState, Matrices, Mixer, Norm, NormKind, NormedPart, Output, Plain, Positions, Projection,
+    Residual, Router, RouterScores, Rows, SharedExpert, ShortConv, Tensor, View,
 };
 pub use error::Error;
 pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe};

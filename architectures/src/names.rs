@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_name_leads_back() {
-        for family in Family::ALL {
+        for family in Family::ALL.iter().filter(|family| family.gguf.read.is_some()) {
             let architecture = family.gguf.architecture;
             let layer = LAYER.iter().chain(family.gguf.names).map(|(gguf, _)| format!("blk.3.{gguf}.weight"));
             for name in MODEL.iter().map(|(gguf, _)| (*gguf).to_owned()).chain(layer) {

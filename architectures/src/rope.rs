@@ -1,9 +1,14 @@
 //! Rotary position embedding: the frequencies.
 
+use std::f64::consts::PI;
+
+use serde::{Deserialize, Serialize};
+
 use crate::blueprint::Tensor;
 
 /// How rotary frequencies are stretched beyond the original context.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RopeScaling {
     /// Not at all.
     None,
@@ -23,54 +28,113 @@ pub enum RopeScaling {
         /// The context of the first training, in tokens.
         original_context: u64,
     },
+    /// `YaRN` (arXiv 2309.00071): low frequencies by the factor, high ones not, a ramp in between.
+    Yarn {
+        /// The divisor of low frequencies.
+        factor: f64,
+        /// Frequencies that turn more often in the original context are kept.
+        beta_fast: f64,
+        /// Frequencies that turn less often in the original context are divided.
+        beta_slow: f64,
+        /// The context of the first training, in tokens.
+        original_context: u64,
+        /// The ends of the ramp are rounded to whole elements, outwards.
+        truncate: bool,
+        /// Rotated elements are multiplied by it.
+        magnitude: f64,
+    },
+    /// `LongRoPE` (arXiv 2402.13753): each frequency by a number of its own.
+    LongRope {
+        /// Divisors for sequences within the original context.
+        short: Vec<f64>,
+        /// Divisors for longer ones.
+        long: Vec<f64>,
+        /// The context of the first training, in tokens.
+        original_context: u64,
+        /// Rotated elements are multiplied by it.
+        magnitude: f64,
+    },
 }
 
 /// Rotary position embedding of a layer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rope {
     /// Base of the frequencies.
     pub theta: f64,
     /// How they are stretched.
     pub scaling: RopeScaling,
-    /// A tensor `[head_dim / 2]` of numbers that frequencies are divided by after scaling: GGUF's `rope_freqs.weight`.
+    /// How many elements of a head are rotated, the first ones; `None`: all.
+    pub dimension: Option<u64>,
+    /// A tensor `[rotated elements / 2]` of numbers that frequencies are divided by after scaling: GGUF's
+    /// `rope_freqs.weight`.
     pub divisors: Option<Tensor>,
 }
 
 impl Rope {
     /// Frequencies that nothing stretches.
     pub fn plain(theta: f64) -> Self {
-        Self { theta, scaling: RopeScaling::None, divisors: None }
+        Self { theta, scaling: RopeScaling::None, dimension: None, divisors: None }
     }
 
     /// The same base, stretched.
     pub fn scaled(&self, scaling: RopeScaling) -> Self {
-        Self { theta: self.theta, scaling, divisors: None }
+        Self { scaling, divisors: None, ..self.clone() }
+    }
+
+    /// Elements of a head that are rotated.
+    pub fn rotated(&self, head_dim: u64) -> u64 {
+        self.dimension.unwrap_or(head_dim)
     }
 
     /// All its numbers; each is to be positive.
     pub(crate) fn numbers(&self) -> Vec<f64> {
-        let scaling = match self.scaling {
+        let scaling = match &self.scaling {
             RopeScaling::None => vec![],
-            RopeScaling::Linear { factor } => vec![factor],
+            RopeScaling::Linear { factor } => vec![*factor],
             RopeScaling::Llama3 {
                 factor,
                 low_frequency_factor: low,
                 high_frequency_factor: high,
                 original_context,
             } => {
-                vec![factor, low, high - low, original_context as f64]
+                vec![*factor, *low, high - low, *original_context as f64]
+            }
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, magnitude, .. } => {
+                vec![*factor, *beta_fast, *beta_slow, *original_context as f64, *magnitude]
+            }
+            RopeScaling::LongRope { short, long, original_context, magnitude } => {
+                [short.as_slice(), long, &[*original_context as f64, *magnitude]].concat()
             }
         };
         [self.theta].into_iter().chain(scaling).collect()
     }
 
-    /// The rotary frequencies (radians per position) for a head of `dimension` elements, `dimension / 2` of them; those of
-    /// [`divisors`](Self::divisors) are not applied.
-    ///
-    /// Source of the Llama 3 rule: `modeling_rope_utils.py` of Hugging Face transformers.
-    pub fn frequencies(&self, dimension: u64) -> Vec<f64> {
-        let plain = (0..dimension / 2).map(|i| self.theta.powf(-((2 * i) as f64) / dimension as f64));
+    /// The longest sequence that the first frequencies of [`frequencies`](Self::frequencies) hold for; others hold for
+    /// longer ones.
+    pub fn switches_after(&self) -> Option<u64> {
         match self.scaling {
+            RopeScaling::LongRope { original_context, .. } => Some(original_context),
+            _ => None,
+        }
+    }
+
+    /// What cosines and sines are multiplied by.
+    pub fn magnitude(&self) -> f64 {
+        match self.scaling {
+            RopeScaling::Yarn { magnitude, .. } | RopeScaling::LongRope { magnitude, .. } => magnitude,
+            _ => 1.0,
+        }
+    }
+
+    /// The rotary frequencies (radians per position) for a head of `head_dim` elements in a sequence of `length` tokens, one
+    /// for two rotated elements; those of [`divisors`](Self::divisors) are not applied.
+    ///
+    /// Source of the rules: `modeling_rope_utils.py` of Hugging Face transformers.
+    pub fn frequencies(&self, head_dim: u64, length: u64) -> Vec<f64> {
+        let dimension = self.rotated(head_dim);
+        let plain = (0..dimension / 2).map(|i| self.theta.powf(-((2 * i) as f64) / dimension as f64));
+        match &self.scaling {
             RopeScaling::None => plain.collect(),
             RopeScaling::Linear { factor } => plain.map(|f| f / factor).collect(),
             RopeScaling::Llama3 {
@@ -79,9 +143,9 @@ impl Rope {
                 high_frequency_factor: high,
                 original_context,
             } => {
-                let original = original_context as f64;
+                let original = *original_context as f64;
                 let stretch = |f: f64| {
-                    let wavelength = 2.0 * std::f64::consts::PI / f;
+                    let wavelength = 2.0 * PI / f;
                     if wavelength < original / high {
                         f
                     } else if wavelength > original / low {
@@ -93,8 +157,32 @@ impl Rope {
                 };
                 plain.map(stretch).collect()
             }
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, truncate, .. } => {
+                let original = *original_context as f64;
+                // The element whose frequency turns so often in the original context.
+                let element =
+                    |turns: f64| dimension as f64 * (original / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln());
+                let (low, high) = (element(*beta_fast), element(*beta_slow));
+                let (low, high) = if *truncate { (low.floor(), high.ceil()) } else { (low, high) };
+                let (low, high) = (low.max(0.0), high.min(dimension as f64 - 1.0));
+                let high = if (high - low).abs() < f64::EPSILON { low + 0.001 } else { high };
+                let stretch = |(i, f): (usize, f64)| {
+                    let ramp = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                    f / factor * ramp + f * (1.0 - ramp)
+                };
+                plain.enumerate().map(stretch).collect()
+            }
+            RopeScaling::LongRope { short, long, original_context, .. } => {
+                let divisors = if length > *original_context { long } else { short };
+                plain.zip(divisors).map(|(f, divisor)| f / divisor).collect()
+            }
         }
     }
+}
+
+/// `YaRN`'s growth of attention with the stretching of the context: `0.1 · weight · ln(factor) + 1`.
+pub(crate) fn yarn_magnitude(factor: f64, weight: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }
 
 #[cfg(test)]
@@ -110,10 +198,41 @@ mod tests {
             high_frequency_factor: 4.0,
             original_context: 8192,
         });
-        let (a, b) = (plain.frequencies(128), stretched.frequencies(128));
+        let (a, b) = (plain.frequencies(128, 1), stretched.frequencies(128, 1));
         assert_eq!(a.len(), 64);
         assert!((a[0] - 1.0).abs() < 1e-12 && (b[0] - 1.0).abs() < 1e-12);
         assert!((a[63] / b[63] - 8.0).abs() < 1e-9);
         assert!(b.windows(2).all(|pair| pair[0] > pair[1]));
+    }
+
+    #[test]
+    fn yarn_keeps_what_turns_often() {
+        let plain = Rope::plain(10_000.0);
+        let yarn = plain.scaled(RopeScaling::Yarn {
+            factor: 4.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            original_context: 4096,
+            truncate: true,
+            magnitude: yarn_magnitude(4.0, 1.0),
+        });
+        let (a, b) = (plain.frequencies(64, 1), yarn.frequencies(64, 1));
+        assert!((a[0] - b[0]).abs() < 1e-12 && (a[31] / b[31] - 4.0).abs() < 1e-9);
+        assert!((yarn.magnitude() - 1.138_629_436_111_989).abs() < 1e-12);
+    }
+
+    #[test]
+    fn long_sequences_have_frequencies_of_their_own() {
+        let rope = Rope { dimension: Some(4), ..Rope::plain(100.0) }.scaled(RopeScaling::LongRope {
+            short: vec![1.0, 2.0],
+            long: vec![4.0, 8.0],
+            original_context: 64,
+            magnitude: 1.5,
+        });
+        for (length, first, second) in [(64, 1.0, 0.05), (65, 0.25, 0.0125)] {
+            let frequencies = rope.frequencies(8, length);
+            assert_eq!(frequencies.len(), 2);
+            assert!((frequencies[0] - first).abs() < 1e-12 && (frequencies[1] - second).abs() < 1e-12);
+        }
     }
 }

@@ -77,18 +77,25 @@ impl<'a> Weight<'a> {
         if arrays.global_scale.is_some() && encoding != Encoding::Micro(Micro::Nvfp4) {
             return Err(format!("{encoding} has no global scale, only nvfp4 has one"));
         }
+        let stack = &shape[..shape.len().saturating_sub(2)];
+        element_count(stack).ok_or("the number of matrices overflows")?;
+        Ok(Self::again(encoding, shape, arrays))
+    }
+
+    /// The same for arrays that [`new`](Self::new) has accepted once: nothing is checked and nothing allocated.
+    pub fn again(encoding: Encoding, shape: &[u64], arrays: Arrays<'a>) -> Self {
         let (columns, leading) = shape.split_last().map_or((1, &[][..]), |(last, leading)| (*last, leading));
         let (rows, stack) = leading.split_last().map_or((1, &[][..]), |(last, stack)| (*last, stack));
-        Ok(Self {
+        Self {
             encoding,
-            matrices: element_count(stack).ok_or("the number of matrices overflows")? as usize,
+            matrices: element_count(stack).unwrap_or(0) as usize,
             rows: rows as usize,
             columns: columns as usize,
             data: arrays.data,
             scale: arrays.scale,
             bias: arrays.bias,
             global_scale: arrays.global_scale,
-        })
+        }
     }
 
     /// How the numbers are encoded.

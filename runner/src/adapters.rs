@@ -6,12 +6,10 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Context, Result, bail, ensure};
 use architectures::HeadLayout;
 use architectures::exchange::HeadOrder;
-use candle_core::Tensor;
 use formats::codec;
 use protocol::LowRank;
 
 use crate::mapped::{self, MappedTensor, Mapper};
-use crate::weights::expand;
 
 /// The factors of all adapters by module.
 #[derive(Debug, Default)]
@@ -103,14 +101,13 @@ impl Factor {
     }
 
     /// The matrix as float32 numbers of this process, its rows in another order. Factors are small.
-    pub(crate) fn expanded(&self, order: HeadOrder) -> Result<Tensor> {
-        let stored = expand(&self.stored)?;
-        let matrix = if self.transposed { stored.t()?.contiguous()? } else { stored };
-        if order == HeadOrder::Same {
-            return Ok(matrix);
-        }
-        let rows = self.shape().0 as u64;
-        let from = (0..rows).map(|row| u32::try_from(order.source(row))).collect::<Result<Vec<_>, _>>()?;
-        Ok(matrix.index_select(&Tensor::new(from, matrix.device())?, 0)?)
+    pub(crate) fn expanded(&self, order: HeadOrder) -> Vec<f32> {
+        let stored = self.stored.numbers();
+        let (rows, columns) = self.shape();
+        let element = |row: usize, column: usize| {
+            stored[if self.transposed { column * rows + row } else { row * columns + column }]
+        };
+        let rows = (0..rows as u64).map(|row| order.source(row) as usize);
+        rows.flat_map(|row| (0..columns).map(move |column| element(row, column))).collect()
     }
 }

@@ -1,150 +1,201 @@
-//! The KV cache of one slot: keys and values of every position, and which tokens are there.
-//!
-//! On the CPU they are rows of bytes in anonymous memory that the system gives page by page as positions are written, so
-//! a slot takes what its longest sequence took. On other devices they are tensors, there from the start.
-//!
-//! Bytes of a slot: layers × 2 × key heads × context × bytes of a row, see `protocol::KvType::row_bytes`.
+//! What a slot keeps of its sequence: the tokens that were computed, and what the layers keep of them.
 
-mod host;
-mod on_device;
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use candle_core::Device;
 use protocol::KvType;
 
-pub(crate) use host::HostCache;
-pub(crate) use on_device::DeviceCache;
+use crate::backend::{Backend, Sequence, Shift, Span, State, Turn};
+use crate::decoder::Decoder;
 
-/// The sizes of a slot's cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CacheShape {
-    /// Decoder layers.
-    pub(crate) layers: usize,
-    /// Key and value heads.
-    pub(crate) kv_heads: usize,
-    /// Elements of a head.
-    pub(crate) head_dim: usize,
+/// The sequence of a slot, for whoever works on it.
+pub(crate) trait Cache {
     /// Tokens that fit.
-    pub(crate) context: usize,
-    /// How elements are kept.
-    pub(crate) kv_type: KvType,
-}
-
-impl CacheShape {
-    /// Bytes of the keys of a layer.
-    pub(crate) fn layer_bytes(&self) -> u64 {
-        (self.kv_heads * self.context) as u64 * self.kv_type.row_bytes(self.head_dim as u64)
-    }
-
-    /// Bytes of a slot.
-    pub(crate) fn bytes(&self) -> u64 {
-        2 * self.layers as u64 * self.layer_bytes()
-    }
-}
-
-/// Keys or values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
-    /// Keys.
-    Keys,
-    /// Values.
-    Values,
-}
-
-/// Where keys and values are.
-#[derive(Debug)]
-pub(crate) enum Storage {
-    /// In memory, for our kernels.
-    Host(HostCache),
-    /// On another device, for candle's.
-    Device(DeviceCache),
-}
-
-/// The cache of one slot.
-#[derive(Debug)]
-pub(crate) struct KvCache {
-    /// Keys and values.
-    pub(crate) storage: Storage,
-    /// The tokens whose keys and values are there, from position 0 on.
-    tokens: Vec<u32>,
-    context: usize,
-}
-
-impl KvCache {
-    /// An empty cache.
-    ///
-    /// # Errors
-    /// Where the device has no room for it, or cannot keep that type.
-    pub(crate) fn new(shape: CacheShape, device: &Device) -> Result<Self> {
-        let storage = match device {
-            Device::Cpu => Storage::Host(HostCache::new(shape)?),
-            _ => Storage::Device(DeviceCache::new(shape, device)?),
-        };
-        Ok(Self { storage, tokens: Vec::new(), context: shape.context })
-    }
-
-    /// Tokens that fit.
-    pub(crate) fn context(&self) -> usize {
-        self.context
-    }
+    fn context(&self) -> usize;
+    /// The tokens that are there.
+    fn tokens(&self) -> &[u32];
+    /// Prepares for `tokens`: forgets what is not of use to them, and says how many of them remain. The last of them is
+    /// always left to compute, because its logits are needed.
+    fn keep_prefix(&mut self, tokens: &[u32]) -> usize;
+    /// Whether a sequence of that length needs everything to be computed anew, because it has other frequencies.
+    fn begins_anew(&self, length: usize) -> bool;
+    /// Forgets everything, for a sequence of a length that [`begins_anew`](Self::begins_anew).
+    fn lengthen(&mut self);
+    /// Takes tokens out of a full context: the first `keep` stay, and the later half of the others. Gives what is
+    /// left; what of it is not among [`tokens`](Self::tokens) then is to be computed anew.
+    fn shift(&mut self, keep: usize) -> Vec<u32>;
 
     /// Tokens that are there.
-    pub(crate) fn len(&self) -> usize {
-        self.tokens.len()
-    }
-
-    /// The tokens that are there.
-    pub(crate) fn tokens(&self) -> &[u32] {
-        &self.tokens
+    fn len(&self) -> usize {
+        self.tokens().len()
     }
 
     /// That so many more tokens fit.
-    pub(crate) fn check_room(&self, tokens: usize) -> Result<()> {
-        let room = self.context - self.len();
+    fn check_room(&self, tokens: usize) -> Result<()> {
+        let room = self.context() - self.len();
         ensure!(tokens <= room, "{tokens} tokens do not fit into the {room} that the context has left");
         Ok(())
     }
+}
 
-    /// Records tokens whose keys and values the layers have appended.
-    pub(crate) fn advance(&mut self, tokens: &[u32]) {
-        self.tokens.extend_from_slice(tokens);
+/// How large the sequences of slots may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheShape {
+    /// Tokens that fit.
+    pub(crate) context: usize,
+    /// How keys and values are kept.
+    pub(crate) kv_type: KvType,
+}
+
+/// The sequence of a slot.
+#[derive(Debug)]
+pub(crate) struct SlotCache<B: Backend> {
+    /// The tokens whose states are there, from position 0 on.
+    tokens: Vec<u32>,
+    states: Vec<B::State>,
+    context: usize,
+    /// Sequences that are longer have other frequencies.
+    switches_after: Option<usize>,
+    /// Whether the sequence is such a longer one.
+    long: bool,
+    /// Knows how keys are turned.
+    decoder: Arc<Decoder<B>>,
+}
+
+impl<B: Backend> SlotCache<B> {
+    /// An empty sequence.
+    ///
+    /// # Errors
+    /// Where the device has no room for it, or cannot keep that type.
+    pub(crate) fn new(shape: CacheShape, decoder: &Arc<Decoder<B>>) -> Result<Self> {
+        Ok(Self {
+            tokens: Vec::new(),
+            states: decoder.states(shape.context, shape.kv_type)?,
+            context: shape.context,
+            switches_after: decoder.switches_after(),
+            long: false,
+            decoder: decoder.clone(),
+        })
     }
 
-    /// Forgets what does not begin `tokens`; says how many of them remain. The last of them is always left to compute,
-    /// because its logits are needed.
-    pub(crate) fn keep_prefix(&mut self, tokens: &[u32]) -> usize {
-        let equal = common_prefix(&self.tokens, tokens);
-        self.tokens.truncate(equal.min(tokens.len().saturating_sub(1)));
-        self.tokens.len()
+    /// The sequence in a pass that appends so many tokens; `first` is the first of them among those of the pass.
+    pub(crate) fn sequence(&mut self, first: usize, tokens: usize) -> Sequence<'_, B> {
+        let span = Span { first, position: self.tokens.len(), tokens };
+        Sequence { states: &mut self.states, span, long: self.long }
+    }
+
+    /// Records tokens that a pass has appended.
+    pub(crate) fn advance(&mut self, tokens: &[u32]) {
+        self.tokens.extend_from_slice(tokens);
+        if tokens.len() > 1 {
+            self.states.iter_mut().for_each(State::checkpoint);
+        }
+    }
+
+    /// Goes back to what it was before a pass that failed.
+    pub(crate) fn restore(&mut self) {
+        let length = self.nearest(self.tokens.len());
+        self.truncate(length);
+    }
+
+    /// The longest beginning of at most `length` tokens that all layers can go back to.
+    fn nearest(&self, mut length: usize) -> usize {
+        loop {
+            let common = self.states.iter().map(|state| state.nearest(length)).min().unwrap_or(0);
+            if common == length {
+                return length;
+            }
+            length = common;
+        }
+    }
+
+    fn truncate(&mut self, length: usize) {
+        self.states.iter_mut().for_each(|state| state.truncate(length));
+        self.tokens.truncate(length);
+    }
+
+    /// Takes over the first tokens of another slot's sequence, where that has them for nothing; says how many.
+    pub(crate) fn share(&mut self, other: &Self, tokens: &[u32]) -> usize {
+        let length = common_prefix(&other.tokens, tokens);
+        let length = other.nearest(length.min(tokens.len().saturating_sub(1)));
+        if length <= self.tokens.len() || other.long != self.is_long(tokens.len()) {
+            return 0;
+        }
+        let Some(states) = other.states.iter().map(|state| state.share(length)).collect() else { return 0 };
+        self.states = states;
+        self.tokens = other.tokens[..length].to_vec();
+        self.long = other.long;
+        length
+    }
+
+    fn is_long(&self, length: usize) -> bool {
+        self.switches_after.is_some_and(|most| length > most)
+    }
+}
+
+impl<B: Backend> Cache for SlotCache<B> {
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    fn keep_prefix(&mut self, tokens: &[u32]) -> usize {
+        let long = self.is_long(tokens.len());
+        let equal = if long == self.long { common_prefix(&self.tokens, tokens) } else { 0 };
+        let length = self.nearest(equal.min(tokens.len().saturating_sub(1)));
+        self.truncate(length);
+        self.long = long;
+        length
+    }
+
+    fn begins_anew(&self, length: usize) -> bool {
+        self.is_long(length) != self.long
+    }
+
+    fn lengthen(&mut self) {
+        self.truncate(0);
+        self.long = true;
+    }
+
+    fn shift(&mut self, keep: usize) -> Vec<u32> {
+        let keep = keep.min(self.tokens.len() / 2);
+        let dropped = (self.tokens.len() - keep).div_ceil(2);
+        let removed = keep..keep + dropped;
+        let rest = [&self.tokens[..keep], &self.tokens[removed.end..]].concat();
+        let turns = self.decoder.turns_back(dropped, self.long);
+        let shifts = || {
+            turns.iter().map(|turn| {
+                let turn = turn.as_ref().map(|turn| Turn {
+                    cosines: &turn.cosines,
+                    sines: &turn.sines,
+                    layout: turn.layout,
+                    first: turn.first,
+                });
+                Shift { removed: removed.clone(), turn }
+            })
+        };
+        let same = self.is_long(rest.len() + 1) == self.long;
+        let possible = same && self.states.iter().zip(shifts()).all(|(state, shift)| state.can_shift(&shift));
+        let shifted =
+            possible && self.states.iter_mut().zip(shifts()).try_for_each(|(state, shift)| state.shift(&shift)).is_ok();
+        if shifted {
+            self.tokens.clone_from(&rest);
+        } else {
+            // What differs is computed anew: keys are turned by their positions. A shift that failed half-way has left nothing
+            // of use.
+            let kept = if possible { 0 } else { common_prefix(&self.tokens, &rest) };
+            let kept = self.nearest(if same { kept } else { 0 });
+            self.truncate(kept);
+            self.long = self.is_long(rest.len() + 1);
+        }
+        rest
     }
 }
 
 /// How many tokens two sequences begin with in common.
 pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keeps_what_begins_alike() {
-        let shape = CacheShape { layers: 1, kv_heads: 1, head_dim: 4, context: 8, kv_type: KvType::F16 };
-        let mut cache = KvCache::new(shape, &Device::Cpu).expect("a small cache");
-        cache.advance(&[1, 2, 3, 4]);
-        assert_eq!(cache.keep_prefix(&[1, 2, 9]), 2);
-        assert_eq!(cache.tokens(), [1, 2]);
-        assert_eq!(cache.keep_prefix(&[1, 2]), 1, "the last token is computed again");
-        assert_eq!(cache.keep_prefix(&[]), 0);
-        assert!(cache.check_room(8).is_ok() && cache.check_room(9).is_err());
-    }
-
-    #[test]
-    fn sizes_are_exact() {
-        let shape = |kv_type| CacheShape { layers: 30, kv_heads: 3, head_dim: 64, context: 4096, kv_type };
-        for (kv_type, row) in [(KvType::F32, 256), (KvType::F16, 128), (KvType::Bf16, 128), (KvType::Q8_0, 68)] {
-            assert_eq!(shape(kv_type).bytes(), 30 * 2 * 3 * 4096 * row);
-        }
-    }
 }

@@ -1,14 +1,15 @@
-//! The decoder: embedding, layers, norm, output projection, as a blueprint says.
+//! The decoder: embedding, layers, norm, output projection, as a blueprint says, on whoever computes.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::Result;
-use architectures::{Blueprint, Ffn, HeadLayout, Mixer, Norm, Rope};
-use candle_core::{Device, Tensor};
-use protocol::limits::DEVICE_SCORES;
+use anyhow::{Context, Result, ensure};
+use architectures::{Blueprint, HeadLayout, LayerState, Rope};
+use protocol::KvType;
 
-use crate::cache::KvCache;
-use crate::layers::{Attention, Embedding, Linear, Mlp, Part, Pass, RmsNorm, Rotary};
+use crate::backend::{AnglesOf, Backend, Map, NormOf, Sequence, StateShape};
+use crate::layers::{Ffn, Loader, Mixer, Pass, Residual};
+use crate::mapped::MappedTensor;
 use crate::weights::Weights;
 
 /// Tokens whose logits are in memory at a time, at most: a vocabulary has up to some hundred thousand.
@@ -16,219 +17,357 @@ const LOGITS: usize = 64;
 
 /// A decoder with its weights.
 #[derive(Debug)]
-pub(crate) struct Decoder {
-    embedding: Embedding,
-    embedding_scale: Option<f64>,
+pub(crate) struct Decoder<B: Backend> {
+    backend: B,
+    embedding: Embedding<B>,
+    layers: Vec<Layer<B>>,
+    norm: Option<NormOf<B>>,
+    output: Option<Output<B>>,
+    /// How heads are turned, each way that some layer has.
+    turns: Vec<TurnOf>,
+    /// What each layer keeps of a sequence, and how its keys are turned, where they are.
+    states: Vec<(LayerState, Option<Turned>)>,
     /// The most query heads of any layer.
     heads: usize,
-    vocabulary: usize,
-    layers: Vec<Layer>,
-    norm: RmsNorm,
-    output: Linear,
-    output_scale: Option<f64>,
-    /// How positions are seen, each way that some layer has.
-    views: Vec<View>,
-    device: Device,
+    causal: bool,
+    /// Sequences that are longer have other frequencies.
+    switches_after: Option<usize>,
+    /// Memory of a pass.
+    scratch: Mutex<Scratch<B>>,
 }
 
-/// How a layer sees positions.
-#[derive(Debug)]
-struct View {
-    /// What the rotation was made from, the size of heads, and how they lie.
-    key: (Option<Rope>, u64, HeadLayout),
-    rotary: Option<Rotary>,
-    window: Option<usize>,
+/// What keys of a layer are turned by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turned {
+    /// The place among the decoder's turns.
+    turn: usize,
+    /// The first element of a key that is turned.
+    first: usize,
 }
 
-/// The residual stream after the last layer, `[tokens, hidden]`, of all tokens of a pass.
 #[derive(Debug)]
-pub(crate) struct Stream(Tensor);
-
-#[derive(Debug)]
-struct Layer {
-    attention: Attention,
-    attention_residual: Residual,
-    mlp: Mlp,
-    mlp_residual: Residual,
-    /// Its place in [`Decoder::views`].
-    view: usize,
+struct Embedding<B: Backend> {
+    weight: MappedTensor,
+    scale: f32,
+    /// Learned positions, and the row of the first.
+    positions: Option<(MappedTensor, usize)>,
+    /// Added to each row.
+    constant: Option<Vec<f32>>,
+    norm: Option<NormOf<B>>,
 }
 
-/// `x + scale · after(part(before(x)))`.
 #[derive(Debug)]
-struct Residual {
-    before: Option<RmsNorm>,
-    after: Option<RmsNorm>,
-    scale: Option<f64>,
+struct Output<B: Backend> {
+    projection: B::Matrix,
+    scale: Option<f32>,
+    soft_cap: Option<f32>,
 }
 
-impl Decoder {
-    pub(crate) fn load(weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
+/// A way to turn heads.
+#[derive(Debug)]
+struct TurnOf {
+    /// What it was made from, and the size of heads.
+    key: (Rope, u64, HeadLayout),
+    /// Radians per position: of short sequences, and of long ones.
+    frequencies: [Vec<f64>; 2],
+}
+
+/// Memory of a pass, which is used again by the next.
+#[derive(Debug)]
+struct Scratch<B: Backend> {
+    positions: Vec<usize>,
+    long: Vec<bool>,
+    angles: Vec<B::Angles>,
+}
+
+/// The residual stream after the last layer, of all tokens of a pass.
+#[derive(Debug)]
+pub(crate) struct Stream<B: Backend>(B::Act);
+
+#[derive(Debug)]
+struct Layer<B: Backend> {
+    mixer: Mixer<B>,
+    mixer_residual: Residual<B>,
+    ffn: Ffn<B>,
+    ffn_residual: Residual<B>,
+    parallel: bool,
+}
+
+impl<B: Backend> Decoder<B> {
+    pub(crate) fn load(backend: B, weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
         let (vocabulary, hidden) = (blueprint.vocabulary as usize, blueprint.hidden as usize);
-        let mut views = Vec::new();
-        let layers = blueprint.layers.iter().map(|layer| Layer::load(weights, layer, hidden, &mut views));
+        let mut turns = Vec::new();
+        let (mut layers, mut states) = (Vec::new(), Vec::new());
+        for (layer, state) in blueprint.layers.iter().zip(blueprint.states()) {
+            let turned = TurnOf::of(weights, &layer.mixer, &mut turns)?;
+            let loader = Loader { backend: &backend, weights, hidden, angles: turned.map(|turned| turned.turn) };
+            layers.push(Layer {
+                mixer: Mixer::load(&loader, &layer.mixer, blueprint.causal)?,
+                mixer_residual: Residual::load(&loader, &layer.mixer_residual)?,
+                ffn: Ffn::load(&loader, &layer.ffn)?,
+                ffn_residual: Residual::load(&loader, &layer.ffn_residual)?,
+                parallel: layer.parallel,
+            });
+            states.push((state, turned));
+        }
+        let output = |output: &architectures::Output| -> Result<Output<B>> {
+            Ok(Output {
+                projection: weights.matrix(&backend, &output.projection, hidden, vocabulary, None)?,
+                scale: output.scale.map(|scale| scale as f32),
+                soft_cap: output.soft_cap.map(|cap| cap as f32),
+            })
+        };
+        let norm = |norm: &architectures::Norm| weights.norm(&backend, norm, hidden);
+        let switches = turns.iter().filter_map(|turn: &TurnOf| turn.key.0.switches_after()).min();
         let decoder = Self {
-            layers: layers.collect::<Result<_>>()?,
-            embedding: weights.embedding(&blueprint.embedding.weight, vocabulary, hidden)?,
-            embedding_scale: blueprint.embedding.scale,
+            embedding: Embedding::load(&backend, weights, &blueprint.embedding, vocabulary, hidden)?,
+            layers,
+            norm: blueprint.norm.as_ref().map(norm).transpose()?,
+            output: blueprint.output.as_ref().map(output).transpose()?,
+            turns,
+            states,
             heads: blueprint.attentions().map(|attention| attention.heads as usize).max().unwrap_or(1),
-            vocabulary,
-            norm: RmsNorm::load(weights, &blueprint.norm, hidden)?,
-            output: weights.linear(&blueprint.output.projection, hidden, vocabulary, None)?,
-            output_scale: blueprint.output.scale,
-            views,
-            device: weights.device.clone(),
+            causal: blueprint.causal,
+            switches_after: switches.map(|length| length as usize),
+            scratch: Mutex::new(Scratch { positions: Vec::new(), long: Vec::new(), angles: Vec::new() }),
+            backend,
         };
         weights.check_adapters()?;
         Ok(decoder)
     }
 
-    /// Tokens of the vocabulary.
-    pub(crate) fn vocabulary(&self) -> usize {
-        self.vocabulary
+    /// Whether it gives logits.
+    pub(crate) fn generates(&self) -> bool {
+        self.output.is_some()
     }
 
-    /// Where it computes.
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
+    /// Sequences that are longer have other frequencies, so that nothing that was computed before is of use to them.
+    pub(crate) fn switches_after(&self) -> Option<usize> {
+        self.switches_after
     }
 
-    /// How many of `tokens` to append to a sequence in one pass, at most. On the CPU memory does not depend on it.
-    pub(crate) fn chunk(&self, cache: &KvCache, tokens: usize) -> usize {
-        if self.device.is_cpu() {
-            tokens
-        } else {
-            (DEVICE_SCORES / (self.heads * (cache.len() + tokens))).clamp(1, tokens)
-        }
-    }
-
-    /// Appends each part's tokens to its cache, all in one pass.
+    /// The states of a new sequence.
     ///
     /// # Errors
-    /// Where tokens do not fit or are not in the vocabulary. After an error caches have their old length.
-    pub(crate) fn forward(&self, parts: &mut [Part<'_>]) -> Result<Stream> {
-        let mut tokens = Vec::new();
-        for part in parts.iter() {
-            part.cache.check_room(part.tokens.len())?;
-            tokens.extend_from_slice(part.tokens);
+    /// Where the device has no room for them, or cannot keep that type.
+    pub(crate) fn states(&self, context: usize, kv_type: KvType) -> Result<Vec<B::State>> {
+        let state = |(state, _): &(LayerState, _)| self.backend.state(StateShape { state: *state, context, kv_type });
+        self.states.iter().map(state).collect()
+    }
+
+    /// For each layer the cosines and sines that turn keys back by so many positions, and where they begin.
+    pub(crate) fn turns_back(&self, positions: usize, long: bool) -> Vec<Option<TurnBack>> {
+        let angles = |turned: &Turned| {
+            let turn = &self.turns[turned.turn];
+            let angles = turn.frequencies[usize::from(long)].iter().map(|frequency| -(positions as f64) * frequency);
+            let (sines, cosines) = angles.map(|angle| (angle.sin() as f32, angle.cos() as f32)).unzip();
+            TurnBack { cosines, sines, layout: turn.key.2, first: turned.first }
+        };
+        self.states.iter().map(|(_, turned)| turned.as_ref().map(angles)).collect()
+    }
+
+    /// How many of `tokens` to append to a sequence of `length` in one pass, at most.
+    pub(crate) fn chunk(&self, length: usize, tokens: usize) -> usize {
+        // Tokens that see later ones are computed together.
+        if self.causal { self.backend.chunk(self.heads, length, tokens) } else { tokens }
+    }
+
+    /// Whether a text is computed at once.
+    pub(crate) fn sees_whole_texts(&self) -> bool {
+        !self.causal
+    }
+
+    /// Appends tokens to sequences, all in one pass. `ids` are those of all sequences, one after the other.
+    ///
+    /// # Errors
+    /// Where tokens are not in the vocabulary, or there is no memory. States are of use then only as far as they were before.
+    pub(crate) fn forward(&self, ids: &[u32], sequences: &mut [Sequence<'_, B>]) -> Result<Stream<B>> {
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let Scratch { positions, long, angles } = &mut *scratch;
+        positions.clear();
+        long.clear();
+        for sequence in sequences.iter() {
+            let span = sequence.span;
+            positions.extend(span.position..span.end());
+            long.extend(std::iter::repeat_n(sequence.long, span.tokens));
         }
-        let pass = |view: &View| Pass::new(parts, view.rotary.as_ref(), view.window, &self.device);
-        let passes = self.views.iter().map(pass).collect::<Result<Vec<_>>>()?;
-        let mut stream = self.embedding.forward(&tokens)?;
-        if let Some(scale) = self.embedding_scale {
-            stream = (stream * scale)?;
+        ensure!(positions.len() == ids.len(), "invariant: a sequence has all of its tokens");
+        angles.clear();
+        for turn in &self.turns {
+            angles.push(self.backend.angles(&AnglesOf {
+                frequencies: [&turn.frequencies[0], &turn.frequencies[1]],
+                positions,
+                long,
+                magnitude: turn.key.0.magnitude(),
+                layout: turn.key.2,
+            })?);
         }
+        let mut stream = self.embedding.forward(&self.backend, ids, positions)?;
+        let pass = Pass { backend: &self.backend, angles };
         for (index, layer) in self.layers.iter().enumerate() {
-            stream = layer.forward(&stream, parts, index, &passes[layer.view])?;
-        }
-        for part in parts {
-            part.cache.advance(part.tokens);
+            stream = layer.forward(&pass, stream, sequences, index, ids.len())?;
         }
         Ok(Stream(stream))
     }
 
-    /// The logits after some tokens of a pass, `[tokens][vocabulary]`.
-    pub(crate) fn logits(&self, stream: &Stream, tokens: &[usize]) -> Result<Vec<Vec<f32>>> {
-        if tokens.is_empty() {
-            return Ok(Vec::new());
-        }
-        let rows: Vec<u32> = tokens.iter().map(|token| *token as u32).collect();
-        let rows = Tensor::new(rows, &self.device)?;
-        Ok(self.project(&stream.0.index_select(&rows, 0)?)?.to_vec2()?)
-    }
-
-    /// Gives `each` the logits after every token of `tokens`, `[vocabulary]`, in order.
-    pub(crate) fn each_logits(
+    /// Gives `each` the logits after some tokens of a pass, `[vocabulary]`, in order.
+    pub(crate) fn logits(
         &self,
-        stream: &Stream,
-        tokens: Range<usize>,
-        mut each: impl FnMut(&[f32]) -> Result<()>,
+        stream: &Stream<B>,
+        tokens: &[usize],
+        each: &mut dyn FnMut(&[f32]) -> Result<()>,
     ) -> Result<()> {
-        for at in tokens.clone().step_by(LOGITS) {
-            let part = stream.0.narrow(0, at, LOGITS.min(tokens.end - at))?;
-            let logits = self.project(&part)?.flatten_all()?.to_vec1::<f32>()?;
-            logits.chunks_exact(self.vocabulary).try_for_each(&mut each)?;
+        for tokens in tokens.chunks(LOGITS) {
+            let rows = self.backend.select(&stream.0, tokens)?;
+            let logits = self.project(&rows)?;
+            self.backend.read(&logits, 0..tokens.len(), each)?;
         }
         Ok(())
     }
 
-    /// The normed hidden states of some tokens of a pass, `[tokens][hidden]`.
-    pub(crate) fn hidden(&self, stream: &Stream, tokens: Range<usize>) -> Result<Vec<Vec<f32>>> {
-        Ok(self.normed(&stream.0.narrow(0, tokens.start, tokens.len())?)?.to_vec2()?)
+    /// Gives `each` the normed hidden states of some tokens of a pass, `[hidden]`, in order.
+    pub(crate) fn hidden(
+        &self,
+        stream: &Stream<B>,
+        tokens: Range<usize>,
+        each: &mut dyn FnMut(&[f32]) -> Result<()>,
+    ) -> Result<()> {
+        match &self.norm {
+            Some(norm) => self.backend.read(&self.backend.norm(norm, &stream.0)?, tokens, each),
+            None => self.backend.read(&stream.0, tokens, each),
+        }
     }
 
-    /// Logits of a stream.
-    fn project(&self, stream: &Tensor) -> Result<Tensor> {
-        scaled(self.output.forward(&self.normed(stream)?)?, self.output_scale)
-    }
-
-    fn normed(&self, stream: &Tensor) -> Result<Tensor> {
-        self.norm.forward(stream)
+    /// Logits of rows of a stream.
+    fn project(&self, rows: &B::Act) -> Result<B::Act> {
+        let output = self.output.as_ref().context("the model only embeds; it has no output projection")?;
+        let [mut logits] = match &self.norm {
+            Some(norm) => self.backend.project([&output.projection], &self.backend.norm(norm, rows)?)?,
+            None => self.backend.project([&output.projection], rows)?,
+        };
+        if let Some(scale) = output.scale {
+            logits = self.backend.map(logits, Map::Scale(scale))?;
+        }
+        match output.soft_cap {
+            Some(cap) => self.backend.map(logits, Map::SoftCap(cap)),
+            None => Ok(logits),
+        }
     }
 }
 
-impl View {
-    /// The place of a layer's view among all; it is added where it is the first of its kind.
-    fn of(weights: &Weights, attention: &architectures::Attention, views: &mut Vec<Self>) -> Result<usize> {
-        let key = (attention.rope.clone(), attention.head_dim, attention.layout);
-        let window = attention.window.map(|window| window as usize);
-        if let Some(place) = views.iter().position(|view| view.key == key && view.window == window) {
-            return Ok(place);
+/// What turns keys back.
+#[derive(Debug)]
+pub(crate) struct TurnBack {
+    pub(crate) cosines: Vec<f32>,
+    pub(crate) sines: Vec<f32>,
+    pub(crate) layout: HeadLayout,
+    pub(crate) first: usize,
+}
+
+impl TurnOf {
+    /// How a layer turns heads: the place among all ways, where it is added if it is the first of its kind.
+    fn of(weights: &Weights, mixer: &architectures::Mixer, turns: &mut Vec<Self>) -> Result<Option<Turned>> {
+        let (rope, head_dim, layout, first) = match mixer {
+            architectures::Mixer::Attention(own) => {
+                let Some(rope) = &own.rope else { return Ok(None) };
+                (rope, own.head_dim, own.layout, 0)
+            }
+            architectures::Mixer::Latent(own) => (&own.rope, own.rope_dim, own.layout, own.rank as usize),
+            _ => return Ok(None),
+        };
+        let key = (rope.clone(), head_dim, layout);
+        if let Some(turn) = turns.iter().position(|turn| turn.key == key) {
+            return Ok(Some(Turned { turn, first }));
         }
-        let rotary = attention.rope.as_ref().map(|rope| -> Result<Rotary> {
-            let mut frequencies = rope.frequencies(attention.head_dim);
+        let frequencies = |length: u64| -> Result<Vec<f64>> {
+            let mut frequencies = rope.frequencies(head_dim, length);
             if let Some(divisors) = &rope.divisors {
-                let divisors = weights.numbers(divisors, frequencies.len())?;
+                let divisors = weights.numbers(divisors, &[frequencies.len()])?;
                 frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= f64::from(divisor));
             }
-            Ok(Rotary::new(frequencies, attention.layout))
-        });
-        views.push(Self { key, rotary: rotary.transpose()?, window });
-        Ok(views.len() - 1)
+            Ok(frequencies)
+        };
+        turns.push(Self { key, frequencies: [frequencies(1)?, frequencies(u64::MAX)?] });
+        Ok(Some(Turned { turn: turns.len() - 1, first }))
     }
 }
 
-impl Layer {
-    fn load(weights: &Weights, layer: &architectures::Layer, hidden: usize, views: &mut Vec<View>) -> Result<Self> {
-        let (Mixer::Attention(attention), Ffn::Gated(gated)) = (&layer.mixer, &layer.ffn);
+impl<B: Backend> Embedding<B> {
+    fn load(
+        backend: &B,
+        weights: &Weights,
+        own: &architectures::Embedding,
+        vocabulary: usize,
+        hidden: usize,
+    ) -> Result<Self> {
+        let positions = |own: &architectures::Positions| -> Result<(MappedTensor, usize)> {
+            Ok((weights.table(&own.weight, own.rows as usize, hidden)?, own.offset as usize))
+        };
         Ok(Self {
-            attention: Attention::load(weights, attention, hidden)?,
-            attention_residual: Residual::load(weights, &layer.mixer_residual, hidden)?,
-            mlp: Mlp::load(weights, gated, hidden)?,
-            mlp_residual: Residual::load(weights, &layer.ffn_residual, hidden)?,
-            view: View::of(weights, attention, views)?,
+            weight: weights.table(&own.weight, vocabulary, hidden)?,
+            scale: own.scale.unwrap_or(1.0) as f32,
+            positions: own.positions.as_ref().map(positions).transpose()?,
+            constant: own.constant.as_ref().map(|constant| weights.numbers(constant, &[1, hidden])).transpose()?,
+            norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
         })
     }
 
-    fn forward(&self, x: &Tensor, parts: &mut [Part<'_>], index: usize, pass: &Pass) -> Result<Tensor> {
-        let x = self.attention_residual.around(x, |x| self.attention.forward(x, parts, index, pass))?;
-        self.mlp_residual.around(&x, |x| self.mlp.forward(x))
+    /// Rows are expanded one by one and exactly, on every backend.
+    fn forward(&self, backend: &B, ids: &[u32], positions: &[usize]) -> Result<B::Act> {
+        let weight = self.weight.weight();
+        let (rows, columns) = (weight.rows(), weight.columns());
+        let stream = backend.rows(ids.len(), columns, |out| {
+            for ((id, position), out) in ids.iter().zip(positions).zip(out.chunks_exact_mut(columns)) {
+                ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
+                weight.decode_row(*id as usize, out);
+                out.iter_mut().for_each(|x| *x *= self.scale);
+                self.place(*position, out)?;
+            }
+            Ok(())
+        })?;
+        match &self.norm {
+            Some(norm) => backend.norm(norm, &stream),
+            None => Ok(stream),
+        }
+    }
+
+    /// Adds what says where a token is.
+    fn place(&self, position: usize, out: &mut [f32]) -> Result<()> {
+        if let Some((table, offset)) = &self.positions {
+            let table = table.weight();
+            let row = position + offset;
+            ensure!(row < table.rows(), "position {position} is beyond the {} that the model knows", table.rows());
+            let mut own = vec![0.0; out.len()];
+            table.decode_row(row, &mut own);
+            out.iter_mut().zip(own).for_each(|(x, own)| *x += own);
+        }
+        if let Some(constant) = &self.constant {
+            out.iter_mut().zip(constant).for_each(|(x, constant)| *x += constant);
+        }
+        Ok(())
     }
 }
 
-impl Residual {
-    fn load(weights: &Weights, residual: &architectures::Residual, hidden: usize) -> Result<Self> {
-        let load = |norm: &Option<Norm>| norm.as_ref().map(|norm| RmsNorm::load(weights, norm, hidden)).transpose();
-        Ok(Self { before: load(&residual.before)?, after: load(&residual.after)?, scale: residual.scale })
+impl<B: Backend> Layer<B> {
+    fn forward(
+        &self,
+        pass: &Pass<'_, B>,
+        x: B::Act,
+        sequences: &mut [Sequence<'_, B>],
+        index: usize,
+        tokens: usize,
+    ) -> Result<B::Act> {
+        let backend = pass.backend;
+        let mixer = |x: &B::Act| self.mixer.forward(pass, x, sequences, index);
+        let mixed = self.mixer_residual.made(backend, &x, mixer)?;
+        let ffn = |x: &B::Act| self.ffn.forward(pass, x, tokens);
+        if self.parallel {
+            let made = self.ffn_residual.made(backend, &x, ffn)?;
+            let x = self.mixer_residual.add(backend, x, &mixed)?;
+            return self.ffn_residual.add(backend, x, &made);
+        }
+        let x = self.mixer_residual.add(backend, x, &mixed)?;
+        let made = self.ffn_residual.made(backend, &x, ffn)?;
+        self.ffn_residual.add(backend, x, &made)
     }
-
-    /// Adds what a part of a layer makes of the stream to it.
-    fn around(&self, x: &Tensor, part: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-        let made = match &self.before {
-            Some(norm) => part(&norm.forward(x)?)?,
-            None => part(x)?,
-        };
-        let made = match &self.after {
-            Some(norm) => norm.forward(&made)?,
-            None => made,
-        };
-        Ok((x + scaled(made, self.scale)?)?)
-    }
-}
-
-fn scaled(x: Tensor, scale: Option<f64>) -> Result<Tensor> {
-    Ok(match scale {
-        Some(scale) => (x * scale)?,
-        None => x,
-    })
 }

@@ -8,7 +8,7 @@ use prompt::Special;
 use protocol::{EmbedInput, EmbedReply, EmbedRequest};
 use tokio::sync::oneshot;
 
-use crate::cache::KvCache;
+use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
 use crate::model::Model;
 use crate::pooling::Pooling;
@@ -56,15 +56,23 @@ impl Embedding {
         })
     }
 
+    /// Prepares the cache for the next input.
+    fn start(&self, cache: &mut dyn Cache) {
+        cache.keep_prefix(&[]);
+        if let Some(input) = self.inputs.get(self.index) {
+            cache.keep_prefix(input);
+        }
+    }
+
     /// Takes the vector of the input that is complete.
-    fn complete(&mut self, cache: &mut KvCache) -> Result<()> {
+    fn complete(&mut self, cache: &mut dyn Cache) -> Result<()> {
         let tokens = self.inputs[self.index].len();
         let vector = self.pooling.finish(std::mem::take(&mut self.pooled), tokens);
         self.answer.embeddings.push(normalized(vector, self.dimensions)?);
         self.answer.prompt_tokens.push(tokens as u64);
-        cache.keep_prefix(&[]);
         self.index += 1;
         self.fed = 0;
+        self.start(cache);
         Ok(())
     }
 }
@@ -72,7 +80,7 @@ impl Embedding {
 fn tokens(model: &Model, input: &EmbedInput) -> Result<Vec<u32>, Fault> {
     match input {
         EmbedInput::Tokens { tokens } => {
-            check_vocabulary(tokens, model.decoder.vocabulary())?;
+            check_vocabulary(tokens, model.vocabulary)?;
             Ok(tokens.clone())
         }
         EmbedInput::Text { text } => {
@@ -96,8 +104,11 @@ impl Work for Embedding {
         if self.reply.as_ref().is_none_or(oneshot::Sender::is_closed) { Listener::Gone } else { Listener::Ready }
     }
 
-    fn begin(&mut self, _model: &Model, cache: &mut KvCache) -> Result<(), Fault> {
-        cache.keep_prefix(&[]);
+    fn needs_no_past(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, _model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
         for input in &mut self.inputs {
             let excess = input.len().saturating_sub(cache.context());
             if excess > 0 && !self.truncate {
@@ -106,6 +117,7 @@ impl Work for Embedding {
             input.truncate(cache.context());
             self.answer.truncated_tokens += excess as u64;
         }
+        self.start(cache);
         Ok(())
     }
 
@@ -114,11 +126,14 @@ impl Work for Embedding {
         Feed { tokens, wanted: Wanted::Each }
     }
 
-    fn take(&mut self, computed: Computed<'_>, cache: &mut KvCache) -> Result<Progress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
         let Output::Each(rows) = computed.output else { return Ok(Progress::More) };
-        for (token, hidden) in rows.hidden()?.iter().enumerate() {
-            self.pooling.add(&mut self.pooled, hidden, self.fed + token);
-        }
+        let (pooling, mut position) = (self.pooling, self.fed);
+        rows.hidden(&mut |hidden| {
+            pooling.add(&mut self.pooled, hidden, position);
+            position += 1;
+            Ok(())
+        })?;
         self.fed += computed.tokens;
         if self.fed == self.inputs[self.index].len() {
             self.complete(cache)?;

@@ -20,6 +20,7 @@ mod choice;
 mod work;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -29,17 +30,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use tokio::sync::oneshot;
 
-use crate::cache::{CacheShape, KvCache};
-use crate::decoder::Stream;
-use crate::layers::Part;
+use crate::backend::Backend;
+use crate::cache::{Cache, CacheShape, SlotCache, common_prefix};
+use crate::decoder::{Decoder, Stream};
 use crate::model::Model;
 use choice::Candidate;
-pub(crate) use work::{Computed, Fault, Feed, Listener, Output, Progress, Rows, Wanted, Work, check_vocabulary};
+pub(crate) use work::{Computed, Fault, Feed, Listener, Output, Progress, Rows, Take, Wanted, Work, check_vocabulary};
 
 /// Tokens of a prompt in a step, at most, while others decode, who wait for it.
 const CHUNK_BESIDE: usize = 128;
 /// How long to wait for slow listeners before looking again.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Tokens of another slot's sequence that are worth taking it over.
+const SHARED: usize = 32;
 
 /// How many slots there are, and how large their caches are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,13 +52,6 @@ pub(crate) struct Slots {
     pub(crate) count: usize,
     /// Of each.
     pub(crate) shape: CacheShape,
-}
-
-impl Slots {
-    /// Bytes of all caches.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.count as u64 * self.shape.bytes()
-    }
 }
 
 /// The engine's thread; it ends, and is joined, when this is dropped.
@@ -80,11 +77,21 @@ impl Engine {
     ///
     /// # Errors
     /// Where there is no memory for the slots.
-    pub(crate) fn start(model: Arc<Model>, slots: Slots) -> Result<Self> {
+    pub(crate) fn start<B: Backend>(model: Arc<Model>, decoder: Arc<Decoder<B>>, slots: Slots) -> Result<Self> {
         let (jobs, inbox) = mpsc::channel();
-        let slots = make(&model, slots)?;
-        let mut state =
-            State { model, inbox, waiting: VecDeque::new(), changes: VecDeque::new(), slots, clock: 0, turn: 0 };
+        let mut state = State {
+            slots: make(&decoder, slots)?,
+            shape: slots.shape,
+            model,
+            decoder,
+            inbox,
+            waiting: VecDeque::new(),
+            changes: VecDeque::new(),
+            clock: 0,
+            turn: 0,
+            ids: Vec::new(),
+            logits: Vec::new(),
+        };
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || while state.step() {})?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
@@ -122,14 +129,16 @@ impl Drop for Engine {
     }
 }
 
-fn make(model: &Model, slots: Slots) -> Result<Vec<Slot>> {
-    let slot = || Ok(Slot { cache: KvCache::new(slots.shape, model.decoder.device())?, work: None, last_used: 0 });
+fn make<B: Backend>(decoder: &Arc<Decoder<B>>, slots: Slots) -> Result<Vec<Slot<B>>> {
+    let slot = || Ok(Slot { cache: SlotCache::new(slots.shape, decoder)?, aside: None, work: None, last_used: 0 });
     (0..slots.count.max(1)).map(|_| slot()).collect()
 }
 
 /// A KV cache and what is done with it.
-struct Slot {
-    cache: KvCache,
+struct Slot<B: Backend> {
+    cache: SlotCache<B>,
+    /// The cache of the slot's conversation, while work that needs no past has one of its own.
+    aside: Option<SlotCache<B>>,
     work: Option<Box<dyn Work>>,
     /// When it was taken last, counted in works.
     last_used: u64,
@@ -148,18 +157,42 @@ struct Run {
     first: usize,
 }
 
-struct State {
+struct State<B: Backend> {
     model: Arc<Model>,
+    decoder: Arc<Decoder<B>>,
     inbox: Receiver<Job>,
     waiting: VecDeque<Box<dyn Work>>,
     changes: VecDeque<Change>,
-    slots: Vec<Slot>,
+    slots: Vec<Slot<B>>,
+    shape: CacheShape,
     clock: u64,
     /// Where to look first for a slot with more than one token to feed.
     turn: usize,
+    /// The tokens of a pass.
+    ids: Vec<u32>,
+    /// Logits of a pass, `[wanted, vocabulary]`.
+    logits: Vec<f32>,
 }
 
-impl State {
+/// Tokens of a pass, for whoever wants something of each.
+struct PassRows<'a, B: Backend> {
+    decoder: &'a Decoder<B>,
+    stream: &'a Stream<B>,
+    tokens: Range<usize>,
+}
+
+impl<B: Backend> Rows for PassRows<'_, B> {
+    fn logits(&self, each: &mut Take<'_>) -> Result<()> {
+        let tokens: Vec<usize> = self.tokens.clone().collect();
+        self.decoder.logits(self.stream, &tokens, each)
+    }
+
+    fn hidden(&self, each: &mut Take<'_>) -> Result<()> {
+        self.decoder.hidden(self.stream, self.tokens.clone(), each)
+    }
+}
+
+impl<B: Backend> State<B> {
     /// Does what there is to do; `false` where nothing can come any more.
     fn step(&mut self) -> bool {
         if !self.is_busy() && self.waiting.is_empty() && self.changes.is_empty() {
@@ -208,7 +241,9 @@ impl State {
     fn retire(&mut self) {
         self.waiting.retain(|work| work.listener() != Listener::Gone);
         for slot in &mut self.slots {
-            slot.work.take_if(|work| work.listener() == Listener::Gone);
+            if slot.work.take_if(|work| work.listener() == Listener::Gone).is_some() {
+                slot.finish();
+            }
         }
     }
 
@@ -218,7 +253,10 @@ impl State {
             return;
         }
         for change in self.changes.drain(..) {
-            let made = make(&self.model, change.slots).map(|slots| self.slots = slots);
+            let made = make(&self.decoder, change.slots).map(|slots| {
+                self.slots = slots;
+                self.shape = change.slots.shape;
+            });
             // Whoever asked may have left.
             let _ = change.done.send(made);
         }
@@ -234,16 +272,47 @@ impl State {
             self.clock += 1;
             let slot = &mut self.slots[index];
             slot.last_used = self.clock;
+            if work.needs_no_past() {
+                match SlotCache::new(self.shape, &self.decoder) {
+                    Ok(own) => slot.aside = Some(std::mem::replace(&mut slot.cache, own)),
+                    Err(error) => {
+                        work.fail(error.into());
+                        continue;
+                    }
+                }
+            } else {
+                self.share(index, work.feed().tokens);
+            }
+            let slot = &mut self.slots[index];
             match guarded(|| work.begin(&self.model, &mut slot.cache)) {
                 Ok(()) => slot.work = Some(work),
-                Err(fault) => work.fail(fault),
+                Err(fault) => {
+                    slot.finish();
+                    work.fail(fault);
+                }
             }
+        }
+    }
+
+    /// Lets a slot begin with what another one has computed of the same prompt, where that is worth it.
+    fn share(&mut self, index: usize, prompt: &[u32]) {
+        let common = |slot: &Slot<B>| common_prefix(slot.cache.tokens(), prompt);
+        let own = common(&self.slots[index]);
+        let others = self.slots.iter().enumerate().filter(|(other, _)| *other != index);
+        let Some((other, best)) = others.map(|(other, slot)| (other, common(slot))).max_by_key(|(_, best)| *best)
+        else {
+            return;
+        };
+        if best >= own + SHARED
+            && let Ok([slot, other]) = self.slots.get_disjoint_mut([index, other])
+        {
+            slot.cache.share(&other.cache, prompt);
         }
     }
 
     /// What the next step computes: a token of each slot that needs one only, and more of one slot.
     fn select(&mut self) -> Vec<Run> {
-        let ready = |slot: &&Slot| slot.work.as_ref().is_some_and(|work| work.listener() == Listener::Ready);
+        let ready = |slot: &&Slot<B>| slot.work.as_ref().is_some_and(|work| work.listener() == Listener::Ready);
         let count = self.slots.len();
         let long = (0..count).map(|i| (self.turn + i) % count).find(|index| {
             let slot = &self.slots[*index];
@@ -264,7 +333,8 @@ impl State {
         }
         if let Some((index, feed)) = long.and_then(|index| Some((index, self.slots[index].work.as_ref()?.feed()))) {
             let most = if runs.is_empty() { protocol::limits::CHUNK } else { CHUNK_BESIDE };
-            let tokens = self.model.decoder.chunk(&self.slots[index].cache, most.min(feed.tokens.len()));
+            let most = if self.decoder.sees_whole_texts() { feed.tokens.len() } else { most };
+            let tokens = self.decoder.chunk(self.slots[index].cache.len(), most.min(feed.tokens.len()));
             let all = tokens == feed.tokens.len();
             runs.push(Run { slot: index, tokens, wanted: feed.wanted, all, first: 0 });
         }
@@ -284,28 +354,29 @@ impl State {
             self.turn = long.slot + 1;
         }
         let computed = guarded(|| Ok(self.compute(&runs)?));
-        let (stream, logits) = match computed {
+        let stream = match computed {
             Ok(computed) => computed,
             Err(fault) => {
                 let reason = fault.to_string();
                 for run in runs {
-                    if let Some(work) = self.slots[run.slot].work.take() {
+                    let slot = &mut self.slots[run.slot];
+                    slot.cache.restore();
+                    if let Some(work) = slot.work.take() {
+                        slot.finish();
                         work.fail(Fault::Failed(anyhow!(reason.clone())));
                     }
                 }
                 return;
             }
         };
-        let mut logits = logits.into_iter();
+        let mut logits = self.logits.chunks_exact_mut(self.model.vocabulary);
         for run in runs {
+            let tokens = run.first..run.first + run.tokens;
+            let rows = PassRows { decoder: &*self.decoder, stream: &stream, tokens };
             let output = match run.wanted {
                 Wanted::Last if run.all => logits.next().map_or(Output::Nothing, Output::Last),
                 Wanted::Last => Output::Nothing,
-                Wanted::Each => Output::Each(Rows {
-                    decoder: &self.model.decoder,
-                    stream: &stream,
-                    tokens: run.first..run.first + run.tokens,
-                }),
+                Wanted::Each => Output::Each(&rows),
             };
             let computed = Computed { model: &self.model, tokens: run.tokens, output };
             self.slots[run.slot].take(computed);
@@ -313,23 +384,36 @@ impl State {
     }
 
     /// The pass, and the logits of those who want them after their last token.
-    fn compute(&mut self, runs: &[Run]) -> Result<(Stream, Vec<Vec<f32>>)> {
-        let mut parts = Vec::with_capacity(runs.len());
+    fn compute(&mut self, runs: &[Run]) -> Result<Stream<B>> {
+        self.ids.clear();
+        let mut sequences = Vec::with_capacity(runs.len());
         let mut next = runs.iter().peekable();
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let Some(run) = next.next_if(|run| run.slot == index) else { continue };
             let work = slot.work.as_ref().context("invariant: a run has work")?;
-            parts.push(Part { cache: &mut slot.cache, tokens: &work.feed().tokens[..run.tokens] });
+            self.ids.extend_from_slice(&work.feed().tokens[..run.tokens]);
+            slot.cache.check_room(run.tokens)?;
+            sequences.push(slot.cache.sequence(run.first, run.tokens));
         }
-        let stream = self.model.decoder.forward(&mut parts)?;
+        let stream = self.decoder.forward(&self.ids, &mut sequences)?;
+        for run in runs {
+            self.slots[run.slot].cache.advance(&self.ids[run.first..run.first + run.tokens]);
+        }
         let wanted = runs.iter().filter(|run| run.wanted == Wanted::Last && run.all);
         let last: Vec<usize> = wanted.map(|run| run.first + run.tokens - 1).collect();
-        let logits = self.model.decoder.logits(&stream, &last)?;
-        Ok((stream, logits))
+        self.logits.clear();
+        if !last.is_empty() {
+            let logits = &mut self.logits;
+            self.decoder.logits(&stream, &last, &mut |row| {
+                logits.extend_from_slice(row);
+                Ok(())
+            })?;
+        }
+        Ok(stream)
     }
 }
 
-impl Slot {
+impl<B: Backend> Slot<B> {
     fn candidate(&self) -> Candidate<'_> {
         Candidate { tokens: self.cache.tokens(), last_used: self.last_used, is_free: self.work.is_none() }
     }
@@ -339,8 +423,18 @@ impl Slot {
         let Some(mut work) = self.work.take() else { return };
         match guarded(|| work.take(computed, &mut self.cache)) {
             Ok(Progress::More) => self.work = Some(work),
-            Ok(Progress::Finished) => {}
-            Err(fault) => work.fail(fault),
+            Ok(Progress::Finished) => self.finish(),
+            Err(fault) => {
+                self.finish();
+                work.fail(fault);
+            }
+        }
+    }
+
+    /// After work has ended: the conversation's cache comes back.
+    fn finish(&mut self) {
+        if let Some(aside) = self.aside.take() {
+            self.cache = aside;
         }
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use protocol::{EvaluateOutput, EvaluateRequest};
 use tokio::sync::oneshot;
 
-use crate::cache::KvCache;
+use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
 use crate::model::Model;
 
@@ -43,8 +43,10 @@ impl Work for Evaluation {
         if self.reply.as_ref().is_none_or(oneshot::Sender::is_closed) { Listener::Gone } else { Listener::Ready }
     }
 
-    fn begin(&mut self, _model: &Model, cache: &mut KvCache) -> Result<(), Fault> {
+    fn begin(&mut self, _model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
+        // Nothing of what is there is kept, because the logits of all tokens are wanted.
         cache.keep_prefix(&[]);
+        cache.keep_prefix(&self.request.tokens);
         cache.check_room(self.request.tokens.len()).map_err(|error| Fault::Request(error.to_string()))
     }
 
@@ -54,11 +56,11 @@ impl Work for Evaluation {
         Feed { tokens, wanted: Wanted::Each }
     }
 
-    fn take(&mut self, computed: Computed<'_>, _cache: &mut KvCache) -> Result<Progress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, _cache: &mut dyn Cache) -> Result<Progress, Fault> {
         self.fed += computed.tokens;
         let Output::Each(rows) = computed.output else { return Ok(Progress::More) };
         let mut next = self.request.tokens[self.fed - computed.tokens..].iter().skip(1);
-        rows.logits(|logits| {
+        rows.logits(&mut |logits| {
             match self.request.output {
                 EvaluateOutput::Logits => self.numbers.extend_from_slice(logits),
                 // Nothing follows the last one.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use prompt::{Special, Tools};
 use protocol::{FinishReason, GenerateEvent, GenerateRequest, Prompt, ToolChoice, Usage};
 
-use crate::cache::KvCache;
+use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
 use crate::model::Model;
 use crate::sampler::{Sampler, log_softmax};
@@ -82,18 +82,18 @@ impl Generation {
     }
 
     /// Chooses the next token and tells its text; says why the generation ends where it does.
-    fn next(&mut self, model: &Model, mut logits: Vec<f32>, context: usize) -> Result<Step, Fault> {
+    fn next(&mut self, model: &Model, logits: &mut [f32], context: usize) -> Result<Step, Fault> {
         if self.is_long_enough(context) {
             return Ok(Step::End(FinishReason::Length));
         }
-        let before = self.request.top_logprobs.map(|count| (count, log_softmax(&logits)));
+        let before = self.request.top_logprobs.map(|count| (count, log_softmax(logits)));
         for (token, bias) in &self.request.logit_bias {
             if let Some(logit) = logits.get_mut(*token as usize) {
                 *logit += bias;
             }
         }
-        self.held.mask(&self.answer.reader, &mut logits)?;
-        let token = self.sampler.sample(&mut logits)?;
+        self.held.mask(&self.answer.reader, logits)?;
+        let token = self.sampler.sample(logits)?;
         if model.text.ends.contains(&token) {
             return Ok(Step::End(FinishReason::Stop));
         }
@@ -120,7 +120,7 @@ impl Generation {
     }
 
     /// Makes the next token the one to be computed; where the context is full, what is left of it before.
-    fn go_on(&mut self, token: u32, cache: &mut KvCache) -> Step {
+    fn go_on(&mut self, token: u32, cache: &mut dyn Cache) -> Step {
         if self.is_long_enough(cache.context()) {
             return Step::End(FinishReason::Length);
         }
@@ -130,10 +130,12 @@ impl Generation {
             if !self.request.shift {
                 return Step::End(FinishReason::Length);
             }
-            let rest = room::shift(cache.tokens(), self.request.keep as usize);
-            // All of what is left is computed anew from where it differs: keys are rotated by their position.
-            let kept = cache.keep_prefix(&rest);
-            self.pending.extend_from_slice(&rest[kept..]);
+            let rest = cache.shift(self.request.keep as usize);
+            self.pending.extend_from_slice(&rest[cache.len()..]);
+        } else if cache.begins_anew(cache.len() + 1) {
+            // Longer sequences have other frequencies: all is computed once more.
+            self.pending.extend_from_slice(cache.tokens());
+            cache.lengthen();
         }
         self.pending.push(token);
         Step::Token(token)
@@ -163,7 +165,7 @@ impl Work for Generation {
         self.sink.listener()
     }
 
-    fn begin(&mut self, model: &Model, cache: &mut KvCache) -> Result<(), Fault> {
+    fn begin(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
         let tokens = std::mem::take(&mut self.tokens);
         if !self.request.truncate && tokens.len() >= cache.context() {
             return Err(Fault::Request("the input length exceeds the context length".to_owned()));
@@ -185,7 +187,7 @@ impl Work for Generation {
         Feed { tokens: &self.pending[self.fed..], wanted: Wanted::Last }
     }
 
-    fn take(&mut self, computed: Computed<'_>, cache: &mut KvCache) -> Result<Progress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
         self.fed += computed.tokens;
         let Output::Last(logits) = computed.output else { return Ok(Progress::More) };
         if self.answering.is_none() {
@@ -228,9 +230,13 @@ fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answe
     if tokens.is_empty() {
         return Err(Fault::Request("the prompt is empty".to_owned()));
     }
-    check_vocabulary(&tokens, model.decoder.vocabulary())?;
+    if !model.generates {
+        let reason = "this model only embeds, it cannot generate; ask for embeddings";
+        return Err(Fault::Request(reason.to_owned()));
+    }
+    check_vocabulary(&tokens, model.vocabulary)?;
     let biased: Vec<u32> = request.logit_bias.iter().map(|(token, _)| *token).collect();
-    check_vocabulary(&biased, model.decoder.vocabulary())?;
+    check_vocabulary(&biased, model.vocabulary)?;
     let tools = offered(request);
     let answer = Answer::new(&model.text, request, &prompt.rendered, tools.clone());
     let held = Held::new(&model.text, request, &tools, &answer.reader)?;

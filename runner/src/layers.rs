@@ -1,15 +1,73 @@
-//! The layers that decoders are made of. None of them knows an architecture.
+//! The layers that decoders are made of. None of them knows an architecture, and none who computes.
 
 mod attention;
-mod embedding;
-mod linear;
-mod mlp;
-mod norm;
-mod rope;
+mod delta_net;
+mod experts;
+mod ffn;
+mod latent;
+mod residual;
+mod short_conv;
 
-pub(crate) use attention::{Attention, Part, Pass};
-pub(crate) use embedding::Embedding;
-pub(crate) use linear::{Linear, LowRank};
-pub(crate) use mlp::Mlp;
-pub(crate) use norm::RmsNorm;
-pub(crate) use rope::{Angles, Rotary};
+use anyhow::Result;
+
+use crate::backend::{Backend, Sequence};
+use crate::weights::Weights;
+use attention::Attention;
+use delta_net::DeltaNet;
+pub(crate) use ffn::Ffn;
+use latent::Latent;
+pub(crate) use residual::Residual;
+use short_conv::ShortConv;
+
+/// What all layers of a pass share.
+pub(crate) struct Pass<'a, B: Backend> {
+    pub(crate) backend: &'a B,
+    /// For each way that layers turn heads, the angles of the pass's tokens.
+    pub(crate) angles: &'a [B::Angles],
+}
+
+/// What mixes positions.
+#[derive(Debug)]
+pub(crate) enum Mixer<B: Backend> {
+    Attention(Attention<B>),
+    Latent(Latent<B>),
+    DeltaNet(DeltaNet<B>),
+    ShortConv(ShortConv<B>),
+}
+
+/// How the layers of a decoder are loaded.
+pub(crate) struct Loader<'a, B: Backend> {
+    pub(crate) backend: &'a B,
+    pub(crate) weights: &'a Weights,
+    /// Width of the residual stream.
+    pub(crate) hidden: usize,
+    /// Where the angles of a layer are among those of a pass.
+    pub(crate) angles: Option<usize>,
+}
+
+impl<B: Backend> Mixer<B> {
+    pub(crate) fn load(loader: &Loader<'_, B>, mixer: &architectures::Mixer, causal: bool) -> Result<Self> {
+        Ok(match mixer {
+            architectures::Mixer::Attention(own) => Self::Attention(Attention::load(loader, own, causal)?),
+            architectures::Mixer::Latent(own) => Self::Latent(Latent::load(loader, own)?),
+            architectures::Mixer::DeltaNet(own) => Self::DeltaNet(DeltaNet::load(loader, own)?),
+            architectures::Mixer::ShortConv(own) => Self::ShortConv(ShortConv::load(loader, own)?),
+        })
+    }
+
+    /// What layer `layer` makes of the normed stream.
+    pub(crate) fn forward(
+        &self,
+        pass: &Pass<'_, B>,
+        x: &B::Act,
+        sequences: &mut [Sequence<'_, B>],
+        layer: usize,
+    ) -> Result<B::Act> {
+        match self {
+            Self::Attention(own) => own.forward(pass, x, sequences, layer),
+            Self::Latent(own) => own.forward(pass, x, sequences, layer),
+            Self::DeltaNet(own) => own.forward(pass, x, sequences, layer),
+            Self::ShortConv(own) => own.forward(pass, x, sequences, layer),
+        }
+    }
+}

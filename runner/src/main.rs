@@ -4,9 +4,10 @@
 //! a pipe on standard input: when that closes, because the daemon ended in whatever way, the runner ends too.
 //!
 //! ```text
-//! serve ──▶ load ──▶ model ──▶ engine ──▶ decoder ──▶ layers ──▶ kernels
-//! (HTTP)    (plan,     │      (slots) └──▶ cache             (mapped weights)
-//!    │      weights)   └ prompt: tokenizer, template, stop strings
+//! serve ──▶ load ──▶ engine ──▶ decoder ──▶ layers ──▶ backend: cpu (mapped weights, our threads)
+//! (HTTP)    (plan,    (slots) └──▶ cache                └─────▶ candle (tensors on any device)
+//!    │      weights)
+//!    ├──▶ model: tokenizer, template, stop strings
 //!    └──▶ generate (sampler), evaluate, embed: what is done on a slot
 //! ```
 //!
@@ -14,23 +15,31 @@
 //! - Weights on the CPU are mapped and never copied; private memory is KV cache, activations and the tokenizer.
 //! - One thread computes, see [`engine`]; requests that run at the same time share its passes.
 //! - There is one decoder, built from a blueprint, which names no architecture.
-//! - `unsafe` is only in [`mapped`] and in the kernels.
+//! - Who computes is one of two [`backends`]; a decoded token allocates nothing on the CPU's.
+//! - `unsafe` is only in [`mapped`], in [`pool`] and in the kernels of [`backends::cpu`].
 
 mod adapters;
+#[cfg(test)]
+mod allocations;
+mod backend;
+mod backends;
 mod cache;
+mod cpus;
 mod decoder;
 mod device;
 mod embed;
 mod engine;
 mod evaluate;
+#[cfg(test)]
+mod fixtures;
 mod generate;
 mod isolation;
-mod kernels;
 mod layers;
 mod load;
 mod mapped;
 mod memory;
 mod model;
+mod pool;
 mod pooling;
 mod sampler;
 mod serve;
@@ -56,9 +65,11 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    // Before there are threads: each would keep what it could do.
+    // Before files are given up, and that before there are threads: each would keep what it could do.
+    let threads = cpus::threads(std::env::var(cpus::VARIABLE).ok().as_deref());
     arguments.isolation.apply(&arguments.socket);
-    match serve::run(&arguments.socket) {
+    let served = threads.map_err(anyhow::Error::msg).and_then(|threads| serve::run(&arguments.socket, threads));
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

@@ -4,8 +4,8 @@
 //! read-only, deletes them only by unlinking, and an unlinked file stays mapped. That is what makes mapping them sound.
 //!
 //! Arrays lie at multiples of 8 in the blobs that an import writes, anywhere in files that came whole. So nothing here
-//! promises an alignment: whoever wants to read bytes as something wider asks with [`blocks`].
-#![expect(unsafe_code, reason = "mapping files, and reading blocks in them")]
+//! promises an alignment.
+#![expect(unsafe_code, reason = "mapping files")]
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use candle_core::quantized::GgmlType as Block;
 use formats::weight::{Arrays, Numbers};
 use formats::{Dtype, Encoding, Weight};
 use memmap2::Mmap;
@@ -77,17 +76,20 @@ impl MappedTensor {
 
     /// The tensor for readers of numbers.
     pub(crate) fn weight(&self) -> Weight<'_> {
-        self.checked().expect("invariant: it was checked when it was mapped")
+        Weight::again(self.encoding, &self.dimensions, self.arrays())
     }
 
     fn checked(&self) -> Result<Weight<'_>, String> {
-        let arrays = Arrays {
+        Weight::new(self.encoding, &self.dimensions, self.arrays())
+    }
+
+    fn arrays(&self) -> Arrays<'_> {
+        Arrays {
             data: self.data.bytes(),
             scale: self.scale.as_ref().map(Part::numbers),
             bias: self.bias.as_ref().map(Part::numbers),
             global_scale: self.global_scale,
-        };
-        Weight::new(self.encoding, &self.dimensions, arrays)
+        }
     }
 
     /// Some rows of a matrix, or numbers of a vector.
@@ -139,6 +141,14 @@ impl MappedTensor {
         part.shape.remove(0);
         part.checked()?;
         Ok(part)
+    }
+
+    /// All its numbers: of small tensors, or for those who compute with nothing else.
+    pub(crate) fn numbers(&self) -> Vec<f32> {
+        let weight = self.weight();
+        let mut numbers = vec![0.0; weight.rows() * weight.columns()];
+        weight.decode(&mut numbers);
+        numbers
     }
 
     /// Bytes of all arrays.
@@ -215,14 +225,6 @@ pub(crate) fn map(path: &Path) -> Result<Mmap> {
     unsafe { Mmap::map(&file) }.with_context(|| format!("cannot map `{}`", path.display()))
 }
 
-/// Bytes as blocks of one of candle's types; `None` where they do not lie as the type needs it.
-pub(crate) fn blocks<T: Block>(bytes: &[u8]) -> Option<&[T]> {
-    let fits = bytes.len().is_multiple_of(size_of::<T>()) && bytes.as_ptr().cast::<T>().is_aligned();
-    // SAFETY: length and alignment were checked, and candle's blocks are `repr(C)` structs of integers and floats, for
-    // which every bit pattern is a value.
-    fits.then(|| unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -255,10 +257,7 @@ mod tests {
     }
 
     fn numbers(tensor: &MappedTensor) -> Vec<f32> {
-        let weight = tensor.weight();
-        let mut numbers = vec![0.0; weight.rows() * weight.columns()];
-        weight.decode(&mut numbers);
-        numbers
+        tensor.numbers()
     }
 
     #[test]
@@ -282,13 +281,6 @@ mod tests {
             let plan = plan("F32", 0, &[3], array(folder.path(), "plain", "F32", lead, &bytes));
             assert_eq!(numbers(&tensor(&plan).expect("a weight")), [1.5, -2.0, 3.25], "{lead} bytes before it");
         }
-        let block: Vec<u8> = (0..144).collect();
-        let plan = plan("q4_k", 256, &[1, 256], array(folder.path(), "blocks", "U8", 1, &block));
-        let weight = tensor(&plan).expect("a weight");
-        let (x, mut out) = (vec![1.0; 256], [0.0]);
-        crate::kernels::matmul(&weight.weight(), &x, 1, &mut out).expect("a product");
-        let sum: f32 = numbers(&weight).iter().sum();
-        assert!((out[0] - sum).abs() <= 1e-3 * sum.abs(), "{} is not {sum}", out[0]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A loaded model: decoder, tokenizer, template, and what ends a generation.
+//! What a loaded model knows of text: tokenizer, template, and what ends a generation.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,15 +12,17 @@ use serde_json::{Map, Value};
 use vocabulary::chat_templates::{self, Named};
 use vocabulary::{Vocabulary, special_tokens};
 
-use crate::decoder::Decoder;
 use crate::mapped::map;
 use crate::pooling::Pooling;
 
-/// A model that can generate.
+/// What is known of a model beside its decoder.
 #[derive(Debug)]
 pub(crate) struct Model {
-    pub(crate) decoder: Decoder,
     pub(crate) text: TextModel,
+    /// Tokens that the decoder knows.
+    pub(crate) vocabulary: usize,
+    /// Whether it gives logits.
+    pub(crate) generates: bool,
     /// How it embeds.
     pub(crate) pooling: Pooling,
 }

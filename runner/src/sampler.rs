@@ -19,6 +19,9 @@ pub(crate) struct Sampler {
     random: StdRng,
     /// The last tokens, oldest first, as many as penalties look at.
     recent: Vec<u32>,
+    /// Memory of a choice, for the next one.
+    counts: HashMap<u32, f32>,
+    candidates: Vec<Candidate>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +36,7 @@ impl Sampler {
     pub(crate) fn new(options: Sampling, prompt: &[u32]) -> Self {
         let random = options.seed.map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64);
         let recent = prompt[prompt.len().saturating_sub(options.repeat_last_n as usize)..].to_vec();
-        Self { options, random, recent }
+        Self { options, random, recent, counts: HashMap::new(), candidates: Vec::new() }
     }
 
     /// The next token. Logits that are not numbers are an error: the model or its weights are broken.
@@ -48,13 +51,13 @@ impl Sampler {
         Ok(id)
     }
 
-    fn penalize(&self, logits: &mut [f32]) {
+    fn penalize(&mut self, logits: &mut [f32]) {
         let Sampling { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.options;
-        let mut counts: HashMap<u32, f32> = HashMap::new();
+        self.counts.clear();
         for id in &self.recent {
-            *counts.entry(*id).or_default() += 1.0;
+            *self.counts.entry(*id).or_default() += 1.0;
         }
-        for (id, count) in counts {
+        for (id, count) in self.counts.drain() {
             let Some(logit) = logits.get_mut(id as usize) else { continue };
             if repeat_penalty > 0.0 {
                 *logit = if *logit > 0.0 { *logit / repeat_penalty } else { *logit * repeat_penalty };
@@ -64,8 +67,9 @@ impl Sampler {
     }
 
     fn draw(&mut self, logits: &[f32]) -> u32 {
-        let mut candidates: Vec<Candidate> =
-            (0..).zip(logits).map(|(id, logit)| Candidate { id, logit: *logit, probability: 0.0 }).collect();
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        candidates.extend((0..).zip(logits).map(|(id, logit)| Candidate { id, logit: *logit, probability: 0.0 }));
         let descending = |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
         let k = self.options.top_k as usize;
         if k > 0 && k < candidates.len() {
@@ -80,7 +84,9 @@ impl Sampler {
         let least = candidates[0].probability * self.options.min_p.clamp(0.0, 1.0);
         candidates.retain(|candidate| candidate.probability >= least);
         normalize(&mut candidates, self.options.temperature);
-        self.choose(&candidates)
+        let id = self.choose(&candidates);
+        self.candidates = candidates;
+        id
     }
 
     fn keep_typical(&self, candidates: &mut Vec<Candidate>) {
@@ -91,7 +97,7 @@ impl Sampler {
         let surprise = |candidate: &Candidate| -candidate.probability.max(f32::MIN_POSITIVE).ln();
         let entropy: f32 = candidates.iter().map(|candidate| candidate.probability * surprise(candidate)).sum();
         let oddness = |candidate: &Candidate| (surprise(candidate) - entropy).abs();
-        candidates.sort_by(|a, b| oddness(a).total_cmp(&oddness(b)));
+        candidates.sort_unstable_by(|a, b| oddness(a).total_cmp(&oddness(b)));
         truncate_at_mass(candidates, mass);
         normalize(candidates, 1.0);
     }

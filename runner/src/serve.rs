@@ -34,15 +34,15 @@ const MAX_REQUEST: usize = 256 << 20;
 /// Events that may wait for a slow client; where half of them do, its generation pauses.
 const EVENTS: usize = 128;
 
-/// Serves until the parent goes away or asks for the end.
-pub(crate) fn run(socket: &Path) -> Result<()> {
+/// Serves until the parent goes away or asks for the end; `threads` compute.
+pub(crate) fn run(socket: &Path, threads: usize) -> Result<()> {
     end_with_parent();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let listener =
             UnixListener::bind(socket).with_context(|| format!("cannot listen on `{}`", socket.display()))?;
         tracing::info!(socket = %socket.display(), "ready to load");
-        axum::serve(listener, routes()).await.context("serving failed")
+        axum::serve(listener, routes(threads)).await.context("serving failed")
     })
 }
 
@@ -66,9 +66,11 @@ struct Inner {
     loading: Mutex<()>,
     active: AtomicU64,
     memory: Account,
+    /// How many compute.
+    threads: usize,
 }
 
-fn routes() -> Router {
+fn routes(threads: usize) -> Router {
     Router::new()
         .route("/load", post(load_model))
         .route("/context", post(change_context))
@@ -81,7 +83,7 @@ fn routes() -> Router {
         .route("/status", get(status))
         .route("/unload", post(unload))
         .layer(DefaultBodyLimit::max(MAX_REQUEST))
-        .with_state(Runner::new())
+        .with_state(Runner::new(threads))
 }
 
 /// A failure with its status.
@@ -115,12 +117,13 @@ impl From<Fault> for Refusal {
 }
 
 impl Runner {
-    fn new() -> Self {
+    fn new(threads: usize) -> Self {
         Self(Arc::new(Inner {
             loaded: OnceLock::new(),
             loading: Mutex::new(()),
             active: AtomicU64::new(0),
             memory: Account::open(),
+            threads,
         }))
     }
 
@@ -178,7 +181,8 @@ async fn load_model(
     if let Some(loaded) = runner.0.loaded.get() {
         return Err(Refusal(StatusCode::CONFLICT, format!("`{}` is loaded already", loaded.name)));
     }
-    let (loaded, slots) = compute(move || Loaded::load(&request)).await?;
+    let threads = runner.0.threads;
+    let (loaded, slots) = compute(move || Loaded::load(&request, threads)).await?;
     let reply = loaded.reply(slots, &runner.0.memory);
     tracing::info!(
         model = loaded.name,
@@ -271,7 +275,7 @@ async fn generate_text(
 }
 
 async fn evaluate(State(runner): State<Runner>, Json(request): Json<EvaluateRequest>) -> Result<Vec<u8>, Refusal> {
-    let evaluation = move |model: &Model, reply| Evaluation::new(request, model.decoder.vocabulary(), reply);
+    let evaluation = move |model: &Model, reply| Evaluation::new(request, model.vocabulary, reply);
     let numbers = runner.answer(evaluation).await?;
     Ok(numbers.into_iter().flat_map(f32::to_le_bytes).collect())
 }

@@ -73,8 +73,7 @@ impl Need {
             return Self { weights, kv_cache: 0, activations: 0, process: 0 };
         };
         let decoder = described.decoder();
-        let layers = decoder.blueprint.layers.len();
-        let cache = Cache::whole(layers, cache.context, cache.slots, cache.kv_type);
+        let cache = Cache { context: cache.context, slots: cache.slots, kv_type: cache.kv_type };
         Self {
             weights,
             kv_cache: decoder.kv_sizes(&cache).into_iter().fold(0, u64::saturating_add),
@@ -164,7 +163,7 @@ fn planned(found: &Found, spec: &PlanSpec) -> Result<PlanResponse> {
     let ollama = ollama_load(load).map_err(unfit)?;
     let exact = match &facts.described {
         Ok(described) => {
-            let cache = Cache::whole(facts.weights.blocks.len(), context, spec.parallel, spec.kv_type);
+            let cache = Cache { context, slots: spec.parallel, kv_type: spec.kv_type };
             Some(of_exact(
                 &exact::load(&described.decoder(), &facts.all_weights(), &cache, &machine).map_err(unfit)?,
                 &spec.devices,

@@ -78,10 +78,12 @@ fn of_gguf(gguf: &Gguf<'_>) -> Architecture {
 
 /// As a folder has it: heads and norms lie as in Hugging Face's files, numbers have no tails.
 fn as_folder(mut architecture: Architecture, like: &Architecture) -> Architecture {
-    let (offset, epsilon) = (like.blueprint.norm.offset, like.blueprint.norm.epsilon);
-    (architecture.blueprint.norm.offset, architecture.blueprint.norm.epsilon) = (offset, epsilon);
+    let like = like.blueprint.norm.as_ref().expect("a norm before the output");
+    let (offset, epsilon) = (like.offset, like.epsilon);
+    let own = architecture.blueprint.norm.as_mut().expect("a norm before the output");
+    (own.offset, own.epsilon) = (offset, epsilon);
     for layer in &mut architecture.blueprint.layers {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+        let Mixer::Attention(attention) = &mut layer.mixer else { panic!("all layers attend") };
         attention.layout = HeadLayout::Half;
         let mut residuals = [&mut layer.mixer_residual, &mut layer.ffn_residual];
         for scale in residuals.iter_mut().filter_map(|residual| residual.scale.as_mut()) {
@@ -125,7 +127,7 @@ fn check_folder(fixture: &str, folder: &Path, losses: usize) {
         // The scale of Gemma's attention went into the weights of a norm.
         for blueprint in [&mut expected, &mut found] {
             for layer in &mut blueprint.layers {
-                let Mixer::Attention(attention) = &mut layer.mixer;
+                let Mixer::Attention(attention) = &mut layer.mixer else { panic!("all layers attend") };
                 attention.scale = 1.0;
             }
         }
@@ -282,7 +284,7 @@ fn real_files_become_folders() {
             change.expect("it is in the folder").name
         });
         let returned = of_config(file(&folder, "config.json"), &names.collect());
-        let epsilon = returned.blueprint.norm.epsilon;
+        let epsilon = returned.blueprint.epsilon();
         assert_eq!(epsilon.to_bits() == 1e-5f64.to_bits(), name.starts_with("smollm2"), "{epsilon}");
         let like = as_folder(architecture, &returned);
         assert_eq!(returned.blueprint, like.blueprint, "{name}");

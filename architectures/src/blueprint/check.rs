@@ -1,14 +1,19 @@
 //! Holds the numbers of a blueprint against one another and against sizes that no model has, so that nothing absurd is
 //! allocated and nothing overflows.
 
-use super::{Attention, Blueprint, Gated, Layer, Norm, Residual, Tensor, View};
+mod named;
+
+use super::{
+    Activation, Attention, Blueprint, DeltaNet, Experts, Ffn, Latent, LatentQuery, Layer, Mixer, Norm, Residual,
+    Router, ShortConv,
+};
 
 /// More layers than any model has.
 pub(crate) const MAX_LAYERS: u64 = 4096;
-/// The longest name of a tensor, in bytes.
-const MAX_NAME: usize = 4096;
-/// More rows than any tensor has.
-const MAX_ROWS: u64 = 1 << 32;
+/// More experts than any layer has.
+const MAX_EXPERTS: u64 = 1 << 16;
+/// More positions than any short convolution sees.
+const MAX_KERNEL: u64 = 1 << 8;
 
 impl Blueprint {
     /// Checks everything.
@@ -20,10 +25,25 @@ impl Blueprint {
         in_range("hidden size", self.hidden, 1 << 20)?;
         in_range("number of layers", self.layers.len() as u64, MAX_LAYERS)?;
         in_range("context length", self.context, 1 << 40)?;
-        positive([self.embedding.scale, self.output.scale].into_iter().flatten())?;
-        norm(&self.norm)?;
-        self.layers.iter().try_for_each(layer)?;
-        names(&self)?;
+        positive(self.embedding.scale)?;
+        if let Some(positions) = &self.embedding.positions {
+            in_range("number of learned positions", positions.rows, 1 << 32)?;
+            if positions.offset >= positions.rows || self.context > positions.rows - positions.offset {
+                let rows = positions.rows;
+                return Err(format!("context length is {}, there are {rows} learned positions", self.context));
+            }
+        }
+        self.embedding.norm.iter().chain(&self.norm).try_for_each(norm)?;
+        if let Some(output) = &self.output {
+            positive([output.scale, output.soft_cap].into_iter().flatten())?;
+        }
+        for each in &self.layers {
+            layer(each)?;
+            if !self.causal && !matches!(each.mixer, Mixer::Attention(_)) {
+                return Err("a layer without attention cannot see later tokens".to_owned());
+            }
+        }
+        named::check(&self)?;
         Ok(self)
     }
 }
@@ -35,15 +55,15 @@ fn in_range(what: &str, value: u64, largest: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn positive(mut numbers: impl Iterator<Item = f64>) -> Result<(), String> {
-    if numbers.any(|number| !number.is_finite() || number <= 0.0) {
-        return Err("a norm epsilon, scale or number of RoPE is not a positive number".to_owned());
+fn positive(numbers: impl IntoIterator<Item = f64>) -> Result<(), String> {
+    if numbers.into_iter().any(|number| !number.is_finite() || number <= 0.0) {
+        return Err("a norm epsilon, scale, cap or number of RoPE is not a positive number".to_owned());
     }
     Ok(())
 }
 
 fn norm(norm: &Norm) -> Result<(), String> {
-    positive([norm.epsilon].into_iter())?;
+    positive([norm.epsilon])?;
     if !norm.offset.is_finite() {
         return Err("what is added to the weights of a norm is not a number".to_owned());
     }
@@ -51,67 +71,135 @@ fn norm(norm: &Norm) -> Result<(), String> {
 }
 
 fn layer(layer: &Layer) -> Result<(), String> {
-    let super::Mixer::Attention(mixer) = &layer.mixer;
-    let super::Ffn::Gated(ffn) = &layer.ffn;
-    attention(mixer)?;
-    gated(ffn)?;
+    match &layer.mixer {
+        Mixer::Attention(mixer) => attention(mixer)?,
+        Mixer::Latent(mixer) => latent(mixer)?,
+        Mixer::DeltaNet(mixer) => delta_net(mixer)?,
+        Mixer::ShortConv(mixer) => short_conv(mixer)?,
+    }
+    match &layer.ffn {
+        Ffn::Gated(gated) => network(gated.width, gated.activation)?,
+        Ffn::Plain(plain) => {
+            network(plain.width, plain.activation)?;
+            if matches!(plain.activation, Activation::ClampedSilu { .. }) {
+                return Err("a clamped activation needs a gate".to_owned());
+            }
+        }
+        Ffn::Experts(all) => experts(all)?,
+    }
+    if layer.parallel && layer.mixer_residual.sum.is_some() {
+        return Err("parts of a layer that are added together cannot be normed in between".to_owned());
+    }
     [&layer.mixer_residual, &layer.ffn_residual].into_iter().try_for_each(residual)
 }
 
 fn residual(residual: &Residual) -> Result<(), String> {
-    positive(residual.scale.into_iter())?;
-    residual.before.iter().chain(&residual.after).try_for_each(norm)
+    positive(residual.scale)?;
+    residual.before.iter().chain(&residual.after).chain(&residual.sum).try_for_each(norm)
 }
 
-fn attention(attention: &Attention) -> Result<(), String> {
-    let Attention { heads, kv_heads, head_dim, .. } = *attention;
+fn heads(heads: u64, kv_heads: u64) -> Result<(), String> {
     in_range("number of attention heads", heads, 1 << 14)?;
     in_range("number of key/value heads", kv_heads, 1 << 14)?;
-    in_range("head size", head_dim, 1 << 16)?;
     if !heads.is_multiple_of(kv_heads) {
         return Err(format!("{heads} attention heads cannot share {kv_heads} key/value heads evenly"));
     }
+    Ok(())
+}
+
+fn rope(rope: &crate::Rope, head_dim: u64) -> Result<(), String> {
+    positive(rope.numbers())?;
+    let rotated = rope.rotated(head_dim);
+    if rotated == 0 || rotated > head_dim || !rotated.is_multiple_of(2) {
+        return Err(format!("RoPE rotates {rotated} of {head_dim} elements, expected an even number of them"));
+    }
+    if let crate::RopeScaling::LongRope { short, long, .. } = &rope.scaling
+        && [short, long].iter().any(|divisors| divisors.len() as u64 != rotated / 2)
+    {
+        let [short, long] = [short.len(), long.len()];
+        return Err(format!("RoPE has {short} short and {long} long factors, expected {}", rotated / 2));
+    }
+    Ok(())
+}
+
+fn attention(attention: &Attention) -> Result<(), String> {
+    let Attention { head_dim, value_dim, .. } = *attention;
+    heads(attention.heads, attention.kv_heads)?;
+    in_range("head size", head_dim, 1 << 16)?;
+    in_range("size of value heads", value_dim, 1 << 16)?;
     if !head_dim.is_multiple_of(2) {
         return Err(format!("head size is {head_dim}, RoPE needs an even one"));
     }
     if let Some(window) = attention.window {
         in_range("sliding window", window, 1 << 40)?;
     }
-    positive([attention.scale].into_iter().chain(attention.rope.iter().flat_map(crate::Rope::numbers)))?;
+    positive([Some(attention.scale), attention.soft_cap, attention.clip].into_iter().flatten())?;
+    attention.rope.iter().try_for_each(|own| rope(own, head_dim))?;
     attention.query_norm.iter().chain(&attention.key_norm).try_for_each(norm)
 }
 
-fn gated(gated: &Gated) -> Result<(), String> {
-    in_range("intermediate size", gated.width, 1 << 22)
+fn latent(latent: &Latent) -> Result<(), String> {
+    heads(latent.heads, 1)?;
+    for (what, size) in [
+        ("size of the positionless part of a head", latent.nope_dim),
+        ("size of the rotated part of a head", latent.rope_dim),
+        ("size of value heads", latent.value_dim),
+        ("rank of keys and values", latent.rank),
+    ] {
+        in_range(what, size, 1 << 16)?;
+    }
+    positive([latent.scale])?;
+    rope(&latent.rope, latent.rope_dim)?;
+    norm(&latent.norm)?;
+    match &latent.query {
+        LatentQuery::Plain(_) => Ok(()),
+        LatentQuery::LowRank { rank, norm: own, .. } => {
+            in_range("rank of queries", *rank, 1 << 20)?;
+            norm(own)
+        }
+    }
 }
 
-/// Names become keys of messages and maps; they are never paths, but they may be long. Views are held against the tensors
-/// where these are.
-fn names(blueprint: &Blueprint) -> Result<(), String> {
-    let projections = blueprint.layers.iter().flat_map(|layer| {
-        let (super::Mixer::Attention(mixer), super::Ffn::Gated(ffn)) = (&layer.mixer, &layer.ffn);
-        [&mixer.query, &mixer.key, &mixer.value, &mixer.output, &ffn.gate, &ffn.up, &ffn.down]
-    });
-    let projections = projections.chain([&blueprint.output.projection]);
-    let modules = projections.clone().map(|projection| projection.module.len());
-    let weights = projections.flat_map(|projection| [Some(&projection.weight), projection.bias.as_ref()]).flatten();
-    let residuals = blueprint.layers.iter().flat_map(|layer| [&layer.mixer_residual, &layer.ffn_residual]);
-    let norms = residuals.flat_map(|residual| [&residual.before, &residual.after]);
-    let head_norms = blueprint.attentions().flat_map(|attention| [&attention.query_norm, &attention.key_norm]);
-    let norms = norms.chain(head_norms).flatten().chain([&blueprint.norm]).map(|norm| &norm.weight);
-    let divisors = blueprint.attentions().filter_map(|attention| attention.rope.as_ref()?.divisors.as_ref());
-    let tensors: Vec<&Tensor> = weights.chain(norms).chain(divisors).chain([&blueprint.embedding.weight]).collect();
-    let too_far = |view: View| match view {
-        View::Rows { first, count } => count == 0 || first.checked_add(count).is_none_or(|end| end > MAX_ROWS),
-        View::Item { index } => index >= MAX_ROWS,
-        View::Whole | View::Transposed => false,
-    };
-    if let Some(tensor) = tensors.iter().find(|tensor| too_far(tensor.view)) {
-        let shown: String = tensor.name.chars().take(60).collect();
-        return Err(format!("a part of `{shown}` is {:?}, which no tensor has", tensor.view));
+fn delta_net(net: &DeltaNet) -> Result<(), String> {
+    heads(net.value_heads, net.key_heads)?;
+    in_range("head size", net.key_dim, 1 << 12)?;
+    in_range("size of value heads", net.value_dim, 1 << 12)?;
+    in_range("width of the convolution", net.kernel, MAX_KERNEL)?;
+    norm(&net.norm)
+}
+
+fn short_conv(conv: &ShortConv) -> Result<(), String> {
+    in_range("number of channels", conv.width, 1 << 20)?;
+    in_range("width of the convolution", conv.kernel, MAX_KERNEL)
+}
+
+fn network(width: u64, activation: Activation) -> Result<(), String> {
+    if let Activation::ClampedSilu { limit } = activation {
+        positive([limit])?;
     }
-    match tensors.iter().map(|tensor| tensor.name.len()).chain(modules).max() {
-        Some(length) if length > MAX_NAME => Err(format!("a tensor's name has {length} bytes, at most {MAX_NAME}")),
-        _ => Ok(()),
+    in_range("intermediate size", width, 1 << 22)
+}
+
+fn experts(experts: &Experts) -> Result<(), String> {
+    in_range("number of experts", experts.count, MAX_EXPERTS)?;
+    network(experts.width, experts.activation)?;
+    router(&experts.router, experts.count)?;
+    experts.shared.iter().try_for_each(|shared| network(shared.ffn.width, shared.ffn.activation))
+}
+
+fn router(router: &Router, experts: u64) -> Result<(), String> {
+    in_range("number of experts that a token takes", router.top_k, experts)?;
+    positive([router.scale])?;
+    let Some(groups) = router.groups else { return Ok(()) };
+    in_range("number of expert groups", groups.count, experts)?;
+    if !experts.is_multiple_of(groups.count) {
+        return Err(format!("{experts} experts are not {} groups of equal size", groups.count));
     }
+    in_range("number of expert groups that are kept", groups.keep, groups.count)?;
+    let size = experts / groups.count;
+    in_range("number of experts that tell how good a group is", groups.best, size)?;
+    if router.top_k > groups.keep * size {
+        return Err(format!("a token takes {} experts of {} groups of {size}", router.top_k, groups.keep));
+    }
+    Ok(())
 }

@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "gemma3",
-        read: read_gguf,
+        read: Some(read_gguf),
         names: &[
             ("post_attention_norm", "post_attention_layernorm"),
             ("ffn_norm", "pre_feedforward_layernorm"),
@@ -239,7 +239,7 @@ mod tests {
         ] {
             let blueprint = of_gguf(&more).expect("it is described");
             assert_eq!(bases(&blueprint), [(Some(1024), 5000.0), (None, 1e6)], "{more:?}");
-            assert!((blueprint.norm.epsilon - 1e-6).abs() < 1e-12);
+            assert!((blueprint.epsilon() - 1e-6).abs() < 1e-12);
         }
         // What llama.cpp takes where no key says more.
         assert_eq!(bases(&of_gguf(&[]).expect("it is described")), [(Some(1024), 10_000.0), (None, 10_000.0)]);

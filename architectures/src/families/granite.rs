@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "granite",
-        read: read_gguf,
+        read: Some(read_gguf),
         names: names::PRE_NORMS,
         layout: HeadLayout::Interleaved,
         attention_scale: None,
@@ -69,7 +69,7 @@ fn multipliers(blueprint: &Blueprint) -> [f64; 4] {
     let attention = blueprint.attentions().next().map_or(1.0, |attention| attention.scale);
     let residual = blueprint.layers.first().and_then(|layer| layer.ffn_residual.scale);
     let of = |scale: Option<f64>| scale.unwrap_or(1.0);
-    let logits = of(blueprint.output.scale).recip();
+    let logits = of(blueprint.output.as_ref().and_then(|output| output.scale)).recip();
     // It was inverted when it was read; files have it as float32.
     [attention, of(blueprint.embedding.scale), of(residual), f64::from(logits as f32)]
 }

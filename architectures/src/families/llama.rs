@@ -26,7 +26,7 @@ pub(super) const FAMILY: Family = Family {
 /// Files of this family have the rows of q and k permuted for interleaved pairs.
 pub(super) const GGUF: GgufForm = GgufForm {
     architecture: "llama",
-    read: read_gguf,
+    read: Some(read_gguf),
     names: names::PRE_NORMS,
     layout: HeadLayout::Interleaved,
     attention_scale: Some(by_head_size),
@@ -80,8 +80,8 @@ pub(super) fn only_full_attention(blueprint: &Blueprint) -> Result<(), String> {
 /// than Llama's have no place.
 pub(super) fn only_usual_frequencies(blueprint: &Blueprint) -> Result<(), String> {
     let mut ropes = blueprint.attentions().filter_map(|attention| attention.rope.as_ref());
-    if ropes.any(|rope| matches!(rope.scaling, RopeScaling::Llama3 { .. })) {
-        return Err("Llama 3's RoPE scaling cannot be said for this architecture".to_owned());
+    if ropes.any(|rope| !matches!(rope.scaling, RopeScaling::None | RopeScaling::Linear { .. })) {
+        return Err("the model's RoPE scaling cannot be said for this architecture".to_owned());
     }
     Ok(())
 }
@@ -137,7 +137,7 @@ mod tests {
             (r#","head_dim":"x"}"#, "`head_dim` is \"x\""),
             (r#","num_hidden_layers":99999999999}"#, "number of layers is 99999999999"),
             (r#","hidden_act":"relu6"}"#, "relu6"),
-            (r#","rope_scaling":{"type":"yarn","factor":2}}"#, "`yarn`"),
+            (r#","rope_scaling":{"type":"dynamic","factor":2}}"#, "`dynamic`"),
             (r#","rope_scaling":{"type":"linear"}}"#, "no `factor`"),
             (r#","rms_norm_eps":-1}"#, "positive"),
             ("", "EOF"),
@@ -145,7 +145,8 @@ mod tests {
             let error = read(extra).expect_err(extra).to_string();
             assert!(error.contains(expect), "{error} should say {expect}");
         }
-        let other = describe(Document::Config(br#"{"model_type":"bert"}"#), &TensorNames::default()).expect_err("bert");
+        let other =
+            describe(Document::Config(br#"{"model_type":"mamba"}"#), &TensorNames::default()).expect_err("mamba");
         assert!(other.to_string().contains("supported: llama, mistral"), "{other}");
     }
 }

@@ -17,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "phi3",
-        read: read_gguf,
+        read: Some(read_gguf),
         names: &[
             ("ffn_norm", "post_attention_layernorm"),
             ("attn_qkv", "self_attn.qkv_proj"),
@@ -57,7 +57,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 /// Projections as rows of the tensors that have them: queries, keys, values; gate, up.
 fn fused(mut blueprint: Blueprint) -> Blueprint {
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
-        let (Mixer::Attention(attention), Ffn::Gated(gated)) = (&mut layer.mixer, &mut layer.ffn);
+        let (Mixer::Attention(attention), Ffn::Gated(gated)) = (&mut layer.mixer, &mut layer.ffn) else { continue };
         let name = |module: &str| format!("model.layers.{index}.{module}.weight");
         // Sizes that overflow are refused by the check of the blueprint.
         let [queries, keys] =

@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "qwen3",
-        read: read_gguf,
+        read: Some(read_gguf),
         names: names::PRE_NORMS,
         layout: HeadLayout::Half,
         attention_scale: Some(llama::by_head_size),

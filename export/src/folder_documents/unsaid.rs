@@ -42,7 +42,8 @@ pub(super) fn note(model: &GgufModel<'_>, config: &Json, losses: &mut Vec<String
 
 fn scales(blueprint: &Blueprint) -> impl Iterator<Item = Option<f64>> {
     let layers = blueprint.layers.iter().flat_map(|layer| [layer.mixer_residual.scale, layer.ffn_residual.scale]);
-    [blueprint.embedding.scale, blueprint.output.scale].into_iter().chain(layers)
+    let output = blueprint.output.as_ref().and_then(|output| output.scale);
+    [blueprint.embedding.scale, output].into_iter().chain(layers)
 }
 
 /// Equal but for rounding; nothing is the same as 1.

@@ -2,7 +2,13 @@
 
 /// Tokens of a prompt that are computed at a time.
 pub const CHUNK: usize = 256;
-/// Attention scores on the CPU, unless a single token has more.
-pub const CPU_SCORES: usize = 1 << 22;
+/// Positions that a layer with a window keeps beside it: those of a chunk, and some more, so that an answer can be taken back
+/// and another one be generated.
+pub const AHEAD: usize = CHUNK + 256;
+/// Copies of recurrent states that a slot keeps, beside the one that is computed with: what a prompt that goes on from
+/// an earlier place can begin with.
+pub const CHECKPOINTS: usize = 3;
+/// Rows of queries that attend together on the CPU, and positions of keys that they see at a time.
+pub const TILE: (usize, usize) = (96, 128);
 /// Attention scores of one layer on another device.
 pub const DEVICE_SCORES: usize = 1 << 25;

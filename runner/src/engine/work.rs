@@ -1,12 +1,10 @@
 //! What can be done on a slot.
 
 use std::fmt;
-use std::ops::Range;
 
 use anyhow::Result;
 
-use crate::cache::KvCache;
-use crate::decoder::{Decoder, Stream};
+use crate::cache::Cache;
 use crate::model::Model;
 
 /// Something that is done on a slot: generating, evaluating, embedding.
@@ -17,11 +15,16 @@ pub(crate) trait Work: Send {
     /// Whether anybody waits for what it gives.
     fn listener(&self) -> Listener;
 
+    /// Whether it has nothing to do with what is there of any sequence, nor leaves anything of use.
+    fn needs_no_past(&self) -> bool {
+        false
+    }
+
     /// Takes the slot: rolls its cache back to what is of use.
     ///
     /// # Errors
     /// Where the prompt does not fit.
-    fn begin(&mut self, model: &Model, cache: &mut KvCache) -> Result<(), Fault>;
+    fn begin(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault>;
 
     /// What is to be computed next. As many of the tokens are as the step has room for.
     fn feed(&self) -> Feed<'_>;
@@ -30,7 +33,7 @@ pub(crate) trait Work: Send {
     ///
     /// # Errors
     /// Ends the work.
-    fn take(&mut self, computed: Computed<'_>, cache: &mut KvCache) -> Result<Progress, Fault>;
+    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault>;
 
     /// Tells whoever waits what went wrong.
     fn fail(self: Box<Self>, fault: Fault);
@@ -80,28 +83,20 @@ pub(crate) enum Output<'a> {
     /// Nothing yet: the last token is still to come.
     Nothing,
     /// The logits after the last token, `[vocabulary]`.
-    Last(Vec<f32>),
+    Last(&'a mut [f32]),
     /// All tokens.
-    Each(Rows<'a>),
+    Each(&'a dyn Rows),
 }
+
+/// Takes a row of numbers.
+pub(crate) type Take<'a> = dyn FnMut(&[f32]) -> Result<()> + 'a;
 
 /// Tokens of a pass.
-pub(crate) struct Rows<'a> {
-    pub(super) decoder: &'a Decoder,
-    pub(super) stream: &'a Stream,
-    pub(super) tokens: Range<usize>,
-}
-
-impl Rows<'_> {
+pub(crate) trait Rows {
     /// Gives `each` the logits after every token, `[vocabulary]`, in order.
-    pub(crate) fn logits(&self, each: impl FnMut(&[f32]) -> Result<()>) -> Result<()> {
-        self.decoder.each_logits(self.stream, self.tokens.clone(), each)
-    }
-
-    /// The hidden states that the output projection would get, `[tokens][hidden]`.
-    pub(crate) fn hidden(&self) -> Result<Vec<Vec<f32>>> {
-        self.decoder.hidden(self.stream, self.tokens.clone())
-    }
+    fn logits(&self, each: &mut Take<'_>) -> Result<()>;
+    /// Gives `each` the hidden states that the output projection would get, `[hidden]`, in order.
+    fn hidden(&self, each: &mut Take<'_>) -> Result<()>;
 }
 
 /// Whether work goes on.

@@ -11,13 +11,6 @@ pub(super) fn fit(tokens: Vec<u32>, keep: usize, context: usize) -> Vec<u32> {
     [&tokens[..keep], &tokens[tokens.len() - tail..]].concat()
 }
 
-/// What is left of a full context: the first `keep` tokens, at most half of all, and the later half of the others.
-pub(super) fn shift(tokens: &[u32], keep: usize) -> Vec<u32> {
-    let keep = keep.min(tokens.len() / 2);
-    let dropped = (tokens.len() - keep).div_ceil(2);
-    [&tokens[..keep], &tokens[keep + dropped..]].concat()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,14 +21,5 @@ mod tests {
         assert_eq!(fit((0..100).collect(), 2, 10), [0, 1, 96, 97, 98, 99]);
         assert_eq!(fit((0..100).collect(), 200, 10), [0, 1, 2, 3, 4, 98, 99]);
         assert_eq!(fit(vec![1], 0, 1), [1]);
-    }
-
-    #[test]
-    fn drops_the_oldest_that_are_not_kept() {
-        let tokens: Vec<u32> = (0..10).collect();
-        assert_eq!(shift(&tokens, 2), [0, 1, 6, 7, 8, 9]);
-        assert_eq!(shift(&tokens, 0), [5, 6, 7, 8, 9]);
-        assert_eq!(shift(&tokens, 99), [0, 1, 2, 3, 4, 8, 9]);
-        assert!(shift(&[7], 0).is_empty(), "there is always room for a token");
     }
 }

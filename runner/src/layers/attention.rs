@@ -1,165 +1,119 @@
-//! Attention with grouped heads, a KV cache, and a window where the layer slides.
-//!
-//! A pass computes runs of tokens of several sequences: the projections take all tokens together, so that weights are
-//! read once; each run attends to the cache of its own sequence.
-
-mod host;
-mod on_device;
+//! Softmax attention with grouped heads, from the normed stream to the output projection.
 
 use anyhow::Result;
-use architectures::Norm;
-use candle_core::{Device, Tensor};
+use architectures::NormedPart;
 
-use crate::cache::{KvCache, Storage};
-use crate::layers::{Angles, Linear, RmsNorm, Rotary};
-use crate::weights::{HeadRows, Weights};
+use super::{Loader, Pass};
+use crate::backend::{Attend, Backend, Map, NormOf, Part, Sequence, Values};
+use crate::weights::HeadRows;
 
-/// The sizes of an attention layer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AttentionShape {
-    /// Query heads.
-    pub(crate) heads: usize,
-    /// Key and value heads.
-    pub(crate) kv_heads: usize,
-    /// Elements of a head.
-    pub(crate) head_dim: usize,
-    /// Scores are multiplied by it.
-    pub(crate) scale: f64,
-    /// How many positions a query sees, its own included.
-    pub(crate) window: Option<usize>,
-}
-
-/// A run of tokens that are appended to one sequence.
+/// Attention.
 #[derive(Debug)]
-pub(crate) struct Part<'a> {
-    /// The sequence so far.
-    pub(crate) cache: &'a mut KvCache,
-    /// The tokens; at least one.
-    pub(crate) tokens: &'a [u32],
+pub(crate) struct Attention<B: Backend> {
+    query: B::Matrix,
+    key: B::Matrix,
+    value: B::Matrix,
+    output: B::Matrix,
+    gate: Option<B::Matrix>,
+    query_norm: Option<NormOf<B>>,
+    key_norm: Option<NormOf<B>>,
+    clip: Option<f32>,
+    sinks: Option<B::Vector>,
+    /// The rotated part of a head, and where its angles are.
+    rotated: Option<(Part, usize)>,
+    heads: usize,
+    kv_heads: usize,
+    key_dim: usize,
+    value_dim: usize,
+    scale: f32,
+    soft_cap: Option<f32>,
+    window: Option<usize>,
+    causal: bool,
 }
 
-impl Part<'_> {
-    fn span(&self) -> Span {
-        Span { position: self.cache.len(), tokens: self.tokens.len() }
-    }
-}
-
-/// Where the tokens of a part are.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    /// Position of the first.
-    position: usize,
-    /// How many.
-    tokens: usize,
-}
-
-impl Span {
-    /// The first position after the part.
-    fn end(self) -> usize {
-        self.position + self.tokens
-    }
-
-    /// The first position that a token sees; `token` is its place in the part.
-    fn first_seen(self, token: usize, window: Option<usize>) -> usize {
-        window.map_or(0, |window| (self.position + token + 1).saturating_sub(window))
-    }
-}
-
-/// What all layers with one window and one rotation share in a pass; made once for it.
-#[derive(Debug)]
-pub(crate) struct Pass {
-    /// None where positions are not told apart.
-    angles: Option<Angles>,
-    /// For each part of several tokens, what each of them sees. The CPU's kernels need none.
-    masks: Vec<Option<Tensor>>,
-}
-
-impl Pass {
-    /// For these parts, whose tokens have not been appended yet.
-    pub(crate) fn new(
-        parts: &[Part<'_>],
-        rotary: Option<&Rotary>,
-        window: Option<usize>,
-        device: &Device,
-    ) -> Result<Self> {
-        let positions: Vec<usize> = parts.iter().flat_map(|part| part.span().position..part.span().end()).collect();
-        let masks = if device.is_cpu() {
-            Vec::new()
-        } else {
-            parts.iter().map(|part| on_device::mask(part.span(), window, device)).collect::<Result<_>>()?
+impl<B: Backend> Attention<B> {
+    pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::Attention, causal: bool) -> Result<Self> {
+        let Loader { backend, weights, hidden, angles } = *loader;
+        let [heads, kv_heads, key_dim, value_dim] =
+            [own.heads, own.kv_heads, own.head_dim, own.value_dim].map(|size| size as usize);
+        let rotated = own.rope.as_ref().map_or(own.head_dim, |rope| rope.rotated(own.head_dim));
+        let rows = Some(HeadRows { layout: own.layout, head_dim: own.head_dim });
+        let matrix = |projection, input, output, rows| weights.matrix(backend, projection, input, output, rows);
+        let norm = |norm: &Option<architectures::Norm>, heads: usize| {
+            let width = if own.normed == NormedPart::Head { key_dim } else { heads * key_dim };
+            norm.as_ref().map(|norm| weights.norm(backend, norm, width)).transpose()
         };
-        let angles = rotary.map(|rotary| rotary.angles(&positions, device)).transpose()?;
-        Ok(Self { angles, masks })
-    }
-}
-
-/// Attention, from the normed input to the output projection.
-#[derive(Debug)]
-pub(crate) struct Attention {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
-    query_norm: Option<RmsNorm>,
-    key_norm: Option<RmsNorm>,
-    shape: AttentionShape,
-}
-
-/// Queries, keys and values of all tokens of a pass, `[tokens, heads, head_dim]`; not rotated yet.
-struct Projected {
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-}
-
-impl Attention {
-    pub(crate) fn load(weights: &Weights, attention: &architectures::Attention, hidden: usize) -> Result<Self> {
-        let [heads, kv_heads, head_dim] =
-            [attention.heads, attention.kv_heads, attention.head_dim].map(|size| size as usize);
-        let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
-        let rows = Some(HeadRows { layout: attention.layout, head_dim: attention.head_dim });
-        let norm = |norm: &Norm| RmsNorm::load(weights, norm, head_dim);
         Ok(Self {
-            query: weights.linear(&attention.query, hidden, queries, rows)?,
-            key: weights.linear(&attention.key, hidden, keys, rows)?,
-            value: weights.linear(&attention.value, hidden, keys, None)?,
-            output: weights.linear(&attention.output, queries, hidden, None)?,
-            query_norm: attention.query_norm.as_ref().map(norm).transpose()?,
-            key_norm: attention.key_norm.as_ref().map(norm).transpose()?,
-            shape: AttentionShape {
-                heads,
-                kv_heads,
-                head_dim,
-                scale: attention.scale,
-                window: attention.window.map(|window| window as usize),
-            },
+            query: matrix(&own.query, hidden, heads * key_dim, rows)?,
+            key: matrix(&own.key, hidden, kv_heads * key_dim, rows)?,
+            value: matrix(&own.value, hidden, kv_heads * value_dim, None)?,
+            output: matrix(&own.output, heads * value_dim, hidden, None)?,
+            gate: own.gate.as_ref().map(|gate| matrix(gate, hidden, heads * value_dim, None)).transpose()?,
+            query_norm: norm(&own.query_norm, heads)?,
+            key_norm: norm(&own.key_norm, kv_heads)?,
+            clip: own.clip.map(|clip| clip as f32),
+            sinks: own.sinks.as_ref().map(|sinks| weights.vector(backend, sinks, heads)).transpose()?,
+            rotated: angles.map(|angles| (Part { width: key_dim, first: 0, count: rotated as usize }, angles)),
+            heads,
+            kv_heads,
+            key_dim,
+            value_dim,
+            scale: own.scale as f32,
+            soft_cap: own.soft_cap.map(|cap| cap as f32),
+            window: own.window.map(|window| window as usize),
+            causal,
         })
     }
 
-    /// `x` of `[tokens, hidden]`, the tokens of all parts, to the same; appends keys and values to layer `layer` of the
-    /// parts' caches.
-    pub(crate) fn forward(&self, x: &Tensor, parts: &mut [Part<'_>], layer: usize, pass: &Pass) -> Result<Tensor> {
-        let AttentionShape { heads, kv_heads, .. } = self.shape;
-        let projected = Projected {
-            query: self.heads(&self.query, self.query_norm.as_ref(), x, heads)?,
-            key: self.heads(&self.key, self.key_norm.as_ref(), x, kv_heads)?,
-            value: self.heads(&self.value, None, x, kv_heads)?,
+    pub(super) fn forward(
+        &self,
+        pass: &Pass<'_, B>,
+        x: &B::Act,
+        sequences: &mut [Sequence<'_, B>],
+        layer: usize,
+    ) -> Result<B::Act> {
+        let backend = pass.backend;
+        let [query, key, value] = backend.project([&self.query, &self.key, &self.value], x)?;
+        let query = self.prepared(pass, query, self.query_norm.as_ref())?;
+        let key = self.prepared(pass, key, self.key_norm.as_ref())?;
+        let value = self.clipped(backend, value)?;
+        let attend = Attend {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            key_dim: self.key_dim,
+            value_dim: self.value_dim,
+            values: Values::Own,
+            scale: self.scale,
+            soft_cap: self.soft_cap,
+            window: self.window,
+            causal: self.causal,
+            sinks: self.sinks.as_ref(),
         };
-        let host = parts.iter().all(|part| matches!(part.cache.storage, Storage::Host(_)));
-        let mixed = if host {
-            host::attend(self.shape, &projected, parts, layer, pass)?
-        } else {
-            on_device::attend(self.shape, &projected, parts, layer, pass)?
-        };
-        self.output.forward(&mixed)
+        let mut mixed = backend.attend(&attend, [&query, &key, &value], sequences, layer)?;
+        if let Some(gate) = &self.gate {
+            let [gate] = backend.project([gate], x)?;
+            mixed = backend.map(mixed, Map::Sigmoid(&gate))?;
+        }
+        let [out] = backend.project([&self.output], &mixed)?;
+        Ok(out)
     }
 
-    /// `[tokens, hidden]` to `[tokens, heads, head_dim]`, normed by head where there is a norm.
-    fn heads(&self, linear: &Linear, norm: Option<&RmsNorm>, x: &Tensor, heads: usize) -> Result<Tensor> {
-        let projected = linear.forward(x)?.reshape((x.dim(0)?, heads, self.shape.head_dim))?;
-        match norm {
-            Some(norm) => norm.forward(&projected),
-            None => Ok(projected),
+    fn clipped(&self, backend: &B, x: B::Act) -> Result<B::Act> {
+        match self.clip {
+            Some(limit) => backend.map(x, Map::Clamp(limit)),
+            None => Ok(x),
+        }
+    }
+
+    /// Queries or keys, clipped, normed and turned.
+    fn prepared(&self, pass: &Pass<'_, B>, x: B::Act, norm: Option<&NormOf<B>>) -> Result<B::Act> {
+        let mut x = self.clipped(pass.backend, x)?;
+        if let Some(norm) = norm {
+            x = pass.backend.norm(norm, &x)?;
+        }
+        match self.rotated {
+            Some((part, angles)) => pass.backend.rotate(x, part, &pass.angles[angles]),
+            None => Ok(x),
         }
     }
 }

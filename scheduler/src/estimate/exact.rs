@@ -4,7 +4,8 @@
 //! | where | what | how much |
 //! |---|---|---|
 //! | page cache, shared | weights that are computed with on the CPU, and the embedding | their bytes; mapped, never copied |
-//! | runner, private | KV cache of layers on the CPU | 2 × key heads × rows × bytes of a row, in each slot |
+//! | runner, private | KV cache of layers on the CPU | key heads × rows × bytes of a key and a value, in each slot |
+//! | runner, private | recurrent states | their numbers and the checkpoints of them, in each slot |
 //! | runner, private | activations of a chunk | see [`Decoder`] |
 //! | runner, private | the process, its tokenizer | constants of this file |
 //! | device | layers, their KV cache, activations | the same sizes |
@@ -12,9 +13,9 @@
 //! The KV cache is given by the system page by page, as tokens come: private memory is what is there once the slots are
 //! full. Layers go to devices by the rules of [`super::layout`].
 
-use architectures::Blueprint;
+use architectures::{Blueprint, Ffn, Mixer};
 use protocol::KvType;
-use protocol::limits::{CHUNK, CPU_SCORES, DEVICE_SCORES};
+use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_SCORES};
 use serde::{Deserialize, Serialize};
 
 use super::Unfit;
@@ -58,11 +59,10 @@ impl Tokenizer {
 
 /// A decoder and what it allocates.
 ///
-/// Activations are float32. In a chunk of `t` tokens there are at the same time, beside two residual streams of
-/// `t · hidden`: in attention the projections and a copy of them in the order of the kernels, the mixed values, a head's
-/// keys and values expanded for all positions, and scores; in the MLP four arrays of `t · intermediate`: gate, its
-/// activation, up, and the product; at the end logits of a token in each slot. The largest of the three counts. Scoring a
-/// text needs more: logits of up to 64 tokens.
+/// Activations are float32. In a chunk of `t` tokens there are at the same time, beside three arrays of `t · hidden` (the
+/// stream, its norm, what a part gives): in a mixer the projections, the mixed values, and on a device the scores; in the
+/// feed-forward network gate and up; at the end logits of a token in each slot. On the CPU also what is multiplied,
+/// rounded to 8 bits. The largest of the three counts. Scoring a text needs more: logits of up to 64 tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder<'a> {
     /// What it is built from.
@@ -72,65 +72,53 @@ pub struct Decoder<'a> {
 }
 
 /// What a model is loaded for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
     /// Tokens of one sequence.
     pub context: u64,
-    /// For each layer the positions that a slot keeps. All layers keep the whole context, see [`Cache::whole`].
-    pub rows: Vec<u64>,
     /// Sequences at a time.
     pub slots: u64,
     /// How elements are kept.
     pub kv_type: KvType,
 }
 
-impl Cache {
-    /// A cache in which every layer keeps the whole context, as the runner has it: also layers that slide.
-    pub fn whole(layers: usize, context: u64, slots: u64, kv_type: KvType) -> Self {
-        Self { context, rows: vec![context; layers], slots, kv_type }
-    }
-}
-
 impl Decoder<'_> {
-    /// Bytes of the KV cache of each layer, for all slots.
+    /// Bytes of what each layer keeps of sequences, for all slots. Layers with a window keep what it sees and a little more.
     pub fn kv_sizes(&self, cache: &Cache) -> Vec<u64> {
-        let layer = |(&rows, attention): (&u64, &architectures::Attention)| {
-            let row = cache.kv_type.row_bytes(attention.head_dim);
-            (Amount(2) * Amount(attention.kv_heads) * Amount(row) * Amount(cache.slots) * Amount(rows)).0
+        let context = cache.context.min(self.blueprint.context);
+        let layer = |state: architectures::LayerState| {
+            let positions = state.positions(context, AHEAD as u64);
+            let bytes = state.bytes(positions, 1 + CHECKPOINTS as u64, |elements| cache.kv_type.row_bytes(elements));
+            bytes.saturating_mul(cache.slots)
         };
-        cache.rows.iter().zip(self.blueprint.attentions()).map(layer).collect()
+        self.blueprint.states().map(layer).collect()
     }
 
     /// Bytes of activations while a chunk is computed on the CPU.
     pub fn cpu_activations(&self, cache: &Cache) -> u64 {
-        self.activations(cache, CPU_SCORES as u64, 1)
+        // Scores are computed in tiles, which are small.
+        self.activations(cache, 0)
     }
 
     /// Bytes of activations while a chunk is computed on another device.
     pub fn device_activations(&self, cache: &Cache) -> u64 {
-        self.activations(cache, DEVICE_SCORES as u64, DEVICE_COPIES)
+        self.activations(cache, DEVICE_SCORES as u64)
     }
 
-    fn activations(&self, cache: &Cache, most_scores: u64, copies: u64) -> u64 {
+    fn activations(&self, cache: &Cache, most_scores: u64) -> u64 {
         // The chunk of one slot, and a token of each other.
         let tokens = Amount((CHUNK as u64).min(cache.context)) + Amount(cache.slots.saturating_sub(1));
-        let context = Amount(cache.context);
-        let attention = |attention: &architectures::Attention| {
-            let [heads, kv_heads, head_dim] = [attention.heads, attention.kv_heads, attention.head_dim].map(Amount);
-            // On the CPU one key head after the other, on a device all heads at once.
-            let side_by_side = if copies == 1 { heads / kv_heads } else { heads };
-            let one_token = side_by_side * context;
-            let scores = (tokens * one_token).min(Amount(most_scores).max(one_token));
-            let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
-            tokens * (3 * queries + 4 * keys) + 2 * context * head_dim + Amount(copies) * scores
-        };
         // One layer is computed at a time.
-        let attention = self.blueprint.attentions().map(attention).max().unwrap_or_default();
-        let width = self.blueprint.gated().map(|gated| gated.width).max().unwrap_or(0);
-        let mlp = 4 * tokens * Amount(width);
-        let logits = 2 * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
-        let largest = attention.max(mlp).max(logits);
-        (FLOAT * (2 * tokens * Amount(self.blueprint.hidden) + largest)).0
+        let layers = || self.blueprint.layers.iter();
+        let mixer = layers().map(|layer| tokens * mixer_width(&layer.mixer)).max().unwrap_or_default();
+        let ffn = layers().map(|layer| tokens * ffn_width(&layer.ffn)).max().unwrap_or_default();
+        let heads = Amount(self.blueprint.attentions().map(|attention| attention.heads).max().unwrap_or(0));
+        let one_token = heads * Amount(cache.context);
+        let scores = (tokens * one_token).min(Amount(most_scores).max(one_token));
+        let mixer = if most_scores == 0 { mixer } else { mixer + Amount(DEVICE_COPIES) * scores };
+        let logits = Amount(cache.slots) * Amount(self.blueprint.vocabulary);
+        let largest = mixer.max(ffn).max(logits);
+        (FLOAT * (3 * tokens * Amount(self.blueprint.hidden) + largest)).0
     }
 
     /// Private bytes of the runner's process that no request changes.
@@ -142,6 +130,37 @@ impl Decoder<'_> {
     /// shares, and so what a limit on it is held against.
     pub fn private(&self, cache: &Cache) -> u64 {
         sum(self.kv_sizes(cache).into_iter().chain([self.cpu_activations(cache), self.process()]))
+    }
+}
+
+/// Elements of a token that a mixer has at a time.
+fn mixer_width(mixer: &Mixer) -> Amount {
+    let product = |a: u64, b: u64| Amount(a) * Amount(b);
+    match mixer {
+        Mixer::Attention(own) => {
+            let queries = product(own.heads, own.head_dim) + product(own.heads, own.value_dim);
+            queries + product(own.kv_heads, own.head_dim) + product(own.kv_heads, own.value_dim)
+        }
+        Mixer::Latent(own) => {
+            let row = Amount(own.rank) + Amount(own.rope_dim);
+            3 * (Amount(own.heads) * row) + product(own.heads, own.value_dim)
+        }
+        Mixer::DeltaNet(own) => 4 * product(own.value_heads, own.value_dim) + 4 * product(own.key_heads, own.key_dim),
+        Mixer::ShortConv(own) => 4 * Amount(own.width),
+    }
+}
+
+/// Elements of a token that a feed-forward network has at a time.
+fn ffn_width(ffn: &Ffn) -> Amount {
+    match ffn {
+        Ffn::Gated(own) => 2 * Amount(own.width),
+        Ffn::Plain(own) => Amount(own.width),
+        // All tokens may take the same experts.
+        Ffn::Experts(own) => {
+            let shared = own.shared.as_ref().map_or(0, |shared| shared.ffn.width);
+            let routed = Amount(own.router.top_k) * (2 * Amount(own.width));
+            routed.max(2 * Amount(shared)) + Amount(own.count)
+        }
     }
 }
 
@@ -179,7 +198,7 @@ impl Exact {
     }
 }
 
-/// Assigns a model's layers to a machine's devices. `weights` has as many blocks as `cache` has rows.
+/// Assigns a model's layers to a machine's devices. `weights` has as many blocks as the decoder has layers.
 pub fn load(decoder: &Decoder<'_>, weights: &Weights, cache: &Cache, machine: &Machine) -> Result<Exact, Unfit> {
     let kv = decoder.kv_sizes(cache);
     let layers = Layers::of(weights, &kv);
@@ -238,24 +257,29 @@ mod tests {
     #[test]
     fn the_cache_has_rows_for_every_slot() {
         for (kv_type, row) in [(KvType::F32, 256), (KvType::F16, 128), (KvType::Q8_0, 68)] {
-            let cache = Cache::whole(30, 4096, 4, kv_type);
-            assert_eq!(small().kv_sizes(&cache), [2 * 3 * 4096 * row * 4; 30]);
+            let cache = Cache { context: 2048, slots: 4, kv_type };
+            assert_eq!(small().kv_sizes(&cache), [2 * 3 * 2048 * row * 4; 30]);
         }
-        let short = Cache { rows: vec![512, 4096], ..Cache::whole(0, 4096, 1, KvType::F16) };
-        assert_eq!(small().kv_sizes(&short), [2 * 3 * 512 * 128, 2 * 3 * 4096 * 128]);
     }
 
     #[test]
-    fn scores_are_bounded() {
-        let at = |context| small().cpu_activations(&Cache::whole(30, context, 1, KvType::F16));
-        assert!(at(4096) < at(131_072));
-        // Beyond the bound only the expanded keys and values of a head grow.
-        assert_eq!(at(131_072) - at(65_536), 65_536 * 2 * 64 * 4);
+    fn layers_with_a_window_keep_a_ring() {
+        let config = br#"{"model_type":"gemma3_text","vocab_size":1000,"hidden_size":64,"intermediate_size":128,
+            "num_hidden_layers":6,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":64,"sliding_window":1024,
+            "max_position_embeddings":32768}"#;
+        let blueprint = describe(Document::Config(config), &TensorNames::default()).expect("a config").blueprint;
+        let decoder = Decoder { blueprint: &blueprint, tokenizer: Tokenizer::BytePair };
+        let sizes = decoder.kv_sizes(&Cache { context: 32_768, slots: 1, kv_type: KvType::F16 });
+        let row = 2 * 2 * 64 * 2;
+        let ring = (1024 + AHEAD as u64 + 256) * row;
+        assert_eq!(sizes, [ring, ring, ring, ring, ring, 32_768 * row]);
+        let sizes = decoder.kv_sizes(&Cache { context: 600, slots: 1, kv_type: KvType::F16 });
+        assert_eq!(sizes, [768 * row; 6], "no more than the context");
     }
 
     #[test]
     fn weights_are_mapped_once() {
-        let cache = Cache::whole(30, 4096, 1, KvType::F16);
+        let cache = Cache { context: 2048, slots: 1, kv_type: KvType::F16 };
         for (output, expected) in [(None, 330), (Some(30 << 20), 360)] {
             let exact = load(&small(), &weights(output), &cache, &machine(&[])).expect("it fits");
             assert_eq!(exact.mapped(), (expected << 20) + 2304);
@@ -266,7 +290,7 @@ mod tests {
 
     #[test]
     fn on_a_device_only_the_embedding_stays_mapped() {
-        let cache = Cache::whole(30, 4096, 1, KvType::F16);
+        let cache = Cache { context: 2048, slots: 1, kv_type: KvType::F16 };
         let exact = load(&small(), &weights(None), &cache, &machine(&[24 << 30])).expect("it fits");
         assert_eq!(exact.layout.assigned(), 31);
         assert_eq!((exact.mapped(), exact.system.cache, exact.system.graph), (30 << 20, 0, 0));
@@ -276,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_stays_in_system_memory() {
-        let cache = Cache::whole(30, 4096, 1, KvType::F16);
+        let cache = Cache { context: 2048, slots: 1, kv_type: KvType::F16 };
         let free = (457 << 20) + small().device_activations(&cache) + 10 * ((10 << 20) + small().kv_sizes(&cache)[0]);
         let exact = load(&small(), &weights(None), &cache, &machine(&[free])).expect("it fits");
         assert_eq!(exact.layout.assigned(), 10);

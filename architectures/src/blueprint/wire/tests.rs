@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::blueprint::Rows;
 use crate::{Document, TensorNames, describe};
 
 fn blueprint() -> Blueprint {
@@ -17,9 +18,13 @@ fn blueprint() -> Blueprint {
 fn what_is_written_is_read() {
     let text = serde_json::to_string(&blueprint()).expect("it is written");
     assert_eq!(serde_json::from_str::<Blueprint>(&text).expect(&text), blueprint());
-    for view in [View::Rows { first: 1, count: 2 }, View::Item { index: 3 }, View::Transposed] {
+    for view in [
+        View { rows: Some(Rows::run(1, 2)), ..View::default() },
+        View { item: Some(3), ..View::default() },
+        View { transposed: true, rows: Some(Rows { first: 1, count: 4, block: 1, stride: 2 }), ..View::default() },
+    ] {
         let mut viewed = blueprint();
-        viewed.output.projection.weight.view = view;
+        viewed.output.as_mut().expect("it has one").projection.weight.view = view;
         let text = serde_json::to_string(&viewed).expect("it is written");
         assert_eq!(serde_json::from_str::<Blueprint>(&text).expect(&text), viewed);
     }
@@ -28,7 +33,7 @@ fn what_is_written_is_read() {
 #[test]
 fn numbers_from_elsewhere_are_checked() {
     let good = serde_json::to_value(blueprint()).expect("it is written");
-    let attention = |key: &str| format!("/layers/1/mixer/{key}");
+    let attention = |key: &str| format!("/layers/1/mixer/attention/{key}");
     for (pointer, value, expect) in [
         ("/vocabulary".to_owned(), json!(0), "vocabulary size is 0"),
         ("/hidden".to_owned(), json!(u64::MAX), "hidden size"),
@@ -40,17 +45,17 @@ fn numbers_from_elsewhere_are_checked() {
         (attention("scale"), json!(-1.0), "positive"),
         (attention("layout"), json!("diagonal"), "`diagonal`"),
         (attention("rope/theta"), json!(0.0), "positive"),
-        (attention("rope/scaling/high_frequency_factor"), json!(1.0), "positive"),
-        (attention("kind"), json!("mamba"), "mamba"),
-        ("/layers/0/ffn/width".to_owned(), json!(0), "intermediate size"),
-        ("/layers/0/ffn/activation".to_owned(), json!("relu6"), "`relu6`"),
+        (attention("rope/scaling/llama3/high_frequency_factor"), json!(1.0), "positive"),
+        ("/layers/1/mixer".to_owned(), json!({"mamba": {}}), "mamba"),
+        ("/layers/0/ffn/gated/width".to_owned(), json!(0), "intermediate size"),
+        ("/layers/0/ffn/gated/activation".to_owned(), json!("relu6"), "`relu6`"),
         ("/layers/0/ffn_residual/scale".to_owned(), json!(0.0), "positive"),
         ("/norm/epsilon".to_owned(), json!(0.0), "positive"),
-        ("/output/weight".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
-        ("/embedding".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
+        ("/output/projection/weight".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
+        ("/embedding/weight".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
         (
-            "/output/weight".to_owned(),
-            json!({"name": "w", "view": {"rows": {"first": u64::MAX, "count": 2}}}),
+            "/output/projection/weight".to_owned(),
+            json!({"name": "w", "view": {"rows": {"first": u64::MAX, "count": 2, "block": 2, "stride": 2}}}),
             "a part of `w`",
         ),
         ("/layers/1/ffn_residual/after/weight".to_owned(), json!("w".repeat(5000)), "5000 bytes"),

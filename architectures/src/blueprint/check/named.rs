@@ -1,0 +1,139 @@
+//! Names become keys of messages and maps; they are never paths, but they may be long. Views are held against the tensors
+//! where these are.
+
+use crate::blueprint::{
+    Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, Matrices, Mixer, Norm, Projection, Rows, Tensor, View,
+};
+
+/// The longest name of a tensor, in bytes.
+const MAX_NAME: usize = 4096;
+/// More rows than any tensor has.
+const MAX_ROWS: u64 = 1 << 32;
+
+pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
+    let mut all = Named::default();
+    all.blueprint(blueprint);
+    if let Some(tensor) = all.tensors.iter().find(|tensor| !is_possible(tensor.view)) {
+        let shown: String = tensor.name.chars().take(60).collect();
+        return Err(format!("a part of `{shown}` is {:?}, which no tensor has", tensor.view));
+    }
+    if all.blocks.iter().any(|tensor| tensor.view.rows.is_none()) {
+        return Err("matrices that are blocks of rows do not say which".to_owned());
+    }
+    match all.tensors.iter().map(|tensor| tensor.name.len()).chain(all.modules).max() {
+        Some(length) if length > MAX_NAME => Err(format!("a tensor's name has {length} bytes, at most {MAX_NAME}")),
+        _ => Ok(()),
+    }
+}
+
+fn is_possible(view: View) -> bool {
+    let whole_blocks = |rows: Rows| {
+        let fits = rows.block > 0 && rows.count > 0 && rows.count.is_multiple_of(rows.block);
+        fits && rows.stride >= rows.block && rows.end().is_some_and(|end| end <= MAX_ROWS)
+    };
+    view.item.is_none_or(|item| item < MAX_ROWS) && view.rows.is_none_or(whole_blocks)
+}
+
+/// Everything that has a name.
+#[derive(Default)]
+struct Named<'a> {
+    tensors: Vec<&'a Tensor>,
+    /// Those whose blocks of rows are matrices.
+    blocks: Vec<&'a Tensor>,
+    /// Lengths of the names of modules.
+    modules: Vec<usize>,
+}
+
+impl<'a> Named<'a> {
+    fn blueprint(&mut self, blueprint: &'a Blueprint) {
+        let embedding = &blueprint.embedding;
+        self.tensors.push(&embedding.weight);
+        self.tensors.extend(embedding.positions.as_ref().map(|positions| &positions.weight));
+        self.tensors.extend(&embedding.constant);
+        self.norms(embedding.norm.iter().chain(&blueprint.norm));
+        self.projections(blueprint.output.iter().map(|output| &output.projection));
+        blueprint.layers.iter().for_each(|layer| self.layer(layer));
+    }
+
+    fn layer(&mut self, layer: &'a Layer) {
+        for residual in [&layer.mixer_residual, &layer.ffn_residual] {
+            self.norms(residual.before.iter().chain(&residual.after).chain(&residual.sum));
+        }
+        match &layer.mixer {
+            Mixer::Attention(own) => {
+                self.projections([&own.query, &own.key, &own.value, &own.output].into_iter().chain(&own.gate));
+                self.norms(own.query_norm.iter().chain(&own.key_norm));
+                self.tensors.extend(&own.sinks);
+                self.tensors.extend(own.rope.iter().filter_map(|rope| rope.divisors.as_ref()));
+            }
+            Mixer::Latent(own) => self.latent(own),
+            Mixer::DeltaNet(own) => {
+                let projections = [&own.query, &own.key, &own.value, &own.gate, &own.beta, &own.decay, &own.output];
+                self.projections(projections);
+                self.tensors.extend([&own.decay_bias, &own.a_log, &own.convolution]);
+                self.norms([&own.norm]);
+            }
+            Mixer::ShortConv(own) => {
+                self.projections([&own.before, &own.after, &own.input, &own.output]);
+                self.tensors.push(&own.convolution);
+                self.tensors.extend(&own.convolution_bias);
+            }
+        }
+        match &layer.ffn {
+            Ffn::Gated(own) => self.gated(own),
+            Ffn::Plain(own) => self.projections([&own.up, &own.down]),
+            Ffn::Experts(own) => self.experts(own),
+        }
+    }
+
+    fn latent(&mut self, latent: &'a Latent) {
+        self.projections([&latent.down, &latent.output]);
+        self.norms([&latent.norm]);
+        self.tensors.extend(&latent.rope.divisors);
+        self.matrices(&latent.keys);
+        self.matrices(&latent.values);
+        match &latent.query {
+            LatentQuery::Plain(query) => self.projections([query]),
+            LatentQuery::LowRank { down, norm, up, .. } => {
+                self.projections([down, up]);
+                self.norms([norm]);
+            }
+        }
+    }
+
+    fn experts(&mut self, experts: &'a Experts) {
+        self.projections([&experts.router.projection]);
+        self.tensors.extend(&experts.router.bias);
+        [&experts.gate, &experts.up, &experts.down].into_iter().for_each(|matrices| self.matrices(matrices));
+        if let Some(shared) = &experts.shared {
+            self.gated(&shared.ffn);
+            self.projections(&shared.gate);
+        }
+    }
+
+    fn gated(&mut self, gated: &'a Gated) {
+        self.projections([&gated.gate, &gated.up, &gated.down]);
+    }
+
+    fn matrices(&mut self, matrices: &'a Matrices) {
+        self.tensors.extend(matrices.tensors());
+        if let Matrices::Blocks(tensor) = matrices {
+            self.blocks.push(tensor);
+        }
+    }
+
+    fn projections(&mut self, projections: impl IntoIterator<Item = &'a Projection>) {
+        for projection in projections {
+            self.modules.push(projection.module.len());
+            self.tensors.push(&projection.weight);
+            self.tensors.extend(&projection.bias);
+        }
+    }
+
+    fn norms(&mut self, norms: impl IntoIterator<Item = &'a Norm>) {
+        for norm in norms {
+            self.tensors.push(&norm.weight);
+            self.tensors.extend(&norm.bias);
+        }
+    }
+}

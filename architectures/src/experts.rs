@@ -1,0 +1,67 @@
+//! Experts as most families store them: a folder of networks below the layer, a router beside them.
+
+use crate::blueprint::{Activation, Experts, Gated, Matrices, Projection, Router, RouterScores, SharedExpert, Tensor};
+use crate::config_json::Config;
+use crate::dense::projection;
+use crate::{Error, TensorNames};
+
+/// What the modules of a gated network are called: gate, up, down.
+pub(crate) type Modules = [&'static str; 3];
+
+/// The usual names.
+pub(crate) const MODULES: Modules = ["gate_proj", "up_proj", "down_proj"];
+
+/// A gated network below a module.
+pub(crate) fn gated(names: &TensorNames, module: &str, modules: Modules, width: u64, activation: Activation) -> Gated {
+    let [gate, up, down] = modules.map(|own| projection(names, &format!("{module}.{own}")));
+    Gated { width, activation, gate, up, down }
+}
+
+/// Experts that are tensors of their own below a module: `{module}.experts.N.{gate}.weight`.
+pub(crate) fn each(names: &TensorNames, module: &str, modules: Modules) -> [Matrices; 3] {
+    modules.map(|own| {
+        let module = format!("{module}.experts.{{}}.{own}");
+        let bias = format!("{module}.bias");
+        let first = bias.replace("{}", "0");
+        Matrices::Each(Projection {
+            weight: Tensor::named(format!("{module}.weight")),
+            bias: names.has(&first).then(|| Tensor::named(bias)),
+            module,
+        })
+    })
+}
+
+/// A router with its usual numbers: the softmax over all experts.
+pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
+    Router {
+        projection: projection(names, module),
+        scores: RouterScores::Softmax,
+        bias: None,
+        groups: None,
+        top_k,
+        normalize: false,
+        scale: 1.0,
+    }
+}
+
+/// Experts below `{module}.experts`, whose router is `{module}.gate`.
+pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, numbers: [u64; 3]) -> Experts {
+    let [count, width, top_k] = numbers;
+    let [gate, up, down] = each(names, module, modules);
+    let router = router(names, &format!("{module}.gate"), top_k);
+    Experts { count, width, activation: Activation::Silu, router, gate, up, down, shared: None }
+}
+
+/// An expert that all tokens take, with a gate of its own where there is one.
+pub(crate) fn shared(names: &TensorNames, module: &str, gate: Option<&str>, width: u64) -> SharedExpert {
+    let gate = gate.filter(|gate| names.has(&format!("{gate}.weight"))).map(|gate| projection(names, gate));
+    SharedExpert { ffn: gated(names, module, MODULES, width, Activation::Silu), gate }
+}
+
+/// Which layers have experts, as Qwen's configs say it: every so many, but for some.
+pub(crate) fn sparse_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
+    let step = config.unsigned("decoder_sparse_step")?.unwrap_or(1).max(1);
+    let dense = config.list("mlp_only_layers")?.unwrap_or_default();
+    let is_dense = |layer: u64| dense.iter().any(|item| item.as_u64() == Some(layer));
+    Ok((0..layers).map(|layer| (layer + 1).is_multiple_of(step) && !is_dense(layer)).collect())
+}

@@ -1,0 +1,111 @@
+//! LFM2: gated short convolutions, and attention in a few layers.
+
+use serde_json::Value as Json;
+
+use crate::blueprint::{Blueprint, Ffn, Mixer, Residual, ShortConv, Tensor};
+use crate::config_json::{Config, fail};
+use crate::dense::{Defaults, Dense, LLAMA, projection};
+use crate::experts::gated;
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "lfm2",
+    model_types: &["lfm2"],
+    read_config,
+    gguf: &GgufForm::not_yet("lfm2"),
+    hugging_face: HuggingFaceForm::of("Lfm2ForCausalLM", "lfm2"),
+};
+
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 128_000, theta: 1_000_000.0, tied: true, ..LLAMA };
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense::from_config(config, DEFAULTS)?;
+    dense.norm_epsilon = config.float("norm_eps")?.unwrap_or(1e-5);
+    dense.tied = config.flag("tie_word_embeddings")?.or(config.flag("tie_embedding")?).unwrap_or(true);
+    dense.final_norm = "embedding_norm";
+    let (hidden, width) = (dense.hidden, width(config)?);
+    let kernel = config.unsigned("conv_L_cache")?.unwrap_or(3);
+    let attends = attention_layers(config, dense.layers.len() as u64)?;
+    let norm = |index: usize, module: &str| dense.norm(names, &format!("model.layers.{index}.{module}"));
+    let norms: Vec<_> = (0..dense.layers.len())
+        .map(|index| {
+            ["operator_norm", "ffn_norm", "self_attn.q_layernorm", "self_attn.k_layernorm"].map(|own| norm(index, own))
+        })
+        .collect();
+    let activation = dense.activation;
+    let mut blueprint = dense.blueprint(names);
+    for ((index, layer), [before, ffn, query, key]) in blueprint.layers.iter_mut().enumerate().zip(norms) {
+        let prefix = format!("model.layers.{index}");
+        layer.mixer_residual = Residual { before: Some(before), ..Residual::default() };
+        layer.ffn_residual = Residual { before: Some(ffn), ..Residual::default() };
+        let modules = ["w1", "w3", "w2"];
+        layer.ffn = Ffn::Gated(Box::new(gated(names, &format!("{prefix}.feed_forward"), modules, width, activation)));
+        if !attends[index] {
+            layer.mixer = Mixer::ShortConv(Box::new(convolution(names, &format!("{prefix}.conv"), hidden, kernel)));
+        } else if let Mixer::Attention(attention) = &mut layer.mixer {
+            attention.output = projection(names, &format!("{prefix}.self_attn.out_proj"));
+            (attention.query_norm, attention.key_norm) = (Some(query), Some(key));
+        }
+    }
+    Ok(blueprint)
+}
+
+/// Rows of the first projection are those of B, of C, and of what is convolved.
+fn convolution(names: &TensorNames, module: &str, width: u64, kernel: u64) -> ShortConv {
+    let part = |index: u64| {
+        let mut part = projection(names, &format!("{module}.in_proj"));
+        let first = index.saturating_mul(width);
+        part.weight = Tensor::rows(part.weight.name, first, width);
+        part.bias = part.bias.map(|bias| Tensor::rows(bias.name, first, width));
+        part
+    };
+    let bias = format!("{module}.conv.bias");
+    ShortConv {
+        width,
+        kernel,
+        before: part(0),
+        after: part(1),
+        input: part(2),
+        convolution: Tensor::named(format!("{module}.conv.weight")),
+        convolution_bias: names.has(&bias).then(|| Tensor::named(bias)),
+        output: projection(names, &format!("{module}.out_proj")),
+    }
+}
+
+/// The width of the feed-forward networks: two thirds of what the config says, rounded up, where it says so.
+fn width(config: Config<'_>) -> Result<u64, Error> {
+    let said = match config.unsigned("block_ff_dim")? {
+        Some(width) => width,
+        None => config.required("intermediate_size")?,
+    };
+    if !config.flag("block_auto_adjust_ff_dim")?.unwrap_or(true) {
+        return Ok(said);
+    }
+    let mut width = said.saturating_mul(2) / 3;
+    if let Some(multiplier) = config.float("block_ffn_dim_multiplier")? {
+        width = (multiplier * width as f64) as u64;
+    }
+    match config.unsigned("block_multiple_of")?.unwrap_or(256) {
+        0 => Err(fail("`block_multiple_of` is 0, expected at least 1")),
+        multiple => Ok(width.min(u64::from(u32::MAX)).div_ceil(multiple).saturating_mul(multiple)),
+    }
+}
+
+/// Which layers attend: by a list of their types or of their indexes.
+fn attention_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
+    if let Some(types) = config.list("layer_types")? {
+        let kind = |kind: &Json| match kind.as_str() {
+            Some("full_attention") => Ok(true),
+            Some("conv") => Ok(false),
+            _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or conv"))),
+        };
+        let types = types.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
+        if types.len() as u64 != layers {
+            return Err(fail(format!("{} layer types for {layers} layers", types.len())));
+        }
+        return Ok(types);
+    }
+    let Some(indexes) = config.list("full_attn_idxs")? else { return Ok(vec![true; layers as usize]) };
+    Ok((0..layers).map(|layer| indexes.iter().any(|index| index.as_u64() == Some(layer))).collect())
+}

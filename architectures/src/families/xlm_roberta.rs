@@ -1,0 +1,20 @@
+//! RoBERTa and XLM-RoBERTa: BERT whose positions begin behind the padding token's.
+
+use super::bert;
+use crate::blueprint::Blueprint;
+use crate::config_json::Config;
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "xlm-roberta",
+    model_types: &["xlm-roberta", "roberta"],
+    read_config,
+    gguf: &GgufForm::not_yet("bert"),
+    hugging_face: HuggingFaceForm::of("XLMRobertaModel", "xlm-roberta"),
+};
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let padding = config.unsigned("pad_token_id")?.unwrap_or(1);
+    bert::read(config, names, "roberta.", padding.saturating_add(1))
+}

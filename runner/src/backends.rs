@@ -1,0 +1,4 @@
+//! Who computes.
+
+pub(crate) mod candle;
+pub(crate) mod cpu;

@@ -1,0 +1,87 @@
+//! Softmax attention with candle's operations.
+
+use anyhow::{Result, bail};
+use candle_core::{Device, Tensor};
+
+use super::Candle;
+use super::state::{Kv, State};
+use crate::backend::{Attend, Sequence, Span, Values};
+
+/// What the tokens of one sequence mix, `[tokens, heads · value_dim]`.
+pub(super) fn attend(
+    attend: &Attend<'_, Candle>,
+    [query, key, value]: [&Tensor; 3],
+    sequence: &mut Sequence<'_, Candle>,
+    layer: usize,
+) -> Result<Tensor> {
+    let span = sequence.span;
+    let own = attend.values == Values::Own;
+    let heads = |x: &Tensor, count: usize| -> Result<Tensor> {
+        let own = x.narrow(0, span.first, span.tokens)?;
+        let width = own.dim(1)? / count;
+        Ok(own.reshape((span.tokens, count, width))?.transpose(0, 1)?.contiguous()?)
+    };
+    let (key, value) = (heads(key, attend.kv_heads)?, if own { Some(heads(value, attend.kv_heads)?) } else { None });
+    let query = heads(query, attend.heads)?;
+    let mut text;
+    let kv = match &mut sequence.states[layer] {
+        State::Kv(kv) => kv,
+        State::Nothing => {
+            let dims = [attend.key_dim, if own { attend.value_dim } else { 0 }];
+            text = Kv::of_text(attend.kv_heads, dims, span.tokens, query.device());
+            &mut text
+        }
+        State::Recurrent(_) => bail!("invariant: attention has keys and values"),
+    };
+    kv.append(&key, value.as_ref())?;
+    let (from, to) = (span.seen(0, attend.window, attend.causal).start, span.end());
+    let keys = kv.rows(0, from, to)?;
+    let values = if own { kv.rows(1, from, to)? } else { keys.narrow(2, 0, attend.value_dim)?.contiguous()? };
+    mix(attend, span, from, &query, &keys, &values)
+}
+
+fn mix(
+    attend: &Attend<'_, Candle>,
+    span: Span,
+    from: usize,
+    query: &Tensor,
+    keys: &Tensor,
+    values: &Tensor,
+) -> Result<Tensor> {
+    let (heads, kv_heads, tokens) = (attend.heads, attend.kv_heads, span.tokens);
+    let visible = span.end() - from;
+    // Query heads that share a key head are rows of one product.
+    let rows = heads / kv_heads * tokens;
+    let query = (query.reshape((kv_heads, rows, attend.key_dim))? * f64::from(attend.scale))?;
+    let mut scores = query.matmul(&keys.transpose(1, 2)?.contiguous()?)?;
+    if let Some(cap) = attend.soft_cap.map(f64::from) {
+        scores = ((scores / cap)?.tanh()? * cap)?;
+    }
+    let mut scores = scores.reshape((heads, tokens, visible))?;
+    if let Some(mask) = mask(attend, span, from, keys.device())? {
+        scores = scores.broadcast_add(&mask)?;
+    }
+    if let Some(sinks) = attend.sinks {
+        // A column of its own, which takes its share and mixes nothing.
+        let sinks = sinks.reshape((heads, 1, 1))?.broadcast_as((heads, tokens, 1))?;
+        scores = Tensor::cat(&[&scores, &sinks.contiguous()?], 2)?;
+    }
+    let weights = candle_nn::ops::softmax_last_dim(&scores.contiguous()?)?.narrow(2, 0, visible)?;
+    let mixed = weights.contiguous()?.reshape((kv_heads, rows, visible))?.matmul(values)?;
+    let by_token = mixed.reshape((heads, tokens, attend.value_dim))?.transpose(0, 1)?.contiguous()?;
+    Ok(by_token.reshape((tokens, heads * attend.value_dim))?)
+}
+
+/// `[tokens, visible]`: 0 where a token sees a position, else minus infinity. None where all see everything.
+fn mask(attend: &Attend<'_, Candle>, span: Span, from: usize, device: &Device) -> Result<Option<Tensor>> {
+    let seen = |token: usize| span.seen(token, attend.window, attend.causal);
+    if (0..span.tokens).all(|token| seen(token) == (from..span.end())) {
+        return Ok(None);
+    }
+    let cells = (0..span.tokens).flat_map(|token| {
+        let seen = seen(token);
+        (from..span.end()).map(move |position| if seen.contains(&position) { 0.0f32 } else { f32::NEG_INFINITY })
+    });
+    let shape = (span.tokens, span.end() - from);
+    Ok(Some(Tensor::from_vec(cells.collect(), shape, device)?))
+}

@@ -1,0 +1,214 @@
+//! What layers keep of a sequence, as tensors.
+//!
+//! Keys and values are in tensors that grow by doubling, so that a slot takes what its longest sequence took. Those of a
+//! layer with a window are a run of the last positions, which moves to the front of its tensors when it has come to their
+//! end.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context, Result, bail};
+use architectures::LayerState;
+use candle_core::{DType, Device, Tensor};
+use protocol::KvType;
+use protocol::limits::{AHEAD, CHECKPOINTS};
+
+use crate::backend::{Shift, StateShape};
+
+/// Positions that tensors have room for at first.
+const FIRST: usize = 256;
+
+/// What one layer keeps of one sequence.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Of attention.
+    Kv(Kv),
+    /// Of layers whose state does not grow.
+    Recurrent(Recurrent),
+    /// Of layers that see whole texts.
+    Nothing,
+}
+
+/// Keys and values of a layer.
+#[derive(Debug)]
+pub(crate) struct Kv {
+    /// `[kv_heads, room, dim]`; no values where they are the first elements of keys.
+    halves: [Option<Tensor>; 2],
+    kv_heads: usize,
+    dims: [usize; 2],
+    dtype: DType,
+    device: Device,
+    context: usize,
+    window: Option<usize>,
+    /// The position of the first row.
+    start: usize,
+    /// The next position.
+    length: usize,
+}
+
+/// A state that does not grow.
+#[derive(Clone, Debug)]
+pub(crate) struct Recurrent {
+    /// The state after `length` tokens: all numbers in a row. Tensors are never written to, so that copies are free.
+    pub(super) numbers: Tensor,
+    pub(super) length: usize,
+    /// Earlier states with their lengths, the oldest first.
+    saved: VecDeque<(usize, Tensor)>,
+}
+
+impl State {
+    pub(super) fn new(shape: StateShape, device: &Device, reference: bool) -> Result<Self> {
+        Ok(match shape.state {
+            LayerState::Kv { kv_heads, key_dim, value_dim, window } => {
+                let dtype = match shape.kv_type {
+                    _ if reference => DType::F32,
+                    KvType::F32 => DType::F32,
+                    KvType::F16 => DType::F16,
+                    KvType::Bf16 => DType::BF16,
+                    KvType::Q8_0 => {
+                        bail!("a KV cache of q8_0 is computed with on the CPU only; choose f16, or the device `cpu`")
+                    }
+                };
+                Self::Kv(Kv {
+                    halves: [None, None],
+                    kv_heads: kv_heads as usize,
+                    dims: [key_dim, value_dim].map(|size| size as usize),
+                    dtype,
+                    device: device.clone(),
+                    context: shape.context,
+                    window: window.map(|window| window as usize),
+                    start: 0,
+                    length: 0,
+                })
+            }
+            LayerState::Recurrent { numbers } => Self::Recurrent(Recurrent {
+                numbers: Tensor::zeros(numbers as usize, DType::F32, device)?,
+                length: 0,
+                saved: VecDeque::new(),
+            }),
+            LayerState::Nothing => Self::Nothing,
+        })
+    }
+}
+
+impl crate::backend::State for State {
+    fn nearest(&self, length: usize) -> usize {
+        match self {
+            Self::Kv(kv) => kv.nearest(length),
+            Self::Recurrent(state) if state.length <= length => state.length,
+            Self::Recurrent(state) => {
+                state.saved.iter().rev().map(|(saved, _)| *saved).find(|saved| *saved <= length).unwrap_or(0)
+            }
+            Self::Nothing => 0,
+        }
+    }
+
+    fn truncate(&mut self, length: usize) {
+        match self {
+            Self::Kv(kv) => kv.truncate(length),
+            Self::Recurrent(state) if state.length == length => {}
+            Self::Recurrent(state) => {
+                state.saved.retain(|(saved, _)| *saved <= length);
+                match state.saved.back() {
+                    Some((saved, numbers)) if *saved == length => state.numbers = numbers.clone(),
+                    // Zeros of a shape that was made already cannot fail but for memory, and then the state is of no use.
+                    _ => state.numbers = state.numbers.zeros_like().unwrap_or_else(|_| state.numbers.clone()),
+                }
+                state.length = length;
+            }
+            Self::Nothing => {}
+        }
+    }
+
+    fn checkpoint(&mut self) {
+        if let Self::Recurrent(state) = self
+            && state.saved.back().is_none_or(|(saved, _)| *saved != state.length)
+        {
+            if state.saved.len() == CHECKPOINTS {
+                state.saved.pop_front();
+            }
+            state.saved.push_back((state.length, state.numbers.clone()));
+        }
+    }
+
+    fn can_shift(&self, _shift: &Shift<'_>) -> bool {
+        false
+    }
+
+    fn shift(&mut self, _shift: &Shift<'_>) -> Result<()> {
+        bail!("invariant: states on a device are computed anew")
+    }
+
+    fn share(&self, _length: usize) -> Option<Self> {
+        None
+    }
+}
+
+impl Kv {
+    /// A state for a text that is seen at once.
+    pub(super) fn of_text(kv_heads: usize, dims: [usize; 2], tokens: usize, device: &Device) -> Self {
+        let (dtype, device) = (DType::F32, device.clone());
+        Self { halves: [None, None], kv_heads, dims, dtype, device, context: tokens, window: None, start: 0, length: 0 }
+    }
+
+    /// Appends `[kv_heads, tokens, dim]` keys and values.
+    pub(super) fn append(&mut self, keys: &Tensor, values: Option<&Tensor>) -> Result<()> {
+        let tokens = keys.dim(1)?;
+        self.make_room(tokens)?;
+        for (half, x) in self.halves.iter().zip([Some(keys), values]) {
+            if let (Some(half), Some(x)) = (half, x) {
+                half.slice_set(&x.to_dtype(self.dtype)?.contiguous()?, 1, self.length - self.start)?;
+            }
+        }
+        self.length += tokens;
+        Ok(())
+    }
+
+    /// `[kv_heads, to - from, dim]` keys (0) or values (1), as float32.
+    pub(super) fn rows(&self, half: usize, from: usize, to: usize) -> Result<Tensor> {
+        let whole = self.halves[half].as_ref().context("invariant: something was appended")?;
+        Ok(whole.narrow(1, from - self.start, to - from)?.to_dtype(DType::F32)?)
+    }
+
+    /// Makes the tensors long enough, or moves what is seen to their front.
+    fn make_room(&mut self, tokens: usize) -> Result<()> {
+        let room = self.halves[0].as_ref().map_or(0, |keys| keys.dims()[1]);
+        let used = self.length - self.start;
+        if used + tokens <= room {
+            return Ok(());
+        }
+        let kept = match self.window {
+            Some(window) => used.min(window + AHEAD),
+            None => used,
+        };
+        let needed = kept + tokens;
+        let target = if needed <= room / 2 { room } else { needed.max(2 * room).max(FIRST) };
+        let target = target.min(self.context.max(needed));
+        for (half, dim) in self.halves.iter_mut().zip(self.dims) {
+            if dim == 0 {
+                continue;
+            }
+            let size = (self.kv_heads, target, dim);
+            let new = Tensor::zeros(size, self.dtype, &self.device);
+            let new = new.with_context(|| format!("the device has no room for a KV cache of {target} tokens"))?;
+            if let Some(old) = half.as_ref().filter(|_| kept > 0) {
+                new.slice_set(&old.narrow(1, used - kept, kept)?.contiguous()?, 1, 0)?;
+            }
+            *half = Some(new);
+        }
+        self.start = self.length - kept;
+        Ok(())
+    }
+
+    fn nearest(&self, length: usize) -> usize {
+        let length = length.min(self.length);
+        let needed = self.window.map_or(0, |window| (length + 1).saturating_sub(window));
+        if self.start <= needed { length } else { 0 }
+    }
+
+    fn truncate(&mut self, length: usize) {
+        if length == 0 {
+            self.start = 0;
+        }
+        self.length = length.max(self.start);
+    }
+}

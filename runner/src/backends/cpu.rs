@@ -1,0 +1,279 @@
+//! The CPU: slices of activations in an arena, our kernels over mapped weights, our threads.
+//!
+//! # Invariants
+//! - Weights are read where they are mapped; nothing of them is kept in another form.
+//! - A decoded token allocates nothing once the arena has what a token needs.
+//! - The scalar code of each kernel is its definition; the instruction set is chosen at run time.
+
+mod arena;
+mod attention;
+mod elementwise;
+mod float;
+mod gemm;
+mod int8;
+mod kv_rows;
+mod matrix;
+mod recurrent;
+mod rotation;
+mod state;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Result, ensure};
+use architectures::{HeadLayout, NormKind};
+
+use crate::backend::{
+    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, Map, MatrixSource, NormOf, Part, Sequence,
+    StateShape,
+};
+use crate::pool::Pool;
+use arena::{Arena, Buffer};
+use int8::Activations;
+use matrix::Matrix;
+pub(crate) use state::State;
+
+/// Elements below which one thread changes them all.
+const PARALLEL_FROM: usize = 1 << 14;
+
+/// The CPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Cpu {
+    pool: Arc<Pool>,
+    arena: Arena,
+    /// What is multiplied, rounded to 8 bits.
+    rounded: Arc<Mutex<Activations>>,
+}
+
+/// Rows of activations.
+#[derive(Debug)]
+pub(crate) struct Act {
+    numbers: Buffer,
+    width: usize,
+}
+
+/// Cosines and sines of a pass's tokens, `[tokens, half]`.
+#[derive(Debug)]
+pub(crate) struct Angles {
+    cosines: Buffer,
+    sines: Buffer,
+    half: usize,
+    layout: HeadLayout,
+}
+
+impl Act {
+    fn rows(&self) -> usize {
+        self.numbers.len() / self.width
+    }
+}
+
+impl Cpu {
+    /// A CPU that computes with these threads.
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+        Self { pool, arena: Arena::default(), rounded: Arc::new(Mutex::new(Activations::EMPTY)) }
+    }
+
+    /// Calls `each` with every row of `out`, by several threads where there is much to do.
+    fn each_row(&self, out: &mut [f32], width: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
+        if out.len() < PARALLEL_FROM {
+            out.chunks_exact_mut(width).enumerate().for_each(|(row, out)| each(row, out));
+        } else {
+            self.pool.for_rows(out, width, each);
+        }
+    }
+}
+
+impl Backend for Cpu {
+    type Act = Act;
+    type Matrix = Matrix;
+    type Vector = Vec<f32>;
+    type State = State;
+    type Angles = Angles;
+
+    fn device(&self) -> String {
+        "cpu".to_owned()
+    }
+
+    fn chunk(&self, _heads: usize, _length: usize, tokens: usize) -> usize {
+        tokens
+    }
+
+    fn matrix(&self, source: MatrixSource<Self>) -> Result<Matrix> {
+        Ok(Matrix::new(source))
+    }
+
+    fn vector(&self, numbers: Vec<f32>) -> Result<Vec<f32>> {
+        Ok(numbers)
+    }
+
+    fn state(&self, shape: StateShape) -> Result<State> {
+        Ok(State::new(shape.state, shape.kv_type))
+    }
+
+    fn rows(&self, rows: usize, width: usize, fill: impl FnOnce(&mut [f32]) -> Result<()>) -> Result<Act> {
+        let mut numbers = self.arena.take(rows * width);
+        fill(&mut numbers)?;
+        Ok(Act { numbers, width })
+    }
+
+    fn read(&self, x: &Act, rows: Range<usize>, each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        x.numbers[rows.start * x.width..rows.end * x.width].chunks_exact(x.width).try_for_each(each)
+    }
+
+    fn select(&self, x: &Act, rows: &[usize]) -> Result<Act> {
+        let mut numbers = self.arena.take(rows.len() * x.width);
+        for (row, out) in rows.iter().zip(numbers.chunks_exact_mut(x.width)) {
+            out.copy_from_slice(&x.numbers[row * x.width..][..x.width]);
+        }
+        Ok(Act { numbers, width: x.width })
+    }
+
+    fn project<const N: usize>(&self, matrices: [&Matrix; N], x: &Act) -> Result<[Act; N]> {
+        for matrix in matrices {
+            ensure!(matrix.columns() == x.width, "invariant: a projection of {} gets {}", matrix.columns(), x.width);
+        }
+        let widths = matrices.map(Matrix::rows);
+        let mut widths = widths.iter();
+        Ok(self.products(matrices, &x.numbers).map(|numbers| {
+            let width = widths.next().copied().unwrap_or(1);
+            Act { numbers, width }
+        }))
+    }
+
+    fn project_heads(&self, matrices: &[Matrix], transposed: bool, x: &Act) -> Result<Act> {
+        let first = matrices.first();
+        let output = first.map_or(0, |matrix| if transposed { matrix.columns() } else { matrix.rows() });
+        let width = matrices.len() * output;
+        let mut numbers = self.arena.take(x.rows() * width);
+        self.head_products(matrices, transposed, &x.numbers, &mut numbers);
+        Ok(Act { numbers, width })
+    }
+
+    fn norm(&self, norm: &NormOf<Self>, x: &Act) -> Result<Act> {
+        let mut numbers = self.arena.take(x.numbers.len());
+        let width = norm.weight.len();
+        self.each_row(&mut numbers, width, |row, out| {
+            let x = &x.numbers[row * width..][..width];
+            match norm.kind {
+                NormKind::Rms => elementwise::rms_norm(x, &norm.weight, norm.epsilon, out),
+                NormKind::Layer => elementwise::layer_norm(x, &norm.weight, norm.epsilon, out),
+            }
+            if let Some(bias) = &norm.bias {
+                out.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+            }
+        });
+        Ok(Act { numbers, width: x.width })
+    }
+
+    fn map(&self, mut x: Act, map: Map<'_, Act>) -> Result<Act> {
+        let width = x.width;
+        self.each_row(&mut x.numbers, width, |row, x| {
+            let of = |y: &'_ Act| row * y.width..(row + 1) * y.width;
+            match map {
+                Map::Add(y, scale) => elementwise::add(x, &y.numbers[of(y)], scale),
+                Map::Scale(scale) => x.iter_mut().for_each(|x| *x *= scale),
+                Map::Clamp(limit) => x.iter_mut().for_each(|x| *x = x.clamp(-limit, limit)),
+                Map::SoftCap(cap) => x.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh()),
+                Map::Times(y) => x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= y),
+                Map::Sigmoid(y) if y.width == 1 => {
+                    let factor = elementwise::sigmoid(y.numbers[row]);
+                    x.iter_mut().for_each(|x| *x *= factor);
+                }
+                Map::Sigmoid(y) => {
+                    x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= elementwise::sigmoid(*y));
+                }
+                Map::Silu(y) => {
+                    x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= y * elementwise::sigmoid(*y));
+                }
+                Map::Activate(activation) => elementwise::activate(activation, x),
+                Map::Gate(activation, y) => elementwise::gate(activation, x, &y.numbers[of(y)]),
+            }
+        });
+        Ok(x)
+    }
+
+    fn part(&self, x: &Act, part: Part) -> Result<Act> {
+        let heads = x.width / part.width;
+        let mut numbers = self.arena.take(x.rows() * heads * part.count);
+        for (out, x) in numbers.chunks_exact_mut(part.count).zip(x.numbers.chunks_exact(part.width)) {
+            out.copy_from_slice(&x[part.first..part.first + part.count]);
+        }
+        Ok(Act { numbers, width: heads * part.count })
+    }
+
+    fn join(&self, a: &Act, b: &Act, heads: usize) -> Result<Act> {
+        let (first, second) = (a.width / heads, b.width / heads);
+        let mut numbers = self.arena.take(a.rows() * (a.width + b.width));
+        let parts = a.numbers.chunks_exact(first).zip(b.numbers.chunks_exact(second));
+        for (out, (a, b)) in numbers.chunks_exact_mut(first + second).zip(parts) {
+            out[..first].copy_from_slice(a);
+            out[first..].copy_from_slice(b);
+        }
+        Ok(Act { numbers, width: a.width + b.width })
+    }
+
+    fn angles(&self, angles: &AnglesOf<'_>) -> Result<Angles> {
+        let count = angles.positions.len() * angles.half();
+        let (mut cosines, mut sines) = (self.arena.take(count), self.arena.take(count));
+        angles.fill(&mut cosines, &mut sines);
+        Ok(Angles { cosines, sines, half: angles.half(), layout: angles.layout })
+    }
+
+    fn rotate(&self, mut x: Act, part: Part, angles: &Angles) -> Result<Act> {
+        let (width, half) = (x.width, angles.half);
+        self.each_row(&mut x.numbers, width, |token, x| {
+            let own = token * half..(token + 1) * half;
+            let (cosines, sines) = (&angles.cosines[own.clone()], &angles.sines[own]);
+            for head in x.chunks_exact_mut(part.width) {
+                rotation::rotate(&mut head[part.first..part.first + part.count], cosines, sines, angles.layout);
+            }
+        });
+        Ok(x)
+    }
+
+    fn attend(
+        &self,
+        attend: &Attend<'_, Self>,
+        [query, key, value]: [&Act; 3],
+        sequences: &mut [Sequence<'_, Self>],
+        layer: usize,
+    ) -> Result<Act> {
+        let width = attend.heads * attend.value_dim;
+        let mut numbers = self.arena.take(query.rows() * width);
+        let qkv = [&*query.numbers, &*key.numbers, &*value.numbers];
+        self.attention(attend, qkv, sequences, layer, &mut numbers)?;
+        Ok(Act { numbers, width })
+    }
+
+    fn convolve(
+        &self,
+        convolution: &Convolution<Self>,
+        x: &Act,
+        sequences: &mut [Sequence<'_, Self>],
+        layer: usize,
+    ) -> Result<Act> {
+        let mut numbers = self.arena.take(x.numbers.len());
+        recurrent::convolve(convolution, &x.numbers, x.width, sequences, layer, &mut numbers)?;
+        Ok(Act { numbers, width: x.width })
+    }
+
+    fn delta_rule(
+        &self,
+        rule: &DeltaRule<Self>,
+        inputs: DeltaInputs<'_, Self>,
+        sequences: &mut [Sequence<'_, Self>],
+        layer: usize,
+    ) -> Result<Act> {
+        let mut numbers = self.arena.take(inputs.value.numbers.len());
+        self.delta(rule, &inputs, sequences, layer, &mut numbers)?;
+        Ok(Act { numbers, width: inputs.value.width })
+    }
+
+    fn scatter(&self, mut x: Act, y: &Act, rows: &[usize], weights: &[f32]) -> Result<Act> {
+        for ((row, weight), y) in rows.iter().zip(weights).zip(y.numbers.chunks_exact(y.width)) {
+            let width = x.width;
+            elementwise::add(&mut x.numbers[row * width..(row + 1) * width], y, *weight);
+        }
+        Ok(x)
+    }
+}

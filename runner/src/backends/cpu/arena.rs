@@ -1,0 +1,88 @@
+//! Memory of activations: what is given back is given out again, so that a decoded token allocates nothing.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Buffers that nobody uses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Arena(Arc<Mutex<Vec<Vec<f32>>>>);
+
+/// Numbers that go back to their arena when they are dropped.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    numbers: Vec<f32>,
+    length: usize,
+    arena: Arena,
+}
+
+impl Arena {
+    /// Numbers of any value: the smallest buffer that is large enough, else a new one.
+    pub(crate) fn take(&self, length: usize) -> Buffer {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = free.iter().enumerate().filter(|(_, numbers)| numbers.len() >= length);
+        let numbers = match fits.min_by_key(|(_, numbers)| numbers.len()).map(|(index, _)| index) {
+            Some(index) => free.swap_remove(index),
+            // A buffer that is too small for the step would stay beside the one that replaces it.
+            None => {
+                let largest = free.iter().enumerate().max_by_key(|(_, numbers)| numbers.len()).map(|(index, _)| index);
+                drop(largest.map(|index| free.swap_remove(index)));
+                vec![0.0; length]
+            }
+        };
+        Buffer { numbers, length, arena: self.clone() }
+    }
+
+    /// Zeros.
+    pub(crate) fn zeros(&self, length: usize) -> Buffer {
+        let mut buffer = self.take(length);
+        buffer.fill(0.0);
+        buffer
+    }
+
+    /// A copy.
+    pub(crate) fn copy(&self, numbers: &[f32]) -> Buffer {
+        let mut buffer = self.take(numbers.len());
+        buffer.copy_from_slice(numbers);
+        buffer
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let numbers = std::mem::take(&mut self.numbers);
+        self.arena.0.lock().unwrap_or_else(PoisonError::into_inner).push(numbers);
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.numbers[..self.length]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.numbers[..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_is_given_out() {
+        let arena = Arena::default();
+        let (small, large) = (arena.take(3), arena.take(100));
+        let places = [small.as_ptr(), large.as_ptr()];
+        drop((small, large));
+        let (a, b) = (arena.zeros(2), arena.copy(&[1.0; 50]));
+        assert_eq!([a.as_ptr(), b.as_ptr()], places, "the smallest that is large enough");
+        assert_eq!((&*a, b.len()), (&[0.0, 0.0][..], 50));
+        drop((a, b));
+        assert_eq!(arena.take(200).len(), 200);
+        assert_eq!(arena.0.lock().expect("no panic").len(), 2, "the one that was too small is gone");
+    }
+}

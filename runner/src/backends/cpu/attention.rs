@@ -1,0 +1,286 @@
+//! Softmax attention. A few queries read the rows of the cache one by one, each query head on its own; many are computed in
+//! tiles of queries that share a key head, with the softmax kept up to date from one run of keys to the next (online
+//! softmax: Milakov and Gimelshein 2018, arXiv 1805.02867).
+#![expect(unsafe_code, reason = "threads write heads of one slice")]
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use anyhow::Result;
+use protocol::KvType;
+use protocol::limits::TILE;
+
+use super::gemm::{Slice, add_product};
+use super::kv_rows::exponentials_below;
+use super::state::{Half, Kv, State};
+use super::{Cpu, float};
+use crate::backend::{Attend, Sequence, Span, Values};
+use crate::pool::SharedSlice;
+
+/// A sequence with so many tokens at most is computed token by token.
+const FEW: usize = 4;
+
+impl Cpu {
+    /// See [`Backend::attend`](crate::backend::Backend::attend).
+    pub(super) fn attention(
+        &self,
+        attend: &Attend<'_, Self>,
+        [query, key, value]: [&[f32]; 3],
+        sequences: &mut [Sequence<'_, Self>],
+        layer: usize,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let (key_width, value_width) = (attend.kv_heads * attend.key_dim, attend.kv_heads * attend.value_dim);
+        // Texts that are seen at once are kept for this moment only.
+        let mut texts = Vec::new();
+        for sequence in sequences.iter_mut() {
+            let Span { first, tokens, .. } = sequence.span;
+            let keys = &key[first * key_width..(first + tokens) * key_width];
+            let values = match attend.values {
+                Values::Own => &value[first * value_width..(first + tokens) * value_width],
+                Values::InKeys => &[],
+            };
+            match &mut sequence.states[layer] {
+                State::Kv(kv) => kv.append(keys, values)?,
+                State::Nothing => {
+                    let mut kv = Kv::new([attend.kv_heads, attend.key_dim, attend.value_dim], None, KvType::F32);
+                    kv.append(keys, values)?;
+                    texts.push(kv);
+                }
+                State::Recurrent(_) => anyhow::bail!("invariant: attention has keys and values"),
+            }
+        }
+        let out = SharedSlice::new(out);
+        let mut texts = texts.iter();
+        for sequence in sequences.iter() {
+            let State::Kv(kv) = &sequence.states[layer] else {
+                if let Some(kv) = texts.next() {
+                    self.many(attend, kv, sequence.span, query, &out);
+                }
+                continue;
+            };
+            if sequence.span.tokens > FEW {
+                self.many(attend, kv, sequence.span, query, &out);
+            }
+        }
+        self.few(attend, sequences, layer, query, &out);
+        Ok(())
+    }
+
+    /// Sequences of few tokens: all heads of all of their tokens side by side.
+    fn few(
+        &self,
+        attend: &Attend<'_, Self>,
+        sequences: &[Sequence<'_, Self>],
+        layer: usize,
+        query: &[f32],
+        out: &SharedSlice<'_, f32>,
+    ) {
+        let is_few = |sequence: &&Sequence<'_, Self>| sequence.span.tokens <= FEW;
+        let tokens: usize = sequences.iter().filter(is_few).map(|sequence| sequence.span.tokens).sum();
+        let work = |task: usize| {
+            let (mut token, head) = (task / attend.heads, task % attend.heads);
+            for sequence in sequences.iter().filter(is_few) {
+                let State::Kv(kv) = &sequence.states[layer] else { continue };
+                if token < sequence.span.tokens {
+                    let row = (sequence.span.first + token) * attend.heads + head;
+                    let query = &query[row * attend.key_dim..][..attend.key_dim];
+                    // SAFETY: each head of each token is a task of its own, and a region hands out each once.
+                    let out = unsafe { out.range(row * attend.value_dim..(row + 1) * attend.value_dim) };
+                    one(attend, kv, head, query, sequence.span.seen(token, attend.window, true), out);
+                    return;
+                }
+                token -= sequence.span.tokens;
+            }
+        };
+        self.pool.run(tokens * attend.heads, |tasks| tasks.for_each(work));
+    }
+
+    /// A sequence of many tokens: tiles of queries that share a key head.
+    fn many(&self, attend: &Attend<'_, Self>, kv: &Kv, span: Span, query: &[f32], out: &SharedSlice<'_, f32>) {
+        let group = attend.heads / attend.kv_heads;
+        let tile = (TILE.0 / group).clamp(1, span.tokens);
+        let tiles = span.tokens.div_ceil(tile);
+        self.pool.run(tiles * attend.kv_heads, |tasks| {
+            for task in tasks {
+                // The last tiles see most; they come first.
+                let (index, kv_head) = (tiles - 1 - task / attend.kv_heads, task % attend.kv_heads);
+                let tokens = index * tile..((index + 1) * tile).min(span.tokens);
+                thread_local!(static SCRATCH: RefCell<Tile> = const { RefCell::new(Tile::EMPTY) });
+                SCRATCH.with_borrow_mut(|scratch| scratch.compute(attend, kv, kv_head, span, &tokens, query, out));
+            }
+        });
+    }
+}
+
+/// What one query head of a token sees.
+fn one(attend: &Attend<'_, Cpu>, kv: &Kv, head: usize, query: &[f32], seen: Range<usize>, out: &mut [f32]) {
+    let kv_head = head / (attend.heads / attend.kv_heads);
+    let rows = |half| kv.rows(half, kv_head, seen.start, seen.end);
+    float::with_buffer(seen.len() + query.len(), |numbers| {
+        let (scaled, scores) = numbers.split_at_mut(query.len());
+        scaled.iter_mut().zip(query).for_each(|(scaled, x)| *scaled = x * attend.scale);
+        let mut at = 0;
+        for rows in rows(Half::Keys) {
+            rows.dot(scaled, &mut scores[at..at + rows.len()]);
+            at += rows.len();
+        }
+        cap(scores, attend.soft_cap);
+        let sink = attend.sinks.map(|sinks| sinks[head]);
+        let (largest, mut sum) = exponentials_below(scores, sink.unwrap_or(f32::NEG_INFINITY));
+        sum += sink.map_or(0.0, |sink| (sink - largest).exp());
+        out.fill(0.0);
+        let mut at = 0;
+        for rows in rows(Half::Values) {
+            rows.first(attend.value_dim).mix(&scores[at..at + rows.len()], out);
+            at += rows.len();
+        }
+        let inverse = 1.0 / sum;
+        out.iter_mut().for_each(|x| *x *= inverse);
+    });
+}
+
+fn cap(scores: &mut [f32], soft_cap: Option<f32>) {
+    if let Some(cap) = soft_cap {
+        scores.iter_mut().for_each(|score| *score = cap * (*score / cap).tanh());
+    }
+}
+
+/// Memory of a tile. Rows are queries: of each token the heads that share the key head.
+struct Tile {
+    /// `[rows, key_dim]`, scaled.
+    queries: Vec<f32>,
+    /// `[key_dim, keys]`.
+    keys: Vec<f32>,
+    /// `[keys, max(key_dim, value_dim)]`: keys or values as they come.
+    rows: Vec<f32>,
+    /// `[rows, keys]`.
+    scores: Vec<f32>,
+    /// `[rows, value_dim]`.
+    mixed: Vec<f32>,
+    /// For each row the largest score so far, and the sum of the exponentials below it.
+    softmax: Vec<(f32, f32)>,
+}
+
+impl Tile {
+    const EMPTY: Self = Self {
+        queries: Vec::new(),
+        keys: Vec::new(),
+        rows: Vec::new(),
+        scores: Vec::new(),
+        mixed: Vec::new(),
+        softmax: Vec::new(),
+    };
+
+    #[expect(clippy::too_many_arguments, reason = "the tile's place in the pass")]
+    fn compute(
+        &mut self,
+        attend: &Attend<'_, Cpu>,
+        kv: &Kv,
+        kv_head: usize,
+        span: Span,
+        tokens: &Range<usize>,
+        query: &[f32],
+        out: &SharedSlice<'_, f32>,
+    ) {
+        let (group, key_dim, value_dim) = (attend.heads / attend.kv_heads, attend.key_dim, attend.value_dim);
+        let rows = tokens.len() * group;
+        let place =
+            |row: usize| (span.first + tokens.start + row / group) * attend.heads + kv_head * group + row % group;
+        self.queries.clear();
+        for row in 0..rows {
+            self.queries.extend(query[place(row) * key_dim..][..key_dim].iter().map(|x| x * attend.scale));
+        }
+        self.mixed.clear();
+        self.mixed.resize(rows * value_dim, 0.0);
+        self.softmax.clear();
+        self.softmax.extend((0..rows).map(|row| match attend.sinks {
+            Some(sinks) => (sinks[kv_head * group + row % group], 1.0),
+            None => (f32::NEG_INFINITY, 0.0),
+        }));
+        let seen = |token: usize| span.seen(token, attend.window, attend.causal);
+        let (from, to) = (seen(tokens.start).start, seen(tokens.end - 1).end);
+        for begin in (from..to).step_by(TILE.1) {
+            let end = (begin + TILE.1).min(to);
+            self.run(attend, kv, kv_head, begin..end, rows, |row| seen(tokens.start + row / group));
+        }
+        for row in 0..rows {
+            let inverse = 1.0 / self.softmax[row].1;
+            // SAFETY: each head of each token is in one tile, and a region hands out each once.
+            let out = unsafe { out.range(place(row) * value_dim..(place(row) + 1) * value_dim) };
+            for (out, mixed) in out.iter_mut().zip(&self.mixed[row * value_dim..]) {
+                *out = mixed * inverse;
+            }
+        }
+    }
+
+    /// Goes on by a run of keys.
+    fn run(
+        &mut self,
+        attend: &Attend<'_, Cpu>,
+        kv: &Kv,
+        kv_head: usize,
+        keys: Range<usize>,
+        rows: usize,
+        seen: impl Fn(usize) -> Range<usize>,
+    ) {
+        let (count, key_dim, value_dim) = (keys.len(), attend.key_dim, attend.value_dim);
+        self.rows.resize(TILE.1 * key_dim.max(value_dim), 0.0);
+        self.keys.resize(TILE.1 * key_dim, 0.0);
+        self.scores.resize(rows * TILE.1, 0.0);
+        let mut at = 0;
+        for part in kv.rows(Half::Keys, kv_head, keys.start, keys.end) {
+            part.decode(&mut self.rows[at * key_dim..(at + part.len()) * key_dim]);
+            at += part.len();
+        }
+        transpose(&self.rows[..count * key_dim], key_dim, &mut self.keys, count);
+        self.scores[..rows * count].fill(0.0);
+        let queries = Slice { numbers: &self.queries, stride: key_dim };
+        let transposed = Slice { numbers: &self.keys, stride: count };
+        add_product([rows, count, key_dim], queries, transposed, &mut self.scores, count);
+        for row in 0..rows {
+            let scores = &mut self.scores[row * count..][..count];
+            let seen = seen(row);
+            // Of a token whose window lies elsewhere nothing in the run counts.
+            let from = seen.start.clamp(keys.start, keys.end) - keys.start;
+            let to = seen.end.clamp(keys.start + from, keys.end) - keys.start;
+            scores[..from].fill(0.0);
+            scores[to..].fill(0.0);
+            if from == to {
+                continue;
+            }
+            cap(&mut scores[from..to], attend.soft_cap);
+            let (before, sum) = self.softmax[row];
+            let (largest, added) = exponentials_below(&mut scores[from..to], before);
+            let shrink = (before - largest).exp();
+            if shrink < 1.0 {
+                self.mixed[row * value_dim..][..value_dim].iter_mut().for_each(|x| *x *= shrink);
+            }
+            self.softmax[row] = (largest, if sum == 0.0 { added } else { sum * shrink + added });
+        }
+        if attend.values == Values::Own {
+            let mut at = 0;
+            for part in kv.rows(Half::Values, kv_head, keys.start, keys.end) {
+                part.decode(&mut self.rows[at * value_dim..(at + part.len()) * value_dim]);
+                at += part.len();
+            }
+        }
+        let stride = if attend.values == Values::Own { value_dim } else { key_dim };
+        let scores = Slice { numbers: &self.scores, stride: count };
+        let values = Slice { numbers: &self.rows, stride };
+        add_product([rows, value_dim, count], scores, values, &mut self.mixed, value_dim);
+    }
+}
+
+/// `[rows, columns]` to `[columns, rows]`.
+fn transpose(x: &[f32], columns: usize, out: &mut [f32], rows: usize) {
+    const BLOCK: usize = 8;
+    for first in (0..rows).step_by(BLOCK) {
+        for column in 0..columns {
+            let out = &mut out[column * rows + first..column * rows + (first + BLOCK).min(rows)];
+            for (at, out) in out.iter_mut().enumerate() {
+                *out = x[(first + at) * columns + column];
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Products of small float matrices: `c += a · b`, all row by row.
+#![expect(unsafe_code, reason = "instructions that were looked for")]
+#![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
+
+use super::kv_rows::has_avx2;
+
+/// Rows of `a` that are computed together.
+const ROWS: usize = 4;
+/// Columns of `b` that are computed together.
+const COLUMNS: usize = 16;
+
+/// A matrix in a slice.
+#[derive(Clone, Copy)]
+pub(crate) struct Slice<'a> {
+    pub(crate) numbers: &'a [f32],
+    /// From a row to the next.
+    pub(crate) stride: usize,
+}
+
+/// `c[i, j] += Σ a[i, k] · b[k, j]` for `m` rows, `n` columns and `depth` products; `c` has rows of `stride`.
+pub(crate) fn add_product([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the features were detected.
+        return unsafe { add_product_avx2([m, n, depth], a, b, c, stride) };
+    }
+    product::<false>([m, n, depth], a, b, c, stride);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_product_avx2(sizes: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
+    product::<true>(sizes, a, b, c, stride);
+}
+
+#[inline(always)]
+fn product<const FUSED: bool>([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
+    let wide = n / COLUMNS * COLUMNS;
+    let mut row = 0;
+    while row + ROWS <= m {
+        for column in (0..wide).step_by(COLUMNS) {
+            tile::<FUSED, ROWS>(depth, a, b, c, stride, row, column);
+        }
+        row += ROWS;
+    }
+    for row in row..m {
+        for column in (0..wide).step_by(COLUMNS) {
+            tile::<FUSED, 1>(depth, a, b, c, stride, row, column);
+        }
+    }
+    for row in 0..m {
+        for column in wide..n {
+            let a = &a.numbers[row * a.stride..][..depth];
+            let b = b.numbers[column..].iter().step_by(b.stride);
+            c[row * stride + column] += a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        }
+    }
+}
+
+#[inline(always)]
+fn tile<const FUSED: bool, const R: usize>(
+    depth: usize,
+    a: Slice<'_>,
+    b: Slice<'_>,
+    c: &mut [f32],
+    stride: usize,
+    row: usize,
+    column: usize,
+) {
+    let mut sums = [[0.0f32; COLUMNS]; R];
+    let rows: [&[f32]; R] = std::array::from_fn(|i| &a.numbers[(row + i) * a.stride..][..depth]);
+    for k in 0..depth {
+        let Some(b) = b.numbers[k * b.stride + column..].first_chunk::<COLUMNS>() else { return };
+        for i in 0..R {
+            let x = rows[i][k];
+            for j in 0..COLUMNS {
+                sums[i][j] = if FUSED { x.mul_add(b[j], sums[i][j]) } else { x * b[j] + sums[i][j] };
+            }
+        }
+    }
+    for (i, sums) in sums.iter().enumerate() {
+        for (c, sum) in c[(row + i) * stride + column..][..COLUMNS].iter_mut().zip(sums) {
+            *c += sum;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agrees_with_double_precision() {
+        for (m, n, depth) in [(1, 1, 1), (4, 16, 3), (5, 33, 64), (9, 48, 40), (3, 7, 100)] {
+            let numbers = |count: usize, seed: usize| -> Vec<f32> {
+                (0..count).map(|i| (((i + seed) * 37 % 101) as f32 - 50.0) / 40.0).collect()
+            };
+            let (a, b) = (numbers(m * (depth + 2), 1), numbers(depth * (n + 3), 5));
+            let (mut c, mut plain) = (vec![1.0; m * n], vec![1.0; m * n]);
+            let slices = || (Slice { numbers: &a, stride: depth + 2 }, Slice { numbers: &b, stride: n + 3 });
+            let (x, y) = slices();
+            add_product([m, n, depth], x, y, &mut c, n);
+            product::<false>([m, n, depth], x, y, &mut plain, n);
+            for i in 0..m {
+                for j in 0..n {
+                    let of = |k: usize| f64::from(a[i * (depth + 2) + k]) * f64::from(b[k * (n + 3) + j]);
+                    let exact: f64 = 1.0 + (0..depth).map(of).sum::<f64>();
+                    for got in [c[i * n + j], plain[i * n + j]] {
+                        assert!((f64::from(got) - exact).abs() < 1e-4, "{m} {n} {depth}: {got} is not {exact}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Rows of keys and values as they are kept, and what a query sees of them.
+//!
+//! | type | a row of n elements |
+//! |---|---|
+//! | `f32`, `f16`, `bf16` | the elements, little-endian |
+//! | `q8_0` | blocks of 32: `d` as `f16`, then 32 codes `q` of 8 bits, `x = d·q`; the last block is filled up with zeros |
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "SIMD"))]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
+use half::{bf16, f16};
+use protocol::KvType;
+
+/// Elements that are read at a time.
+const BLOCK: usize = 32;
+/// Bytes of a block of `q8_0`.
+const Q8_0_BYTES: usize = 34;
+
+/// Rows of consecutive positions of one head, or the first elements of such rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CacheRows<'a> {
+    kv_type: KvType,
+    /// Elements of a row that are meant.
+    columns: usize,
+    /// Bytes from a row to the next.
+    row_bytes: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> CacheRows<'a> {
+    /// Whole rows of `columns` elements.
+    pub(crate) fn new(kv_type: KvType, columns: usize, bytes: &'a [u8]) -> Self {
+        let row_bytes = row_bytes(kv_type, columns);
+        assert!(columns > 0 && bytes.len().is_multiple_of(row_bytes), "whole rows");
+        Self { kv_type, columns, row_bytes, bytes }
+    }
+
+    /// The first elements of each row.
+    pub(crate) fn first(self, columns: usize) -> Self {
+        assert!(columns <= self.columns, "no more than there are");
+        Self { columns, ..self }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(self) -> usize {
+        self.bytes.len() / self.row_bytes
+    }
+
+    /// `out[i] = Σ query[c] · self[i, c]`.
+    pub(super) fn dot(self, query: &[f32], out: &mut [f32]) {
+        debug_assert!(query.len() == self.columns && out.len() == self.len());
+        #[cfg(target_arch = "x86_64")]
+        if self.columns.is_multiple_of(BLOCK) && has_avx2() {
+            // SAFETY: the features were detected.
+            return unsafe { avx2::dot(self, query, out) };
+        }
+        for (out, row) in out.iter_mut().zip(self.bytes.chunks_exact(self.row_bytes)) {
+            *out = query.iter().enumerate().map(|(at, x)| x * element(self.kv_type, row, at)).sum();
+        }
+    }
+
+    /// `out[c] += Σ weights[i] · self[i, c]`.
+    pub(super) fn mix(self, weights: &[f32], out: &mut [f32]) {
+        debug_assert!(out.len() == self.columns && weights.len() == self.len());
+        #[cfg(target_arch = "x86_64")]
+        if self.columns.is_multiple_of(BLOCK) && has_avx2() {
+            // SAFETY: the features were detected.
+            return unsafe { avx2::mix(self, weights, out) };
+        }
+        for (weight, row) in weights.iter().zip(self.bytes.chunks_exact(self.row_bytes)) {
+            for (at, out) in out.iter_mut().enumerate() {
+                *out += weight * element(self.kv_type, row, at);
+            }
+        }
+    }
+
+    /// All elements, `[rows, columns]`.
+    pub(crate) fn decode(self, out: &mut [f32]) {
+        assert!(out.len() == self.len() * self.columns, "room for all rows");
+        #[cfg(target_arch = "x86_64")]
+        if self.columns.is_multiple_of(BLOCK) && has_avx2() {
+            // SAFETY: the features were detected.
+            return unsafe { avx2::decode(self, out) };
+        }
+        for (out, row) in out.chunks_exact_mut(self.columns).zip(self.bytes.chunks_exact(self.row_bytes)) {
+            for (at, out) in out.iter_mut().enumerate() {
+                *out = element(self.kv_type, row, at);
+            }
+        }
+    }
+}
+
+/// Bytes of a row.
+pub(crate) fn row_bytes(kv_type: KvType, columns: usize) -> usize {
+    kv_type.row_bytes(columns as u64) as usize
+}
+
+/// Writes a row as the cache keeps it; `out` has [`row_bytes`]. What is not a number does not become one.
+pub(crate) fn encode_row(kv_type: KvType, row: &[f32], out: &mut [u8]) {
+    match kv_type {
+        KvType::F32 => put(row, out, f32::to_le_bytes),
+        KvType::F16 => put(row, out, |x| f16::from_f32(x).to_le_bytes()),
+        KvType::Bf16 => put(row, out, |x| bf16::from_f32(x).to_le_bytes()),
+        KvType::Q8_0 => {
+            for (x, out) in row.chunks(BLOCK).zip(out.chunks_exact_mut(Q8_0_BYTES)) {
+                encode_block(x, out);
+            }
+        }
+    }
+}
+
+fn put<const N: usize>(row: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> [u8; N]) {
+    for (x, out) in row.iter().zip(out.chunks_exact_mut(N)) {
+        out.copy_from_slice(&bytes(*x));
+    }
+}
+
+fn encode_block(x: &[f32], out: &mut [u8]) {
+    let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+    // Codes have no word for what is not a number; the scale has.
+    let scale = if x.iter().all(|x| x.is_finite()) { largest / 127.0 } else { f32::NAN };
+    let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+    let (head, codes) = out.split_at_mut(2);
+    head.copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+    codes.fill(0);
+    for (code, x) in codes.iter_mut().zip(x) {
+        *code = ((x * inverse).round() as i8).cast_unsigned();
+    }
+}
+
+/// An element of a row, for any machine.
+fn element(kv_type: KvType, row: &[u8], at: usize) -> f32 {
+    let pair = |at: usize| [row[at], row[at + 1]];
+    match kv_type {
+        KvType::F32 => f32::from_le_bytes([row[4 * at], row[4 * at + 1], row[4 * at + 2], row[4 * at + 3]]),
+        KvType::F16 => f16::from_le_bytes(pair(2 * at)).to_f32(),
+        KvType::Bf16 => bf16::from_le_bytes(pair(2 * at)).to_f32(),
+        KvType::Q8_0 => {
+            let block = at / BLOCK * Q8_0_BYTES;
+            f16::from_le_bytes(pair(block)).to_f32() * f32::from(row[block + 2 + at % BLOCK].cast_signed())
+        }
+    }
+}
+
+/// Puts `exp(x - m)` into the place of each x, where m is the largest of them or `floor`; gives m and the sum.
+pub(crate) fn exponentials_below(x: &mut [f32], floor: f32) -> (f32, f32) {
+    let largest = x.iter().copied().fold(floor, f32::max);
+    (largest, exponentials(x, largest))
+}
+
+/// Puts `exp(x - largest)` into the place of each x; gives their sum.
+pub(super) fn exponentials(x: &mut [f32], largest: f32) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the features were detected.
+        return unsafe { avx2::exponentials(x, largest) };
+    }
+    exponentials_generic(x, largest)
+}
+
+fn exponentials_generic(x: &mut [f32], largest: f32) -> f32 {
+    let mut sum = 0.0;
+    for x in x {
+        *x = (*x - largest).exp();
+        sum += *x;
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) fn has_avx2() -> bool {
+    #[cfg(test)]
+    if tests::GENERIC.get() {
+        return false;
+    }
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! Products of activations with weights, which are read where they are mapped: `y = x · Wᵀ + b`.
+//!
+//! | weights | how | activations |
+//! |---|---|---|
+//! | `Q4_0` … `Q8_0`, `Q2_K` … `Q6_K`; `int4`, `int8` | integer dot products, see [`int8`] | rounded to 8 bits by blocks of 32 |
+//! | all others | rows are expanded, then float dot products | float |
+//!
+//! All projections of the same rows are computed in one region: rows of all weights are its tasks.
+#![expect(unsafe_code, reason = "threads write columns of one slice")]
+
+use architectures::Rows;
+use formats::Weight;
+
+use super::Cpu;
+use super::arena::Buffer;
+use super::float;
+use super::int8::{self, Activations};
+use crate::backend::{LowRank, MatrixSource, WeightSource};
+use crate::mapped::MappedTensor;
+use crate::pool::SharedSlice;
+
+/// Rows of a weight that are computed together: their results lie together in memory.
+const GROUP: usize = 16;
+/// Multiplications below which a region is not worth waking threads for.
+const PARALLEL_FROM: usize = 1 << 16;
+
+/// A projection.
+#[derive(Debug)]
+pub(crate) struct Matrix {
+    weight: WeightSource,
+    rows: usize,
+    columns: usize,
+    /// Whether activations are rounded for it.
+    integers: bool,
+    bias: Option<Vec<f32>>,
+    adapters: Vec<LowRank<Cpu>>,
+}
+
+/// A weight as the rows of a region are computed with.
+enum Reader<'a> {
+    Integers(int8::Matrix<'a>, Option<Rows>),
+    Mapped(Weight<'a>, Option<Rows>),
+    Numbers(&'a [f32]),
+}
+
+/// A projection in a region.
+struct Task<'a> {
+    reader: Reader<'a>,
+    matrix: &'a Matrix,
+    out: SharedSlice<'a, f32>,
+    /// The first of its groups among those of the region.
+    first: usize,
+}
+
+impl Matrix {
+    pub(crate) fn new(source: MatrixSource<Cpu>) -> Self {
+        let [rows, columns] = source.weight.shape();
+        let integers = match &source.weight {
+            WeightSource::Mapped { tensor, .. } => int8::has_kernels(tensor.encoding()) && Activations::fits(columns),
+            _ => false,
+        };
+        let MatrixSource { weight, bias, adapters } = source;
+        Self { weight, rows, columns, integers, bias, adapters }
+    }
+
+    fn reader(&self) -> Option<Reader<'_>> {
+        match &self.weight {
+            WeightSource::Mapped { tensor, rows } => {
+                let weight = tensor.weight();
+                match int8::Matrix::new(&weight).filter(|_| self.integers) {
+                    Some(matrix) => Some(Reader::Integers(matrix, *rows)),
+                    None => Some(Reader::Mapped(weight, *rows)),
+                }
+            }
+            WeightSource::Numbers { numbers, .. } => Some(Reader::Numbers(numbers)),
+            WeightSource::Transposed { .. } => None,
+        }
+    }
+
+    /// A row as float32.
+    pub(super) fn decode_row(&self, row: usize, out: &mut [f32]) {
+        match &self.weight {
+            WeightSource::Mapped { tensor, rows } => tensor.weight().decode_row(stored(row, *rows), out),
+            WeightSource::Numbers { numbers, .. } => {
+                out.copy_from_slice(&numbers[row * self.columns..][..self.columns])
+            }
+            WeightSource::Transposed { tensor, columns } => {
+                let weight = tensor.weight();
+                float::with_second_buffer(weight.columns(), |whole| {
+                    for (at, out) in out.iter_mut().enumerate() {
+                        weight.decode_row(at, whole);
+                        *out = whole[stored(row, *columns)];
+                    }
+                });
+            }
+        }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+}
+
+/// The row of a tensor that is row `row` of a part of it.
+fn stored(row: usize, rows: Option<Rows>) -> usize {
+    rows.map_or(row, |rows| rows.stored(row as u64) as usize)
+}
+
+impl Cpu {
+    /// `x · Wᵀ + b` for several weights.
+    pub(super) fn products<const N: usize>(&self, matrices: [&Matrix; N], x: &[f32]) -> [Buffer; N] {
+        let columns = matrices[0].columns;
+        let m = x.len() / columns;
+        let mut out = matrices.map(|matrix| self.arena.take(m * matrix.rows));
+        self.rounded(matrices.iter().any(|matrix| matrix.integers), x, columns, |rounded| {
+            let mut first = 0;
+            let mut outs = out.iter_mut();
+            let tasks: [Option<Task<'_>>; N] = matrices.map(|matrix| {
+                let out = outs.next().map(|out| SharedSlice::new(out))?;
+                let task = Task { reader: matrix.reader()?, matrix, out, first };
+                first += matrix.rows.div_ceil(GROUP);
+                Some(task)
+            });
+            let group = |group: usize| {
+                let mut tasks = tasks.iter().flatten().rev();
+                if let Some(task) = tasks.find(|task| task.first <= group) {
+                    task.group(group - task.first, x, m, rounded);
+                }
+            };
+            let work: usize = matrices.iter().map(|matrix| matrix.rows * columns * m).sum();
+            if work < PARALLEL_FROM {
+                (0..first).for_each(group)
+            } else {
+                self.pool.run(first, |groups| groups.for_each(group))
+            }
+        });
+        for (matrix, out) in matrices.iter().zip(&mut out) {
+            if let WeightSource::Transposed { tensor, columns } = &matrix.weight {
+                self.transposed_product(tensor, *columns, x, out, matrix.bias.as_deref());
+            }
+            for LowRank { down, up, scale } in &matrix.adapters {
+                let [low] = self.products([down], x);
+                let [added] = self.products([up], &low);
+                out.iter_mut().zip(&*added).for_each(|(out, added)| *out += added * *scale as f32);
+            }
+        }
+        out
+    }
+
+    /// Lends x rounded to 8 bits, where that is wanted.
+    fn rounded(&self, wanted: bool, x: &[f32], columns: usize, work: impl FnOnce(&Activations)) {
+        // A region's panic has ended the process.
+        let mut activations = self.rounded.lock().expect("invariant: nobody panics with it");
+        if wanted {
+            activations.fill(&self.pool, x, columns);
+        }
+        work(&activations);
+    }
+
+    /// `out = x · W + b` for some columns of a mapped `W` of `[input, columns]`: rows of W are added up, a run of columns in
+    /// each thread.
+    fn transposed_product(
+        &self,
+        tensor: &MappedTensor,
+        columns: Option<Rows>,
+        x: &[f32],
+        out: &mut [f32],
+        bias: Option<&[f32]>,
+    ) {
+        let weight = tensor.weight();
+        let (inputs, width) = (weight.rows(), weight.columns());
+        let m = x.len() / inputs;
+        let outputs = out.len() / m;
+        let out = SharedSlice::new(out);
+        let runs = self.pool.threads().min(outputs.div_ceil(GROUP)).max(1);
+        let run = outputs.div_ceil(runs);
+        self.pool.run(runs, |range| {
+            for index in range {
+                let own = (index * run).min(outputs)..((index + 1) * run).min(outputs);
+                // SAFETY: runs of columns do not overlap, and a region hands out each once.
+                let row = |i: usize| unsafe { out.range(i * outputs + own.start..i * outputs + own.end) };
+                for i in 0..m {
+                    match bias {
+                        Some(bias) => row(i).copy_from_slice(&bias[own.clone()]),
+                        None => row(i).fill(0.0),
+                    }
+                }
+                float::with_second_buffer(width, |numbers| {
+                    for input in 0..inputs {
+                        weight.decode_row(input, numbers);
+                        for i in 0..m {
+                            let factor = x[i * inputs + input];
+                            for (at, out) in own.clone().zip(row(i)) {
+                                *out += factor * numbers[stored(at, columns)];
+                            }
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    /// Each head of x by a matrix of its own, or by its transpose.
+    pub(super) fn head_products(&self, matrices: &[Matrix], transposed: bool, x: &[f32], out: &mut [f32]) {
+        let (rows, columns) = (matrices[0].rows, matrices[0].columns);
+        let (input, output) = if transposed { (rows, columns) } else { (columns, rows) };
+        let m = x.len() / (input * matrices.len());
+        let heads = matrices.len();
+        let out = SharedSlice::new(out);
+        self.pool.run(heads, |range| {
+            for head in range {
+                let matrix = &matrices[head];
+                // SAFETY: heads do not overlap, and a region hands out each once.
+                let out = |i: usize| unsafe { out.range((i * heads + head) * output..(i * heads + head + 1) * output) };
+                let x = |i: usize| &x[(i * heads + head) * input..][..input];
+                (0..m).for_each(|i| out(i).fill(0.0));
+                float::with_buffer(columns, |numbers| {
+                    for row in 0..rows {
+                        matrix.decode_row(row, numbers);
+                        for i in 0..m {
+                            if transposed {
+                                let factor = x(i)[row];
+                                out(i).iter_mut().zip(&*numbers).for_each(|(out, number)| *out += factor * number);
+                            } else {
+                                out(i)[row] = float::dot(numbers, x(i));
+                            }
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+impl Task<'_> {
+    /// The results of a group of rows, for all rows of x.
+    fn group(&self, group: usize, x: &[f32], m: usize, rounded: &Activations) {
+        let (rows, columns) = (self.matrix.rows, self.matrix.columns);
+        let own = group * GROUP..((group + 1) * GROUP).min(rows);
+        float::with_second_buffer(GROUP * m, |sums| {
+            for (row, sums) in own.clone().zip(sums.chunks_exact_mut(m)) {
+                self.reader.row(row, columns, x, rounded, sums);
+                if let Some(bias) = &self.matrix.bias {
+                    sums.iter_mut().for_each(|sum| *sum += bias[row]);
+                }
+            }
+            for i in 0..m {
+                // SAFETY: groups do not overlap, and a region hands out each once.
+                let out = unsafe { self.out.range(i * rows + own.start..i * rows + own.end) };
+                for (at, out) in out.iter_mut().enumerate() {
+                    *out = sums[at * m + i];
+                }
+            }
+        });
+    }
+}
+
+impl Reader<'_> {
+    /// A row's products with all rows of x.
+    fn row(&self, row: usize, columns: usize, x: &[f32], rounded: &Activations, sums: &mut [f32]) {
+        match self {
+            Self::Integers(matrix, rows) => matrix.dot(stored(row, *rows), rounded, sums),
+            Self::Mapped(weight, rows) => float::with_buffer(columns, |expanded| {
+                weight.decode_row(stored(row, *rows), expanded);
+                float::dots(expanded, x, sums);
+            }),
+            Self::Numbers(numbers) => float::dots(&numbers[row * columns..][..columns], x, sums),
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! What layers keep of a sequence: keys and values in blocks of positions, or recurrent states with checkpoints.
+//!
+//! A block has room for the keys and values of [`BLOCK`](architectures::blueprint::BLOCK) positions, in memory that the
+//! system gives page by page as they are written. Blocks are counted references: sequences with a common beginning share
+//! those of it, and what is written to is copied before. A layer with a window drops the blocks that nothing sees any more,
+//! and uses their memory for the next ones.
+//!
+//! | in a block | |
+//! |---|---|
+//! | keys | head after head, a row for each position |
+//! | values | the same; none where values are the first elements of keys |
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use architectures::LayerState;
+use memmap2::MmapMut;
+use protocol::KvType;
+use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK};
+
+use super::kv_rows::{CacheRows, encode_row, row_bytes};
+use super::rotation;
+use crate::backend::{Shift, Turn};
+
+const BLOCK: usize = architectures::blueprint::BLOCK as usize;
+
+/// What one layer keeps of one sequence.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Of attention.
+    Kv(Kv),
+    /// Of layers whose state does not grow.
+    Recurrent(Recurrent),
+    /// Of layers that see whole texts.
+    Nothing,
+}
+
+impl State {
+    pub(crate) fn new(state: LayerState, kv_type: KvType) -> Self {
+        match state {
+            LayerState::Kv { kv_heads, key_dim, value_dim, window } => {
+                let sizes = [kv_heads, key_dim, value_dim].map(|size| size as usize);
+                Self::Kv(Kv::new(sizes, window.map(|window| window as usize), kv_type))
+            }
+            LayerState::Recurrent { numbers } => Self::Recurrent(Recurrent::new(numbers as usize)),
+            LayerState::Nothing => Self::Nothing,
+        }
+    }
+}
+
+impl crate::backend::State for State {
+    fn nearest(&self, length: usize) -> usize {
+        match self {
+            Self::Kv(kv) => kv.nearest(length),
+            Self::Recurrent(state) => state.nearest(length),
+            Self::Nothing => 0,
+        }
+    }
+
+    fn truncate(&mut self, length: usize) {
+        match self {
+            Self::Kv(kv) => kv.truncate(length),
+            Self::Recurrent(state) => state.truncate(length),
+            Self::Nothing => {}
+        }
+    }
+
+    fn checkpoint(&mut self) {
+        if let Self::Recurrent(state) = self {
+            state.checkpoint();
+        }
+    }
+
+    fn can_shift(&self, shift: &Shift<'_>) -> bool {
+        match self {
+            Self::Kv(kv) => kv.can_shift(shift),
+            _ => false,
+        }
+    }
+
+    fn shift(&mut self, shift: &Shift<'_>) -> Result<()> {
+        match self {
+            Self::Kv(kv) => kv.shift(shift),
+            _ => Ok(()),
+        }
+    }
+
+    fn share(&self, length: usize) -> Option<Self> {
+        match self {
+            Self::Kv(kv) if kv.nearest(length) == length => {
+                let mut shared = Kv { blocks: kv.blocks.clone(), spare: Vec::new(), ..*kv };
+                shared.truncate(length);
+                Some(Self::Kv(shared))
+            }
+            Self::Recurrent(state) if state.nearest(length) == length => {
+                let mut shared = state.clone();
+                shared.truncate(length);
+                Some(Self::Recurrent(shared))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Keys or values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// Keys.
+    Keys,
+    /// Values.
+    Values,
+}
+
+/// Keys and values of a layer.
+#[derive(Debug)]
+pub(crate) struct Kv {
+    kv_heads: usize,
+    key_dim: usize,
+    value_dim: usize,
+    kv_type: KvType,
+    window: Option<usize>,
+    /// The first position of the first block.
+    start: usize,
+    /// The next position.
+    length: usize,
+    blocks: VecDeque<Arc<MmapMut>>,
+    /// Blocks that were dropped, for the next ones.
+    spare: Vec<MmapMut>,
+}
+
+impl Kv {
+    pub(crate) fn new([kv_heads, key_dim, value_dim]: [usize; 3], window: Option<usize>, kv_type: KvType) -> Self {
+        let (blocks, spare) = (VecDeque::new(), Vec::new());
+        Self { kv_heads, key_dim, value_dim, kv_type, window, start: 0, length: 0, blocks, spare }
+    }
+
+    /// Bytes of a row of keys and of one of values.
+    fn row_bytes(&self) -> [usize; 2] {
+        let values = if self.value_dim == 0 { 0 } else { row_bytes(self.kv_type, self.value_dim) };
+        [row_bytes(self.kv_type, self.key_dim), values]
+    }
+
+    /// The first byte of a head in a block.
+    fn offset(&self, half: Half, head: usize) -> usize {
+        let [key, value] = self.row_bytes();
+        match half {
+            Half::Keys => head * BLOCK * key,
+            Half::Values => self.kv_heads * BLOCK * key + head * BLOCK * value,
+        }
+    }
+
+    fn columns(&self, half: Half) -> usize {
+        if half == Half::Keys { self.key_dim } else { self.value_dim }
+    }
+
+    fn bytes_of(&self, half: Half) -> usize {
+        self.row_bytes()[usize::from(half == Half::Values)]
+    }
+
+    /// The rows of positions `from..to` of a head, block by block.
+    pub(crate) fn rows(&self, half: Half, head: usize, from: usize, to: usize) -> impl Iterator<Item = CacheRows<'_>> {
+        assert!(self.start <= from && from <= to && to <= self.length, "positions that are kept");
+        // Values that have no rows of their own are the first elements of keys.
+        let half = if self.value_dim == 0 { Half::Keys } else { half };
+        let (row, offset) = (self.bytes_of(half), self.offset(half, head));
+        let (first, last) = ((from - self.start) / BLOCK, (to - self.start).div_ceil(BLOCK));
+        self.blocks.range(first..last).enumerate().map(move |(index, block)| {
+            let begin = self.start + (first + index) * BLOCK;
+            let (from, to) = (from.max(begin) - begin, (to - begin).min(BLOCK));
+            CacheRows::new(self.kv_type, self.columns(half), &block[offset + from * row..offset + to * row])
+        })
+    }
+
+    /// Appends `[tokens, kv_heads · key_dim]` and `[tokens, kv_heads · value_dim]`.
+    ///
+    /// # Errors
+    /// Where there is no memory.
+    pub(crate) fn append(&mut self, keys: &[f32], values: &[f32]) -> Result<()> {
+        let tokens = keys.len() / (self.kv_heads * self.key_dim);
+        self.make_room(tokens)?;
+        let position = self.length;
+        self.length += tokens;
+        self.write(Half::Keys, position, keys);
+        if self.value_dim > 0 {
+            self.write(Half::Values, position, values);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, half: Half, position: usize, x: &[f32]) {
+        let (columns, kv_type, start) = (self.columns(half), self.kv_type, self.start);
+        for (token, heads) in x.chunks_exact(self.kv_heads * columns).enumerate() {
+            for (head, numbers) in heads.chunks_exact(columns).enumerate() {
+                encode_row(kv_type, numbers, self.row_mut(half, head, position + token - start));
+            }
+        }
+    }
+
+    /// Where a row is; rows are counted from the first block on.
+    fn place(&self, half: Half, head: usize, row: usize) -> (usize, Range<usize>) {
+        let bytes = self.bytes_of(half);
+        let at = self.offset(half, head) + row % BLOCK * bytes;
+        (row / BLOCK, at..at + bytes)
+    }
+
+    /// A row in a block that is this sequence's own.
+    fn row_mut(&mut self, half: Half, head: usize, row: usize) -> &mut [u8] {
+        let (block, place) = self.place(half, head, row);
+        let block = Arc::get_mut(&mut self.blocks[block]);
+        &mut block.expect("invariant: what is written to was made this sequence's own")[place]
+    }
+
+    /// Drops what nothing will see any more, and makes the blocks from the next position on this sequence's own.
+    fn make_room(&mut self, tokens: usize) -> Result<()> {
+        if let Some(window) = self.window {
+            // The next token sees `window - 1` positions before it; the rest is for answers that are taken back.
+            let seen = (self.length + 1).saturating_sub(window + (AHEAD - CHUNK));
+            while self.start + BLOCK <= seen && !self.blocks.is_empty() {
+                self.spare.extend(self.blocks.pop_front().and_then(Arc::into_inner));
+                self.start += BLOCK;
+            }
+        }
+        let last = (self.length + tokens - self.start).div_ceil(BLOCK);
+        self.make_own((self.length - self.start) / BLOCK..last)
+    }
+
+    /// Makes blocks this sequence's own: those that are missing, and copies of those that are shared.
+    fn make_own(&mut self, blocks: Range<usize>) -> Result<()> {
+        for index in blocks {
+            match self.blocks.get(index) {
+                None => {
+                    let block = self.block()?;
+                    self.blocks.push_back(Arc::new(block));
+                }
+                Some(block) if Arc::strong_count(block) > 1 => {
+                    let shared = block.clone();
+                    let mut own = self.block()?;
+                    own.copy_from_slice(&shared);
+                    self.blocks[index] = Arc::new(own);
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn block(&mut self) -> Result<MmapMut> {
+        if let Some(block) = self.spare.pop() {
+            return Ok(block);
+        }
+        let bytes = BLOCK * self.kv_heads * self.row_bytes().iter().sum::<usize>();
+        MmapMut::map_anon(bytes.max(1)).with_context(|| {
+            format!("there is no memory for {bytes} bytes of KV cache; choose a shorter context, or fewer slots")
+        })
+    }
+
+    /// Whether a token at `length` would see all that it may.
+    fn nearest(&self, length: usize) -> usize {
+        let length = length.min(self.length);
+        let needed = self.window.map_or(0, |window| (length + 1).saturating_sub(window));
+        if self.start <= needed { length } else { 0 }
+    }
+
+    fn truncate(&mut self, length: usize) {
+        if length == 0 {
+            self.start = 0;
+        }
+        self.length = length.max(self.start);
+        let blocks = (self.length - self.start).div_ceil(BLOCK);
+        for block in self.blocks.drain(blocks..) {
+            // Memory is given back, but for a little that the next tokens need.
+            if self.spare.is_empty() {
+                self.spare.extend(Arc::into_inner(block));
+            }
+        }
+    }
+
+    /// The first position that is kept after a shift.
+    fn start_after(&self, shift: &Shift<'_>) -> usize {
+        if self.start <= shift.removed.start {
+            self.start
+        } else {
+            self.start.max(shift.removed.end) - shift.removed.len()
+        }
+    }
+
+    /// Whether a token behind the shifted rows would see all that it may, and keys can be turned without losing much.
+    fn can_shift(&self, shift: &Shift<'_>) -> bool {
+        let length = self.length - shift.removed.len();
+        let needed = self.window.map_or(0, |window| (length + 1).saturating_sub(window));
+        let turns = shift.turn.is_none() || self.kv_type != KvType::Q8_0;
+        turns && self.start_after(shift) <= needed
+    }
+
+    /// Moves the rows behind the gap to its beginning, keys turned back by as many positions.
+    fn shift(&mut self, shift: &Shift<'_>) -> Result<()> {
+        let (from, start) = (shift.removed.end.max(self.start), self.start_after(shift));
+        let gap = shift.removed.len();
+        self.make_own((from - gap - start) / BLOCK..self.blocks.len())?;
+        let mut numbers = vec![0.0; self.key_dim];
+        for position in from..self.length {
+            let (old, new) = (position - self.start, position - gap - start);
+            for head in 0..self.kv_heads {
+                self.move_key(head, old, new, shift.turn.as_ref(), &mut numbers);
+                if self.value_dim > 0 && old != new {
+                    self.move_row(Half::Values, head, old, new);
+                }
+            }
+        }
+        self.start = start;
+        let length = self.length - gap;
+        self.truncate(length);
+        Ok(())
+    }
+
+    fn move_key(&mut self, head: usize, old: usize, new: usize, turn: Option<&Turn<'_>>, numbers: &mut [f32]) {
+        let Some(turn) = turn else {
+            if old != new {
+                self.move_row(Half::Keys, head, old, new);
+            }
+            return;
+        };
+        let (block, place) = self.place(Half::Keys, head, old);
+        CacheRows::new(self.kv_type, self.key_dim, &self.blocks[block][place]).decode(numbers);
+        let part = &mut numbers[turn.first..turn.first + 2 * turn.cosines.len()];
+        rotation::rotate(part, turn.cosines, turn.sines, turn.layout);
+        encode_row(self.kv_type, numbers, self.row_mut(Half::Keys, head, new));
+    }
+
+    fn move_row(&mut self, half: Half, head: usize, old: usize, new: usize) {
+        let ((from, old), (to, new)) = (self.place(half, head, old), self.place(half, head, new));
+        if from == to {
+            let block = Arc::get_mut(&mut self.blocks[to]);
+            return block.expect("invariant: it was made this sequence's own").copy_within(old, new.start);
+        }
+        let source = self.blocks[from].clone();
+        let block = Arc::get_mut(&mut self.blocks[to]);
+        block.expect("invariant: it was made this sequence's own")[new].copy_from_slice(&source[old]);
+    }
+}
+
+/// A state that does not grow.
+#[derive(Clone, Debug)]
+pub(crate) struct Recurrent {
+    /// The state after `length` tokens.
+    pub(crate) numbers: Vec<f32>,
+    pub(crate) length: usize,
+    /// Earlier states with their lengths, the oldest first.
+    saved: VecDeque<(usize, Vec<f32>)>,
+}
+
+impl Recurrent {
+    fn new(numbers: usize) -> Self {
+        Self { numbers: vec![0.0; numbers], length: 0, saved: VecDeque::new() }
+    }
+
+    fn nearest(&self, length: usize) -> usize {
+        if self.length <= length {
+            return self.length;
+        }
+        self.saved.iter().rev().map(|(saved, _)| *saved).find(|saved| *saved <= length).unwrap_or(0)
+    }
+
+    fn truncate(&mut self, length: usize) {
+        if length == self.length {
+            return;
+        }
+        self.saved.retain(|(saved, _)| *saved <= length);
+        match self.saved.back() {
+            Some((saved, numbers)) if *saved == length => self.numbers.copy_from_slice(numbers),
+            _ => self.numbers.fill(0.0),
+        }
+        self.length = length;
+    }
+
+    fn checkpoint(&mut self) {
+        if self.saved.back().is_some_and(|(saved, _)| *saved == self.length) {
+            return;
+        }
+        let mut numbers = if self.saved.len() == CHECKPOINTS {
+            self.saved.pop_front().map(|(_, numbers)| numbers).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        numbers.clear();
+        numbers.extend_from_slice(&self.numbers);
+        self.saved.push_back((self.length, numbers));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use architectures::HeadLayout;
+
+    use super::*;
+    use crate::backend::State as _;
+
+    const DIM: usize = 32;
+
+    fn row(position: usize, head: usize) -> Vec<f32> {
+        (0..DIM).map(|i| ((position * 7 + head * 3 + i) % 13) as f32 - 6.0).collect()
+    }
+
+    /// Keys as a layer without positions has them; values are the position.
+    fn append(kv: &mut Kv, positions: Range<usize>) {
+        let keys: Vec<f32> = positions.clone().flat_map(|p| [row(p, 0), row(p, 1)].concat()).collect();
+        let values: Vec<f32> = positions.flat_map(|p| vec![p as f32; 2 * DIM]).collect();
+        kv.append(&keys, &values).expect("memory");
+    }
+
+    fn kv(window: Option<usize>) -> Kv {
+        Kv::new([2, DIM, DIM], window, KvType::F32)
+    }
+
+    fn read(kv: &Kv, half: Half, head: usize, positions: Range<usize>) -> Vec<f32> {
+        let mut all = Vec::new();
+        for rows in kv.rows(half, head, positions.start, positions.end) {
+            let mut numbers = vec![0.0; rows.len() * DIM];
+            rows.decode(&mut numbers);
+            all.extend(numbers);
+        }
+        all
+    }
+
+    fn expected(positions: Range<usize>, head: usize) -> Vec<f32> {
+        positions.flat_map(|position| row(position, head)).collect()
+    }
+
+    #[test]
+    fn rows_come_back_over_the_ends_of_blocks() {
+        let mut kv = kv(None);
+        append(&mut kv, 0..200);
+        append(&mut kv, 200..601);
+        for (from, to) in [(0, 601), (255, 257), (256, 512), (600, 601), (7, 7)] {
+            for head in 0..2 {
+                assert_eq!(read(&kv, Half::Keys, head, from..to), expected(from..to, head), "{from}..{to}");
+            }
+        }
+        assert_eq!(kv.nearest(300), 300);
+        kv.truncate(300);
+        append(&mut kv, 300..301);
+        assert_eq!((kv.length, kv.blocks.len()), (301, 2));
+    }
+
+    #[test]
+    fn a_window_keeps_what_it_shows_and_a_little_more() {
+        let window = 40;
+        let mut kv = kv(Some(window));
+        let most = LayerState::Kv { kv_heads: 2, key_dim: 32, value_dim: 32, window: Some(window as u64) };
+        let most = most.positions(1 << 20, AHEAD as u64) as usize / BLOCK;
+        for chunk in 0..40 {
+            let (from, to) = (chunk * CHUNK, (chunk + 1) * CHUNK);
+            append(&mut kv, from..to);
+            assert!(kv.blocks.len() + kv.spare.len() <= most, "{} blocks, planned {most}", kv.blocks.len());
+            let seen = (from + 1).saturating_sub(window);
+            assert_eq!(read(&kv, Half::Keys, 1, seen..to), expected(seen..to, 1));
+        }
+        let length = kv.length;
+        assert_eq!(kv.nearest(length - 200), length - 200, "an answer can be taken back");
+        assert_eq!(kv.nearest(100), 0, "what is gone is gone");
+    }
+
+    #[test]
+    fn sequences_share_a_beginning_until_they_write() {
+        let mut whole = State::Kv(kv(None));
+        let State::Kv(kv) = &mut whole else { panic!("keys and values") };
+        append(kv, 0..600);
+        let Some(State::Kv(mut other)) = whole.share(300) else { panic!("it has the beginning") };
+        let State::Kv(kv) = &whole else { panic!("keys and values") };
+        assert!(Arc::ptr_eq(&kv.blocks[0], &other.blocks[0]));
+        append(&mut other, 900..1000);
+        assert!(Arc::ptr_eq(&kv.blocks[0], &other.blocks[0]) && !Arc::ptr_eq(&kv.blocks[1], &other.blocks[1]));
+        assert_eq!(read(kv, Half::Keys, 0, 0..600), expected(0..600, 0), "the first one is as it was");
+        let both = [expected(0..300, 0), expected(900..1000, 0)].concat();
+        assert_eq!(read(&other, Half::Keys, 0, 0..400), both);
+    }
+
+    fn turned(numbers: &mut [f32], position: f64) {
+        for head in numbers.chunks_exact_mut(DIM) {
+            let (sines, cosines): (Vec<f32>, Vec<f32>) = (0..4)
+                .map(|i| {
+                    ((position * 0.1 / f64::from(i + 1)).sin() as f32, (position * 0.1 / f64::from(i + 1)).cos() as f32)
+                })
+                .unzip();
+            rotation::rotate(&mut head[8..16], &cosines, &sines, HeadLayout::Half);
+        }
+    }
+
+    /// Sequences as if the removed tokens had never been: rows behind the gap have the positions before it.
+    #[test]
+    fn keys_are_turned_back_where_they_are() {
+        for (window, length, removed) in
+            [(None, 700, 10..300), (None, 300, 0..256), (Some(100), 2000, 5..900), (Some(300), 600, 64..300)]
+        {
+            let mut kv = kv(window);
+            for position in 0..length {
+                let mut keys = [row(position, 0), row(position, 1)].concat();
+                turned(&mut keys, position as f64);
+                kv.append(&keys, &vec![position as f32; 2 * DIM]).expect("memory");
+            }
+            let gap = removed.len();
+            let angles = |i: i32| -(gap as f64) * 0.1 / f64::from(i + 1);
+            let (sines, cosines): (Vec<f32>, Vec<f32>) =
+                (0..4).map(|i| (angles(i).sin() as f32, angles(i).cos() as f32)).unzip();
+            let turn = Turn { cosines: &cosines, sines: &sines, layout: HeadLayout::Half, first: 8 };
+            let shift = Shift { removed: removed.clone(), turn: Some(turn) };
+            assert!(kv.can_shift(&shift), "{window:?} {length} {removed:?}");
+            kv.shift(&shift).expect("memory");
+            assert_eq!(kv.length, length - gap);
+            let seen = window.map_or(0, |window| (kv.length + 1).saturating_sub(window));
+            for position in seen..kv.length {
+                let old = if position < removed.start { position } else { position + gap };
+                let mut keys = row(old, 1);
+                turned(&mut keys, position as f64);
+                let found = read(&kv, Half::Keys, 1, position..position + 1);
+                let close = found.iter().zip(&keys).all(|(a, b)| (a - b).abs() < 1e-3);
+                assert!(close, "{window:?} {removed:?}: key {position} is {found:?}, not {keys:?}");
+                assert!((read(&kv, Half::Values, 0, position..position + 1)[0] - old as f32).abs() < 0.5);
+            }
+        }
+    }
+
+    #[test]
+    fn recurrent_states_go_back_to_checkpoints() {
+        let mut state = State::new(LayerState::Recurrent { numbers: 2 }, KvType::F32);
+        let go = |state: &mut State, length: usize| {
+            let State::Recurrent(own) = state else { panic!("recurrent") };
+            own.numbers.fill(length as f32);
+            own.length = length;
+        };
+        for length in [10, 20, 30, 40, 50] {
+            go(&mut state, length);
+            state.checkpoint();
+        }
+        go(&mut state, 60);
+        assert_eq!(
+            [state.nearest(70), state.nearest(60), state.nearest(59), state.nearest(35), state.nearest(29)],
+            [60, 60, 50, 30, 0]
+        );
+        let Some(State::Recurrent(other)) = state.share(40) else { panic!("there is a checkpoint") };
+        assert_eq!((other.length, other.numbers), (40, vec![40.0; 2]));
+        state.truncate(30);
+        let State::Recurrent(own) = &state else { panic!("recurrent") };
+        assert_eq!((own.length, &own.numbers), (30, &vec![30.0; 2]));
+        state.truncate(0);
+        let State::Recurrent(own) = &state else { panic!("recurrent") };
+        assert_eq!((own.length, &own.numbers), (0, &vec![0.0; 2]));
+    }
+}

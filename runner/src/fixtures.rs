@@ -1,0 +1,375 @@
+//! The models of Hugging Face's reference data on both backends, in this process: logits at every position, greedy
+//! continuations, hidden states.
+//!
+//! A model is what its family makes of its documents; the arrays are read where they lie in its files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use architectures::{Blueprint, Document, TensorNames, describe};
+use formats::safetensors::Header;
+use protocol::{Array, KvType, LoadRequest};
+use serde_json::Value;
+
+use crate::backend::Backend;
+use crate::backends::candle::Candle;
+use crate::backends::cpu::Cpu;
+use crate::cache::{Cache, CacheShape, SlotCache};
+use crate::decoder::Decoder;
+use crate::pool::Pool;
+use crate::sampler::likeliest;
+use crate::weights::Weights;
+
+/// Largest difference of a logit or an element, from the README of the fixtures.
+const TOLERANCE: f32 = 2e-3;
+
+/// Those whose families are not known yet.
+const UNKNOWN: &[&str] = &[
+    "cohere2",
+    "exaone4",
+    "gemma2",
+    "glm4",
+    "glm4_moe",
+    "gpt2",
+    "gpt_neox",
+    "granitemoe",
+    "modernbert",
+    "olmo2",
+    "olmo3",
+    "olmoe",
+    "phi",
+    "qwen2_moe",
+    "qwen3_moe",
+    "qwen3_moe-ft",
+    "stablelm",
+];
+
+/// The reference data; `None` where they are not here.
+fn folder() -> Option<PathBuf> {
+    let shared = std::env::var_os("LODE_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
+    let folder = shared.join("fixtures/hf");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    println!("skipped: there is no reference data at `{}`", folder.display());
+    None
+}
+
+/// A safetensors file: its header, and where it is.
+fn header(path: &Path) -> Result<Header> {
+    let raw = std::fs::read(path)?;
+    Ok(Header::parse(&raw, raw.len() as u64)?)
+}
+
+/// The tensors of a folder by name, as a load plan has them.
+fn tensors(model: &Path) -> Result<BTreeMap<String, protocol::Tensor>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(model)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "safetensors") {
+            continue;
+        }
+        let header = header(&path)?;
+        for tensor in &header.tensors {
+            let dtype = tensor.dtype.to_string();
+            let (offset, size) = (header.data_start + tensor.begin, tensor.size());
+            let weight = Array { path: path.clone(), offset, size, dtype: dtype.clone() };
+            let (name, shape) = (tensor.name.clone(), tensor.shape.clone());
+            let plan = protocol::Tensor {
+                name: name.clone(),
+                dtype,
+                group: 0,
+                shape,
+                weight,
+                scale: None,
+                bias: None,
+                global_scale: None,
+            };
+            all.insert(name, plan);
+        }
+    }
+    Ok(combined(all))
+}
+
+/// Puts arrays together that are one weight: blocks with their scales.
+fn combined(mut all: BTreeMap<String, protocol::Tensor>) -> BTreeMap<String, protocol::Tensor> {
+    let blocks: Vec<String> = all.keys().filter_map(|name| name.strip_suffix("_blocks").map(str::to_owned)).collect();
+    for name in blocks {
+        let (Some(blocks), Some(scales)) =
+            (all.remove(&format!("{name}_blocks")), all.remove(&format!("{name}_scales")))
+        else {
+            continue;
+        };
+        let mut shape = blocks.shape[..2].to_vec();
+        shape.push(blocks.shape[2] * 32);
+        let (dtype, group, scale) = ("mxfp4".to_owned(), 32, Some(scales.weight));
+        all.insert(name.clone(), protocol::Tensor { name, dtype, group, shape, scale, ..blocks });
+    }
+    let scaled: Vec<String> =
+        all.keys().filter_map(|name| name.strip_suffix("_scale_inv").map(str::to_owned)).collect();
+    for name in scaled {
+        if let (Some(scales), Some(weight)) = (all.remove(&format!("{name}_scale_inv")), all.get_mut(&name)) {
+            (weight.dtype, weight.group) = ("fp8_48x48".to_owned(), 48);
+            weight.scale = Some(scales.weight);
+        }
+    }
+    all
+}
+
+/// A fixture.
+struct Fixture {
+    name: String,
+    folder: PathBuf,
+    blueprint: Blueprint,
+    plan: LoadRequest,
+}
+
+impl Fixture {
+    /// The fixture; none where its family is not known.
+    fn read(hf: &Path, name: &str) -> Result<Option<Self>> {
+        let folder = hf.join(name);
+        let tensors = tensors(&folder.join("model"))?;
+        let names: TensorNames = tensors.keys().cloned().collect();
+        let blueprint = |config: &Path| -> Result<Blueprint> {
+            Ok(describe(Document::Config(&std::fs::read(config)?), &names)?.blueprint)
+        };
+        let classic = match blueprint(&folder.join("model/config.json")) {
+            Err(error) if is_unknown(&error) => return Ok(None),
+            blueprint => blueprint?,
+        };
+        assert_eq!(classic, blueprint(&folder.join("config_v5.json"))?, "{name}: both layouts say the same");
+        let written = serde_json::to_value(&classic)?;
+        assert_eq!(classic, serde_json::from_value(written.clone())?, "{name}: what is written is read");
+        let plan = LoadRequest {
+            version: protocol::VERSION,
+            model: name.to_owned(),
+            device: "cpu".to_owned(),
+            context: classic.context,
+            slots: 1,
+            kv_type: KvType::F32,
+            reference: false,
+            blueprint: written,
+            tensors: tensors.into_values().collect(),
+            adapters: Vec::new(),
+            documents: Vec::new(),
+            template: None,
+        };
+        Ok(Some(Self { name: name.to_owned(), folder, blueprint: classic, plan }))
+    }
+
+    /// A golden tensor of float32.
+    fn golden(&self, name: &str) -> Result<Vec<f32>> {
+        let path = self.folder.join("golden.safetensors");
+        let (raw, header) = (std::fs::read(&path)?, header(&path)?);
+        let tensor = header.tensor(name).with_context(|| format!("{}: `{name}` is missing", self.name))?;
+        let at = (header.data_start + tensor.begin) as usize;
+        let bytes = &raw[at..at + tensor.size() as usize];
+        Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
+    fn facts(&self) -> Result<Value> {
+        Ok(serde_json::from_slice(&std::fs::read(self.folder.join("golden.json"))?)?)
+    }
+
+    fn check<B: Backend>(&self, backend: B) -> Result<()> {
+        let weights = Weights::map(&self.plan)?;
+        let decoder = Arc::new(Decoder::load(backend, &weights, &self.blueprint)?);
+        let facts = self.facts()?;
+        for sequence in ["s5", "s37", "s100"] {
+            let golden = &facts["sequences"][sequence];
+            let ids = numbers(&golden["input_ids"]);
+            if decoder.generates() && golden["greedy_ids"].is_array() {
+                self.check_logits(&decoder, sequence, &ids)?;
+                let expected = numbers(&golden["greedy_ids"]);
+                assert_eq!(greedy(&decoder, &ids, expected.len())?, expected, "{} {sequence}", self.name);
+            } else {
+                self.check_hidden(&decoder, sequence, &ids)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Logits of a prompt that is computed at once, and of one that is computed in pieces.
+    fn check_logits<B: Backend>(&self, decoder: &Arc<Decoder<B>>, sequence: &str, ids: &[u32]) -> Result<()> {
+        let whole =
+            self.golden(&format!("logits.{sequence}")).or_else(|_| self.golden(&format!("last_logits.{sequence}")))?;
+        for pieces in [&[ids.len()][..], &[1, 1, ids.len() - 4, 2]] {
+            let mut cache = cache(decoder)?;
+            cache.keep_prefix(ids);
+            let (mut first, mut found) = (0, Vec::new());
+            for piece in pieces {
+                found.extend(logits(decoder, &mut cache, &ids[first..first + piece])?);
+                first += piece;
+            }
+            let found = &found[found.len() - whole.len()..];
+            self.close(found, &whole, &format!("{sequence} in pieces of {pieces:?}"));
+        }
+        Ok(())
+    }
+
+    fn check_hidden<B: Backend>(&self, decoder: &Arc<Decoder<B>>, sequence: &str, ids: &[u32]) -> Result<()> {
+        let mut cache = cache(decoder)?;
+        cache.keep_prefix(ids);
+        let stream = decoder.forward(ids, &mut [cache.sequence(0, ids.len())])?;
+        let mut found = Vec::new();
+        decoder.hidden(&stream, 0..ids.len(), &mut |row| {
+            found.extend_from_slice(row);
+            Ok(())
+        })?;
+        self.close(&found, &self.golden(&format!("last_hidden_state.{sequence}"))?, sequence);
+        Ok(())
+    }
+
+    fn close(&self, found: &[f32], expected: &[f32], what: &str) {
+        assert_eq!(found.len(), expected.len(), "{} {what}", self.name);
+        let worst = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let number = found.iter().all(|x| x.is_finite());
+        assert!(number && worst <= TOLERANCE, "{} {what}: off by {worst}", self.name);
+    }
+}
+
+fn is_unknown(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(architectures::Error::Unknown { .. }))
+}
+
+fn numbers(value: &Value) -> Vec<u32> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_u64).map(|number| number as u32).collect()
+}
+
+fn cache<B: Backend>(decoder: &Arc<Decoder<B>>) -> Result<SlotCache<B>> {
+    SlotCache::new(CacheShape { context: 256, kv_type: KvType::F32 }, decoder)
+}
+
+/// Appends tokens; gives the logits after each.
+fn logits<B: Backend>(decoder: &Arc<Decoder<B>>, cache: &mut SlotCache<B>, ids: &[u32]) -> Result<Vec<f32>> {
+    let stream = decoder.forward(ids, &mut [cache.sequence(0, ids.len())])?;
+    cache.advance(ids);
+    let (all, mut found): (Vec<usize>, _) = ((0..ids.len()).collect(), Vec::new());
+    decoder.logits(&stream, &all, &mut |row| {
+        found.extend_from_slice(row);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The likeliest tokens after a prompt.
+fn greedy<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32], count: usize) -> Result<Vec<u32>> {
+    let mut cache = cache(decoder)?;
+    cache.keep_prefix(ids);
+    let mut last = logits(decoder, &mut cache, ids)?;
+    let mut found = Vec::new();
+    for _ in 0..count {
+        let width = last.len() / if found.is_empty() { ids.len() } else { 1 };
+        let token = likeliest(&last[last.len() - width..]);
+        found.push(token);
+        last = logits(decoder, &mut cache, &[token])?;
+    }
+    Ok(found)
+}
+
+fn cpu() -> Cpu {
+    Cpu::new(Arc::new(Pool::new(2).expect("threads")))
+}
+
+fn check_all(check: impl Fn(&Fixture) -> Result<()>) {
+    let Some(hf) = folder() else { return };
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(hf.join("manifest.json")).expect("a manifest")).expect("JSON");
+    let (mut unknown, mut wrong) = (Vec::new(), Vec::new());
+    for name in manifest["fixtures"].as_object().expect("fixtures").keys() {
+        match Fixture::read(&hf, name) {
+            Ok(Some(fixture)) => {
+                let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&fixture)));
+                match found {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => wrong.push(format!("{name}: {error:#}")),
+                    Err(_) => wrong.push(name.clone()),
+                }
+            }
+            Ok(None) => unknown.push(name.clone()),
+            Err(error) => wrong.push(format!("{name}: {error:#}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(unknown, UNKNOWN, "families that are not known");
+}
+
+#[test]
+fn on_the_cpu() {
+    check_all(|fixture| fixture.check(cpu()));
+}
+
+#[test]
+fn on_candle() {
+    check_all(|fixture| fixture.check(Candle::new(candle_core::Device::Cpu, true)));
+}
+
+/// Everything on this thread, whose allocations are counted.
+#[test]
+fn a_decoded_token_allocates_nothing() {
+    let Some(hf) = folder() else { return };
+    for name in ["llama", "gemma3_text", "mixtral", "qwen3_next", "lfm2", "deepseek_v2", "starcoder2"] {
+        let fixture = Fixture::read(&hf, name).expect("it is read").expect("a known family");
+        let weights = Weights::map(&fixture.plan).expect("weights");
+        let one = Cpu::new(Arc::new(Pool::new(1).expect("this thread")));
+        let decoder = Arc::new(Decoder::load(one, &weights, &fixture.blueprint).expect("a decoder"));
+        let mut cache = cache(&decoder).expect("a cache");
+        let sampling =
+            protocol::Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, repeat_penalty: 1.1, ..Default::default() };
+        let mut sampler = crate::sampler::Sampler::new(sampling, &[1, 2, 3]);
+        let mut row = Vec::new();
+        let mut step = |tokens: &[u32]| {
+            let stream = decoder.forward(tokens, &mut [cache.sequence(0, tokens.len())]).expect("a pass");
+            cache.advance(tokens);
+            row.clear();
+            let take = &mut |logits: &[f32]| {
+                row.extend_from_slice(logits);
+                Ok(())
+            };
+            decoder.logits(&stream, &[tokens.len() - 1], take).expect("logits");
+            sampler.sample(&mut row).expect("a token")
+        };
+        let mut token = step(&[1, 2, 3, 4, 5]);
+        for _ in 0..80 {
+            token = step(&[token]);
+        }
+        let count = crate::allocations::count(|| {
+            for _ in 0..20 {
+                token = step(&[token]);
+            }
+        });
+        assert_eq!(count, 0, "{name}: 20 tokens");
+    }
+}
+
+/// Turns, beginnings and full contexts: a conversation on one slot gives what a fresh slot gives.
+#[test]
+fn a_conversation_goes_on_from_its_beginning() {
+    let Some(hf) = folder() else { return };
+    for name in ["llama", "lfm2", "qwen3_next", "mistral", "phi3-longrope"] {
+        let fixture = Fixture::read(&hf, name).expect("it is read").expect("a known family");
+        let weights = Weights::map(&fixture.plan).expect("weights");
+        let decoder = Arc::new(Decoder::load(cpu(), &weights, &fixture.blueprint).expect("a decoder"));
+        let text = |count: u32, seed: u32| -> Vec<u32> { (0..count).map(|i| (i * 7 + seed) % 300).collect() };
+        let fresh = |ids: &[u32]| {
+            let mut cache = cache(&decoder).expect("a cache");
+            assert_eq!(cache.keep_prefix(ids), 0);
+            logits(&decoder, &mut cache, ids).expect("logits").split_off((ids.len() - 1) * 320)
+        };
+        let (first, turn) = (text(50, 1), [text(50, 1), text(30, 5)].concat());
+        let branch = [text(50, 1), text(20, 9)].concat();
+        let mut cache = cache(&decoder).expect("a cache");
+        for (ids, least) in [(&first, 0), (&turn, 50), (&branch, 50), (&branch, 0)] {
+            let kept = cache.keep_prefix(ids);
+            // Where frequencies change with the length, nothing of a shorter sequence is of use to a longer one.
+            assert!(kept >= least || name == "phi3-longrope", "{name}: {kept} of {} are kept", ids.len());
+            let rest = logits(&decoder, &mut cache, &ids[kept..]).expect("logits");
+            let (found, expected) = (&rest[rest.len() - 320..], fresh(ids));
+            let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-3, "{name}: {} tokens, {kept} kept: off by {worst}", ids.len());
+        }
+    }
+}

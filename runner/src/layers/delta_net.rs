@@ -1,0 +1,81 @@
+//! The gated delta rule behind short convolutions, see [`architectures::DeltaNet`].
+
+use anyhow::Result;
+use architectures::Activation;
+
+use super::{Loader, Pass};
+use crate::backend::{Backend, Convolution, DeltaInputs, DeltaRule, Map, NormOf, Sequence};
+
+/// A gated delta rule.
+#[derive(Debug)]
+pub(crate) struct DeltaNet<B: Backend> {
+    query: B::Matrix,
+    key: B::Matrix,
+    value: B::Matrix,
+    gate: B::Matrix,
+    beta: B::Matrix,
+    decay: B::Matrix,
+    output: B::Matrix,
+    /// Of queries, keys and values.
+    convolutions: [Convolution<B>; 3],
+    rule: DeltaRule<B>,
+    norm: NormOf<B>,
+}
+
+impl<B: Backend> DeltaNet<B> {
+    pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::DeltaNet) -> Result<Self> {
+        let Loader { backend, weights, hidden, .. } = *loader;
+        let [key_heads, value_heads, key_dim, value_dim, kernel] =
+            [own.key_heads, own.value_heads, own.key_dim, own.value_dim, own.kernel].map(|size| size as usize);
+        let (keys, values) = (key_heads * key_dim, value_heads * value_dim);
+        let matrix = |projection, output| weights.matrix(backend, projection, hidden, output, None);
+        let all = weights.numbers(&own.convolution, &[2 * keys + values, 1, kernel])?;
+        // Behind the matrices of the heads, the past of each convolution.
+        let memory = value_heads * key_dim * value_dim;
+        let convolution = |first: usize, width: usize| -> Result<Convolution<B>> {
+            let weight = backend.vector(all[first * kernel..(first + width) * kernel].to_vec())?;
+            Ok(Convolution { weight, bias: None, kernel, at: memory + first * (kernel - 1) })
+        };
+        Ok(Self {
+            query: matrix(&own.query, keys)?,
+            key: matrix(&own.key, keys)?,
+            value: matrix(&own.value, values)?,
+            gate: matrix(&own.gate, values)?,
+            beta: matrix(&own.beta, value_heads)?,
+            decay: matrix(&own.decay, value_heads)?,
+            output: weights.matrix(backend, &own.output, values, hidden, None)?,
+            convolutions: [convolution(0, keys)?, convolution(keys, keys)?, convolution(2 * keys, values)?],
+            rule: DeltaRule {
+                key_heads,
+                value_heads,
+                key_dim,
+                value_dim,
+                a_log: weights.vector(backend, &own.a_log, value_heads)?,
+                decay_bias: weights.vector(backend, &own.decay_bias, value_heads)?,
+            },
+            norm: weights.norm(backend, &own.norm, value_dim)?,
+        })
+    }
+
+    pub(super) fn forward(
+        &self,
+        pass: &Pass<'_, B>,
+        x: &B::Act,
+        sequences: &mut [Sequence<'_, B>],
+        layer: usize,
+    ) -> Result<B::Act> {
+        let backend = pass.backend;
+        let matrices = [&self.query, &self.key, &self.value, &self.gate, &self.beta, &self.decay];
+        let [query, key, value, gate, beta, decay] = backend.project(matrices, x)?;
+        let mut convolved = |index: usize, x: &B::Act| -> Result<B::Act> {
+            let x = backend.convolve(&self.convolutions[index], x, sequences, layer)?;
+            backend.map(x, Map::Activate(Activation::Silu))
+        };
+        let (query, key, value) = (convolved(0, &query)?, convolved(1, &key)?, convolved(2, &value)?);
+        let inputs = DeltaInputs { query: &query, key: &key, value: &value, beta: &beta, decay: &decay };
+        let mixed = backend.delta_rule(&self.rule, inputs, sequences, layer)?;
+        let normed = backend.map(backend.norm(&self.norm, &mixed)?, Map::Silu(&gate))?;
+        let [out] = backend.project([&self.output], &normed)?;
+        Ok(out)
+    }
+}

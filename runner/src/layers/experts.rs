@@ -1,0 +1,272 @@
+//! Experts: gated networks, of which a router chooses some for each token. Tokens are grouped by expert, so that an expert's
+//! weights are read once for all of them, and those of experts that nobody chose are not touched.
+
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+use architectures::{Groups, RouterScores};
+
+use super::Loader;
+use super::ffn::Gated;
+use crate::backend::{Backend, Map};
+
+/// Experts and their router.
+#[derive(Debug)]
+pub(crate) struct Experts<B: Backend> {
+    router: Router<B>,
+    experts: Vec<Gated<B>>,
+    shared: Option<Shared<B>>,
+    hidden: usize,
+    /// Who chose what in the pass that is computed.
+    routes: Mutex<Routes>,
+}
+
+#[derive(Debug)]
+struct Shared<B: Backend> {
+    ffn: Gated<B>,
+    gate: Option<B::Matrix>,
+}
+
+#[derive(Debug)]
+struct Router<B: Backend> {
+    projection: B::Matrix,
+    rule: Rule,
+}
+
+/// How experts are chosen by their logits.
+#[derive(Debug)]
+struct Rule {
+    scores: RouterScores,
+    /// Added to the scores for the choice only.
+    bias: Option<Vec<f32>>,
+    groups: Option<Groups>,
+    top_k: usize,
+    normalize: bool,
+    scale: f32,
+}
+
+/// Who chose what.
+#[derive(Debug, Default)]
+struct Routes {
+    /// An expert, a token, a weight.
+    all: Vec<(usize, usize, f32)>,
+    scores: Vec<f32>,
+    /// The scores by which is chosen.
+    ranks: Vec<f32>,
+    /// Indexes of experts or groups, the best first.
+    order: Vec<usize>,
+    tokens: Vec<usize>,
+    weights: Vec<f32>,
+}
+
+impl<B: Backend> Experts<B> {
+    pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::Experts) -> Result<Self> {
+        let Loader { backend, weights, hidden, .. } = *loader;
+        let (count, width) = (own.count as usize, own.width as usize);
+        let matrix = |matrices: &architectures::Matrices, index, input, output| {
+            weights.matrix(backend, &matrices.projection(index), input, output, None)
+        };
+        let expert = |index: u64| {
+            Ok(Gated {
+                gate: matrix(&own.gate, index, hidden, width)?,
+                up: matrix(&own.up, index, hidden, width)?,
+                down: matrix(&own.down, index, width, hidden)?,
+                activation: own.activation,
+            })
+        };
+        let shared = |shared: &architectures::SharedExpert| -> Result<Shared<B>> {
+            let gate = shared.gate.as_ref().map(|gate| weights.matrix(backend, gate, hidden, 1, None)).transpose()?;
+            Ok(Shared { ffn: Gated::load(loader, &shared.ffn)?, gate })
+        };
+        let router = &own.router;
+        Ok(Self {
+            router: Router {
+                projection: weights.matrix(backend, &router.projection, hidden, count, None)?,
+                rule: Rule {
+                    scores: router.scores,
+                    bias: router.bias.as_ref().map(|bias| weights.numbers(bias, &[count])).transpose()?,
+                    groups: router.groups,
+                    top_k: router.top_k as usize,
+                    normalize: router.normalize,
+                    scale: router.scale as f32,
+                },
+            },
+            experts: (0..own.count).map(expert).collect::<Result<_>>()?,
+            shared: own.shared.as_ref().map(shared).transpose()?,
+            hidden,
+            routes: Mutex::default(),
+        })
+    }
+
+    pub(super) fn forward(&self, backend: &B, x: &B::Act, tokens: usize) -> Result<B::Act> {
+        // What a panic has left in it is made anew.
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let [logits] = backend.project([&self.router.projection], x)?;
+        routes.all.clear();
+        let mut token = 0;
+        backend.read(&logits, 0..tokens, &mut |logits| {
+            token += 1;
+            routes.choose(&self.router.rule, token - 1, logits)
+        })?;
+        let Routes { all, tokens: chosen, weights, .. } = &mut *routes;
+        all.sort_unstable_by_key(|(expert, token, _)| (*expert, *token));
+        let mut sum = self.shared(backend, x, tokens)?;
+        for routes in all.chunk_by(|a, b| a.0 == b.0) {
+            chosen.clear();
+            weights.clear();
+            chosen.extend(routes.iter().map(|(_, token, _)| *token));
+            weights.extend(routes.iter().map(|(_, _, weight)| *weight));
+            let made = self.experts[routes[0].0].forward(backend, &backend.select(x, chosen)?)?;
+            sum = backend.scatter(sum, &made, chosen, weights)?;
+        }
+        Ok(sum)
+    }
+
+    /// What the shared expert makes; zeros where there is none.
+    fn shared(&self, backend: &B, x: &B::Act, tokens: usize) -> Result<B::Act> {
+        let Some(shared) = &self.shared else {
+            return backend.rows(tokens, self.hidden, |zeros| {
+                zeros.fill(0.0);
+                Ok(())
+            });
+        };
+        let made = shared.ffn.forward(backend, x)?;
+        match &shared.gate {
+            Some(gate) => {
+                let [gate] = backend.project([gate], x)?;
+                backend.map(made, Map::Sigmoid(&gate))
+            }
+            None => Ok(made),
+        }
+    }
+}
+
+impl Routes {
+    /// Chooses the experts of a token.
+    ///
+    /// # Errors
+    /// Logits are not numbers.
+    fn choose(&mut self, rule: &Rule, token: usize, logits: &[f32]) -> Result<()> {
+        ensure!(
+            logits.iter().all(|logit| !logit.is_nan()),
+            "a router computed what is not a number; the model's weights may be damaged"
+        );
+        let Self { all, scores, ranks, order, .. } = self;
+        scores.clear();
+        match rule.scores {
+            RouterScores::Softmax => {
+                scores.extend_from_slice(logits);
+                softmax(scores);
+            }
+            RouterScores::Sigmoid => scores.extend(logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp()))),
+            RouterScores::SoftmaxOfChosen => scores.extend_from_slice(logits),
+        }
+        ranks.clear();
+        ranks.extend_from_slice(scores);
+        if let Some(bias) = &rule.bias {
+            ranks.iter_mut().zip(bias).for_each(|(rank, bias)| *rank += bias);
+        }
+        if let Some(groups) = rule.groups {
+            keep_groups(groups, ranks, order);
+        }
+        order.clear();
+        order.extend(0..ranks.len());
+        order.sort_unstable_by(|a, b| ranks[*b].total_cmp(&ranks[*a]).then(a.cmp(b)));
+        order.truncate(rule.top_k);
+        let first = all.len();
+        all.extend(order.iter().map(|expert| (*expert, token, scores[*expert])));
+        weigh(rule, &mut all[first..]);
+        Ok(())
+    }
+}
+
+/// Makes weights of the scores of the chosen.
+fn weigh(rule: &Rule, chosen: &mut [(usize, usize, f32)]) {
+    if rule.scores == RouterScores::SoftmaxOfChosen {
+        let largest = chosen.iter().fold(f32::NEG_INFINITY, |largest, route| largest.max(route.2));
+        chosen.iter_mut().for_each(|route| route.2 = (route.2 - largest).exp());
+    }
+    if rule.normalize || rule.scores == RouterScores::SoftmaxOfChosen {
+        // Scores that are all 0 stay so.
+        let sum = chosen.iter().map(|route| route.2).sum::<f32>().max(1e-20);
+        chosen.iter_mut().for_each(|route| route.2 /= sum);
+    }
+    chosen.iter_mut().for_each(|route| route.2 *= rule.scale);
+}
+
+/// Takes all but the best groups out of the choice.
+fn keep_groups(groups: Groups, ranks: &mut [f32], order: &mut Vec<usize>) {
+    let size = ranks.len() / groups.count as usize;
+    let worth = |group: usize| {
+        // The few best: found one after the other, each below the one before it or behind it.
+        let own = &ranks[group * size..(group + 1) * size];
+        let mut sum = 0.0;
+        let mut last: Option<(f32, usize)> = None;
+        for _ in 0..groups.best {
+            let after = |(at, rank): (usize, f32)| {
+                last.is_none_or(|(value, place)| rank < value || (rank <= value && at > place))
+            };
+            let candidates = own.iter().copied().enumerate().filter(|candidate| after(*candidate));
+            let best = candidates.fold(None, |best: Option<(f32, usize)>, (at, rank)| match best {
+                Some((value, _)) if value >= rank => best,
+                _ => Some((rank, at)),
+            });
+            sum += best.map_or(0.0, |(rank, _)| rank);
+            last = best.or(last);
+        }
+        sum
+    };
+    order.clear();
+    order.extend(0..groups.count as usize);
+    order.sort_by(|a, b| worth(*b).total_cmp(&worth(*a)));
+    for group in &order[groups.keep as usize..] {
+        ranks[group * size..(group + 1) * size].fill(f32::NEG_INFINITY);
+    }
+}
+
+fn softmax(x: &mut [f32]) {
+    let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    x.iter_mut().for_each(|x| *x = (*x - largest).exp());
+    let sum: f32 = x.iter().sum();
+    x.iter_mut().for_each(|x| *x /= sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(rule: &Rule, logits: &[f32]) -> Vec<(usize, f32)> {
+        let mut routes = Routes::default();
+        routes.choose(rule, 0, logits).expect("numbers");
+        routes.all.iter().map(|(expert, _, weight)| (*expert, (weight * 1000.0).round() / 1000.0)).collect()
+    }
+
+    fn rule(scores: RouterScores) -> Rule {
+        Rule { scores, bias: None, groups: None, top_k: 2, normalize: false, scale: 1.0 }
+    }
+
+    #[test]
+    fn the_best_are_chosen() {
+        let logits = [0.0, 2.0f32.ln(), 4.0f32.ln(), 0.0];
+        assert_eq!(chosen(&rule(RouterScores::Softmax), &logits), [(2, 0.5), (1, 0.25)]);
+        let normalized = Rule { normalize: true, scale: 3.0, ..rule(RouterScores::Softmax) };
+        assert_eq!(chosen(&normalized, &logits), [(2, 2.0), (1, 1.0)]);
+        assert_eq!(chosen(&rule(RouterScores::SoftmaxOfChosen), &logits), [(2, 0.667), (1, 0.333)]);
+        assert_eq!(chosen(&rule(RouterScores::Sigmoid), &logits), [(2, 0.8), (1, 0.667)]);
+        let biased = Rule { bias: Some(vec![1.0, 0.0, 0.0, 0.0]), ..rule(RouterScores::Sigmoid) };
+        assert_eq!(chosen(&biased, &logits), [(0, 0.5), (2, 0.8)], "the bias has no weight");
+    }
+
+    #[test]
+    fn only_the_best_groups_count() {
+        let logits = [3.0, -3.0, 1.0, 1.0, 2.0, 2.0];
+        let grouped = |best| Rule {
+            groups: Some(Groups { count: 3, keep: 1, best }),
+            normalize: true,
+            ..rule(RouterScores::SoftmaxOfChosen)
+        };
+        let experts = |best| chosen(&grouped(best), &logits).iter().map(|(expert, _)| *expert).collect::<Vec<_>>();
+        assert_eq!(experts(1), [0, 1], "by the best of each");
+        assert_eq!(experts(2), [4, 5], "by the sum of the two best, equal ones count twice");
+    }
+}
