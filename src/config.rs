@@ -32,6 +32,7 @@
 //! | `LODE_FLASH_ATTENTION`, `OLLAMA_FLASH_ATTENTION` | whether Ollama's estimate is one with flash attention | by architecture |
 //! | `LODE_REFERENCE` | `1`: runners expand all weights and compute in float32 | off |
 //! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
+//! | `LODE_THREADS` | read by runners: threads that compute on the CPU | physical cores within affinity and quota |
 //! | `LODE_RUNNER_ISOLATION` | `0`: runners keep network, programs and files, where a driver needs them | on |
 //! | `LODE_RUNNER_MEMORY_LIMIT` | private memory of each runner, e.g. `8GiB`; mapped weights do not count | no limit |
 //! | `LODE_LOG` | log filter | `info` |

@@ -42,7 +42,7 @@ use axum::routing::{delete, get, head, post};
 use axum::serve::{IncomingStream, Listener, ListenerExt};
 use registry::server::Server;
 use registry::server::access::Access;
-use scheduler::{Isolation, Limits, RunnerOptions, Scheduler};
+use scheduler::{Limits, RunnerOptions, Scheduler};
 use store::{Options, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -101,7 +101,7 @@ async fn serve(config: Config) -> Result<()> {
     let options = RunnerOptions {
         program: config.runner.clone(),
         sockets: sockets.0.clone(),
-        isolation: config.isolated.then(|| Isolation { readable: vec![library.store.home().join("blobs")] }),
+        isolated: config.isolated,
         memory_limit: config.runner_memory,
     };
     let limits = Limits {

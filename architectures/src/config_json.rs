@@ -118,7 +118,7 @@ impl<'a> Config<'a> {
             .object("rope_parameters")?
             .and_then(|parameters| parameters.float("partial_rotary_factor").transpose());
         let factor = newer.transpose()?.or(self.float("partial_rotary_factor")?);
-        Ok(factor.map(|factor| (head_dim as f64 * factor) as u64).filter(|rotated| *rotated != head_dim))
+        Ok(factor.map(|factor| crate::dense::share(head_dim, factor)).filter(|rotated| *rotated != head_dim))
     }
 
     /// `model` is what this object is in.

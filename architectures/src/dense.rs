@@ -92,6 +92,12 @@ pub(crate) fn sliding_but_every(pattern: u64, layers: u64) -> Vec<bool> {
     (0..layers.min(MAX_LAYERS)).map(|layer| !(layer + 1).is_multiple_of(pattern)).collect()
 }
 
+/// A share of a size, rounded down as Python's `int` does it; 0 for what is negative or no number.
+#[expect(clippy::cast_sign_loss, reason = "it is not negative")]
+pub(crate) fn share(size: u64, factor: f64) -> u64 {
+    (size as f64 * factor).max(0.0) as u64
+}
+
 /// A number of layers, checked before anything is made for each of them.
 pub(crate) fn layer_count(layers: u64) -> Result<usize, Error> {
     if layers == 0 || layers > MAX_LAYERS { Err(config_json::fail(too_many(layers))) } else { Ok(layers as usize) }

@@ -37,13 +37,13 @@ pub(crate) struct Factor {
 }
 
 impl Adapters {
-    pub(crate) fn map(plan: &[LowRank], mapper: &mut Mapper) -> Result<Self> {
+    pub(crate) fn map(plan: &[LowRank], mapper: Mapper<'_>) -> Result<Self> {
         let mut all: HashMap<String, Vec<Factors>> = HashMap::new();
         for adapter in plan {
             let module = &adapter.module;
             let layout = HeadLayout::parse(&adapter.layout)
                 .with_context(|| format!("the adapter of `{module}` has a layout of heads that is not known"))?;
-            let factor = |tensor, mapper: &mut Mapper| {
+            let factor = |tensor, mapper: Mapper<'_>| {
                 Ok::<_, anyhow::Error>(Factor { stored: map(tensor, mapper)?, transposed: adapter.transposed })
             };
             let (down, up) = (factor(&adapter.down, mapper)?, factor(&adapter.up, mapper)?);
@@ -79,7 +79,7 @@ impl Adapters {
     }
 }
 
-fn map(plan: &protocol::Tensor, mapper: &mut Mapper) -> Result<MappedTensor> {
+fn map(plan: &protocol::Tensor, mapper: Mapper<'_>) -> Result<MappedTensor> {
     let name = &plan.name;
     let encoding = mapped::encoding(plan).filter(|encoding| codec::can_decode(*encoding));
     let encoding = encoding.with_context(|| format!("tensor `{name}` is of a type that weights cannot be"))?;

@@ -320,7 +320,9 @@ impl<B: Backend> Embedding<B> {
             for ((id, position), out) in ids.iter().zip(positions).zip(out.chunks_exact_mut(columns)) {
                 ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
                 weight.decode_row(*id as usize, out);
-                out.iter_mut().for_each(|x| *x *= self.scale);
+                for x in out.iter_mut() {
+                    *x *= self.scale;
+                }
                 self.place(*position, out)?;
             }
             Ok(())

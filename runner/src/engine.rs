@@ -17,10 +17,11 @@
 //! - Where a pass fails, all who took part are told.
 
 mod choice;
+mod pass_rows;
+mod slot;
 mod work;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -35,6 +36,8 @@ use crate::cache::{Cache, CacheShape, SlotCache, common_prefix};
 use crate::decoder::{Decoder, Stream};
 use crate::model::Model;
 use choice::Candidate;
+use pass_rows::PassRows;
+use slot::{Slot, make};
 pub(crate) use work::{Computed, Fault, Feed, Listener, Output, Progress, Rows, Take, Wanted, Work, check_vocabulary};
 
 /// Tokens of a prompt in a step, at most, while others decode, who wait for it.
@@ -129,21 +132,6 @@ impl Drop for Engine {
     }
 }
 
-fn make<B: Backend>(decoder: &Arc<Decoder<B>>, slots: Slots) -> Result<Vec<Slot<B>>> {
-    let slot = || Ok(Slot { cache: SlotCache::new(slots.shape, decoder)?, aside: None, work: None, last_used: 0 });
-    (0..slots.count.max(1)).map(|_| slot()).collect()
-}
-
-/// A KV cache and what is done with it.
-struct Slot<B: Backend> {
-    cache: SlotCache<B>,
-    /// The cache of the slot's conversation, while work that needs no past has one of its own.
-    aside: Option<SlotCache<B>>,
-    work: Option<Box<dyn Work>>,
-    /// When it was taken last, counted in works.
-    last_used: u64,
-}
-
 /// What a slot does in a step.
 struct Run {
     slot: usize,
@@ -172,24 +160,6 @@ struct State<B: Backend> {
     ids: Vec<u32>,
     /// Logits of a pass, `[wanted, vocabulary]`.
     logits: Vec<f32>,
-}
-
-/// Tokens of a pass, for whoever wants something of each.
-struct PassRows<'a, B: Backend> {
-    decoder: &'a Decoder<B>,
-    stream: &'a Stream<B>,
-    tokens: Range<usize>,
-}
-
-impl<B: Backend> Rows for PassRows<'_, B> {
-    fn logits(&self, each: &mut Take<'_>) -> Result<()> {
-        let tokens: Vec<usize> = self.tokens.clone().collect();
-        self.decoder.logits(self.stream, &tokens, each)
-    }
-
-    fn hidden(&self, each: &mut Take<'_>) -> Result<()> {
-        self.decoder.hidden(self.stream, self.tokens.clone(), each)
-    }
 }
 
 impl<B: Backend> State<B> {
@@ -357,13 +327,12 @@ impl<B: Backend> State<B> {
         let stream = match computed {
             Ok(computed) => computed,
             Err(fault) => {
-                let reason = fault.to_string();
                 for run in runs {
                     let slot = &mut self.slots[run.slot];
                     slot.cache.restore();
                     if let Some(work) = slot.work.take() {
                         slot.finish();
-                        work.fail(Fault::Failed(anyhow!(reason.clone())));
+                        work.fail(fault.again());
                     }
                 }
                 return;
@@ -410,32 +379,6 @@ impl<B: Backend> State<B> {
             })?;
         }
         Ok(stream)
-    }
-}
-
-impl<B: Backend> Slot<B> {
-    fn candidate(&self) -> Candidate<'_> {
-        Candidate { tokens: self.cache.tokens(), last_used: self.last_used, is_free: self.work.is_none() }
-    }
-
-    /// Hands a result to the work, and ends the work where it has ended.
-    fn take(&mut self, computed: Computed<'_>) {
-        let Some(mut work) = self.work.take() else { return };
-        match guarded(|| work.take(computed, &mut self.cache)) {
-            Ok(Progress::More) => self.work = Some(work),
-            Ok(Progress::Finished) => self.finish(),
-            Err(fault) => {
-                self.finish();
-                work.fail(fault);
-            }
-        }
-    }
-
-    /// After work has ended: the conversation's cache comes back.
-    fn finish(&mut self) {
-        if let Some(aside) = self.aside.take() {
-            self.cache = aside;
-        }
     }
 }
 

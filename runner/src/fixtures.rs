@@ -4,6 +4,7 @@
 //! A model is what its family makes of its documents; the arrays are read where they lie in its files.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::backends::candle::Candle;
 use crate::backends::cpu::Cpu;
 use crate::cache::{Cache, CacheShape, SlotCache};
 use crate::decoder::Decoder;
+use crate::mapped::Blobs;
 use crate::pool::Pool;
 use crate::sampler::likeliest;
 use crate::weights::Weights;
@@ -54,7 +56,14 @@ fn folder() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    println!("skipped: there is no reference data at `{}`", folder.display());
+    let reason = format!("the runner's fixtures: there is no reference data at `{}`", folder.display());
+    // `scripts/test` says at the end what was skipped.
+    if let Some(list) = std::env::var_os("LODE_TEST_SKIPPED") {
+        let mut list =
+            std::fs::File::options().append(true).create(true).open(list).expect("the list of what is skipped");
+        writeln!(list, "{reason}").expect("a line");
+    }
+    tracing::warn!("{reason}");
     None
 }
 
@@ -65,8 +74,8 @@ fn header(path: &Path) -> Result<Header> {
 }
 
 /// The tensors of a folder by name, as a load plan has them.
-fn tensors(model: &Path) -> Result<BTreeMap<String, protocol::Tensor>> {
-    let mut all = BTreeMap::new();
+fn tensors(model: &Path) -> Result<(BTreeMap<String, protocol::Tensor>, Vec<PathBuf>)> {
+    let (mut all, mut files) = (BTreeMap::new(), Vec::new());
     for entry in std::fs::read_dir(model)? {
         let path = entry?.path();
         if path.extension().is_none_or(|extension| extension != "safetensors") {
@@ -76,7 +85,7 @@ fn tensors(model: &Path) -> Result<BTreeMap<String, protocol::Tensor>> {
         for tensor in &header.tensors {
             let dtype = tensor.dtype.to_string();
             let (offset, size) = (header.data_start + tensor.begin, tensor.size());
-            let weight = Array { path: path.clone(), offset, size, dtype: dtype.clone() };
+            let weight = Array { blob: files.len(), offset, size, dtype: dtype.clone() };
             let (name, shape) = (tensor.name.clone(), tensor.shape.clone());
             let plan = protocol::Tensor {
                 name: name.clone(),
@@ -90,8 +99,9 @@ fn tensors(model: &Path) -> Result<BTreeMap<String, protocol::Tensor>> {
             };
             all.insert(name, plan);
         }
+        files.push(path);
     }
-    Ok(combined(all))
+    Ok((combined(all), files))
 }
 
 /// Puts arrays together that are one weight: blocks with their scales.
@@ -125,13 +135,14 @@ struct Fixture {
     folder: PathBuf,
     blueprint: Blueprint,
     plan: LoadRequest,
+    blobs: Blobs,
 }
 
 impl Fixture {
     /// The fixture; none where its family is not known.
     fn read(hf: &Path, name: &str) -> Result<Option<Self>> {
         let folder = hf.join(name);
-        let tensors = tensors(&folder.join("model"))?;
+        let (tensors, files) = tensors(&folder.join("model"))?;
         let names: TensorNames = tensors.keys().cloned().collect();
         let blueprint = |config: &Path| -> Result<Blueprint> {
             Ok(describe(Document::Config(&std::fs::read(config)?), &names)?.blueprint)
@@ -152,12 +163,13 @@ impl Fixture {
             kv_type: KvType::F32,
             reference: false,
             blueprint: written,
+            blobs: Vec::new(),
             tensors: tensors.into_values().collect(),
             adapters: Vec::new(),
             documents: Vec::new(),
             template: None,
         };
-        Ok(Some(Self { name: name.to_owned(), folder, blueprint: classic, plan }))
+        Ok(Some(Self { name: name.to_owned(), folder, blueprint: classic, plan, blobs: Blobs::of_files(&files)? }))
     }
 
     /// A golden tensor of float32.
@@ -175,7 +187,7 @@ impl Fixture {
     }
 
     fn check<B: Backend>(&self, backend: B) -> Result<()> {
-        let weights = Weights::map(&self.plan)?;
+        let weights = Weights::map(&self.plan, &self.blobs)?;
         let decoder = Arc::new(Decoder::load(backend, &weights, &self.blueprint)?);
         let facts = self.facts()?;
         for sequence in ["s5", "s37", "s100"] {
@@ -313,7 +325,7 @@ fn a_decoded_token_allocates_nothing() {
     let Some(hf) = folder() else { return };
     for name in ["llama", "gemma3_text", "mixtral", "qwen3_next", "lfm2", "deepseek_v2", "starcoder2"] {
         let fixture = Fixture::read(&hf, name).expect("it is read").expect("a known family");
-        let weights = Weights::map(&fixture.plan).expect("weights");
+        let weights = Weights::map(&fixture.plan, &fixture.blobs).expect("weights");
         let one = Cpu::new(Arc::new(Pool::new(1).expect("this thread")));
         let decoder = Arc::new(Decoder::load(one, &weights, &fixture.blueprint).expect("a decoder"));
         let mut cache = cache(&decoder).expect("a cache");
@@ -351,7 +363,7 @@ fn a_conversation_goes_on_from_its_beginning() {
     let Some(hf) = folder() else { return };
     for name in ["llama", "lfm2", "qwen3_next", "mistral", "phi3-longrope"] {
         let fixture = Fixture::read(&hf, name).expect("it is read").expect("a known family");
-        let weights = Weights::map(&fixture.plan).expect("weights");
+        let weights = Weights::map(&fixture.plan, &fixture.blobs).expect("weights");
         let decoder = Arc::new(Decoder::load(cpu(), &weights, &fixture.blueprint).expect("a decoder"));
         let text = |count: u32, seed: u32| -> Vec<u32> { (0..count).map(|i| (i * 7 + seed) % 300).collect() };
         let fresh = |ids: &[u32]| {

@@ -31,8 +31,7 @@ pub(crate) trait Sink: Send {
 
 /// Tells the sink what went wrong.
 pub(crate) fn refuse(sink: &dyn Sink, fault: &Fault) {
-    let bad_request = matches!(fault, Fault::Request(_));
-    sink.send(GenerateEvent::Error { error: fault.to_string(), bad_request });
+    sink.send(GenerateEvent::Error { error: fault.to_string(), kind: fault.kind() });
 }
 
 /// A generation on its way.

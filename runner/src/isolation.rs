@@ -6,21 +6,18 @@
 //!
 //! | means | what |
 //! |---|---|
-//! | Landlock | reading: blobs, programs' libraries, devices; writing: the socket's folder and devices of GPUs |
+//! | Landlock | reading: programs' libraries, devices (files of models come as descriptors); writing: the socket's folder and devices of GPUs |
 //! | seccomp | no sockets but local ones, no `io_uring` (which makes sockets too), no other programs |
 //! | `RLIMIT_DATA` | private memory; mapped weights do not count |
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What the daemon wants isolated.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Isolation {
-    /// Give up the network, other programs, and all files but those below --read and the socket's folder.
+    /// Give up the network, other programs, and all files but what drivers need and the socket's folder.
     #[arg(long)]
     isolate: bool,
-    /// A folder that may be read.
-    #[arg(long)]
-    read: Vec<PathBuf>,
     /// Bytes of private memory that the process may have.
     #[arg(long)]
     memory_limit: Option<u64>,
@@ -38,7 +35,7 @@ impl Isolation {
         }
         if self.isolate {
             let folder = socket.parent().unwrap_or(Path::new("/"));
-            missing.extend(means::restrict_files(&self.read, folder).err());
+            missing.extend(means::restrict_files(folder).err());
             missing.extend(means::restrict_calls().err());
         }
         if self.report {
@@ -52,7 +49,7 @@ impl Isolation {
 #[cfg(target_os = "linux")]
 mod means {
     use std::collections::BTreeMap;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use landlock::{
         ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
@@ -76,7 +73,7 @@ mod means {
     }
 
     /// Leaves the files that a runner needs.
-    pub(super) fn restrict_files(read: &[PathBuf], sockets: &Path) -> Result<(), String> {
+    pub(super) fn restrict_files(sockets: &Path) -> Result<(), String> {
         let failed = |e: landlock::RulesetError| format!("Landlock: {e}");
         // What the fifth version knows; an older kernel applies what it has of it.
         let abi = ABI::V5;
@@ -86,9 +83,8 @@ mod means {
         let ruleset = Ruleset::default().handle_access(AccessFs::from_all(abi)).map_err(failed)?;
         let mut ruleset = ruleset.create().map_err(failed)?;
         let system = SYSTEM.iter().map(|path| (Path::new(*path), reading));
-        let asked = read.iter().map(|path| (path.as_path(), reading));
-        for (path, access) in system.chain(asked).chain([(Path::new(DEVICES), devices), (sockets, own)]) {
-            // What is not there needs no rule; a blob that cannot be opened is named by the load.
+        for (path, access) in system.chain([(Path::new(DEVICES), devices), (sockets, own)]) {
+            // What is not there needs no rule.
             let Ok(folder) = PathFd::new(path) else { continue };
             let access: BitFlags<AccessFs> = access;
             ruleset = ruleset.add_rule(PathBeneath::new(folder, access)).map_err(failed)?;
@@ -122,13 +118,13 @@ mod means {
 
 #[cfg(not(target_os = "linux"))]
 mod means {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     pub(super) fn limit_memory(_bytes: u64) -> Result<(), String> {
         Err("memory is limited on Linux only".to_owned())
     }
 
-    pub(super) fn restrict_files(_read: &[PathBuf], _sockets: &Path) -> Result<(), String> {
+    pub(super) fn restrict_files(_sockets: &Path) -> Result<(), String> {
         Err("files are restricted on Linux only".to_owned())
     }
 
@@ -173,22 +169,22 @@ mod tests {
     }
 
     #[test]
-    fn only_named_folders_can_be_read_and_none_written() {
-        let (blobs, sockets, other) =
-            (tempfile::tempdir().expect("a"), tempfile::tempdir().expect("b"), tempfile::tempdir().expect("c"));
-        let (blob, secret) = (blobs.path().join("blob"), other.path().join("secret"));
-        std::fs::write(&blob, "weights").expect("a blob");
+    fn no_file_of_a_user_can_be_read_or_written() {
+        let (sockets, other) = (tempfile::tempdir().expect("a"), tempfile::tempdir().expect("b"));
+        let secret = other.path().join("secret");
         std::fs::write(&secret, "secret").expect("a secret");
+        let open = std::fs::File::open(&secret).expect("an open file");
         isolated(|| {
-            if let Err(reason) = means::restrict_files(&[blobs.path().to_owned()], sockets.path()) {
+            if let Err(reason) = means::restrict_files(sockets.path()) {
                 // Then there is nothing to see; the runner says so too.
                 tracing::warn!("{reason}");
                 return;
             }
-            assert_eq!(std::fs::read(&blob).expect("blobs are read"), b"weights");
-            assert_eq!(kind(std::fs::write(&blob, "other")), Some(ErrorKind::PermissionDenied));
             assert_eq!(kind(std::fs::read(&secret)), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(std::fs::write(&secret, "other")), Some(ErrorKind::PermissionDenied));
             assert_eq!(kind(std::fs::write(sockets.path().join("file"), "x")), Some(ErrorKind::PermissionDenied));
+            let passed = std::io::read_to_string(&open).expect("what was opened for it can be read");
+            assert_eq!(passed, "secret");
             drop(UnixListener::bind(sockets.path().join("s")).expect("its socket"));
             std::fs::read_to_string("/proc/self/status").expect("facts on itself");
         });

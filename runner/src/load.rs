@@ -12,13 +12,24 @@ use crate::backends::candle::Candle;
 use crate::backends::cpu::Cpu;
 use crate::cache::CacheShape;
 use crate::decoder::Decoder;
-use crate::device;
 use crate::engine::{Engine, Slots};
+use crate::files::Files;
+use crate::mapped::Blobs;
 use crate::memory::Account;
-use crate::model::{Model, TextModel};
+use crate::model::{Documents, Model, TextModel};
 use crate::pool::Pool;
 use crate::pooling::Pooling;
 use crate::weights::Weights;
+use crate::{device, failure};
+
+/// What of the machine a load may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    /// How many threads compute, where that is the CPU's part.
+    pub(crate) threads: usize,
+    /// How many files are mapped, at most.
+    pub(crate) maps: usize,
+}
 
 /// A model that runs.
 #[derive(Debug)]
@@ -36,27 +47,33 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Maps and prepares everything a plan names; `threads` compute where that is the CPU's part.
-    pub(crate) fn load(request: &LoadRequest, threads: usize) -> Result<(Self, Slots)> {
+    /// Prepares everything that a plan names; its files come from `files`.
+    pub(crate) fn load(request: &LoadRequest, machine: Machine, files: &mut Files) -> Result<(Self, Slots)> {
         let (ours, theirs) = (protocol::VERSION, request.version);
         ensure!(ours == theirs, "this runner speaks protocol {ours}, the daemon {theirs}; install both from one build");
         let blueprint: Blueprint = serde_json::from_value(request.blueprint.clone())
-            .context("the load plan has a blueprint that this runner cannot build; install both from one build")?;
-        match device::open(&request.device)? {
+            .context("the load plan has a blueprint that this runner cannot build; install both from one build")
+            .map_err(|error| failure::unsupported(&error))?;
+        let device = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
+        let blobs = Blobs::take(&request.blobs, machine.maps, || files.next())?;
+        match device {
             candle_core::Device::Cpu if !request.reference => {
-                let pool = Pool::new(threads).context("there are no threads to compute with")?;
-                Self::on(Cpu::new(Arc::new(pool)), request, blueprint)
+                let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
+                Self::on(Cpu::new(Arc::new(pool)), request, &blobs, blueprint)
             }
-            device => Self::on(Candle::new(device, request.reference), request, blueprint),
+            device => Self::on(Candle::new(device, request.reference), request, &blobs, blueprint),
         }
     }
 
-    fn on<B: Backend>(backend: B, request: &LoadRequest, blueprint: Blueprint) -> Result<(Self, Slots)> {
+    fn on<B: Backend>(backend: B, request: &LoadRequest, blobs: &Blobs, blueprint: Blueprint) -> Result<(Self, Slots)> {
         let device = backend.device();
+        let document = |document: &protocol::Document| Ok((document.name.clone(), blobs.get(document.blob)?.clone()));
+        let documents = request.documents.iter().map(document).collect::<Result<Vec<_>>>()?;
+        let documents = Documents::new(&documents);
         // Tokenizer and decoder share nothing, and either takes a while.
         let (text, decoder) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| TextModel::load(request));
-            let decoder = Weights::map(request)
+            let text = scope.spawn(|| TextModel::load(request, documents));
+            let decoder = Weights::map(request, blobs)
                 .and_then(|weights| Ok((Decoder::load(backend, &weights, &blueprint)?, weights.size())));
             (text.join(), decoder)
         });
@@ -66,7 +83,7 @@ impl Loaded {
             text,
             vocabulary: blueprint.vocabulary as usize,
             generates: decoder.generates(),
-            pooling: Pooling::of(&request.documents),
+            pooling: Pooling::of(documents),
         });
         let wanted = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
         let slots = slots(blueprint.context, request.reference, wanted);

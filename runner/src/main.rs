@@ -30,6 +30,8 @@ mod device;
 mod embed;
 mod engine;
 mod evaluate;
+mod failure;
+mod files;
 #[cfg(test)]
 mod fixtures;
 mod generate;
@@ -67,8 +69,10 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     // Before files are given up, and that before there are threads: each would keep what it could do.
     let threads = cpus::threads(std::env::var(cpus::VARIABLE).ok().as_deref());
+    let maps = mapped::most_maps();
     arguments.isolation.apply(&arguments.socket);
-    let served = threads.map_err(anyhow::Error::msg).and_then(|threads| serve::run(&arguments.socket, threads));
+    let machine = threads.map(|threads| load::Machine { threads, maps }).map_err(anyhow::Error::msg);
+    let served = machine.and_then(|machine| serve::run(&arguments.socket, machine));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -7,9 +7,9 @@
 //! promises an alignment.
 #![expect(unsafe_code, reason = "mapping files")]
 
-use std::collections::HashMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -41,7 +41,7 @@ pub(crate) struct MappedTensor {
 /// An array in a mapped blob.
 #[derive(Clone, Debug)]
 struct Part {
-    blob: Arc<Mmap>,
+    blob: Arc<Blob>,
     offset: usize,
     size: usize,
     dtype: Dtype,
@@ -158,20 +158,118 @@ impl MappedTensor {
     }
 }
 
-/// Maps each blob once.
-#[derive(Debug, Default)]
-pub(crate) struct Mapper(HashMap<PathBuf, Arc<Mmap>>);
+/// The bytes of a file of the model.
+#[derive(Debug)]
+pub(crate) enum Blob {
+    /// Where they are mapped.
+    Mapped(Mmap),
+    /// A copy: of the smallest files, where the system maps no more.
+    Read(Vec<u8>),
+}
 
-impl Mapper {
+impl std::ops::Deref for Blob {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(bytes) => bytes,
+            Self::Read(bytes) => bytes,
+        }
+    }
+}
+
+/// All files of the model, in the order of the load plan.
+#[derive(Debug, Default)]
+pub(crate) struct Blobs(Vec<Arc<Blob>>);
+
+impl Blobs {
+    /// Takes the files of a plan, `next` after `next`. No more than `maps` of them are mapped, the largest: the smallest are
+    /// read.
+    ///
+    /// # Errors
+    /// A file that does not come, has another size, or cannot be mapped.
+    pub(crate) fn take(
+        plan: &[protocol::Blob],
+        maps: usize,
+        mut next: impl FnMut() -> Result<OwnedFd>,
+    ) -> Result<Self> {
+        let read = smallest(plan, plan.len().saturating_sub(maps));
+        let mut all = Vec::with_capacity(plan.len());
+        for (blob, read) in plan.iter().zip(read) {
+            let mut one = || -> Result<Blob> {
+                let mut file = File::from(next()?);
+                let found = file.metadata()?.len();
+                ensure!(
+                    found == blob.size,
+                    "it has {found} bytes, expected {}; pull or create the model again",
+                    blob.size
+                );
+                if read {
+                    let mut bytes = Vec::with_capacity(blob.size as usize);
+                    file.read_to_end(&mut bytes)?;
+                    return Ok(Blob::Read(bytes));
+                }
+                // SAFETY: blobs of a store are not written to after their commit, see the head of this file.
+                Ok(Blob::Mapped(unsafe { Mmap::map(&file) }.context("it cannot be mapped")?))
+            };
+            all.push(Arc::new(one().with_context(|| format!("blob `{}`", blob.name))?));
+        }
+        Ok(Self(all))
+    }
+
+    /// A blob by its place in the plan.
+    ///
+    /// # Errors
+    /// The plan has no such blob.
+    pub(crate) fn get(&self, place: usize) -> Result<&Arc<Blob>> {
+        self.0.get(place).with_context(|| format!("the load plan names blob {place} of {}", self.0.len()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_files(paths: &[std::path::PathBuf]) -> Result<Self> {
+        let mut plan = Vec::new();
+        for path in paths {
+            plan.push(protocol::Blob { name: path.display().to_string(), size: std::fs::metadata(path)?.len() });
+        }
+        let mut paths = paths.iter();
+        Self::take(&plan, usize::MAX, || Ok(File::open(paths.next().context("no file is left")?)?.into()))
+    }
+}
+
+/// Marks so many of the smallest blobs.
+fn smallest(plan: &[protocol::Blob], count: usize) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..plan.len()).collect();
+    order.sort_unstable_by_key(|place| plan[*place].size);
+    let mut marked = vec![false; plan.len()];
+    order[..count.min(plan.len())].iter().for_each(|place| marked[*place] = true);
+    marked
+}
+
+/// Places that weights leave to everything else that a process maps: libraries, threads, states of sequences.
+const OTHER_MAPS: usize = 8192;
+
+/// How many files this process maps, at most.
+pub(crate) fn most_maps() -> usize {
+    // The kernel's default, where it does not say.
+    const DEFAULT: usize = 65_530;
+    let said = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
+    said.unwrap_or(DEFAULT).saturating_sub(OTHER_MAPS).max(1024)
+}
+
+/// Finds the arrays of a plan in its blobs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mapper<'a>(pub(crate) &'a Blobs);
+
+impl Mapper<'_> {
     /// The tensor that a load plan describes, checked against the blobs.
     ///
     /// # Errors
     /// Which tensor cannot be read, and why: an array beyond its blob, of another length, missing, or one too many.
-    pub(crate) fn tensor(&mut self, plan: &protocol::Tensor, encoding: Encoding) -> Result<MappedTensor> {
+    pub(crate) fn tensor(self, plan: &protocol::Tensor, encoding: Encoding) -> Result<MappedTensor> {
         self.parts(plan, encoding).with_context(|| format!("tensor `{}`", plan.name))
     }
 
-    fn parts(&mut self, plan: &protocol::Tensor, encoding: Encoding) -> Result<MappedTensor> {
+    fn parts(self, plan: &protocol::Tensor, encoding: Encoding) -> Result<MappedTensor> {
         let shape = plan.shape.iter().map(|n| usize::try_from(*n)).collect::<Result<_, _>>();
         let global_scale = plan.global_scale.as_ref().map(|array| self.part(array)).transpose()?;
         let tensor = MappedTensor {
@@ -187,26 +285,15 @@ impl Mapper {
         Ok(tensor)
     }
 
-    fn part(&mut self, array: &Array) -> Result<Part> {
+    fn part(self, array: &Array) -> Result<Part> {
         let dtype = Dtype::parse(&array.dtype).or_else(|| Encoding::parse(&array.dtype, 0).map(|_| Dtype::U8));
         let dtype = dtype.with_context(|| format!("an array of the type `{}`, which is not known", array.dtype))?;
-        let blob = self.map(&array.path)?;
+        let blob = self.0.get(array.blob)?.clone();
         let place = usize::try_from(array.offset).ok().zip(usize::try_from(array.size).ok());
         let inside = place.filter(|(offset, size)| offset.checked_add(*size).is_some_and(|end| end <= blob.len()));
-        let (offset, size) = inside.with_context(|| {
-            let path = array.path.display();
-            format!("it ends beyond its blob `{path}`, which is damaged; import or pull the model again")
-        })?;
+        let (offset, size) =
+            inside.context("it ends beyond its blob, which is damaged; import or pull the model again")?;
         Ok(Part { blob, offset, size, dtype })
-    }
-
-    fn map(&mut self, path: &Path) -> Result<Arc<Mmap>> {
-        if let Some(blob) = self.0.get(path) {
-            return Ok(blob.clone());
-        }
-        let blob = Arc::new(map(path)?);
-        self.0.insert(path.to_owned(), blob.clone());
-        Ok(blob)
     }
 }
 
@@ -218,138 +305,5 @@ fn scalar(part: &Part) -> Result<f32> {
     Ok(f32::from_le_bytes(*bytes.with_context(|| format!("its global scale has {size} bytes, expected 4"))?))
 }
 
-/// Maps a blob read-only.
-pub(crate) fn map(path: &Path) -> Result<Mmap> {
-    let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
-    // SAFETY: blobs of a store are not written to after their commit, see the head of this file.
-    unsafe { Mmap::map(&file) }.with_context(|| format!("cannot map `{}`", path.display()))
-}
-
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-
-    /// Bytes of an array in a blob of its own, `lead` bytes behind its beginning.
-    fn array(folder: &Path, name: &str, dtype: &str, lead: usize, bytes: &[u8]) -> Array {
-        let path = folder.join(name);
-        let mut file = File::create(&path).expect("a blob");
-        file.write_all(&vec![0; lead]).and_then(|()| file.write_all(bytes)).expect("a whole blob");
-        Array { path, offset: lead as u64, size: bytes.len() as u64, dtype: dtype.to_owned() }
-    }
-
-    fn plan(dtype: &str, group: u64, shape: &[u64], weight: Array) -> protocol::Tensor {
-        protocol::Tensor {
-            name: "w".to_owned(),
-            dtype: dtype.to_owned(),
-            group,
-            shape: shape.to_vec(),
-            weight,
-            scale: None,
-            bias: None,
-            global_scale: None,
-        }
-    }
-
-    fn tensor(plan: &protocol::Tensor) -> Result<MappedTensor> {
-        Mapper::default().tensor(plan, encoding(plan).expect("a known encoding"))
-    }
-
-    fn numbers(tensor: &MappedTensor) -> Vec<f32> {
-        tensor.numbers()
-    }
-
-    #[test]
-    fn block_fp8_has_its_scales_in_another_blob() {
-        let folder = tempfile::tempdir().expect("a folder");
-        // E4M3: 1, 2, -1.5, 0.
-        let codes = [0x38, 0x40, 0xbc, 0x00, 0x38, 0x38];
-        let mut plan = plan("fp8_1x2", 2, &[2, 3], array(folder.path(), "codes", "F8_E4M3", 0, &codes));
-        let scales: Vec<u8> = [1.0f32, 10.0, 0.5, 4.0].iter().flat_map(|n| n.to_le_bytes()).collect();
-        plan.scale = Some(array(folder.path(), "scales", "F32", 0, &scales));
-        let tensor = tensor(&plan).expect("a weight");
-        assert_eq!(tensor.size(), 6 + 16);
-        assert_eq!(numbers(&tensor), [1.0, 2.0, -15.0, 0.0, 0.5, 4.0]);
-    }
-
-    #[test]
-    fn arrays_may_lie_anywhere() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let bytes: Vec<u8> = [1.5f32, -2.0, 3.25].iter().flat_map(|n| n.to_le_bytes()).collect();
-        for lead in 0..8 {
-            let plan = plan("F32", 0, &[3], array(folder.path(), "plain", "F32", lead, &bytes));
-            assert_eq!(numbers(&tensor(&plan).expect("a weight")), [1.5, -2.0, 3.25], "{lead} bytes before it");
-        }
-    }
-
-    #[test]
-    fn parts_are_read_where_they_lie() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let floats = |count: u8| -> Vec<u8> { (0..count).flat_map(|n| f32::from(n).to_le_bytes()).collect() };
-        let plain =
-            tensor(&plan("F32", 0, &[4, 3], array(folder.path(), "plain", "F32", 4, &floats(12)))).expect("whole");
-        let rows = plain.rows(1, 2).expect("rows");
-        assert_eq!((rows.shape.as_slice(), numbers(&rows)), (&[2, 3][..], vec![3.0, 4.0, 5.0, 6.0, 7.0, 8.0]));
-        let vector =
-            tensor(&plan("F32", 0, &[4], array(folder.path(), "vector", "F32", 0, &floats(4)))).expect("whole");
-        assert_eq!(numbers(&vector.rows(2, 2).expect("numbers")), [2.0, 3.0]);
-        let stack = tensor(&plan("F32", 0, &[2, 2, 3], array(folder.path(), "stack", "F32", 0, &floats(12))));
-        let item = stack.expect("whole").item(1).expect("a matrix");
-        assert_eq!((item.shape.as_slice(), numbers(&item)), (&[2, 3][..], vec![6.0, 7.0, 8.0, 9.0, 10.0, 11.0]));
-        // Codes of 1 with scales by row.
-        let mut affine = plan("int8", 32, &[2, 32], array(folder.path(), "codes", "U32", 0, &[1; 64]));
-        let scales: Vec<u8> = [2.0f32, 3.0].iter().flat_map(|n| n.to_le_bytes()).collect();
-        affine.scale = Some(array(folder.path(), "scales", "F32", 0, &scales));
-        affine.bias = Some(array(folder.path(), "biases", "F32", 0, &[0; 8]));
-        let affine = tensor(&affine).expect("whole");
-        assert_eq!(numbers(&affine.rows(1, 1).expect("a row")), [3.0; 32]);
-        let mut fp8 = plan("fp8_2x2", 2, &[3, 2], array(folder.path(), "fp8", "F8_E4M3", 0, &[0x38; 6]));
-        let scales: Vec<u8> = [1.0f32, 5.0].iter().flat_map(|n| n.to_le_bytes()).collect();
-        fp8.scale = Some(array(folder.path(), "fp8 scales", "F32", 0, &scales));
-        let fp8 = tensor(&fp8).expect("whole");
-        assert_eq!(numbers(&fp8.rows(2, 1).expect("the last block")), [5.0, 5.0]);
-        for (found, says) in [
-            (fp8.rows(1, 1), "cut blocks of 2 rows"),
-            (plain.rows(3, 2), "there are 4"),
-            (plain.rows(u64::MAX, 2), "there are 4"),
-            (plain.rows(0, 0), "there are 4"),
-            (item.item(2), "item 2"),
-            (vector.item(0), "item 0"),
-        ] {
-            let error = found.expect_err(says);
-            assert!(error.contains(says), "{error}");
-        }
-    }
-
-    #[test]
-    fn plans_that_do_not_fit_are_refused_by_name() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let codes = || array(folder.path(), "codes", "U32", 0, &[0; 32]);
-        let good = plan("int4", 64, &[1, 64], codes());
-        let scale = array(folder.path(), "scale", "BF16", 0, &[0; 2]);
-        let short = Array { size: 31, ..codes() };
-        let beyond = Array { offset: u64::MAX, ..codes() };
-        let absent = Array { path: folder.path().join("absent"), ..codes() };
-        let integers = array(folder.path(), "integers", "I16", 0, &[0; 2]);
-        let with = |scale: &Array, bias: &Array| protocol::Tensor {
-            scale: Some(scale.clone()),
-            bias: Some(bias.clone()),
-            ..good.clone()
-        };
-        tensor(&with(&scale, &scale)).expect("a weight");
-        for (plan, says) in [
-            (good.clone(), "Scale"),
-            (with(&codes(), &scale), "scales of type U32"),
-            (with(&integers, &integers), "scales of type I16"),
-            (protocol::Tensor { weight: short, ..with(&scale, &scale) }, "31 bytes"),
-            (protocol::Tensor { weight: beyond, ..good.clone() }, "beyond its blob"),
-            (protocol::Tensor { weight: absent, ..good.clone() }, "cannot open"),
-            (protocol::Tensor { global_scale: Some(scale.clone()), ..good.clone() }, "global scale"),
-            (protocol::Tensor { shape: vec![u64::MAX, 64], ..with(&scale, &scale) }, "overflows"),
-        ] {
-            let error = format!("{:#}", tensor(&plan).expect_err(says));
-            assert!(error.starts_with("tensor `w`: ") && error.contains(says), "`{error}` should say `{says}`");
-        }
-    }
-}
+mod tests;

@@ -1,18 +1,16 @@
 //! What a loaded model knows of text: tokenizer, template, and what ends a generation.
 
-use std::io::Read;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, ensure};
 use formats::Gguf;
 use prompt::{ChatTemplate, ConstraintFactory, Dialect, Markers, Special, Tokenizer};
-use protocol::{Document, LoadRequest, Prompt, RenderRequest};
+use protocol::{LoadRequest, Prompt, RenderRequest};
 use serde_json::{Map, Value};
 use vocabulary::chat_templates::{self, Named};
 use vocabulary::{Vocabulary, special_tokens};
 
-use crate::mapped::map;
+use crate::mapped::Blob;
 use crate::pooling::Pooling;
 
 /// What is known of a model beside its decoder.
@@ -66,10 +64,9 @@ impl TextModel {
         self.constraints.get_or_init(|| ConstraintFactory::new(&self.tokenizer, &self.ends)).as_ref()
     }
 
-    pub(crate) fn load(request: &LoadRequest) -> Result<Self> {
-        let documents = Documents(&request.documents);
+    pub(crate) fn load(request: &LoadRequest, documents: Documents<'_>) -> Result<Self> {
         match documents.find("tokenizer.json") {
-            Some(path) => huggingface(documents, path, request.template.as_deref()),
+            Some(raw) => huggingface(documents, raw, request.template.as_deref()),
             None => gguf(documents, request.template.as_deref()),
         }
     }
@@ -108,26 +105,33 @@ impl TextModel {
     }
 }
 
-/// The documents of a load plan by name.
+/// The documents of a load plan, each with its name.
 #[derive(Clone, Copy)]
-struct Documents<'a>(&'a [Document]);
+pub(crate) struct Documents<'a>(&'a [(String, Arc<Blob>)]);
 
 impl<'a> Documents<'a> {
-    fn find(self, name: &str) -> Option<&'a Path> {
-        self.0.iter().find(|document| document.name == name).map(|document| document.path.as_path())
+    pub(crate) fn new(all: &'a [(String, Arc<Blob>)]) -> Self {
+        Self(all)
+    }
+
+    /// All of them.
+    pub(crate) fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        self.0.iter().map(|(name, bytes)| (name.as_str(), &***bytes))
+    }
+
+    fn find(self, name: &str) -> Option<&'a [u8]> {
+        self.iter().find(|(own, _)| *own == name).map(|(_, bytes)| bytes)
     }
 
     /// A JSON document; `null` where there is none.
     fn json(self, name: &str) -> Result<Value> {
-        let Some(path) = self.find(name) else { return Ok(Value::Null) };
-        let raw = std::fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        serde_json::from_slice(&raw).with_context(|| format!("`{name}` is not JSON"))
+        let Some(raw) = self.find(name) else { return Ok(Value::Null) };
+        serde_json::from_slice(raw).with_context(|| format!("`{name}` is not JSON"))
     }
 }
 
-fn huggingface(documents: Documents<'_>, tokenizer: &Path, template: Option<&str>) -> Result<TextModel> {
-    let raw = std::fs::read(tokenizer).with_context(|| format!("cannot read `{}`", tokenizer.display()))?;
-    let tokenizer = Tokenizer::from_json(&raw)?;
+fn huggingface(documents: Documents<'_>, raw: &[u8], template: Option<&str>) -> Result<TextModel> {
+    let tokenizer = Tokenizer::from_json(raw)?;
     let config = documents.json("tokenizer_config.json")?;
     let mut variables = special_tokens::variables(&documents.json("special_tokens_map.json")?);
     variables.extend(special_tokens::variables(&config));
@@ -140,28 +144,21 @@ fn huggingface(documents: Documents<'_>, tokenizer: &Path, template: Option<&str
     let eos = variables.get("eos_token").and_then(Value::as_str).and_then(|text| tokenizer.id(text));
     ends.extend(eos.filter(|eos| !ends.contains(eos)));
     let own = match documents.find("chat_template.jinja") {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-            chat_templates::single(text)
+        Some(raw) => {
+            let text = std::str::from_utf8(raw).context("`chat_template.jinja` is not UTF-8")?;
+            chat_templates::single(text.to_owned())
         }
         None => chat_templates::of_config(&config),
     };
     Ok(TextModel::new(tokenizer, choose(template, own, variables)?, ends, None))
 }
 
-/// Whether a document is a GGUF header, whatever its name.
-fn begins_with_magic(path: &Path) -> bool {
-    let mut magic = [0; 4];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == *b"GGUF"
-}
-
 fn gguf(documents: Documents<'_>, template: Option<&str>) -> Result<TextModel> {
     // Of a split, the first file has the keys.
-    let header = documents.0.iter().find(|document| begins_with_magic(&document.path));
-    let header = header.context("the model has no `tokenizer.json` and no GGUF header, so it has no tokenizer")?;
-    let bytes = map(&header.path)?;
-    let gguf = Gguf::parse_header(&bytes).with_context(|| format!("the kept header of `{}`", header.name))?;
+    let header = documents.iter().find(|(_, bytes)| bytes.starts_with(b"GGUF"));
+    let (name, bytes) =
+        header.context("the model has no `tokenizer.json` and no GGUF header, so it has no tokenizer")?;
+    let gguf = Gguf::parse_header(bytes).with_context(|| format!("the kept header of `{name}`"))?;
     let vocabulary = Vocabulary::read(&gguf)?.context("the GGUF header has no `tokenizer.ggml.tokens`")?;
     let ends = vocabulary.ends.clone();
     let piece = |id: Option<u32>| vocabulary.text(id?).map(str::to_owned);
@@ -203,8 +200,6 @@ fn choose(given: Option<&str>, own: Vec<Named>, variables: Map<String, Value>) -
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     fn text(bytes: &mut Vec<u8>, text: &str) {
@@ -243,14 +238,10 @@ mod tests {
 
     #[test]
     fn a_whole_gguf_file_is_read_like_its_header() {
-        let folder = tempfile::tempdir().expect("a folder");
         let bytes = whole_file();
         for (name, length) in [("whole.gguf", bytes.len()), ("header.gguf", bytes.len() - 32)] {
-            let path = folder.path().join(name);
-            let mut file = std::fs::File::create(&path).expect("a file");
-            file.write_all(&bytes[..length]).expect("a whole file");
-            let documents = [Document { name: name.to_owned(), path }];
-            let model = gguf(Documents(&documents), None).expect(name);
+            let documents = [(name.to_owned(), Arc::new(Blob::Read(bytes[..length].to_vec())))];
+            let model = gguf(Documents::new(&documents), None).expect(name);
             let tokens = model.prompt(&Prompt::Text { text: "abba".to_owned() }).expect(name).tokens;
             assert_eq!(tokens, [2, 1, 0], "{name}");
         }

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How long a thread spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// The exit code of a process that a panic in a region has ended.
-const PANICKED: i32 = 101;
+/// The exit code of a process that a panic in a region has ended: `EX_SOFTWARE` of sysexits.h.
+const PANICKED: i32 = 70;
 /// How many ranges a thread takes of a region, so that a slow one holds up nobody.
 const RANGES: usize = 4;
 
@@ -316,6 +316,26 @@ mod tests {
             }
         }
         assert_eq!(total.into_inner(), 2000 * 1999 / 2);
+    }
+
+    /// What [`a_panic_ends_the_process`] runs in a process of its own.
+    #[test]
+    #[ignore = "ends the process"]
+    fn panics() {
+        let threads = std::env::var("PANICKING_POOL").map_or(2, |threads| threads.parse().expect("a number"));
+        let pool = Pool::new(threads).expect("threads");
+        pool.run(100, |range| assert!(!range.contains(&99), "the last task panics"));
+        unreachable!("the process has ended");
+    }
+
+    #[test]
+    fn a_panic_ends_the_process() {
+        for threads in ["1", "4"] {
+            let mut program = std::process::Command::new(std::env::current_exe().expect("this program"));
+            program.args(["--exact", "pool::tests::panics", "--ignored"]).env("PANICKING_POOL", threads);
+            let output = program.output().expect("it runs");
+            assert_eq!(output.status.code(), Some(PANICKED), "{threads} threads: {output:?}");
+        }
     }
 
     #[test]

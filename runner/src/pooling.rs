@@ -10,10 +10,9 @@
 //! vector is wanted of such a model.
 
 use formats::Gguf;
-use protocol::Document;
 use serde_json::Value;
 
-use crate::mapped::map;
+use crate::model::Documents;
 
 /// What is taken of the hidden states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,14 +28,13 @@ pub(crate) enum Pooling {
 
 impl Pooling {
     /// What the documents of a model say.
-    pub(crate) fn of(documents: &[Document]) -> Self {
-        let named = documents.iter().find(|document| document.name.ends_with("1_Pooling/config.json"));
-        let config = named.and_then(|document| std::fs::read(&document.path).ok());
-        let config = config.and_then(|raw| serde_json::from_slice(&raw).ok());
+    pub(crate) fn of(documents: Documents<'_>) -> Self {
+        let named = documents.iter().find(|(name, _)| name.ends_with("1_Pooling/config.json"));
+        let config = named.and_then(|(_, raw)| serde_json::from_slice(raw).ok());
         if let Some(pooling) = config.as_ref().and_then(Self::of_config) {
             return pooling;
         }
-        documents.iter().find_map(Self::of_gguf).unwrap_or_default()
+        documents.iter().find_map(|(_, bytes)| Self::of_gguf(bytes)).unwrap_or_default()
     }
 
     fn of_config(config: &Value) -> Option<Self> {
@@ -48,9 +46,8 @@ impl Pooling {
         modes.into_iter().find(|(name, _)| config.get(name) == Some(&Value::Bool(true))).map(|(_, pooling)| pooling)
     }
 
-    fn of_gguf(document: &Document) -> Option<Self> {
-        let bytes = map(&document.path).ok()?;
-        let gguf = Gguf::parse_header(&bytes).ok()?;
+    fn of_gguf(bytes: &[u8]) -> Option<Self> {
+        let gguf = Gguf::parse_header(bytes).ok()?;
         let architecture = gguf.text("general.architecture")?;
         match gguf.unsigned(&format!("{architecture}.pooling_type"))? {
             1 => Some(Self::Mean),
@@ -105,6 +102,6 @@ mod tests {
         assert_eq!(of(json!({"pooling_mode_cls_token": false, "pooling_mode_lasttoken": true})), Some(Pooling::Last));
         assert_eq!(of(json!({"pooling_mode_mean_tokens": true})), Some(Pooling::Mean));
         assert_eq!(of(json!({})), None);
-        assert_eq!(Pooling::of(&[]), Pooling::Mean);
+        assert_eq!(Pooling::of(Documents::new(&[])), Pooling::Mean);
     }
 }

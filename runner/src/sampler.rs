@@ -36,7 +36,9 @@ impl Sampler {
     pub(crate) fn new(options: Sampling, prompt: &[u32]) -> Self {
         let random = options.seed.map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64);
         let recent = prompt[prompt.len().saturating_sub(options.repeat_last_n as usize)..].to_vec();
-        Self { options, random, recent, counts: HashMap::new(), candidates: Vec::new() }
+        // As many different ones as there may be, but for a look back that is unusually long.
+        let counts = HashMap::with_capacity((options.repeat_last_n as usize).min(1 << 12));
+        Self { options, random, recent, counts, candidates: Vec::new() }
     }
 
     /// The next token. Logits that are not numbers are an error: the model or its weights are broken.

@@ -1,6 +1,5 @@
 //! The runner protocol over HTTP on a Unix socket.
 
-use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,8 +13,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use prompt::Special;
 use protocol::{
-    ContextRequest, EmbedReply, EmbedRequest, EvaluateRequest, Failure, GenerateEvent, GenerateRequest, LoadReply,
-    LoadRequest, RenderRequest, Status, Text, TokenizeRequest, Tokens,
+    ContextRequest, EmbedReply, EmbedRequest, EvaluateRequest, Failure, FailureKind, GenerateEvent, GenerateRequest,
+    LoadReply, LoadRequest, RenderRequest, Status, Text, TokenizeRequest, Tokens,
 };
 use tokio::net::UnixListener;
 use tokio::sync::mpsc::error::TrySendError;
@@ -24,8 +23,10 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::embed::Embedding;
 use crate::engine::{Fault, Listener, Work};
 use crate::evaluate::Evaluation;
+use crate::failure;
+use crate::files::Files;
 use crate::generate::{self, Generation, Sink};
-use crate::load::Loaded;
+use crate::load::{Loaded, Machine};
 use crate::memory::Account;
 use crate::model::{Model, TextModel};
 
@@ -34,26 +35,16 @@ const MAX_REQUEST: usize = 256 << 20;
 /// Events that may wait for a slow client; where half of them do, its generation pauses.
 const EVENTS: usize = 128;
 
-/// Serves until the parent goes away or asks for the end; `threads` compute.
-pub(crate) fn run(socket: &Path, threads: usize) -> Result<()> {
-    end_with_parent();
+/// Serves until the parent goes away or asks for the end.
+pub(crate) fn run(socket: &Path, machine: Machine) -> Result<()> {
+    let files = Files::listen();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let listener =
             UnixListener::bind(socket).with_context(|| format!("cannot listen on `{}`", socket.display()))?;
         tracing::info!(socket = %socket.display(), "ready to load");
-        axum::serve(listener, routes(threads)).await.context("serving failed")
+        axum::serve(listener, routes(machine, files)).await.context("serving failed")
     })
-}
-
-/// Standard input is a pipe from the daemon: it closes when the daemon ends, in whatever way.
-fn end_with_parent() {
-    std::thread::spawn(|| {
-        let mut input = std::io::stdin().lock();
-        let mut buffer = [0; 64];
-        while input.read(&mut buffer).is_ok_and(|n| n > 0) {}
-        std::process::exit(0);
-    });
 }
 
 #[derive(Clone, Debug)]
@@ -62,15 +53,14 @@ struct Runner(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     loaded: OnceLock<Loaded>,
-    /// Held while a load or a change of the context is under way.
-    loading: Mutex<()>,
+    /// Held while a load or a change of the context is under way; the model's files come through it.
+    loading: Mutex<Files>,
     active: AtomicU64,
     memory: Account,
-    /// How many compute.
-    threads: usize,
+    machine: Machine,
 }
 
-fn routes(threads: usize) -> Router {
+fn routes(machine: Machine, files: Files) -> Router {
     Router::new()
         .route("/load", post(load_model))
         .route("/context", post(change_context))
@@ -83,52 +73,70 @@ fn routes(threads: usize) -> Router {
         .route("/status", get(status))
         .route("/unload", post(unload))
         .layer(DefaultBodyLimit::max(MAX_REQUEST))
-        .with_state(Runner::new(threads))
+        .with_state(Runner::new(machine, files))
 }
 
 /// A failure with its status.
-struct Refusal(StatusCode, String);
+#[derive(Debug)]
+struct Refusal {
+    status: StatusCode,
+    failure: Failure,
+}
+
+impl Refusal {
+    fn new(kind: FailureKind, error: String) -> Self {
+        let status = match kind {
+            FailureKind::BadRequest => StatusCode::BAD_REQUEST,
+            FailureKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            FailureKind::OutOfMemory => StatusCode::INSUFFICIENT_STORAGE,
+            FailureKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self { status, failure: Failure { error, kind } }
+    }
+
+    /// The call came when it should not: the daemon's mistake.
+    fn conflict(error: String) -> Self {
+        Self { status: StatusCode::CONFLICT, failure: Failure { error, kind: FailureKind::BadRequest } }
+    }
+}
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, Json(Failure { error: self.1 })).into_response()
+        (self.status, Json(self.failure)).into_response()
     }
 }
 
 impl From<anyhow::Error> for Refusal {
     fn from(error: anyhow::Error) -> Self {
-        Self(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"))
+        Self::new(failure::kind(&error), format!("{error:#}"))
     }
 }
 
 impl From<prompt::Error> for Refusal {
     fn from(error: prompt::Error) -> Self {
-        Self(StatusCode::BAD_REQUEST, error.to_string())
+        Self::new(FailureKind::BadRequest, error.to_string())
     }
 }
 
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Request(reason) => Self(StatusCode::BAD_REQUEST, reason),
-            Fault::Failed(error) => error.into(),
-        }
+        Self::new(fault.kind(), fault.to_string())
     }
 }
 
 impl Runner {
-    fn new(threads: usize) -> Self {
+    fn new(machine: Machine, files: Files) -> Self {
         Self(Arc::new(Inner {
             loaded: OnceLock::new(),
-            loading: Mutex::new(()),
+            loading: Mutex::new(files),
             active: AtomicU64::new(0),
             memory: Account::open(),
-            threads,
+            machine,
         }))
     }
 
     fn loaded(&self) -> Result<&Loaded, Refusal> {
-        let missing = || Refusal(StatusCode::CONFLICT, "no model is loaded yet".to_owned());
+        let missing = || Refusal::conflict("no model is loaded yet".to_owned());
         self.0.loaded.get().ok_or_else(missing)
     }
 
@@ -147,7 +155,7 @@ impl Runner {
         // Its texts may be long.
         let work = compute(move || Ok(work(&model, reply))).await??;
         loaded.engine.submit(Box::new(work));
-        let gone = |_| Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the engine has ended".to_owned());
+        let gone = |_| Refusal::new(FailureKind::Internal, "the engine has ended".to_owned());
         Ok(answer.await.map_err(gone)??)
     }
 }
@@ -177,12 +185,15 @@ async fn load_model(
     State(runner): State<Runner>,
     Json(request): Json<LoadRequest>,
 ) -> Result<Json<LoadReply>, Refusal> {
-    let _loading = runner.0.loading.lock().await;
-    if let Some(loaded) = runner.0.loaded.get() {
-        return Err(Refusal(StatusCode::CONFLICT, format!("`{}` is loaded already", loaded.name)));
-    }
-    let threads = runner.0.threads;
-    let (loaded, slots) = compute(move || Loaded::load(&request, threads)).await?;
+    let own = runner.clone();
+    let loading = compute(move || {
+        let mut files = own.0.loading.blocking_lock();
+        if let Some(loaded) = own.0.loaded.get() {
+            return Ok(Err(Refusal::conflict(format!("`{}` is loaded already", loaded.name))));
+        }
+        Ok(Ok(Loaded::load(&request, own.0.machine, &mut files)?))
+    });
+    let (loaded, slots) = loading.await??;
     let reply = loaded.reply(slots, &runner.0.memory);
     tracing::info!(
         model = loaded.name,
@@ -195,7 +206,7 @@ async fn load_model(
         "loaded"
     );
     if runner.0.loaded.set(loaded).is_err() {
-        return Err(Refusal(StatusCode::CONFLICT, "a model is loaded already".to_owned()));
+        return Err(Refusal::conflict("a model is loaded already".to_owned()));
     }
     Ok(Json(reply))
 }
@@ -257,7 +268,7 @@ async fn generate_text(
             Ok(Err((sink, fault))) => generate::refuse(&*sink, &fault),
             // The sink is gone with what panicked.
             Err(error) => {
-                let error = GenerateEvent::Error { error: format!("{error:#}"), bad_request: false };
+                let error = GenerateEvent::Error { error: format!("{error:#}"), kind: FailureKind::Internal };
                 // Whoever asked may have left.
                 let _ = events.send(error).await;
             }
@@ -318,7 +329,7 @@ async fn detokenize(State(runner): State<Runner>, Json(request): Json<Tokens>) -
 async fn render(State(runner): State<Runner>, Json(request): Json<RenderRequest>) -> Result<Json<Text>, Refusal> {
     with_text(&runner, move |text| {
         let rendered = text.render(&request);
-        Ok(Json(Text { text: rendered.map_err(|e| Refusal(StatusCode::BAD_REQUEST, format!("{e:#}")))? }))
+        Ok(Json(Text { text: rendered.map_err(|e| Refusal::new(FailureKind::BadRequest, format!("{e:#}")))? }))
     })
     .await
 }

@@ -10,7 +10,7 @@ use protocol::LoadRequest;
 
 use crate::adapters::{Adapters, Factor, Factors};
 use crate::backend::{Backend, LowRank, MatrixSource, NormOf, WeightSource};
-use crate::mapped::{self, MappedTensor, Mapper};
+use crate::mapped::{self, Blobs, MappedTensor, Mapper};
 
 /// All tensors of a load plan, mapped.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub(crate) struct HeadRows {
 
 impl Weights {
     /// Maps what a plan names.
-    pub(crate) fn map(plan: &LoadRequest) -> Result<Self> {
-        let mut mapper = Mapper::default();
+    pub(crate) fn map(plan: &LoadRequest, blobs: &Blobs) -> Result<Self> {
+        let mapper = Mapper(blobs);
         let tensors = plan
             .tensors
             .iter()
@@ -38,7 +38,7 @@ impl Weights {
             .filter_map(|tensor| mapped::encoding(tensor).map(|encoding| (tensor, encoding)))
             .map(|(tensor, encoding)| Ok((tensor.name.clone(), mapper.tensor(tensor, encoding)?)))
             .collect::<Result<_>>()?;
-        let adapters = Adapters::map(&plan.adapters, &mut mapper)?;
+        let adapters = Adapters::map(&plan.adapters, mapper)?;
         Ok(Self { tensors, adapters })
     }
 
@@ -104,7 +104,9 @@ impl Weights {
     /// A norm of rows of that width.
     pub(crate) fn norm<B: Backend>(&self, backend: &B, norm: &Norm, width: usize) -> Result<NormOf<B>> {
         let mut weight = self.numbers(&norm.weight, &[width])?;
-        weight.iter_mut().for_each(|weight| *weight += norm.offset as f32);
+        for weight in &mut weight {
+            *weight += norm.offset as f32;
+        }
         let bias = norm.bias.as_ref().map(|bias| self.vector(backend, bias, width)).transpose()?;
         Ok(NormOf { kind: norm.kind, weight: backend.vector(weight)?, bias, epsilon: norm.epsilon as f32 })
     }
@@ -181,12 +183,11 @@ fn part_of(name: &str, reason: &str) -> anyhow::Error {
 }
 
 fn factor<B: Backend>(backend: &B, factor: &Factor, rows: HeadOrder) -> Result<B::Matrix> {
-    let weight = match factor.mapped(rows) {
-        Some(mapped) => WeightSource::Mapped { tensor: mapped.clone(), rows: None },
-        None => {
-            let (rows_of, columns) = factor.shape();
-            WeightSource::Numbers { numbers: factor.expanded(rows), shape: [rows_of, columns] }
-        }
+    let weight = if let Some(mapped) = factor.mapped(rows) {
+        WeightSource::Mapped { tensor: mapped.clone(), rows: None }
+    } else {
+        let (rows_of, columns) = factor.shape();
+        WeightSource::Numbers { numbers: factor.expanded(rows), shape: [rows_of, columns] }
     };
     backend.matrix(MatrixSource { weight, bias: None, adapters: Vec::new() })
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use protocol::FailureKind;
+
 /// Why a model could not be run. Variants by what a caller can do about it. One failure may be told to many who wait.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -17,6 +19,14 @@ pub enum Error {
     /// The runner process ended; the next request starts another.
     #[error("the runner of this model ended unexpectedly ({0}); try again, a new one is started")]
     Died(String),
+    /// A file of the model could not be passed to the runner.
+    #[error("{file}: {source}; run `lode fsck`, or pull or create the model again")]
+    File {
+        /// Which, and what was done with it.
+        file: String,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
     /// The runner did not answer in time.
     #[error("the runner did not {what} within {seconds} s")]
     Timeout {
@@ -28,8 +38,8 @@ pub enum Error {
     /// The runner refused; the text is its own.
     #[error("{message}")]
     Refused {
-        /// Whether the request was at fault, not the model or the machine.
-        bad_request: bool,
+        /// What is at fault.
+        kind: FailureKind,
         /// For people.
         message: String,
     },

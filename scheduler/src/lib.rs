@@ -12,6 +12,7 @@
 
 mod error;
 pub mod estimate;
+mod files;
 mod machine;
 mod process;
 mod runner;
@@ -19,7 +20,8 @@ mod scheduler;
 mod supervisor;
 
 pub use error::Error;
+pub use files::LoadPlan;
 pub use machine::{Context, Counts, KeepAlive, KeepAliveChoice, Limits, Residence};
-pub use process::{Isolation, RunnerOptions};
+pub use process::RunnerOptions;
 pub use runner::{Events, Runner};
 pub use scheduler::{Lease, LoadKey, Loaded, Scheduler, Wanted};

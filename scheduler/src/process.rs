@@ -1,13 +1,15 @@
 //! A runner's process: started, awaited, killed. Who has it reaps it.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
 use crate::machine::End;
@@ -20,26 +22,18 @@ pub struct RunnerOptions {
     pub program: PathBuf,
     /// Where sockets go; private to the user. Short: a socket's path has a hundred characters at most.
     pub sockets: PathBuf,
-    /// What they give up, where they do.
-    pub isolation: Option<Isolation>,
+    /// Whether they give up the network, other programs, and all files but what drivers need and their sockets.
+    pub isolated: bool,
     /// Bytes of private memory that each may have.
     pub memory_limit: Option<u64>,
-}
-
-/// Runners without network, without other programs, and without files but these and their sockets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Isolation {
-    /// Folders that they read.
-    pub readable: Vec<PathBuf>,
 }
 
 impl RunnerOptions {
     /// The arguments for the runner of that number, the first being 0. Only that one says what cannot be applied.
     fn arguments(&self, number: u64, socket: &Path) -> Vec<OsString> {
         let mut arguments = vec!["--socket".into(), socket.into()];
-        if let Some(isolation) = &self.isolation {
+        if self.isolated {
             arguments.push("--isolate".into());
-            arguments.extend(isolation.readable.iter().flat_map(|folder| ["--read".into(), folder.into()]));
         }
         if let Some(bytes) = self.memory_limit {
             arguments.extend(["--memory-limit".into(), bytes.to_string().into()]);
@@ -55,8 +49,8 @@ impl RunnerOptions {
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    /// The runner ends when this closes, also when the daemon is killed.
-    _parent: Option<ChildStdin>,
+    /// The runner ends when this closes, also when the daemon is killed. Files are passed by it.
+    parent: UnixStream,
     socket: PathBuf,
     /// How it ended, for those who talk to it.
     ended: watch::Sender<Option<String>>,
@@ -72,12 +66,19 @@ impl Process {
         // A socket of an earlier process with this number, if any.
         let _ = std::fs::remove_file(&socket);
         let mut command = Command::new(&options.program);
-        command.args(options.arguments(number, &socket)).stdin(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().map_err(failed)?;
+        let (parent, own) = UnixStream::pair().map_err(failed)?;
+        command.args(options.arguments(number, &socket)).stdin(OwnedFd::from(own)).kill_on_drop(true);
+        let child = command.spawn().map_err(failed)?;
         let (ended, watched) = watch::channel(None);
         let runner = Runner::new(socket.clone(), child.id().unwrap_or_default(), watched)?;
-        let parent = child.stdin.take();
-        Ok((Self { child, _parent: parent, socket, ended }, runner))
+        Ok((Self { child, parent, socket, ended }, runner))
+    }
+
+    /// By what files are passed to it.
+    pub(crate) fn files(&self) -> Result<UnixStream, Error> {
+        let source =
+            |source| Error::File { file: "cannot pass files to the runner".to_owned(), source: Arc::new(source) };
+        self.parent.try_clone().map_err(source)
     }
 
     /// Waits until the process has ended by itself. May be dropped and called again.

@@ -157,9 +157,8 @@ impl Runner {
         if response.status().is_success() {
             return Ok(response);
         }
-        let bad_request = response.status().is_client_error();
         match response.json::<Failure>().await {
-            Ok(failure) => Err(Error::Refused { bad_request, message: failure.error }),
+            Ok(failure) => Err(Error::Refused { kind: failure.kind, message: failure.error }),
             Err(error) => Err(self.gone(&error).await),
         }
     }

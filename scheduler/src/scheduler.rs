@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
-use protocol::{LoadReply, LoadRequest};
+use protocol::LoadReply;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::files::LoadPlan;
 use crate::machine::{Action, Ask, Event, Machine, Moment, Outcome, RequestId, RunnerId, Stop, Why};
 use crate::supervisor::{Command, Report, supervise};
 use crate::{Context, Counts, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
@@ -145,7 +146,7 @@ impl Scheduler {
     pub async fn acquire<E, F>(&self, wanted: Wanted, plan: impl Fn() -> F) -> Result<Lease, E>
     where
         E: From<Error>,
-        F: Future<Output = Result<LoadRequest, E>>,
+        F: Future<Output = Result<LoadPlan, E>>,
     {
         let (mut ticket, mut messages) = self.enter(wanted);
         loop {
@@ -249,7 +250,7 @@ impl Inner {
     }
 
     /// Tells the machine what happened and does what it says. The plan is that of [`Event::Planned`].
-    fn drive(self: &Arc<Self>, state: &mut State, event: Event, mut plan: Option<(&str, LoadRequest)>) {
+    fn drive(self: &Arc<Self>, state: &mut State, event: Event, mut plan: Option<(&str, LoadPlan)>) {
         if let Event::Leave { request, .. } = &event {
             state.requesters.remove(request);
         }
@@ -272,7 +273,7 @@ impl Inner {
         self.alarm.send_if_modified(|set| std::mem::replace(set, wake) != wake);
     }
 
-    fn start(self: &Arc<Self>, state: &mut State, runner: RunnerId, name: &str, plan: LoadRequest) {
+    fn start(self: &Arc<Self>, state: &mut State, runner: RunnerId, name: &str, plan: LoadPlan) {
         let (commands, told) = unbounded_channel();
         let scheduler = Arc::downgrade(self);
         let report = move |report| {

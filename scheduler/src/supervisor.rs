@@ -2,14 +2,16 @@
 //!
 //! Whatever happens, the last report is [`Report::Ended`], and the process is reaped by then.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
-use protocol::{ContextRequest, LoadReply, LoadRequest};
+use protocol::{ContextRequest, FailureKind, LoadReply};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::files::{self, LoadPlan};
 use crate::machine::{End, Failure};
 use crate::process::Process;
 use crate::{Error, Runner, RunnerOptions};
@@ -47,7 +49,7 @@ enum Done {
 /// Lives the life of a runner.
 pub(crate) async fn supervise(
     options: RunnerOptions,
-    plan: LoadRequest,
+    plan: LoadPlan,
     commands: UnboundedReceiver<Command>,
     report: impl Fn(Report) + Send,
 ) {
@@ -64,12 +66,13 @@ pub(crate) async fn supervise(
 async fn live(
     mut process: Process,
     runner: Arc<Runner>,
-    plan: LoadRequest,
+    plan: LoadPlan,
     mut commands: UnboundedReceiver<Command>,
     report: &(impl Fn(Report) + Send),
 ) -> End {
-    let mut cache = ContextRequest { context: plan.context, slots: plan.slots, kv_type: plan.kv_type };
-    let mut work = load(runner.clone(), plan);
+    let LoadPlan { request, .. } = &plan;
+    let mut cache = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
+    let mut work = load(runner.clone(), process.files(), plan);
     loop {
         let result = tokio::select! {
             end = process.wait() => return end,
@@ -98,10 +101,22 @@ async fn live(
     }
 }
 
-fn load(runner: Arc<Runner>, plan: LoadRequest) -> Work {
+fn load(runner: Arc<Runner>, passing: Result<UnixStream, Error>, plan: LoadPlan) -> Work {
     async move {
+        let LoadPlan { request, files } = plan;
         runner.wait_until_it_listens().await?;
-        runner.load(&plan).await.map(Done::Loaded)
+        let (passed, loaded) = (files::pass(passing?, files), runner.load(&request));
+        tokio::pin!(passed, loaded);
+        // The runner waits for files: one that cannot be passed ends the load, and with it the runner.
+        let reply = tokio::select! {
+            biased;
+            reply = &mut loaded => reply,
+            passed = &mut passed => {
+                passed?;
+                loaded.await
+            }
+        };
+        reply.map(Done::Loaded)
     }
     .boxed()
 }
@@ -112,17 +127,10 @@ fn rebuild(runner: Arc<Runner>, cache: ContextRequest) -> Work {
 
 fn failure(error: Error) -> Failure {
     match error {
-        Error::Refused { message, .. } if is_out_of_memory(&message) => Failure::OutOfMemory(message),
+        Error::Refused { kind: FailureKind::OutOfMemory, message } => Failure::OutOfMemory(message),
         Error::Refused { .. } => Failure::Refused(error),
         other => Failure::Broken(other),
     }
-}
-
-/// Whether this is what systems and GPU drivers say where there is not enough memory: ENOMEM, and
-/// `CUDA_ERROR_OUT_OF_MEMORY` by name or in words.
-fn is_out_of_memory(message: &str) -> bool {
-    let message = message.to_ascii_lowercase();
-    ["cannot allocate memory", "out of memory", "out_of_memory"].iter().any(|text| message.contains(text))
 }
 
 #[cfg(test)]
@@ -131,13 +139,11 @@ mod tests {
 
     #[test]
     fn lack_of_memory_is_told_from_other_refusals() {
-        for (message, expect) in [
-            ("cannot map `x`: Cannot allocate memory (os error 12)", true),
-            ("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", true),
-            ("the architecture `x` is not known", false),
-        ] {
-            let error = Error::Refused { bad_request: false, message: message.to_owned() };
-            assert_eq!(matches!(failure(error), Failure::OutOfMemory(_)), expect, "{message}");
+        for kind in [FailureKind::BadRequest, FailureKind::Unsupported, FailureKind::OutOfMemory, FailureKind::Internal]
+        {
+            let error = Error::Refused { kind, message: "cannot allocate memory".to_owned() };
+            let expect = kind == FailureKind::OutOfMemory;
+            assert_eq!(matches!(failure(error), Failure::OutOfMemory(_)), expect, "{kind:?}");
         }
         assert!(matches!(failure(Error::Protocol("x".to_owned())), Failure::Broken(_)));
     }

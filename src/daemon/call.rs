@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use api::ollama::Options;
 use content::Digest;
-use protocol::{GenerateEvent, GenerateRequest, Prompt};
+use protocol::{FailureKind, GenerateEvent, GenerateRequest, Prompt};
 use scheduler::{Context, Events, KeepAlive, Lease, Runner};
 
 use super::Daemon;
@@ -204,7 +204,7 @@ impl Ready {
     async fn first_word(&self, request: &GenerateRequest) -> Result<(GenerateEvent, Events), Failed> {
         let mut events = self.runner().generate(request).await?;
         match events.next().await {
-            Some(Ok(GenerateEvent::Error { error, bad_request })) => Err(refused(error, bad_request)),
+            Some(Ok(GenerateEvent::Error { error, kind })) => Err(refused(error, kind)),
             Some(event) => Ok((event?, events)),
             None => Err(anyhow::anyhow!("the runner said nothing").into()),
         }
@@ -212,6 +212,6 @@ impl Ready {
 }
 
 /// What a runner refused, in its own words.
-fn refused(message: String, bad_request: bool) -> Failed {
-    scheduler::Error::Refused { bad_request, message }.into()
+fn refused(message: String, kind: FailureKind) -> Failed {
+    scheduler::Error::Refused { kind, message }.into()
 }

@@ -6,7 +6,7 @@
 use api::{Answer, Demand, Dialogue, Frame};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll};
-use protocol::{GenerateEvent, GenerateRequest};
+use protocol::{FailureKind, GenerateEvent, GenerateRequest};
 use scheduler::KeepAlive;
 
 use super::Daemon;
@@ -99,7 +99,9 @@ impl Choices {
             let failed = event.is_err();
             let event = event.unwrap_or_else(|failed| {
                 tracing::warn!("{}", failed.message);
-                GenerateEvent::Error { bad_request: failed.status.is_client_error(), error: failed.message }
+                let of_client = failed.status.is_client_error();
+                let kind = if of_client { FailureKind::BadRequest } else { FailureKind::Internal };
+                GenerateEvent::Error { kind, error: failed.message }
             });
             if !frames.send(&told(choice, event)).await {
                 tracing::debug!("the client went away");

@@ -106,12 +106,19 @@ impl From<scheduler::Error> for Failed {
     fn from(error: scheduler::Error) -> Self {
         use scheduler::Error;
         let status = match &error {
-            Error::Refused { bad_request: true, .. } => StatusCode::BAD_REQUEST,
+            Error::Refused { kind: protocol::FailureKind::BadRequest, .. } => StatusCode::BAD_REQUEST,
             Error::Busy | Error::Stopped | Error::Pinned { .. } | Error::BackOff { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Error::Refused { .. }
+            Error::Refused {
+                kind:
+                    protocol::FailureKind::Unsupported
+                    | protocol::FailureKind::OutOfMemory
+                    | protocol::FailureKind::Internal,
+                ..
+            }
             | Error::OutOfMemory(_)
+            | Error::File { .. }
             | Error::TooLarge { .. }
             | Error::Start { .. }
             | Error::Died(_)

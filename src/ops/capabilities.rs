@@ -2,12 +2,11 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use formats::Gguf;
-use manifests::media_types;
-use protocol::Document;
+use manifests::{Manifest, media_types};
 use vocabulary::chat_templates::{self, DEFAULT, Named};
 use vocabulary::{abilities, insert};
 
@@ -48,6 +47,19 @@ impl Capability {
     }
 }
 
+/// A file that is not a tensor.
+struct Document {
+    name: String,
+    path: PathBuf,
+}
+
+impl Document {
+    fn all(library: &Library, manifest: &Manifest) -> Result<Vec<Self>> {
+        let documents = documents(library, manifest)?.into_iter();
+        Ok(documents.map(|(name, digest)| Self { name, path: library.store.path(&digest) }).collect())
+    }
+}
+
 /// Everything that a model can do, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capabilities(Vec<Capability>);
@@ -84,7 +96,7 @@ impl Library {
 
     /// All but completion.
     fn found_capabilities(&self, model: &Model) -> Result<Capabilities> {
-        let facts = Facts::read(&documents(self, &model.manifest)?)?;
+        let facts = Facts::read(&Document::all(self, &model.manifest)?)?;
         let templates = match own_template(self, model)? {
             Some(template) => vec![template],
             None => facts.templates.into_iter().map(|(_, text)| text).collect(),
@@ -107,7 +119,7 @@ impl Library {
         if let Some(template) = own_template(self, model)? {
             return Ok(Some(template));
         }
-        let templates = Facts::read(&documents(self, &model.manifest)?)?.templates;
+        let templates = Facts::read(&Document::all(self, &model.manifest)?)?.templates;
         let default = templates.iter().position(|(name, _)| name == DEFAULT).unwrap_or(0);
         Ok(templates.into_iter().nth(default).map(|(_, text)| text))
     }

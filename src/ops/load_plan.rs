@@ -1,11 +1,15 @@
 //! The load plan: what a runner is told about a model.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, bail, ensure};
 use content::Digest;
 use formats::encoding::Role;
 use import::{Adapter, StoredPart, StoredTensor};
 use manifests::{Manifest, media_types};
-use protocol::{Array, ContextRequest, Document, LoadRequest, LowRank, Tensor};
+use protocol::{Array, Blob, ContextRequest, Document, LoadRequest, LowRank, Tensor};
+use scheduler::LoadPlan;
 
 use super::{Library, Model, Understood};
 
@@ -16,13 +20,14 @@ pub(crate) fn load_plan(
     device: &str,
     cache: ContextRequest,
     reference: bool,
-) -> Result<LoadRequest> {
+) -> Result<LoadPlan> {
     let described = match &*model.understood {
         Understood::Known(described) => described,
         Understood::Unknown(reason) => {
             bail!("model '{}' cannot be run: {reason}; its tensors are stored and can be listed", model.name)
         }
     };
+    let mut files = Files::new(library);
     for layer in model.manifest.layers() {
         let size = library.store.blob_size(layer.digest())?;
         let (name, digest) = (layer.name().unwrap_or("layer"), layer.digest());
@@ -37,10 +42,20 @@ pub(crate) fn load_plan(
     if let Some(reason) = import::obstacle(&tensors) {
         bail!("model '{}' cannot be run: {reason}", model.name);
     }
-    let documents = documents(library, &model.manifest)?;
+    let documents = documents(library, &model.manifest)?.into_iter().map(|(name, digest)| {
+        let blob = files.place(&digest)?;
+        Ok(Document { name, blob })
+    });
+    let documents = documents.collect::<Result<_>>()?;
     let adapters = library.adapters(&model.manifest, &model.understood, &tensors);
     let adapters = adapters.with_context(|| format!("model '{}' cannot be run", model.name))?;
-    Ok(LoadRequest {
+    let planned_tensors = tensors.iter().map(|tensor| files.planned(tensor)).collect::<Result<_>>()?;
+    let mut planned_adapters = Vec::new();
+    for adapter in &adapters {
+        planned_adapters.extend(files.low_ranks(adapter)?);
+    }
+    let Files { blobs, paths, .. } = files;
+    let request = LoadRequest {
         version: protocol::VERSION,
         model: model.manifest.digest().to_string(),
         device: device.to_owned(),
@@ -49,17 +64,19 @@ pub(crate) fn load_plan(
         kv_type: cache.kv_type,
         reference,
         blueprint: serde_json::to_value(&described.architecture.blueprint)?,
-        tensors: tensors.iter().map(|tensor| planned(library, tensor)).collect(),
-        adapters: adapters.iter().flat_map(|adapter| low_ranks(library, adapter)).collect(),
+        blobs,
+        tensors: planned_tensors,
+        adapters: planned_adapters,
         documents,
         template: jinja(model.layer_text(library, media_types::TEMPLATE)?, &model.name),
-    })
+    };
+    Ok(LoadPlan { request, files: paths })
 }
 
-/// The files that are not tensors. A whole GGUF file is one too: it begins with its header.
-pub(super) fn documents(library: &Library, manifest: &Manifest) -> Result<Vec<Document>> {
+/// The files that are not tensors, by name. A whole GGUF file is one too: it begins with its header.
+pub(super) fn documents(library: &Library, manifest: &Manifest) -> Result<Vec<(String, Digest)>> {
     let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];
-    let document = |name: &str, digest: &Digest| Document { name: name.to_owned(), path: library.store.path(digest) };
+    let document = |name: &str, digest: &Digest| (name.to_owned(), *digest);
     let layers = manifest.layers().iter().filter(|layer| kept.contains(layer.media_type()));
     let layers = layers.map(|layer| document(layer.name().unwrap_or_default(), layer.digest()));
     let files = library.whole_files(manifest)?;
@@ -67,37 +84,67 @@ pub(super) fn documents(library: &Library, manifest: &Manifest) -> Result<Vec<Do
     Ok(layers.chain(files).collect())
 }
 
-/// Where the arrays of a tensor are.
-fn planned(library: &Library, tensor: &StoredTensor) -> Tensor {
-    let array = |part: &StoredPart| Array {
-        path: library.store.path(&part.blob),
-        offset: part.offset,
-        size: part.size,
-        dtype: part.dtype.name().to_owned(),
-    };
-    let of = |role| tensor.part(role).map(array);
-    Tensor {
-        name: tensor.name.clone(),
-        dtype: tensor.dtype(),
-        group: tensor.group(),
-        shape: tensor.shape.clone(),
-        weight: array(&tensor.parts[0]),
-        scale: of(Role::Scale),
-        bias: of(Role::Bias),
-        global_scale: of(Role::GlobalScale),
-    }
+/// The blobs that a plan names, each once.
+struct Files<'a> {
+    library: &'a Library,
+    places: HashMap<Digest, usize>,
+    blobs: Vec<Blob>,
+    paths: Vec<PathBuf>,
 }
 
-/// What an adapter adds to each projection.
-fn low_ranks<'a>(library: &'a Library, adapter: &'a Adapter) -> impl Iterator<Item = LowRank> + 'a {
-    adapter.modules.iter().map(move |module| LowRank {
-        module: module.name.clone(),
-        down: planned(library, &module.down),
-        up: planned(library, &module.up),
-        transposed: module.transposed,
-        layout: adapter.layout.name().to_owned(),
-        scale: module.scale,
-    })
+impl<'a> Files<'a> {
+    fn new(library: &'a Library) -> Self {
+        Self { library, places: HashMap::new(), blobs: Vec::new(), paths: Vec::new() }
+    }
+
+    /// The place of a blob among those of the plan.
+    fn place(&mut self, digest: &Digest) -> Result<usize> {
+        if let Some(place) = self.places.get(digest) {
+            return Ok(*place);
+        }
+        let size = self.library.store.blob_size(digest)?;
+        let size = size.with_context(|| format!("blob `{digest}` is missing; create or pull the model again"))?;
+        self.blobs.push(Blob { name: digest.to_string(), size });
+        self.paths.push(self.library.store.path(digest));
+        self.places.insert(*digest, self.blobs.len() - 1);
+        Ok(self.blobs.len() - 1)
+    }
+
+    fn array(&mut self, part: &StoredPart) -> Result<Array> {
+        let blob = self.place(&part.blob)?;
+        Ok(Array { blob, offset: part.offset, size: part.size, dtype: part.dtype.name().to_owned() })
+    }
+
+    /// Where the arrays of a tensor are.
+    fn planned(&mut self, tensor: &StoredTensor) -> Result<Tensor> {
+        let mut of = |role| tensor.part(role).map(|part| self.array(part)).transpose();
+        let (scale, bias, global_scale) = (of(Role::Scale)?, of(Role::Bias)?, of(Role::GlobalScale)?);
+        Ok(Tensor {
+            name: tensor.name.clone(),
+            dtype: tensor.dtype(),
+            group: tensor.group(),
+            shape: tensor.shape.clone(),
+            weight: self.array(&tensor.parts[0])?,
+            scale,
+            bias,
+            global_scale,
+        })
+    }
+
+    /// What an adapter adds to each projection.
+    fn low_ranks(&mut self, adapter: &Adapter) -> Result<Vec<LowRank>> {
+        let low_rank = |module: &import::AdaptedModule| {
+            Ok(LowRank {
+                module: module.name.clone(),
+                down: self.planned(&module.down)?,
+                up: self.planned(&module.up)?,
+                transposed: module.transposed,
+                layout: adapter.layout.name().to_owned(),
+                scale: module.scale,
+            })
+        };
+        adapter.modules.iter().map(low_rank).collect()
+    }
 }
 
 /// The model's own template as the runner is to use it.

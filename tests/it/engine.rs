@@ -105,6 +105,36 @@ async fn a_client_that_leaves_frees_its_slot() {
 }
 
 #[tokio::test]
+async fn an_embedding_takes_no_conversation_away() {
+    let (_server, runner) = started("1").await;
+    let conversation = greedy(&prompt(40, 1), 5);
+    let first = done(&runner, &conversation).await;
+    let inputs = json!([{"kind": "tokens", "tokens": prompt(30, 7)}, {"kind": "tokens", "tokens": prompt(3, 8)}]);
+    let (status, vectors) = runner.call("embed", &json!({"inputs": inputs, "truncate": true})).await;
+    assert_eq!((status, &vectors["prompt_tokens"]), (200, &json!([30, 3])));
+    let again = done(&runner, &conversation).await;
+    assert_eq!((&again["usage"]["cached_tokens"], &again["tokens"]), (&json!(39), &first["tokens"]));
+    let (_, alone) = runner.call("embed", &json!({"inputs": [inputs[1]], "truncate": true})).await;
+    assert_eq!(alone["embeddings"][0], vectors["embeddings"][1]);
+}
+
+#[tokio::test]
+async fn a_prompt_that_begins_like_another_slots_takes_that_over() {
+    let (_server, runner) = started("2").await;
+    let expected = done(&runner, &greedy(&[prompt(100, 1), vec![5]].concat(), 8)).await;
+    context(&runner, 256, 2, "f16").await;
+    // One slot is busy with the same beginning, until nobody listens any more.
+    let mut endless = greedy(&[prompt(100, 1), vec![9]].concat(), 1 << 40);
+    endless["shift"] = true.into();
+    endless["top_logprobs"] = 50.into();
+    let mut stream = runner.open("generate", &endless).await;
+    stream.chunk().await.expect("a stream").expect("a first token");
+    let other = done(&runner, &greedy(&[prompt(100, 1), vec![5]].concat(), 8)).await;
+    assert_eq!((&other["usage"]["cached_tokens"], &other["tokens"]), (&json!(100), &expected["tokens"]));
+    drop(stream);
+}
+
+#[tokio::test]
 async fn a_new_context_keeps_the_weights() {
     let (server, runner) = started("1").await;
     let (pid, before) = (server.runner_pid().await, done(&runner, &greedy(&prompt(20, 1), 10)).await);
@@ -168,11 +198,11 @@ async fn prompts_that_do_not_fit_are_told() {
     assert_eq!(done(&runner, &request).await["usage"]["truncated_tokens"], 24);
     request["truncate"] = false.into();
     let refused =
-        json!({"event": "error", "error": "the input length exceeds the context length", "bad_request": true});
+        json!({"event": "error", "error": "the input length exceeds the context length", "kind": "bad_request"});
     assert_eq!(runner.events(&request).await, [refused]);
     for bad in [json!({"kind": "tokens", "tokens": []}), json!({"kind": "tokens", "tokens": [999]})] {
         let events = runner.events(&json!({"prompt": bad})).await;
-        assert_eq!((&events[0]["event"], &events[0]["bad_request"]), (&json!("error"), &json!(true)), "{bad}");
+        assert_eq!((&events[0]["event"], &events[0]["kind"]), (&json!("error"), &json!("bad_request")), "{bad}");
     }
 }
 

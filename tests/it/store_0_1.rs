@@ -16,10 +16,9 @@ use crate::support::{json as read_json, object, root};
 /// What computes exactly what 0.1 did: its answers were made so.
 const EXACT: [(&str, &str); 2] = [("LODE_REFERENCE", "1"), ("LODE_KV_CACHE_TYPE", "f32")];
 /// Families that 0.1 could not run and this version can.
-const NEW: [&str; 2] = ["hf-qwen2", "qwen2"];
+const NEW: [&str; 3] = ["hf-qwen2", "hf-starcoder2", "qwen2"];
 /// What this version cannot run either, and what it says.
-const UNKNOWN: [(&str, &str); 2] =
-    [("hf-starcoder2", "`starcoder2` cannot be run yet"), ("mixtral", "`llama with experts` cannot be run yet")];
+const UNKNOWN: [(&str, &str); 1] = [("mixtral", "`llama with experts` cannot be run yet")];
 
 fn fixture(name: &str) -> PathBuf {
     root().join("tests/fixtures/store-0.1").join(name)

@@ -2,7 +2,7 @@
 //!
 //! How many tokens the prompt is becomes known at the end, so the first event says 0 and the last but one the truth.
 
-use protocol::{FinishReason, GenerateEvent};
+use protocol::{FailureKind, FinishReason, GenerateEvent};
 use serde_json::Value;
 
 use super::event::{Delta, Ending, MessageEvent};
@@ -55,7 +55,8 @@ impl MessageStream {
                 self.call(name, Value::Object(arguments).to_string(), &mut frames);
             }
             GenerateEvent::Done { reason, usage, .. } => self.end(reason, usage, &mut frames),
-            GenerateEvent::Error { error, bad_request } => {
+            GenerateEvent::Error { error, kind } => {
+                let bad_request = kind == FailureKind::BadRequest;
                 frames.push(ErrorResponse::new(if bad_request { 400 } else { 500 }, error).frame());
             }
         }

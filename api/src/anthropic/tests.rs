@@ -199,7 +199,8 @@ fn a_stream() {
 #[test]
 fn a_stream_that_breaks_off_says_so() {
     let mut stream = MessageStream::new(Message::begun("1f", "m"), 9);
-    let frames = stream.event(GenerateEvent::Error { error: "it died".to_owned(), bad_request: false });
+    let frames =
+        stream.event(GenerateEvent::Error { error: "it died".to_owned(), kind: protocol::FailureKind::Internal });
     let error = json!({"type": "error", "error": {"type": "api_error", "message": "it died"}});
     assert_eq!(documents(frames), [error]);
 }

@@ -153,9 +153,9 @@ fn latent(latent: &Latent) -> Result<(), String> {
     norm(&latent.norm)?;
     match &latent.query {
         LatentQuery::Plain(_) => Ok(()),
-        LatentQuery::LowRank { rank, norm: own, .. } => {
-            in_range("rank of queries", *rank, 1 << 20)?;
-            norm(own)
+        LatentQuery::LowRank(query) => {
+            in_range("rank of queries", query.rank, 1 << 20)?;
+            norm(&query.norm)
         }
     }
 }

@@ -124,18 +124,23 @@ pub struct Latent {
 #[serde(rename_all = "snake_case")]
 pub enum LatentQuery {
     /// `[heads · (nope_dim + rope_dim), hidden]`.
-    Plain(Projection),
+    Plain(Box<Projection>),
     /// `up(norm(down(x)))`.
-    LowRank {
-        /// Rows of `down`.
-        rank: u64,
-        /// `[rank, hidden]`.
-        down: Projection,
-        /// `[rank]`.
-        norm: Norm,
-        /// `[heads · (nope_dim + rope_dim), rank]`.
-        up: Projection,
-    },
+    LowRank(Box<LowRankQuery>),
+}
+
+/// Queries by way of fewer elements: `up(norm(down(x)))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LowRankQuery {
+    /// Rows of `down`.
+    pub rank: u64,
+    /// `[rank, hidden]`.
+    pub down: Projection,
+    /// `[rank]`.
+    pub norm: Norm,
+    /// `[heads · (nope_dim + rope_dim), rank]`.
+    pub up: Projection,
 }
 
 /// A gated delta rule behind a short convolution (Gated `DeltaNet`, arXiv 2412.06464). For each value head a matrix
@@ -171,7 +176,7 @@ pub struct DeltaNet {
     pub a_log: Tensor,
     /// Positions that the convolution sees.
     pub kernel: u64,
-    /// `[2 · key_heads · key_dim + value_heads · value_dim, 1, kernel]`: of queries, keys and values, before SiLU.
+    /// `[2 · key_heads · key_dim + value_heads · value_dim, 1, kernel]`: of queries, keys and values, before `SiLU`.
     pub convolution: Tensor,
     /// `[value_dim]`, of each value head.
     pub norm: Norm,

@@ -51,13 +51,13 @@ impl LayerState {
         }
     }
 
-    /// Positions that there is room for, where a sequence has `context` at most and `ahead` more than the window are kept:
-    /// whole blocks.
+    /// Positions that are kept at most, where a sequence has `context` of them and `ahead` more than the window are kept. Of the
+    /// last block only what is written to takes memory.
     pub fn positions(self, context: u64, ahead: u64) -> u64 {
         let Self::Kv { window, .. } = self else { return 0 };
         // A ring's first and last block are both begun.
-        let ring = window.map_or(u64::MAX, |window| window.saturating_add(ahead).div_ceil(BLOCK).saturating_add(1));
-        context.div_ceil(BLOCK).min(ring) * BLOCK
+        let blocks = window.map_or(u64::MAX, |window| window.saturating_add(ahead).div_ceil(BLOCK).saturating_add(1));
+        context.min(blocks.saturating_mul(BLOCK))
     }
 
     /// Bytes for a sequence: `positions` rows of keys and values, whose bytes for so many elements `row_bytes` says, or

@@ -1,4 +1,4 @@
-//! BERT, and RoBERTa, which counts positions from another one on: encoders that embed texts.
+//! BERT, and `RoBERTa`, which counts positions from another one on: encoders that embed texts.
 
 use crate::blueprint::{
     Activation, Attention, Blueprint, Embedding, Ffn, HeadLayout, Layer, Mixer, Norm, NormKind, NormedPart, Plain,

@@ -1,9 +1,9 @@
-//! DeepSeek V2: latent attention, experts in groups, the first layers dense.
+//! `DeepSeek` V2: latent attention, experts in groups, the first layers dense.
 //!
 //! Source of the numbers: `modeling_deepseek_v2.py` of Hugging Face transformers and of the model's authors.
 
 use crate::blueprint::{
-    Blueprint, Ffn, Groups, HeadLayout, Latent, LatentQuery, Matrices, Mixer, RouterScores, Rows, Tensor,
+    Blueprint, Ffn, Groups, HeadLayout, Latent, LatentQuery, LowRankQuery, Matrices, Mixer, RouterScores, Rows, Tensor,
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, projection};
@@ -69,13 +69,13 @@ pub(super) fn latent_attention(
     let mixer = |index: usize| {
         let own = |module: &str| format!("model.layers.{index}.self_attn.{module}");
         let query = match low_rank {
-            None => LatentQuery::Plain(projection(names, &own("q_proj"))),
-            Some(rank) => LatentQuery::LowRank {
+            None => LatentQuery::Plain(Box::new(projection(names, &own("q_proj")))),
+            Some(rank) => LatentQuery::LowRank(Box::new(LowRankQuery {
                 rank,
                 down: projection(names, &own("q_a_proj")),
                 norm: norm(&own("q_a_layernorm")),
                 up: projection(names, &own("q_b_proj")),
-            },
+            })),
         };
         // Of each head first the rows of keys, then those of values. Sizes that overflow are refused by the check.
         let stride = nope_dim.saturating_add(value_dim);

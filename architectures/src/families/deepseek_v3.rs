@@ -1,4 +1,4 @@
-//! DeepSeek V3 and R1, Kimi K2: as V2, with sigmoid scores and a bias for the choice of experts.
+//! `DeepSeek` V3 and R1, Kimi K2: as V2, with sigmoid scores and a bias for the choice of experts.
 
 use super::deepseek_v2::{add_experts, latent_attention, scores};
 use crate::blueprint::{Blueprint, Groups, HeadLayout, RouterScores, Tensor};

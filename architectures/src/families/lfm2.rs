@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use crate::blueprint::{Blueprint, Ffn, Mixer, Residual, ShortConv, Tensor};
 use crate::config_json::{Config, fail};
-use crate::dense::{Defaults, Dense, LLAMA, projection};
+use crate::dense::{Defaults, Dense, LLAMA, projection, share};
 use crate::experts::gated;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
@@ -84,7 +84,7 @@ fn width(config: Config<'_>) -> Result<u64, Error> {
     }
     let mut width = said.saturating_mul(2) / 3;
     if let Some(multiplier) = config.float("block_ffn_dim_multiplier")? {
-        width = (multiplier * width as f64) as u64;
+        width = share(width, multiplier);
     }
     match config.unsigned("block_multiple_of")?.unwrap_or(256) {
         0 => Err(fail("`block_multiple_of` is 0, expected at least 1")),

@@ -80,8 +80,10 @@ pub(super) fn only_full_attention(blueprint: &Blueprint) -> Result<(), String> {
 /// than Llama's have no place.
 pub(super) fn only_usual_frequencies(blueprint: &Blueprint) -> Result<(), String> {
     let mut ropes = blueprint.attentions().filter_map(|attention| attention.rope.as_ref());
-    if ropes.any(|rope| !matches!(rope.scaling, RopeScaling::None | RopeScaling::Linear { .. })) {
-        return Err("the model's RoPE scaling cannot be said for this architecture".to_owned());
+    let unusual = ropes.find(|rope| !matches!(rope.scaling, RopeScaling::None | RopeScaling::Linear { .. }));
+    if let Some(rope) = unusual {
+        let which = if matches!(rope.scaling, RopeScaling::Llama3 { .. }) { "Llama 3's" } else { "the model's" };
+        return Err(format!("{which} RoPE scaling cannot be said for this architecture"));
     }
     Ok(())
 }

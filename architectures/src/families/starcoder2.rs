@@ -1,4 +1,4 @@
-//! StarCoder2: layer norms and biases, a feed-forward network without a gate, a window on all layers.
+//! `StarCoder2`: layer norms and biases, a feed-forward network without a gate, a window on all layers.
 
 use crate::blueprint::{Activation, Blueprint, Ffn, NormKind, Plain};
 use crate::config_json::Config;

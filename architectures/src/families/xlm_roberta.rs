@@ -1,4 +1,4 @@
-//! RoBERTa and XLM-RoBERTa: BERT whose positions begin behind the padding token's.
+//! `RoBERTa` and XLM-RoBERTa: BERT whose positions begin behind the padding token's.
 
 use super::bert;
 use crate::blueprint::Blueprint;

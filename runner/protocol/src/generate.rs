@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::RenderRequest;
+use crate::{FailureKind, RenderRequest};
 
 /// What to go on from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -262,9 +262,8 @@ pub enum GenerateEvent {
     Error {
         /// For people.
         error: String,
-        /// Whether the request is at fault, not the runner.
-        #[serde(default)]
-        bad_request: bool,
+        /// What is at fault.
+        kind: FailureKind,
     },
 }
 

@@ -16,6 +16,11 @@
 //! | `GET /status` | – | [`Status`] |
 //! | `POST /unload` | – | an empty answer, then the process ends |
 //!
+//! A runner has no path of the store. Its standard input is a Unix socket, by which the daemon passes the descriptors of the
+//! blobs that a load plan names, in its order: messages of one byte with up to [`DESCRIPTORS`] of them. The runner answers each
+//! message by a byte when it has mapped what came with it, so that few descriptors are open at a time. When the socket
+//! closes, the runner ends.
+//!
 //! An error is a status of 400 or more with a [`Failure`]. A client that closes its connection cancels its generation.
 
 mod embed;
@@ -29,17 +34,36 @@ pub use generate::{
     EvaluateOutput, EvaluateRequest, FinishReason, Format, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling,
     ToolChoice, Usage,
 };
-pub use load::{Array, ContextRequest, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor};
+pub use load::{Array, Blob, ContextRequest, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor};
 pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
+
+/// Descriptors that a message passes, at most.
+pub const DESCRIPTORS: usize = 64;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// For people.
     pub error: String,
+    /// What is at fault.
+    pub kind: FailureKind,
+}
+
+/// What is at fault where something fails, as far as somebody acts on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The request asks for what is not given.
+    BadRequest,
+    /// This build, or this device, cannot compute with the model; another attempt gives the same.
+    Unsupported,
+    /// There is not enough memory now; there may be when other models have been unloaded.
+    OutOfMemory,
+    /// The runner, the model's files or the machine.
+    Internal,
 }

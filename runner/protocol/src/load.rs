@@ -1,7 +1,5 @@
 //! Loading a model: the plan that the daemon made from the manifest.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
 /// Everything a runner needs of a model. Paths lead to blobs that do not change.
@@ -23,6 +21,8 @@ pub struct LoadRequest {
     pub reference: bool,
     /// What the decoder is built from: `architectures::Blueprint` as JSON.
     pub blueprint: serde_json::Value,
+    /// The files of the model, each once. The daemon opens them and passes their descriptors in this order.
+    pub blobs: Vec<Blob>,
     /// Every tensor.
     pub tensors: Vec<Tensor>,
     /// What adapters add to projections, in the order in which it is added.
@@ -80,8 +80,8 @@ pub struct LowRank {
 /// Where the bytes of an array are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Array {
-    /// The blob.
-    pub path: PathBuf,
+    /// The place of its blob in [`LoadRequest::blobs`].
+    pub blob: usize,
     /// First byte in the blob.
     pub offset: u64,
     /// Length in bytes.
@@ -95,8 +95,17 @@ pub struct Array {
 pub struct Document {
     /// Its name, e.g. `tokenizer.json`; a GGUF header has the name of its file.
     pub name: String,
-    /// The blob.
-    pub path: PathBuf,
+    /// The place of its blob in [`LoadRequest::blobs`].
+    pub blob: usize,
+}
+
+/// A file of the model. A runner has no path of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blob {
+    /// What errors call it: its digest.
+    pub name: String,
+    /// Its bytes.
+    pub size: u64,
 }
 
 /// How a KV cache keeps its elements.

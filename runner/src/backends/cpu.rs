@@ -177,7 +177,9 @@ impl Backend for Cpu {
                 Map::Times(y) => x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= y),
                 Map::Sigmoid(y) if y.width == 1 => {
                     let factor = elementwise::sigmoid(y.numbers[row]);
-                    x.iter_mut().for_each(|x| *x *= factor);
+                    for x in x.iter_mut() {
+                        *x *= factor;
+                    }
                 }
                 Map::Sigmoid(y) => {
                     x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= elementwise::sigmoid(*y));

@@ -4,7 +4,10 @@ use std::fmt;
 
 use anyhow::Result;
 
+use protocol::FailureKind;
+
 use crate::cache::Cache;
+use crate::failure;
 use crate::model::Model;
 
 /// Something that is done on a slot: generating, evaluating, embedding.
@@ -122,6 +125,24 @@ impl fmt::Display for Fault {
         match self {
             Self::Request(reason) => f.write_str(reason),
             Self::Failed(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+impl Fault {
+    /// The same for another work.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Request(reason) => Self::Request(reason.clone()),
+            Self::Failed(error) => Self::Failed(failure::again(error)),
+        }
+    }
+
+    /// What is at fault.
+    pub(crate) fn kind(&self) -> FailureKind {
+        match self {
+            Self::Request(_) => FailureKind::BadRequest,
+            Self::Failed(error) => failure::kind(error),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::backend::{Backend, Map};
 #[derive(Debug)]
 pub(crate) struct Experts<B: Backend> {
     router: Router<B>,
-    experts: Vec<Gated<B>>,
+    networks: Vec<Gated<B>>,
     shared: Option<Shared<B>>,
     hidden: usize,
     /// Who chose what in the pass that is computed.
@@ -91,7 +91,7 @@ impl<B: Backend> Experts<B> {
                     scale: router.scale as f32,
                 },
             },
-            experts: (0..own.count).map(expert).collect::<Result<_>>()?,
+            networks: (0..own.count).map(expert).collect::<Result<_>>()?,
             shared: own.shared.as_ref().map(shared).transpose()?,
             hidden,
             routes: Mutex::default(),
@@ -116,7 +116,7 @@ impl<B: Backend> Experts<B> {
             weights.clear();
             chosen.extend(routes.iter().map(|(_, token, _)| *token));
             weights.extend(routes.iter().map(|(_, _, weight)| *weight));
-            let made = self.experts[routes[0].0].forward(backend, &backend.select(x, chosen)?)?;
+            let made = self.networks[routes[0].0].forward(backend, &backend.select(x, chosen)?)?;
             sum = backend.scatter(sum, &made, chosen, weights)?;
         }
         Ok(sum)
@@ -184,14 +184,20 @@ impl Routes {
 fn weigh(rule: &Rule, chosen: &mut [(usize, usize, f32)]) {
     if rule.scores == RouterScores::SoftmaxOfChosen {
         let largest = chosen.iter().fold(f32::NEG_INFINITY, |largest, route| largest.max(route.2));
-        chosen.iter_mut().for_each(|route| route.2 = (route.2 - largest).exp());
+        for route in chosen.iter_mut() {
+            route.2 = (route.2 - largest).exp();
+        }
     }
     if rule.normalize || rule.scores == RouterScores::SoftmaxOfChosen {
         // Scores that are all 0 stay so.
         let sum = chosen.iter().map(|route| route.2).sum::<f32>().max(1e-20);
-        chosen.iter_mut().for_each(|route| route.2 /= sum);
+        for route in chosen.iter_mut() {
+            route.2 /= sum;
+        }
     }
-    chosen.iter_mut().for_each(|route| route.2 *= rule.scale);
+    for route in chosen.iter_mut() {
+        route.2 *= rule.scale;
+    }
 }
 
 /// Takes all but the best groups out of the choice.
@@ -226,9 +232,13 @@ fn keep_groups(groups: Groups, ranks: &mut [f32], order: &mut Vec<usize>) {
 
 fn softmax(x: &mut [f32]) {
     let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    x.iter_mut().for_each(|x| *x = (*x - largest).exp());
+    for x in x.iter_mut() {
+        *x = (*x - largest).exp();
+    }
     let sum: f32 = x.iter().sum();
-    x.iter_mut().for_each(|x| *x /= sum);
+    for x in x.iter_mut() {
+        *x /= sum;
+    }
 }
 
 #[cfg(test)]

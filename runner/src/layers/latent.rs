@@ -40,12 +40,12 @@ impl<B: Backend> Latent<B> {
         let queries = heads * (nope_dim + rope_dim);
         let query = match &own.query {
             LatentQuery::Plain(query) => Query::Plain(matrix(query, hidden, queries)?),
-            LatentQuery::LowRank { rank, down, norm, up } => {
-                let rank = *rank as usize;
+            LatentQuery::LowRank(own) => {
+                let rank = own.rank as usize;
                 Query::LowRank {
-                    down: matrix(down, hidden, rank)?,
-                    norm: weights.norm(backend, norm, rank)?,
-                    up: matrix(up, rank, queries)?,
+                    down: matrix(&own.down, hidden, rank)?,
+                    norm: weights.norm(backend, &own.norm, rank)?,
+                    up: matrix(&own.up, rank, queries)?,
                 }
             }
         };

@@ -31,6 +31,8 @@ const DEVICE_COPIES: u64 = 3;
 const PROCESS: u64 = 9 << 18;
 /// Bytes of a float32.
 const FLOAT: u64 = 4;
+/// Bytes of a token in a choice: its logit twice, and its candidate.
+const CANDIDATE: u64 = 20;
 
 /// What a runner keeps of a vocabulary in memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,8 +63,10 @@ impl Tokenizer {
 ///
 /// Activations are float32. In a chunk of `t` tokens there are at the same time, beside three arrays of `t · hidden` (the
 /// stream, its norm, what a part gives): in a mixer the projections, the mixed values, and on a device the scores; in the
-/// feed-forward network gate and up; at the end logits of a token in each slot. On the CPU also what is multiplied,
-/// rounded to 8 bits. The largest of the three counts. Scoring a text needs more: logits of up to 64 tokens.
+/// feed-forward network gate and up; at the end logits of a token in each slot. Of these the largest counts on a device. On
+/// the CPU memory that was given back is kept for the next step, so both parts of a layer count, and beside them what is
+/// multiplied, rounded to 8 bits, and logits three times: computed, handed out, and as candidates of a choice. Scoring a text
+/// needs more: logits of up to 64 tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder<'a> {
     /// What it is built from.
@@ -94,31 +98,41 @@ impl Decoder<'_> {
         self.blueprint.states().map(layer).collect()
     }
 
-    /// Bytes of activations while a chunk is computed on the CPU.
+    /// Bytes of activations while a chunk is computed on the CPU. Scores are computed in tiles, which are small.
     pub fn cpu_activations(&self, cache: &Cache) -> u64 {
-        // Scores are computed in tiles, which are small.
-        self.activations(cache, 0)
+        let (tokens, [mixer, ffn]) = (tokens(cache), self.widths());
+        // A code for each element, a scale and a sum for each block of 32.
+        let rounded = 5 * (tokens * Amount(self.widest())) / 4;
+        let logits = CANDIDATE * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
+        (FLOAT * tokens * (3 * Amount(self.blueprint.hidden) + mixer + ffn) + rounded + logits).0
     }
 
     /// Bytes of activations while a chunk is computed on another device.
     pub fn device_activations(&self, cache: &Cache) -> u64 {
-        self.activations(cache, DEVICE_SCORES as u64)
-    }
-
-    fn activations(&self, cache: &Cache, most_scores: u64) -> u64 {
-        // The chunk of one slot, and a token of each other.
-        let tokens = Amount((CHUNK as u64).min(cache.context)) + Amount(cache.slots.saturating_sub(1));
-        // One layer is computed at a time.
-        let layers = || self.blueprint.layers.iter();
-        let mixer = layers().map(|layer| tokens * mixer_width(&layer.mixer)).max().unwrap_or_default();
-        let ffn = layers().map(|layer| tokens * ffn_width(&layer.ffn)).max().unwrap_or_default();
+        let (tokens, [mixer, ffn]) = (tokens(cache), self.widths());
         let heads = Amount(self.blueprint.attentions().map(|attention| attention.heads).max().unwrap_or(0));
         let one_token = heads * Amount(cache.context);
-        let scores = (tokens * one_token).min(Amount(most_scores).max(one_token));
-        let mixer = if most_scores == 0 { mixer } else { mixer + Amount(DEVICE_COPIES) * scores };
+        let scores = (tokens * one_token).min(Amount(DEVICE_SCORES as u64).max(one_token));
         let logits = Amount(cache.slots) * Amount(self.blueprint.vocabulary);
-        let largest = mixer.max(ffn).max(logits);
+        let largest = (tokens * mixer + Amount(DEVICE_COPIES) * scores).max(tokens * ffn).max(logits);
         (FLOAT * (3 * tokens * Amount(self.blueprint.hidden) + largest)).0
+    }
+
+    /// Elements of a token in the widest mixer and in the widest feed-forward network. One layer is computed at a time.
+    fn widths(&self) -> [Amount; 2] {
+        let layers = || self.blueprint.layers.iter();
+        let mixer = layers().map(|layer| mixer_width(&layer.mixer)).max().unwrap_or_default();
+        [mixer, layers().map(|layer| ffn_width(&layer.ffn)).max().unwrap_or_default()]
+    }
+
+    /// Elements of the widest row that is multiplied.
+    fn widest(&self) -> u64 {
+        let wide = |layer: &architectures::Layer| match &layer.ffn {
+            Ffn::Gated(own) => own.width,
+            Ffn::Plain(own) => own.width,
+            Ffn::Experts(own) => own.width,
+        };
+        self.blueprint.layers.iter().map(wide).max().unwrap_or(0).max(self.blueprint.hidden)
     }
 
     /// Private bytes of the runner's process that no request changes.
@@ -131,6 +145,11 @@ impl Decoder<'_> {
     pub fn private(&self, cache: &Cache) -> u64 {
         sum(self.kv_sizes(cache).into_iter().chain([self.cpu_activations(cache), self.process()]))
     }
+}
+
+/// The chunk of one slot, and a token of each other.
+fn tokens(cache: &Cache) -> Amount {
+    Amount((CHUNK as u64).min(cache.context)) + Amount(cache.slots.saturating_sub(1))
 }
 
 /// Elements of a token that a mixer has at a time.
@@ -274,7 +293,7 @@ mod tests {
         let ring = (1024 + AHEAD as u64 + 256) * row;
         assert_eq!(sizes, [ring, ring, ring, ring, ring, 32_768 * row]);
         let sizes = decoder.kv_sizes(&Cache { context: 600, slots: 1, kv_type: KvType::F16 });
-        assert_eq!(sizes, [768 * row; 6], "no more than the context");
+        assert_eq!(sizes, [600 * row; 6], "no more than the context");
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Generation {
                 let (total, load) = (self.ready.elapsed(), self.ready.load());
                 Piece::End(End { reason, usage, tokens, total, load })
             }
-            GenerateEvent::Error { error, bad_request } => return Err(refused(error, bad_request)),
+            GenerateEvent::Error { error, kind } => return Err(refused(error, kind)),
         })
     }
 

@@ -1,6 +1,6 @@
 //! A chat as a stream: the role, then pieces, then why each choice ended, then usage where it is wanted, then `[DONE]`.
 
-use protocol::{FinishReason, GenerateEvent, Logprob};
+use protocol::{FailureKind, FinishReason, GenerateEvent, Logprob};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -85,7 +85,8 @@ impl ChatStream {
                 vec![self.piece(choice, Delta { tool_calls: vec![call], ..Delta::default() }, logprobs, None)]
             }
             GenerateEvent::Done { reason, usage, .. } => self.end(choice, reason, usage),
-            GenerateEvent::Error { error, bad_request } => {
+            GenerateEvent::Error { error, kind } => {
+                let bad_request = kind == FailureKind::BadRequest;
                 vec![ErrorResponse::new(if bad_request { 400 } else { 500 }, error).frame()]
             }
         }

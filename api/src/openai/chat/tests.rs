@@ -197,7 +197,7 @@ fn usage_comes_after_the_last_choice() {
 #[test]
 fn a_stream_that_breaks_off_says_so_and_is_not_done() {
     let mut stream = ChatStream::new(head(), 1, true, false);
-    let error = GenerateEvent::Error { error: "the runner died".to_owned(), bad_request: false };
+    let error = GenerateEvent::Error { error: "the runner died".to_owned(), kind: protocol::FailureKind::Internal };
     let told = json!({"error": {"message": "the runner died", "type": "api_error", "param": null, "code": null}});
     assert_eq!(documents(stream.event(0, error)), [told]);
 }

@@ -1,6 +1,6 @@
 //! Completions as a stream.
 
-use protocol::{GenerateEvent, Logprob};
+use protocol::{FailureKind, GenerateEvent, Logprob};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -67,7 +67,8 @@ impl CompletionStream {
                 self.end(choice, usage, &mut frames);
                 frames
             }
-            GenerateEvent::Error { error, bad_request } => {
+            GenerateEvent::Error { error, kind } => {
+                let bad_request = kind == FailureKind::BadRequest;
                 vec![ErrorResponse::new(if bad_request { 400 } else { 500 }, error).frame()]
             }
         }

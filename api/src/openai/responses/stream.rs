@@ -3,7 +3,7 @@
 //! An item is open from its first piece until a piece of another kind comes. The document of a response that is not
 //! streamed is made in the same way, its frames are thrown away.
 
-use protocol::{FinishReason, GenerateEvent, Logprob};
+use protocol::{FailureKind, FinishReason, GenerateEvent, Logprob};
 use serde_json::Value;
 
 use super::Response;
@@ -91,7 +91,9 @@ impl ResponseStream {
                 self.call(&name, Value::Object(arguments).to_string(), &mut frames);
             }
             GenerateEvent::Done { reason, usage, .. } => self.end(reason, usage, &mut frames),
-            GenerateEvent::Error { error, bad_request } => self.fail(error, bad_request, &mut frames),
+            GenerateEvent::Error { error, kind } => {
+                self.fail(error, kind == FailureKind::BadRequest, &mut frames);
+            }
         }
         frames
     }

@@ -185,7 +185,9 @@ fn an_answer_at_its_limit_is_incomplete() {
 #[test]
 fn a_stream_that_breaks_off_says_so() {
     let mut stream = stream();
-    let documents = documents(stream.event(GenerateEvent::Error { error: "it died".to_owned(), bad_request: false }));
+    let documents = documents(
+        stream.event(GenerateEvent::Error { error: "it died".to_owned(), kind: protocol::FailureKind::Internal }),
+    );
     let error =
         json!({"type": "error", "sequence_number": 0, "code": "server_error", "message": "it died", "param": null});
     assert_eq!(documents[0], error);

@@ -93,10 +93,10 @@ impl<'a> Named<'a> {
         self.matrices(&latent.keys);
         self.matrices(&latent.values);
         match &latent.query {
-            LatentQuery::Plain(query) => self.projections([query]),
-            LatentQuery::LowRank { down, norm, up, .. } => {
-                self.projections([down, up]);
-                self.norms([norm]);
+            LatentQuery::Plain(query) => self.projections([&**query]),
+            LatentQuery::LowRank(query) => {
+                self.projections([&query.down, &query.up]);
+                self.norms([&query.norm]);
             }
         }
     }
@@ -104,7 +104,9 @@ impl<'a> Named<'a> {
     fn experts(&mut self, experts: &'a Experts) {
         self.projections([&experts.router.projection]);
         self.tensors.extend(&experts.router.bias);
-        [&experts.gate, &experts.up, &experts.down].into_iter().for_each(|matrices| self.matrices(matrices));
+        for matrices in [&experts.gate, &experts.up, &experts.down] {
+            self.matrices(matrices);
+        }
         if let Some(shared) = &experts.shared {
             self.gated(&shared.ffn);
             self.projections(&shared.gate);

@@ -63,9 +63,10 @@ impl Matrix {
     /// The weight as float32.
     pub(super) fn float(&self) -> Result<Tensor> {
         match &self.weight {
-            Weight::Float(weight) => Ok(weight.to_dtype(DType::F32)?),
             Weight::Blocks(QMatMul::QTensor(weight)) => Ok(weight.dequantize(&weight.device())?),
-            Weight::Blocks(QMatMul::Tensor(weight) | QMatMul::TensorF16(weight)) => Ok(weight.to_dtype(DType::F32)?),
+            Weight::Float(weight) | Weight::Blocks(QMatMul::Tensor(weight) | QMatMul::TensorF16(weight)) => {
+                Ok(weight.to_dtype(DType::F32)?)
+            }
         }
     }
 }

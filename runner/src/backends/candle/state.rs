@@ -13,6 +13,7 @@ use protocol::KvType;
 use protocol::limits::{AHEAD, CHECKPOINTS};
 
 use crate::backend::{Shift, StateShape};
+use crate::failure;
 
 /// Positions that tensors have room for at first.
 const FIRST: usize = 256;
@@ -30,6 +31,7 @@ pub(crate) enum State {
 
 /// Keys and values of a layer.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "the names of the field")]
 pub(crate) struct Kv {
     /// `[kv_heads, room, dim]`; no values where they are the first elements of keys.
     halves: [Option<Tensor>; 2],
@@ -189,7 +191,8 @@ impl Kv {
             }
             let size = (self.kv_heads, target, dim);
             let new = Tensor::zeros(size, self.dtype, &self.device);
-            let new = new.with_context(|| format!("the device has no room for a KV cache of {target} tokens"))?;
+            let new = new.with_context(|| format!("the device has no room for a KV cache of {target} tokens"));
+            let new = new.map_err(|error| failure::out_of_memory(&error))?;
             if let Some(old) = half.as_ref().filter(|_| kept > 0) {
                 new.slice_set(&old.narrow(1, used - kept, kept)?.contiguous()?, 1, 0)?;
             }

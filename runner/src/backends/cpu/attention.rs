@@ -136,13 +136,17 @@ fn one(attend: &Attend<'_, Cpu>, kv: &Kv, head: usize, query: &[f32], seen: Rang
             at += rows.len();
         }
         let inverse = 1.0 / sum;
-        out.iter_mut().for_each(|x| *x *= inverse);
+        for x in out.iter_mut() {
+            *x *= inverse;
+        }
     });
 }
 
 fn cap(scores: &mut [f32], soft_cap: Option<f32>) {
     if let Some(cap) = soft_cap {
-        scores.iter_mut().for_each(|score| *score = cap * (*score / cap).tanh());
+        for score in scores.iter_mut() {
+            *score = cap * (*score / cap).tanh();
+        }
     }
 }
 

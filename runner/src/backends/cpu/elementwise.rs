@@ -124,7 +124,7 @@ pub(super) fn sigmoid(x: f32) -> f32 {
 /// `x · (1 + tanh(√(2/π) · (x + 0.044715·x³))) / 2`, as `x · sigmoid(2·…)`.
 #[inline(always)]
 fn gelu_tanh(x: f32) -> f32 {
-    const FACTOR: f32 = 1.595_769_1;
+    const FACTOR: f32 = 1.595_769;
     x * sigmoid(FACTOR * (x + 0.044_715 * x * x * x))
 }
 

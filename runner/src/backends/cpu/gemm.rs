@@ -69,6 +69,7 @@ fn tile<const FUSED: bool, const R: usize>(
 ) {
     let mut sums = [[0.0f32; COLUMNS]; R];
     let rows: [&[f32]; R] = std::array::from_fn(|i| &a.numbers[(row + i) * a.stride..][..depth]);
+    #[expect(clippy::needless_range_loop, reason = "`k` is the place in every row")]
     for k in 0..depth {
         let Some(b) = b.numbers[k * b.stride + column..].first_chunk::<COLUMNS>() else { return };
         for i in 0..R {

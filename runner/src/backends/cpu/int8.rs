@@ -160,8 +160,8 @@ impl<'a> Matrix<'a> {
         let codes = weight.array(Role::Weight);
         let affine = match weight.encoding() {
             Encoding::Affine { group, .. } => Some(Affine {
-                scales: per_group(weight, weight.scale()?)?,
-                biases: per_group(weight, weight.bias()?)?,
+                scales: per_group(weight, weight.scale()?),
+                biases: per_group(weight, weight.bias()?),
                 blocks: group as usize / BLOCK,
             }),
             _ => None,
@@ -191,10 +191,10 @@ impl<'a> Matrix<'a> {
 }
 
 /// Scales or biases as a matrix of plain numbers.
-fn per_group<'a>(weight: &Weight<'a>, numbers: Numbers<'a>) -> Option<Weight<'a>> {
+fn per_group<'a>(weight: &Weight<'a>, numbers: Numbers<'a>) -> Weight<'a> {
     let groups = weight.columns() as u64 / weight.encoding().group_size();
     let arrays = Arrays { data: numbers.bytes, ..Arrays::default() };
-    Some(Weight::again(Encoding::Plain(numbers.dtype), &[weight.rows() as u64, groups], arrays))
+    Weight::again(Encoding::Plain(numbers.dtype), &[weight.rows() as u64, groups], arrays)
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ impl Matrix {
         match &self.weight {
             WeightSource::Mapped { tensor, rows } => tensor.weight().decode_row(stored(row, *rows), out),
             WeightSource::Numbers { numbers, .. } => {
-                out.copy_from_slice(&numbers[row * self.columns..][..self.columns])
+                out.copy_from_slice(&numbers[row * self.columns..][..self.columns]);
             }
             WeightSource::Transposed { tensor, columns } => {
                 let weight = tensor.weight();
@@ -133,9 +133,9 @@ impl Cpu {
             };
             let work: usize = matrices.iter().map(|matrix| matrix.rows * columns * m).sum();
             if work < PARALLEL_FROM {
-                (0..first).for_each(group)
+                (0..first).for_each(group);
             } else {
-                self.pool.run(first, |groups| groups.for_each(group))
+                self.pool.run(first, |groups| groups.for_each(group));
             }
         });
         for (matrix, out) in matrices.iter().zip(&mut out) {
@@ -245,7 +245,9 @@ impl Task<'_> {
             for (row, sums) in own.clone().zip(sums.chunks_exact_mut(m)) {
                 self.reader.row(row, columns, x, rounded, sums);
                 if let Some(bias) = &self.matrix.bias {
-                    sums.iter_mut().for_each(|sum| *sum += bias[row]);
+                    for sum in sums.iter_mut() {
+                        *sum += bias[row];
+                    }
                 }
             }
             for i in 0..m {

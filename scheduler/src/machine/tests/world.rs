@@ -172,7 +172,7 @@ impl World {
                 self.tell(Event::Failed { runner, failure: Failure::OutOfMemory(text()) });
             }
             (Pending::Load(runner) | Pending::Rebuild(runner), Turn::Refused) => {
-                let error = Error::Refused { bad_request: false, message: text() };
+                let error = Error::Refused { kind: protocol::FailureKind::Internal, message: text() };
                 self.tell(Event::Failed { runner, failure: Failure::Refused(error) });
             }
             (Pending::Load(runner), Turn::Well) => {

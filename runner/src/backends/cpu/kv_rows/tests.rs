@@ -70,7 +70,9 @@ fn attend(query: &[f32], keys: CacheRows<'_>, values: CacheRows<'_>, out: &mut [
     let (_, sum) = exponentials_below(&mut scores, f32::NEG_INFINITY);
     out.fill(0.0);
     values.mix(&scores, out);
-    out.iter_mut().for_each(|x| *x /= sum);
+    for x in out.iter_mut() {
+        *x /= sum;
+    }
 }
 
 #[test]

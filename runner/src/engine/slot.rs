@@ -1,0 +1,56 @@
+//! A slot: the sequence of a conversation, and what is done with it.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::choice::Candidate;
+use super::{Computed, Progress, Slots, Work, guarded};
+use crate::backend::Backend;
+use crate::cache::{Cache, SlotCache};
+use crate::decoder::Decoder;
+
+/// Empty slots.
+///
+/// # Errors
+/// Where there is no memory for them.
+pub(super) fn make<B: Backend>(decoder: &Arc<Decoder<B>>, slots: Slots) -> Result<Vec<Slot<B>>> {
+    let slot = || Ok(Slot { cache: SlotCache::new(slots.shape, decoder)?, aside: None, work: None, last_used: 0 });
+    (0..slots.count.max(1)).map(|_| slot()).collect()
+}
+
+/// A KV cache and what is done with it.
+pub(super) struct Slot<B: Backend> {
+    pub(super) cache: SlotCache<B>,
+    /// The cache of the slot's conversation, while work that needs no past has one of its own.
+    pub(super) aside: Option<SlotCache<B>>,
+    pub(super) work: Option<Box<dyn Work>>,
+    /// When it was taken last, counted in works.
+    pub(super) last_used: u64,
+}
+
+impl<B: Backend> Slot<B> {
+    pub(super) fn candidate(&self) -> Candidate<'_> {
+        Candidate { tokens: self.cache.tokens(), last_used: self.last_used, is_free: self.work.is_none() }
+    }
+
+    /// Hands a result to the work, and ends the work where it has ended.
+    pub(super) fn take(&mut self, computed: Computed<'_>) {
+        let Some(mut work) = self.work.take() else { return };
+        match guarded(|| work.take(computed, &mut self.cache)) {
+            Ok(Progress::More) => self.work = Some(work),
+            Ok(Progress::Finished) => self.finish(),
+            Err(fault) => {
+                self.finish();
+                work.fail(fault);
+            }
+        }
+    }
+
+    /// After work has ended: the conversation's cache comes back.
+    pub(super) fn finish(&mut self) {
+        if let Some(aside) = self.aside.take() {
+            self.cache = aside;
+        }
+    }
+}

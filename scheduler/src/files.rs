@@ -1,0 +1,57 @@
+//! Files for a runner: the daemon opens them and passes their descriptors, because a runner has no path of the store.
+
+use std::fs::File;
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use protocol::{DESCRIPTORS, LoadRequest};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::Error;
+
+/// What a runner is told, and what it is given.
+#[derive(Clone, Debug)]
+pub struct LoadPlan {
+    /// What it is told.
+    pub request: LoadRequest,
+    /// The files of [`LoadRequest::blobs`], in the same order.
+    pub files: Vec<PathBuf>,
+}
+
+/// Opens the files and passes them, a few at a time, each few when the runner has taken those before.
+///
+/// # Errors
+/// A file that cannot be opened, or a runner that takes no more.
+pub(crate) async fn pass(socket: UnixStream, files: Vec<PathBuf>) -> Result<(), Error> {
+    let passing =
+        tokio::task::spawn_blocking(move || files.chunks(DESCRIPTORS).try_for_each(|some| pass_some(&socket, some)));
+    passing.await.unwrap_or_else(|_| Err(Error::Protocol("passing files panicked".to_owned())))
+}
+
+fn pass_some(mut socket: &UnixStream, files: &[PathBuf]) -> Result<(), Error> {
+    let open = |path: &PathBuf| {
+        File::open(path).map_err(|source| {
+            let file = format!("cannot open `{}`", path.display());
+            Error::File { file, source: Arc::new(source) }
+        })
+    };
+    let opened = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let failed = |source: std::io::Error| {
+        let file = "the runner takes no files".to_owned();
+        Error::File { file, source: Arc::new(source) }
+    };
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(Error::Protocol("there is no room for the descriptors of a message".to_owned()));
+    }
+    sendmsg(socket.as_fd(), &[IoSlice::new(&[1])], &mut ancillary, SendFlags::empty())
+        .map_err(|error| failed(error.into()))?;
+    let mut taken = [0];
+    socket.read_exact(&mut taken).map_err(failed)
+}
