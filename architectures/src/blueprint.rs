@@ -132,6 +132,16 @@ impl Blueprint {
         })
     }
 
+    /// The most heads that any layer attends with.
+    pub fn heads(&self) -> u64 {
+        let heads = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(own) => own.heads,
+            Mixer::Latent(own) => own.heads,
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => 0,
+        };
+        self.layers.iter().map(heads).max().unwrap_or(0)
+    }
+
     /// The gated feed-forward network of the layers that have one.
     pub fn gated(&self) -> impl Iterator<Item = &Gated> {
         self.layers.iter().filter_map(|layer| match &layer.ffn {

@@ -1,4 +1,4 @@
-//! What a decoder asks of whoever computes: coarse operations on rows of activations, and states of sequences.
+//! What a decoder asks of whoever computes: coarse operations on rows of activations, a few of them for loading, and states of sequences.
 //!
 //! There are two: [`cpu`](crate::backends::cpu), our kernels over mapped weights, and [`candle`](crate::backends::candle),
 //! tensors on any device. Encodings of weights are known inside of them only.
@@ -92,6 +92,9 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
     /// Puts each row's share of `y` to a row of `x`: `x[rows[i]] += weights[i] · y[i]`.
     fn scatter(&self, x: Self::Act, y: &Self::Act, rows: &[usize], weights: &[f32]) -> Result<Self::Act>;
 }
+
+/// Added to the square of a length before the queries and keys of a delta rule are divided by it.
+pub(crate) const LENGTH_EPSILON: f32 = 1e-6;
 
 /// What a layer keeps of a sequence. All layers of a sequence have the same length.
 pub(crate) trait State: Debug + Send + Sized {

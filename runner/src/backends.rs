@@ -1,4 +1,5 @@
 //! Who computes.
 
 pub(crate) mod candle;
+mod checkpoints;
 pub(crate) mod cpu;

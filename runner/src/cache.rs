@@ -118,7 +118,8 @@ impl<B: Backend> SlotCache<B> {
     pub(crate) fn share(&mut self, other: &Self, tokens: &[u32]) -> usize {
         let length = common_prefix(&other.tokens, tokens);
         let length = other.nearest(length.min(tokens.len().saturating_sub(1)));
-        if length <= self.tokens.len() || other.long != self.is_long(tokens.len()) {
+        let own = self.nearest(common_prefix(&self.tokens, tokens));
+        if length <= own || other.long != self.is_long(tokens.len()) {
             return 0;
         }
         let Some(states) = other.states.iter().map(|state| state.share(length)).collect() else { return 0 };

@@ -54,6 +54,8 @@ struct Embedding<B: Backend> {
     /// Added to each row.
     constant: Option<Vec<f32>>,
     norm: Option<NormOf<B>>,
+    /// A row of positions.
+    scratch: Mutex<Vec<f32>>,
 }
 
 #[derive(Debug)]
@@ -126,7 +128,7 @@ impl<B: Backend> Decoder<B> {
             output: blueprint.output.as_ref().map(output).transpose()?,
             turns,
             states,
-            heads: blueprint.attentions().map(|attention| attention.heads as usize).max().unwrap_or(1),
+            heads: blueprint.heads() as usize,
             causal: blueprint.causal,
             switches_after: switches.map(|length| length as usize),
             scratch: Mutex::new(Scratch { positions: Vec::new(), long: Vec::new(), angles: Vec::new() }),
@@ -232,9 +234,11 @@ impl<B: Backend> Decoder<B> {
         tokens: Range<usize>,
         each: &mut dyn FnMut(&[f32]) -> Result<()>,
     ) -> Result<()> {
+        let rows: Vec<usize> = tokens.collect();
+        let own = self.backend.select(&stream.0, &rows)?;
         match &self.norm {
-            Some(norm) => self.backend.read(&self.backend.norm(norm, &stream.0)?, tokens, each),
-            None => self.backend.read(&stream.0, tokens, each),
+            Some(norm) => self.backend.read(&self.backend.norm(norm, &own)?, 0..rows.len(), each),
+            None => self.backend.read(&own, 0..rows.len(), each),
         }
     }
 
@@ -309,6 +313,7 @@ impl<B: Backend> Embedding<B> {
             positions: own.positions.as_ref().map(positions).transpose()?,
             constant: own.constant.as_ref().map(|constant| weights.numbers(constant, &[1, hidden])).transpose()?,
             norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
+            scratch: Mutex::default(),
         })
     }
 
@@ -316,6 +321,7 @@ impl<B: Backend> Embedding<B> {
     fn forward(&self, backend: &B, ids: &[u32], positions: &[usize]) -> Result<B::Act> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = backend.rows(ids.len(), columns, |out| {
             for ((id, position), out) in ids.iter().zip(positions).zip(out.chunks_exact_mut(columns)) {
                 ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
@@ -323,7 +329,7 @@ impl<B: Backend> Embedding<B> {
                 for x in out.iter_mut() {
                     *x *= self.scale;
                 }
-                self.place(*position, out)?;
+                self.place(*position, out, &mut scratch)?;
             }
             Ok(())
         })?;
@@ -334,14 +340,14 @@ impl<B: Backend> Embedding<B> {
     }
 
     /// Adds what says where a token is.
-    fn place(&self, position: usize, out: &mut [f32]) -> Result<()> {
+    fn place(&self, position: usize, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
         if let Some((table, offset)) = &self.positions {
             let table = table.weight();
             let row = position + offset;
             ensure!(row < table.rows(), "position {position} is beyond the {} that the model knows", table.rows());
-            let mut own = vec![0.0; out.len()];
-            table.decode_row(row, &mut own);
-            out.iter_mut().zip(own).for_each(|(x, own)| *x += own);
+            own.resize(out.len(), 0.0);
+            table.decode_row(row, own);
+            out.iter_mut().zip(own).for_each(|(x, own)| *x += *own);
         }
         if let Some(constant) = &self.constant {
             out.iter_mut().zip(constant).for_each(|(x, constant)| *x += constant);

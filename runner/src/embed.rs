@@ -13,9 +13,28 @@ use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, W
 use crate::model::Model;
 use crate::pooling::Pooling;
 
+/// The tokens of a text.
+struct Input {
+    tokens: Vec<u32>,
+    /// How many of the last ones end every text: they stay where a text is cut.
+    end: usize,
+}
+
+impl Input {
+    /// Cuts it to so many tokens.
+    fn truncate(&mut self, most: usize) {
+        if self.tokens.len() > most {
+            let end = self.end.min(most);
+            let rest = self.tokens.split_off(self.tokens.len() - end);
+            self.tokens.truncate(most - end);
+            self.tokens.extend(rest);
+        }
+    }
+}
+
 /// An embedding on its way: one input after the other.
 pub(crate) struct Embedding {
-    inputs: Vec<Vec<u32>>,
+    inputs: Vec<Input>,
     truncate: bool,
     dimensions: Option<usize>,
     pooling: Pooling,
@@ -40,7 +59,7 @@ impl Embedding {
         reply: oneshot::Sender<Result<EmbedReply, Fault>>,
     ) -> Result<Self, Fault> {
         let inputs = request.inputs.iter().map(|input| tokens(model, input)).collect::<Result<Vec<_>, _>>()?;
-        if let Some(empty) = inputs.iter().position(Vec::is_empty) {
+        if let Some(empty) = inputs.iter().position(|input| input.tokens.is_empty()) {
             return Err(Fault::Request(format!("input {empty} is empty; each must have at least one token")));
         }
         Ok(Self {
@@ -60,13 +79,13 @@ impl Embedding {
     fn start(&self, cache: &mut dyn Cache) {
         cache.keep_prefix(&[]);
         if let Some(input) = self.inputs.get(self.index) {
-            cache.keep_prefix(input);
+            cache.keep_prefix(&input.tokens);
         }
     }
 
     /// Takes the vector of the input that is complete.
     fn complete(&mut self, cache: &mut dyn Cache) -> Result<()> {
-        let tokens = self.inputs[self.index].len();
+        let tokens = self.inputs[self.index].tokens.len();
         let vector = self.pooling.finish(std::mem::take(&mut self.pooled), tokens);
         self.answer.embeddings.push(normalized(vector, self.dimensions)?);
         self.answer.prompt_tokens.push(tokens as u64);
@@ -77,17 +96,24 @@ impl Embedding {
     }
 }
 
-fn tokens(model: &Model, input: &EmbedInput) -> Result<Vec<u32>, Fault> {
+fn tokens(model: &Model, input: &EmbedInput) -> Result<Input, Fault> {
     match input {
         EmbedInput::Tokens { tokens } => {
             check_vocabulary(tokens, model.vocabulary)?;
-            Ok(tokens.clone())
+            Ok(Input { tokens: tokens.clone(), end: 0 })
         }
         EmbedInput::Text { text } => {
-            let tokens = model.text.tokenizer.encode(text, Special { add: true, parse: false });
-            tokens.map_err(|error| Fault::Request(error.to_string()))
+            let encode = |text| model.text.tokenizer.encode(text, Special { add: true, parse: false });
+            let tokens = encode(text).map_err(|error| Fault::Request(error.to_string()))?;
+            check_vocabulary(&tokens, model.vocabulary)?;
+            Ok(Input { end: end(&tokens, &encode("")?), tokens })
         }
     }
+}
+
+/// How many tokens end every text, of those that an empty one has.
+fn end(tokens: &[u32], empty: &[u32]) -> usize {
+    (0..=empty.len()).rev().find(|count| tokens.ends_with(&empty[empty.len() - count..])).unwrap_or(0)
 }
 
 /// The first elements of a vector, divided by their length (L2). A vector of zeros stays one.
@@ -110,7 +136,7 @@ impl Work for Embedding {
 
     fn begin(&mut self, _model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
         for input in &mut self.inputs {
-            let excess = input.len().saturating_sub(cache.context());
+            let excess = input.tokens.len().saturating_sub(cache.context());
             if excess > 0 && !self.truncate {
                 return Err(Fault::Request("the input length exceeds the context length".to_owned()));
             }
@@ -122,7 +148,7 @@ impl Work for Embedding {
     }
 
     fn feed(&self) -> Feed<'_> {
-        let tokens = self.inputs.get(self.index).map_or(&[][..], |input| &input[self.fed..]);
+        let tokens = self.inputs.get(self.index).map_or(&[][..], |input| &input.tokens[self.fed..]);
         Feed { tokens, wanted: Wanted::Each }
     }
 
@@ -135,7 +161,7 @@ impl Work for Embedding {
             Ok(())
         })?;
         self.fed += computed.tokens;
-        if self.fed == self.inputs[self.index].len() {
+        if self.fed == self.inputs[self.index].tokens.len() {
             self.complete(cache)?;
         }
         if self.index < self.inputs.len() {
@@ -159,6 +185,21 @@ impl Work for Embedding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_ends_every_text_stays() {
+        for (tokens, empty, most, expect) in [
+            (&[1, 7, 8, 9, 2][..], &[1, 2][..], 3, &[1, 7, 2][..]),
+            (&[7, 8, 9, 2], &[2], 2, &[7, 2]),
+            (&[1, 7, 8], &[1], 2, &[1, 7]),
+            (&[7, 8], &[], 1, &[7]),
+            (&[1, 2], &[1, 2], 2, &[1, 2]),
+        ] {
+            let mut input = Input { end: end(tokens, empty), tokens: tokens.to_vec() };
+            input.truncate(most);
+            assert_eq!(input.tokens, expect, "{tokens:?}");
+        }
+    }
 
     #[test]
     fn vectors_have_the_length_one() {

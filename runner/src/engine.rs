@@ -238,23 +238,24 @@ impl<B: Backend> State<B> {
             let Some(work) = self.waiting.front() else { return };
             let candidates: Vec<Candidate<'_>> = self.slots.iter().map(Slot::candidate).collect();
             let Some(index) = choice::choose(&candidates, work.feed().tokens) else { return };
+            let apart = work.needs_no_past();
+            // One at a time has a sequence of its own beside a conversation's, so that memory stays bounded.
+            let taken = self.slots.iter().any(|slot| slot.aside.is_some());
+            if apart && taken && !self.slots[index].cache.tokens().is_empty() {
+                return;
+            }
             let Some(mut work) = self.waiting.pop_front() else { return };
             self.clock += 1;
-            let slot = &mut self.slots[index];
-            slot.last_used = self.clock;
-            if work.needs_no_past() {
-                match SlotCache::new(self.shape, &self.decoder) {
-                    Ok(own) => slot.aside = Some(std::mem::replace(&mut slot.cache, own)),
-                    Err(error) => {
-                        work.fail(error.into());
-                        continue;
-                    }
-                }
+            self.slots[index].last_used = self.clock;
+            let prepared = if apart {
+                self.set_aside(index)
             } else {
                 self.share(index, work.feed().tokens);
-            }
+                Ok(())
+            };
             let slot = &mut self.slots[index];
-            match guarded(|| work.begin(&self.model, &mut slot.cache)) {
+            let begun = prepared.map_err(Fault::from);
+            match begun.and_then(|()| guarded(|| work.begin(&self.model, &mut slot.cache))) {
                 Ok(()) => slot.work = Some(work),
                 Err(fault) => {
                     slot.finish();
@@ -262,6 +263,16 @@ impl<B: Backend> State<B> {
                 }
             }
         }
+    }
+
+    /// Keeps the conversation of a slot while other work has a sequence of its own there.
+    fn set_aside(&mut self, index: usize) -> Result<()> {
+        let slot = &mut self.slots[index];
+        if !slot.cache.tokens().is_empty() {
+            let own = SlotCache::new(self.shape, &self.decoder)?;
+            slot.aside = Some(std::mem::replace(&mut slot.cache, own));
+        }
+        Ok(())
     }
 
     /// Lets a slot begin with what another one has computed of the same prompt, where that is worth it.

@@ -105,5 +105,7 @@ fn receive() -> Result<Option<Vec<OwnedFd>>, Errno> {
         RecvAncillaryMessage::ScmRights(files) => Some(files),
         _ => None,
     });
-    Ok(Some(files.flatten().collect()))
+    let files: Vec<OwnedFd> = files.flatten().collect();
+    // The system drops descriptors that this process may not have.
+    if files.len() == usize::from(byte[0]) { Ok(Some(files)) } else { Err(Errno::MFILE) }
 }

@@ -122,7 +122,7 @@ impl Loaded {
             let positions = state.positions(context as u64, AHEAD as u64);
             state.bytes(positions, 1 + CHECKPOINTS as u64, |elements| kv_type.row_bytes(elements))
         };
-        slots.count as u64 * self.blueprint.states().map(layer).sum::<u64>()
+        self.blueprint.states().map(layer).fold(0, u64::saturating_add).saturating_mul(slots.count as u64)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `lode-runner`: maps the tensor blobs of one model and runs it.
 //!
 //! The daemon starts one process for each loaded model, with a Unix socket to serve on (see `lode-runner-protocol`) and
-//! a pipe on standard input: when that closes, because the daemon ended in whatever way, the runner ends too.
+//! a socket on standard input, by which files come: when that closes, because the daemon ended in whatever way, the runner ends too.
 //!
 //! ```text
 //! serve ──▶ load ──▶ engine ──▶ decoder ──▶ layers ──▶ backend: cpu (mapped weights, our threads)

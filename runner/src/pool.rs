@@ -93,8 +93,12 @@ impl Pool {
             let shared = shared.clone();
             std::thread::Builder::new().name(format!("compute-{}", index + 1)).spawn(move || shared.serve(index))
         };
-        let threads = (0..others).map(start).collect::<Result<_, _>>()?;
-        Ok(Self { shared, threads, caller: Mutex::new(()) })
+        // Threads that have been started end with it, where another cannot be.
+        let mut pool = Self { shared: shared.clone(), threads: Vec::new(), caller: Mutex::new(()) };
+        for index in 0..others {
+            pool.threads.push(start(index)?);
+        }
+        Ok(pool)
     }
 
     /// How many threads compute.
@@ -116,7 +120,7 @@ impl Pool {
         };
         let chunk = tasks.div_ceil(self.threads() * RANGES);
         let work: &(dyn Fn(Range<usize>) + Sync) = &work;
-        // SAFETY: only the lifetime changes. The pointer is used by threads inside of the region, and `Region::close` returns
+        // SAFETY: only the lifetime changes. The pointer is used by threads inside of the region, and `Shared::close` returns
         // when none is inside any more, which is before `work` ends; a panic in between ends the process.
         let work: *const (dyn Fn(Range<usize>) + Sync) = unsafe { std::mem::transmute(work) };
         self.shared.open(Job { work, tasks, chunk });

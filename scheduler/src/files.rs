@@ -50,7 +50,8 @@ fn pass_some(mut socket: &UnixStream, files: &[PathBuf]) -> Result<(), Error> {
     if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
         return Err(Error::Protocol("there is no room for the descriptors of a message".to_owned()));
     }
-    sendmsg(socket.as_fd(), &[IoSlice::new(&[1])], &mut ancillary, SendFlags::empty())
+    let count = [descriptors.len() as u8];
+    sendmsg(socket.as_fd(), &[IoSlice::new(&count)], &mut ancillary, SendFlags::empty())
         .map_err(|error| failed(error.into()))?;
     let mut taken = [0];
     socket.read_exact(&mut taken).map_err(failed)

@@ -123,7 +123,9 @@ async fn a_prompt_that_begins_like_another_slots_takes_that_over() {
     let (_server, runner) = started("2").await;
     let expected = done(&runner, &greedy(&[prompt(100, 1), vec![5]].concat(), 8)).await;
     context(&runner, 256, 2, "f16").await;
-    // One slot is busy with the same beginning, until nobody listens any more.
+    // One slot remembers something longer that has nothing to do with it.
+    done(&runner, &greedy(&prompt(180, 3), 8)).await;
+    // The other is busy with the same beginning, until nobody listens any more.
     let mut endless = greedy(&[prompt(100, 1), vec![9]].concat(), 1 << 40);
     endless["shift"] = true.into();
     endless["top_logprobs"] = 50.into();

@@ -12,6 +12,8 @@ use super::{
 pub(crate) const MAX_LAYERS: u64 = 4096;
 /// More experts than any layer has.
 const MAX_EXPERTS: u64 = 1 << 16;
+/// More experts than any model has.
+const MAX_EXPERTS_IN_ALL: u64 = 1 << 18;
 /// More positions than any short convolution sees.
 const MAX_KERNEL: u64 = 1 << 8;
 
@@ -36,6 +38,16 @@ impl Blueprint {
         self.embedding.norm.iter().chain(&self.norm).try_for_each(norm)?;
         if let Some(output) = &self.output {
             positive([output.scale, output.soft_cap].into_iter().flatten())?;
+        }
+        if !self.causal && self.output.is_some() {
+            return Err("a model that sees later tokens has no next one to tell".to_owned());
+        }
+        let experts = self.layers.iter().map(|layer| match &layer.ffn {
+            Ffn::Experts(experts) => experts.count,
+            _ => 0,
+        });
+        if experts.fold(0, u64::saturating_add) > MAX_EXPERTS_IN_ALL {
+            return Err(format!("there are more than {MAX_EXPERTS_IN_ALL} experts in all layers"));
         }
         for each in &self.layers {
             layer(each)?;
@@ -150,6 +162,12 @@ fn latent(latent: &Latent) -> Result<(), String> {
     }
     positive([latent.scale])?;
     rope(&latent.rope, latent.rope_dim)?;
+    if latent.rope.rotated(latent.rope_dim) != latent.rope_dim {
+        return Err("RoPE of latent attention rotates all elements that there are for it".to_owned());
+    }
+    if [&latent.keys, &latent.values].iter().any(|matrices| matrices.tensors().count() > 1) {
+        return Err("heads of latent attention have no biases".to_owned());
+    }
     norm(&latent.norm)?;
     match &latent.query {
         LatentQuery::Plain(_) => Ok(()),

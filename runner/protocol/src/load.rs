@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Everything a runner needs of a model. Paths lead to blobs that do not change.
+/// Everything a runner needs of a model. Blobs do not change; their descriptors are passed beside it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadRequest {
     /// [`VERSION`](crate::VERSION) of the daemon.

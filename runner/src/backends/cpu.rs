@@ -10,6 +10,7 @@ mod attention;
 mod elementwise;
 mod float;
 mod gemm;
+mod instructions;
 mod int8;
 mod kv_rows;
 mod matrix;

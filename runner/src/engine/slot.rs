@@ -47,7 +47,7 @@ impl<B: Backend> Slot<B> {
         }
     }
 
-    /// After work has ended: the conversation's cache comes back.
+    /// After work has ended: the conversation's cache comes back; what work without a past has left is of no use.
     pub(super) fn finish(&mut self) {
         if let Some(aside) = self.aside.take() {
             self.cache = aside;

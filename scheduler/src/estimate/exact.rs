@@ -11,7 +11,7 @@
 //! | device | layers, their KV cache, activations | the same sizes |
 //!
 //! The KV cache is given by the system page by page, as tokens come: private memory is what is there once the slots are
-//! full. Layers go to devices by the rules of [`super::layout`].
+//! full. An embedding beside conversations takes one more sequence for as long as it lasts. Layers go to devices by the rules of [`super::layout`].
 
 use architectures::{Blueprint, Ffn, Mixer};
 use protocol::KvType;
@@ -100,7 +100,7 @@ impl Decoder<'_> {
 
     /// Bytes of activations while a chunk is computed on the CPU. Scores are computed in tiles, which are small.
     pub fn cpu_activations(&self, cache: &Cache) -> u64 {
-        let (tokens, [mixer, ffn]) = (tokens(cache), self.widths());
+        let (tokens, [mixer, ffn]) = (self.tokens(cache), self.widths());
         // A code for each element, a scale and a sum for each block of 32.
         let rounded = 5 * (tokens * Amount(self.widest())) / 4;
         let logits = CANDIDATE * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
@@ -109,13 +109,22 @@ impl Decoder<'_> {
 
     /// Bytes of activations while a chunk is computed on another device.
     pub fn device_activations(&self, cache: &Cache) -> u64 {
-        let (tokens, [mixer, ffn]) = (tokens(cache), self.widths());
-        let heads = Amount(self.blueprint.attentions().map(|attention| attention.heads).max().unwrap_or(0));
+        let (tokens, [mixer, ffn]) = (self.tokens(cache), self.widths());
+        let heads = Amount(self.blueprint.heads());
         let one_token = heads * Amount(cache.context);
-        let scores = (tokens * one_token).min(Amount(DEVICE_SCORES as u64).max(one_token));
+        let scores = tokens * one_token;
+        let most = Amount(DEVICE_SCORES as u64).max(one_token);
+        let scores = if self.blueprint.causal { scores.min(most) } else { scores };
         let logits = Amount(cache.slots) * Amount(self.blueprint.vocabulary);
         let largest = (tokens * mixer + Amount(DEVICE_COPIES) * scores).max(tokens * ffn).max(logits);
         (FLOAT * (3 * tokens * Amount(self.blueprint.hidden) + largest)).0
+    }
+
+    /// The chunk of one slot, and a token of each other; the longest text, where texts are computed at once.
+    fn tokens(&self, cache: &Cache) -> Amount {
+        let context = cache.context.min(self.blueprint.context);
+        let chunk = if self.blueprint.causal { context.min(CHUNK as u64) } else { context };
+        Amount(chunk) + Amount(cache.slots.saturating_sub(1))
     }
 
     /// Elements of a token in the widest mixer and in the widest feed-forward network. One layer is computed at a time.
@@ -147,18 +156,16 @@ impl Decoder<'_> {
     }
 }
 
-/// The chunk of one slot, and a token of each other.
-fn tokens(cache: &Cache) -> Amount {
-    Amount((CHUNK as u64).min(cache.context)) + Amount(cache.slots.saturating_sub(1))
-}
-
 /// Elements of a token that a mixer has at a time.
 fn mixer_width(mixer: &Mixer) -> Amount {
     let product = |a: u64, b: u64| Amount(a) * Amount(b);
     match mixer {
         Mixer::Attention(own) => {
             let queries = product(own.heads, own.head_dim) + product(own.heads, own.value_dim);
-            queries + product(own.kv_heads, own.head_dim) + product(own.kv_heads, own.value_dim)
+            let keys = product(own.kv_heads, own.head_dim) + product(own.kv_heads, own.value_dim);
+            let gate = own.gate.as_ref().map_or(Amount(0), |_| product(own.heads, own.value_dim));
+            // Texts that are computed at once have their keys and values once more, in the order of the kernels.
+            queries + 2 * keys + gate
         }
         Mixer::Latent(own) => {
             let row = Amount(own.rank) + Amount(own.rope_dim);

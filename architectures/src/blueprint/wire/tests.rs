@@ -38,6 +38,7 @@ fn numbers_from_elsewhere_are_checked() {
         ("/vocabulary".to_owned(), json!(0), "vocabulary size is 0"),
         ("/hidden".to_owned(), json!(u64::MAX), "hidden size"),
         ("/context".to_owned(), json!(0), "context length"),
+        ("/causal".to_owned(), json!(false), "no next one"),
         ("/layers".to_owned(), json!([]), "number of layers is 0"),
         (attention("kv_heads"), json!(3), "cannot share 3"),
         (attention("head_dim"), json!(7), "head size is 7"),

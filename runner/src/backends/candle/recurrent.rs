@@ -5,10 +5,7 @@ use candle_core::{D, Tensor};
 
 use super::state::{Recurrent, State};
 use super::{Candle, sigmoid};
-use crate::backend::{Convolution, DeltaInputs, DeltaRule, Sequence};
-
-/// Added to the square of a length before queries and keys are divided by it.
-const LENGTH_EPSILON: f64 = 1e-6;
+use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, Sequence};
 
 fn state<'a>(sequence: &'a mut Sequence<'_, Candle>, layer: usize) -> Result<&'a mut Recurrent> {
     match &mut sequence.states[layer] {
@@ -74,7 +71,7 @@ pub(super) fn delta(
     // `[tokens, value_heads, key_dim]`, of length 1.
     let unit = |x: &Tensor| -> Result<Tensor> {
         let heads = own(x)?.reshape((tokens, key_heads, 1, key_dim))?;
-        let length = (heads.sqr()?.sum_keepdim(D::Minus1)? + LENGTH_EPSILON)?.sqrt()?;
+        let length = (heads.sqr()?.sum_keepdim(D::Minus1)? + f64::from(LENGTH_EPSILON))?.sqrt()?;
         let share = value_heads / key_heads;
         let all = heads.broadcast_div(&length)?.broadcast_as((tokens, key_heads, share, key_dim))?;
         Ok(all.contiguous()?.reshape((tokens, value_heads, key_dim))?)

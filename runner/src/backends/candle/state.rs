@@ -4,15 +4,14 @@
 //! layer with a window are a run of the last positions, which moves to the front of its tensors when it has come to their
 //! end.
 
-use std::collections::VecDeque;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use architectures::LayerState;
 use candle_core::{DType, Device, Tensor};
 use protocol::KvType;
-use protocol::limits::{AHEAD, CHECKPOINTS};
+use protocol::limits::{AHEAD, CHUNK};
 
 use crate::backend::{Shift, StateShape};
+use crate::backends::checkpoints::Checkpoints;
 use crate::failure;
 
 /// Positions that tensors have room for at first.
@@ -39,7 +38,8 @@ pub(crate) struct Kv {
     dims: [usize; 2],
     dtype: DType,
     device: Device,
-    context: usize,
+    /// Positions that there is room for at most.
+    most: usize,
     window: Option<usize>,
     /// The position of the first row.
     start: usize,
@@ -53,8 +53,9 @@ pub(crate) struct Recurrent {
     /// The state after `length` tokens: all numbers in a row. Tensors are never written to, so that copies are free.
     pub(super) numbers: Tensor,
     pub(super) length: usize,
-    /// Earlier states with their lengths, the oldest first.
-    saved: VecDeque<(usize, Tensor)>,
+    saved: Checkpoints<Tensor>,
+    /// The state of no tokens.
+    zeros: Tensor,
 }
 
 impl State {
@@ -67,7 +68,9 @@ impl State {
                     KvType::F16 => DType::F16,
                     KvType::Bf16 => DType::BF16,
                     KvType::Q8_0 => {
-                        bail!("a KV cache of q8_0 is computed with on the CPU only; choose f16, or the device `cpu`")
+                        let reason =
+                            "a KV cache of q8_0 is computed with on the CPU only; choose f16, or the device `cpu`";
+                        return Err(failure::unsupported(&anyhow!(reason)));
                     }
                 };
                 Self::Kv(Kv {
@@ -76,17 +79,16 @@ impl State {
                     dims: [key_dim, value_dim].map(|size| size as usize),
                     dtype,
                     device: device.clone(),
-                    context: shape.context,
+                    most: shape.state.positions(shape.context as u64, AHEAD as u64) as usize,
                     window: window.map(|window| window as usize),
                     start: 0,
                     length: 0,
                 })
             }
-            LayerState::Recurrent { numbers } => Self::Recurrent(Recurrent {
-                numbers: Tensor::zeros(numbers as usize, DType::F32, device)?,
-                length: 0,
-                saved: VecDeque::new(),
-            }),
+            LayerState::Recurrent { numbers } => {
+                let zeros = Tensor::zeros(numbers as usize, DType::F32, device)?;
+                Self::Recurrent(Recurrent { numbers: zeros.clone(), length: 0, saved: Checkpoints::new(), zeros })
+            }
             LayerState::Nothing => Self::Nothing,
         })
     }
@@ -96,10 +98,7 @@ impl crate::backend::State for State {
     fn nearest(&self, length: usize) -> usize {
         match self {
             Self::Kv(kv) => kv.nearest(length),
-            Self::Recurrent(state) if state.length <= length => state.length,
-            Self::Recurrent(state) => {
-                state.saved.iter().rev().map(|(saved, _)| *saved).find(|saved| *saved <= length).unwrap_or(0)
-            }
+            Self::Recurrent(state) => state.saved.nearest(state.length, length),
             Self::Nothing => 0,
         }
     }
@@ -109,12 +108,7 @@ impl crate::backend::State for State {
             Self::Kv(kv) => kv.truncate(length),
             Self::Recurrent(state) if state.length == length => {}
             Self::Recurrent(state) => {
-                state.saved.retain(|(saved, _)| *saved <= length);
-                match state.saved.back() {
-                    Some((saved, numbers)) if *saved == length => state.numbers = numbers.clone(),
-                    // Zeros of a shape that was made already cannot fail but for memory, and then the state is of no use.
-                    _ => state.numbers = state.numbers.zeros_like().unwrap_or_else(|_| state.numbers.clone()),
-                }
+                state.numbers = state.saved.back_to(length).unwrap_or(&state.zeros).clone();
                 state.length = length;
             }
             Self::Nothing => {}
@@ -122,13 +116,8 @@ impl crate::backend::State for State {
     }
 
     fn checkpoint(&mut self) {
-        if let Self::Recurrent(state) = self
-            && state.saved.back().is_none_or(|(saved, _)| *saved != state.length)
-        {
-            if state.saved.len() == CHECKPOINTS {
-                state.saved.pop_front();
-            }
-            state.saved.push_back((state.length, state.numbers.clone()));
+        if let Self::Recurrent(state) = self {
+            state.saved.push(state.length, |_| state.numbers.clone());
         }
     }
 
@@ -149,7 +138,7 @@ impl Kv {
     /// A state for a text that is seen at once.
     pub(super) fn of_text(kv_heads: usize, dims: [usize; 2], tokens: usize, device: &Device) -> Self {
         let (dtype, device) = (DType::F32, device.clone());
-        Self { halves: [None, None], kv_heads, dims, dtype, device, context: tokens, window: None, start: 0, length: 0 }
+        Self { halves: [None, None], kv_heads, dims, dtype, device, most: tokens, window: None, start: 0, length: 0 }
     }
 
     /// Appends `[kv_heads, tokens, dim]` keys and values.
@@ -179,27 +168,32 @@ impl Kv {
             return Ok(());
         }
         let kept = match self.window {
-            Some(window) => used.min(window + AHEAD),
+            Some(window) => used.min(window + (AHEAD - CHUNK)),
             None => used,
         };
         let needed = kept + tokens;
-        let target = if needed <= room / 2 { room } else { needed.max(2 * room).max(FIRST) };
-        let target = target.min(self.context.max(needed));
-        for (half, dim) in self.halves.iter_mut().zip(self.dims) {
-            if dim == 0 {
-                continue;
+        let target = needed.max(2 * room).max(FIRST).min(self.most.max(needed));
+        // Both are made before either is put in place: what is there stays of use where there is no memory.
+        let mut halves = [None, None];
+        for ((new, old), dim) in halves.iter_mut().zip(&self.halves).zip(self.dims) {
+            if dim > 0 {
+                *new = Some(self.moved(old.as_ref(), used - kept, kept, (target, dim))?);
             }
-            let size = (self.kv_heads, target, dim);
-            let new = Tensor::zeros(size, self.dtype, &self.device);
-            let new = new.with_context(|| format!("the device has no room for a KV cache of {target} tokens"));
-            let new = new.map_err(|error| failure::out_of_memory(&error))?;
-            if let Some(old) = half.as_ref().filter(|_| kept > 0) {
-                new.slice_set(&old.narrow(1, used - kept, kept)?.contiguous()?, 1, 0)?;
-            }
-            *half = Some(new);
         }
+        self.halves = halves;
         self.start = self.length - kept;
         Ok(())
+    }
+
+    /// Room for so many rows, of which the first are some of another tensor.
+    fn moved(&self, old: Option<&Tensor>, from: usize, kept: usize, (rows, dim): (usize, usize)) -> Result<Tensor> {
+        let new = Tensor::zeros((self.kv_heads, rows, dim), self.dtype, &self.device);
+        let new = new.with_context(|| format!("the device has no room for a KV cache of {rows} tokens"));
+        let new = new.map_err(|error| failure::out_of_memory(&error))?;
+        if let Some(old) = old.filter(|_| kept > 0) {
+            new.slice_set(&old.narrow(1, from, kept)?.contiguous()?, 1, 0)?;
+        }
+        Ok(new)
     }
 
     fn nearest(&self, length: usize) -> usize {

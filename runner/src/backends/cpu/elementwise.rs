@@ -1,10 +1,11 @@
 //! Norms, activations, sums: what is done row by row. Compiled for AVX2 too, which is used where the machine has it.
-#![expect(unsafe_code, reason = "instructions that were looked for")]
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 
 use architectures::Activation;
 
-use super::kv_rows::has_avx2;
+#[cfg(target_arch = "x86_64")]
+use super::instructions::has_avx2;
 
 /// Sums that are kept side by side.
 const LANES: usize = 16;

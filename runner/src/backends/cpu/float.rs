@@ -2,20 +2,23 @@
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::cell::RefCell;
+use std::thread::LocalKey;
+
+thread_local!(static FIRST: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
+thread_local!(static SECOND: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
 
 /// Gives a buffer of `length` that each thread has once.
 pub(super) fn with_buffer(length: usize, work: impl FnOnce(&mut [f32])) {
-    thread_local!(static BUFFER: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
-    BUFFER.with_borrow_mut(|buffer| {
-        grow(buffer, length);
-        work(&mut buffer[..length]);
-    });
+    with(&FIRST, length, work);
 }
 
 /// Gives another buffer of `length` that each thread has once.
 pub(super) fn with_second_buffer(length: usize, work: impl FnOnce(&mut [f32])) {
-    thread_local!(static BUFFER: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
-    BUFFER.with_borrow_mut(|buffer| {
+    with(&SECOND, length, work);
+}
+
+fn with(buffer: &'static LocalKey<RefCell<Vec<f32>>>, length: usize, work: impl FnOnce(&mut [f32])) {
+    buffer.with_borrow_mut(|buffer| {
         grow(buffer, length);
         work(&mut buffer[..length]);
     });
@@ -38,7 +41,7 @@ pub(super) fn dots(a: &[f32], x: &[f32], out: &mut [f32]) {
 /// `Σ a[i] · b[i]` over the length of the shorter.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+    if super::instructions::has_avx2() {
         // SAFETY: the features were detected.
         return unsafe { dot_avx2(a, b) };
     }

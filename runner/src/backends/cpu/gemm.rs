@@ -1,8 +1,9 @@
 //! Products of small float matrices: `c += a · b`, all row by row.
-#![expect(unsafe_code, reason = "instructions that were looked for")]
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 
-use super::kv_rows::has_avx2;
+#[cfg(target_arch = "x86_64")]
+use super::instructions::has_avx2;
 
 /// Rows of `a` that are computed together.
 const ROWS: usize = 4;

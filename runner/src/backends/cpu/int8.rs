@@ -203,6 +203,7 @@ mod tests {
     use half::{bf16, f16};
 
     use super::*;
+    use crate::backends::cpu::instructions::generically;
 
     const COLUMNS: usize = 18 * 64;
     const WIDE_COLUMNS: usize = 5 * 256;
@@ -268,7 +269,7 @@ mod tests {
         for row in 0..ROWS {
             weight.decode_row(row, &mut expanded);
             matrix.dot(row, &activations, &mut sums);
-            row::generically(|| matrix.dot(row, &activations, &mut plain));
+            generically(|| matrix.dot(row, &activations, &mut plain));
             // Each x is off by half a step at most.
             let step = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs())) / 127.0;
             let bound = expanded.iter().map(|w| w.abs()).sum::<f32>() * step / 2.0;
@@ -323,7 +324,7 @@ mod tests {
         let activations = rounded(x, BLOCK);
         let (mut sum, mut plain) = ([0.0], [0.0]);
         matrix.dot(0, &activations, &mut sum);
-        row::generically(|| matrix.dot(0, &activations, &mut plain));
+        generically(|| matrix.dot(0, &activations, &mut plain));
         [sum[0], plain[0]]
     }
 

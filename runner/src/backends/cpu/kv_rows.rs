@@ -12,6 +12,9 @@ mod avx2;
 use half::{bf16, f16};
 use protocol::KvType;
 
+#[cfg(target_arch = "x86_64")]
+use super::instructions::has_avx2;
+
 /// Elements that are read at a time.
 const BLOCK: usize = 32;
 /// Bytes of a block of `q8_0`.
@@ -166,15 +169,6 @@ fn exponentials_generic(x: &mut [f32], largest: f32) -> f32 {
         sum += *x;
     }
     sum
-}
-
-#[cfg(target_arch = "x86_64")]
-pub(super) fn has_avx2() -> bool {
-    #[cfg(test)]
-    if tests::GENERIC.get() {
-        return false;
-    }
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
 }
 
 #[cfg(test)]

@@ -8,8 +8,13 @@
 //! All projections of the same rows are computed in one region: rows of all weights are its tasks.
 #![expect(unsafe_code, reason = "threads write columns of one slice")]
 
+use std::ops::Range;
+use std::sync::PoisonError;
+
 use architectures::Rows;
-use formats::Weight;
+use formats::encoding::Role;
+use formats::weight::Arrays;
+use formats::{Encoding, Weight};
 
 use super::Cpu;
 use super::arena::Buffer;
@@ -153,8 +158,8 @@ impl Cpu {
 
     /// Lends x rounded to 8 bits, where that is wanted.
     fn rounded(&self, wanted: bool, x: &[f32], columns: usize, work: impl FnOnce(&Activations)) {
-        // A region's panic has ended the process.
-        let mut activations = self.rounded.lock().expect("invariant: nobody panics with it");
+        // What a panic has left in it is written anew.
+        let mut activations = self.rounded.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted {
             activations.fill(&self.pool, x, columns);
         }
@@ -189,13 +194,17 @@ impl Cpu {
                         None => row(i).fill(0.0),
                     }
                 }
-                float::with_second_buffer(width, |numbers| {
+                // Of a row only what the run needs, where elements lie by themselves.
+                let first = if own.is_empty() { 0 } else { stored(own.start, columns) };
+                let last = if own.is_empty() { 0 } else { stored(own.end - 1, columns) + 1 };
+                let (first, last) = if is_plain(&weight) { (first, last) } else { (0, width) };
+                float::with_second_buffer(last - first, |numbers| {
                     for input in 0..inputs {
-                        weight.decode_row(input, numbers);
+                        decode_part(&weight, input, first..last, numbers);
                         for i in 0..m {
                             let factor = x[i * inputs + input];
                             for (at, out) in own.clone().zip(row(i)) {
-                                *out += factor * numbers[stored(at, columns)];
+                                *out += factor * numbers[stored(at, columns) - first];
                             }
                         }
                     }
@@ -234,6 +243,21 @@ impl Cpu {
             }
         });
     }
+}
+
+fn is_plain(weight: &Weight<'_>) -> bool {
+    matches!(weight.encoding(), Encoding::Plain(_))
+}
+
+/// Some columns of a row; of what is no plain type, all of them.
+fn decode_part(weight: &Weight<'_>, row: usize, columns: Range<usize>, out: &mut [f32]) {
+    let Encoding::Plain(dtype) = weight.encoding() else { return weight.decode_row(row, out) };
+    let bytes = weight.array(Role::Weight);
+    let size = bytes.len() / (weight.rows() * weight.columns());
+    let at = (row * weight.columns() + columns.start) * size;
+    let data = &bytes[at..at + columns.len() * size];
+    let arrays = Arrays { data, ..Arrays::default() };
+    Weight::again(Encoding::Plain(dtype), &[1, columns.len() as u64], arrays).decode_row(0, out);
 }
 
 impl Task<'_> {

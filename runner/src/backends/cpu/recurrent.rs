@@ -6,11 +6,8 @@ use anyhow::{Context, Result};
 use super::elementwise::sigmoid;
 use super::state::{Recurrent, State};
 use super::{Cpu, float};
-use crate::backend::{Convolution, DeltaInputs, DeltaRule, Sequence};
+use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, Sequence};
 use crate::pool::SharedSlice;
-
-/// Added to the square of a length before queries and keys are divided by it.
-const LENGTH_EPSILON: f32 = 1e-6;
 
 fn state<'a>(sequence: &'a mut Sequence<'_, Cpu>, layer: usize) -> Result<&'a mut Recurrent> {
     match &mut sequence.states[layer] {

@@ -18,11 +18,12 @@ use anyhow::{Context, Result};
 use architectures::LayerState;
 use memmap2::MmapMut;
 use protocol::KvType;
-use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK};
+use protocol::limits::{AHEAD, CHUNK};
 
 use super::kv_rows::{CacheRows, encode_row, row_bytes};
 use super::rotation;
 use crate::backend::{Shift, Turn};
+use crate::backends::checkpoints::Checkpoints;
 
 const BLOCK: usize = architectures::blueprint::BLOCK as usize;
 
@@ -348,46 +349,36 @@ pub(crate) struct Recurrent {
     /// The state after `length` tokens.
     pub(crate) numbers: Vec<f32>,
     pub(crate) length: usize,
-    /// Earlier states with their lengths, the oldest first.
-    saved: VecDeque<(usize, Vec<f32>)>,
+    saved: Checkpoints<Vec<f32>>,
 }
 
 impl Recurrent {
     fn new(numbers: usize) -> Self {
-        Self { numbers: vec![0.0; numbers], length: 0, saved: VecDeque::new() }
+        Self { numbers: vec![0.0; numbers], length: 0, saved: Checkpoints::new() }
     }
 
     fn nearest(&self, length: usize) -> usize {
-        if self.length <= length {
-            return self.length;
-        }
-        self.saved.iter().rev().map(|(saved, _)| *saved).find(|saved| *saved <= length).unwrap_or(0)
+        self.saved.nearest(self.length, length)
     }
 
     fn truncate(&mut self, length: usize) {
         if length == self.length {
             return;
         }
-        self.saved.retain(|(saved, _)| *saved <= length);
-        match self.saved.back() {
-            Some((saved, numbers)) if *saved == length => self.numbers.copy_from_slice(numbers),
-            _ => self.numbers.fill(0.0),
+        match self.saved.back_to(length) {
+            Some(numbers) => self.numbers.copy_from_slice(numbers),
+            None => self.numbers.fill(0.0),
         }
         self.length = length;
     }
 
     fn checkpoint(&mut self) {
-        if self.saved.back().is_some_and(|(saved, _)| *saved == self.length) {
-            return;
-        }
-        let mut numbers = if self.saved.len() == CHECKPOINTS {
-            self.saved.pop_front().map(|(_, numbers)| numbers).unwrap_or_default()
-        } else {
-            Vec::new()
-        };
-        numbers.clear();
-        numbers.extend_from_slice(&self.numbers);
-        self.saved.push_back((self.length, numbers));
+        self.saved.push(self.length, |memory| {
+            let mut numbers = memory.unwrap_or_default();
+            numbers.clear();
+            numbers.extend_from_slice(&self.numbers);
+            numbers
+        });
     }
 }
 

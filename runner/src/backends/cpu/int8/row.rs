@@ -4,6 +4,8 @@
 use half::f16;
 
 use super::{Activations, BLOCK, Format, TILE, k_quants};
+#[cfg(target_arch = "x86_64")]
+use crate::backends::cpu::instructions::has_avx2;
 
 /// Rounds a block to 8 bits; gives `e` and `e·Σ p`.
 pub(super) fn round(x: &[f32; BLOCK], quants: &mut [i8]) -> (f32, f32) {
@@ -146,24 +148,4 @@ fn halves(packed: &[u8], fifth: u32) -> [i8; BLOCK] {
 
 fn fifth_bits(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_avx2() -> bool {
-    #[cfg(test)]
-    if GENERIC.get() {
-        return false;
-    }
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-}
-
-#[cfg(test)]
-thread_local!(static GENERIC: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
-
-/// Does something on this thread as a machine without vectors does it.
-#[cfg(test)]
-pub(super) fn generically(work: impl FnOnce()) {
-    GENERIC.set(true);
-    work();
-    GENERIC.set(false);
 }

@@ -1,15 +1,7 @@
 //! Every type with vectors, without them, and against double precision.
 
 use super::*;
-
-thread_local!(pub(super) static GENERIC: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
-
-/// Does something on this thread as a machine without vectors does it.
-fn generically(work: impl FnOnce()) {
-    GENERIC.set(true);
-    work();
-    GENERIC.set(false);
-}
+use crate::backends::cpu::instructions::generically;
 
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| (((i + seed) * 61 % 199) as f32 - 99.0) / 66.0).collect()
