@@ -32,7 +32,7 @@
 //! | `LODE_FLASH_ATTENTION`, `OLLAMA_FLASH_ATTENTION` | whether Ollama's estimate is one with flash attention | by architecture |
 //! | `LODE_REFERENCE` | `1`: runners expand all weights and compute in float32 | off |
 //! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
-//! | `LODE_THREADS` | read by runners: threads that compute on the CPU | physical cores within affinity and quota |
+//! | `LODE_THREADS` | threads of a runner that compute on the CPU | physical cores within affinity and quota |
 //! | `LODE_RUNNER_ISOLATION` | `0`: runners keep network, programs and files, where a driver needs them | on |
 //! | `LODE_RUNNER_MEMORY_LIMIT` | private memory of each runner, e.g. `8GiB`; mapped weights do not count | no limit |
 //! | `LODE_LOG` | log filter | `info` |
@@ -121,6 +121,8 @@ pub(crate) struct Config {
     pub(crate) isolated: bool,
     /// Bytes of private memory that a runner may have.
     pub(crate) runner_memory: Option<u64>,
+    /// Threads of a runner that compute on the CPU; what the machine has where it is not set.
+    pub(crate) threads: Option<usize>,
     /// Where sockets and other things go that end with the process.
     pub(crate) temporary: PathBuf,
     /// Log filter.
@@ -218,6 +220,7 @@ impl Config {
             runner: runner()?,
             isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
             runner_memory: bytes(&["LODE_RUNNER_MEMORY_LIMIT"])?,
+            threads: first(&["LODE_THREADS"]).map(|text| threads(&text)).transpose()?,
             temporary: env::temp_dir(),
             log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
@@ -271,6 +274,13 @@ fn kv_type(text: Option<String>) -> Result<KvType> {
 }
 
 /// Where nothing, or 0, is said: what runs beside a desktop.
+fn threads(text: &str) -> Result<usize> {
+    match text.parse() {
+        Ok(threads @ 1..=1024) => Ok(threads),
+        _ => bail!("LODE_THREADS is `{text}`, expected a number of threads from 1 to 1024"),
+    }
+}
+
 fn max_loaded(text: Option<String>) -> Result<usize> {
     const AUTOMATIC: usize = 3;
     match text.as_deref().map(str::parse) {
@@ -321,6 +331,10 @@ mod tests {
 
     #[test]
     fn zero_models_are_the_default() {
+        assert_eq!(threads("3").ok(), Some(3));
+        for wrong in ["0", "-1", "two", "100000"] {
+            assert!(threads(wrong).expect_err(wrong).to_string().contains(wrong));
+        }
         let read = |text: &str| max_loaded(Some(text.to_owned()));
         assert_eq!((max_loaded(None).ok(), read("0").ok(), read("7").ok()), (Some(3), Some(3), Some(7)));
         assert!(read("many").expect_err("no number").to_string().contains("`many`"));

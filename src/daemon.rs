@@ -103,6 +103,7 @@ async fn serve(config: Config) -> Result<()> {
         sockets: sockets.0.clone(),
         isolated: config.isolated,
         memory_limit: config.runner_memory,
+        threads: config.threads,
     };
     let limits = Limits {
         most: config.max_loaded,

@@ -132,6 +132,14 @@ impl Blueprint {
         })
     }
 
+    /// The softmax attention of the layers that have it, to be changed.
+    pub(crate) fn attentions_mut(&mut self) -> impl Iterator<Item = &mut Attention> {
+        self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
+            Mixer::Attention(attention) => Some(attention.as_mut()),
+            _ => None,
+        })
+    }
+
     /// The most heads that any layer attends with.
     pub fn heads(&self) -> u64 {
         let heads = |layer: &Layer| match &layer.mixer {

@@ -112,6 +112,18 @@ impl<'a> Config<'a> {
         Ok(Some(Rope::plain(theta).scaled(parameters.scaling(self)?)))
     }
 
+    /// Whether the newer layout has numbers for layers of that type.
+    pub(crate) fn has_rope_of(self, layer_type: &str) -> bool {
+        let parameters = self.value("rope_parameters").and_then(Value::as_object);
+        parameters.is_some_and(|parameters| parameters.get(layer_type).is_some_and(Value::is_object))
+    }
+
+    /// Whether it says how much of a head is rotated.
+    pub(crate) fn says_rotated(self) -> Result<bool, Error> {
+        let newer = self.object("rope_parameters")?.is_some_and(|own| own.value("partial_rotary_factor").is_some());
+        Ok(newer || self.value("partial_rotary_factor").is_some())
+    }
+
     /// How many elements of a head are rotated, where it is not all of them.
     pub(crate) fn rotated(self, head_dim: u64) -> Result<Option<u64>, Error> {
         let newer = self

@@ -92,6 +92,22 @@ pub(crate) fn sliding_but_every(pattern: u64, layers: u64) -> Vec<bool> {
     (0..layers.min(MAX_LAYERS)).map(|layer| !(layer + 1).is_multiple_of(pattern)).collect()
 }
 
+/// Norms after attention and after the feed-forward network only.
+pub(crate) const POST_NORMS: NormNames = NormNames {
+    before_mixer: None,
+    after_mixer: Some("post_attention_layernorm"),
+    before_ffn: None,
+    after_ffn: Some("post_feedforward_layernorm"),
+};
+
+/// One norm before attention and the feed-forward network, which both see the stream as it comes.
+pub(crate) const ONE_NORM: NormNames = NormNames {
+    before_mixer: Some("input_layernorm"),
+    after_mixer: None,
+    before_ffn: Some("input_layernorm"),
+    after_ffn: None,
+};
+
 /// A share of a size, rounded down as Python's `int` does it; 0 for what is negative or no number.
 #[expect(clippy::cast_sign_loss, reason = "it is not negative")]
 pub(crate) fn share(size: u64, factor: f64) -> u64 {

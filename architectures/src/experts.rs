@@ -1,8 +1,11 @@
 //! Experts as most families store them: a folder of networks below the layer, a router beside them.
 
-use crate::blueprint::{Activation, Experts, Gated, Matrices, Projection, Router, RouterScores, SharedExpert, Tensor};
+use crate::blueprint::{
+    Activation, Blueprint, Experts, Ffn, Gated, Matrices, Projection, Router, RouterScores, SharedExpert, Tensor,
+};
 use crate::config_json::Config;
 use crate::dense::projection;
+use crate::gguf_keys::{self, Keys};
 use crate::{Error, TensorNames};
 
 /// What the modules of a gated network are called: gate, up, down.
@@ -31,6 +34,52 @@ pub(crate) fn each(names: &TensorNames, module: &str, modules: Modules) -> [Matr
     })
 }
 
+/// Experts that are stacks, as GGUF files have them: `{module}.experts.{gate}.weight`, `[experts, …]`.
+pub(crate) fn stacked(names: &TensorNames, module: &str) -> [Matrices; 3] {
+    MODULES.map(|own| Matrices::Items(projection(names, &format!("{module}.experts.{own}"))))
+}
+
+/// Puts the experts of a GGUF file into the layers that have a router.
+pub(crate) fn from_gguf(
+    keys: Keys<'_>,
+    names: &TensorNames,
+    blueprint: &mut Blueprint,
+    normalize: bool,
+) -> Result<(), Error> {
+    let count = keys.required("expert_count")?;
+    let top_k = keys.required("expert_used_count")?;
+    let normalize = keys.flag("expert_weights_norm")?.unwrap_or(normalize);
+    let scores = match keys.unsigned("expert_gating_func")?.unwrap_or(0) {
+        0 | 1 => RouterScores::Softmax,
+        2 => RouterScores::Sigmoid,
+        3 => RouterScores::SoftmaxOfChosen,
+        other => return Err(gguf_keys::fail(format!("`expert_gating_func` is {other}, expected 1, 2 or 3"))),
+    };
+    let own_width = keys.unsigned("expert_feed_forward_length")?;
+    let shared_width = keys.unsigned("expert_shared_feed_forward_length")?;
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let module = format!("model.layers.{index}.mlp");
+        let Ffn::Gated(dense) = &layer.ffn else { continue };
+        if !names.has(&format!("{module}.gate.weight")) {
+            continue;
+        }
+        let (width, activation) = (own_width.unwrap_or(dense.width), dense.activation);
+        let [gate, up, down] = stacked(names, &module);
+        let mut router = router(names, &format!("{module}.gate"), top_k);
+        (router.normalize, router.scores) = (normalize, scores);
+        if let Some(scale) = keys.float("expert_weights_scale")?.filter(|scale| *scale != 0.0) {
+            router.scale = scale;
+        }
+        let common = format!("{module}.shared_expert");
+        let has_shared = names.has(&format!("{common}.gate_proj.weight"));
+        let common_gate = format!("{module}.shared_expert_gate");
+        let common = has_shared.then(|| shared(names, &common, Some(&common_gate), shared_width.unwrap_or(width)));
+        layer.ffn =
+            Ffn::Experts(Box::new(Experts { count, width, activation, router, gate, up, down, shared: common }));
+    }
+    Ok(())
+}
+
 /// A router with its usual numbers: the softmax over all experts.
 pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
     Router {
@@ -56,6 +105,11 @@ pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, numbe
 pub(crate) fn shared(names: &TensorNames, module: &str, gate: Option<&str>, width: u64) -> SharedExpert {
     let gate = gate.filter(|gate| names.has(&format!("{gate}.weight"))).map(|gate| projection(names, gate));
     SharedExpert { ffn: gated(names, module, MODULES, width, Activation::Silu), gate }
+}
+
+/// How many experts a layer has: newer tools have another name for it.
+pub(crate) fn count(config: Config<'_>, default: u64) -> Result<u64, Error> {
+    Ok(config.unsigned("num_experts")?.or(config.unsigned("num_local_experts")?).unwrap_or(default))
 }
 
 /// Which layers have experts, as Qwen's configs say it: every so many, but for some.

@@ -1,21 +1,37 @@
 //! The families, a file each. To add one: write its file and list it here.
 
 mod bert;
+mod cohere2;
 mod deepseek_v2;
 mod deepseek_v3;
+mod exaone4;
 mod gemma;
+mod gemma2;
 mod gemma3;
+mod glm4;
+mod glm4_moe;
+mod gpt2;
+mod gpt_neox;
 mod gpt_oss;
 mod granite;
+mod granitemoe;
 mod lfm2;
 mod llama;
 mod mistral;
 mod mixtral;
+mod modernbert;
+mod olmo2;
+mod olmo3;
+mod olmoe;
+mod phi;
 mod phi3;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
+mod qwen3_moe;
 mod qwen3_next;
 mod smollm3;
+mod stablelm;
 mod starcoder2;
 mod xlm_roberta;
 
@@ -41,4 +57,20 @@ pub(crate) const ALL: &[&Family] = &[
     &gpt_oss::FAMILY,
     &bert::FAMILY,
     &xlm_roberta::FAMILY,
+    &cohere2::FAMILY,
+    &exaone4::FAMILY,
+    &gemma2::FAMILY,
+    &glm4::FAMILY,
+    &glm4_moe::FAMILY,
+    &gpt2::FAMILY,
+    &gpt_neox::FAMILY,
+    &granitemoe::FAMILY,
+    &modernbert::FAMILY,
+    &olmo2::FAMILY,
+    &olmo3::FAMILY,
+    &olmoe::FAMILY,
+    &phi::FAMILY,
+    &qwen2_moe::FAMILY,
+    &qwen3_moe::FAMILY,
+    &stablelm::FAMILY,
 ];

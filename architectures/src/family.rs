@@ -63,7 +63,14 @@ impl GgufForm {
 impl HuggingFaceForm {
     /// The form of a family that only folders give: nothing is converted to it.
     pub(crate) const fn of(class: &'static str, model_type: &'static str) -> Self {
-        Self { class, model_type, activation_key: "hidden_act", norm_offset: 0.0, fields: |_, _| Vec::new() }
+        Self {
+            class,
+            model_type,
+            is_written: false,
+            activation_key: "hidden_act",
+            norm_offset: 0.0,
+            fields: |_, _| Vec::new(),
+        }
     }
 }
 
@@ -77,6 +84,8 @@ pub struct HuggingFaceForm {
     pub class: &'static str,
     /// `model_type` in the config.
     pub model_type: &'static str,
+    /// Whether models of other forms can be written as such a folder.
+    pub is_written: bool,
     /// What the config calls the activation.
     pub activation_key: &'static str,
     /// What the class adds to the weights of norms.

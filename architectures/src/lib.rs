@@ -26,6 +26,7 @@ mod family;
 mod gguf_keys;
 pub mod names;
 mod names_of_0_1;
+mod plain;
 mod rope;
 mod tensor_names;
 

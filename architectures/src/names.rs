@@ -12,7 +12,10 @@ pub(crate) type Table = &'static [(&'static str, &'static str)];
 const MODEL: Table = &[
     ("token_embd.weight", "model.embed_tokens.weight"),
     ("output_norm.weight", "model.norm.weight"),
+    ("output_norm.bias", "model.norm.bias"),
     ("output.weight", "lm_head.weight"),
+    ("output.bias", "lm_head.bias"),
+    ("position_embd.weight", "model.position_embeddings.weight"),
     ("rope_freqs.weight", "model.rope_freqs.weight"),
 ];
 
@@ -32,6 +35,10 @@ const LAYER: Table = &[
     ("ffn_gate_exps", "mlp.experts.gate_proj"),
     ("ffn_up_exps", "mlp.experts.up_proj"),
     ("ffn_down_exps", "mlp.experts.down_proj"),
+    ("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
+    ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
+    ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
+    ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
 ];
 
 /// What families with norms before the parts of a layer call the second one.

@@ -51,6 +51,14 @@ pub struct HuggingFaceFiles {
 /// # Errors
 /// A vocabulary that contradicts itself, divisors of `RoPE` that no scaling of a config gives.
 pub fn folder_documents(model: &GgufModel<'_>) -> Result<HuggingFaceFiles, Error> {
+    let (family, blueprint) = (model.architecture.family, &model.architecture.blueprint);
+    if !family.hugging_face.is_written || blueprint.gated().count() != blueprint.layers.len() {
+        let which = if family.hugging_face.is_written { " with experts" } else { "" };
+        let name = family.name;
+        return Err(fail(format!(
+            "models of the family {name}{which} cannot be written as a folder yet; export it as GGUF"
+        )));
+    }
     let mut losses = Vec::new();
     let vocabulary = vocabulary(model.gguf)?;
     let config = config::config(model, vocabulary.as_ref(), &mut losses)?;

@@ -3,23 +3,11 @@
 use std::collections::HashSet;
 use std::thread::available_parallelism;
 
-/// The variable that says how many, whatever the machine has.
-pub(crate) const VARIABLE: &str = "LODE_THREADS";
-
-/// How many threads compute. `wanted` is the value of [`VARIABLE`], where it is set.
-///
-/// # Errors
-/// The value is not a number of threads.
-pub(crate) fn threads(wanted: Option<&str>) -> Result<usize, String> {
-    if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) {
-        return match wanted.parse() {
-            Ok(threads @ 1..=1024) => Ok(threads),
-            _ => Err(format!("{VARIABLE} is `{wanted}`, expected a number of threads from 1 to 1024")),
-        };
-    }
+/// How many threads compute.
+pub(crate) fn threads() -> usize {
     // Affinity and the quotas of control groups, of both versions.
     let allowed = available_parallelism().map_or(1, usize::from);
-    Ok(physical_cores().map_or(allowed, |cores| cores.min(allowed)).max(1))
+    physical_cores().map_or(allowed, |cores| cores.min(allowed)).max(1)
 }
 
 /// Cores that this process may run on; threads of one core count once. `None` where the system does not say.
@@ -61,13 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_decides() {
-        assert_eq!(threads(Some("3")), Ok(3));
-        for wrong in ["0", "-1", "two", "100000"] {
-            assert!(threads(Some(wrong)).expect_err(wrong).contains(wrong));
-        }
-        let own = threads(None).expect("a number");
-        assert!(own >= 1 && own <= available_parallelism().map_or(1, usize::from));
-        assert_eq!(threads(Some("")), Ok(own), "an empty value says nothing");
+    fn no_more_threads_than_may_run() {
+        assert!((1..=available_parallelism().map_or(1, usize::from)).contains(&threads()));
     }
 }

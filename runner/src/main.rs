@@ -59,6 +59,9 @@ struct Arguments {
     /// The Unix socket to serve the runner protocol on.
     #[arg(long)]
     socket: PathBuf,
+    /// Threads that compute on the CPU, where that is not left to the machine.
+    #[arg(long)]
+    threads: Option<usize>,
     #[command(flatten)]
     isolation: isolation::Isolation,
 }
@@ -68,12 +71,10 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     // Before files are given up, and that before there are threads: each would keep what it could do.
-    let threads = cpus::threads(std::env::var(cpus::VARIABLE).ok().as_deref());
+    let threads = arguments.threads.unwrap_or_else(cpus::threads).max(1);
     let maps = mapped::most_maps();
     arguments.isolation.apply(&arguments.socket);
-    let machine = threads.map(|threads| load::Machine { threads, maps }).map_err(anyhow::Error::msg);
-    let served = machine.and_then(|machine| serve::run(&arguments.socket, machine));
-    match served {
+    match serve::run(&arguments.socket, load::Machine { threads, maps }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

@@ -26,6 +26,8 @@ pub struct RunnerOptions {
     pub isolated: bool,
     /// Bytes of private memory that each may have.
     pub memory_limit: Option<u64>,
+    /// How many threads compute on the CPU; what the machine has where it is not said.
+    pub threads: Option<usize>,
 }
 
 impl RunnerOptions {
@@ -37,6 +39,9 @@ impl RunnerOptions {
         }
         if let Some(bytes) = self.memory_limit {
             arguments.extend(["--memory-limit".into(), bytes.to_string().into()]);
+        }
+        if let Some(threads) = self.threads {
+            arguments.extend(["--threads".into(), threads.to_string().into()]);
         }
         if number == 0 {
             arguments.push("--report-isolation".into());

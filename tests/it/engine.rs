@@ -104,6 +104,20 @@ async fn a_client_that_leaves_frees_its_slot() {
     assert_eq!(waits.await["reason"], "length");
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn as_many_threads_compute_as_is_said() {
+    let server = Server::start(&[("LODE_THREADS", "3")]).await;
+    server.create("tiny", &tiny_model()).await;
+    let runner = server.runner("tiny").await;
+    done(&runner, &greedy(&prompt(5, 1), 3)).await;
+    let tasks = format!("/proc/{}/task", server.runner_pid().await);
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).expect("a name");
+    let names = std::fs::read_dir(tasks).expect("threads").map(|task| name(task.expect("a thread")));
+    // The engine's thread is the third.
+    assert_eq!(names.filter(|name| name.starts_with("compute-")).count(), 2);
+}
+
 #[tokio::test]
 async fn an_embedding_takes_no_conversation_away() {
     let (_server, runner) = started("1").await;

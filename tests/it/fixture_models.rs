@@ -116,6 +116,41 @@ async fn qwen2_tied_yarn() {
     check("qwen2-tied-yarn").await;
 }
 
+#[tokio::test]
+async fn gpt2() {
+    check("gpt2").await;
+}
+
+#[tokio::test]
+async fn gpt_neox() {
+    check("gpt_neox").await;
+}
+
+#[tokio::test]
+async fn granitemoe() {
+    check("granitemoe").await;
+}
+
+#[tokio::test]
+async fn gemma2() {
+    check("gemma2").await;
+}
+
+#[tokio::test]
+async fn glm4_moe() {
+    check("glm4_moe").await;
+}
+
+#[tokio::test]
+async fn cohere2() {
+    check("cohere2").await;
+}
+
+#[tokio::test]
+async fn olmoe() {
+    check("olmoe").await;
+}
+
 /// Both backends, and both layouts of configs, are held against the same numbers in the runner's own tests; here it goes
 /// the whole way: import, blobs, load plan, runner.
 async fn check(name: &str) {
@@ -147,6 +182,11 @@ async fn xlm_roberta() {
 #[tokio::test]
 async fn qwen3_embedding() {
     embeddings("qwen3-embedding").await;
+}
+
+#[tokio::test]
+async fn modernbert() {
+    embeddings("modernbert").await;
 }
 
 /// Vectors of texts, all at once and one by one; a model that only embeds says so to those who want it to generate.

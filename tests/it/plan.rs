@@ -172,10 +172,10 @@ async fn what_is_wrong_is_said() {
 }
 
 /// A GGUF file of an architecture that Lode does not run.
-fn stablelm(folder: &std::path::Path) -> std::path::PathBuf {
-    let number = |key: &str, number: u32| (format!("stablelm.{key}"), OwnedValue::from(number));
+fn command_r(folder: &std::path::Path) -> std::path::PathBuf {
+    let number = |key: &str, number: u32| (format!("command-r.{key}"), OwnedValue::from(number));
     let keys = [
-        ("general.architecture".to_owned(), OwnedValue::from("stablelm")),
+        ("general.architecture".to_owned(), OwnedValue::from("command-r")),
         number("block_count", 2),
         number("embedding_length", 64),
         number("attention.head_count", 4),
@@ -194,7 +194,7 @@ fn stablelm(folder: &std::path::Path) -> std::path::PathBuf {
     let header = write_header(&keys, &tensors).expect("a header");
     let mut bytes = header.bytes;
     bytes.resize(bytes.len() + usize::try_from(header.data_size).expect("small"), 1);
-    let path = folder.join("stablelm.gguf");
+    let path = folder.join("command-r.gguf");
     std::fs::write(&path, bytes).expect("a file");
     path
 }
@@ -203,16 +203,16 @@ fn stablelm(folder: &std::path::Path) -> std::path::PathBuf {
 async fn an_architecture_that_cannot_be_run() {
     let server = Server::start(&[]).await;
     let folder = tempfile::tempdir().expect("a temporary folder");
-    server.create("stable", &stablelm(folder.path())).await;
-    let plan = plan(&server, &["stable", "--ctx", "128", "--gpu", "24GiB"]);
+    server.create("command", &command_r(folder.path())).await;
+    let plan = plan(&server, &["command", "--ctx", "128", "--gpu", "24GiB"]);
     assert!(plan.get("exact").is_none(), "{plan}");
     let notes = plan["notes"].to_string();
-    assert!(notes.contains("architecture `stablelm` cannot be run yet"), "{notes}");
+    assert!(notes.contains("architecture `command-r` cannot be run yet"), "{notes}");
     let ollama = &plan["ollama"];
     assert_eq!(ollama["layers_on_devices"], 3);
     assert_eq!(number(&ollama["kv_cache"]), 2 * 128 * (16 + 16) * 2 * 2);
     assert_eq!(number(&ollama["weights"]), 4 * (2 * 64 * 64 + 64 + 64 * 100));
-    assert_eq!(number(&ollama["graph"]), 4 * 128 * (2 + 3 * 64 + 128 * 5));
+    assert_eq!(number(&ollama["graph"]), 4 * 128 * (2 + 4 * 64 + 128 * 5));
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ pub struct Attention {
     pub value: Projection,
     /// `[hidden, heads · value_dim]`.
     pub output: Projection,
-    /// Projected queries, keys and values are clipped to ± this.
+    /// Queries and keys, behind their norms, and values are clipped to ± this.
     pub clip: Option<f64>,
     /// What the norms are of.
     pub normed: NormedPart,

@@ -1,12 +1,10 @@
 //! BERT, and `RoBERTa`, which counts positions from another one on: encoders that embed texts.
 
-use crate::blueprint::{
-    Activation, Attention, Blueprint, Embedding, Ffn, HeadLayout, Layer, Mixer, Norm, NormKind, NormedPart, Plain,
-    Positions, Residual, Tensor,
-};
+use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Plain, Positions, Residual, Tensor};
 use crate::config_json::{Config, fail};
 use crate::dense::{layer_count, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::plain::{attention, layer_norm};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
@@ -24,13 +22,7 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
     }
     let prefix = if names.has(&format!("{prefix}embeddings.word_embeddings.weight")) { prefix } else { "" };
     let epsilon = config.float("layer_norm_eps")?.unwrap_or(1e-12);
-    let norm = |module: &str| Norm {
-        kind: NormKind::Layer,
-        weight: Tensor::named(format!("{prefix}{module}.weight")),
-        bias: Some(Tensor::named(format!("{prefix}{module}.bias"))),
-        epsilon,
-        offset: 0.0,
-    };
+    let norm = |module: &str| layer_norm(names, &format!("{prefix}{module}"), epsilon);
     let (hidden, rows) = (config.required("hidden_size")?, config.unsigned("max_position_embeddings")?.unwrap_or(512));
     let heads = config.required("num_attention_heads")?;
     let head_dim = hidden.checked_div(heads).unwrap_or(0);
@@ -41,27 +33,16 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
         let projection = |module: &str| projection(names, &format!("{prefix}{}", own(module)));
         let after = |module: &str| Residual { sum: Some(norm(&own(module))), ..Residual::default() };
         Layer {
-            mixer: Mixer::Attention(Box::new(Attention {
+            mixer: Mixer::Attention(Box::new(attention(
                 heads,
-                kv_heads: heads,
                 head_dim,
-                value_dim: head_dim,
-                layout: HeadLayout::Half,
-                scale: (head_dim as f64).powf(-0.5),
-                soft_cap: None,
-                window: None,
-                rope: None,
-                query: projection("attention.self.query"),
-                key: projection("attention.self.key"),
-                value: projection("attention.self.value"),
-                output: projection("attention.output.dense"),
-                clip: None,
-                normed: NormedPart::Head,
-                query_norm: None,
-                key_norm: None,
-                sinks: None,
-                gate: None,
-            })),
+                [
+                    projection("attention.self.query"),
+                    projection("attention.self.key"),
+                    projection("attention.self.value"),
+                    projection("attention.output.dense"),
+                ],
+            ))),
             mixer_residual: after("attention.output.LayerNorm"),
             ffn: Ffn::Plain(Box::new(Plain {
                 width,

@@ -25,6 +25,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm {
         class: "GemmaForCausalLM",
         model_type: "gemma",
+        is_written: true,
         activation_key: "hidden_activation",
         norm_offset: 1.0,
         fields,

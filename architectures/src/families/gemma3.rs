@@ -31,6 +31,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm {
         class: "Gemma3ForCausalLM",
         model_type: "gemma3_text",
+        is_written: true,
         activation_key: "hidden_activation",
         norm_offset: 1.0,
         fields,

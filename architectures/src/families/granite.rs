@@ -25,13 +25,14 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm {
         class: "GraniteForCausalLM",
         model_type: "granite",
+        is_written: true,
         activation_key: "hidden_act",
         norm_offset: 0.0,
         fields,
     },
 };
 
-fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+pub(super) fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let number = |key: &str| Ok::<_, Error>(config.float(key)?.unwrap_or(1.0));
     let logits = number("logits_scaling")?;
     if logits <= 0.0 {
@@ -48,7 +49,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 }
 
 /// A multiplier of 0 is none.
-fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+pub(super) fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let number = |key: &str| Ok::<_, Error>(keys.float(key)?.filter(|number| *number != 0.0));
     let mut dense = Dense {
         layout: HeadLayout::Interleaved,

@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use crate::blueprint::{Activation, Blueprint, HeadLayout};
 use crate::config_json::Config;
 use crate::dense::{self, Dense};
+use crate::experts;
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
 use crate::{Error, RopeScaling, TensorNames, names};
@@ -17,6 +18,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm {
         class: "LlamaForCausalLM",
         model_type: "llama",
+        is_written: true,
         activation_key: "hidden_act",
         norm_offset: 0.0,
         fields: biases,
@@ -38,10 +40,13 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let dense = Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? };
+    let mut blueprint = dense.blueprint(names);
     if keys.unsigned("expert_count")?.is_some_and(|experts| experts > 0) {
-        return Err(Family::unknown("llama with experts"));
+        // Mixtral's files say that they are Llama's.
+        experts::from_gguf(keys, names, &mut blueprint, true)?;
     }
-    Ok(Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }.blueprint(names))
+    Ok(blueprint)
 }
 
 /// Scores are scaled by the root of the head size.

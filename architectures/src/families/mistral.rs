@@ -18,6 +18,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm {
         class: "MistralForCausalLM",
         model_type: "mistral",
+        is_written: true,
         activation_key: "hidden_act",
         norm_offset: 0.0,
         fields,

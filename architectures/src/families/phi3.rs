@@ -30,6 +30,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm {
         class: "Phi3ForCausalLM",
         model_type: "phi3",
+        is_written: true,
         activation_key: "hidden_act",
         norm_offset: 0.0,
         fields,

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use crate::blueprint::{Blueprint, DeltaNet, Ffn, Mixer, Norm, Projection, Rows, Tensor};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, projection};
-use crate::experts::{MODULES, experts, shared, sparse_layers};
+use crate::experts::{MODULES, count, experts, shared, sparse_layers};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -24,7 +24,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_offset = 1.0;
     dense.head_norms = true;
-    if config.rotated(dense.head_dim)?.is_none() {
+    if !config.says_rotated()? {
         let quarter = dense.head_dim / 4;
         dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()).for_each(|rope| rope.dimension = Some(quarter));
     }
@@ -32,7 +32,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let sparse = sparse_layers(config, layers)?;
     let attends = attention_layers(config, layers)?;
     let numbers = [
-        config.unsigned("num_experts")?.unwrap_or(512),
+        count(config, 512)?,
         config.unsigned("moe_intermediate_size")?.unwrap_or(512),
         config.unsigned("num_experts_per_tok")?.unwrap_or(10),
     ];

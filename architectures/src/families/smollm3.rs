@@ -25,6 +25,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm {
         class: "SmolLM3ForCausalLM",
         model_type: "smollm3",
+        is_written: true,
         activation_key: "hidden_act",
         norm_offset: 0.0,
         fields,

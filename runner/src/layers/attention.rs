@@ -105,12 +105,13 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Queries or keys, clipped, normed and turned.
+    /// Queries or keys, normed, clipped and turned.
     fn prepared(&self, pass: &Pass<'_, B>, x: B::Act, norm: Option<&NormOf<B>>) -> Result<B::Act> {
-        let mut x = self.clipped(pass.backend, x)?;
-        if let Some(norm) = norm {
-            x = pass.backend.norm(norm, &x)?;
-        }
+        let x = match norm {
+            Some(norm) => pass.backend.norm(norm, &x)?,
+            None => x,
+        };
+        let x = self.clipped(pass.backend, x)?;
         match self.rotated {
             Some((part, angles)) => pass.backend.rotate(x, part, &pass.angles[angles]),
             None => Ok(x),

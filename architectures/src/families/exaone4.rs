@@ -1,0 +1,47 @@
+//! EXAONE 4: norms after the parts of a layer, heads that are normed, `RoPE` on sliding layers only where there are such.
+
+use crate::blueprint::Blueprint;
+use crate::config_json::Config;
+use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS, sliding_but_every};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "exaone4",
+    model_types: &["exaone4"],
+    read_config,
+    gguf: &GgufForm::not_yet("exaone4"),
+    hugging_face: HuggingFaceForm::of("Exaone4ForCausalLM", "exaone4"),
+};
+
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(32), ..LLAMA };
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense {
+        norms: POST_NORMS,
+        head_norms: true,
+        norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),
+        ..Dense::from_config(config, DEFAULTS)?
+    };
+    let window =
+        if config.is_null("sliding_window") { None } else { Some(config.unsigned("sliding_window")?.unwrap_or(4096)) };
+    if let Some(window) = window {
+        let slides = sliding_layers(config, dense.layers.len() as u64)?;
+        dense.slide(&slides, window);
+        for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_none()) {
+            layer.rope = None;
+        }
+    }
+    Ok(dense.blueprint(names))
+}
+
+/// By a list of types, a pattern of letters (`L` slides), or the number `n` for which every `n`-th layer does not slide.
+fn sliding_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
+    if let Some(slides) = config.sliding_layers(layers)? {
+        return Ok(slides);
+    }
+    if let Some(pattern) = config.text("sliding_window_pattern").filter(|pattern| !pattern.is_empty()) {
+        return Ok(pattern.bytes().cycle().take(layers as usize).map(|letter| letter == b'L').collect());
+    }
+    Ok(sliding_but_every(config.unsigned("sliding_window_pattern")?.unwrap_or(4).max(1), layers))
+}

@@ -1,0 +1,67 @@
+//! GLM-4: interleaved `RoPE` on half of each head, norms before and after the parts of a layer, gate and up stored as one.
+
+use crate::blueprint::{Blueprint, Ffn, HeadLayout, Tensor};
+use crate::config_json::Config;
+use crate::dense::{Defaults, Dense, LLAMA, NormNames};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "glm4",
+    model_types: &["glm4"],
+    read_config,
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[
+            ("post_attention_norm", "post_self_attn_layernorm"),
+            ("ffn_norm", "post_attention_layernorm"),
+            ("post_ffw_norm", "post_mlp_layernorm"),
+            ("ffn_up", "mlp.gate_up_proj"),
+        ],
+        layout: HeadLayout::Interleaved,
+        ..GgufForm::not_yet("glm4")
+    },
+    hugging_face: HuggingFaceForm::of("Glm4ForCausalLM", "glm4"),
+};
+
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), head_dim: Some(128), context: 131_072, ..LLAMA };
+const NORMS: NormNames = NormNames {
+    before_mixer: Some("input_layernorm"),
+    after_mixer: Some("post_self_attn_layernorm"),
+    before_ffn: Some("post_attention_layernorm"),
+    after_ffn: Some("post_mlp_layernorm"),
+};
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_config(config, DEFAULTS)? };
+    half_rotated(&mut dense, config)?;
+    Ok(fused(dense, names))
+}
+
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(fused(Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }, names))
+}
+
+/// Gate and up as rows of the tensor that has both.
+fn fused(dense: Dense, names: &TensorNames) -> Blueprint {
+    let mut blueprint = dense.blueprint(names);
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let Ffn::Gated(gated) = &mut layer.ffn else { continue };
+        let name = format!("model.layers.{index}.mlp.gate_up_proj.weight");
+        gated.gate.weight = Tensor::rows(&name, 0, gated.width);
+        gated.up.weight = Tensor::rows(&name, gated.width, gated.width);
+    }
+    blueprint
+}
+
+/// Half of a head is rotated where the config does not say how much.
+pub(super) fn half_rotated(dense: &mut Dense, config: Config<'_>) -> Result<(), Error> {
+    if !config.says_rotated()? {
+        let half = dense.head_dim / 2;
+        for rope in dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()) {
+            rope.dimension = Some(half);
+        }
+    }
+    Ok(())
+}

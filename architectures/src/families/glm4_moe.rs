@@ -1,0 +1,43 @@
+//! GLM-4.5: experts with sigmoid scores behind a first dense layer, `RoPE` on half of each head.
+
+use super::deepseek_v2::add_experts;
+use super::glm4::half_rotated;
+use crate::blueprint::{Blueprint, Groups, RouterScores, Tensor};
+use crate::config_json::Config;
+use crate::dense::{Defaults, Dense, LLAMA};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "glm4_moe",
+    model_types: &["glm4_moe"],
+    read_config,
+    gguf: &GgufForm::not_yet("glm4moe"),
+    hugging_face: HuggingFaceForm::of("Glm4MoeForCausalLM", "glm4_moe"),
+};
+
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 131_072, ..LLAMA };
+/// A group is as good as its two best experts.
+const BEST: u64 = 2;
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let head_norms = config.flag("use_qk_norm")?.unwrap_or(false);
+    let mut dense = Dense {
+        head_norms,
+        norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),
+        ..Dense::from_config(config, DEFAULTS)?
+    };
+    half_rotated(&mut dense, config)?;
+    let mut blueprint = dense.blueprint(names);
+    let (count, keep) = (config.unsigned("n_group")?.unwrap_or(1), config.unsigned("topk_group")?.unwrap_or(1));
+    let groups = (count > 1).then_some(Groups { count, keep, best: BEST });
+    let normalize = config.flag("norm_topk_prob")?.unwrap_or(true);
+    let scale = config.float("routed_scaling_factor")?.unwrap_or(1.0);
+    add_experts(config, names, &mut blueprint, |router, module| {
+        (router.groups, router.normalize, router.scale) = (groups, normalize, scale);
+        router.scores = RouterScores::Sigmoid;
+        let bias = format!("{module}.gate.e_score_correction_bias");
+        router.bias = names.has(&bias).then(|| Tensor::named(bias));
+    })?;
+    Ok(blueprint)
+}

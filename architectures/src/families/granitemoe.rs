@@ -1,0 +1,59 @@
+//! Granite 3 with experts: Granite's multipliers, experts stored as stacks, gate and up as one.
+
+use super::granite;
+use crate::blueprint::{Blueprint, Experts, Ffn, HeadLayout, Matrices, Projection, RouterScores, Rows, Tensor, View};
+use crate::config_json::Config;
+use crate::experts::{self, router};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, names};
+
+pub(super) const FAMILY: Family = Family {
+    name: "granitemoe",
+    model_types: &["granitemoe"],
+    read_config,
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: names::PRE_NORMS,
+        layout: HeadLayout::Interleaved,
+        ..GgufForm::not_yet("granitemoe")
+    },
+    hugging_face: HuggingFaceForm::of("GraniteMoeForCausalLM", "granitemoe"),
+};
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut blueprint = granite::read_config(config, names)?;
+    let (count, top_k) =
+        (config.unsigned("num_local_experts")?.unwrap_or(8), config.unsigned("num_experts_per_tok")?.unwrap_or(2));
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let Ffn::Gated(dense) = &layer.ffn else { continue };
+        let (width, activation) = (dense.width, dense.activation);
+        let module = format!("model.layers.{index}.block_sparse_moe");
+        let mut router = router(names, &format!("{module}.router.layer"), top_k);
+        router.scores = RouterScores::SoftmaxOfChosen;
+        let stack = |name: &str, rows: Option<Rows>| {
+            let module = format!("{module}.{name}");
+            let weight = Tensor { name: format!("{module}.weight"), view: View { rows, ..View::default() } };
+            Matrices::Items(Projection { module, weight, bias: None })
+        };
+        let (gate, up) = (Rows::run(0, width), Rows::run(width, width));
+        layer.ffn = Ffn::Experts(Box::new(Experts {
+            count,
+            width,
+            activation,
+            router,
+            gate: stack("input_linear", Some(gate)),
+            up: stack("input_linear", Some(up)),
+            down: stack("output_linear", None),
+            shared: None,
+        }));
+    }
+    Ok(blueprint)
+}
+
+/// A softmax over the chosen experts is one over all, divided by the sum of the chosen.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut blueprint = granite::read_gguf(keys, names)?;
+    experts::from_gguf(keys, names, &mut blueprint, true)?;
+    Ok(blueprint)
+}

@@ -1,0 +1,40 @@
+//! `OLMo` 2: norms after the parts of a layer only, queries and keys normed over their full width.
+
+use crate::blueprint::{Blueprint, NormedPart};
+use crate::config_json::Config;
+use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "olmo2",
+    model_types: &["olmo2"],
+    read_config,
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[("post_attention_norm", "post_attention_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")],
+        ..GgufForm::not_yet("olmo2")
+    },
+    hugging_face: HuggingFaceForm::of("Olmo2ForCausalLM", "olmo2"),
+};
+
+pub(super) const DEFAULTS: Defaults = LLAMA;
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(normed_over_the_width(Dense::from_config(config, DEFAULTS)?, names))
+}
+
+/// The blueprint with the norms of this family.
+pub(super) fn normed_over_the_width(dense: Dense, names: &TensorNames) -> Blueprint {
+    let mut blueprint = Dense { norms: POST_NORMS, head_norms: true, ..dense }.blueprint(names);
+    for attention in blueprint.attentions_mut() {
+        attention.normed = NormedPart::Width;
+    }
+    blueprint
+}
+
+/// Files of `OLMo` 3 say that they are of this family, with windows; their stretched `RoPE` cannot be run yet.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(normed_over_the_width(Dense::from_gguf(keys)?, names))
+}

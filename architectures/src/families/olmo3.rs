@@ -1,0 +1,32 @@
+//! `OLMo` 3: an `OLMo` 2 with windows; stretched `RoPE` on the layers without one.
+
+use super::olmo2::{DEFAULTS, normed_over_the_width};
+use crate::Rope;
+use crate::blueprint::Blueprint;
+use crate::config_json::Config;
+use crate::dense::{Dense, sliding_but_every};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "olmo3",
+    model_types: &["olmo3"],
+    read_config,
+    gguf: &GgufForm::not_yet("olmo3"),
+    hugging_face: HuggingFaceForm::of("Olmo3ForCausalLM", "olmo3"),
+};
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense::from_config(config, DEFAULTS)?;
+    let layers = dense.layers.len() as u64;
+    let slides = config.sliding_layers(layers)?.unwrap_or_else(|| sliding_but_every(4, layers));
+    dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(4096));
+    let theta = dense.layers.iter().find_map(|layer| layer.rope.as_ref()).map_or(10_000.0, |rope| rope.theta);
+    let newer = config.newer_rope("sliding_attention", theta)?;
+    for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
+        // What is beside both types of layers is of those without a window.
+        let own = newer.clone().filter(|_| config.has_rope_of("sliding_attention"));
+        layer.rope = Some(own.unwrap_or_else(|| Rope::plain(theta)));
+    }
+    Ok(normed_over_the_width(dense, names))
+}

@@ -1,0 +1,52 @@
+//! `OLMoE`: experts, queries and keys normed over their full width, clipped projections.
+
+use crate::blueprint::{Activation, Blueprint, Ffn, NormedPart};
+use crate::config_json::Config;
+use crate::dense::{Defaults, Dense, LLAMA};
+use crate::experts::{self, MODULES, count, experts};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, names};
+
+pub(super) const FAMILY: Family = Family {
+    name: "olmoe",
+    model_types: &["olmoe"],
+    read_config,
+    gguf: &GgufForm { read: Some(read_gguf), names: names::PRE_NORMS, ..GgufForm::not_yet("olmoe") },
+    hugging_face: HuggingFaceForm::of("OlmoeForCausalLM", "olmoe"),
+};
+
+const DEFAULTS: Defaults = Defaults { context: 4096, ..LLAMA };
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let dense = Dense {
+        head_norms: true,
+        norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),
+        ..Dense::from_config(config, DEFAULTS)?
+    };
+    let numbers = [count(config, 64)?, dense.intermediate, config.unsigned("num_experts_per_tok")?.unwrap_or(8)];
+    let activation = config.activation("hidden_act", Activation::Silu)?;
+    let normalize = config.flag("norm_topk_prob")?.unwrap_or(false);
+    let clip = config.float("clip_qkv")?;
+    let mut blueprint = dense.blueprint(names);
+    for attention in blueprint.attentions_mut() {
+        (attention.normed, attention.clip) = (NormedPart::Width, clip);
+    }
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let mut own = experts(names, &format!("model.layers.{index}.mlp"), MODULES, numbers);
+        (own.activation, own.router.normalize) = (activation, normalize);
+        layer.ffn = Ffn::Experts(Box::new(own));
+    }
+    Ok(blueprint)
+}
+
+/// llama.cpp's constant: weights of the chosen experts are used as they are.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut blueprint = Dense { head_norms: true, ..Dense::from_gguf(keys)? }.blueprint(names);
+    let clip = keys.float("attention.clamp_kqv")?.filter(|clip| *clip != 0.0);
+    for attention in blueprint.attentions_mut() {
+        (attention.normed, attention.clip) = (NormedPart::Width, clip);
+    }
+    experts::from_gguf(keys, names, &mut blueprint, false)?;
+    Ok(blueprint)
+}
