@@ -273,7 +273,6 @@ fn kv_type(text: Option<String>) -> Result<KvType> {
     KvType::parse(&text).with_context(|| format!("LODE_KV_CACHE_TYPE: `{text}` is not `f32`, `f16`, `bf16` or `q8_0`"))
 }
 
-/// Where nothing, or 0, is said: what runs beside a desktop.
 fn threads(text: &str) -> Result<usize> {
     match text.parse() {
         Ok(threads @ 1..=1024) => Ok(threads),
@@ -281,6 +280,7 @@ fn threads(text: &str) -> Result<usize> {
     }
 }
 
+/// Where nothing, or 0, is said: what runs beside a desktop.
 fn max_loaded(text: Option<String>) -> Result<usize> {
     const AUTOMATIC: usize = 3;
     match text.as_deref().map(str::parse) {
@@ -330,11 +330,15 @@ mod tests {
     }
 
     #[test]
-    fn zero_models_are_the_default() {
+    fn threads_are_a_number_of_them() {
         assert_eq!(threads("3").ok(), Some(3));
         for wrong in ["0", "-1", "two", "100000"] {
             assert!(threads(wrong).expect_err(wrong).to_string().contains(wrong));
         }
+    }
+
+    #[test]
+    fn zero_models_are_the_default() {
         let read = |text: &str| max_loaded(Some(text.to_owned()));
         assert_eq!((max_loaded(None).ok(), read("0").ok(), read("7").ok()), (Some(3), Some(3), Some(7)));
         assert!(read("many").expect_err("no number").to_string().contains("`many`"));

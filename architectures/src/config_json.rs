@@ -72,15 +72,28 @@ impl<'a> Config<'a> {
         })
     }
 
+    /// A step from one layer to the next of its kind.
+    pub(crate) fn step(self, key: &str, default: u64) -> Result<u64, Error> {
+        match self.unsigned(key)?.unwrap_or(default) {
+            0 => Err(fail(format!("`{key}` is 0, expected at least 1"))),
+            step => Ok(step),
+        }
+    }
+
     /// For each layer whether `layer_types` says that it slides, where there is such a list.
     pub(crate) fn sliding_layers(self, layers: u64) -> Result<Option<Vec<bool>>, Error> {
+        self.layers_of_type("sliding_attention", layers)
+    }
+
+    /// For each layer whether `layer_types` says that it is of a type, where there is such a list; others attend to everything.
+    pub(crate) fn layers_of_type(self, expected: &str, layers: u64) -> Result<Option<Vec<bool>>, Error> {
         let Some(types) = self.list("layer_types")? else { return Ok(None) };
-        let slides = |kind: &Value| match kind.as_str() {
-            Some("sliding_attention") => Ok(true),
+        let is_so = |kind: &Value| match kind.as_str() {
             Some("full_attention") => Ok(false),
-            _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or sliding_attention"))),
+            Some(other) if other == expected => Ok(true),
+            _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or {expected}"))),
         };
-        let types = types.iter().map(slides).collect::<Result<Vec<_>, _>>()?;
+        let types = types.iter().map(is_so).collect::<Result<Vec<_>, _>>()?;
         if types.len() as u64 != layers {
             return Err(fail(format!("{} layer types for {layers} layers", types.len())));
         }
@@ -207,5 +220,19 @@ impl<'a> Config<'a> {
             (Some(factor), Some(weight)) if weight != 0.0 => yarn_magnitude(factor, weight),
             _ => 1.0,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_no_layers_is_refused() {
+        let map = serde_json::from_str(r#"{"none": 0, "two": 2}"#).expect("an object");
+        let config = Config(&map);
+        assert_eq!((config.step("two", 1).ok(), config.step("unsaid", 3).ok()), (Some(2), Some(3)));
+        let error = config.step("none", 1).expect_err("no step").to_string();
+        assert!(error.contains("`none` is 0, expected at least 1"), "{error}");
     }
 }

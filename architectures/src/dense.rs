@@ -4,11 +4,12 @@
 
 use crate::blueprint::check::MAX_LAYERS;
 use crate::blueprint::{
-    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, NormedPart,
-    Output, Projection, Residual, Tensor,
+    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, Output,
+    Projection, Residual, Tensor,
 };
 use crate::config_json::{self, Config};
 use crate::gguf_keys::{self, Keys};
+use crate::plain::{attention, layer_norm};
 use crate::{Error, Rope, TensorNames};
 
 const EMBEDDING: &str = "embed_tokens.weight";
@@ -39,6 +40,8 @@ pub(crate) struct Dense {
     pub(crate) layout: HeadLayout,
     pub(crate) layers: Vec<DenseLayer>,
     pub(crate) norms: NormNames,
+    /// Attention and feed-forward network see the same stream; what they give is added together.
+    pub(crate) parallel: bool,
     /// Query and key heads are normed.
     pub(crate) head_norms: bool,
     /// What the norm before the output is called below `model.`.
@@ -71,6 +74,30 @@ pub(crate) const PRE_NORMS: NormNames = NormNames {
     after_ffn: None,
 };
 
+/// Norms after attention and after the feed-forward network only.
+pub(crate) const POST_NORMS: NormNames = NormNames {
+    before_mixer: None,
+    after_mixer: Some("post_attention_layernorm"),
+    before_ffn: None,
+    after_ffn: Some("post_feedforward_layernorm"),
+};
+
+/// Norms before and after both.
+pub(crate) const ALL_NORMS: NormNames = NormNames {
+    before_mixer: Some("input_layernorm"),
+    after_mixer: Some("post_attention_layernorm"),
+    before_ffn: Some("pre_feedforward_layernorm"),
+    after_ffn: Some("post_feedforward_layernorm"),
+};
+
+/// One norm before attention and the feed-forward network, which both see the stream as it comes.
+pub(crate) const ONE_NORM: NormNames = NormNames {
+    before_mixer: Some("input_layernorm"),
+    after_mixer: None,
+    before_ffn: Some("input_layernorm"),
+    after_ffn: None,
+};
+
 /// What a class of transformers takes for keys that a config leaves out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
@@ -87,26 +114,10 @@ pub(crate) struct Defaults {
 pub(crate) const LLAMA: Defaults =
     Defaults { kv_heads: None, head_dim: None, context: 2048, theta: 10_000.0, tied: false };
 
-/// Which layers slide where every `pattern`-th attends to everything.
-pub(crate) fn sliding_but_every(pattern: u64, layers: u64) -> Vec<bool> {
-    (0..layers.min(MAX_LAYERS)).map(|layer| !(layer + 1).is_multiple_of(pattern)).collect()
+/// Which layers are of a kind where every `step`-th is not.
+pub(crate) fn all_but_every(step: u64, layers: u64) -> Vec<bool> {
+    (1..=layers.min(MAX_LAYERS)).map(|layer| !layer.is_multiple_of(step)).collect()
 }
-
-/// Norms after attention and after the feed-forward network only.
-pub(crate) const POST_NORMS: NormNames = NormNames {
-    before_mixer: None,
-    after_mixer: Some("post_attention_layernorm"),
-    before_ffn: None,
-    after_ffn: Some("post_feedforward_layernorm"),
-};
-
-/// One norm before attention and the feed-forward network, which both see the stream as it comes.
-pub(crate) const ONE_NORM: NormNames = NormNames {
-    before_mixer: Some("input_layernorm"),
-    after_mixer: None,
-    before_ffn: Some("input_layernorm"),
-    after_ffn: None,
-};
 
 /// A share of a size, rounded down as Python's `int` does it; 0 for what is negative or no number.
 #[expect(clippy::cast_sign_loss, reason = "it is not negative")]
@@ -173,6 +184,7 @@ impl Dense {
             layout: HeadLayout::Half,
             layers: some_layers(config.required("num_hidden_layers")?, &rope, config_json::fail)?,
             norms: PRE_NORMS,
+            parallel: false,
             head_norms: false,
             final_norm: "norm",
         })
@@ -218,6 +230,7 @@ impl Dense {
             layout: HeadLayout::Half,
             layers: some_layers(keys.required("block_count")?, &rope, gguf_keys::fail)?,
             norms: PRE_NORMS,
+            parallel: false,
             head_norms: false,
             final_norm: "norm",
         };
@@ -234,6 +247,49 @@ impl Dense {
         for (layer, slides) in self.layers.iter_mut().zip(slides) {
             layer.window = slides.then_some(window);
         }
+    }
+
+    /// Sets the window that all layers have where a config has one.
+    pub(crate) fn slide_all(&mut self, config: Config<'_>, default: Option<u64>) -> Result<(), Error> {
+        let default = default.filter(|_| !config.is_null("sliding_window"));
+        match config.unsigned("sliding_window")?.or(default) {
+            Some(0) => Err(config_json::fail("`sliding_window` is 0, expected a number of tokens or null")),
+            Some(window) => {
+                self.slide(&vec![true; self.layers.len()], window);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the window of the layers that a config lists as sliding; where there is no list, of all but every `step`-th.
+    pub(crate) fn slide_by_config(&mut self, config: Config<'_>, step: u64, default: u64) -> Result<(), Error> {
+        let layers = self.layers.len() as u64;
+        let slides = config.sliding_layers(layers)?.unwrap_or_else(|| all_but_every(step, layers));
+        self.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(default));
+        Ok(())
+    }
+
+    /// Sets the window of the layers that a file's keys say; where they do not, of all but every `step`-th. 0 is none.
+    pub(crate) fn slide_by_keys(&mut self, keys: Keys<'_>, step: u64, default: u64) -> Result<(), Error> {
+        let layers = self.layers.len();
+        let slides = keys.sliding_layers(layers as u64)?.unwrap_or_else(|| all_but_every(step, layers as u64));
+        match keys.unsigned("attention.sliding_window")?.unwrap_or(default) {
+            0 => self.slide(&vec![false; layers], 0),
+            window => self.slide(&slides, window),
+        }
+        Ok(())
+    }
+
+    /// Rotates one of so many parts of each head, where the config does not say how much.
+    pub(crate) fn rotate_part(&mut self, config: Config<'_>, parts: u64) -> Result<(), Error> {
+        if !config.says_rotated()? {
+            let part = self.head_dim / parts;
+            for rope in self.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()) {
+                rope.dimension = Some(part);
+            }
+        }
+        Ok(())
     }
 
     /// The blueprint with the tensors that there are: biases count where a model has them.
@@ -267,14 +323,8 @@ impl Dense {
 
     /// A norm with the numbers of the model.
     pub(crate) fn norm(&self, names: &TensorNames, module: &str) -> Norm {
-        let bias = format!("{module}.bias");
-        Norm {
-            kind: self.norm_kind,
-            weight: Tensor::named(format!("{module}.weight")),
-            bias: names.has(&bias).then(|| Tensor::named(bias)),
-            epsilon: self.norm_epsilon,
-            offset: self.norm_offset,
-        }
+        let (kind, offset) = (self.norm_kind, self.norm_offset);
+        Norm { kind, offset, ..layer_norm(names, module, self.norm_epsilon) }
     }
 
     fn layer(&self, names: &TensorNames, root: &str, index: usize, layer: &DenseLayer) -> Layer {
@@ -288,26 +338,16 @@ impl Dense {
             scale: self.residual_scale,
             sum: None,
         };
+        let parts = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"].map(projection);
         let attention = Attention {
-            heads: self.heads,
             kv_heads: self.kv_heads,
-            head_dim: self.head_dim,
-            value_dim: self.head_dim,
             layout: self.layout,
             scale: self.attention_scale,
-            soft_cap: None,
             window: layer.window,
             rope: layer.rope.as_ref().map(|rope| if layer.divided { with_divisors(rope, names) } else { rope.clone() }),
-            query: projection("self_attn.q_proj"),
-            key: projection("self_attn.k_proj"),
-            value: projection("self_attn.v_proj"),
-            output: projection("self_attn.o_proj"),
-            clip: None,
-            normed: NormedPart::Head,
             query_norm: head_norm("self_attn.q_norm"),
             key_norm: head_norm("self_attn.k_norm"),
-            sinks: None,
-            gate: None,
+            ..attention(self.heads, self.head_dim, parts)
         };
         let gated = Gated {
             width: self.intermediate,
@@ -321,7 +361,7 @@ impl Dense {
             mixer_residual: residual(self.norms.before_mixer, self.norms.after_mixer),
             ffn: Ffn::Gated(Box::new(gated)),
             ffn_residual: residual(self.norms.before_ffn, self.norms.after_ffn),
-            parallel: false,
+            parallel: self.parallel,
         }
     }
 }

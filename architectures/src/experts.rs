@@ -14,6 +14,56 @@ pub(crate) type Modules = [&'static str; 3];
 /// The usual names.
 pub(crate) const MODULES: Modules = ["gate_proj", "up_proj", "down_proj"];
 
+/// The numbers of a layer's experts.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) count: u64,
+    /// Of each.
+    pub(crate) width: u64,
+    pub(crate) top_k: u64,
+    pub(crate) activation: Activation,
+}
+
+/// What a class with experts as Qwen has them takes for keys that a config leaves out.
+pub(crate) struct Defaults {
+    pub(crate) count: u64,
+    pub(crate) width: u64,
+    pub(crate) top_k: u64,
+    /// The weights of the chosen are divided by their sum.
+    pub(crate) normalize: bool,
+    /// Width of the expert that all tokens take, where the class has one.
+    pub(crate) shared_width: Option<u64>,
+}
+
+/// Puts experts into the layers that a config as Qwen writes it calls sparse.
+pub(crate) fn from_config(
+    config: Config<'_>,
+    names: &TensorNames,
+    blueprint: &mut Blueprint,
+    defaults: &Defaults,
+) -> Result<(), Error> {
+    let sparse = sparse_layers(config, blueprint.layers.len() as u64)?;
+    let sizes = Sizes {
+        count: count(config, defaults.count)?,
+        width: config.unsigned("moe_intermediate_size")?.unwrap_or(defaults.width),
+        top_k: config.unsigned("num_experts_per_tok")?.unwrap_or(defaults.top_k),
+        activation: config.activation("hidden_act", Activation::Silu)?,
+    };
+    let shared_width = config.unsigned("shared_expert_intermediate_size")?;
+    let shared_width = defaults.shared_width.map(|default| shared_width.unwrap_or(default));
+    let normalize = config.flag("norm_topk_prob")?.unwrap_or(defaults.normalize);
+    for (index, layer) in blueprint.layers.iter_mut().enumerate().filter(|(index, _)| sparse[*index]) {
+        let module = format!("model.layers.{index}.mlp");
+        let mut own = experts(names, &module, MODULES, sizes);
+        own.router.normalize = normalize;
+        let gate = format!("{module}.shared_expert_gate");
+        let shared = |width| shared(names, &format!("{module}.shared_expert"), Some(&gate), width, sizes.activation);
+        own.shared = shared_width.map(shared);
+        layer.ffn = Ffn::Experts(Box::new(own));
+    }
+    Ok(())
+}
+
 /// A gated network below a module.
 pub(crate) fn gated(names: &TensorNames, module: &str, modules: Modules, width: u64, activation: Activation) -> Gated {
     let [gate, up, down] = modules.map(|own| projection(names, &format!("{module}.{own}")));
@@ -21,7 +71,7 @@ pub(crate) fn gated(names: &TensorNames, module: &str, modules: Modules, width: 
 }
 
 /// Experts that are tensors of their own below a module: `{module}.experts.N.{gate}.weight`.
-pub(crate) fn each(names: &TensorNames, module: &str, modules: Modules) -> [Matrices; 3] {
+fn each(names: &TensorNames, module: &str, modules: Modules) -> [Matrices; 3] {
     modules.map(|own| {
         let module = format!("{module}.experts.{{}}.{own}");
         let bias = format!("{module}.bias");
@@ -35,7 +85,7 @@ pub(crate) fn each(names: &TensorNames, module: &str, modules: Modules) -> [Matr
 }
 
 /// Experts that are stacks, as GGUF files have them: `{module}.experts.{gate}.weight`, `[experts, …]`.
-pub(crate) fn stacked(names: &TensorNames, module: &str) -> [Matrices; 3] {
+fn stacked(names: &TensorNames, module: &str) -> [Matrices; 3] {
     MODULES.map(|own| Matrices::Items(projection(names, &format!("{module}.experts.{own}"))))
 }
 
@@ -73,7 +123,8 @@ pub(crate) fn from_gguf(
         let common = format!("{module}.shared_expert");
         let has_shared = names.has(&format!("{common}.gate_proj.weight"));
         let common_gate = format!("{module}.shared_expert_gate");
-        let common = has_shared.then(|| shared(names, &common, Some(&common_gate), shared_width.unwrap_or(width)));
+        let common =
+            has_shared.then(|| shared(names, &common, Some(&common_gate), shared_width.unwrap_or(width), activation));
         layer.ffn =
             Ffn::Experts(Box::new(Experts { count, width, activation, router, gate, up, down, shared: common }));
     }
@@ -94,17 +145,23 @@ pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
 }
 
 /// Experts below `{module}.experts`, whose router is `{module}.gate`.
-pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, numbers: [u64; 3]) -> Experts {
-    let [count, width, top_k] = numbers;
+pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, sizes: Sizes) -> Experts {
+    let Sizes { count, width, top_k, activation } = sizes;
     let [gate, up, down] = each(names, module, modules);
     let router = router(names, &format!("{module}.gate"), top_k);
-    Experts { count, width, activation: Activation::Silu, router, gate, up, down, shared: None }
+    Experts { count, width, activation, router, gate, up, down, shared: None }
 }
 
 /// An expert that all tokens take, with a gate of its own where there is one.
-pub(crate) fn shared(names: &TensorNames, module: &str, gate: Option<&str>, width: u64) -> SharedExpert {
+pub(crate) fn shared(
+    names: &TensorNames,
+    module: &str,
+    gate: Option<&str>,
+    width: u64,
+    activation: Activation,
+) -> SharedExpert {
     let gate = gate.filter(|gate| names.has(&format!("{gate}.weight"))).map(|gate| projection(names, gate));
-    SharedExpert { ffn: gated(names, module, MODULES, width, Activation::Silu), gate }
+    SharedExpert { ffn: gated(names, module, MODULES, width, activation), gate }
 }
 
 /// How many experts a layer has: newer tools have another name for it.
@@ -113,8 +170,8 @@ pub(crate) fn count(config: Config<'_>, default: u64) -> Result<u64, Error> {
 }
 
 /// Which layers have experts, as Qwen's configs say it: every so many, but for some.
-pub(crate) fn sparse_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
-    let step = config.unsigned("decoder_sparse_step")?.unwrap_or(1).max(1);
+fn sparse_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
+    let step = config.step("decoder_sparse_step", 1)?;
     let dense = config.list("mlp_only_layers")?.unwrap_or_default();
     let is_dense = |layer: u64| dense.iter().any(|item| item.as_u64() == Some(layer));
     Ok((0..layers).map(|layer| (layer + 1).is_multiple_of(step) && !is_dense(layer)).collect())

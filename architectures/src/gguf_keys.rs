@@ -66,7 +66,7 @@ impl<'a> Keys<'a> {
             }
             return Ok(Some(flags));
         }
-        Ok(self.unsigned(KEY)?.filter(|n| *n > 0).map(|n| crate::dense::sliding_but_every(n, layers)))
+        Ok(self.unsigned(KEY)?.filter(|n| *n > 0).map(|n| crate::dense::all_but_every(n, layers)))
     }
 
     /// How frequencies are scaled, in llama.cpp's order: a factor without a type means linear scaling, and the older key

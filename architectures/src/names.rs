@@ -44,6 +44,13 @@ const LAYER: Table = &[
 /// What families with norms before the parts of a layer call the second one.
 pub(crate) const PRE_NORMS: Table = &[("ffn_norm", "post_attention_layernorm")];
 
+/// What families with norms before and after the parts of a layer call them.
+pub(crate) const ALL_NORMS: Table = &[
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("ffn_norm", "pre_feedforward_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+];
+
 fn own(architecture: &str) -> Option<Table> {
     Family::of_gguf(architecture).map(|family| family.gguf.names)
 }

@@ -56,6 +56,15 @@ pub struct Projection {
     pub bias: Option<Tensor>,
 }
 
+impl Projection {
+    /// Some of its outputs.
+    #[must_use]
+    pub fn rows(&self, rows: Rows) -> Self {
+        let of = |tensor: &Tensor| Tensor::blocks(&tensor.name, rows);
+        Self { module: self.module.clone(), weight: of(&self.weight), bias: self.bias.as_ref().map(of) }
+    }
+}
+
 /// Matrices of one shape, `[output, input]` each: those of experts, or of heads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -2,9 +2,10 @@
 
 use crate::blueprint::{Blueprint, HeadLayout, NormKind};
 use crate::config_json::{Config, fail};
-use crate::dense::{Defaults, Dense, LLAMA, ONE_NORM, sliding_but_every};
+use crate::dense::{Defaults, Dense, LLAMA, ONE_NORM};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
+use crate::plain::with_layer_norms;
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
@@ -21,6 +22,9 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { context: 8192, tied: true, ..LLAMA };
+/// Every fourth layer sees everything.
+const PATTERN: u64 = 4;
+const WINDOW: u64 = 4096;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     if config.flag("use_qk_norm")?.unwrap_or(false) {
@@ -28,45 +32,34 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     }
     let mut dense = Dense {
         norms: ONE_NORM,
+        parallel: true,
         norm_kind: NormKind::Layer,
         norm_epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-5),
         output_scale: Some(config.float("logit_scale")?.unwrap_or(0.0625)),
         layout: HeadLayout::Interleaved,
         ..Dense::from_config(config, DEFAULTS)?
     };
-    let layers = dense.layers.len() as u64;
-    let slides = match config.sliding_layers(layers)? {
-        Some(slides) => slides,
-        None => sliding_but_every(config.unsigned("sliding_window_pattern")?.unwrap_or(4).max(1), layers),
-    };
-    dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(4096));
-    Ok(beside_each_other(dense, names))
+    dense.slide_by_config(config, config.step("sliding_window_pattern", PATTERN)?, WINDOW)?;
+    Ok(rotated_where_it_slides(dense).blueprint(names))
 }
 
 /// A pattern that a file leaves out is llama.cpp's constant.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense {
         norms: ONE_NORM,
-        norm_kind: NormKind::Layer,
-        norm_epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-5),
+        parallel: true,
         output_scale: keys.float("logit_scale")?.filter(|scale| *scale != 0.0),
         layout: HeadLayout::Interleaved,
-        ..Dense::from_gguf(keys)?
+        ..with_layer_norms(keys)?
     };
-    let layers = dense.layers.len() as u64;
-    let slides = keys.sliding_layers(layers)?.unwrap_or_else(|| sliding_but_every(4, layers));
-    dense.slide(&slides, keys.unsigned("attention.sliding_window")?.unwrap_or(4096));
-    Ok(beside_each_other(dense, names))
+    dense.slide_by_keys(keys, PATTERN, WINDOW)?;
+    Ok(rotated_where_it_slides(dense).blueprint(names))
 }
 
-/// Layers without a window have no `RoPE`; the parts of all layers are added together.
-fn beside_each_other(mut dense: Dense, names: &TensorNames) -> Blueprint {
+/// Layers without a window have no `RoPE`.
+fn rotated_where_it_slides(mut dense: Dense) -> Dense {
     for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_none()) {
         layer.rope = None;
     }
-    let mut blueprint = dense.blueprint(names);
-    for layer in &mut blueprint.layers {
-        layer.parallel = true;
-    }
-    blueprint
+    dense
 }

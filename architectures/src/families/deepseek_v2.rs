@@ -3,11 +3,12 @@
 //! Source of the numbers: `modeling_deepseek_v2.py` of Hugging Face transformers and of the model's authors.
 
 use crate::blueprint::{
-    Blueprint, Ffn, Groups, HeadLayout, Latent, LatentQuery, LowRankQuery, Matrices, Mixer, RouterScores, Rows, Tensor,
+    Activation, Blueprint, Ffn, Groups, HeadLayout, Latent, LatentQuery, LowRankQuery, Matrices, Mixer, RouterScores,
+    Rows, Tensor,
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, projection};
-use crate::experts::{MODULES, experts, shared};
+use crate::experts::{MODULES, Sizes, experts, shared};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, Rope, TensorNames};
 
@@ -116,18 +117,25 @@ pub(super) fn add_experts(
     route: impl Fn(&mut crate::Router, &str),
 ) -> Result<(), Error> {
     let Some(count) = config.unsigned("n_routed_experts")? else { return Ok(()) };
-    let width = config.required("moe_intermediate_size")?;
-    let top_k = config.required("num_experts_per_tok")?;
+    let sizes = Sizes {
+        count,
+        width: config.required("moe_intermediate_size")?,
+        top_k: config.required("num_experts_per_tok")?,
+        activation: config.activation("hidden_act", Activation::Silu)?,
+    };
     let dense = config.unsigned("first_k_dense_replace")?.unwrap_or(0);
-    let step = config.unsigned("moe_layer_freq")?.unwrap_or(1).max(1);
+    let step = config.step("moe_layer_freq", 1)?;
     let all = config.unsigned("n_shared_experts")?.filter(|count| *count > 0);
     for (index, layer) in (0u64..).zip(&mut blueprint.layers) {
         if index < dense || !index.is_multiple_of(step) {
             continue;
         }
         let module = format!("model.layers.{index}.mlp");
-        let mut own = experts(names, &module, MODULES, [count, width, top_k]);
-        own.shared = all.map(|all| shared(names, &format!("{module}.shared_experts"), None, width.saturating_mul(all)));
+        let mut own = experts(names, &module, MODULES, sizes);
+        own.shared = all.map(|all| {
+            let width = sizes.width.saturating_mul(all);
+            shared(names, &format!("{module}.shared_experts"), None, width, sizes.activation)
+        });
         route(&mut own.router, &module);
         layer.ffn = Ffn::Experts(Box::new(own));
     }

@@ -2,7 +2,7 @@
 
 use crate::blueprint::Blueprint;
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS, sliding_but_every};
+use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS, all_but_every};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -43,5 +43,5 @@ fn sliding_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     if let Some(pattern) = config.text("sliding_window_pattern").filter(|pattern| !pattern.is_empty()) {
         return Ok(pattern.bytes().cycle().take(layers as usize).map(|letter| letter == b'L').collect());
     }
-    Ok(sliding_but_every(config.unsigned("sliding_window_pattern")?.unwrap_or(4).max(1), layers))
+    Ok(all_but_every(config.step("sliding_window_pattern", 4)?, layers))
 }

@@ -3,24 +3,16 @@
 use super::gemma::with_scaled_embedding;
 use crate::blueprint::{Activation, Blueprint};
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, NormNames};
+use crate::dense::{ALL_NORMS, Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames};
+use crate::{Error, TensorNames, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "gemma2",
     model_types: &["gemma2"],
     read_config,
-    gguf: &GgufForm {
-        read: Some(read_gguf),
-        names: &[
-            ("post_attention_norm", "post_attention_layernorm"),
-            ("ffn_norm", "pre_feedforward_layernorm"),
-            ("post_ffw_norm", "post_feedforward_layernorm"),
-        ],
-        ..GgufForm::not_yet("gemma2")
-    },
+    gguf: &GgufForm { read: Some(read_gguf), names: names::ALL_NORMS, ..GgufForm::not_yet("gemma2") },
     hugging_face: HuggingFaceForm::of("Gemma2ForCausalLM", "gemma2"),
 };
 
@@ -30,26 +22,20 @@ const DEFAULTS: Defaults =
 const SCORES: f64 = 50.0;
 const LOGITS: f64 = 30.0;
 /// The model whose scores are scaled by the width of a head rather than by its size.
-const LAYERS_OF_27B: u64 = 46;
-const NORMS: NormNames = NormNames {
-    before_mixer: Some("input_layernorm"),
-    after_mixer: Some("post_attention_layernorm"),
-    before_ffn: Some("pre_feedforward_layernorm"),
-    after_ffn: Some("post_feedforward_layernorm"),
-};
+const LAYERS_OF_27B: usize = 46;
+/// Every second layer sees everything.
+const PATTERN: u64 = 2;
+const WINDOW: u64 = 4096;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense {
         activation: config.activation("hidden_activation", Activation::GeluTanh)?,
         norm_offset: 1.0,
-        norms: NORMS,
+        norms: ALL_NORMS,
         attention_scale: config.float("query_pre_attn_scalar")?.unwrap_or(256.0).powf(-0.5),
         ..Dense::from_config(config, DEFAULTS)?
     };
-    let layers = dense.layers.len() as u64;
-    let slides = config.sliding_layers(layers)?;
-    let slides = slides.unwrap_or_else(|| (0..layers).map(|layer| layer.is_multiple_of(2)).collect());
-    dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(4096));
+    dense.slide_by_config(config, PATTERN, WINDOW)?;
     // `null` means none; a missing key what the class takes.
     let cap = |key: &str, default| {
         Ok::<_, Error>(if config.is_null(key) { None } else { Some(config.float(key)?.unwrap_or(default)) })
@@ -60,14 +46,11 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 
 /// What files leave out is llama.cpp's constant: the scale of scores, and that every second layer slides.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let mut dense = Dense { activation: Activation::GeluTanh, norms: NORMS, ..Dense::from_gguf(keys)? };
-    let layers = dense.layers.len() as u64;
-    if layers == LAYERS_OF_27B {
+    let mut dense = Dense { activation: Activation::GeluTanh, norms: ALL_NORMS, ..Dense::from_gguf(keys)? };
+    if dense.layers.len() == LAYERS_OF_27B {
         dense.attention_scale = (dense.hidden as f64 / dense.heads as f64).powf(-0.5);
     }
-    let slides = keys.sliding_layers(layers)?;
-    let slides = slides.unwrap_or_else(|| (0..layers).map(|layer| layer.is_multiple_of(2)).collect());
-    dense.slide(&slides, keys.unsigned("attention.sliding_window")?.unwrap_or(4096));
+    dense.slide_by_keys(keys, PATTERN, WINDOW)?;
     let cap = |key: &str, default| Ok::<_, Error>(Some(keys.float(key)?.unwrap_or(default)).filter(|cap| *cap != 0.0));
     let caps = [cap("attn_logit_softcapping", SCORES)?, cap("final_logit_softcapping", LOGITS)?];
     Ok(capped(dense, names, caps))

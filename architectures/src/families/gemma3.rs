@@ -7,10 +7,10 @@ use super::gemma::with_scaled_embedding;
 use super::llama;
 use crate::blueprint::{Activation, Blueprint, HeadLayout};
 use crate::config_json::{self, Config};
-use crate::dense::{Defaults, Dense, NormNames, layer_types, sliding_but_every};
+use crate::dense::{ALL_NORMS, Defaults, Dense, layer_types};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::{self, Keys};
-use crate::{Error, Rope, RopeScaling, TensorNames};
+use crate::{Error, Rope, RopeScaling, TensorNames, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "gemma3",
@@ -19,11 +19,7 @@ pub(super) const FAMILY: Family = Family {
     gguf: &GgufForm {
         architecture: "gemma3",
         read: Some(read_gguf),
-        names: &[
-            ("post_attention_norm", "post_attention_layernorm"),
-            ("ffn_norm", "pre_feedforward_layernorm"),
-            ("post_ffw_norm", "post_feedforward_layernorm"),
-        ],
+        names: names::ALL_NORMS,
         layout: HeadLayout::Half,
         attention_scale: Some(attention_scale),
         keys,
@@ -47,13 +43,6 @@ const PATTERN: u64 = 6;
 /// The base of the frequencies of sliding layers, where nothing says another.
 const SLIDING_THETA: f64 = 10_000.0;
 
-const NORMS: NormNames = NormNames {
-    before_mixer: Some("input_layernorm"),
-    after_mixer: Some("post_attention_layernorm"),
-    before_ffn: Some("pre_feedforward_layernorm"),
-    after_ffn: Some("post_feedforward_layernorm"),
-};
-
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
         if config.value(key).is_some() {
@@ -61,24 +50,16 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             return Err(config_json::fail(reason));
         }
     }
-    let dense = Dense {
+    let mut dense = Dense {
         activation: config.activation("hidden_activation", Activation::GeluTanh)?,
         attention_scale: config.float("query_pre_attn_scalar")?.unwrap_or(256.0).powf(-0.5),
         norm_offset: 1.0,
         ..Dense::from_config(config, DEFAULTS)?
     };
-    let layers = dense.layers.len() as u64;
-    let slides = match config.sliding_layers(layers)? {
-        Some(slides) => slides,
-        None => match config.unsigned("sliding_window_pattern")?.unwrap_or(PATTERN) {
-            0 => return Err(config_json::fail("`sliding_window_pattern` is 0")),
-            pattern => sliding_but_every(pattern, layers),
-        },
-    };
-    let window = config.unsigned("sliding_window")?.unwrap_or(4096);
+    dense.slide_by_config(config, config.step("sliding_window_pattern", PATTERN)?, 4096)?;
     let theta = config.float("rope_local_base_freq")?.unwrap_or(SLIDING_THETA);
     let rope = config.newer_rope("sliding_attention", theta)?.unwrap_or_else(|| Rope::plain(theta));
-    Ok(sliding(dense, &slides, window, &rope).blueprint(names))
+    Ok(with_sliding_rope(dense, &rope).blueprint(names))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -100,18 +81,13 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     if keys.float("attention.scale")?.is_none() {
         dense.attention_scale = unsaid_scale(dense.layers.len(), dense.hidden, dense.heads, dense.head_dim);
     }
-    let layers = dense.layers.len() as u64;
-    let slides = keys.sliding_layers(layers)?.unwrap_or_else(|| sliding_but_every(PATTERN, layers));
-    let window = keys.unsigned("attention.sliding_window")?.unwrap_or(1024);
-    // A window of 0 is none.
-    let slides = if window == 0 { vec![false; slides.len()] } else { slides };
+    dense.slide_by_keys(keys, PATTERN, 1024)?;
     let rope = Rope::plain(theta("rope.freq_base_swa", "rope.local.freq_base")?.unwrap_or(SLIDING_THETA));
-    Ok(sliding(dense, &slides, window, &rope).blueprint(names))
+    Ok(with_sliding_rope(dense, &rope).blueprint(names))
 }
 
-fn sliding(dense: Dense, slides: &[bool], window: u64, rope: &Rope) -> Dense {
-    let mut dense = with_scaled_embedding(Dense { norms: NORMS, head_norms: true, ..dense });
-    dense.slide(slides, window);
+fn with_sliding_rope(dense: Dense, rope: &Rope) -> Dense {
+    let mut dense = with_scaled_embedding(Dense { norms: ALL_NORMS, head_norms: true, ..dense });
     for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
         (layer.rope, layer.divided) = (Some(rope.clone()), false);
     }

@@ -35,7 +35,7 @@ const NORMS: NormNames = NormNames {
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_config(config, DEFAULTS)? };
-    half_rotated(&mut dense, config)?;
+    dense.rotate_part(config, 2)?;
     Ok(fused(dense, names))
 }
 
@@ -53,15 +53,4 @@ fn fused(dense: Dense, names: &TensorNames) -> Blueprint {
         gated.up.weight = Tensor::rows(&name, gated.width, gated.width);
     }
     blueprint
-}
-
-/// Half of a head is rotated where the config does not say how much.
-pub(super) fn half_rotated(dense: &mut Dense, config: Config<'_>) -> Result<(), Error> {
-    if !config.says_rotated()? {
-        let half = dense.head_dim / 2;
-        for rope in dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()) {
-            rope.dimension = Some(half);
-        }
-    }
-    Ok(())
 }

@@ -1,7 +1,6 @@
 //! GLM-4.5: experts with sigmoid scores behind a first dense layer, `RoPE` on half of each head.
 
 use super::deepseek_v2::add_experts;
-use super::glm4::half_rotated;
 use crate::blueprint::{Blueprint, Groups, RouterScores, Tensor};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
@@ -27,7 +26,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),
         ..Dense::from_config(config, DEFAULTS)?
     };
-    half_rotated(&mut dense, config)?;
+    dense.rotate_part(config, 2)?;
     let mut blueprint = dense.blueprint(names);
     let (count, keep) = (config.unsigned("n_group")?.unwrap_or(1), config.unsigned("topk_group")?.unwrap_or(1));
     let groups = (count > 1).then_some(Groups { count, keep, best: BEST });

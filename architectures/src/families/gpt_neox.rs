@@ -33,14 +33,12 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let norm = |module: &str| layer_norm(names, &format!("gpt_neox.{module}"), epsilon);
     let layer = |index: usize| {
         let own = |module: &str| projection(names, &format!("gpt_neox.layers.{index}.{module}"));
+        let qkv = own("attention.query_key_value");
         // Of each head first the rows of its query, then those of its key and of its value.
         let part = |which: u64| {
-            let mut part = own("attention.query_key_value");
             let (first, count) = (head_dim.saturating_mul(which), head_dim.saturating_mul(heads));
             let rows = Rows { first, count, block: head_dim, stride: head_dim.saturating_mul(3) };
-            part.weight = Tensor::blocks(part.weight.name, rows);
-            part.bias = part.bias.map(|bias| Tensor::blocks(bias.name, rows));
-            part
+            qkv.rows(rows)
         };
         let before =
             |module: &str| Residual { before: Some(norm(&format!("layers.{index}.{module}"))), ..Residual::default() };

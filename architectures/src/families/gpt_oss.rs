@@ -23,10 +23,7 @@ const DEFAULTS: Defaults =
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_epsilon = config.float("rms_norm_eps")?.unwrap_or(1e-5);
-    let layers = dense.layers.len() as u64;
-    let slides =
-        config.sliding_layers(layers)?.unwrap_or_else(|| (0..layers).map(|layer| layer.is_multiple_of(2)).collect());
-    dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(128));
+    dense.slide_by_config(config, 2, 128)?;
     let (count, width) = (config.unsigned("num_local_experts")?.unwrap_or(128), dense.intermediate);
     let top_k = match config.unsigned("num_experts_per_tok")? {
         Some(top_k) => top_k,

@@ -1,9 +1,7 @@
 //! LFM2: gated short convolutions, and attention in a few layers.
 
-use serde_json::Value as Json;
-
-use crate::blueprint::{Blueprint, Ffn, Mixer, Residual, ShortConv, Tensor};
-use crate::config_json::{Config, fail};
+use crate::blueprint::{Blueprint, Ffn, Mixer, Residual, Rows, ShortConv, Tensor};
+use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, projection, share};
 use crate::experts::gated;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -53,13 +51,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 
 /// Rows of the first projection are those of B, of C, and of what is convolved.
 fn convolution(names: &TensorNames, module: &str, width: u64, kernel: u64) -> ShortConv {
-    let part = |index: u64| {
-        let mut part = projection(names, &format!("{module}.in_proj"));
-        let first = index.saturating_mul(width);
-        part.weight = Tensor::rows(part.weight.name, first, width);
-        part.bias = part.bias.map(|bias| Tensor::rows(bias.name, first, width));
-        part
-    };
+    let whole = projection(names, &format!("{module}.in_proj"));
+    let part = |index: u64| whole.rows(Rows::run(index.saturating_mul(width), width));
     let bias = format!("{module}.conv.bias");
     ShortConv {
         width,
@@ -86,25 +79,14 @@ fn width(config: Config<'_>) -> Result<u64, Error> {
     if let Some(multiplier) = config.float("block_ffn_dim_multiplier")? {
         width = share(width, multiplier);
     }
-    match config.unsigned("block_multiple_of")?.unwrap_or(256) {
-        0 => Err(fail("`block_multiple_of` is 0, expected at least 1")),
-        multiple => Ok(width.min(u64::from(u32::MAX)).div_ceil(multiple).saturating_mul(multiple)),
-    }
+    let multiple = config.step("block_multiple_of", 256)?;
+    Ok(width.min(u64::from(u32::MAX)).div_ceil(multiple).saturating_mul(multiple))
 }
 
 /// Which layers attend: by a list of their types or of their indexes.
 fn attention_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
-    if let Some(types) = config.list("layer_types")? {
-        let kind = |kind: &Json| match kind.as_str() {
-            Some("full_attention") => Ok(true),
-            Some("conv") => Ok(false),
-            _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or conv"))),
-        };
-        let types = types.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
-        if types.len() as u64 != layers {
-            return Err(fail(format!("{} layer types for {layers} layers", types.len())));
-        }
-        return Ok(types);
+    if let Some(others) = config.layers_of_type("conv", layers)? {
+        return Ok(others.into_iter().map(|other| !other).collect());
     }
     let Some(indexes) = config.list("full_attn_idxs")? else { return Ok(vec![true; layers as usize]) };
     Ok((0..layers).map(|layer| indexes.iter().any(|index| index.as_u64() == Some(layer))).collect())

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::llama;
 use crate::blueprint::Blueprint;
-use crate::config_json::{Config, fail};
+use crate::config_json::Config;
 use crate::dense::{Defaults, Dense};
 use crate::family::{Family, HuggingFaceForm};
 use crate::{Error, TensorNames};
@@ -32,13 +32,7 @@ const WINDOW: u64 = 4096;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
-    if !config.is_null("sliding_window") {
-        let window = config.unsigned("sliding_window")?.unwrap_or(WINDOW);
-        if window == 0 {
-            return Err(fail("`sliding_window` is 0, expected a number of tokens or null"));
-        }
-        dense.slide(&vec![true; dense.layers.len()], window);
-    }
+    dense.slide_all(config, Some(WINDOW))?;
     Ok(dense.blueprint(names))
 }
 

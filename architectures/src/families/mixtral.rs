@@ -3,7 +3,7 @@
 use crate::blueprint::{Blueprint, Ffn};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
-use crate::experts::experts;
+use crate::experts::{Sizes, experts};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -19,20 +19,17 @@ const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 131_072, theta
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
-    if let Some(window) = config.unsigned("sliding_window")? {
-        dense.slide(&vec![true; dense.layers.len()], window);
-    }
+    dense.slide_all(config, None)?;
+    let sizes = Sizes {
+        count: config.unsigned("num_local_experts")?.unwrap_or(8),
+        width: config.unsigned("intermediate_size")?.unwrap_or(14_336),
+        top_k: config.unsigned("num_experts_per_tok")?.unwrap_or(2),
+        activation: dense.activation,
+    };
     let mut blueprint = dense.blueprint(names);
-    let numbers = [
-        config.unsigned("num_local_experts")?.unwrap_or(8),
-        config.unsigned("intermediate_size")?.unwrap_or(14_336),
-        config.unsigned("num_experts_per_tok")?.unwrap_or(2),
-    ];
-    let activation = config.activation("hidden_act", crate::Activation::Silu)?;
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let module = format!("model.layers.{index}.block_sparse_moe");
-        let mut own = experts(names, &module, ["w1", "w3", "w2"], numbers);
-        own.activation = activation;
+        let mut own = experts(names, &module, ["w1", "w3", "w2"], sizes);
         own.router.normalize = true;
         layer.ffn = Ffn::Experts(Box::new(own));
     }

@@ -1,8 +1,8 @@
 //! `ModernBERT`: an encoder with `RoPE`, windows in most layers, and gated networks.
 
 use crate::Rope;
-use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Gated, Layer, Mixer, Residual, Tensor};
-use crate::config_json::{Config, fail};
+use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Gated, Layer, Mixer, Residual, Rows, Tensor};
+use crate::config_json::Config;
 use crate::dense::{layer_count, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::plain::{attention, layer_norm};
@@ -35,17 +35,12 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         );
     let (global, local) = (global?, local?);
     let norm = |module: &str| layer_norm(names, &format!("{root}{module}"), epsilon);
-    let rows = |module: &str, first: u64, count: u64| {
-        let mut part = projection(names, &format!("{root}{module}"));
-        part.weight = Tensor::rows(part.weight.name, first, count);
-        part.bias = part.bias.map(|bias| Tensor::rows(bias.name, first, count));
-        part
-    };
     let layer = |index: usize| {
         let own = |module: &str| format!("layers.{index}.{module}");
-        let part = |which: u64| rows(&own("attn.Wqkv"), hidden.saturating_mul(which), hidden);
-        let output = |module: &str| projection(names, &format!("{root}{}", own(module)));
-        let mut mixer = attention(heads, head_dim, [part(0), part(1), part(2), output("attn.Wo")]);
+        let projection = |module: &str| projection(names, &format!("{root}{}", own(module)));
+        let (qkv, both) = (projection("attn.Wqkv"), projection("mlp.Wi"));
+        let part = |which: u64| qkv.rows(Rows::run(hidden.saturating_mul(which), hidden));
+        let mut mixer = attention(heads, head_dim, [part(0), part(1), part(2), projection("attn.Wo")]);
         (mixer.rope, mixer.window) =
             if slides[index] { (Some(local.clone()), Some(window)) } else { (Some(global.clone()), None) };
         // The first layer sees what the norm of the embedding gives.
@@ -57,9 +52,9 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             ffn: Ffn::Gated(Box::new(Gated {
                 width,
                 activation,
-                gate: rows(&own("mlp.Wi"), 0, width),
-                up: rows(&own("mlp.Wi"), width, width),
-                down: output("mlp.Wo"),
+                gate: both.rows(Rows::run(0, width)),
+                up: both.rows(Rows::run(width, width)),
+                down: projection("mlp.Wo"),
             })),
             ffn_residual: Residual { before: Some(norm(&own("mlp_norm"))), ..Residual::default() },
             parallel: false,
@@ -88,8 +83,6 @@ fn sliding_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     if let Some(slides) = config.sliding_layers(layers)? {
         return Ok(slides);
     }
-    match config.unsigned("global_attn_every_n_layers")?.unwrap_or(3) {
-        0 => Err(fail("`global_attn_every_n_layers` is 0, expected at least 1")),
-        every => Ok((0..layers).map(|layer| !layer.is_multiple_of(every)).collect()),
-    }
+    let step = config.step("global_attn_every_n_layers", 3)?;
+    Ok((0..layers).map(|layer| !layer.is_multiple_of(step)).collect())
 }

@@ -4,7 +4,7 @@ use super::olmo2::{DEFAULTS, normed_over_the_width};
 use crate::Rope;
 use crate::blueprint::Blueprint;
 use crate::config_json::Config;
-use crate::dense::{Dense, sliding_but_every};
+use crate::dense::Dense;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -18,9 +18,7 @@ pub(super) const FAMILY: Family = Family {
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
-    let layers = dense.layers.len() as u64;
-    let slides = config.sliding_layers(layers)?.unwrap_or_else(|| sliding_but_every(4, layers));
-    dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(4096));
+    dense.slide_by_config(config, 4, 4096)?;
     let theta = dense.layers.iter().find_map(|layer| layer.rope.as_ref()).map_or(10_000.0, |rope| rope.theta);
     let newer = config.newer_rope("sliding_attention", theta)?;
     for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {

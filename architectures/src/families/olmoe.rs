@@ -1,9 +1,9 @@
 //! `OLMoE`: experts, queries and keys normed over their full width, clipped projections.
 
-use crate::blueprint::{Activation, Blueprint, Ffn, NormedPart};
+use crate::blueprint::{Blueprint, Ffn, NormedPart};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
-use crate::experts::{self, MODULES, count, experts};
+use crate::experts::{self, MODULES, Sizes, count, experts};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
@@ -24,8 +24,12 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),
         ..Dense::from_config(config, DEFAULTS)?
     };
-    let numbers = [count(config, 64)?, dense.intermediate, config.unsigned("num_experts_per_tok")?.unwrap_or(8)];
-    let activation = config.activation("hidden_act", Activation::Silu)?;
+    let sizes = Sizes {
+        count: count(config, 64)?,
+        width: dense.intermediate,
+        top_k: config.unsigned("num_experts_per_tok")?.unwrap_or(8),
+        activation: dense.activation,
+    };
     let normalize = config.flag("norm_topk_prob")?.unwrap_or(false);
     let clip = config.float("clip_qkv")?;
     let mut blueprint = dense.blueprint(names);
@@ -33,8 +37,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         (attention.normed, attention.clip) = (NormedPart::Width, clip);
     }
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
-        let mut own = experts(names, &format!("model.layers.{index}.mlp"), MODULES, numbers);
-        (own.activation, own.router.normalize) = (activation, normalize);
+        let mut own = experts(names, &format!("model.layers.{index}.mlp"), MODULES, sizes);
+        own.router.normalize = normalize;
         layer.ffn = Ffn::Experts(Box::new(own));
     }
     Ok(blueprint)

@@ -1,10 +1,11 @@
 //! Phi 1 to 2: attention and feed-forward network beside each other behind one layer norm, biases everywhere.
 
-use crate::blueprint::{Activation, Blueprint, Ffn, NormKind, Plain};
+use crate::blueprint::{Activation, Blueprint, NormKind};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, ONE_NORM, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
+use crate::plain::{with_layer_norms, without_gates};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
@@ -27,38 +28,26 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     }
     let mut dense = Dense {
         norms: ONE_NORM,
+        parallel: true,
         norm_kind: NormKind::Layer,
         norm_epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-5),
         final_norm: "final_layernorm",
         ..Dense::from_config(config, DEFAULTS)?
     };
-    super::glm4::half_rotated(&mut dense, config)?;
+    dense.rotate_part(config, 2)?;
     dense.activation = config.activation("hidden_act", Activation::GeluTanh)?;
-    Ok(beside_each_other(dense, names))
+    Ok(with_own_names(dense, names))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let dense = Dense {
-        norms: ONE_NORM,
-        norm_kind: NormKind::Layer,
-        norm_epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-5),
-        activation: Activation::GeluTanh,
-        ..Dense::from_gguf(keys)?
-    };
-    Ok(beside_each_other(dense, names))
+    let dense = Dense { norms: ONE_NORM, parallel: true, activation: Activation::GeluTanh, ..with_layer_norms(keys)? };
+    Ok(with_own_names(dense, names))
 }
 
-/// The parts of all layers are added together, and the networks have no gates.
-fn beside_each_other(dense: Dense, names: &TensorNames) -> Blueprint {
-    let (width, activation) = (dense.intermediate, dense.activation);
-    let mut blueprint = dense.blueprint(names);
+fn with_own_names(dense: Dense, names: &TensorNames) -> Blueprint {
+    let mut blueprint = without_gates(dense.blueprint(names), names, ["fc1", "fc2"]);
     for (index, attention) in blueprint.attentions_mut().enumerate() {
         attention.output = projection(names, &format!("model.layers.{index}.self_attn.dense"));
-    }
-    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
-        let own = |module: &str| projection(names, &format!("model.layers.{index}.mlp.{module}"));
-        layer.ffn = Ffn::Plain(Box::new(Plain { width, activation, up: own("fc1"), down: own("fc2") }));
-        layer.parallel = true;
     }
     blueprint
 }

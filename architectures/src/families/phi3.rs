@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::llama;
 use crate::blueprint::{Blueprint, Ffn, HeadLayout, Mixer, Tensor};
-use crate::config_json::{Config, fail};
+use crate::config_json::Config;
 use crate::dense::{Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
@@ -41,12 +41,7 @@ const DEFAULTS: Defaults = Defaults { context: 4096, ..crate::dense::LLAMA };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
-    if let Some(window) = config.unsigned("sliding_window")? {
-        if window == 0 {
-            return Err(fail("`sliding_window` is 0, expected a number of tokens or null"));
-        }
-        dense.slide(&vec![true; dense.layers.len()], window);
-    }
+    dense.slide_all(config, None)?;
     Ok(fused(dense.blueprint(names)))
 }
 

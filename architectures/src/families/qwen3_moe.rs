@@ -1,13 +1,12 @@
 //! Qwen 3 with experts.
 
 use super::{llama, qwen2};
-use crate::blueprint::{Blueprint, Ffn};
+use crate::blueprint::Blueprint;
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
-use crate::experts::{self, MODULES, count, experts, sparse_layers};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, experts, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3_moe",
@@ -23,23 +22,14 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), context: 32_768, ..LLAMA };
+const EXPERTS: experts::Defaults =
+    experts::Defaults { count: 128, width: 768, top_k: 8, normalize: false, shared_width: None };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense { head_norms: true, ..Dense::from_config(config, DEFAULTS)? };
     qwen2::slide(&mut dense, config)?;
-    let sparse = sparse_layers(config, dense.layers.len() as u64)?;
-    let numbers = [
-        count(config, 128)?,
-        config.unsigned("moe_intermediate_size")?.unwrap_or(768),
-        config.unsigned("num_experts_per_tok")?.unwrap_or(8),
-    ];
-    let normalize = config.flag("norm_topk_prob")?.unwrap_or(false);
     let mut blueprint = dense.blueprint(names);
-    for (index, layer) in blueprint.layers.iter_mut().enumerate().filter(|(index, _)| sparse[*index]) {
-        let mut own = experts(names, &format!("model.layers.{index}.mlp"), MODULES, numbers);
-        own.router.normalize = normalize;
-        layer.ffn = Ffn::Experts(Box::new(own));
-    }
+    experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
     Ok(blueprint)
 }
 

@@ -1,13 +1,10 @@
 //! Qwen3-Next: gated delta nets, gated attention in every fourth layer, experts with a shared one.
 
-use serde_json::Value as Json;
-
-use crate::blueprint::{Blueprint, DeltaNet, Ffn, Mixer, Norm, Projection, Rows, Tensor};
-use crate::config_json::{Config, fail};
-use crate::dense::{Defaults, Dense, LLAMA, projection};
-use crate::experts::{MODULES, count, experts, shared, sparse_layers};
+use crate::blueprint::{Blueprint, DeltaNet, Mixer, Norm, Rows, Tensor};
+use crate::config_json::Config;
+use crate::dense::{Defaults, Dense, LLAMA, all_but_every, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::{Error, TensorNames};
+use crate::{Error, TensorNames, experts};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3_next",
@@ -19,25 +16,16 @@ pub(super) const FAMILY: Family = Family {
 
 const DEFAULTS: Defaults =
     Defaults { kv_heads: Some(2), head_dim: Some(256), context: 32_768, theta: 10_000.0, ..LLAMA };
+const EXPERTS: experts::Defaults =
+    experts::Defaults { count: 512, width: 512, top_k: 10, normalize: true, shared_width: Some(512) };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_offset = 1.0;
     dense.head_norms = true;
-    if !config.says_rotated()? {
-        let quarter = dense.head_dim / 4;
-        dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()).for_each(|rope| rope.dimension = Some(quarter));
-    }
+    dense.rotate_part(config, 4)?;
     let (layers, head_dim, epsilon) = (dense.layers.len() as u64, dense.head_dim, dense.norm_epsilon);
-    let sparse = sparse_layers(config, layers)?;
     let attends = attention_layers(config, layers)?;
-    let numbers = [
-        count(config, 512)?,
-        config.unsigned("moe_intermediate_size")?.unwrap_or(512),
-        config.unsigned("num_experts_per_tok")?.unwrap_or(10),
-    ];
-    let width = config.unsigned("shared_expert_intermediate_size")?.unwrap_or(512);
-    let normalize = config.flag("norm_topk_prob")?.unwrap_or(true);
     let mut blueprint = dense.blueprint(names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let prefix = format!("model.layers.{index}");
@@ -46,31 +34,14 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
                 Mixer::DeltaNet(Box::new(delta_net(config, names, &format!("{prefix}.linear_attn"), epsilon)?));
         } else if let Mixer::Attention(attention) = &mut layer.mixer {
             // Of each head first the rows of the query, then those of the gate.
-            let (name, count) = (&attention.query.weight.name, attention.heads.saturating_mul(head_dim));
+            let count = attention.heads.saturating_mul(head_dim);
             let part = |first| Rows { first, count, block: head_dim, stride: head_dim.saturating_mul(2) };
-            attention.gate = Some(part_of(&attention.query, part(head_dim)));
-            attention.query =
-                Projection { weight: Tensor::blocks(name, part(0)), ..part_of(&attention.query, part(0)) };
-        }
-        if sparse[index] {
-            let module = format!("{prefix}.mlp");
-            let mut own = experts(names, &module, MODULES, numbers);
-            own.router.normalize = normalize;
-            let gate = format!("{module}.shared_expert_gate");
-            own.shared = Some(shared(names, &format!("{module}.shared_expert"), Some(&gate), width));
-            layer.ffn = Ffn::Experts(Box::new(own));
+            attention.gate = Some(attention.query.rows(part(head_dim)));
+            attention.query = attention.query.rows(part(0));
         }
     }
+    experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
     Ok(blueprint)
-}
-
-/// Some rows of a projection.
-fn part_of(whole: &Projection, rows: Rows) -> Projection {
-    Projection {
-        module: whole.module.clone(),
-        weight: Tensor::blocks(&whole.weight.name, rows),
-        bias: whole.bias.as_ref().map(|bias| Tensor::blocks(&bias.name, rows)),
-    }
 }
 
 /// Of each key head the rows of its query, its key, its values and their gates lie together; and so do the rows of beta and
@@ -84,11 +55,10 @@ fn delta_net(config: Config<'_>, names: &TensorNames, module: &str, epsilon: f64
     let own = |name: &str| projection(names, &format!("{module}.{name}"));
     let all = own("in_proj_qkvz");
     let stride = key_dim.saturating_add(values).saturating_mul(2);
-    let part =
-        |first: u64, block: u64| part_of(&all, Rows { first, count: key_heads.saturating_mul(block), block, stride });
+    let part = |first: u64, block: u64| all.rows(Rows { first, count: key_heads.saturating_mul(block), block, stride });
     let both = own("in_proj_ba");
     let half =
-        |first: u64| part_of(&both, Rows { first, count: value_heads, block: share, stride: share.saturating_mul(2) });
+        |first: u64| both.rows(Rows { first, count: value_heads, block: share, stride: share.saturating_mul(2) });
     let first_value = key_dim.saturating_mul(2);
     Ok(DeltaNet {
         key_heads,
@@ -118,18 +88,9 @@ fn delta_net(config: Config<'_>, names: &TensorNames, module: &str, epsilon: f64
 
 /// Which layers attend: by a list of their types, or every so many.
 fn attention_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
-    let Some(types) = config.list("layer_types")? else {
-        let interval = config.unsigned("full_attention_interval")?.unwrap_or(4).max(1);
-        return Ok((1..=layers).map(|layer| layer.is_multiple_of(interval)).collect());
-    };
-    let kind = |kind: &Json| match kind.as_str() {
-        Some("full_attention") => Ok(true),
-        Some("linear_attention") => Ok(false),
-        _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or linear_attention"))),
-    };
-    let types = types.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
-    if types.len() as u64 != layers {
-        return Err(fail(format!("{} layer types for {layers} layers", types.len())));
+    if let Some(others) = config.layers_of_type("linear_attention", layers)? {
+        return Ok(others.into_iter().map(|other| !other).collect());
     }
-    Ok(types)
+    let step = config.step("full_attention_interval", 4)?;
+    Ok(all_but_every(step, layers).into_iter().map(|other| !other).collect())
 }

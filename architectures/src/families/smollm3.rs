@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use super::{llama, qwen2};
 use crate::blueprint::{Activation, Blueprint, HeadLayout};
 use crate::config_json::{Config, fail};
-use crate::dense::{Defaults, Dense};
+use crate::dense::{Defaults, Dense, all_but_every};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
@@ -65,14 +65,7 @@ fn rotated_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
         }
         return Ok(flags);
     }
-    match config.unsigned("no_rope_layer_interval")?.unwrap_or(INTERVAL) {
-        0 => Err(fail("`no_rope_layer_interval` is 0")),
-        interval => Ok(all_but_every(interval, layers)),
-    }
-}
-
-fn all_but_every(interval: u64, layers: u64) -> Vec<bool> {
-    (1..=layers).map(|layer| !layer.is_multiple_of(interval)).collect()
+    Ok(all_but_every(config.step("no_rope_layer_interval", INTERVAL)?, layers))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {

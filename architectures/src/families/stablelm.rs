@@ -3,9 +3,10 @@
 
 use crate::blueprint::{Blueprint, NormKind};
 use crate::config_json::{Config, fail};
-use crate::dense::{Defaults, Dense, LLAMA, ONE_NORM, PRE_NORMS};
+use crate::dense::{Defaults, Dense, LLAMA, NormNames, ONE_NORM, PRE_NORMS};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
+use crate::plain::with_layer_norms;
 use crate::{Error, TensorNames, gguf_keys, names};
 
 pub(super) const FAMILY: Family = Family {
@@ -24,39 +25,26 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     }
     let parallel = config.flag("use_parallel_residual")?.unwrap_or(false);
     let mut dense = Dense {
-        norms: if parallel { ONE_NORM } else { PRE_NORMS },
+        parallel,
+        norms: norms(parallel),
         norm_kind: NormKind::Layer,
         norm_epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-5),
         ..Dense::from_config(config, DEFAULTS)?
     };
-    if !config.says_rotated()? {
-        let quarter = dense.head_dim / 4;
-        for rope in dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()) {
-            rope.dimension = Some(quarter);
-        }
-    }
-    let mut blueprint = dense.blueprint(names);
-    for layer in &mut blueprint.layers {
-        layer.parallel = parallel;
-    }
-    Ok(blueprint)
+    dense.rotate_part(config, 4)?;
+    Ok(dense.blueprint(names))
 }
 
 /// Layers without a second norm have their parts beside each other.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let parallel = !names.has("model.layers.0.post_attention_layernorm.weight");
     if names.has("model.layers.0.self_attn.q_norm.weight") {
-        return Err(gguf_keys::fail("norms of single heads cannot be run yet"));
+        return Err(gguf_keys::fail("norms of single heads (`attn_q_norm`) cannot be run yet"));
     }
-    let dense = Dense {
-        norms: if parallel { ONE_NORM } else { PRE_NORMS },
-        norm_kind: NormKind::Layer,
-        norm_epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-5),
-        ..Dense::from_gguf(keys)?
-    };
-    let mut blueprint = dense.blueprint(names);
-    for layer in &mut blueprint.layers {
-        layer.parallel = parallel;
-    }
-    Ok(blueprint)
+    let parallel = !names.has("model.layers.0.post_attention_layernorm.weight");
+    let dense = Dense { parallel, norms: norms(parallel), ..with_layer_norms(keys)? };
+    Ok(dense.blueprint(names))
+}
+
+fn norms(parallel: bool) -> NormNames {
+    if parallel { ONE_NORM } else { PRE_NORMS }
 }

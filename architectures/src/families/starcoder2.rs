@@ -1,10 +1,11 @@
 //! `StarCoder2`: layer norms and biases, a feed-forward network without a gate, a window on all layers.
 
-use crate::blueprint::{Activation, Blueprint, Ffn, NormKind, Plain};
+use crate::blueprint::{Activation, Blueprint, NormKind};
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, LLAMA, projection};
+use crate::dense::{Defaults, Dense, LLAMA};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
+use crate::plain::{with_layer_norms, without_gates};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
@@ -20,34 +21,18 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), context: 4096, tied: true, ..LLAMA };
+const MODULES: [&str; 2] = ["c_fc", "c_proj"];
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_kind = NormKind::Layer;
     dense.norm_epsilon = config.float("norm_epsilon")?.unwrap_or(1e-5);
-    if let Some(window) = config.unsigned("sliding_window")? {
-        dense.slide(&vec![true; dense.layers.len()], window);
-    }
+    dense.slide_all(config, None)?;
     dense.activation = config.activation("hidden_act", Activation::GeluTanh)?;
-    Ok(without_gates(dense, names))
+    Ok(without_gates(dense.blueprint(names), names, MODULES))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let dense = Dense {
-        norm_kind: NormKind::Layer,
-        norm_epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-5),
-        activation: Activation::GeluTanh,
-        ..Dense::from_gguf(keys)?
-    };
-    Ok(without_gates(dense, names))
-}
-
-fn without_gates(dense: Dense, names: &TensorNames) -> Blueprint {
-    let (width, activation) = (dense.intermediate, dense.activation);
-    let mut blueprint = dense.blueprint(names);
-    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
-        let own = |module: &str| projection(names, &format!("model.layers.{index}.mlp.{module}"));
-        layer.ffn = Ffn::Plain(Box::new(Plain { width, activation, up: own("c_fc"), down: own("c_proj") }));
-    }
-    blueprint
+    let dense = Dense { activation: Activation::GeluTanh, ..with_layer_norms(keys)? };
+    Ok(without_gates(dense.blueprint(names), names, MODULES))
 }
