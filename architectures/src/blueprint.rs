@@ -17,7 +17,9 @@ mod tensor;
 mod wire;
 
 pub use ffn::{Activation, Experts, Ffn, Gated, Groups, Plain, Router, RouterScores, SharedExpert};
-pub use mixer::{Attention, DeltaNet, HeadLayout, Latent, LatentQuery, LowRankQuery, Mixer, NormedPart, ShortConv};
+pub use mixer::{
+    Attention, DecayRate, DeltaNet, HeadLayout, Latent, LatentQuery, LowRankQuery, Mixer, NormedPart, ShortConv,
+};
 pub use state::{BLOCK, LayerState};
 pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 

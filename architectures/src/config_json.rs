@@ -107,8 +107,9 @@ impl<'a> Config<'a> {
             return Ok(rope);
         }
         let theta = self.float("rope_theta")?.unwrap_or(default_theta);
-        let scaling = self.object("rope_scaling")?.map_or(Ok(RopeScaling::None), |scaling| scaling.scaling(self))?;
-        Ok(Rope::plain(theta).scaled(scaling))
+        let (scaling, magnitude) =
+            self.object("rope_scaling")?.map_or(Ok((RopeScaling::None, 1.0)), |scaling| scaling.scaling(self))?;
+        Ok(Rope::plain(theta).scaled(scaling, magnitude))
     }
 
     /// `RoPE` of the newer layout, where the config is in it.
@@ -122,7 +123,8 @@ impl<'a> Config<'a> {
             (None, Some(_)) => default_theta,
             (None, None) => self.float("rope_theta")?.unwrap_or(default_theta),
         };
-        Ok(Some(Rope::plain(theta).scaled(parameters.scaling(self)?)))
+        let (scaling, magnitude) = parameters.scaling(self)?;
+        Ok(Some(Rope::plain(theta).scaled(scaling, magnitude)))
     }
 
     /// Whether the newer layout has numbers for layers of that type.
@@ -146,24 +148,27 @@ impl<'a> Config<'a> {
         Ok(factor.map(|factor| crate::dense::share(head_dim, factor)).filter(|rotated| *rotated != head_dim))
     }
 
-    /// `model` is what this object is in.
-    fn scaling(self, model: Self) -> Result<RopeScaling, Error> {
+    /// How frequencies are stretched, and what rotated elements are multiplied by. `model` is what this object is in.
+    fn scaling(self, model: Self) -> Result<(RopeScaling, f64), Error> {
         let need = |key: &str| self.float(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")));
-        match self.text("rope_type").or_else(|| self.text("type")).unwrap_or("default") {
-            "default" => Ok(RopeScaling::None),
-            "linear" => Ok(RopeScaling::Linear { factor: need("factor")? }),
-            "llama3" => Ok(RopeScaling::Llama3 {
+        let scaling = match self.text("rope_type").or_else(|| self.text("type")).unwrap_or("default") {
+            "default" => RopeScaling::None,
+            "linear" => RopeScaling::Linear { factor: need("factor")? },
+            "llama3" => RopeScaling::Llama3 {
                 factor: need("factor")?,
                 low_frequency_factor: need("low_freq_factor")?,
                 high_frequency_factor: need("high_freq_factor")?,
                 original_context: self.required("original_max_position_embeddings")?,
-            }),
-            "yarn" => self.yarn(model, need("factor")?),
-            "longrope" | "su" => self.long_rope(model),
-            other => Err(fail(format!(
-                "rope scaling `{other}` cannot be run yet, expected default, linear, llama3, yarn or longrope"
-            ))),
-        }
+            },
+            "yarn" => return self.yarn(model, need("factor")?),
+            "longrope" | "su" => return self.long_rope(model),
+            other => {
+                return Err(fail(format!(
+                    "rope scaling `{other}` cannot be run yet, expected default, linear, llama3, yarn or longrope"
+                )));
+            }
+        };
+        Ok((scaling, 1.0))
     }
 
     /// The context of the first training: beside the numbers of the scaling, or beside those of the model.
@@ -172,7 +177,7 @@ impl<'a> Config<'a> {
         Ok(self.unsigned(KEY)?.or(model.unsigned(KEY)?))
     }
 
-    fn yarn(self, model: Self, factor: f64) -> Result<RopeScaling, Error> {
+    fn yarn(self, model: Self, factor: f64) -> Result<(RopeScaling, f64), Error> {
         let weight = |key: &str| Ok::<_, Error>(self.float(key)?.filter(|weight| *weight != 0.0));
         let magnitude = match (self.float("attention_factor")?, weight("mscale")?, weight("mscale_all_dim")?) {
             (Some(factor), _, _) => factor,
@@ -183,17 +188,17 @@ impl<'a> Config<'a> {
             Some(context) => context,
             None => model.required("max_position_embeddings")?,
         };
-        Ok(RopeScaling::Yarn {
+        let scaling = RopeScaling::Yarn {
             factor,
             beta_fast: self.float("beta_fast")?.unwrap_or(32.0),
             beta_slow: self.float("beta_slow")?.unwrap_or(1.0),
             original_context,
             truncate: self.flag("truncate")?.unwrap_or(true),
-            magnitude,
-        })
+        };
+        Ok((scaling, magnitude))
     }
 
-    fn long_rope(self, model: Self) -> Result<RopeScaling, Error> {
+    fn long_rope(self, model: Self) -> Result<(RopeScaling, f64), Error> {
         let factors = |key: &str| {
             let list = self.list(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")))?;
             let number =
@@ -205,12 +210,9 @@ impl<'a> Config<'a> {
         // How much longer the context has become.
         let growth = longest as f64 / original_context.max(1) as f64;
         let by_growth = if growth <= 1.0 { 1.0 } else { (1.0 + growth.ln() / (original_context as f64).ln()).sqrt() };
-        Ok(RopeScaling::LongRope {
-            short: factors("short_factor")?,
-            long: factors("long_factor")?,
-            original_context,
-            magnitude: self.float("attention_factor")?.unwrap_or(by_growth),
-        })
+        let (short, long) = (factors("short_factor")?, factors("long_factor")?);
+        let magnitude = self.float("attention_factor")?.unwrap_or(by_growth);
+        Ok((RopeScaling::LongRope { short, long, original_context }, magnitude))
     }
 
     /// The growth of attention with the stretching of `RoPE`, where the numbers of it say so.

@@ -10,12 +10,11 @@ use crate::blueprint::{
 use crate::config_json::{self, Config};
 use crate::gguf_keys::{self, Keys};
 use crate::plain::{attention, layer_norm};
+use crate::rope::Divisors;
 use crate::{Error, Rope, TensorNames};
 
 const EMBEDDING: &str = "embed_tokens.weight";
 const OUTPUT: &str = "lm_head";
-/// GGUF's divisors of frequencies.
-const DIVISORS: &str = "model.rope_freqs.weight";
 
 /// The numbers of a dense transformer. Sizes are in elements, contexts in tokens.
 #[derive(Clone, Debug)]
@@ -26,7 +25,11 @@ pub(crate) struct Dense {
     pub(crate) heads: u64,
     pub(crate) kv_heads: u64,
     pub(crate) head_dim: u64,
+    /// Elements of a value head.
+    pub(crate) value_dim: u64,
     pub(crate) context: u64,
+    /// The context of the first training, where a file has factors for contexts beyond it.
+    pub(crate) original_context: Option<u64>,
     pub(crate) norm_kind: NormKind,
     pub(crate) norm_epsilon: f64,
     pub(crate) norm_offset: f64,
@@ -171,7 +174,9 @@ impl Dense {
             heads,
             kv_heads: config.unsigned("num_key_value_heads")?.or(kv_heads).unwrap_or(heads),
             head_dim,
+            value_dim: head_dim,
             context: config.unsigned("max_position_embeddings")?.unwrap_or(defaults.context),
+            original_context: None,
             norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-6),
             norm_kind: NormKind::Rms,
             norm_offset: 0.0,
@@ -194,29 +199,28 @@ impl Dense {
     pub(crate) fn from_gguf(keys: Keys<'_>) -> Result<Self, Error> {
         let heads = keys.required("attention.head_count")?;
         let hidden = keys.required("embedding_length")?;
+        let width = keys.same_in_layers("feed_forward_length")?;
         let head_dim = match keys.unsigned("attention.key_length")? {
             Some(size) => size,
             None => hidden.checked_div(heads).unwrap_or(0),
         };
-        if keys.unsigned("attention.value_length")?.is_some_and(|size| size != head_dim) {
-            return Err(gguf_keys::fail("values of another size than keys cannot be run yet"));
-        }
         let dimension = keys.unsigned("rope.dimension_count")?.filter(|rotated| *rotated != head_dim);
         if keys.flag("attention.causal")? == Some(false) {
             return Err(gguf_keys::fail("attention that sees later tokens cannot be run yet"));
         }
-        let theta = keys.float("rope.freq_base")?.unwrap_or(10_000.0);
-        let rope = Rope { dimension, ..Rope::plain(theta).scaled(keys.scaling()?) };
+        let rope = Rope { dimension, ..keys.rope()? };
         // 0 means that there is none.
         let scale = keys.float("attention.scale")?.filter(|scale| *scale != 0.0);
         let mut dense = Self {
             vocabulary: vocabulary(keys)?,
             hidden,
-            intermediate: keys.required("feed_forward_length")?,
+            intermediate: width.ok_or_else(|| gguf_keys::fail("`feed_forward_length` is missing"))?,
             heads,
-            kv_heads: keys.unsigned("attention.head_count_kv")?.unwrap_or(heads),
+            kv_heads: keys.same_in_layers("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
+            value_dim: keys.unsigned("attention.value_length")?.unwrap_or(head_dim),
             context: keys.required("context_length")?,
+            original_context: Some(keys.original_context()?),
             norm_epsilon: keys.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
             norm_kind: NormKind::Rms,
             norm_offset: 0.0,
@@ -228,7 +232,7 @@ impl Dense {
             // Another output projection that is there is used.
             tied: false,
             layout: HeadLayout::Half,
-            layers: some_layers(keys.required("block_count")?, &rope, gguf_keys::fail)?,
+            layers: some_layers(decoder_layers(keys)?, &rope, gguf_keys::fail)?,
             norms: PRE_NORMS,
             parallel: false,
             head_norms: false,
@@ -341,10 +345,14 @@ impl Dense {
         let parts = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"].map(projection);
         let attention = Attention {
             kv_heads: self.kv_heads,
+            value_dim: self.value_dim,
             layout: self.layout,
             scale: self.attention_scale,
             window: layer.window,
-            rope: layer.rope.as_ref().map(|rope| if layer.divided { with_divisors(rope, names) } else { rope.clone() }),
+            rope: layer.rope.as_ref().map(|rope| {
+                let divisors = layer.divided.then(|| divisors(names, self.original_context)).flatten();
+                Rope { divisors, ..rope.clone() }
+            }),
             query_norm: head_norm("self_attn.q_norm"),
             key_norm: head_norm("self_attn.k_norm"),
             ..attention(self.heads, self.head_dim, parts)
@@ -366,9 +374,16 @@ impl Dense {
     }
 }
 
-fn with_divisors(rope: &Rope, names: &TensorNames) -> Rope {
-    let divisors = names.has(DIVISORS).then(|| Tensor::named(DIVISORS));
-    Rope { divisors, ..rope.clone() }
+/// The divisors of frequencies that a file has, Llama 3's before those that go by the context.
+pub(crate) fn divisors(names: &TensorNames, original_context: Option<u64>) -> Option<Divisors> {
+    const SAME: &str = "model.rope_freqs.weight";
+    const BY_CONTEXT: [&str; 2] = ["model.rope_factors_short.weight", "model.rope_factors_long.weight"];
+    if names.has(SAME) {
+        return Some(Divisors::Same(Tensor::named(SAME)));
+    }
+    let [short, long] = BY_CONTEXT.map(Tensor::named);
+    let original_context = original_context.filter(|_| BY_CONTEXT.iter().all(|name| names.has(name)))?;
+    Some(Divisors::ByContext { short, long, original_context })
 }
 
 /// A projection, with a bias where there is one.
@@ -381,8 +396,14 @@ pub(crate) fn projection(names: &TensorNames, module: &str) -> Projection {
     }
 }
 
+/// Layers of the decoder. Layers behind them, which guess further tokens, count in the file.
+fn decoder_layers(keys: Keys<'_>) -> Result<u64, Error> {
+    let guessing = keys.unsigned("nextn_predict_layers")?.unwrap_or(0);
+    Ok(keys.required("block_count")?.saturating_sub(guessing))
+}
+
 /// Rows of the embedding; of a split they may be in another file than the keys.
-fn vocabulary(keys: Keys<'_>) -> Result<u64, Error> {
+pub(crate) fn vocabulary(keys: Keys<'_>) -> Result<u64, Error> {
     let embedding = keys.gguf.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
     if let Some(rows) = embedding.and_then(|tensor| tensor.dims.get(1).copied()) {
         return Ok(rows);

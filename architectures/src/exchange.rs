@@ -6,7 +6,7 @@
 use formats::gguf::OwnedValue;
 
 use crate::family::{Architecture, Fact};
-use crate::{Error, HeadLayout, RopeScaling, Tensor, names};
+use crate::{Error, HeadLayout, Rope, RopeScaling, Tensor, names};
 
 /// What is to be done to a tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,7 +165,8 @@ impl Architecture {
             keys.push((own("rope.scaling.type"), "linear".into()));
             keys.push((own("rope.scaling.factor"), (factor as f32).into()));
         }
-        if matches!(self.rope_scaling(), Some(RopeScaling::Yarn { .. } | RopeScaling::LongRope { .. })) {
+        let ropes = || self.blueprint.attentions().filter_map(|attention| attention.rope.as_ref());
+        if ropes().any(Rope::is_unusual) {
             return Err(fail("this RoPE scaling cannot be written into a GGUF file yet"));
         }
         let has_query_norm = self.blueprint.attentions().all(|attention| attention.query_norm.is_some());

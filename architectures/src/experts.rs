@@ -1,7 +1,8 @@
 //! Experts as most families store them: a folder of networks below the layer, a router beside them.
 
 use crate::blueprint::{
-    Activation, Blueprint, Experts, Ffn, Gated, Matrices, Projection, Router, RouterScores, SharedExpert, Tensor,
+    Activation, Blueprint, Experts, Ffn, Gated, Groups, Matrices, Projection, Router, RouterScores, SharedExpert,
+    Tensor,
 };
 use crate::config_json::Config;
 use crate::dense::projection;
@@ -89,24 +90,35 @@ fn stacked(names: &TensorNames, module: &str) -> [Matrices; 3] {
     MODULES.map(|own| Matrices::Items(projection(names, &format!("{module}.experts.{own}"))))
 }
 
-/// Puts the experts of a GGUF file into the layers that have a router.
+/// A group of experts is as good as its two best, in llama.cpp always.
+const BEST_OF_GROUP: u64 = 2;
+
+/// Puts the experts of a GGUF file into the layers that have a router. `normalize` and `scores` are what the architecture takes for
+/// keys that a file leaves out.
 pub(crate) fn from_gguf(
     keys: Keys<'_>,
     names: &TensorNames,
     blueprint: &mut Blueprint,
     normalize: bool,
+    scores: RouterScores,
 ) -> Result<(), Error> {
     let count = keys.required("expert_count")?;
     let top_k = keys.required("expert_used_count")?;
     let normalize = keys.flag("expert_weights_norm")?.unwrap_or(normalize);
     let scores = match keys.unsigned("expert_gating_func")?.unwrap_or(0) {
-        0 | 1 => RouterScores::Softmax,
+        0 => scores,
+        1 => RouterScores::Softmax,
         2 => RouterScores::Sigmoid,
         3 => RouterScores::SoftmaxOfChosen,
         other => return Err(gguf_keys::fail(format!("`expert_gating_func` is {other}, expected 1, 2 or 3"))),
     };
     let own_width = keys.unsigned("expert_feed_forward_length")?;
     let shared_width = keys.unsigned("expert_shared_feed_forward_length")?;
+    // As many as one, that is as wide as all of them.
+    let shared_count = keys.unsigned("expert_shared_count")?.unwrap_or(1);
+    let groups = keys.unsigned("expert_group_count")?.filter(|count| *count > 1);
+    let kept = keys.unsigned("expert_group_used_count")?.unwrap_or(1);
+    let groups = groups.map(|count| Groups { count, keep: kept, best: BEST_OF_GROUP });
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let module = format!("model.layers.{index}.mlp");
         let Ffn::Gated(dense) = &layer.ffn else { continue };
@@ -116,15 +128,24 @@ pub(crate) fn from_gguf(
         let (width, activation) = (own_width.unwrap_or(dense.width), dense.activation);
         let [gate, up, down] = stacked(names, &module);
         let mut router = router(names, &format!("{module}.gate"), top_k);
-        (router.normalize, router.scores) = (normalize, scores);
+        (router.normalize, router.scores, router.groups) = (normalize, scores, groups);
+        let bias = format!("{module}.gate.e_score_correction_bias");
+        router.bias = names.has(&bias).then(|| Tensor::named(bias));
         if let Some(scale) = keys.float("expert_weights_scale")?.filter(|scale| *scale != 0.0) {
             router.scale = scale;
         }
         let common = format!("{module}.shared_expert");
         let has_shared = names.has(&format!("{common}.gate_proj.weight"));
         let common_gate = format!("{module}.shared_expert_gate");
-        let common =
-            has_shared.then(|| shared(names, &common, Some(&common_gate), shared_width.unwrap_or(width), activation));
+        let common = has_shared.then(|| {
+            shared(
+                names,
+                &common,
+                Some(&common_gate),
+                shared_width.unwrap_or(width.saturating_mul(shared_count)),
+                activation,
+            )
+        });
         layer.ffn =
             Ffn::Experts(Box::new(Experts { count, width, activation, router, gate, up, down, shared: common }));
     }

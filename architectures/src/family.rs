@@ -35,6 +35,8 @@ pub struct GgufForm {
     pub(crate) read: Option<ReadGguf>,
     /// Names of layers' tensors that are not the usual ones.
     pub(crate) names: Table,
+    /// Names of other tensors that are not the usual ones.
+    pub(crate) model_names: Table,
     /// In which order rows of q and k lie.
     pub layout: HeadLayout,
     /// What attention scores are multiplied with where no key says it; `None` where a key does.
@@ -53,6 +55,7 @@ impl GgufForm {
             architecture,
             read: None,
             names: &[],
+            model_names: &[],
             layout: HeadLayout::Half,
             attention_scale: None,
             keys: |_| Err("models of this family cannot be written as GGUF files yet".to_owned()),

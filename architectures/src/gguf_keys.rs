@@ -4,7 +4,9 @@
 use formats::Gguf;
 use formats::gguf::Value;
 
-use crate::{Error, RopeScaling};
+use crate::blueprint::check::MAX_LAYERS;
+use crate::rope::yarn_magnitude;
+use crate::{Error, Rope, RopeScaling};
 
 pub(crate) const SOURCE: &str = "GGUF metadata";
 
@@ -47,6 +49,49 @@ impl<'a> Keys<'a> {
         self.typed(key, "true or false", read)
     }
 
+    /// A number; `None` where a list stands in its place too.
+    pub(crate) fn unsigned_or_list(self, key: &str) -> Result<Option<u64>, Error> {
+        if self.gguf.array(&self.name(key)).is_some() { Ok(None) } else { self.unsigned(key) }
+    }
+
+    pub(crate) fn text(self, key: &str) -> Result<Option<&'a str>, Error> {
+        let name = self.name(key);
+        let read = |value: &Value<'a>| value.as_str().ok_or_else(|| fail(format!("`{name}` is not text")));
+        self.gguf.get(&name).map(read).transpose()
+    }
+
+    /// A number that a file may have for each layer. 0 is said of layers without such a part and counts for nothing.
+    pub(crate) fn same_in_layers(self, key: &str) -> Result<Option<u64>, Error> {
+        let name = self.name(key);
+        let Some(list) = self.gguf.array(&name) else { return self.unsigned(key) };
+        let mut found = None;
+        // No more than the layers there may be: the list may be as long as the file.
+        for item in list.iter().take(MAX_LAYERS as usize) {
+            let number = item.as_u64().ok_or_else(|| fail(format!("`{name}` has an item that is no whole number")))?;
+            match found {
+                _ if number == 0 => {}
+                Some(other) if other != number => {
+                    return Err(fail(format!("`{name}` differs from layer to layer, which cannot be run yet")));
+                }
+                _ => found = Some(number),
+            }
+        }
+        Ok(found)
+    }
+
+    /// For each layer whether a list of numbers or truth values has something for it; `None` where there is no such list.
+    pub(crate) fn layers_with(self, key: &str, layers: usize) -> Result<Option<Vec<bool>>, Error> {
+        let name = self.name(key);
+        let Some(list) = self.gguf.array(&name) else { return Ok(None) };
+        let has = |item: Value<'_>| match item {
+            Value::Bool(flag) => Some(flag),
+            other => other.as_u64().map(|number| number > 0),
+        };
+        let found: Option<Vec<bool>> = list.iter().take(layers).map(has).collect();
+        let found = found.filter(|found| found.len() == layers);
+        found.map(Some).ok_or_else(|| fail(format!("`{name}` is not a list for {layers} layers")))
+    }
+
     /// Which layers slide: a list of truth values, or the number `n` for which every `n`-th layer does not. 0 says nothing.
     pub(crate) fn sliding_layers(self, layers: u64) -> Result<Option<Vec<bool>>, Error> {
         const KEY: &str = "attention.sliding_window_pattern";
@@ -69,28 +114,75 @@ impl<'a> Keys<'a> {
         Ok(self.unsigned(KEY)?.filter(|n| *n > 0).map(|n| crate::dense::all_but_every(n, layers)))
     }
 
+    /// How heads are turned, all of their elements, without the divisors that are tensors of the file.
+    pub(crate) fn rope(self) -> Result<Rope, Error> {
+        let theta = self.float("rope.freq_base")?.unwrap_or(10_000.0);
+        let (scaling, magnitude) = self.scaling()?;
+        let factor = self.float("rope.scaling.attn_factor")?.unwrap_or(1.0);
+        Ok(Rope::plain(theta).scaled(scaling, magnitude * factor))
+    }
+
+    /// The context of the first training, in tokens.
+    pub(crate) fn original_context(self) -> Result<u64, Error> {
+        match self.unsigned("rope.scaling.original_context_length")?.filter(|context| *context > 0) {
+            Some(context) => Ok(context),
+            None => self.required("context_length"),
+        }
+    }
+
     /// How frequencies are scaled, in llama.cpp's order: a factor without a type means linear scaling, and the older key
     /// counts where there is no factor.
-    pub(crate) fn scaling(self) -> Result<RopeScaling, Error> {
+    fn scaling(self) -> Result<(RopeScaling, f64), Error> {
         let number = |key: &str| self.float(&format!("rope.{key}"));
         let factor = match number("scaling.factor")? {
             Some(factor) => Some(factor),
             None => number("scale_linear")?,
         };
         let factor = factor.filter(|factor| *factor > 0.0);
-        if self.float("rope.scaling.attn_factor")?.is_some_and(|factor| (factor - 1.0).abs() > f64::EPSILON) {
-            return Err(fail("a factor for rotated heads (`rope.scaling.attn_factor`) cannot be run yet"));
-        }
+        let linear = |factor| (RopeScaling::Linear { factor }, 1.0);
+        let none = (RopeScaling::None, 1.0);
         match self.typed("rope.scaling.type", "text", Value::as_str)? {
-            // Llama 3's scaling is in the file as a tensor of divisors, `rope_freqs.weight`, and has no type.
-            None => Ok(match factor.filter(|factor| (factor - 1.0).abs() > f64::EPSILON) {
-                Some(factor) => RopeScaling::Linear { factor },
-                None => RopeScaling::None,
-            }),
-            Some("none") => Ok(RopeScaling::None),
-            Some("linear") => Ok(factor.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor })),
-            Some(other) => Err(fail(format!("rope scaling `{other}` cannot be run yet, expected none or linear"))),
+            // Llama 3's scaling is in the file as a tensor of divisors, `rope_freqs.weight`, and has no type; so is that of
+            // Phi 3's long models.
+            None => Ok(factor.filter(|factor| (factor - 1.0).abs() > f64::EPSILON).map_or(none, linear)),
+            Some("none" | "longrope") => Ok(none),
+            Some("linear") => Ok(factor.map_or(none, linear)),
+            Some("yarn") => self.yarn(factor.unwrap_or(1.0)),
+            Some(other) => {
+                Err(fail(format!("rope scaling `{other}` cannot be run yet, expected none, linear, yarn or longrope")))
+            }
         }
+    }
+
+    /// llama.cpp always rounds the ends of the ramp.
+    fn yarn(self, factor: f64) -> Result<(RopeScaling, f64), Error> {
+        let number = |key: &str| self.float(&format!("rope.scaling.yarn_{key}"));
+        match number("ext_factor")? {
+            // Less than 0 means that the type decides.
+            Some(0.0) => return Ok((RopeScaling::Linear { factor }, 1.0)),
+            Some(share) if share > 0.0 && (share - 1.0).abs() > f64::EPSILON => {
+                return Err(fail(format!("`rope.scaling.yarn_ext_factor` is {share}, expected 0 or 1")));
+            }
+            _ => {}
+        }
+        let magnitude = match (number("attn_factor")?, self.yarn_log_multiplier()?) {
+            (Some(magnitude), _) => magnitude,
+            (None, Some(weight)) => yarn_magnitude(factor, 1.0) / yarn_magnitude(factor, weight),
+            (None, None) => yarn_magnitude(factor, 1.0),
+        };
+        let scaling = RopeScaling::Yarn {
+            factor,
+            beta_fast: number("beta_fast")?.unwrap_or(32.0),
+            beta_slow: number("beta_slow")?.unwrap_or(1.0),
+            original_context: self.original_context()?,
+            truncate: true,
+        };
+        Ok((scaling, magnitude))
+    }
+
+    /// The weight of attention's growth with `YaRN`; 0 says nothing.
+    pub(crate) fn yarn_log_multiplier(self) -> Result<Option<f64>, Error> {
+        Ok(self.float("rope.scaling.yarn_log_multiplier")?.filter(|weight| *weight != 0.0))
     }
 }
 
@@ -116,7 +208,35 @@ mod tests {
             let header = write_header(&keys, &[]).expect("a header").bytes;
             let gguf = Gguf::parse(&header).expect("it is read");
             let own = Keys { gguf: &gguf, architecture: "llama" };
-            assert_eq!(own.scaling().expect("a scaling"), expected, "{keys:?}");
+            assert_eq!(own.rope().expect("a scaling").scaling, expected, "{keys:?}");
         }
+    }
+
+    #[test]
+    fn yarn_is_llama_cpp_s() {
+        let key = |name: &str, value: OwnedValue| (format!("llama.{name}"), value);
+        let base = [
+            key("context_length", 4096u32.into()),
+            key("rope.scaling.type", "yarn".into()),
+            key("rope.scaling.factor", 4.0f32.into()),
+        ];
+        let read = |more: &[(String, OwnedValue)]| {
+            let header = write_header(&[&base, more].concat(), &[]).expect("a header").bytes;
+            Keys { gguf: &Gguf::parse(&header).expect("it is read"), architecture: "llama" }.rope()
+        };
+        let plain = read(&[]).expect("a scaling");
+        let RopeScaling::Yarn { original_context, truncate, .. } = plain.scaling else { panic!("{plain:?}") };
+        assert_eq!((original_context, truncate), (4096, true), "what the file leaves out");
+        assert!((plain.magnitude - yarn_magnitude(4.0, 1.0)).abs() < 1e-12);
+        for (name, value, magnitude) in [
+            ("rope.scaling.yarn_attn_factor", 1.5f32, 1.5),
+            ("rope.scaling.attn_factor", 0.5, yarn_magnitude(4.0, 1.0) / 2.0),
+            ("rope.scaling.yarn_log_multiplier", 1.0, 1.0),
+        ] {
+            let own = read(&[key(name, value.into())]).expect("a scaling");
+            assert!((own.magnitude - magnitude).abs() < 1e-12, "{name}: {}", own.magnitude);
+        }
+        let half = read(&[key("rope.scaling.yarn_ext_factor", 0.5f32.into())]).expect_err("half").to_string();
+        assert!(half.contains("is 0.5, expected 0 or 1"), "{half}");
     }
 }

@@ -31,14 +31,14 @@ mod rope;
 mod tensor_names;
 
 pub use blueprint::{
-    Activation, Attention, Blueprint, DeltaNet, Embedding, Experts, Ffn, Gated, Groups, HeadLayout, Latent,
+    Activation, Attention, Blueprint, DecayRate, DeltaNet, Embedding, Experts, Ffn, Gated, Groups, HeadLayout, Latent,
     LatentQuery, Layer, LayerState, LowRankQuery, Matrices, Mixer, Norm, NormKind, NormedPart, Output, Plain,
     Positions, Projection, Residual, Router, RouterScores, Rows, SharedExpert, ShortConv, Tensor, View,
 };
 pub use error::Error;
 pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe};
 pub use names_of_0_1::source_name;
-pub use rope::{Rope, RopeScaling};
+pub use rope::{Divisors, Rope, RopeScaling, Switch};
 pub use tensor_names::TensorNames;
 
 /// Names the sources of this crate and of `formats`. Every remembered derivation carries it.

@@ -17,9 +17,11 @@ const MODEL: Table = &[
     ("output.bias", "lm_head.bias"),
     ("position_embd.weight", "model.position_embeddings.weight"),
     ("rope_freqs.weight", "model.rope_freqs.weight"),
+    ("rope_factors_short.weight", "model.rope_factors_short.weight"),
+    ("rope_factors_long.weight", "model.rope_factors_long.weight"),
 ];
 
-/// Inside a layer, without `blk.N.` and `model.layers.N.`, and without `.weight` or `.bias`.
+/// Inside a layer, without `blk.N.` and `model.layers.N.`; without `.weight` or `.bias` where a row is for both.
 const LAYER: Table = &[
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
@@ -39,10 +41,15 @@ const LAYER: Table = &[
     ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
     ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
     ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
+    ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
 ];
 
 /// What families with norms before the parts of a layer call the second one.
 pub(crate) const PRE_NORMS: Table = &[("ffn_norm", "post_attention_layernorm")];
+
+/// What families with norms after the parts of a layer only call them.
+pub(crate) const POST_NORMS: Table =
+    &[("post_attention_norm", "post_attention_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")];
 
 /// What families with norms before and after the parts of a layer call them.
 pub(crate) const ALL_NORMS: Table = &[
@@ -51,30 +58,30 @@ pub(crate) const ALL_NORMS: Table = &[
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-fn own(architecture: &str) -> Option<Table> {
-    Family::of_gguf(architecture).map(|family| family.gguf.names)
+/// The tables of an architecture's own names: outside of layers, and inside.
+fn own(architecture: &str) -> Option<[Table; 2]> {
+    Family::of_gguf(architecture).map(|family| [family.gguf.model_names, family.gguf.names])
 }
 
 /// The canonical name of a tensor of a GGUF file of that architecture; its own name where it has no other.
 pub fn canonical(architecture: &str, name: &str) -> String {
-    let Some(own) = own(architecture) else { return name.to_owned() };
-    let in_layer = || {
-        let (layer, module, kind) = in_layer(name, "blk.")?;
-        let module = from_gguf(own, module).or_else(|| from_gguf(LAYER, module))?;
-        Some(format!("model.layers.{layer}.{module}.{kind}"))
+    let Some([model, layers]) = own(architecture) else { return name.to_owned() };
+    let inside = || {
+        let (layer, rest) = layer_of(name, "blk.")?;
+        Some(format!("model.layers.{layer}.{}", translated(&[layers, LAYER], rest, from_gguf)?))
     };
-    from_gguf(MODEL, name).map(str::to_owned).or_else(in_layer).unwrap_or_else(|| name.to_owned())
+    let outside = from_gguf(model, name).or_else(|| from_gguf(MODEL, name));
+    outside.map(str::to_owned).or_else(inside).unwrap_or_else(|| name.to_owned())
 }
 
 /// The name in a GGUF file of that architecture of a tensor with a canonical name; none where there is no such.
 pub fn gguf(architecture: &str, name: &str) -> Option<String> {
-    let own = own(architecture)?;
-    let in_layer = || {
-        let (layer, module, kind) = in_layer(name, "model.layers.")?;
-        let module = to_gguf(own, module).or_else(|| to_gguf(LAYER, module))?;
-        Some(format!("blk.{layer}.{module}.{kind}"))
+    let [model, layers] = own(architecture)?;
+    let inside = || {
+        let (layer, rest) = layer_of(name, "model.layers.")?;
+        Some(format!("blk.{layer}.{}", translated(&[layers, LAYER], rest, to_gguf)?))
     };
-    to_gguf(MODEL, name).map(str::to_owned).or_else(in_layer)
+    to_gguf(model, name).or_else(|| to_gguf(MODEL, name)).map(str::to_owned).or_else(inside)
 }
 
 pub(crate) fn from_gguf(table: Table, key: &str) -> Option<&'static str> {
@@ -85,12 +92,27 @@ pub(crate) fn to_gguf(table: Table, key: &str) -> Option<&'static str> {
     table.iter().find(|(_, canonical)| *canonical == key).map(|(gguf, _)| *gguf)
 }
 
+/// The other name of a tensor inside a layer, by a row for the whole name or else by one for its module.
+fn translated(tables: &[Table], rest: &str, look: fn(Table, &str) -> Option<&'static str>) -> Option<String> {
+    let find = |key: &str| tables.iter().find_map(|table| look(table, key));
+    find(rest).map(str::to_owned).or_else(|| {
+        let (module, kind) = rest.rsplit_once('.').filter(|(_, kind)| matches!(*kind, "weight" | "bias"))?;
+        Some(format!("{}.{kind}", find(module)?))
+    })
+}
+
+/// The layer of a tensor inside one, and the rest of its name.
+fn layer_of<'n>(name: &'n str, prefix: &str) -> Option<(&'n str, &'n str)> {
+    let (layer, rest) = name.strip_prefix(prefix)?.split_once('.')?;
+    let plain = !layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit());
+    plain.then_some((layer, rest))
+}
+
 /// The layer, the module and the kind (weight or bias) of a tensor inside a layer.
 pub(crate) fn in_layer<'n>(name: &'n str, prefix: &str) -> Option<(&'n str, &'n str, &'n str)> {
-    let (layer, rest) = name.strip_prefix(prefix)?.split_once('.')?;
+    let (layer, rest) = layer_of(name, prefix)?;
     let (module, kind) = rest.rsplit_once('.')?;
-    let plain = !layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit()) && matches!(kind, "weight" | "bias");
-    plain.then_some((layer, module, kind))
+    matches!(kind, "weight" | "bias").then_some((layer, module, kind))
 }
 
 #[cfg(test)]
@@ -130,8 +152,11 @@ mod tests {
     fn every_name_leads_back() {
         for family in Family::ALL.iter().filter(|family| family.gguf.read.is_some()) {
             let architecture = family.gguf.architecture;
-            let layer = LAYER.iter().chain(family.gguf.names).map(|(gguf, _)| format!("blk.3.{gguf}.weight"));
-            for name in MODEL.iter().map(|(gguf, _)| (*gguf).to_owned()).chain(layer) {
+            let whole = |name: &str| name == "ssm_a" || matches!(name.rsplit_once('.'), Some((_, "weight" | "bias")));
+            let kind = |name: &str| if whole(name) { "" } else { ".weight" };
+            let layer = family.gguf.names.iter().chain(LAYER).map(|(gguf, _)| format!("blk.3.{gguf}{}", kind(gguf)));
+            let outside = MODEL.iter().chain(family.gguf.model_names).map(|(gguf, _)| (*gguf).to_owned());
+            for name in outside.chain(layer) {
                 let canonical = canonical(architecture, &name);
                 assert_ne!(canonical, name);
                 assert_eq!(gguf(architecture, &canonical), Some(name));

@@ -40,8 +40,6 @@ pub enum RopeScaling {
         original_context: u64,
         /// The ends of the ramp are rounded to whole elements, outwards.
         truncate: bool,
-        /// Rotated elements are multiplied by it.
-        magnitude: f64,
     },
     /// `LongRoPE` (arXiv 2402.13753): each frequency by a number of its own.
     LongRope {
@@ -51,9 +49,34 @@ pub enum RopeScaling {
         long: Vec<f64>,
         /// The context of the first training, in tokens.
         original_context: u64,
-        /// Rotated elements are multiplied by it.
-        magnitude: f64,
     },
+}
+
+/// Tensors `[rotated elements / 2]` of numbers that frequencies are divided by after scaling.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Divisors {
+    /// Those of all sequences: GGUF's `rope_freqs.weight`.
+    Same(Tensor),
+    /// GGUF's `rope_factors_short.weight` and `rope_factors_long.weight`: unlike [`RopeScaling::LongRope`], all sequences have the
+    /// long ones where the context that they may grow to is longer than the original one.
+    ByContext {
+        /// Within the original context.
+        short: Tensor,
+        /// Beyond it.
+        long: Tensor,
+        /// The context of the first training, in tokens.
+        original_context: u64,
+    },
+}
+
+/// What decides between the two sets of frequencies that a model has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// Sequences of more tokens have the second.
+    Length(u64),
+    /// Sequences that may grow to more tokens have the second.
+    Context(u64),
 }
 
 /// Rotary position embedding of a layer.
@@ -66,25 +89,33 @@ pub struct Rope {
     pub scaling: RopeScaling,
     /// How many elements of a head are rotated, the first ones; `None`: all.
     pub dimension: Option<u64>,
-    /// A tensor `[rotated elements / 2]` of numbers that frequencies are divided by after scaling: GGUF's
-    /// `rope_freqs.weight`.
-    pub divisors: Option<Tensor>,
+    /// Tensors that divide frequencies.
+    pub divisors: Option<Divisors>,
+    /// Rotated elements are multiplied by it.
+    pub magnitude: f64,
 }
 
 impl Rope {
     /// Frequencies that nothing stretches.
     pub fn plain(theta: f64) -> Self {
-        Self { theta, scaling: RopeScaling::None, dimension: None, divisors: None }
+        Self { theta, scaling: RopeScaling::None, dimension: None, divisors: None, magnitude: 1.0 }
     }
 
-    /// The same base, stretched.
-    pub fn scaled(&self, scaling: RopeScaling) -> Self {
-        Self { scaling, divisors: None, ..self.clone() }
+    /// The same base, stretched; rotated elements become larger by `magnitude`.
+    pub fn scaled(&self, scaling: RopeScaling, magnitude: f64) -> Self {
+        Self { scaling, magnitude, divisors: None, ..self.clone() }
     }
 
     /// Elements of a head that are rotated.
     pub fn rotated(&self, head_dim: u64) -> u64 {
         self.dimension.unwrap_or(head_dim)
+    }
+
+    /// Whether it is one that is not converted from a folder to a GGUF file or back yet.
+    pub fn is_unusual(&self) -> bool {
+        let stretched = matches!(self.scaling, RopeScaling::Yarn { .. } | RopeScaling::LongRope { .. });
+        let by_context = matches!(self.divisors, Some(Divisors::ByContext { .. }));
+        stretched || by_context || (self.magnitude - 1.0).abs() > f64::EPSILON
     }
 
     /// All its numbers; each is to be positive.
@@ -100,38 +131,30 @@ impl Rope {
             } => {
                 vec![*factor, *low, high - low, *original_context as f64]
             }
-            RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, magnitude, .. } => {
-                vec![*factor, *beta_fast, *beta_slow, *original_context as f64, *magnitude]
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, .. } => {
+                vec![*factor, *beta_fast, *beta_slow, *original_context as f64]
             }
-            RopeScaling::LongRope { short, long, original_context, magnitude } => {
-                [short.as_slice(), long, &[*original_context as f64, *magnitude]].concat()
+            RopeScaling::LongRope { short, long, original_context } => {
+                [short.as_slice(), long, &[*original_context as f64]].concat()
             }
         };
-        [self.theta].into_iter().chain(scaling).collect()
+        [self.theta, self.magnitude].into_iter().chain(scaling).collect()
     }
 
-    /// The longest sequence that the first frequencies of [`frequencies`](Self::frequencies) hold for; others hold for
-    /// longer ones.
-    pub fn switches_after(&self) -> Option<u64> {
-        match self.scaling {
-            RopeScaling::LongRope { original_context, .. } => Some(original_context),
+    /// What decides between two sets of frequencies, where there are two.
+    pub fn switch(&self) -> Option<Switch> {
+        match (&self.scaling, &self.divisors) {
+            (RopeScaling::LongRope { original_context, .. }, _) => Some(Switch::Length(*original_context)),
+            (_, Some(Divisors::ByContext { original_context, .. })) => Some(Switch::Context(*original_context)),
             _ => None,
         }
     }
 
-    /// What cosines and sines are multiplied by.
-    pub fn magnitude(&self) -> f64 {
-        match self.scaling {
-            RopeScaling::Yarn { magnitude, .. } | RopeScaling::LongRope { magnitude, .. } => magnitude,
-            _ => 1.0,
-        }
-    }
-
-    /// The rotary frequencies (radians per position) for a head of `head_dim` elements in a sequence of `length` tokens, one
-    /// for two rotated elements; those of [`divisors`](Self::divisors) are not applied.
+    /// The rotary frequencies (radians per position) for a head of `head_dim` elements, one for two rotated elements; `long` says
+    /// which of two sets, see [`switch`](Self::switch). [`divisors`](Self::divisors) are not applied.
     ///
     /// Source of the rules: `modeling_rope_utils.py` of Hugging Face transformers.
-    pub fn frequencies(&self, head_dim: u64, length: u64) -> Vec<f64> {
+    pub fn frequencies(&self, head_dim: u64, long: bool) -> Vec<f64> {
         let dimension = self.rotated(head_dim);
         let plain = (0..dimension / 2).map(|i| self.theta.powf(-((2 * i) as f64) / dimension as f64));
         match &self.scaling {
@@ -172,11 +195,33 @@ impl Rope {
                 };
                 plain.enumerate().map(stretch).collect()
             }
-            RopeScaling::LongRope { short, long, original_context, .. } => {
-                let divisors = if length > *original_context { long } else { short };
+            RopeScaling::LongRope { short, long: own, .. } => {
+                let divisors = if long { own } else { short };
                 plain.zip(divisors).map(|(f, divisor)| f / divisor).collect()
             }
         }
+    }
+}
+
+impl Divisors {
+    /// The tensor of one of the two sets.
+    pub fn tensor(&self, wants_long: bool) -> &Tensor {
+        match self {
+            Self::Same(tensor) => tensor,
+            Self::ByContext { short, long, .. } => {
+                if wants_long {
+                    long
+                } else {
+                    short
+                }
+            }
+        }
+    }
+
+    /// All tensors.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        let second = matches!(self, Self::ByContext { .. }).then(|| self.tensor(true));
+        std::iter::once(self.tensor(false)).chain(second)
     }
 }
 
@@ -192,13 +237,16 @@ mod tests {
     #[test]
     fn stretches_only_long_wavelengths() {
         let plain = Rope::plain(500_000.0);
-        let stretched = plain.scaled(RopeScaling::Llama3 {
-            factor: 8.0,
-            low_frequency_factor: 1.0,
-            high_frequency_factor: 4.0,
-            original_context: 8192,
-        });
-        let (a, b) = (plain.frequencies(128, 1), stretched.frequencies(128, 1));
+        let stretched = plain.scaled(
+            RopeScaling::Llama3 {
+                factor: 8.0,
+                low_frequency_factor: 1.0,
+                high_frequency_factor: 4.0,
+                original_context: 8192,
+            },
+            1.0,
+        );
+        let (a, b) = (plain.frequencies(128, false), stretched.frequencies(128, false));
         assert_eq!(a.len(), 64);
         assert!((a[0] - 1.0).abs() < 1e-12 && (b[0] - 1.0).abs() < 1e-12);
         assert!((a[63] / b[63] - 8.0).abs() < 1e-9);
@@ -208,29 +256,22 @@ mod tests {
     #[test]
     fn yarn_keeps_what_turns_often() {
         let plain = Rope::plain(10_000.0);
-        let yarn = plain.scaled(RopeScaling::Yarn {
-            factor: 4.0,
-            beta_fast: 32.0,
-            beta_slow: 1.0,
-            original_context: 4096,
-            truncate: true,
-            magnitude: yarn_magnitude(4.0, 1.0),
-        });
-        let (a, b) = (plain.frequencies(64, 1), yarn.frequencies(64, 1));
+        let yarn = plain.scaled(
+            RopeScaling::Yarn { factor: 4.0, beta_fast: 32.0, beta_slow: 1.0, original_context: 4096, truncate: true },
+            yarn_magnitude(4.0, 1.0),
+        );
+        let (a, b) = (plain.frequencies(64, false), yarn.frequencies(64, false));
         assert!((a[0] - b[0]).abs() < 1e-12 && (a[31] / b[31] - 4.0).abs() < 1e-9);
-        assert!((yarn.magnitude() - 1.138_629_436_111_989).abs() < 1e-12);
+        assert!((yarn.magnitude - 1.138_629_436_111_989).abs() < 1e-12);
     }
 
     #[test]
     fn long_sequences_have_frequencies_of_their_own() {
-        let rope = Rope { dimension: Some(4), ..Rope::plain(100.0) }.scaled(RopeScaling::LongRope {
-            short: vec![1.0, 2.0],
-            long: vec![4.0, 8.0],
-            original_context: 64,
-            magnitude: 1.5,
-        });
-        for (length, first, second) in [(64, 1.0, 0.05), (65, 0.25, 0.0125)] {
-            let frequencies = rope.frequencies(8, length);
+        let rope = Rope { dimension: Some(4), ..Rope::plain(100.0) }
+            .scaled(RopeScaling::LongRope { short: vec![1.0, 2.0], long: vec![4.0, 8.0], original_context: 64 }, 1.5);
+        assert_eq!(rope.switch(), Some(Switch::Length(64)));
+        for (long, first, second) in [(false, 1.0, 0.05), (true, 0.25, 0.0125)] {
+            let frequencies = rope.frequencies(8, long);
             assert_eq!(frequencies.len(), 2);
             assert!((frequencies[0] - first).abs() < 1e-12 && (frequencies[1] - second).abs() < 1e-12);
         }

@@ -98,8 +98,8 @@ fn extra_tensors(architecture: &Architecture) -> Vec<ExtraTensor> {
         matches!(rope.scaling, RopeScaling::Llama3 { .. }).then_some((rope, attention.head_dim))
     });
     let Some((rope, head_dim)) = stretched else { return Vec::new() };
-    let plain = rope.scaled(RopeScaling::None).frequencies(head_dim, 1);
-    let pairs = plain.into_iter().zip(rope.frequencies(head_dim, 1));
+    let plain = rope.scaled(RopeScaling::None, 1.0).frequencies(head_dim, false);
+    let pairs = plain.into_iter().zip(rope.frequencies(head_dim, false));
     let numbers: Vec<f32> = pairs.map(|(plain, stretched)| (plain / stretched) as f32).collect();
     vec![ExtraTensor { name: "rope_freqs.weight".to_owned(), dims: vec![numbers.len() as u64], numbers }]
 }

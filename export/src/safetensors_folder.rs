@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use architectures::Architecture;
+use architectures::{Architecture, Divisors};
 use formats::dtype::element_count;
 use formats::{Dtype, Encoding};
 use manifests::Layer;
@@ -136,8 +136,10 @@ impl Folder {
 /// head at most.
 fn rope_divisors(model: &StoredModel<'_>, architecture: &Architecture) -> Result<Option<Vec<f32>>, Error> {
     let mut attentions = architecture.blueprint.attentions();
-    let divided =
-        attentions.find_map(|attention| Some((attention.rope.as_ref()?.divisors.as_ref()?, attention.head_dim)));
+    let divided = attentions.find_map(|attention| match attention.rope.as_ref()?.divisors.as_ref()? {
+        Divisors::Same(tensor) => Some((tensor, attention.head_dim)),
+        Divisors::ByContext { .. } => None,
+    });
     let Some((divisors, head_dim)) = divided else { return Ok(None) };
     let Some(tensor) = model.tensors.iter().find(|tensor| tensor.name == divisors.name) else { return Ok(None) };
     let most = (head_dim / 2).min(MAX_DIVISORS);

@@ -290,7 +290,7 @@ pub(crate) struct DeltaRule<B: Backend> {
     pub(crate) key_dim: usize,
     pub(crate) value_dim: usize,
     /// `[value_heads]`.
-    pub(crate) a_log: B::Vector,
+    pub(crate) decay_rate: B::Vector,
     /// `[value_heads]`.
     pub(crate) decay_bias: B::Vector,
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use architectures::Switch;
 use protocol::KvType;
 
 use crate::backend::{Backend, Sequence, Shift, Span, State, Turn};
@@ -54,9 +55,7 @@ pub(crate) struct SlotCache<B: Backend> {
     tokens: Vec<u32>,
     states: Vec<B::State>,
     context: usize,
-    /// Sequences that are longer have other frequencies.
-    switches_after: Option<usize>,
-    /// Whether the sequence is such a longer one.
+    /// Whether the sequence has the second of two sets of frequencies.
     long: bool,
     /// Knows how keys are turned.
     decoder: Arc<Decoder<B>>,
@@ -68,14 +67,11 @@ impl<B: Backend> SlotCache<B> {
     /// # Errors
     /// Where the device has no room for it, or cannot keep that type.
     pub(crate) fn new(shape: CacheShape, decoder: &Arc<Decoder<B>>) -> Result<Self> {
-        Ok(Self {
-            tokens: Vec::new(),
-            states: decoder.states(shape.context, shape.kv_type)?,
-            context: shape.context,
-            switches_after: decoder.switches_after(),
-            long: false,
-            decoder: decoder.clone(),
-        })
+        let states = decoder.states(shape.context, shape.kv_type)?;
+        let decoder = decoder.clone();
+        let mut cache = Self { tokens: Vec::new(), states, context: shape.context, long: false, decoder };
+        cache.long = cache.is_long(0);
+        Ok(cache)
     }
 
     /// The sequence in a pass that appends so many tokens; `first` is the first of them among those of the pass.
@@ -130,7 +126,11 @@ impl<B: Backend> SlotCache<B> {
     }
 
     fn is_long(&self, length: usize) -> bool {
-        self.switches_after.is_some_and(|most| length > most)
+        match self.decoder.switch() {
+            None => false,
+            Some(Switch::Length(most)) => length as u64 > most,
+            Some(Switch::Context(most)) => self.context as u64 > most,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use architectures::{Blueprint, HeadLayout, LayerState, Rope};
+use architectures::{Blueprint, HeadLayout, LayerState, Rope, Switch};
 use protocol::KvType;
 
 use crate::backend::{AnglesOf, Backend, Map, NormOf, Sequence, StateShape};
@@ -30,8 +30,8 @@ pub(crate) struct Decoder<B: Backend> {
     /// The most query heads of any layer.
     heads: usize,
     causal: bool,
-    /// Sequences that are longer have other frequencies.
-    switches_after: Option<usize>,
+    /// What decides which of two sets of frequencies a sequence has.
+    switch: Option<Switch>,
     /// Memory of a pass.
     scratch: Mutex<Scratch<B>>,
 }
@@ -120,7 +120,7 @@ impl<B: Backend> Decoder<B> {
             })
         };
         let norm = |norm: &architectures::Norm| weights.norm(&backend, norm, hidden);
-        let switches = turns.iter().filter_map(|turn: &TurnOf| turn.key.0.switches_after()).min();
+        let switch = turns.iter().find_map(|turn: &TurnOf| turn.key.0.switch());
         let decoder = Self {
             embedding: Embedding::load(&backend, weights, &blueprint.embedding, vocabulary, hidden)?,
             layers,
@@ -130,7 +130,7 @@ impl<B: Backend> Decoder<B> {
             states,
             heads: blueprint.heads() as usize,
             causal: blueprint.causal,
-            switches_after: switches.map(|length| length as usize),
+            switch,
             scratch: Mutex::new(Scratch { positions: Vec::new(), long: Vec::new(), angles: Vec::new() }),
             backend,
         };
@@ -143,9 +143,9 @@ impl<B: Backend> Decoder<B> {
         self.output.is_some()
     }
 
-    /// Sequences that are longer have other frequencies, so that nothing that was computed before is of use to them.
-    pub(crate) fn switches_after(&self) -> Option<usize> {
-        self.switches_after
+    /// What decides which of two sets of frequencies a sequence has. Nothing that was computed with one is of use to the other.
+    pub(crate) fn switch(&self) -> Option<Switch> {
+        self.switch
     }
 
     /// The states of a new sequence.
@@ -200,7 +200,7 @@ impl<B: Backend> Decoder<B> {
                 frequencies: [&turn.frequencies[0], &turn.frequencies[1]],
                 positions,
                 long,
-                magnitude: turn.key.0.magnitude(),
+                magnitude: turn.key.0.magnitude,
                 layout: turn.key.2,
             })?);
         }
@@ -283,15 +283,15 @@ impl TurnOf {
         if let Some(turn) = turns.iter().position(|turn| turn.key == key) {
             return Ok(Some(Turned { turn, first }));
         }
-        let frequencies = |length: u64| -> Result<Vec<f64>> {
-            let mut frequencies = rope.frequencies(head_dim, length);
+        let frequencies = |long: bool| -> Result<Vec<f64>> {
+            let mut frequencies = rope.frequencies(head_dim, long);
             if let Some(divisors) = &rope.divisors {
-                let divisors = weights.numbers(divisors, &[frequencies.len()])?;
+                let divisors = weights.numbers(divisors.tensor(long), &[frequencies.len()])?;
                 frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= f64::from(divisor));
             }
             Ok(frequencies)
         };
-        turns.push(Self { key, frequencies: [frequencies(1)?, frequencies(u64::MAX)?] });
+        turns.push(Self { key, frequencies: [frequencies(false)?, frequencies(true)?] });
         Ok(Some(Turned { turn: turns.len() - 1, first }))
     }
 }

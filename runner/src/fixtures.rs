@@ -166,7 +166,10 @@ impl Fixture {
             if decoder.generates() && golden["greedy_ids"].is_array() {
                 self.check_logits(&decoder, sequence, &ids)?;
                 let expected = numbers(&golden["greedy_ids"]);
-                assert_eq!(greedy(&decoder, &ids, expected.len())?, expected, "{} {sequence}", self.name);
+                let margin = golden["greedy_min_margin"].as_f64().unwrap_or(f64::INFINITY);
+                if margin > 2.0 * f64::from(self.tolerance) {
+                    assert_eq!(greedy(&decoder, &ids, expected.len())?, expected, "{} {sequence}", self.name);
+                }
             } else {
                 self.check_hidden(&decoder, sequence, &ids)?;
             }
@@ -213,18 +216,19 @@ impl Fixture {
     }
 }
 
-/// A model of a GGUF file, with llama.cpp's numbers beside it.
-fn of_gguf(folder: &Path) -> Result<Fixture> {
+/// A model of a GGUF file, with llama.cpp's numbers beside it, or Hugging Face's where these are right.
+fn of_gguf(hf: &Path, name: &str) -> Result<Fixture> {
+    let folder = hf.join("../gguf/models").join(name);
     let path = folder.join("model.gguf");
     let raw = std::fs::read(&path)?;
     let gguf = Gguf::parse(&raw)?;
     let names: TensorNames = gguf.tensors.iter().map(|tensor| tensor.name.to_owned()).collect();
-    let described = describe(Document::Gguf(&gguf), &names)?;
+    let blueprint = describe(Document::Gguf(&gguf), &names)?.blueprint;
     let architecture = gguf.text("general.architecture").context("an architecture")?;
     let tensor = |tensor: &formats::gguf::TensorInfo<'_>| {
         let (dtype, group) = match tensor.kind.dtype() {
             Some(dtype) => (dtype.to_string(), 0),
-            None => (Encoding::Blocks(tensor.kind).to_string(), tensor.kind.block_elements()),
+            None => (Encoding::Blocks(tensor.kind).quant_type().unwrap_or_default(), tensor.kind.block_elements()),
         };
         let offset = gguf.data_start + tensor.offset;
         let weight = Array { blob: 0, offset, size: tensor.size, dtype: dtype.clone() };
@@ -232,13 +236,14 @@ fn of_gguf(folder: &Path) -> Result<Fixture> {
             (architectures::names::canonical(architecture, tensor.name), tensor.dims.iter().rev().copied().collect());
         protocol::Tensor { name, dtype, group, shape, weight, scale: None, bias: None, global_scale: None }
     };
-    let tensors = gguf.tensors.iter().map(tensor).collect();
-    let (name, blueprint) = (folder.display().to_string(), described.blueprint);
-    let plan = plan(&name, &blueprint, tensors)?;
+    let plan = plan(name, &blueprint, gguf.tensors.iter().map(tensor).collect())?;
     let blobs = Blobs::of_files(&[path])?;
-    let mut fixture = Fixture { name, folder: folder.to_owned(), blueprint, plan, blobs, tolerance: TOLERANCE };
+    let mut fixture = Fixture { name: name.to_owned(), folder, blueprint, plan, blobs, tolerance: TOLERANCE };
     let said = fixture.facts()?["tolerance"]["logits_max_abs"].as_f64().context("a tolerance")?;
     fixture.tolerance = said as f32;
+    if HONOURED.contains(&name) {
+        fixture.folder = hf.join(name);
+    }
     Ok(fixture)
 }
 
@@ -300,25 +305,27 @@ fn cpu() -> Cpu {
     Cpu::new(Arc::new(Pool::new(2).expect("threads")))
 }
 
+/// What is wrong with each of some fixtures; all of them are tried.
+fn check_each(names: &[String], check: impl Fn(&str) -> Result<()>) {
+    let outcome = |name: &String| {
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(name)));
+        match found {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(format!("{name}: {error:#}")),
+            Err(_) => Some(format!("{name}: see above")),
+        }
+    };
+    let wrong: Vec<String> = names.iter().filter_map(outcome).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 fn check_all(check: impl Fn(&Fixture) -> Result<()>) {
     let Some(hf) = folder() else { return };
-    let manifest: Value =
-        serde_json::from_slice(&std::fs::read(hf.join("manifest.json")).expect("a manifest")).expect("JSON");
-    let mut wrong = Vec::new();
-    for name in manifest["fixtures"].as_object().expect("fixtures").keys() {
-        match Fixture::read(&hf, name) {
-            Ok(fixture) => {
-                let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&fixture)));
-                match found {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => wrong.push(format!("{name}: {error:#}")),
-                    Err(_) => wrong.push(name.clone()),
-                }
-            }
-            Err(error) => wrong.push(format!("{name}: {error:#}")),
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let manifest = std::fs::read(hf.join("manifest.json")).expect("a manifest");
+    let manifest: Value = serde_json::from_slice(&manifest).expect("JSON");
+    let names: Vec<String> = manifest["fixtures"].as_object().expect("fixtures").keys().cloned().collect();
+    assert!(names.len() >= 42, "{names:?}");
+    check_each(&names, |name| check(&Fixture::read(&hf, name)?));
 }
 
 #[test]
@@ -398,40 +405,28 @@ fn a_conversation_goes_on_from_its_beginning() {
     }
 }
 
-/// Files whose structure no folder shows: float32 as llama.cpp's converter writes it, and its numbers.
+/// Files that are of another model than the folder of the same name, by llama.cpp's reading: it passes over windows that stand in
+/// them. Here Hugging Face's numbers are right.
+const HONOURED: [&str; 2] = ["phi3", "exaone4"];
+
+/// Every file of llama.cpp's converter, each tensor expanded to float32, against its numbers.
 #[test]
 fn gguf_files_on_both_backends() {
     let Some(hf) = folder() else { return };
-    for name in [
-        "mixtral",
-        "qwen2_moe-sparse",
-        "qwen3_moe",
-        "gemma2",
-        "olmo2",
-        "olmoe",
-        "stablelm",
-        "starcoder2",
-        "granitemoe",
-        "cohere2",
-        "cohere2-pattern",
-        "glm4",
-        "phi",
-        "gpt2",
-        "gpt_neox",
-    ] {
-        let fixture = of_gguf(&hf.join("../gguf/models").join(name)).expect(name);
-        let facts = fixture.facts().expect("facts");
-        let prompts = facts["sequences"].as_object().expect("prompts");
-        for (sequence, prompt) in prompts {
-            let ids = numbers(&prompt["input_ids"]);
-            let expected = fixture.golden(&format!("last_logits.{sequence}")).expect("logits");
-            let weights = Weights::map(&fixture.plan, &fixture.blobs).expect("weights");
-            let one = |found: Vec<f32>| fixture.close(&found[found.len() - expected.len()..], &expected, sequence);
-            let on_cpu = Arc::new(Decoder::load(cpu(), &weights, &fixture.blueprint).expect("a decoder"));
-            one(logits(&on_cpu, &mut cache(&on_cpu).expect("a cache"), &ids).expect("logits"));
-            let reference = Candle::new(candle_core::Device::Cpu, true);
-            let on_candle = Arc::new(Decoder::load(reference, &weights, &fixture.blueprint).expect("a decoder"));
-            one(logits(&on_candle, &mut cache(&on_candle).expect("a cache"), &ids).expect("logits"));
+    let models = hf.join("../gguf/models");
+    let mut names: Vec<String> = std::fs::read_dir(&models)
+        .expect("the models")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| models.join(name).join("model.gguf").is_file())
+        .collect();
+    names.sort();
+    assert!(names.len() >= 65, "{names:?}");
+    check_each(&names, |name| {
+        let fixture = of_gguf(&hf, name)?;
+        // The CPU rounds what it multiplies quantized weights with.
+        if fixture.plan.tensors.iter().all(|tensor| tensor.group == 0) {
+            fixture.check(cpu())?;
         }
-    }
+        fixture.check(Candle::new(candle_core::Device::Cpu, true))
+    });
 }

@@ -92,6 +92,16 @@ impl MappedTensor {
         }
     }
 
+    /// A vector as a matrix of one row; anything else as it is.
+    #[must_use]
+    pub(crate) fn into_matrix(mut self) -> Self {
+        if self.shape.len() == 1 {
+            self.shape.insert(0, 1);
+            self.dimensions.insert(0, 1);
+        }
+        self
+    }
+
     /// Some rows of a matrix, or numbers of a vector.
     ///
     /// # Errors

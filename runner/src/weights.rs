@@ -91,6 +91,11 @@ impl Weights {
         Ok((0..rows.count).map(|row| numbers[rows.stored(row) as usize]).collect())
     }
 
+    /// The numbers of a depthwise convolution, `[channels, kernel]`: folders have a 1 in between, GGUF files do not.
+    pub(crate) fn kernels(&self, tensor: &architectures::Tensor, [channels, kernel]: [usize; 2]) -> Result<Vec<f32>> {
+        self.numbers(tensor, &[channels, 1, kernel]).or_else(|_| self.numbers(tensor, &[channels, kernel]))
+    }
+
     /// The numbers of a small tensor, for a backend.
     pub(crate) fn vector<B: Backend>(
         &self,
@@ -150,7 +155,8 @@ impl Weights {
     fn source(&self, tensor: &architectures::Tensor) -> Result<WeightSource> {
         let View { transposed, rows, .. } = tensor.view;
         let name = &tensor.name;
-        let stored = self.stored(tensor)?;
+        // Files have a gate of one row as a vector.
+        let stored = self.stored(tensor)?.into_matrix();
         ensure!(stored.shape.len() == 2, "tensor `{name}` has the shape {:?}, expected a matrix", stored.shape);
         let of = stored.shape[usize::from(transposed)] as u64;
         if let Some(rows) = rows

@@ -145,7 +145,7 @@ pub struct LowRankQuery {
 
 /// A gated delta rule behind a short convolution (Gated `DeltaNet`, arXiv 2412.06464). For each value head a matrix
 /// `S` of `[key_dim, value_dim]` is kept: `S ← exp(g)·S`, `S ← S + k ⊗ β·(v - Sᵀk)`, `o = Sᵀq`, with
-/// `g = -exp(a_log) · softplus(decay + decay_bias)` and `β = sigmoid(beta)`. Queries and keys are divided by their length,
+/// `g = -decay_rate · softplus(decay + decay_bias)` and `β = sigmoid(beta)`. Queries and keys are divided by their length,
 /// queries by the root of `key_dim` too. What comes out is `norm(o) · silu(gate)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -173,15 +173,41 @@ pub struct DeltaNet {
     /// `[value_heads]`.
     pub decay_bias: Tensor,
     /// `[value_heads]`.
-    pub a_log: Tensor,
+    pub decay_rate: DecayRate,
     /// Positions that the convolution sees.
     pub kernel: u64,
-    /// `[2 · key_heads · key_dim + value_heads · value_dim, 1, kernel]`: of queries, keys and values, before `SiLU`.
+    /// `[2 · key_heads · key_dim + value_heads · value_dim, kernel]`, or with a 1 in between: of queries, keys and values, before `SiLU`.
     pub convolution: Tensor,
     /// `[value_dim]`, of each value head.
     pub norm: Norm,
     /// `[hidden, value_heads · value_dim]`.
     pub output: Projection,
+}
+
+/// How fast a delta net forgets, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecayRate {
+    /// Its logarithm: `A_log` of folders.
+    Log(Tensor),
+    /// Its negative: `ssm_a` of GGUF files.
+    Negative(Tensor),
+}
+
+impl DecayRate {
+    /// `[value_heads]`.
+    pub fn tensor(&self) -> &Tensor {
+        let (Self::Log(tensor) | Self::Negative(tensor)) = self;
+        tensor
+    }
+
+    /// The rate that a stored number means.
+    pub fn rate(&self, stored: f32) -> f32 {
+        match self {
+            Self::Log(_) => stored.exp(),
+            Self::Negative(_) => -stored,
+        }
+    }
 }
 
 /// A gated short convolution (LFM2): `output(after(x) · convolution(before(x) · input(x)))`, channel by channel.
@@ -198,7 +224,7 @@ pub struct ShortConv {
     pub after: Projection,
     /// `[width, hidden]`.
     pub input: Projection,
-    /// `[width, 1, kernel]`.
+    /// `[width, kernel]`, or with a 1 in between.
     pub convolution: Tensor,
     /// `[width]`.
     pub convolution_bias: Option<Tensor>,

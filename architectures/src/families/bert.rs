@@ -2,8 +2,9 @@
 
 use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Plain, Positions, Residual, Tensor};
 use crate::config_json::{Config, fail};
-use crate::dense::{layer_count, projection};
+use crate::dense::{layer_count, projection, vocabulary};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
 use crate::plain::{attention, layer_norm};
 use crate::{Error, TensorNames};
 
@@ -11,9 +12,46 @@ pub(super) const FAMILY: Family = Family {
     name: "bert",
     model_types: &["bert"],
     read_config: |config, names| read(config, names, "bert.", 0),
-    gguf: &GgufForm::not_yet("bert"),
+    gguf: &GGUF,
     hugging_face: HuggingFaceForm::of("BertModel", "bert"),
 };
+
+/// Files of all its kinds.
+pub(super) const GGUF: GgufForm = GgufForm {
+    read: Some(read_gguf),
+    names: &[
+        ("attn_q", "attention.self.query"),
+        ("attn_k", "attention.self.key"),
+        ("attn_v", "attention.self.value"),
+        ("attn_output", "attention.output.dense"),
+        ("attn_output_norm", "attention.output.LayerNorm"),
+        ("ffn_up", "intermediate.dense"),
+        ("ffn_down", "output.dense"),
+        ("layer_output_norm", "output.LayerNorm"),
+    ],
+    model_names: &[
+        ("token_embd.weight", "embeddings.word_embeddings.weight"),
+        ("position_embd.weight", "embeddings.position_embeddings.weight"),
+        ("token_types.weight", "embeddings.token_type_embeddings.weight"),
+        ("token_embd_norm.weight", "embeddings.LayerNorm.weight"),
+        ("token_embd_norm.bias", "embeddings.LayerNorm.bias"),
+    ],
+    ..GgufForm::not_yet("bert")
+};
+
+/// The numbers of such an encoder. Sizes are in elements.
+struct Sizes {
+    vocabulary: u64,
+    hidden: u64,
+    heads: u64,
+    width: u64,
+    layers: usize,
+    /// Learned positions, and the row of the first.
+    rows: u64,
+    offset: u64,
+    epsilon: f64,
+    activation: Activation,
+}
 
 /// `offset` is the row of the first position; tensors may have `prefix` before their names.
 pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset: u64) -> Result<Blueprint, Error> {
@@ -21,15 +59,42 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
         return Err(fail(format!("`position_embedding_type` is `{other}`, expected absolute")));
     }
     let prefix = if names.has(&format!("{prefix}embeddings.word_embeddings.weight")) { prefix } else { "" };
-    let epsilon = config.float("layer_norm_eps")?.unwrap_or(1e-12);
-    let norm = |module: &str| layer_norm(names, &format!("{prefix}{module}"), epsilon);
-    let (hidden, rows) = (config.required("hidden_size")?, config.unsigned("max_position_embeddings")?.unwrap_or(512));
-    let heads = config.required("num_attention_heads")?;
+    let sizes = Sizes {
+        vocabulary: config.required("vocab_size")?,
+        hidden: config.required("hidden_size")?,
+        heads: config.required("num_attention_heads")?,
+        width: config.required("intermediate_size")?,
+        layers: layer_count(config.required("num_hidden_layers")?)?,
+        rows: config.unsigned("max_position_embeddings")?.unwrap_or(512),
+        offset,
+        epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-12),
+        activation: config.activation("hidden_act", Activation::Gelu)?,
+    };
+    Ok(blueprint(names, &sizes, [prefix, "encoder.layer."]))
+}
+
+/// A file has rows of positions from the first one on that is used.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let sizes = Sizes {
+        vocabulary: vocabulary(keys)?,
+        hidden: keys.required("embedding_length")?,
+        heads: keys.required("attention.head_count")?,
+        width: keys.required("feed_forward_length")?,
+        layers: layer_count(keys.required("block_count")?)?,
+        rows: keys.required("context_length")?,
+        offset: 0,
+        epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12),
+        activation: Activation::Gelu,
+    };
+    Ok(blueprint(names, &sizes, ["", "model.layers."]))
+}
+
+fn blueprint(names: &TensorNames, sizes: &Sizes, [prefix, layers]: [&str; 2]) -> Blueprint {
+    let Sizes { hidden, heads, width, rows, offset, activation, .. } = *sizes;
+    let norm = |module: &str| layer_norm(names, &format!("{prefix}{module}"), sizes.epsilon);
     let head_dim = hidden.checked_div(heads).unwrap_or(0);
-    let width = config.required("intermediate_size")?;
-    let activation = config.activation("hidden_act", Activation::Gelu)?;
     let layer = |index: usize| {
-        let own = |module: &str| format!("encoder.layer.{index}.{module}");
+        let own = |module: &str| format!("{layers}{index}.{module}");
         let projection = |module: &str| projection(names, &format!("{prefix}{}", own(module)));
         let after = |module: &str| Residual { sum: Some(norm(&own(module))), ..Residual::default() };
         Layer {
@@ -55,8 +120,8 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
         }
     };
     let table = |name: &str| format!("{prefix}embeddings.{name}.weight");
-    Ok(Blueprint {
-        vocabulary: config.required("vocab_size")?,
+    Blueprint {
+        vocabulary: sizes.vocabulary,
         hidden,
         context: rows.saturating_sub(offset),
         causal: false,
@@ -68,8 +133,8 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
             constant: Some(Tensor::rows(table("token_type_embeddings"), 0, 1)),
             norm: Some(norm("embeddings.LayerNorm")),
         },
-        layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
+        layers: (0..sizes.layers).map(layer).collect(),
         norm: None,
         output: None,
-    })
+    }
 }

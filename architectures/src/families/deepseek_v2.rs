@@ -8,17 +8,47 @@ use crate::blueprint::{
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, projection};
-use crate::experts::{MODULES, Sizes, experts, shared};
+use crate::experts::{self, MODULES, experts, shared};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::{Error, Rope, TensorNames};
+use crate::gguf_keys::{self, Keys};
+use crate::rope::yarn_magnitude;
+use crate::{Error, Rope, RopeScaling, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "deepseek_v2",
     model_types: &["deepseek_v2"],
     read_config,
-    gguf: &GgufForm::not_yet("deepseek2"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[
+            ("ffn_norm", "post_attention_layernorm"),
+            ("attn_q_a", "self_attn.q_a_proj"),
+            ("attn_q_a_norm", "self_attn.q_a_layernorm"),
+            ("attn_q_b", "self_attn.q_b_proj"),
+            ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
+            ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
+            ("attn_kv_b", "self_attn.kv_b_proj"),
+            ("attn_k_b", "self_attn.k_b_proj"),
+            ("attn_v_b", "self_attn.v_b_proj"),
+        ],
+        layout: HeadLayout::Interleaved,
+        ..GgufForm::not_yet("deepseek2")
+    },
     hugging_face: HuggingFaceForm::of("DeepseekV2ForCausalLM", "deepseek_v2"),
 };
+
+/// The numbers of latent attention. Sizes are in elements.
+struct Sizes {
+    rope_dim: u64,
+    nope_dim: u64,
+    value_dim: u64,
+    rank: u64,
+    /// Rank of queries that have one.
+    query_rank: Option<u64>,
+    layout: HeadLayout,
+    scale: f64,
+    rope: Rope,
+}
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = latent_attention(config, names, HeadLayout::Interleaved)?;
@@ -59,17 +89,68 @@ pub(super) fn latent_attention(
 ) -> Result<Blueprint, Error> {
     let rope_dim = config.unsigned("qk_rope_head_dim")?.unwrap_or(64);
     let nope_dim = config.unsigned("qk_nope_head_dim")?.unwrap_or(128);
-    let value_dim = config.unsigned("v_head_dim")?.unwrap_or(128);
-    let rank = config.unsigned("kv_lora_rank")?.unwrap_or(512);
     let defaults = Defaults { head_dim: Some(rope_dim), ..LLAMA };
-    let dense = Dense::from_config(config, defaults)?;
-    let (heads, growth) = (dense.heads, config.attention_growth()?);
-    let rope = Rope { dimension: None, ..config.rope("full_attention", 10_000.0)? };
-    let low_rank = config.unsigned("q_lora_rank")?;
+    let growth = config.attention_growth()?;
+    let sizes = Sizes {
+        rope_dim,
+        nope_dim,
+        value_dim: config.unsigned("v_head_dim")?.unwrap_or(128),
+        rank: config.unsigned("kv_lora_rank")?.unwrap_or(512),
+        query_rank: config.unsigned("q_lora_rank")?,
+        layout,
+        scale: (nope_dim.saturating_add(rope_dim) as f64).powf(-0.5) * growth * growth,
+        rope: Rope { dimension: None, ..config.rope("full_attention", 10_000.0)? },
+    };
+    Ok(with_latent_attention(Dense::from_config(config, defaults)?, names, &sizes))
+}
+
+/// Sizes without `_mla` after them are those of all heads in files that have these too, else of one head.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let dense = Dense::from_gguf(keys)?;
+    let rope_dim = keys.required("rope.dimension_count")?;
+    let head_dim = keys.unsigned("attention.key_length_mla")?.unwrap_or(dense.head_dim);
+    let value_dim = keys.unsigned("attention.value_length_mla")?.unwrap_or(dense.value_dim);
+    let nope_dim = head_dim.checked_sub(rope_dim).filter(|size| *size > 0).ok_or_else(|| {
+        gguf_keys::fail(format!("heads have {head_dim} elements, of which {rope_dim} are rotated: none is left"))
+    })?;
+    let (rope, growth) = growing(keys)?;
+    let sizes = Sizes {
+        rope_dim,
+        nope_dim,
+        value_dim,
+        rank: keys.required("attention.kv_lora_rank")?,
+        query_rank: keys.unsigned("attention.q_lora_rank")?.filter(|rank| *rank > 0),
+        layout: HeadLayout::Interleaved,
+        scale: (head_dim as f64).powf(-0.5) * growth * growth,
+        rope,
+    };
+    let mut blueprint = with_latent_attention(dense, names, &sizes);
+    if keys.unsigned("expert_count")?.is_some_and(|count| count > 0) {
+        experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::Softmax)?;
+    }
+    Ok(blueprint)
+}
+
+/// `RoPE`, and the growth of attention with it. Files have a tenth of the weight of the growth; where they have it, what is rotated
+/// grows by as much as the scores do, which means not at all.
+fn growing(keys: Keys<'_>) -> Result<(Rope, f64), Error> {
+    let rope = keys.rope()?;
+    let RopeScaling::Yarn { factor, .. } = rope.scaling else { return Ok((rope, 1.0)) };
+    let Some(tenth) = keys.yarn_log_multiplier()? else {
+        let growth = rope.magnitude;
+        return Ok((rope, growth));
+    };
+    let magnitude = keys.float("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    Ok((Rope { magnitude, ..rope }, magnitude * yarn_magnitude(factor, tenth * 10.0)))
+}
+
+/// Layers whose mixer is latent attention.
+fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &Sizes) -> Blueprint {
+    let heads = dense.heads;
     let norm = |module: &str| dense.norm(names, module);
     let mixer = |index: usize| {
         let own = |module: &str| format!("model.layers.{index}.self_attn.{module}");
-        let query = match low_rank {
+        let query = match sizes.query_rank {
             None => LatentQuery::Plain(Box::new(projection(names, &own("q_proj")))),
             Some(rank) => LatentQuery::LowRank(Box::new(LowRankQuery {
                 rank,
@@ -78,26 +159,21 @@ pub(super) fn latent_attention(
                 up: projection(names, &own("q_b_proj")),
             })),
         };
-        // Of each head first the rows of keys, then those of values. Sizes that overflow are refused by the check.
-        let stride = nope_dim.saturating_add(value_dim);
-        let part = |first: u64, block: u64| {
-            let rows = Rows { first, count: heads.saturating_mul(block), block, stride };
-            Matrices::Blocks(Tensor::blocks(own("kv_b_proj.weight"), rows))
-        };
+        let [keys, values] = heads_of(names, &own, heads, sizes);
         Mixer::Latent(Box::new(Latent {
             heads,
-            nope_dim,
-            rope_dim,
-            value_dim,
-            rank,
-            layout,
-            scale: (nope_dim.saturating_add(rope_dim) as f64).powf(-0.5) * growth * growth,
-            rope: rope.clone(),
+            nope_dim: sizes.nope_dim,
+            rope_dim: sizes.rope_dim,
+            value_dim: sizes.value_dim,
+            rank: sizes.rank,
+            layout: sizes.layout,
+            scale: sizes.scale,
+            rope: sizes.rope.clone(),
             query,
             down: projection(names, &own("kv_a_proj_with_mqa")),
             norm: norm(&own("kv_a_layernorm")),
-            keys: part(0, nope_dim),
-            values: part(nope_dim, value_dim),
+            keys,
+            values,
             output: projection(names, &own("o_proj")),
         }))
     };
@@ -106,7 +182,24 @@ pub(super) fn latent_attention(
     for (layer, mixer) in blueprint.layers.iter_mut().zip(mixers) {
         layer.mixer = mixer;
     }
-    Ok(blueprint)
+    blueprint
+}
+
+/// What gives the keys and the values of each head: GGUF files have two stacks, the one of keys the other way round; folders and
+/// older files have one matrix, of each head first the rows of keys, then those of values.
+fn heads_of(names: &TensorNames, own: &dyn Fn(&str) -> String, heads: u64, sizes: &Sizes) -> [Matrices; 2] {
+    if names.has(&own("k_b_proj.weight")) {
+        let mut keys = projection(names, &own("k_b_proj"));
+        keys.weight.view.transposed = true;
+        return [Matrices::Items(keys), Matrices::Items(projection(names, &own("v_b_proj")))];
+    }
+    // Sizes that overflow are refused by the check.
+    let stride = sizes.nope_dim.saturating_add(sizes.value_dim);
+    let part = |first: u64, block: u64| {
+        let rows = Rows { first, count: heads.saturating_mul(block), block, stride };
+        Matrices::Blocks(Tensor::blocks(own("kv_b_proj.weight"), rows))
+    };
+    [part(0, sizes.nope_dim), part(sizes.nope_dim, sizes.value_dim)]
 }
 
 /// Replaces the networks of the layers after the first ones by experts.
@@ -117,7 +210,7 @@ pub(super) fn add_experts(
     route: impl Fn(&mut crate::Router, &str),
 ) -> Result<(), Error> {
     let Some(count) = config.unsigned("n_routed_experts")? else { return Ok(()) };
-    let sizes = Sizes {
+    let sizes = experts::Sizes {
         count,
         width: config.required("moe_intermediate_size")?,
         top_k: config.required("num_experts_per_tok")?,

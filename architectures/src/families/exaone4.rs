@@ -4,17 +4,20 @@ use crate::blueprint::Blueprint;
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS, all_but_every};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::{Error, TensorNames};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "exaone4",
     model_types: &["exaone4"],
     read_config,
-    gguf: &GgufForm::not_yet("exaone4"),
+    gguf: &GgufForm { read: Some(read_gguf), names: names::POST_NORMS, ..GgufForm::not_yet("exaone4") },
     hugging_face: HuggingFaceForm::of("Exaone4ForCausalLM", "exaone4"),
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(32), ..LLAMA };
+/// Every fourth layer sees everything.
+const PATTERN: u64 = 4;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense {
@@ -28,11 +31,26 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     if let Some(window) = window {
         let slides = sliding_layers(config, dense.layers.len() as u64)?;
         dense.slide(&slides, window);
+    }
+    Ok(rotated_where_it_slides(dense).blueprint(names))
+}
+
+/// The window and the pattern that stand in a file count, though llama.cpp passes them over but for 64 layers: the model was trained
+/// with them.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense { norms: POST_NORMS, head_norms: true, ..Dense::from_gguf(keys)? };
+    dense.slide_by_keys(keys, PATTERN, 0)?;
+    Ok(rotated_where_it_slides(dense).blueprint(names))
+}
+
+/// Layers that see everything have no `RoPE` where others slide.
+fn rotated_where_it_slides(mut dense: Dense) -> Dense {
+    if dense.layers.iter().any(|layer| layer.window.is_some()) {
         for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_none()) {
             layer.rope = None;
         }
     }
-    Ok(dense.blueprint(names))
+    dense
 }
 
 /// By a list of types, a pattern of letters (`L` slides), or the number `n` for which every `n`-th layer does not slide.
@@ -43,5 +61,5 @@ fn sliding_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     if let Some(pattern) = config.text("sliding_window_pattern").filter(|pattern| !pattern.is_empty()) {
         return Ok(pattern.bytes().cycle().take(layers as usize).map(|letter| letter == b'L').collect());
     }
-    Ok(all_but_every(config.step("sliding_window_pattern", 4)?, layers))
+    Ok(all_but_every(config.step("sliding_window_pattern", PATTERN)?, layers))
 }

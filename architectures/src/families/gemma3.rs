@@ -20,6 +20,7 @@ pub(super) const FAMILY: Family = Family {
         architecture: "gemma3",
         read: Some(read_gguf),
         names: names::ALL_NORMS,
+        model_names: &[],
         layout: HeadLayout::Half,
         attention_scale: Some(attention_scale),
         keys,

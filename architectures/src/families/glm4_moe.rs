@@ -5,13 +5,18 @@ use crate::blueprint::{Blueprint, Groups, RouterScores, Tensor};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::{Error, TensorNames};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, experts};
 
 pub(super) const FAMILY: Family = Family {
     name: "glm4_moe",
     model_types: &["glm4_moe"],
     read_config,
-    gguf: &GgufForm::not_yet("glm4moe"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[("post_attention_norm", "post_attention_layernorm")],
+        ..GgufForm::not_yet("glm4moe")
+    },
     hugging_face: HuggingFaceForm::of("Glm4MoeForCausalLM", "glm4_moe"),
 };
 
@@ -38,5 +43,13 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         let bias = format!("{module}.gate.e_score_correction_bias");
         router.bias = names.has(&bias).then(|| Tensor::named(bias));
     })?;
+    Ok(blueprint)
+}
+
+/// llama.cpp's constants: sigmoid scores, weights of the chosen experts used as they are.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let head_norms = names.has("model.layers.0.self_attn.q_norm.weight");
+    let mut blueprint = Dense { head_norms, ..Dense::from_gguf(keys)? }.blueprint(names);
+    experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::Sigmoid)?;
     Ok(blueprint)
 }

@@ -5,49 +5,75 @@ use crate::blueprint::{
 };
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
-use crate::experts::router;
+use crate::experts::{self, router};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "gpt_oss",
     model_types: &["gpt_oss"],
     read_config,
-    gguf: &GgufForm::not_yet("gpt-oss"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[("post_attention_norm", "post_attention_layernorm"), ("attn_sinks.weight", "self_attn.sinks")],
+        ..GgufForm::not_yet("gpt-oss")
+    },
     hugging_face: HuggingFaceForm::of("GptOssForCausalLM", "gpt_oss"),
 };
 
 const DEFAULTS: Defaults =
     Defaults { kv_heads: Some(8), head_dim: Some(64), context: 131_072, theta: 150_000.0, ..LLAMA };
+/// Every second layer sees everything.
+const PATTERN: u64 = 2;
+/// Where gates and what they are multiplied with are clamped.
+const LIMIT: f64 = 7.0;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_epsilon = config.float("rms_norm_eps")?.unwrap_or(1e-5);
-    dense.slide_by_config(config, 2, 128)?;
+    dense.slide_by_config(config, PATTERN, 128)?;
     let (count, width) = (config.unsigned("num_local_experts")?.unwrap_or(128), dense.intermediate);
     let top_k = match config.unsigned("num_experts_per_tok")? {
         Some(top_k) => top_k,
         None => config.unsigned("experts_per_token")?.unwrap_or(4),
     };
-    let limit = config.float("swiglu_limit")?.unwrap_or(7.0);
-    let mut blueprint = dense.blueprint(names);
+    let limit = config.float("swiglu_limit")?.unwrap_or(LIMIT);
+    let mut blueprint = with_sinks(dense, names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let prefix = format!("model.layers.{index}");
-        if let Mixer::Attention(attention) = &mut layer.mixer {
-            attention.sinks = Some(Tensor::named(format!("{prefix}.self_attn.sinks")));
-        }
         let mut router = router(names, &format!("{prefix}.mlp.router"), top_k);
         router.scores = RouterScores::SoftmaxOfChosen;
-        let [gate, up, down] = experts(config, &format!("{prefix}.mlp.experts"), width);
+        let [gate, up, down] = stacks(config, &format!("{prefix}.mlp.experts"), width);
         let activation = Activation::ClampedSilu { limit };
         layer.ffn = Ffn::Experts(Box::new(Experts { count, width, activation, router, gate, up, down, shared: None }));
     }
     Ok(blueprint)
 }
 
+/// llama.cpp's constants: the pattern, the limit, a softmax over the chosen experts only.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let activation = Activation::ClampedSilu { limit: LIMIT };
+    let mut dense = Dense { activation, ..Dense::from_gguf(keys)? };
+    dense.slide_by_keys(keys, PATTERN, 0)?;
+    let mut blueprint = with_sinks(dense, names);
+    experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::SoftmaxOfChosen)?;
+    Ok(blueprint)
+}
+
+fn with_sinks(dense: Dense, names: &TensorNames) -> Blueprint {
+    let mut blueprint = dense.blueprint(names);
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        if let Mixer::Attention(attention) = &mut layer.mixer {
+            attention.sinks = Some(Tensor::named(format!("model.layers.{index}.self_attn.sinks")));
+        }
+    }
+    blueprint
+}
+
 /// Stacks: rows of gate and up take turns. Blocks of four bits are stored as they are multiplied, numbers the other way
 /// round.
-fn experts(config: Config<'_>, module: &str, width: u64) -> [Matrices; 3] {
+fn stacks(config: Config<'_>, module: &str, width: u64) -> [Matrices; 3] {
     let quantized = config.object("quantization_config").ok().flatten();
     let transposed = quantized.and_then(|own| own.text("quant_method")) != Some("mxfp4");
     let stack = |name: &str, rows: Option<Rows>| {

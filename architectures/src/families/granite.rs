@@ -18,6 +18,7 @@ pub(super) const FAMILY: Family = Family {
         architecture: "granite",
         read: Some(read_gguf),
         names: names::PRE_NORMS,
+        model_names: &[],
         layout: HeadLayout::Interleaved,
         attention_scale: None,
         keys,

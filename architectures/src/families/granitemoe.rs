@@ -54,6 +54,6 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 /// A softmax over the chosen experts is one over all, divided by the sum of the chosen.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = granite::read_gguf(keys, names)?;
-    experts::from_gguf(keys, names, &mut blueprint, true)?;
+    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
     Ok(blueprint)
 }

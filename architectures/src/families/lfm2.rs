@@ -5,26 +5,61 @@ use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, projection, share};
 use crate::experts::gated;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "lfm2",
     model_types: &["lfm2"],
     read_config,
-    gguf: &GgufForm::not_yet("lfm2"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[
+            ("attn_norm", "operator_norm"),
+            ("attn_output", "self_attn.out_proj"),
+            ("attn_q_norm", "self_attn.q_layernorm"),
+            ("attn_k_norm", "self_attn.k_layernorm"),
+            ("ffn_norm", "ffn_norm"),
+            ("ffn_gate", "feed_forward.w1"),
+            ("ffn_up", "feed_forward.w3"),
+            ("ffn_down", "feed_forward.w2"),
+            ("shortconv.conv", "conv.conv"),
+            ("shortconv.in_proj", "conv.in_proj"),
+            ("shortconv.out_proj", "conv.out_proj"),
+        ],
+        model_names: &[("token_embd_norm.weight", "model.embedding_norm.weight")],
+        ..GgufForm::not_yet("lfm2")
+    },
     hugging_face: HuggingFaceForm::of("Lfm2ForCausalLM", "lfm2"),
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 128_000, theta: 1_000_000.0, tied: true, ..LLAMA };
+/// Positions that a convolution sees.
+const KERNEL: u64 = 3;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_epsilon = config.float("norm_eps")?.unwrap_or(1e-5);
     dense.tied = config.flag("tie_word_embeddings")?.or(config.flag("tie_embedding")?).unwrap_or(true);
-    dense.final_norm = "embedding_norm";
-    let (hidden, width) = (dense.hidden, width(config)?);
-    let kernel = config.unsigned("conv_L_cache")?.unwrap_or(3);
+    dense.intermediate = width(config)?;
+    let kernel = config.unsigned("conv_L_cache")?.unwrap_or(KERNEL);
     let attends = attention_layers(config, dense.layers.len() as u64)?;
+    Ok(mixed(dense, names, &attends, kernel))
+}
+
+/// Layers that have no key and value heads convolve.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let dense = Dense::from_gguf(keys)?;
+    let layers = dense.layers.len();
+    let attends = keys.layers_with("attention.head_count_kv", layers)?.unwrap_or_else(|| vec![true; layers]);
+    let kernel = keys.unsigned("shortconv.l_cache")?.unwrap_or(KERNEL);
+    Ok(mixed(dense, names, &attends, kernel))
+}
+
+/// The blueprint with the norms, networks and mixers of this family.
+fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], kernel: u64) -> Blueprint {
+    let dense = Dense { final_norm: "embedding_norm", ..dense };
+    let (hidden, width) = (dense.hidden, dense.intermediate);
     let norm = |index: usize, module: &str| dense.norm(names, &format!("model.layers.{index}.{module}"));
     let norms: Vec<_> = (0..dense.layers.len())
         .map(|index| {
@@ -46,7 +81,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             (attention.query_norm, attention.key_norm) = (Some(query), Some(key));
         }
     }
-    Ok(blueprint)
+    blueprint
 }
 
 /// Rows of the first projection are those of B, of C, and of what is convolved.

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use crate::blueprint::{Activation, Blueprint, HeadLayout};
+use crate::blueprint::{Activation, Blueprint, HeadLayout, RouterScores};
 use crate::config_json::Config;
 use crate::dense::{self, Dense};
 use crate::experts;
@@ -30,6 +30,7 @@ pub(super) const GGUF: GgufForm = GgufForm {
     architecture: "llama",
     read: Some(read_gguf),
     names: names::PRE_NORMS,
+    model_names: &[],
     layout: HeadLayout::Interleaved,
     attention_scale: Some(by_head_size),
     keys: no_keys,
@@ -44,7 +45,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = dense.blueprint(names);
     if keys.unsigned("expert_count")?.is_some_and(|experts| experts > 0) {
         // Mixtral's files say that they are Llama's.
-        experts::from_gguf(keys, names, &mut blueprint, true)?;
+        experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
     }
     Ok(blueprint)
 }

@@ -3,8 +3,9 @@
 use crate::Rope;
 use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Gated, Layer, Mixer, Residual, Rows, Tensor};
 use crate::config_json::Config;
-use crate::dense::{layer_count, projection};
+use crate::dense::{layer_count, projection, vocabulary};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::{self, Keys};
 use crate::plain::{attention, layer_norm};
 use crate::{Error, TensorNames};
 
@@ -12,37 +13,118 @@ pub(super) const FAMILY: Family = Family {
     name: "modernbert",
     model_types: &["modernbert"],
     read_config,
-    gguf: &GgufForm::not_yet("modern-bert"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[
+            ("attn_norm", "attn_norm"),
+            ("attn_qkv", "attn.Wqkv"),
+            ("attn_output", "attn.Wo"),
+            ("ffn_norm", "mlp_norm"),
+            ("ffn_up", "mlp.Wi"),
+            ("ffn_down", "mlp.Wo"),
+        ],
+        model_names: &[
+            ("token_embd.weight", "model.embeddings.tok_embeddings.weight"),
+            ("token_embd_norm.weight", "model.embeddings.norm.weight"),
+            ("output_norm.weight", "model.final_norm.weight"),
+        ],
+        ..GgufForm::not_yet("modern-bert")
+    },
     hugging_face: HuggingFaceForm::of("ModernBertModel", "modernbert"),
 };
 
+/// The first of three layers sees everything.
+const PATTERN: u64 = 3;
+const WINDOW: u64 = 128;
+/// Base of the frequencies of layers that slide.
+const SLIDING_THETA: f64 = 10_000.0;
+
+/// The numbers of such an encoder. Sizes are in elements.
+struct Sizes {
+    vocabulary: u64,
+    hidden: u64,
+    heads: u64,
+    width: u64,
+    context: u64,
+    epsilon: f64,
+    activation: Activation,
+    /// Layers that slide, and how far a token looks there, to both sides together and without itself.
+    slides: Vec<bool>,
+    window: u64,
+    /// `RoPE` of layers that see everything, and of those that slide.
+    ropes: [Rope; 2],
+}
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let root = if names.has("model.embeddings.tok_embeddings.weight") { "model." } else { "" };
-    let (hidden, heads) = (config.required("hidden_size")?, config.required("num_attention_heads")?);
-    let (head_dim, width) = (hidden.checked_div(heads).unwrap_or(0), config.required("intermediate_size")?);
-    let epsilon = config.float("norm_eps")?.unwrap_or(1e-5);
-    let activation = config.activation("hidden_activation", Activation::Gelu)?;
+    let rope = |kind: &str, key: &str, default: f64| -> Result<Rope, Error> {
+        let theta = config.float(key)?.unwrap_or(default);
+        Ok(config.newer_rope(kind, theta)?.unwrap_or_else(|| Rope::plain(theta)))
+    };
     let count = layer_count(config.required("num_hidden_layers")?)?;
-    let slides = sliding_layers(config, count as u64)?;
-    // The window is wide on both sides together, the position itself not counted.
-    let window = config.unsigned("local_attention")?.unwrap_or(128) / 2 + 1;
-    let [global, local] =
-        [("full_attention", "global_rope_theta", 160_000.0), ("sliding_attention", "local_rope_theta", 10_000.0)].map(
-            |(kind, key, default)| -> Result<Rope, Error> {
-                let theta = config.float(key)?.unwrap_or(default);
-                Ok(config.newer_rope(kind, theta)?.unwrap_or_else(|| Rope::plain(theta)))
+    let sizes = Sizes {
+        vocabulary: config.required("vocab_size")?,
+        hidden: config.required("hidden_size")?,
+        heads: config.required("num_attention_heads")?,
+        width: config.required("intermediate_size")?,
+        context: config.unsigned("max_position_embeddings")?.unwrap_or(8192),
+        epsilon: config.float("norm_eps")?.unwrap_or(1e-5),
+        activation: config.activation("hidden_activation", Activation::Gelu)?,
+        slides: sliding_layers(config, count as u64)?,
+        window: config.unsigned("local_attention")?.unwrap_or(WINDOW),
+        ropes: [
+            rope("full_attention", "global_rope_theta", 160_000.0)?,
+            rope("sliding_attention", "local_rope_theta", SLIDING_THETA)?,
+        ],
+    };
+    let root = if names.has("model.embeddings.tok_embeddings.weight") { "model." } else { "" };
+    Ok(blueprint(names, root, &sizes))
+}
+
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let count = layer_count(keys.required("block_count")?)?;
+    let activation = match keys.text("hidden_activation")? {
+        None => Activation::Gelu,
+        Some(name) => Activation::parse(name)
+            .ok_or_else(|| gguf_keys::fail(format!("activation `{name}` is not supported, expected gelu or silu")))?,
+    };
+    let full = keys.rope()?;
+    let theta = keys.float("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA);
+    let sizes = Sizes {
+        vocabulary: vocabulary(keys)?,
+        hidden: keys.required("embedding_length")?,
+        heads: keys.required("attention.head_count")?,
+        width: keys.required("feed_forward_length")?,
+        context: keys.required("context_length")?,
+        epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-5),
+        activation,
+        // A number means that the first of so many layers sees everything.
+        slides: match keys.unsigned_or_list("attention.sliding_window_pattern")? {
+            Some(step) => every_first_sees_all(step.max(1), count as u64),
+            None => match keys.sliding_layers(count as u64)? {
+                Some(slides) => slides,
+                None => every_first_sees_all(PATTERN, count as u64),
             },
-        );
-    let (global, local) = (global?, local?);
-    let norm = |module: &str| layer_norm(names, &format!("{root}{module}"), epsilon);
+        },
+        window: keys.unsigned("attention.sliding_window")?.unwrap_or(WINDOW),
+        ropes: [full, Rope::plain(theta)],
+    };
+    Ok(blueprint(names, "model.", &sizes))
+}
+
+fn blueprint(names: &TensorNames, root: &str, sizes: &Sizes) -> Blueprint {
+    let Sizes { hidden, heads, width, activation, .. } = *sizes;
+    let head_dim = hidden.checked_div(heads).unwrap_or(0);
+    let norm = |module: &str| layer_norm(names, &format!("{root}{module}"), sizes.epsilon);
     let layer = |index: usize| {
         let own = |module: &str| format!("layers.{index}.{module}");
         let projection = |module: &str| projection(names, &format!("{root}{}", own(module)));
         let (qkv, both) = (projection("attn.Wqkv"), projection("mlp.Wi"));
         let part = |which: u64| qkv.rows(Rows::run(hidden.saturating_mul(which), hidden));
         let mut mixer = attention(heads, head_dim, [part(0), part(1), part(2), projection("attn.Wo")]);
-        (mixer.rope, mixer.window) =
-            if slides[index] { (Some(local.clone()), Some(window)) } else { (Some(global.clone()), None) };
+        let slides = sizes.slides[index];
+        mixer.rope = Some(sizes.ropes[usize::from(slides)].clone());
+        // To one side, the position itself counted.
+        mixer.window = slides.then_some(sizes.window / 2 + 1);
         // The first layer sees what the norm of the embedding gives.
         let first = own("attn_norm");
         let before = names.has(&format!("{root}{first}.weight")).then(|| norm(&first));
@@ -60,10 +142,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             parallel: false,
         }
     };
-    Ok(Blueprint {
-        vocabulary: config.required("vocab_size")?,
+    Blueprint {
+        vocabulary: sizes.vocabulary,
         hidden,
-        context: config.unsigned("max_position_embeddings")?.unwrap_or(8192),
+        context: sizes.context,
         causal: false,
         embedding: Embedding {
             weight: Tensor::named(format!("{root}embeddings.tok_embeddings.weight")),
@@ -72,10 +154,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             constant: None,
             norm: Some(norm("embeddings.norm")),
         },
-        layers: (0..count).map(layer).collect(),
+        layers: (0..sizes.slides.len()).map(layer).collect(),
         norm: Some(norm("final_norm")),
         output: None,
-    })
+    }
 }
 
 /// By a list of types, or all but every so many.
@@ -83,6 +165,9 @@ fn sliding_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     if let Some(slides) = config.sliding_layers(layers)? {
         return Ok(slides);
     }
-    let step = config.step("global_attn_every_n_layers", 3)?;
-    Ok((0..layers).map(|layer| !layer.is_multiple_of(step)).collect())
+    Ok(every_first_sees_all(config.step("global_attn_every_n_layers", PATTERN)?, layers))
+}
+
+fn every_first_sees_all(step: u64, layers: u64) -> Vec<bool> {
+    (0..layers).map(|layer| !layer.is_multiple_of(step)).collect()
 }

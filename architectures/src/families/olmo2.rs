@@ -5,21 +5,19 @@ use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames};
+use crate::{Error, Rope, TensorNames, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "olmo2",
     model_types: &["olmo2"],
     read_config,
-    gguf: &GgufForm {
-        read: Some(read_gguf),
-        names: &[("post_attention_norm", "post_attention_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")],
-        ..GgufForm::not_yet("olmo2")
-    },
+    gguf: &GgufForm { read: Some(read_gguf), names: names::POST_NORMS, ..GgufForm::not_yet("olmo2") },
     hugging_face: HuggingFaceForm::of("Olmo2ForCausalLM", "olmo2"),
 };
 
 pub(super) const DEFAULTS: Defaults = LLAMA;
+/// Every fourth layer sees everything, where some slide.
+pub(super) const PATTERN: u64 = 4;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(normed_over_the_width(Dense::from_config(config, DEFAULTS)?, names))
@@ -34,7 +32,12 @@ pub(super) fn normed_over_the_width(dense: Dense, names: &TensorNames) -> Bluepr
     blueprint
 }
 
-/// Files of `OLMo` 3 say that they are of this family, with windows; their stretched `RoPE` cannot be run yet.
+/// Files of `OLMo` 3 say that they are of this family, with windows; layers that slide have plain `RoPE`.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    Ok(normed_over_the_width(Dense::from_gguf(keys)?, names))
+    let mut dense = Dense::from_gguf(keys)?;
+    dense.slide_by_keys(keys, PATTERN, 0)?;
+    for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
+        layer.rope = layer.rope.take().map(|rope| Rope { dimension: rope.dimension, ..Rope::plain(rope.theta) });
+    }
+    Ok(normed_over_the_width(dense, names))
 }

@@ -1,6 +1,6 @@
-//! `OLMo` 3: an `OLMo` 2 with windows; stretched `RoPE` on the layers without one.
+//! `OLMo` 3, whose GGUF files say that they are of `OLMo` 2: that with windows; stretched `RoPE` on the layers without one.
 
-use super::olmo2::{DEFAULTS, normed_over_the_width};
+use super::olmo2::{DEFAULTS, PATTERN, normed_over_the_width};
 use crate::Rope;
 use crate::blueprint::Blueprint;
 use crate::config_json::Config;
@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
-    dense.slide_by_config(config, 4, 4096)?;
+    dense.slide_by_config(config, PATTERN, 4096)?;
     let theta = dense.layers.iter().find_map(|layer| layer.rope.as_ref()).map_or(10_000.0, |rope| rope.theta);
     let newer = config.newer_rope("sliding_attention", theta)?;
     for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {

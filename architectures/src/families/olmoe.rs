@@ -1,6 +1,6 @@
 //! `OLMoE`: experts, queries and keys normed over their full width, clipped projections.
 
-use crate::blueprint::{Blueprint, Ffn, NormedPart};
+use crate::blueprint::{Blueprint, Ffn, NormedPart, RouterScores};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
 use crate::experts::{self, MODULES, Sizes, count, experts};
@@ -51,6 +51,6 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     for attention in blueprint.attentions_mut() {
         (attention.normed, attention.clip) = (NormedPart::Width, clip);
     }
-    experts::from_gguf(keys, names, &mut blueprint, false)?;
+    experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::Softmax)?;
     Ok(blueprint)
 }

@@ -23,6 +23,7 @@ pub(super) const FAMILY: Family = Family {
             ("attn_qkv", "self_attn.qkv_proj"),
             ("ffn_up", "mlp.gate_up_proj"),
         ],
+        model_names: &[],
         layout: HeadLayout::Half,
         attention_scale: Some(llama::by_head_size),
         keys,

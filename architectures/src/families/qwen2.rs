@@ -18,6 +18,7 @@ pub(super) const FAMILY: Family = Family {
         architecture: "qwen2",
         read: Some(read_gguf),
         names: names::PRE_NORMS,
+        model_names: &[],
         layout: HeadLayout::Half,
         attention_scale: Some(llama::by_head_size),
         keys,

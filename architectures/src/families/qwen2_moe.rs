@@ -1,7 +1,7 @@
 //! Qwen 1.5 and 2 with experts: a shared expert with a gate beside those that a router chooses.
 
 use super::{llama, qwen2};
-use crate::blueprint::Blueprint;
+use crate::blueprint::{Blueprint, RouterScores};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -36,6 +36,6 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 /// llama.cpp's constants: weights of the chosen experts are used as they are.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = Dense::from_gguf(keys)?.blueprint(names);
-    experts::from_gguf(keys, names, &mut blueprint, false)?;
+    experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::Softmax)?;
     Ok(blueprint)
 }

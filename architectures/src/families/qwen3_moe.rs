@@ -1,7 +1,7 @@
 //! Qwen 3 with experts.
 
 use super::{llama, qwen2};
-use crate::blueprint::Blueprint;
+use crate::blueprint::{Blueprint, RouterScores};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -36,6 +36,6 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 /// llama.cpp's constants: weights of the chosen experts are divided by their sum.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = Dense { head_norms: true, ..Dense::from_gguf(keys)? }.blueprint(names);
-    experts::from_gguf(keys, names, &mut blueprint, true)?;
+    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
     Ok(blueprint)
 }

@@ -1,16 +1,32 @@
 //! Qwen3-Next: gated delta nets, gated attention in every fourth layer, experts with a shared one.
 
-use crate::blueprint::{Blueprint, DeltaNet, Mixer, Norm, Rows, Tensor};
+use crate::blueprint::{Blueprint, DecayRate, DeltaNet, Mixer, Norm, Projection, RouterScores, Rows, Tensor};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, all_but_every, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, experts};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3_next",
     model_types: &["qwen3_next"],
     read_config,
-    gguf: &GgufForm::not_yet("qwen3next"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("attn_qkv", "linear_attn.in_proj_qkv"),
+            ("attn_gate", "linear_attn.in_proj_z"),
+            ("ssm_in", "linear_attn.in_proj_qkvz"),
+            ("ssm_ba", "linear_attn.in_proj_ba"),
+            ("ssm_a", "linear_attn.A"),
+            ("ssm_dt.bias", "linear_attn.dt_bias"),
+            ("ssm_conv1d", "linear_attn.conv1d"),
+            ("ssm_norm", "linear_attn.norm"),
+            ("ssm_out", "linear_attn.out_proj"),
+        ],
+        ..GgufForm::not_yet("qwen3next")
+    },
     hugging_face: HuggingFaceForm::of("Qwen3NextForCausalLM", "qwen3_next"),
 };
 
@@ -18,20 +34,71 @@ const DEFAULTS: Defaults =
     Defaults { kv_heads: Some(2), head_dim: Some(256), context: 32_768, theta: 10_000.0, ..LLAMA };
 const EXPERTS: experts::Defaults =
     experts::Defaults { count: 512, width: 512, top_k: 10, normalize: true, shared_width: Some(512) };
+/// Every fourth layer attends.
+const INTERVAL: u64 = 4;
+
+/// The numbers of the delta nets. Sizes are in elements.
+#[derive(Clone, Copy)]
+struct Sizes {
+    key_heads: u64,
+    value_heads: u64,
+    key_dim: u64,
+    value_dim: u64,
+    /// Positions that the convolution sees.
+    kernel: u64,
+}
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_offset = 1.0;
-    dense.head_norms = true;
     dense.rotate_part(config, 4)?;
-    let (layers, head_dim, epsilon) = (dense.layers.len() as u64, dense.head_dim, dense.norm_epsilon);
-    let attends = attention_layers(config, layers)?;
-    let mut blueprint = dense.blueprint(names);
+    let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
+    let sizes = Sizes {
+        key_heads: number("linear_num_key_heads", 16)?,
+        value_heads: number("linear_num_value_heads", 32)?,
+        key_dim: number("linear_key_head_dim", 128)?,
+        value_dim: number("linear_value_head_dim", 128)?,
+        kernel: number("linear_conv_kernel_dim", 4)?,
+    };
+    let attends = attention_layers(config, dense.layers.len() as u64)?;
+    let mut blueprint = mixed(dense, names, &attends, sizes);
+    experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
+    Ok(blueprint)
+}
+
+/// llama.cpp's constant: weights of the chosen experts are divided by their sum.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let dense = Dense::from_gguf(keys)?;
+    let layers = dense.layers.len();
+    let value_heads = keys.required("ssm.time_step_rank")?;
+    let sizes = Sizes {
+        key_heads: keys.required("ssm.group_count")?,
+        value_heads,
+        key_dim: keys.required("ssm.state_size")?,
+        value_dim: keys.required("ssm.inner_size")?.checked_div(value_heads).unwrap_or(0),
+        kernel: keys.required("ssm.conv_kernel")?,
+    };
+    let recurs = if let Some(recurs) = keys.layers_with("attention.recurrent_layers", layers)? {
+        recurs
+    } else {
+        let step = keys.unsigned("full_attention_interval")?.filter(|step| *step > 0);
+        all_but_every(step.unwrap_or(INTERVAL), layers as u64)
+    };
+    let attends: Vec<bool> = recurs.into_iter().map(|recurs| !recurs).collect();
+    let mut blueprint = mixed(dense, names, &attends, sizes);
+    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
+    Ok(blueprint)
+}
+
+/// The blueprint with the mixers of this family.
+fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: Sizes) -> Blueprint {
+    let (head_dim, epsilon) = (dense.head_dim, dense.norm_epsilon);
+    let mut blueprint = Dense { head_norms: true, ..dense }.blueprint(names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let prefix = format!("model.layers.{index}");
         if !attends[index] {
-            layer.mixer =
-                Mixer::DeltaNet(Box::new(delta_net(config, names, &format!("{prefix}.linear_attn"), epsilon)?));
+            let net = delta_net(names, &format!("{prefix}.linear_attn"), sizes, epsilon);
+            layer.mixer = Mixer::DeltaNet(Box::new(net));
         } else if let Mixer::Attention(attention) = &mut layer.mixer {
             // Of each head first the rows of the query, then those of the gate.
             let count = attention.heads.saturating_mul(head_dim);
@@ -40,40 +107,38 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             attention.query = attention.query.rows(part(0));
         }
     }
-    experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
-    Ok(blueprint)
+    blueprint
 }
 
-/// Of each key head the rows of its query, its key, its values and their gates lie together; and so do the rows of beta and
-/// decay.
-fn delta_net(config: Config<'_>, names: &TensorNames, module: &str, epsilon: f64) -> Result<DeltaNet, Error> {
-    let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
-    let (key_heads, value_heads) = (number("linear_num_key_heads", 16)?, number("linear_num_value_heads", 32)?);
-    let (key_dim, value_dim) = (number("linear_key_head_dim", 128)?, number("linear_value_head_dim", 128)?);
+fn delta_net(names: &TensorNames, module: &str, sizes: Sizes, epsilon: f64) -> DeltaNet {
+    let Sizes { key_heads, value_heads, key_dim, value_dim, kernel } = sizes;
     let share = value_heads.checked_div(key_heads).unwrap_or(0);
-    let values = share.saturating_mul(value_dim);
     let own = |name: &str| projection(names, &format!("{module}.{name}"));
-    let all = own("in_proj_qkvz");
-    let stride = key_dim.saturating_add(values).saturating_mul(2);
-    let part = |first: u64, block: u64| all.rows(Rows { first, count: key_heads.saturating_mul(block), block, stride });
+    let [query, key, value, gate] = inputs(names, module, sizes);
+    // Of each key head the rows of beta and decay lie together.
     let both = own("in_proj_ba");
     let half =
         |first: u64| both.rows(Rows { first, count: value_heads, block: share, stride: share.saturating_mul(2) });
-    let first_value = key_dim.saturating_mul(2);
-    Ok(DeltaNet {
+    let log = format!("{module}.A_log");
+    let decay_rate = if names.has(&log) {
+        DecayRate::Log(Tensor::named(log))
+    } else {
+        DecayRate::Negative(Tensor::named(format!("{module}.A")))
+    };
+    DeltaNet {
         key_heads,
         value_heads,
         key_dim,
         value_dim,
-        query: part(0, key_dim),
-        key: part(key_dim, key_dim),
-        value: part(first_value, values),
-        gate: part(first_value.saturating_add(values), values),
+        query,
+        key,
+        value,
+        gate,
         beta: half(0),
         decay: half(share),
         decay_bias: Tensor::named(format!("{module}.dt_bias")),
-        a_log: Tensor::named(format!("{module}.A_log")),
-        kernel: number("linear_conv_kernel_dim", 4)?,
+        decay_rate,
+        kernel,
         convolution: Tensor::named(format!("{module}.conv1d.weight")),
         norm: Norm {
             kind: crate::NormKind::Rms,
@@ -83,7 +148,31 @@ fn delta_net(config: Config<'_>, names: &TensorNames, module: &str, epsilon: f64
             offset: 0.0,
         },
         output: own("out_proj"),
-    })
+    }
+}
+
+/// Query, key, value and gate. In folders, and in the first GGUF files, their rows lie together for each key head; later GGUF files
+/// have those of all queries, keys and values after one another, and the gates apart.
+fn inputs(names: &TensorNames, module: &str, sizes: Sizes) -> [Projection; 4] {
+    let Sizes { key_heads, value_heads, key_dim, value_dim, .. } = sizes;
+    let own = |name: &str| projection(names, &format!("{module}.{name}"));
+    let apart = own("in_proj_qkv");
+    if names.has(&apart.weight.name) {
+        let (keys, values) = (key_heads.saturating_mul(key_dim), value_heads.saturating_mul(value_dim));
+        let part = |first: u64, count: u64| apart.rows(Rows::run(first, count));
+        return [part(0, keys), part(keys, keys), part(keys.saturating_mul(2), values), own("in_proj_z")];
+    }
+    let values = value_heads.checked_div(key_heads).unwrap_or(0).saturating_mul(value_dim);
+    let all = own("in_proj_qkvz");
+    let stride = key_dim.saturating_add(values).saturating_mul(2);
+    let part = |first: u64, block: u64| all.rows(Rows { first, count: key_heads.saturating_mul(block), block, stride });
+    let first_value = key_dim.saturating_mul(2);
+    [
+        part(0, key_dim),
+        part(key_dim, key_dim),
+        part(first_value, values),
+        part(first_value.saturating_add(values), values),
+    ]
 }
 
 /// Which layers attend: by a list of their types, or every so many.
@@ -91,6 +180,6 @@ fn attention_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error>
     if let Some(others) = config.layers_of_type("linear_attention", layers)? {
         return Ok(others.into_iter().map(|other| !other).collect());
     }
-    let step = config.step("full_attention_interval", 4)?;
+    let step = config.step("full_attention_interval", INTERVAL)?;
     Ok(all_but_every(step, layers).into_iter().map(|other| !other).collect())
 }

@@ -3,14 +3,14 @@
 use super::bert;
 use crate::blueprint::Blueprint;
 use crate::config_json::Config;
-use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::family::{Family, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "xlm-roberta",
     model_types: &["xlm-roberta", "roberta"],
     read_config,
-    gguf: &GgufForm::not_yet("bert"),
+    gguf: &bert::GGUF,
     hugging_face: HuggingFaceForm::of("XLMRobertaModel", "xlm-roberta"),
 };
 

@@ -16,6 +16,9 @@ const TOLERANCE: f64 = 1e-5;
 /// Divisors that are not those of Llama 3's scaling.
 pub(super) fn scaling(architecture: &Architecture, divisors: Option<&[f32]>) -> Result<Json, Error> {
     // What is not a number is no one either.
+    if architecture.blueprint.attentions().filter_map(|attention| attention.rope.as_ref()).any(Rope::is_unusual) {
+        return Err(fail("this RoPE scaling cannot be written into a config yet"));
+    }
     let divisors = divisors.filter(|divisors| !divisors.iter().all(|divisor| (divisor - 1.0).abs() <= 1e-6));
     let scaling = match divisors {
         Some(divisors) => full_rope(architecture)
@@ -49,7 +52,7 @@ fn full_rope(architecture: &Architecture) -> Option<(&Rope, u64)> {
 /// Finds the numbers that give these divisors. The factor is the largest of them; the others are looked for among those
 /// that published models have: powers of two for the context, few frequency factors.
 fn llama3(rope: &Rope, head_dim: u64, divisors: &[f32]) -> Option<RopeScaling> {
-    let plain = rope.scaled(RopeScaling::None).frequencies(head_dim, 1);
+    let plain = rope.scaled(RopeScaling::None, 1.0).frequencies(head_dim, false);
     if divisors.len() != plain.len() || rope.scaling != RopeScaling::None {
         return None;
     }
@@ -61,7 +64,7 @@ fn llama3(rope: &Rope, head_dim: u64, divisors: &[f32]) -> Option<RopeScaling> {
         RopeScaling::Llama3 { factor, low_frequency_factor, high_frequency_factor, original_context }
     });
     scalings.find(|scaling| {
-        let stretched = rope.scaled(scaling.clone()).frequencies(head_dim, 1);
+        let stretched = rope.scaled(scaling.clone(), 1.0).frequencies(head_dim, false);
         let close = |((plain, stretched), divisor): ((&f64, f64), &f32)| {
             (plain / stretched / f64::from(*divisor) - 1.0).abs() < TOLERANCE
         };
@@ -92,12 +95,12 @@ mod tests {
             let plain = Rope::plain(theta);
             let scaling =
                 RopeScaling::Llama3 { factor, low_frequency_factor: 1.0, high_frequency_factor: 4.0, original_context };
-            let stretched = plain.scaled(scaling.clone()).frequencies(head_dim, 1);
+            let stretched = plain.scaled(scaling.clone(), 1.0).frequencies(head_dim, false);
             let divisors: Vec<f32> =
-                plain.frequencies(head_dim, 1).iter().zip(stretched).map(|(a, b)| (a / b) as f32).collect();
+                plain.frequencies(head_dim, false).iter().zip(stretched).map(|(a, b)| (a / b) as f32).collect();
             let found = llama3(&plain, head_dim, &divisors).expect("a scaling");
-            let again = plain.scaled(found.clone()).frequencies(head_dim, 1);
-            let wanted = plain.scaled(scaling).frequencies(head_dim, 1);
+            let again = plain.scaled(found.clone(), 1.0).frequencies(head_dim, false);
+            let wanted = plain.scaled(scaling, 1.0).frequencies(head_dim, false);
             assert!(again.iter().zip(wanted).all(|(a, b)| (a / b - 1.0).abs() < TOLERANCE), "{found:?}");
             for wrong in [3.0, f32::NAN] {
                 let mut other = divisors.clone();

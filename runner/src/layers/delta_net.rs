@@ -29,7 +29,11 @@ impl<B: Backend> DeltaNet<B> {
             [own.key_heads, own.value_heads, own.key_dim, own.value_dim, own.kernel].map(|size| size as usize);
         let (keys, values) = (key_heads * key_dim, value_heads * value_dim);
         let matrix = |projection, output| weights.matrix(backend, projection, hidden, output, None);
-        let all = weights.numbers(&own.convolution, &[2 * keys + values, 1, kernel])?;
+        let all = weights.kernels(&own.convolution, [2 * keys + values, kernel])?;
+        let mut rates = weights.numbers(own.decay_rate.tensor(), &[value_heads])?;
+        for rate in &mut rates {
+            *rate = own.decay_rate.rate(*rate);
+        }
         // Behind the matrices of the heads, the past of each convolution.
         let memory = value_heads * key_dim * value_dim;
         let convolution = |first: usize, width: usize| -> Result<Convolution<B>> {
@@ -50,7 +54,7 @@ impl<B: Backend> DeltaNet<B> {
                 value_heads,
                 key_dim,
                 value_dim,
-                a_log: weights.vector(backend, &own.a_log, value_heads)?,
+                decay_rate: backend.vector(rates)?,
                 decay_bias: weights.vector(backend, &own.decay_bias, value_heads)?,
             },
             norm: weights.norm(backend, &own.norm, value_dim)?,

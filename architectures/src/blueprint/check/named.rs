@@ -4,6 +4,7 @@
 use crate::blueprint::{
     Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, Matrices, Mixer, Norm, Projection, Rows, Tensor, View,
 };
+use crate::rope::Divisors;
 
 /// The longest name of a tensor, in bytes.
 const MAX_NAME: usize = 4096;
@@ -64,13 +65,14 @@ impl<'a> Named<'a> {
                 self.projections([&own.query, &own.key, &own.value, &own.output].into_iter().chain(&own.gate));
                 self.norms(own.query_norm.iter().chain(&own.key_norm));
                 self.tensors.extend(&own.sinks);
-                self.tensors.extend(own.rope.iter().filter_map(|rope| rope.divisors.as_ref()));
+                self.tensors
+                    .extend(own.rope.iter().filter_map(|rope| rope.divisors.as_ref()).flat_map(Divisors::tensors));
             }
             Mixer::Latent(own) => self.latent(own),
             Mixer::DeltaNet(own) => {
                 let projections = [&own.query, &own.key, &own.value, &own.gate, &own.beta, &own.decay, &own.output];
                 self.projections(projections);
-                self.tensors.extend([&own.decay_bias, &own.a_log, &own.convolution]);
+                self.tensors.extend([&own.decay_bias, own.decay_rate.tensor(), &own.convolution]);
                 self.norms([&own.norm]);
             }
             Mixer::ShortConv(own) => {
@@ -89,7 +91,7 @@ impl<'a> Named<'a> {
     fn latent(&mut self, latent: &'a Latent) {
         self.projections([&latent.down, &latent.output]);
         self.norms([&latent.norm]);
-        self.tensors.extend(&latent.rope.divisors);
+        self.tensors.extend(latent.rope.divisors.iter().flat_map(Divisors::tensors));
         self.matrices(&latent.keys);
         self.matrices(&latent.values);
         match &latent.query {

@@ -83,7 +83,7 @@ pub(super) fn delta(
     let x = own(inputs.decay)?.broadcast_add(&rule.decay_bias)?;
     // ln(1 + exp(x)) = max(x, 0) + ln(1 + exp(-|x|)).
     let soft = (x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?)?;
-    let decay = soft.broadcast_mul(&rule.a_log.exp()?.neg()?)?.exp()?;
+    let decay = soft.broadcast_mul(&rule.decay_rate.neg()?)?.exp()?;
     let count = value_heads * key_dim * value_dim;
     let mut memory = state.part(0, count)?.reshape((value_heads, key_dim, value_dim))?;
     let mut out = Vec::with_capacity(tokens);

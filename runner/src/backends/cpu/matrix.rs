@@ -101,6 +101,24 @@ impl Matrix {
         }
     }
 
+    /// Whether it lies the other way round, all of it.
+    fn is_transposed(&self) -> bool {
+        matches!(&self.weight, WeightSource::Transposed { columns: None, .. })
+    }
+
+    /// Rows and columns as they lie.
+    fn stored_shape(&self) -> (usize, usize) {
+        if self.is_transposed() { (self.columns, self.rows) } else { (self.rows, self.columns) }
+    }
+
+    /// A row of [`stored_shape`](Self::stored_shape) as float32.
+    fn decode_stored_row(&self, row: usize, out: &mut [f32]) {
+        match &self.weight {
+            WeightSource::Transposed { tensor, columns: None } => tensor.weight().decode_row(row, out),
+            _ => self.decode_row(row, out),
+        }
+    }
+
     pub(super) fn rows(&self) -> usize {
         self.rows
     }
@@ -215,8 +233,10 @@ impl Cpu {
 
     /// Each head of x by a matrix of its own, or by its transpose.
     pub(super) fn head_products(&self, matrices: &[Matrix], transposed: bool, x: &[f32], out: &mut [f32]) {
-        let (rows, columns) = (matrices[0].rows, matrices[0].columns);
-        let (input, output) = if transposed { (rows, columns) } else { (columns, rows) };
+        // The rows that lie in memory are read one after the other, whichever way they are meant.
+        let (rows, columns) = matrices[0].stored_shape();
+        let by_columns = transposed != matrices[0].is_transposed();
+        let (input, output) = if by_columns { (rows, columns) } else { (columns, rows) };
         let m = x.len() / (input * matrices.len());
         let heads = matrices.len();
         let out = SharedSlice::new(out);
@@ -229,9 +249,9 @@ impl Cpu {
                 (0..m).for_each(|i| out(i).fill(0.0));
                 float::with_buffer(columns, |numbers| {
                     for row in 0..rows {
-                        matrix.decode_row(row, numbers);
+                        matrix.decode_stored_row(row, numbers);
                         for i in 0..m {
-                            if transposed {
+                            if by_columns {
                                 let factor = x(i)[row];
                                 out(i).iter_mut().zip(&*numbers).for_each(|(out, number)| *out += factor * number);
                             } else {

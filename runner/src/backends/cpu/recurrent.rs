@@ -88,7 +88,7 @@ impl Cpu {
                         unit(&inputs.key.numbers[place..place + key_dim], 1.0, key);
                         let of = |numbers: &[f32]| numbers[token * value_heads + head];
                         let soft = softplus(of(&inputs.decay.numbers) + rule.decay_bias[head]);
-                        let decay = (-rule.a_log[head].exp() * soft).exp();
+                        let decay = (-rule.decay_rate[head] * soft).exp();
                         let beta = sigmoid(of(&inputs.beta.numbers));
                         let place = (token * value_heads + head) * value_dim;
                         // SAFETY: each head of each token is computed once, by the thread that has the head.
