@@ -135,7 +135,8 @@ pub(crate) fn from_gguf(
             router.scale = scale;
         }
         let common = format!("{module}.shared_expert");
-        let has_shared = names.has(&format!("{common}.gate_proj.weight"));
+        // Of stacks that share a blob only the name for all may be known.
+        let has_shared = names.has(&format!("{common}.gate_proj.weight")) || names.has(&common);
         let common_gate = format!("{module}.shared_expert_gate");
         let common = has_shared.then(|| {
             shared(

@@ -42,6 +42,9 @@ const LAYER: Table = &[
     ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
     ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
     ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
+    // Stacks of a layer that share a blob.
+    ("ffn_exps", "mlp.experts"),
+    ("ffn_shexp", "mlp.shared_expert"),
 ];
 
 /// What families with norms before the parts of a layer call the second one.
@@ -152,7 +155,9 @@ mod tests {
     fn every_name_leads_back() {
         for family in Family::ALL.iter().filter(|family| family.gguf.read.is_some()) {
             let architecture = family.gguf.architecture;
-            let whole = |name: &str| name == "ssm_a" || matches!(name.rsplit_once('.'), Some((_, "weight" | "bias")));
+            let bare = ["ssm_a", "ffn_exps", "ffn_shexp"];
+            let whole =
+                |name: &str| bare.contains(&name) || matches!(name.rsplit_once('.'), Some((_, "weight" | "bias")));
             let kind = |name: &str| if whole(name) { "" } else { ".weight" };
             let layer = family.gguf.names.iter().chain(LAYER).map(|(gguf, _)| format!("blk.3.{gguf}{}", kind(gguf)));
             let outside = MODEL.iter().chain(family.gguf.model_names).map(|(gguf, _)| (*gguf).to_owned());

@@ -321,7 +321,7 @@ async fn detokenize(State(runner): State<Runner>, Json(request): Json<Tokens>) -
         if let Some(id) = request.tokens.iter().find(|id| text.tokenizer.piece(**id).is_none()) {
             return Err(prompt::Error::Token { id: *id, size: text.tokenizer.size() }.into());
         }
-        Ok(Json(Text { text: text.tokenizer.decode(&request.tokens, true)? }))
+        Ok(Json(Text { text: text.tokenizer.whole_text(&request.tokens, true)? }))
     })
     .await
 }

@@ -3,11 +3,12 @@
 use formats::Gguf;
 use formats::gguf::Value;
 
-use crate::special_tokens::{BEGINS, ENDS};
-use crate::{Error, pre_tokenizer};
+use crate::special_tokens::{BEGINS, ENDS, GAPS, SHOWN};
+use crate::{Error, PreTokenizer, pre_tokenizer};
 
 /// A vocabulary with all that is needed to tokenize by it.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a file has as many switches")]
 pub struct Vocabulary {
     /// How text is cut.
     pub kind: VocabularyKind,
@@ -21,6 +22,8 @@ pub struct Vocabulary {
     pub eos: Option<u32>,
     /// Fills up.
     pub padding: Option<u32>,
+    /// Parts texts, and ends them for encoders.
+    pub separator: Option<u32>,
     /// Stands for what cannot be tokenized.
     pub unknown: Option<u32>,
     /// What ends a generation, EOS first.
@@ -31,12 +34,14 @@ pub struct Vocabulary {
     pub add_eos: bool,
     /// Put a space before every text.
     pub add_space_prefix: bool,
+    /// Texts lose the spaces before some punctuation where they are put together from tokens.
+    pub cleans_spaces: bool,
 }
 
 /// How text is cut into pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VocabularyKind {
-    /// Byte-level BPE; `tokenizer.ggml.model` is `gpt2`.
+    /// BPE, of bytes but for few; `tokenizer.ggml.model` is `gpt2` or `gemma4`.
     ByteLevel {
         /// `tokenizer.ggml.pre`: how text is split before merging.
         pre_tokenizer: String,
@@ -45,6 +50,21 @@ pub enum VocabularyKind {
     },
     /// `SentencePiece` style BPE by scores with byte fallback; `tokenizer.ggml.model` is `llama`.
     SentencePiece,
+    /// The longest pieces of each word, as BERT has them; `tokenizer.ggml.model` is `bert`. Pieces that begin a word have `▁` before
+    /// them.
+    WordPiece {
+        /// Letters are made small.
+        lowercase: bool,
+        /// Accents are left out.
+        strip_accents: bool,
+    },
+    /// The likeliest pieces by scores, as `SentencePiece` has them; `tokenizer.ggml.model` is `t5`.
+    Unigram {
+        /// `SentencePiece`'s table of what characters become; empty where they stay.
+        character_map: Vec<u8>,
+        /// Runs of spaces are one, and none ends a text.
+        merge_spaces: bool,
+    },
     /// Another one, by its name.
     Other(String),
 }
@@ -101,11 +121,13 @@ impl Vocabulary {
             bos: None,
             eos: None,
             padding: None,
+            separator: None,
             unknown: None,
             ends: Vec::new(),
             add_bos: false,
             add_eos: false,
             add_space_prefix: false,
+            cleans_spaces: false,
         }
     }
 
@@ -123,9 +145,25 @@ impl Vocabulary {
                 let pre_tokenizer = gguf.text("tokenizer.ggml.pre").unwrap_or_default().to_owned();
                 vocabulary.kind = VocabularyKind::ByteLevel { pre_tokenizer, merges: merges(gguf)? };
             }
+            "gemma4" => {
+                let pre_tokenizer = model.to_owned();
+                vocabulary.kind = VocabularyKind::ByteLevel { pre_tokenizer, merges: merges(gguf)? };
+            }
             "llama" => {
                 scores(gguf, &mut vocabulary.pieces)?;
                 vocabulary.kind = VocabularyKind::SentencePiece;
+            }
+            "bert" => {
+                let flag = |key: &str| gguf.flag(&format!("tokenizer.ggml.normalizer.{key}"));
+                let lowercase = flag("lowercase").unwrap_or(true);
+                let strip_accents = flag("strip_accents").unwrap_or(lowercase);
+                vocabulary.kind = VocabularyKind::WordPiece { lowercase, strip_accents };
+            }
+            "t5" => {
+                scores(gguf, &mut vocabulary.pieces)?;
+                let character_map = bytes(gguf, "tokenizer.ggml.precompiled_charsmap")?;
+                let merge_spaces = gguf.flag("tokenizer.ggml.remove_extra_whitespaces").unwrap_or(false);
+                vocabulary.kind = VocabularyKind::Unigram { character_map, merge_spaces };
             }
             _ => {}
         }
@@ -136,11 +174,17 @@ impl Vocabulary {
     /// Whether readers put BOS before a text where a file does not say.
     pub fn usual_bos(&self) -> bool {
         match &self.kind {
-            VocabularyKind::SentencePiece => true,
-            VocabularyKind::ByteLevel { pre_tokenizer, .. } => {
-                pre_tokenizer::by_name(pre_tokenizer).is_some_and(|entry| entry.with_bos)
-            }
-            VocabularyKind::Other(_) => false,
+            VocabularyKind::SentencePiece | VocabularyKind::WordPiece { .. } => true,
+            VocabularyKind::ByteLevel { .. } => self.split().is_some_and(|split| split.with_bos),
+            VocabularyKind::Unigram { .. } | VocabularyKind::Other(_) => false,
+        }
+    }
+
+    /// How byte-level BPE splits text, where it is known.
+    fn split(&self) -> Option<&'static PreTokenizer> {
+        match &self.kind {
+            VocabularyKind::ByteLevel { pre_tokenizer, .. } => pre_tokenizer::of_file(pre_tokenizer),
+            _ => None,
         }
     }
 
@@ -150,45 +194,76 @@ impl Vocabulary {
     }
 
     fn read_special(&mut self, gguf: &Gguf<'_>) {
+        self.mark_control();
         let size = self.pieces.len() as u64;
         let id = |key: &str| {
             let id = gguf.unsigned(&format!("tokenizer.ggml.{key}_token_id")).filter(|id| *id < size);
-            id.map(|id| id as u32).or_else(|| self.default_id(key))
+            id.map(|id| id as u32).or_else(|| default_id(&self.kind, &self.pieces, key))
         };
         let flag = |key: &str| gguf.flag(&format!("tokenizer.ggml.{key}"));
         let (bos, eos, padding, unknown) = (id("bos"), id("eos"), id("padding"), id("unknown"));
+        // The key is spelled so.
+        let separator = id("seperator");
         // Readers stop at these too.
         let by_text = (0..)
             .zip(&self.pieces)
             .filter_map(|(id, piece)| (piece.kind == PieceKind::Control && is_end(&piece.text)).then_some(id));
+        let named = [eos, id("eot"), id("eom"), id("fim_pad"), id("fim_rep"), id("fim_sep")];
         let mut ends: Vec<u32> = Vec::new();
-        for id in [eos, id("eot"), id("eom")].into_iter().flatten().chain(by_text) {
+        for id in named.into_iter().flatten().chain(by_text) {
             if !ends.contains(&id) {
                 ends.push(id);
             }
         }
         let add_bos = flag("add_bos_token").unwrap_or(self.usual_bos());
-        let add_space_prefix = flag("add_space_prefix").unwrap_or(self.kind == VocabularyKind::SentencePiece);
-        let add_eos = flag("add_eos_token").unwrap_or(false);
+        let spaced = matches!(self.kind, VocabularyKind::SentencePiece);
+        let add_space_prefix = flag("add_space_prefix").unwrap_or(spaced);
+        let ended = matches!(self.kind, VocabularyKind::Unigram { .. });
+        let add_eos = flag("add_eos_token").unwrap_or(ended);
+        self.cleans_spaces = match &self.kind {
+            VocabularyKind::WordPiece { .. } => true,
+            _ => self.split().is_some_and(|split| split.cleans_spaces),
+        };
         (self.bos, self.eos, self.padding, self.unknown) = (bos, eos, padding, unknown);
-        (self.ends, self.add_bos, self.add_eos, self.add_space_prefix) = (ends, add_bos, add_eos, add_space_prefix);
+        (self.separator, self.ends) = (separator, ends);
+        (self.add_bos, self.add_eos, self.add_space_prefix) = (add_bos, add_eos, add_space_prefix);
     }
 
-    /// What readers take where the file names no such token; the numbers are llama.cpp's (`llama-vocab.cpp`).
-    fn default_id(&self, key: &str) -> Option<u32> {
-        let id = match (&self.kind, key) {
-            (VocabularyKind::SentencePiece, "bos") => 1,
-            (VocabularyKind::SentencePiece, "eos") => 2,
-            (VocabularyKind::SentencePiece, "unknown") => 0,
-            (VocabularyKind::ByteLevel { .. }, "bos" | "eos") => 11,
-            _ => return None,
-        };
-        let piece = self.pieces.get(id as usize)?;
-        // The number for byte-level BPE is that of one model family; for others it is some text, a comma for instance, which
-        // tokenizers would no longer give back were it called special.
-        let text = matches!(self.kind, VocabularyKind::ByteLevel { .. }) && piece.kind != PieceKind::Control;
-        (!text).then_some(id)
+    /// Gives tokens whose text tells what they are for the type that is meant.
+    fn mark_control(&mut self) {
+        let has = |text: &str| self.pieces.iter().any(|piece| piece.text == text);
+        // Where these are, a message's end is not that of the answer.
+        let goes_on = has("<|end|>")
+            && (has("<|return|>") && has("<|call|>") || has("<|flush|>") && (has("<|call|>") || has("<|calls|>")));
+        // All of these begin and end so; vocabularies are long.
+        let marked =
+            |piece: &&mut Piece| piece.text.starts_with(['<', '[', '_', '▁']) && piece.text.ends_with(['>', ']', '[']);
+        for piece in self.pieces.iter_mut().filter(marked) {
+            let text = piece.text.as_str();
+            if SHOWN.contains(&text) || goes_on && text == "<|end|>" {
+                piece.kind = PieceKind::UserDefined;
+            } else if is_end(text) || BEGINS.contains(&text) || GAPS.contains(&text) {
+                piece.kind = PieceKind::Control;
+            }
+        }
     }
+}
+
+/// What readers take where the file names no such token; the numbers are llama.cpp's (`llama-vocab.cpp`).
+fn default_id(kind: &VocabularyKind, pieces: &[Piece], key: &str) -> Option<u32> {
+    let numbers: &[(&str, u32)] = match kind {
+        VocabularyKind::SentencePiece => &[("bos", 1), ("eos", 2), ("unknown", 0)],
+        VocabularyKind::ByteLevel { .. } => &[("bos", 11), ("eos", 11)],
+        VocabularyKind::WordPiece { .. } => &[("bos", 101), ("unknown", 100), ("seperator", 102), ("padding", 0)],
+        VocabularyKind::Unigram { .. } => &[("eos", 1), ("unknown", 2), ("padding", 0)],
+        VocabularyKind::Other(_) => &[],
+    };
+    let id = numbers.iter().find(|(name, _)| *name == key)?.1;
+    let piece = pieces.get(id as usize)?;
+    // The number for byte-level BPE is that of one model family; for others it is some text, a comma for instance, which
+    // tokenizers would no longer give back were it called special.
+    let text = matches!(kind, VocabularyKind::ByteLevel { .. }) && piece.kind != PieceKind::Control;
+    (!text).then_some(id)
 }
 
 fn is_end(text: &str) -> bool {
@@ -209,9 +284,6 @@ fn pieces(gguf: &Gguf<'_>) -> Result<Option<Vec<Piece>>, Error> {
             piece.kind = PieceKind::from_id(kind.as_u64().unwrap_or(1));
         }
     }
-    for piece in pieces.iter_mut().filter(|piece| is_end(&piece.text) || BEGINS.contains(&piece.text.as_str())) {
-        piece.kind = PieceKind::Control;
-    }
     Ok(Some(pieces))
 }
 
@@ -227,6 +299,16 @@ fn merges(gguf: &Gguf<'_>) -> Result<Vec<String>, Error> {
     let merges = merges.ok_or_else(|| Error("there is no `tokenizer.ggml.merges`".to_owned()))?;
     let text = |merge: Value<'_>| String::from_utf8_lossy(merge.as_bytes().unwrap_or_default()).into_owned();
     Ok(merges.iter().map(text).collect())
+}
+
+/// A list of bytes; empty where there is none.
+fn bytes(gguf: &Gguf<'_>, key: &str) -> Result<Vec<u8>, Error> {
+    let Some(list) = gguf.array(key) else { return Ok(Vec::new()) };
+    let byte = |item: Value<'_>| match item {
+        Value::I8(byte) => Some(byte.cast_unsigned()),
+        other => other.as_u64().and_then(|byte| u8::try_from(byte).ok()),
+    };
+    list.iter().map(byte).collect::<Option<_>>().ok_or_else(|| Error(format!("`{key}` is not a list of bytes")))
 }
 
 fn scores(gguf: &Gguf<'_>, pieces: &mut [Piece]) -> Result<(), Error> {

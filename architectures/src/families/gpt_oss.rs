@@ -58,6 +58,15 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     dense.slide_by_keys(keys, PATTERN, 0)?;
     let mut blueprint = with_sinks(dense, names);
     experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::SoftmaxOfChosen)?;
+    for layer in &mut blueprint.layers {
+        let Ffn::Experts(experts) = &mut layer.ffn else { continue };
+        // They always have biases, which share a blob with the stacks.
+        for matrices in [&mut experts.gate, &mut experts.up, &mut experts.down] {
+            if let Matrices::Items(stack) = matrices {
+                stack.bias = Some(Tensor::named(format!("{}.bias", stack.module)));
+            }
+        }
+    }
     Ok(blueprint)
 }
 

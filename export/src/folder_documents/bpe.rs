@@ -2,10 +2,10 @@
 
 use import::Error;
 use serde_json::{Map, Value as Json, json};
-use vocabulary::pre_tokenizer::{self, PreTokenizer};
+use vocabulary::pre_tokenizer::{self, PreTokenizer, Spelling};
 
-use super::fail;
 use super::tokenizer::Parts;
+use super::{fail, sentencepiece};
 
 /// The parts of a byte-level tokenizer; none where it is not known how text is split.
 ///
@@ -13,7 +13,7 @@ use super::tokenizer::Parts;
 /// A merge that is not a pair.
 pub(super) fn parts(pre: &str, merges: &[String], losses: &mut Vec<String>) -> Result<Option<Parts>, Error> {
     if pre_tokenizer::is_default(pre) {
-        losses.push("the file does not say how text is split; tokenizer.json splits as GPT-2 does".to_owned());
+        losses.push("the file does not say how text is split; tokenizer.json splits as llama.cpp then does".to_owned());
     }
     let known = pre_tokenizer::of_file(pre);
     let Some(known) = known else {
@@ -28,8 +28,17 @@ pub(super) fn parts(pre: &str, merges: &[String], losses: &mut Vec<String>) -> R
     let mut model = Map::new();
     model.insert("ignore_merges".to_owned(), known.ignore_merges.into());
     model.insert("merges".to_owned(), merges.into());
-    let decoder = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
-    Ok(Some(Parts { normalizer: Json::Null, pre_tokenizer: steps(known), decoder, model }))
+    let (normalizer, decoder) = match known.spelling {
+        Spelling::Bytes => (
+            Json::Null,
+            json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
+        ),
+        Spelling::Text => {
+            model.insert("byte_fallback".to_owned(), true.into());
+            (sentencepiece::spaces_replaced(), sentencepiece::decoder(false))
+        }
+    };
+    Ok(Some(Parts { normalizer, pre_tokenizer: steps(known), decoder, model }))
 }
 
 /// The steps that split text, the last of which turns bytes into letters.
@@ -40,13 +49,15 @@ fn steps(known: &PreTokenizer) -> Json {
         pre_tokenizer::DIGITS => json!({"type": "Digits", "individual_digits": true}),
         pattern => json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false}),
     };
-    let (last, before) = match known.patterns.split_last() {
-        Some((&pre_tokenizer::GPT2, before)) => (byte_level(true), before),
-        _ => (byte_level(false), known.patterns),
+    let patterns = known.published();
+    let (last, before) = match (known.spelling, patterns.split_last()) {
+        (Spelling::Text, _) => (None, patterns),
+        (Spelling::Bytes, Some((&pre_tokenizer::GPT2, before))) => (Some(byte_level(true)), before),
+        (Spelling::Bytes, _) => (Some(byte_level(false)), patterns),
     };
-    if before.is_empty() {
-        return last;
+    let mut steps: Vec<Json> = before.iter().map(step).chain(last).collect();
+    if steps.len() == 1 {
+        return steps.remove(0);
     }
-    let steps: Vec<Json> = before.iter().map(step).chain([last]).collect();
     json!({"type": "Sequence", "pretokenizers": steps})
 }

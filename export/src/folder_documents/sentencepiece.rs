@@ -24,21 +24,32 @@ pub(super) fn parts(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Parts 
     model.insert("fuse_unk".to_owned(), true.into());
     model.insert("byte_fallback".to_owned(), true.into());
     model.insert("merges".to_owned(), merges.into_iter().map(|(left, right)| json!([left, right])).collect());
-    let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
-    let prepend = json!({"type": "Prepend", "prepend": SPACE});
+    let prefixed = vocabulary.add_space_prefix;
+    let normalizer = if prefixed {
+        let prepend = json!({"type": "Prepend", "prepend": SPACE});
+        json!({"type": "Sequence", "normalizers": [prepend, spaces_replaced()]})
+    } else {
+        spaces_replaced()
+    };
+    Parts { normalizer, pre_tokenizer: Json::Null, decoder: decoder(prefixed), model }
+}
+
+/// What puts `▁` in the place of spaces.
+pub(super) fn spaces_replaced() -> Json {
+    json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE})
+}
+
+/// What makes text of pieces with `▁` and of bytes; the first space may not be the text's own.
+pub(super) fn decoder(prefixed: bool) -> Json {
     let mut decoders = vec![
         json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
         json!({"type": "ByteFallback"}),
         json!({"type": "Fuse"}),
     ];
-    let normalizer = if vocabulary.add_space_prefix {
+    if prefixed {
         decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
-        json!({"type": "Sequence", "normalizers": [prepend, replace]})
-    } else {
-        replace
-    };
-    let decoder = json!({"type": "Sequence", "decoders": decoders});
-    Parts { normalizer, pre_tokenizer: Json::Null, decoder, model }
+    }
+    json!({"type": "Sequence", "decoders": decoders})
 }
 
 /// Every pair that makes a piece, the best piece first.

@@ -25,6 +25,10 @@ pub(super) fn tokenizer(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Re
     let parts = match &vocabulary.kind {
         VocabularyKind::ByteLevel { pre_tokenizer, merges } => bpe::parts(pre_tokenizer, merges, losses)?,
         VocabularyKind::SentencePiece => Some(sentencepiece::parts(vocabulary, losses)),
+        VocabularyKind::WordPiece { .. } | VocabularyKind::Unigram { .. } => {
+            losses.push("there is no tokenizer.json: vocabularies of BERT and T5 are not written yet".to_owned());
+            None
+        }
         VocabularyKind::Other(name) => {
             losses.push(format!("there is no tokenizer.json: the tokenizer model `{name}` is not known"));
             None

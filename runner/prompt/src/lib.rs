@@ -6,7 +6,6 @@ pub mod constraint;
 pub mod error;
 pub mod insert;
 pub mod reader;
-mod sentencepiece;
 pub mod stop;
 pub mod stream;
 pub mod template;

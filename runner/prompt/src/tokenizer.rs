@@ -1,7 +1,15 @@
 //! Tokenizers: from `tokenizer.json`, or built from a GGUF vocabulary.
 
 mod byte_level;
+#[cfg(test)]
+mod fixtures;
+mod own;
+mod pieces;
+mod sentencepiece;
+mod spaces;
 mod token_bytes;
+mod unigram;
+mod wordpiece;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +17,7 @@ use tokenizers::Tokenizer as Library;
 use vocabulary::{Vocabulary, VocabularyKind};
 
 use crate::Error;
-use crate::sentencepiece::SentencePiece;
+use own::Own;
 
 pub(crate) use token_bytes::TokenBytes;
 
@@ -24,7 +32,11 @@ pub struct Special {
 
 /// Text to tokens and back.
 #[derive(Debug)]
-pub struct Tokenizer(Kind);
+pub struct Tokenizer {
+    kind: Kind,
+    /// Texts lose the spaces before some punctuation.
+    cleans_spaces: bool,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -33,14 +45,27 @@ enum Kind {
         tokenizer: Box<Mutex<Library>>,
         around: Around,
     },
-    SentencePiece(Box<SentencePiece>),
+    Own(Box<Own>),
 }
 
 /// What stands around a text, where the library does not know.
 #[derive(Clone, Copy, Debug, Default)]
 struct Around {
-    bos: Option<u32>,
-    eos: Option<u32>,
+    before: Option<u32>,
+    after: Option<u32>,
+}
+
+impl Around {
+    fn of(vocabulary: &Vocabulary) -> Self {
+        // BERT's texts always have both.
+        if matches!(vocabulary.kind, VocabularyKind::WordPiece { .. }) {
+            return Self { before: vocabulary.bos, after: vocabulary.separator.or(vocabulary.eos) };
+        }
+        Self {
+            before: vocabulary.bos.filter(|_| vocabulary.add_bos),
+            after: vocabulary.eos.filter(|_| vocabulary.add_eos),
+        }
+    }
 }
 
 impl Tokenizer {
@@ -50,7 +75,7 @@ impl Tokenizer {
         // Some files cut or pad texts for training; a prompt is neither.
         tokenizer.with_truncation(None).map_err(Error::tokenizer)?;
         tokenizer.with_padding(None);
-        Ok(Self(Kind::Library { tokenizer: Box::new(Mutex::new(tokenizer)), around: Around::default() }))
+        Ok(Self::of_library(tokenizer, Around::default()))
     }
 
     /// Builds a tokenizer from a GGUF vocabulary.
@@ -58,56 +83,58 @@ impl Tokenizer {
         if vocabulary.pieces.is_empty() {
             return Err(Error::tokenizer("the vocabulary is empty"));
         }
-        match &vocabulary.kind {
+        let (around, cleans_spaces) = (Around::of(&vocabulary), vocabulary.cleans_spaces);
+        let tokenizer = match &vocabulary.kind {
             VocabularyKind::Other(model) => {
-                Err(Error::tokenizer(format!("the tokenizer model `{model}` is not known yet; expected gpt2 or llama")))
+                let known = "gpt2, llama, bert, t5 or gemma4";
+                return Err(Error::tokenizer(format!(
+                    "the tokenizer model `{model}` is not known yet; expected {known}"
+                )));
             }
-            VocabularyKind::SentencePiece => Ok(Self(Kind::SentencePiece(Box::new(SentencePiece::new(vocabulary))))),
-            VocabularyKind::ByteLevel { .. } => {
-                let around = Around {
-                    bos: vocabulary.bos.filter(|_| vocabulary.add_bos),
-                    eos: vocabulary.eos.filter(|_| vocabulary.add_eos),
-                };
-                let tokenizer = byte_level::build(vocabulary)?;
-                Ok(Self(Kind::Library { tokenizer: Box::new(Mutex::new(tokenizer)), around }))
-            }
-        }
+            VocabularyKind::ByteLevel { .. } => Self::of_library(byte_level::build(vocabulary)?, around),
+            _ => Self { kind: Kind::Own(Box::new(Own::new(vocabulary)?)), cleans_spaces: false },
+        };
+        Ok(Self { cleans_spaces, ..tokenizer })
+    }
+
+    fn of_library(tokenizer: Library, around: Around) -> Self {
+        let tokenizer = Box::new(Mutex::new(tokenizer));
+        Self { kind: Kind::Library { tokenizer, around }, cleans_spaces: false }
     }
 
     /// The number of tokens.
     pub fn size(&self) -> usize {
-        match &self.0 {
+        match &self.kind {
             Kind::Library { tokenizer, .. } => lock(tokenizer).get_vocab_size(true),
-            Kind::SentencePiece(tokenizer) => tokenizer.size(),
+            Kind::Own(tokenizer) => tokenizer.size(),
         }
     }
 
     /// The token with exactly this text.
     pub fn id(&self, text: &str) -> Option<u32> {
-        match &self.0 {
+        match &self.kind {
             Kind::Library { tokenizer, .. } => lock(tokenizer).token_to_id(text),
-            Kind::SentencePiece(tokenizer) => tokenizer.id(text),
+            Kind::Own(tokenizer) => tokenizer.id(text),
         }
     }
 
     /// The text of a token as the vocabulary has it.
     pub fn piece(&self, id: u32) -> Option<String> {
-        match &self.0 {
+        match &self.kind {
             Kind::Library { tokenizer, .. } => lock(tokenizer).id_to_token(id),
-            Kind::SentencePiece(tokenizer) => tokenizer.piece(id).map(str::to_owned),
+            Kind::Own(tokenizer) => tokenizer.piece(id).map(str::to_owned),
         }
     }
 
     /// The bytes of every token, by id. Refused where the vocabulary does not tell them, as `WordPiece` does not.
     pub(crate) fn token_bytes(&self) -> Result<Vec<TokenBytes>, Error> {
         let size = self.size();
-        match &self.0 {
+        match &self.kind {
             Kind::Library { tokenizer, .. } => token_bytes::of_library(&lock(tokenizer), size),
-            Kind::SentencePiece(tokenizer) => {
+            Kind::Own(tokenizer) => {
                 let special = |id: u32| TokenBytes::Special(tokenizer.piece(id).unwrap_or_default().to_owned());
                 let bytes = |id: u32| {
-                    let mut bytes = Vec::new();
-                    tokenizer.decode(id, false, &mut bytes);
+                    let bytes = tokenizer.bytes(id, false);
                     if bytes.is_empty() { special(id) } else { TokenBytes::Text(bytes) }
                 };
                 Ok((0..size as u32).map(bytes).collect())
@@ -115,34 +142,43 @@ impl Tokenizer {
         }
     }
 
+    /// The bytes of one token; special ones have none unless they are wanted.
+    #[cfg(test)]
+    fn bytes_of(&self, id: u32, with_special: bool) -> Result<Vec<u8>, Error> {
+        match (&self.kind, self.token_bytes()?.swap_remove(id as usize)) {
+            (Kind::Own(tokenizer), _) => Ok(tokenizer.bytes(id, with_special)),
+            (_, TokenBytes::Text(bytes)) => Ok(bytes),
+            (_, TokenBytes::Special(text)) => Ok(if with_special { text.into_bytes() } else { Vec::new() }),
+        }
+    }
+
     /// Cuts text into tokens.
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, Error> {
-        match &self.0 {
+        match &self.kind {
             Kind::Library { tokenizer, around } => {
                 let mut tokenizer = lock(tokenizer);
                 tokenizer.set_encode_special_tokens(!special.parse);
                 let encoding = tokenizer.encode_fast(text, special.add).map_err(Error::tokenizer)?;
                 let around = if special.add { *around } else { Around::default() };
-                Ok(around.bos.into_iter().chain(encoding.get_ids().iter().copied()).chain(around.eos).collect())
+                Ok(around.before.into_iter().chain(encoding.get_ids().iter().copied()).chain(around.after).collect())
             }
-            Kind::SentencePiece(tokenizer) => Ok(tokenizer.encode(text, special)),
+            Kind::Own(tokenizer) => tokenizer.encode(text, special),
         }
     }
 
     /// The text of tokens; bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32], with_special: bool) -> Result<String, Error> {
-        match &self.0 {
+        match &self.kind {
             Kind::Library { tokenizer, .. } => lock(tokenizer).decode(ids, !with_special).map_err(Error::tokenizer),
-            Kind::SentencePiece(tokenizer) => {
-                let mut bytes = Vec::new();
-                for id in ids {
-                    tokenizer.decode(*id, with_special, &mut bytes);
-                }
-                let text = String::from_utf8_lossy(&bytes);
-                let own = if tokenizer.adds_space_prefix() { text.strip_prefix(' ').unwrap_or(&text) } else { &text };
-                Ok(own.to_owned())
-            }
+            Kind::Own(tokenizer) => Ok(tokenizer.decode(ids, with_special)),
         }
+    }
+
+    /// The text of all tokens of a text: as [`decode`](Self::decode), and without the spaces that such texts lose. What is told while
+    /// it is made does not lose them.
+    pub fn whole_text(&self, ids: &[u32], with_special: bool) -> Result<String, Error> {
+        let text = self.decode(ids, with_special)?;
+        Ok(if self.cleans_spaces { spaces::cleaned(&text) } else { text })
     }
 }
 

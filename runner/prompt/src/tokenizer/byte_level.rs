@@ -1,15 +1,20 @@
-//! Byte-level BPE from a GGUF vocabulary.
+//! BPE from a GGUF vocabulary: of bytes, or of text.
 //!
 //! How text is split before merging has a name in the file, `tokenizer.ggml.pre`, and patterns in the table
 //! of `vocabulary`.
 
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::fuse::Fuse;
 use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::Replace;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer};
-use vocabulary::{PieceKind, Vocabulary, VocabularyKind, pre_tokenizer};
+use tokenizers::{AddedToken, DecoderWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer, decoders};
+use vocabulary::pre_tokenizer::{self, Spelling};
+use vocabulary::{PieceKind, Vocabulary, VocabularyKind};
 
+use super::pieces::SPACE;
 use crate::Error;
 
 pub(super) fn build(vocabulary: Vocabulary) -> Result<Tokenizer, Error> {
@@ -32,25 +37,36 @@ pub(super) fn build(vocabulary: Vocabulary) -> Result<Tokenizer, Error> {
             None => Err(Error::tokenizer(format!("merge `{merge}` is not a pair"))),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let model = BPE::builder()
-        .vocab_and_merges(ids, merges)
-        .ignore_merges(split.ignore_merges)
-        .build()
-        .map_err(Error::tokenizer)?;
+    let model = BPE::builder().vocab_and_merges(ids, merges).ignore_merges(split.ignore_merges);
+    let model = model.byte_fallback(split.spelling == Spelling::Text).build().map_err(Error::tokenizer)?;
     let mut tokenizer = Tokenizer::new(model);
-    tokenizer.with_pre_tokenizer(Some(pre_tokenizer_of(split.patterns)?));
-    tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));
+    let mut steps = splits(split.patterns)?;
+    match split.spelling {
+        Spelling::Bytes => {
+            steps.push(PreTokenizerWrapper::from(ByteLevel::new(false, false, false)));
+            tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));
+        }
+        Spelling::Text => {
+            let spaces = Replace::new(" ", SPACE).map_err(Error::tokenizer)?;
+            tokenizer.with_normalizer(Some(spaces)).map_err(Error::tokenizer)?;
+            let decoders = vec![
+                DecoderWrapper::from(Replace::new(SPACE, " ").map_err(Error::tokenizer)?),
+                DecoderWrapper::from(ByteFallback::new()),
+                DecoderWrapper::from(Fuse::new()),
+            ];
+            tokenizer.with_decoder(Some(decoders::sequence::Sequence::new(decoders)));
+        }
+    }
+    tokenizer.with_pre_tokenizer(Some(Sequence::new(steps)));
     tokenizer.add_tokens(added).map_err(Error::tokenizer)?;
     Ok(tokenizer)
 }
 
-fn pre_tokenizer_of(patterns: &[&str]) -> Result<Sequence, Error> {
-    let mut steps = Vec::new();
-    for pattern in patterns {
+fn splits(patterns: &[&str]) -> Result<Vec<PreTokenizerWrapper>, Error> {
+    let split = |pattern: &&str| {
         let pattern = SplitPattern::Regex((*pattern).to_owned());
         let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(Error::tokenizer)?;
-        steps.push(PreTokenizerWrapper::from(split));
-    }
-    steps.push(PreTokenizerWrapper::from(ByteLevel::new(false, false, false)));
-    Ok(Sequence::new(steps))
+        Ok(PreTokenizerWrapper::from(split))
+    };
+    patterns.iter().map(split).collect()
 }

@@ -1,0 +1,183 @@
+//! Tokenizers of GGUF vocabularies that are not BPE by pairs: special tokens are cut out first, what is between them is cut by the
+//! model of the vocabulary.
+
+use vocabulary::{Vocabulary, VocabularyKind};
+
+use super::pieces::{Fragment, Pieces, SPACE};
+use super::sentencepiece::SentencePiece;
+use super::unigram::Unigram;
+use super::wordpiece::WordPiece;
+use super::{Around, Special};
+use crate::Error;
+
+/// A tokenizer over the pieces of a vocabulary.
+#[derive(Debug)]
+pub(super) struct Own {
+    pieces: Pieces,
+    around: Around,
+    model: Model,
+    /// The first space of a text is not the text's own.
+    add_space_prefix: bool,
+}
+
+#[derive(Debug)]
+enum Model {
+    /// By scores; a space is put before a text and after special tokens.
+    Scores(Box<SentencePiece>),
+    Words(WordPiece),
+    Likeliest(Unigram),
+}
+
+impl Own {
+    pub(super) fn new(vocabulary: Vocabulary) -> Result<Self, Error> {
+        let around = Around::of(&vocabulary);
+        let Vocabulary { kind, pieces, unknown, add_space_prefix, .. } = vocabulary;
+        let pieces = Pieces::new(pieces);
+        let model = match kind {
+            VocabularyKind::SentencePiece => Model::Scores(Box::new(SentencePiece::new(&pieces, unknown))),
+            VocabularyKind::WordPiece { lowercase, strip_accents } => {
+                Model::Words(WordPiece::new(lowercase, strip_accents, unknown))
+            }
+            VocabularyKind::Unigram { character_map, merge_spaces } => {
+                Model::Likeliest(Unigram::new(&pieces, &character_map, merge_spaces, add_space_prefix, unknown)?)
+            }
+            VocabularyKind::ByteLevel { .. } | VocabularyKind::Other(_) => {
+                return Err(Error::tokenizer("it has no model of its own"));
+            }
+        };
+        Ok(Self { pieces, around, model, add_space_prefix })
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.pieces.len()
+    }
+
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        self.pieces.id(text)
+    }
+
+    pub(super) fn piece(&self, id: u32) -> Option<&str> {
+        self.pieces.get(id).map(|piece| piece.text.as_str())
+    }
+
+    pub(super) fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, Error> {
+        let around = if special.add { self.around } else { Around::default() };
+        let mut out = Vec::from_iter(around.before);
+        let mut prefix = self.add_space_prefix;
+        for fragment in self.pieces.fragments(text, special.parse) {
+            match fragment {
+                Fragment::Atom(id) => {
+                    out.push(id);
+                    prefix = self.add_space_prefix;
+                }
+                Fragment::Text(text) => {
+                    match &self.model {
+                        Model::Scores(model) => {
+                            let space = if prefix { SPACE } else { "" };
+                            model.cut(&self.pieces, &format!("{space}{}", text.replace(' ', SPACE)), &mut out);
+                        }
+                        Model::Words(model) => model.cut(&self.pieces, text, &mut out)?,
+                        Model::Likeliest(model) => model.cut(&self.pieces, text, &mut out)?,
+                    }
+                    prefix = false;
+                }
+            }
+        }
+        out.extend(around.after);
+        Ok(out)
+    }
+
+    /// The bytes of a token. Control pieces have none unless they are wanted.
+    pub(super) fn bytes(&self, id: u32, with_control: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.pieces.decode(id, with_control, &mut bytes);
+        bytes
+    }
+
+    /// The text of tokens; bytes that are not UTF-8 become U+FFFD. The space that was put before the text is left out.
+    pub(super) fn decode(&self, ids: &[u32], with_control: bool) -> String {
+        let mut bytes = Vec::new();
+        for (index, id) in ids.iter().enumerate() {
+            self.pieces.decode(*id, with_control, &mut bytes);
+            if index == 0 && self.add_space_prefix && bytes.first() == Some(&b' ') {
+                bytes.remove(0);
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vocabulary::{Piece, PieceKind};
+
+    fn piece(text: &str, score: f32, kind: PieceKind) -> Piece {
+        Piece { text: text.to_owned(), score, kind }
+    }
+
+    fn texts(tokenizer: &Own, ids: &[u32]) -> Vec<String> {
+        ids.iter().map(|id| tokenizer.piece(*id).expect("id").to_owned()).collect()
+    }
+
+    const PLAIN: Special = Special { add: false, parse: false };
+
+    #[test]
+    fn merges_by_score() {
+        let mut pieces = vec![
+            piece("<unk>", 0.0, PieceKind::Unknown),
+            piece("<s>", 0.0, PieceKind::Control),
+            piece("[img]", 0.0, PieceKind::UserDefined),
+        ];
+        for (text, score) in
+            [("\u{2581}", -1.0), ("a", -2.0), ("b", -3.0), ("ab", -5.0), ("bc", -4.0), ("c", -6.0), ("\u{2581}a", -7.0)]
+        {
+            pieces.push(piece(text, score, PieceKind::Normal));
+        }
+        pieces.extend((0..=255).map(|byte: u8| piece(&format!("<0x{byte:02X}>"), 0.0, PieceKind::Byte)));
+        let tokenizer = Own::new(Vocabulary {
+            unknown: Some(0),
+            bos: Some(1),
+            add_bos: true,
+            add_space_prefix: true,
+            ..Vocabulary::new(VocabularyKind::SentencePiece, pieces)
+        })
+        .expect("a tokenizer");
+        let cut = |text: &str, special| texts(&tokenizer, &tokenizer.encode(text, special).expect("tokens"));
+        assert_eq!(cut("abc", PLAIN), ["\u{2581}a", "bc"], "bc has the better score than ab");
+        assert_eq!(cut("é", PLAIN), ["\u{2581}", "<0xC3>", "<0xA9>"]);
+        assert_eq!(cut("<s>", Special { add: true, parse: true }), ["<s>", "<s>"]);
+        assert_eq!(cut("b[img]b", PLAIN), ["\u{2581}", "b", "[img]", "\u{2581}", "b"]);
+        assert!(cut("", PLAIN).is_empty());
+        assert!(!cut("<s>", PLAIN).contains(&"<s>".to_owned()), "text never becomes a control piece");
+    }
+
+    #[test]
+    fn words_of_any_length_are_cut() {
+        let pieces = ["[UNK]", "\u{2581}a", "a", "b"].iter().map(|text| piece(text, 0.0, PieceKind::Normal)).collect();
+        let kind = VocabularyKind::WordPiece { lowercase: true, strip_accents: true };
+        let tokenizer =
+            Own::new(Vocabulary { unknown: Some(0), ..Vocabulary::new(kind, pieces) }).expect("a tokenizer");
+        let cut = |text: &str| tokenizer.encode(text, PLAIN).expect("tokens");
+        assert_eq!(cut("Áb b"), [1, 3, 0], "no word begins with b");
+        assert_eq!(cut(&"a".repeat(300)).len(), 300, "BERT itself gives up at a hundred");
+    }
+
+    #[test]
+    fn a_broken_table_of_characters_is_told() {
+        let table = |raw: &[u8]| {
+            let kind = VocabularyKind::Unigram { character_map: raw.to_vec(), merge_spaces: false };
+            let pieces = vec![piece("a", -1.0, PieceKind::Normal)];
+            Own::new(Vocabulary { unknown: None, ..Vocabulary::new(kind, pieces) })
+                .and_then(|tokenizer| tokenizer.encode("a", PLAIN))
+        };
+        assert_eq!(table(&[]).expect("none"), [0]);
+        for raw in [&[1u8, 0][..], &[8, 0, 0, 0, 1, 2]] {
+            assert!(table(raw).expect_err("cut off").to_string().contains("cut off"));
+        }
+        // The root leads by `a` to a value beyond the texts.
+        let units = [0x400u32 << 10 >> 10, 0, 0];
+        let raw: Vec<u8> = [12u32].iter().chain(&units).flat_map(|unit| unit.to_le_bytes()).collect();
+        assert_eq!(table(&raw).expect("no key"), [0]);
+    }
+}

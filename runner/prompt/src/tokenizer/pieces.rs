@@ -1,0 +1,164 @@
+//! The pieces of a GGUF vocabulary: by id, by text, and those that are found in text before anything else is.
+
+use std::collections::HashMap;
+
+use vocabulary::{Piece, PieceKind};
+
+/// What stands for a space in pieces.
+pub(super) const SPACE: &str = "\u{2581}";
+
+/// The pieces of a vocabulary.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    all: Vec<Piece>,
+    ids: HashMap<String, u32>,
+    /// Length of the longest piece, in bytes.
+    longest: usize,
+    longest_user_defined: Option<usize>,
+    /// Found in text before anything else: control pieces only where they are asked for.
+    atoms: HashMap<String, (u32, PieceKind)>,
+    /// The lengths in bytes that atoms have.
+    atom_lengths: Vec<usize>,
+}
+
+/// A part of a text.
+pub(super) enum Fragment<'t> {
+    Atom(u32),
+    Text(&'t str),
+}
+
+/// An atom in a text.
+struct Match {
+    start: usize,
+    length: usize,
+    id: u32,
+}
+
+impl Pieces {
+    pub(super) fn new(all: Vec<Piece>) -> Self {
+        let mut ids = HashMap::with_capacity(all.len());
+        let mut atoms = HashMap::new();
+        for (id, piece) in (0..).zip(&all) {
+            let is_atom = matches!(piece.kind, PieceKind::Control | PieceKind::UserDefined | PieceKind::Unknown);
+            if is_atom && !piece.text.is_empty() {
+                atoms.entry(piece.text.clone()).or_insert((id, piece.kind));
+            }
+            // Where a text is there twice the first id counts.
+            ids.entry(piece.text.clone()).or_insert(id);
+        }
+        let mut atom_lengths: Vec<usize> = atoms.keys().map(String::len).collect();
+        atom_lengths.sort_unstable();
+        atom_lengths.dedup();
+        let longest = all.iter().map(|piece| piece.text.len()).max().unwrap_or(0);
+        let defined = atoms.iter().filter(|(_, (_, kind))| *kind == PieceKind::UserDefined);
+        let longest_user_defined = defined.map(|(text, _)| text.len()).max();
+        Self { all, ids, longest, longest_user_defined, atoms, atom_lengths }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Length of the longest piece, in bytes.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Length of the longest piece that the user has defined, in bytes.
+    pub(super) fn longest_user_defined(&self) -> Option<usize> {
+        self.longest_user_defined
+    }
+
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&Piece> {
+        self.all.get(id as usize)
+    }
+
+    /// All pieces with their ids.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Piece)> {
+        (0..).zip(&self.all)
+    }
+
+    /// Cuts out the pieces that are found in text before anything else is: longer ones before shorter ones, wherever they are.
+    pub(super) fn fragments<'t>(&self, text: &'t str, parse_control: bool) -> Vec<Fragment<'t>> {
+        let mut found: Vec<Match> =
+            text.char_indices().flat_map(|(start, _)| self.atoms_at(text, start, parse_control)).collect();
+        found.sort_by_key(|found| (std::cmp::Reverse(found.length), found.start));
+        let mut taken = vec![false; text.len()];
+        found.retain(|found| {
+            let place = &mut taken[found.start..found.start + found.length];
+            let is_free = !place.contains(&true);
+            if is_free {
+                place.fill(true);
+            }
+            is_free
+        });
+        found.sort_by_key(|found| found.start);
+        let (mut fragments, mut at) = (Vec::new(), 0);
+        for Match { start, length, id } in found {
+            if start > at {
+                fragments.push(Fragment::Text(&text[at..start]));
+            }
+            fragments.push(Fragment::Atom(id));
+            at = start + length;
+        }
+        if text.len() > at {
+            fragments.push(Fragment::Text(&text[at..]));
+        }
+        fragments
+    }
+
+    /// The atoms that begin at a place of a text.
+    fn atoms_at(&self, text: &str, start: usize, parse_control: bool) -> impl Iterator<Item = Match> {
+        self.atom_lengths.iter().filter_map(move |length| {
+            let (id, kind) = self.atoms.get(text.get(start..start.checked_add(*length)?)?)?;
+            let counts = *kind == PieceKind::UserDefined || parse_control;
+            counts.then_some(Match { start, length: *length, id: *id })
+        })
+    }
+
+    /// The bytes of a token. Control pieces have none unless they are wanted.
+    pub(super) fn decode(&self, id: u32, with_control: bool, out: &mut Vec<u8>) {
+        let Some(piece) = self.get(id) else { return };
+        match piece.kind {
+            PieceKind::Byte => out.extend(byte_of(&piece.text)),
+            PieceKind::Control | PieceKind::Unknown if !with_control => {}
+            PieceKind::Control | PieceKind::Unknown | PieceKind::UserDefined => {
+                out.extend_from_slice(piece.text.as_bytes());
+            }
+            PieceKind::Normal => out.extend_from_slice(piece.text.replace(SPACE, " ").as_bytes()),
+            PieceKind::Unused => {}
+        }
+    }
+}
+
+/// The byte of a piece `<0xXX>`.
+pub(super) fn byte_of(text: &str) -> Option<u8> {
+    u8::from_str_radix(text.strip_prefix("<0x")?.strip_suffix('>')?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longer_atoms_come_first() {
+        let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
+        let texts = [("abc", PieceKind::UserDefined), ("cdef", PieceKind::UserDefined), ("x", PieceKind::Control)];
+        let pieces = Pieces::new(texts.iter().map(|(text, kind)| piece(text, *kind)).collect());
+        let cut = |text: &str, parse| {
+            let shown = |fragment| match fragment {
+                Fragment::Atom(id) => format!("[{id}]"),
+                Fragment::Text(text) => text.to_owned(),
+            };
+            pieces.fragments(text, parse).into_iter().map(shown).collect::<Vec<_>>().join("|")
+        };
+        assert_eq!(cut("abcdefabc", true), "ab|[1]|[0]", "the longer one takes the letter that both have");
+        assert_eq!(cut("éxabc", false), "éx|[0]");
+        assert_eq!(cut("éxabc", true), "é|[2]|[0]");
+        assert_eq!(cut("", true), "");
+    }
+}
