@@ -40,7 +40,7 @@ mod verify;
 mod versions;
 mod whole;
 
-pub(crate) use architecture::Understood;
+pub(crate) use architecture::{Understood, Unknown};
 pub(crate) use capabilities::{Capabilities, Capability};
 pub(crate) use create::{CreateSpec, Created, Observer, Source, create};
 pub(crate) use diff::diff;

@@ -152,7 +152,9 @@ impl<'a> Config<'a> {
     fn scaling(self, model: Self) -> Result<(RopeScaling, f64), Error> {
         let need = |key: &str| self.float(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")));
         let scaling = match self.text("rope_type").or_else(|| self.text("type")).unwrap_or("default") {
-            "default" => RopeScaling::None,
+            // Of several kinds of positions text has but one. What goes by the length of the sequence begins to count where the
+            // model's context ends.
+            "default" | "mrope" | "dynamic" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: need("factor")? },
             "llama3" => RopeScaling::Llama3 {
                 factor: need("factor")?,

@@ -49,6 +49,10 @@ pub(crate) struct Dense {
     pub(crate) head_norms: bool,
     /// What the norm before the output is called below `model.`.
     pub(crate) final_norm: &'static str,
+    /// What the embedding is called below `model.`.
+    pub(crate) embedding: &'static str,
+    /// What the output projection is called.
+    pub(crate) output: &'static str,
 }
 
 /// In what layers differ.
@@ -192,6 +196,8 @@ impl Dense {
             parallel: false,
             head_norms: false,
             final_norm: "norm",
+            embedding: EMBEDDING,
+            output: OUTPUT,
         })
     }
 
@@ -237,6 +243,8 @@ impl Dense {
             parallel: false,
             head_norms: false,
             final_norm: "norm",
+            embedding: EMBEDDING,
+            output: OUTPUT,
         };
         if let Some(window) = keys.unsigned("attention.sliding_window")?.filter(|window| *window > 0) {
             let layers = dense.layers.len();
@@ -299,11 +307,11 @@ impl Dense {
     /// The blueprint with the tensors that there are: biases count where a model has them.
     pub(crate) fn blueprint(self, names: &TensorNames) -> Blueprint {
         // Models that only embed are stored without what is around the decoder.
-        let bare = names.has(EMBEDDING) && !names.has(&format!("model.{EMBEDDING}"));
+        let bare = names.has(self.embedding) && !names.has(&format!("model.{}", self.embedding));
         let root = if bare { "" } else { "model." };
-        let embedding = format!("{root}{EMBEDDING}");
-        let own = names.has(&format!("{OUTPUT}.weight")) && !self.tied;
-        let mut output = projection(names, OUTPUT);
+        let embedding = format!("{root}{}", self.embedding);
+        let own = names.has(&format!("{}.weight", self.output)) && !self.tied;
+        let mut output = projection(names, self.output);
         if !own {
             output.weight = Tensor::named(&embedding);
         }

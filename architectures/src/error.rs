@@ -4,10 +4,12 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No family reads it.
-    #[error("architecture `{name}` cannot be run yet; supported: {supported}")]
+    #[error("architecture `{name}` cannot be run yet{lacks}; supported: {supported}")]
     Unknown {
         /// As the source names it, shortened.
         name: String,
+        /// What is missing for it, in brackets; empty where nobody has looked.
+        lacks: String,
         /// What could be run.
         supported: String,
     },

@@ -4,7 +4,9 @@ mod bert;
 mod cohere2;
 mod deepseek_v2;
 mod deepseek_v3;
+mod ernie4_5;
 mod exaone4;
+mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -15,8 +17,10 @@ mod gpt_neox;
 mod gpt_oss;
 mod granite;
 mod granitemoe;
+mod internlm2;
 mod lfm2;
 mod llama;
+mod minimax_m2;
 mod mistral;
 mod mixtral;
 mod modernbert;
@@ -36,6 +40,16 @@ mod starcoder2;
 mod xlm_roberta;
 
 use crate::family::Family;
+
+/// What architectures that users ask for need and no blueprint can say yet.
+pub(crate) const LACKING: &[(&str, &str)] = &[
+    ("llama4", LLAMA4),
+    ("llama4_text", LLAMA4),
+    ("mllama", "layers that look at pictures"),
+    ("mllama_text_model", "layers that look at pictures"),
+];
+const LLAMA4: &str = "attention in chunks, queries that grow with the position, norms of heads without weights, and experts whose \
+                      inputs are scaled";
 
 /// Every family. A GGUF file is read by the first whose form it has.
 pub(crate) const ALL: &[&Family] = &[
@@ -73,4 +87,8 @@ pub(crate) const ALL: &[&Family] = &[
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
     &stablelm::FAMILY,
+    &internlm2::FAMILY,
+    &ernie4_5::FAMILY,
+    &falcon::FAMILY,
+    &minimax_m2::FAMILY,
 ];

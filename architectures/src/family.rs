@@ -2,7 +2,7 @@
 
 use formats::Gguf;
 use formats::gguf::OwnedValue;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::{self, Config};
@@ -149,7 +149,9 @@ impl Family {
 
     pub(crate) fn unknown(name: &str) -> Error {
         let supported: Vec<&str> = Self::ALL.iter().map(|family| family.name).collect();
-        Error::Unknown { name: name.chars().take(60).collect(), supported: supported.join(", ") }
+        let lacks = families::LACKING.iter().find(|(own, _)| *own == name);
+        let lacks = lacks.map(|(_, what)| format!(" (it needs {what})")).unwrap_or_default();
+        Error::Unknown { name: name.chars().take(60).collect(), lacks, supported: supported.join(", ") }
     }
 }
 
@@ -175,10 +177,35 @@ pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architect
 fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Blueprint), Error> {
     let value: Json = serde_json::from_slice(raw).map_err(|e| config_json::fail(e.to_string()))?;
     let Json::Object(map) = value else { return Err(config_json::fail("it is not a JSON object")) };
-    let config = Config(&map);
+    let text = text_part(&map)?;
+    let config = Config(text.as_ref().unwrap_or(&map));
     let model_type = config.text("model_type").ok_or_else(|| config_json::fail("`model_type` is missing"))?;
     let family = Family::of_config(model_type).ok_or_else(|| Family::unknown(model_type))?;
-    Ok((family, (family.read_config)(config, names)?))
+    Ok((family, (family.read_config)(config, &names.map(names::of_folder))?))
+}
+
+/// The config of the text part of a model that reads pictures too. What holds for all parts is said beside it.
+fn text_part(whole: &Map<String, Json>) -> Result<Option<Map<String, Json>>, Error> {
+    let config = Config(whole);
+    let Some(Config(text)) = config.object("text_config")? else { return Ok(None) };
+    let mut text = text.clone();
+    // A part that does not say what it is is what the class of the whole takes.
+    let usual = match config.text("model_type") {
+        Some("gemma3") => "gemma3_text",
+        Some("mistral3") => "mistral",
+        Some("paligemma") => "gemma",
+        Some("aya_vision") => "cohere2",
+        Some("qwen2_vl" | "qwen2_5_vl") => "qwen2",
+        Some("llava" | "llava_next" | "idefics3" | "smolvlm") => "llama",
+        other => other.unwrap_or_default(),
+    };
+    text.entry("model_type").or_insert_with(|| usual.into());
+    for key in ["tie_word_embeddings", "quantization_config"] {
+        if let (Some(value), false) = (config.value(key), text.contains_key(key)) {
+            text.insert(key.to_owned(), value.clone());
+        }
+    }
+    Ok(Some(text))
 }
 
 fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blueprint), Error> {

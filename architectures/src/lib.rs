@@ -28,6 +28,7 @@ pub mod names;
 mod names_of_0_1;
 mod plain;
 mod rope;
+mod sizes;
 mod tensor_names;
 
 pub use blueprint::{
@@ -39,6 +40,7 @@ pub use error::Error;
 pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe};
 pub use names_of_0_1::source_name;
 pub use rope::{Divisors, Rope, RopeScaling, Switch};
+pub use sizes::Sizes;
 pub use tensor_names::TensorNames;
 
 /// Names the sources of this crate and of `formats`. Every remembered derivation carries it.

@@ -45,6 +45,22 @@ pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: 
     }
 }
 
+/// Queries, keys and values that are stored as one, key head by key head: first the rows of its queries, then those of its key and of
+/// its value. Sizes that overflow are refused by the check of the blueprint.
+pub(crate) fn by_key_head(all: &Projection, [heads, kv_heads, head_dim]: [u64; 3]) -> [Projection; 3] {
+    let queries = heads.checked_div(kv_heads).unwrap_or(0).saturating_mul(head_dim);
+    let stride = queries.saturating_add(head_dim.saturating_mul(2));
+    let part = |first: u64, block: u64| all.rows(Rows { first, count: kv_heads.saturating_mul(block), block, stride });
+    [part(0, queries), part(queries, head_dim), part(queries.saturating_add(head_dim), head_dim)]
+}
+
+/// Queries, keys and values that are stored as one: those of all heads one after the other.
+pub(crate) fn one_by_one(all: &Projection, [heads, kv_heads, head_dim]: [u64; 3]) -> [Projection; 3] {
+    let [queries, keys] = [heads, kv_heads].map(|heads| heads.saturating_mul(head_dim));
+    let part = |first: u64, count: u64| all.rows(Rows::run(first, count));
+    [part(0, queries), part(queries, keys), part(queries.saturating_add(keys), keys)]
+}
+
 /// Replaces the networks of all layers by ones without a gate, whose modules below `model.layers.N.mlp` are these.
 pub(crate) fn without_gates(mut blueprint: Blueprint, names: &TensorNames, [up, down]: [&str; 2]) -> Blueprint {
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
@@ -59,13 +75,12 @@ pub(crate) fn without_gates(mut blueprint: Blueprint, names: &TensorNames, [up, 
 /// A GGUF file of such a transformer: layer norms, queries, keys and values as rows of one tensor, networks without gates.
 pub(crate) fn from_gguf(keys: Keys<'_>, names: &TensorNames, activation: Activation) -> Result<Blueprint, Error> {
     let dense = Dense { activation, ..with_layer_norms(keys)? };
-    let hidden = dense.hidden;
+    let sizes = [dense.heads, dense.kv_heads, dense.head_dim];
     let mut blueprint = without_gates(dense.blueprint(names), names, ["up_proj", "down_proj"]);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let Mixer::Attention(attention) = &mut layer.mixer else { continue };
         let whole = projection(names, &format!("model.layers.{index}.self_attn.qkv_proj"));
-        let part = |which: u64| whole.rows(Rows::run(hidden.saturating_mul(which), hidden));
-        (attention.query, attention.key, attention.value) = (part(0), part(1), part(2));
+        [attention.query, attention.key, attention.value] = one_by_one(&whole, sizes);
     }
     Ok(blueprint)
 }

@@ -54,7 +54,7 @@ pub fn mlx_plan(model: &StoredModel<'_>, shard_size: u64) -> Result<ExportPlan, 
 
 /// The arrays of a tensor under MLX's names.
 fn arrays(tensor: &StoredTensor) -> Result<Vec<Entry>, Error> {
-    let name = &tensor.name;
+    let name = tensor.folder_name();
     let refused = |reason: String| Error::Source(format!("tensor `{name}`: {reason}"));
     match tensor.encoding {
         Encoding::Plain(_) => Ok(tensor.parts.iter().map(|part| stored(part, name)).collect()),
@@ -85,7 +85,7 @@ fn quantization(tensors: &[StoredTensor]) -> Option<Value> {
     let (common, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
     let mut all = common.object();
     for tensor in tensors {
-        let Some(base) = tensor.name.strip_suffix(".weight") else { continue };
+        let Some(base) = tensor.folder_name().strip_suffix(".weight") else { continue };
         match Parameters::of(tensor.encoding) {
             Some(own) if own == common => {}
             Some(own) => drop(all.insert(base.to_owned(), Value::Object(own.object()))),
@@ -105,7 +105,8 @@ fn says_the_same(config: &Map<String, Value>, tensors: &[StoredTensor]) -> bool 
     }
     let any = tensors.iter().any(|tensor| Parameters::of(tensor.encoding).is_some());
     any && tensors.iter().all(|tensor| {
-        let base = tensor.name.strip_suffix(".weight").unwrap_or(&tensor.name);
+        let name = tensor.folder_name();
+        let base = name.strip_suffix(".weight").unwrap_or(name);
         match (Parameters::of(tensor.encoding), says.get(base)) {
             (Some(own), None | Some(Value::Bool(true))) => own.are_said_by(says),
             (Some(own), Some(Value::Object(entry))) => own.are_said_by(entry),

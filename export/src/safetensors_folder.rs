@@ -75,7 +75,7 @@ impl Folder {
         };
         for tensor in model.tensors {
             refuse_other_layout(tensor)?;
-            self.add(tensor, target(tensor, options.dtype), &Change::none(&tensor.name))?;
+            self.add(tensor, target(tensor, options.dtype), &Change::none(tensor.folder_name()))?;
         }
         adapt(&mut config, model.tensors, options.dtype);
         let mut files = vec![documents::config_file(&config, model.layers, &**model.open)?];

@@ -18,7 +18,7 @@ use crate::compose::{OpenBlob, read_header};
 use crate::{Error, QuantizationConfig, StoredTensor, gguf_header};
 
 /// Says which rules made a catalogue, beside those of `architectures`. To be changed with them.
-pub const CATALOGUE_VERSION: u32 = 2;
+pub const CATALOGUE_VERSION: u32 = 3;
 
 /// The largest `config.json` that is read, in bytes.
 const MAX_CONFIG: u64 = 64 << 20;
@@ -35,6 +35,8 @@ pub fn catalogue(layers: &[Layer], open: &OpenBlob) -> Result<Vec<StoredTensor>,
     if let Some(header) = gguf_header(layers, open)? {
         let gguf = Gguf::parse_header(&header).map_err(|e| Error::format("the kept header of the GGUF file", e))?;
         naming::of_gguf(&mut tensors, gguf.text("general.architecture").unwrap_or_default())?;
+    } else {
+        naming::of_folder(&mut tensors)?;
     }
     Ok(tensors)
 }

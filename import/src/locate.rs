@@ -8,8 +8,8 @@ use crate::{Error, NamedFile};
 /// How deep a model's folder is looked through: `1_Pooling/config.json` is the deepest that tools write.
 const MAX_DEPTH: usize = 3;
 
-/// The files of the model at `path`: a GGUF file, with its siblings where it is one of a split, or all files of a
-/// folder.
+/// The files of the model at `path`: a GGUF file, with its siblings where it is one of a split, a file of safetensors with the
+/// documents beside it, or all files of a folder.
 pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
     let metadata = fs::metadata(path).map_err(|e| Error::io("find", path.display(), e))?;
     if metadata.is_dir() {
@@ -19,13 +19,37 @@ pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
         return Ok(files);
     }
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let Some(split) = Split::parse(&name) else { return Ok(vec![NamedFile::local(name, path)]) };
+    let Some(split) = Split::parse(&name) else {
+        let beside = documents_beside(&name, path);
+        return Ok(std::iter::once(NamedFile::local(name, path)).chain(beside).collect());
+    };
     Ok((1..=split.count)
         .map(|number| {
             let name = split.name(number);
             NamedFile::local(name.clone(), path.with_file_name(name))
         })
         .collect())
+}
+
+/// The documents that make a model of a single file of weights; none for other files, or where there is no config beside it.
+fn documents_beside(name: &str, path: &Path) -> Vec<NamedFile> {
+    const DOCUMENTS: [&str; 11] = [
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "tokenizer.model",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "chat_template.jinja",
+        "chat_template.json",
+    ];
+    let is_model = name.ends_with(".safetensors") && path.with_file_name(DOCUMENTS[0]).is_file();
+    let beside = DOCUMENTS.iter().map(|document| (*document, path.with_file_name(document)));
+    let beside = beside.filter(|(_, path)| is_model && path.is_file());
+    beside.map(|(document, path)| NamedFile::local(document, path)).collect()
 }
 
 /// The names of all files of the split GGUF that `name` is one of, in their order; `None` where it is not one.

@@ -45,6 +45,11 @@ pub struct StoredPart {
 }
 
 impl StoredTensor {
+    /// The name in a folder: the text part of a model that reads pictures too has one of its own there.
+    pub fn folder_name(&self) -> &str {
+        if architectures::names::of_folder(&self.stored_name) == self.name { &self.stored_name } else { &self.name }
+    }
+
     /// A tensor of a file that is a blob as it is.
     ///
     /// # Errors

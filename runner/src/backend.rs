@@ -172,7 +172,11 @@ pub(crate) struct LowRank<B: Backend> {
 #[derive(Debug)]
 pub(crate) struct NormOf<B: Backend> {
     pub(crate) kind: NormKind,
+    /// Elements that are normed together.
+    pub(crate) width: usize,
+    /// `[width]`, or `[runs · width]` where runs take turns.
     pub(crate) weight: B::Vector,
+    /// `[width]`.
     pub(crate) bias: Option<B::Vector>,
     pub(crate) epsilon: f32,
 }

@@ -108,12 +108,34 @@ impl Weights {
 
     /// A norm of rows of that width.
     pub(crate) fn norm<B: Backend>(&self, backend: &B, norm: &Norm, width: usize) -> Result<NormOf<B>> {
-        let mut weight = self.numbers(&norm.weight, &[width])?;
+        self.norm_of(backend, norm, width, self.numbers(&norm.weight, &[width])?)
+    }
+
+    /// A norm of each head, with weights of its own.
+    pub(crate) fn norm_of_heads<B: Backend>(
+        &self,
+        backend: &B,
+        norm: &Norm,
+        [heads, width]: [usize; 2],
+    ) -> Result<NormOf<B>> {
+        let name = &norm.weight.name;
+        if !name.contains("{}") {
+            return self.norm_of(backend, norm, width, self.numbers(&norm.weight, &[heads, width])?);
+        }
+        let mut all = Vec::with_capacity(heads * width);
+        for head in 0..heads {
+            let own = architectures::Tensor::named(name.replace("{}", &head.to_string()));
+            all.extend(self.numbers(&own, &[width])?);
+        }
+        self.norm_of(backend, norm, width, all)
+    }
+
+    fn norm_of<B: Backend>(&self, backend: &B, norm: &Norm, width: usize, mut weight: Vec<f32>) -> Result<NormOf<B>> {
         for weight in &mut weight {
             *weight += norm.offset as f32;
         }
         let bias = norm.bias.as_ref().map(|bias| self.vector(backend, bias, width)).transpose()?;
-        Ok(NormOf { kind: norm.kind, weight: backend.vector(weight)?, bias, epsilon: norm.epsilon as f32 })
+        Ok(NormOf { kind: norm.kind, width, weight: backend.vector(weight)?, bias, epsilon: norm.epsilon as f32 })
     }
 
     /// A table whose rows are read one by one, `[rows, hidden]`.

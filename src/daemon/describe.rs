@@ -177,6 +177,9 @@ fn model_info(model: &Model) -> Map<String, Value> {
         };
         set(format!("{name}.{key}"), value);
     }
+    for (key, number) in model.understood.unknown().into_iter().flat_map(|unknown| &unknown.sizes) {
+        set(format!("{name}.{key}"), (*number).into());
+    }
     info
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use architectures::{Architecture, Blueprint, Document, Family, TensorNames, describe};
+use architectures::{Architecture, Blueprint, Document, Family, Sizes, TensorNames, describe};
 use content::{Descriptor, Digest, Hasher};
 use formats::Gguf;
 use import::{Inventory, LocalFile, MAX_GGUF_HEADER, ReadAt};
@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Library;
 use super::derived::Derivation;
+use super::library::MAX_DOCUMENT;
 
-const DERIVATION: Derivation = Derivation { kind: "architecture", version: 1 };
+const DERIVATION: Derivation = Derivation { kind: "architecture", version: 2 };
 
 /// Gives the bytes of a blob, here or at a registry; the text is what the manifest calls it.
 pub(super) type Open<'a> = dyn Fn(&str, &Descriptor) -> Arc<dyn ReadAt> + 'a;
@@ -25,8 +26,32 @@ pub(super) type Open<'a> = dyn Fn(&str, &Descriptor) -> Arc<dyn ReadAt> + 'a;
 pub(crate) enum Understood {
     /// It can be run.
     Known(Box<Described>),
-    /// It can be stored and listed only, and why.
-    Unknown(String),
+    /// It can be stored and listed only.
+    Unknown(Unknown),
+}
+
+/// A model that cannot be run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Unknown {
+    /// Why.
+    pub(crate) reason: String,
+    /// What its source calls it; empty where it does not.
+    pub(crate) architecture: String,
+    /// The sizes that its source tells, under GGUF's keys without the architecture's name.
+    pub(crate) sizes: Vec<(String, u64)>,
+}
+
+impl Unknown {
+    /// One of which nothing is known.
+    pub(crate) fn because(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), architecture: String::new(), sizes: Vec::new() }
+    }
+
+    fn sized(reason: impl Into<String>, document: Document<'_>) -> Self {
+        let Sizes { architecture, numbers } = Sizes::of(document);
+        let sizes = numbers.into_iter().map(|(key, number)| (key.to_owned(), number)).collect();
+        Self { reason: reason.into(), architecture, sizes }
+    }
 }
 
 /// A model that can be run.
@@ -51,6 +76,14 @@ impl Understood {
         match self {
             Self::Known(described) => Some(described),
             Self::Unknown(_) => None,
+        }
+    }
+
+    /// What is known of it, where it cannot be run.
+    pub(crate) fn unknown(&self) -> Option<&Unknown> {
+        match self {
+            Self::Known(_) => None,
+            Self::Unknown(unknown) => Some(unknown),
         }
     }
 
@@ -112,29 +145,29 @@ impl SourceDocument {
             let blob = open(name, &layer.descriptor);
             blob.read_exact_at(&mut magic, 0).with_context(|| format!("cannot read `{name}`"))?;
             if magic == *b"GGUF" {
-                return Ok(Self::Gguf(read_document(name, &layer.descriptor, open)?));
+                return Ok(Self::Gguf(read_document(name, &layer.descriptor, MAX_GGUF_HEADER, open)?));
             }
         }
         match manifest.json("config.json") {
-            Some(layer) => Ok(Self::Config(read_document("config.json", &layer.descriptor, open)?)),
+            Some(layer) => Ok(Self::Config(read_document("config.json", &layer.descriptor, MAX_DOCUMENT, open)?)),
             None => Ok(Self::Missing),
         }
     }
 
     /// Of files that are as they came.
     pub(super) fn of_files(inventory: &Inventory) -> Result<Self> {
-        let read = |source: &dyn ReadAt, size: u64| -> Result<Vec<u8>> {
-            let mut bytes = vec![0; size.min(MAX_GGUF_HEADER) as usize];
+        let read = |source: &dyn ReadAt, size: u64, most: u64| -> Result<Vec<u8>> {
+            let mut bytes = vec![0; size.min(most) as usize];
             source.read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{}`", source.name()))?;
             Ok(bytes)
         };
         let config = || inventory.side_files.iter().find(|file| file.name == "config.json");
         match inventory.files.first() {
             Some(file) if inventory.format == import::SourceFormat::Gguf => {
-                Ok(Self::Gguf(read(&*file.source, file.header)?))
+                Ok(Self::Gguf(read(&*file.source, file.header, MAX_GGUF_HEADER)?))
             }
             _ => match config() {
-                Some(file) => Ok(Self::Config(read(&*file.source, file.size)?)),
+                Some(file) => Ok(Self::Config(read(&*file.source, file.size, MAX_DOCUMENT)?)),
                 None => Ok(Self::Missing),
             },
         }
@@ -142,22 +175,27 @@ impl SourceDocument {
 
     /// What it says. `names` are those of the model's tensors; a `tokenizer.json` counts more than a GGUF vocabulary.
     pub(super) fn understood(&self, names: &TensorNames, has_tokenizer_json: bool) -> Understood {
-        let found = match self {
-            Self::Config(raw) => {
-                describe(Document::Config(raw), names).map(|architecture| (architecture, Tokenizer::Json))
+        let gguf = match self {
+            Self::Config(raw) => return read(Document::Config(raw), names, Tokenizer::Json),
+            Self::Missing => {
+                return Understood::Unknown(Unknown::because("it has neither a `config.json` nor a GGUF header"));
             }
-            Self::Gguf(raw) => match Gguf::parse_header(raw) {
-                Ok(gguf) => describe(Document::Gguf(&gguf), names).map(|architecture| {
-                    (architecture, if has_tokenizer_json { Tokenizer::Json } else { tokenizer(&gguf) })
-                }),
-                Err(error) => return Understood::Unknown(error.to_string()),
-            },
-            Self::Missing => return Understood::Unknown("it has neither a `config.json` nor a GGUF header".to_owned()),
+            Self::Gguf(raw) => Gguf::parse_header(raw),
         };
-        match found {
-            Ok((architecture, tokenizer)) => Understood::Known(Box::new(Described { architecture, tokenizer })),
-            Err(error) => Understood::Unknown(error.to_string()),
+        match gguf {
+            Ok(gguf) => {
+                let tokenizer = if has_tokenizer_json { Tokenizer::Json } else { tokenizer(&gguf) };
+                read(Document::Gguf(&gguf), names, tokenizer)
+            }
+            Err(error) => Understood::Unknown(Unknown::because(error.to_string())),
         }
+    }
+}
+
+fn read(document: Document<'_>, names: &TensorNames, tokenizer: Tokenizer) -> Understood {
+    match describe(document, names) {
+        Ok(architecture) => Understood::Known(Box::new(Described { architecture, tokenizer })),
+        Err(error) => Understood::Unknown(Unknown::sized(error.to_string(), document)),
     }
 }
 
@@ -168,11 +206,11 @@ fn tokenizer(gguf: &Gguf<'_>) -> Tokenizer {
     }
 }
 
-/// Reads a document and makes sure that it is the one that its descriptor means.
-pub(super) fn read_document(name: &str, blob: &Descriptor, open: &Open<'_>) -> Result<Vec<u8>> {
+/// Reads a document of at most so many bytes and makes sure that it is the one that its descriptor means.
+pub(super) fn read_document(name: &str, blob: &Descriptor, most: u64, open: &Open<'_>) -> Result<Vec<u8>> {
     let size = blob.size;
-    if size > MAX_GGUF_HEADER {
-        bail!("`{name}` has {size} bytes, at most {MAX_GGUF_HEADER} are read of a document");
+    if size > most {
+        bail!("`{name}` has {size} bytes, at most {most} are read of such a document");
     }
     let mut bytes = vec![0; size as usize];
     open(name, blob).read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{name}`"))?;
@@ -194,7 +232,7 @@ pub(super) fn layer_names(manifest: &Manifest) -> TensorNames {
 #[serde(rename_all = "snake_case")]
 enum Note {
     Known { family: String, tokenizer: Tokenizer, blueprint: Box<Blueprint> },
-    Unknown { reason: String },
+    Unknown(Unknown),
 }
 
 impl From<&Understood> for Note {
@@ -205,7 +243,7 @@ impl From<&Understood> for Note {
                 tokenizer: described.tokenizer,
                 blueprint: Box::new(described.architecture.blueprint.clone()),
             },
-            Understood::Unknown(reason) => Self::Unknown { reason: reason.clone() },
+            Understood::Unknown(unknown) => Self::Unknown(unknown.clone()),
         }
     }
 }
@@ -219,9 +257,9 @@ impl From<Note> for Understood {
                     Self::Known(Box::new(Described { architecture, tokenizer }))
                 }
                 // Only a note that somebody has written by hand says so: those of other builds are not read.
-                None => Self::Unknown(format!("the family `{family}` is not known")),
+                None => Self::Unknown(Unknown::because(format!("the family `{family}` is not known"))),
             },
-            Note::Unknown { reason } => Self::Unknown(reason),
+            Note::Unknown(unknown) => Self::Unknown(unknown),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use formats::Gguf;
+use import::MAX_GGUF_HEADER;
 use manifests::{Manifest, media_types};
 use vocabulary::chat_templates::{self, DEFAULT, Named};
 use vocabulary::{abilities, insert};
@@ -88,8 +89,13 @@ impl Library {
         let found = || Ok(self.found_capabilities(model)?.names());
         let mut all = Capabilities::parse(&self.derived(DERIVATION, model.manifest.digest(), found)?);
         // Not remembered: whether a model can be run is known only where its documents could be read.
-        if model.understood.known().is_some() && !all.has(Capability::Embedding) {
-            all.0.insert(0, Capability::Completion);
+        if let Some(known) = model.understood.known()
+            && !all.has(Capability::Embedding)
+        {
+            // An encoder has no next token to tell, whether or not somebody says how its vectors are pooled.
+            let generates = known.architecture.blueprint.output.is_some();
+            let first = if generates { Capability::Completion } else { Capability::Embedding };
+            all.0.insert(0, first);
         }
         Ok(all)
     }
@@ -169,7 +175,7 @@ impl Facts {
         if raw != b"GGUF" {
             return Ok(());
         }
-        let raw = beginning(path, MAX_DOCUMENT)?;
+        let raw = beginning(path, MAX_GGUF_HEADER)?;
         // Of a split, only the first file has the keys. A header that is too long to be read here says nothing.
         let Ok(gguf) = Gguf::parse_header(&raw) else { return Ok(()) };
         if self.templates.is_empty() {

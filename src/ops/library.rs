@@ -7,9 +7,9 @@ use content::{Descriptor, Digest, Hasher};
 use manifests::{Document, Manifest, ModelConfig, ModelRef};
 use store::{Description, LinkKind, Store, TagEntry};
 
-use super::Understood;
 use super::model::Model;
 use super::recent::{Contents, Recent};
+use super::{Understood, Unknown};
 
 /// Configs, templates and the like are smaller; a guard for memory, in bytes.
 pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
@@ -98,7 +98,7 @@ impl Library {
         let (config, complete) = self.completed(ModelConfig::parse(&config)?, &manifest);
         let (understood, readable) = match self.understood(&manifest) {
             Ok(understood) => (understood, true),
-            Err(error) => (Understood::Unknown(format!("{error:#}")), false),
+            Err(error) => (Understood::Unknown(Unknown::because(format!("{error:#}"))), false),
         };
         let contents =
             Contents { manifest, config: Arc::new(config), understood: Arc::new(understood), own: Arc::default() };

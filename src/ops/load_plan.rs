@@ -23,21 +23,11 @@ pub(crate) fn load_plan(
 ) -> Result<LoadPlan> {
     let described = match &*model.understood {
         Understood::Known(described) => described,
-        Understood::Unknown(reason) => {
+        Understood::Unknown(crate::ops::Unknown { reason, .. }) => {
             bail!("model '{}' cannot be run: {reason}; its tensors are stored and can be listed", model.name)
         }
     };
-    let mut files = Files::new(library);
-    for layer in model.manifest.layers() {
-        let size = library.store.blob_size(layer.digest())?;
-        let (name, digest) = (layer.name().unwrap_or("layer"), layer.digest());
-        let size = size.with_context(|| format!("blob `{digest}` of `{name}` is missing; create the model again"))?;
-        let expected = layer.size();
-        ensure!(
-            size == expected,
-            "blob `{digest}` of `{name}` has {size} bytes, its descriptor says {expected}; create the model again"
-        );
-    }
+    let mut files = Files::of(library, &model.manifest)?;
     let tensors = library.catalogue(&model.manifest)?;
     if let Some(reason) = import::obstacle(&tensors) {
         bail!("model '{}' cannot be run: {reason}", model.name);
@@ -87,14 +77,29 @@ pub(super) fn documents(library: &Library, manifest: &Manifest) -> Result<Vec<(S
 /// The blobs that a plan names, each once.
 struct Files<'a> {
     library: &'a Library,
+    /// Of all blobs of the model, in bytes.
+    sizes: HashMap<Digest, u64>,
     places: HashMap<Digest, usize>,
     blobs: Vec<Blob>,
     paths: Vec<PathBuf>,
 }
 
 impl<'a> Files<'a> {
-    fn new(library: &'a Library) -> Self {
-        Self { library, places: HashMap::new(), blobs: Vec::new(), paths: Vec::new() }
+    /// None yet. Every blob of the model is looked at.
+    fn of(library: &'a Library, manifest: &Manifest) -> Result<Self> {
+        let mut sizes = HashMap::new();
+        for layer in manifest.layers() {
+            let (name, digest, expected) = (layer.name().unwrap_or("layer"), layer.digest(), layer.size());
+            let size = library.store.blob_size(digest)?;
+            let size = size
+                .with_context(|| format!("blob `{digest}` of `{name}` is missing; create or pull the model again"))?;
+            ensure!(
+                size == expected,
+                "blob `{digest}` of `{name}` has {size} bytes, its descriptor says {expected}; create or pull the model again"
+            );
+            sizes.insert(*digest, size);
+        }
+        Ok(Self { library, sizes, places: HashMap::new(), blobs: Vec::new(), paths: Vec::new() })
     }
 
     /// The place of a blob among those of the plan.
@@ -102,8 +107,7 @@ impl<'a> Files<'a> {
         if let Some(place) = self.places.get(digest) {
             return Ok(*place);
         }
-        let size = self.library.store.blob_size(digest)?;
-        let size = size.with_context(|| format!("blob `{digest}` is missing; create or pull the model again"))?;
+        let size = *self.sizes.get(digest).with_context(|| format!("blob `{digest}` is no layer of the model"))?;
         self.blobs.push(Blob { name: digest.to_string(), size });
         self.paths.push(self.library.store.path(digest));
         self.places.insert(*digest, self.blobs.len() - 1);

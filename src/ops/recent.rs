@@ -76,7 +76,7 @@ mod tests {
             content::Descriptor { media_type: manifests::media_types::CONFIG, digest: Digest::of(&[number]), size: 1 };
         let builder = ManifestBuilder { config, layers: Vec::new(), annotations: std::collections::BTreeMap::new() };
         let manifest = Arc::new(builder.build().expect("a manifest"));
-        let understood = Arc::new(Understood::Unknown("a test".to_owned()));
+        let understood = Arc::new(Understood::Unknown(crate::ops::Unknown::because("a test")));
         Contents { manifest, config: Arc::default(), understood, own: Arc::default() }
     }
 

@@ -39,6 +39,7 @@ mod safetensors_corpus;
 mod scheduling;
 mod server;
 mod service;
+mod siblings;
 mod smollm2;
 mod store_0_1;
 mod stored;

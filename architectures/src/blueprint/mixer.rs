@@ -71,6 +71,8 @@ pub enum NormedPart {
     Head,
     /// All heads together: `[heads · head_dim]`.
     Width,
+    /// Each head, with weights of its own: `[heads, head_dim]`, or a tensor for each, with `{}` in its name for the head.
+    EachHead,
 }
 
 /// Which elements of a head form the pairs that `RoPE` rotates. Layers without `RoPE` have their rows in such an order

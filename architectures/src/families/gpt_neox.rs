@@ -1,12 +1,12 @@
 //! GPT-NeoX and Pythia: queries, keys and values stored head by head, `RoPE` on a part of each head, parallel parts.
 
 use crate::Rope;
-use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Residual, Rows, Tensor};
+use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Residual, Tensor};
 use crate::config_json::Config;
 use crate::dense::{layer_count, projection, share};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::plain::{self, attention, layer_norm};
+use crate::plain::{self, attention, by_key_head, layer_norm};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
@@ -34,15 +34,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let layer = |index: usize| {
         let own = |module: &str| projection(names, &format!("gpt_neox.layers.{index}.{module}"));
         let qkv = own("attention.query_key_value");
-        // Of each head first the rows of its query, then those of its key and of its value.
-        let part = |which: u64| {
-            let (first, count) = (head_dim.saturating_mul(which), head_dim.saturating_mul(heads));
-            let rows = Rows { first, count, block: head_dim, stride: head_dim.saturating_mul(3) };
-            qkv.rows(rows)
-        };
+        let [query, key, value] = by_key_head(&qkv, [heads, heads, head_dim]);
         let before =
             |module: &str| Residual { before: Some(norm(&format!("layers.{index}.{module}"))), ..Residual::default() };
-        let mut mixer = attention(heads, head_dim, [part(0), part(1), part(2), own("attention.dense")]);
+        let mut mixer = attention(heads, head_dim, [query, key, value, own("attention.dense")]);
         mixer.rope = Some(rope.clone());
         let (up, down) = (own("mlp.dense_h_to_4h"), own("mlp.dense_4h_to_h"));
         Layer {

@@ -12,7 +12,7 @@ use crate::{Error, TensorNames, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3",
-    model_types: &["qwen3"],
+    model_types: &["qwen3", "qwen3_vl_text"],
     read_config,
     gguf: &GgufForm {
         architecture: "qwen3",

@@ -10,7 +10,7 @@ use crate::{Error, TensorNames, experts, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3_moe",
-    model_types: &["qwen3_moe"],
+    model_types: &["qwen3_moe", "qwen3_vl_moe_text"],
     read_config,
     gguf: &GgufForm {
         read: Some(read_gguf),

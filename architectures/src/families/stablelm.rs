@@ -1,13 +1,13 @@
 //! `StableLM`: layer norms, `RoPE` on a quarter of each head, attention and feed-forward network beside each other where the config
 //! says so.
 
-use crate::blueprint::{Blueprint, NormKind};
-use crate::config_json::{Config, fail};
+use crate::blueprint::{Blueprint, NormKind, NormedPart};
+use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, NormNames, ONE_NORM, PRE_NORMS};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::plain::with_layer_norms;
-use crate::{Error, TensorNames, gguf_keys, names};
+use crate::{Error, TensorNames, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "stablelm",
@@ -20,29 +20,41 @@ pub(super) const FAMILY: Family = Family {
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(32), context: 4096, ..LLAMA };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    if config.flag("qk_layernorm")?.unwrap_or(false) {
-        return Err(fail("`qk_layernorm` is set: norms of single heads cannot be run yet"));
-    }
+    let head_norms = config.flag("qk_layernorm")?.unwrap_or(false);
     let parallel = config.flag("use_parallel_residual")?.unwrap_or(false);
     let mut dense = Dense {
         parallel,
+        head_norms,
         norms: norms(parallel),
         norm_kind: NormKind::Layer,
         norm_epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-5),
         ..Dense::from_config(config, DEFAULTS)?
     };
     dense.rotate_part(config, 4)?;
-    Ok(dense.blueprint(names))
+    Ok(with_norms_of_heads(dense.blueprint(names)))
+}
+
+/// Norms of queries and keys have weights for each head: a tensor each in folders, one for all in files.
+fn with_norms_of_heads(mut blueprint: Blueprint) -> Blueprint {
+    for attention in blueprint.attentions_mut() {
+        attention.normed = NormedPart::EachHead;
+        for norm in [&mut attention.query_norm, &mut attention.key_norm].into_iter().flatten() {
+            norm.weight.name = norm.weight.name.replace("_norm.weight", "_layernorm.norms.{}.weight");
+        }
+    }
+    blueprint
 }
 
 /// Layers without a second norm have their parts beside each other.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    if names.has("model.layers.0.self_attn.q_norm.weight") {
-        return Err(gguf_keys::fail("norms of single heads (`attn_q_norm`) cannot be run yet"));
-    }
+    let head_norms = names.has("model.layers.0.self_attn.q_norm.weight");
     let parallel = !names.has("model.layers.0.post_attention_layernorm.weight");
-    let dense = Dense { parallel, norms: norms(parallel), ..with_layer_norms(keys)? };
-    Ok(dense.blueprint(names))
+    let dense = Dense { parallel, head_norms, norms: norms(parallel), ..with_layer_norms(keys)? };
+    let mut blueprint = dense.blueprint(names);
+    for attention in blueprint.attentions_mut() {
+        attention.normed = NormedPart::EachHead;
+    }
+    Ok(blueprint)
 }
 
 fn norms(parallel: bool) -> NormNames {

@@ -129,15 +129,17 @@ impl Backend for Candle {
     }
 
     fn norm(&self, norm: &NormOf<Self>, x: &Tensor) -> Result<Tensor> {
-        let runs = by_head(x, norm.weight.dim(0)?)?.contiguous()?;
-        let normed = match (norm.kind, &norm.bias) {
-            (NormKind::Rms, _) => candle_nn::ops::rms_norm(&runs, &norm.weight, norm.epsilon)?,
-            (NormKind::Layer, bias) => {
-                let zeros = bias.is_none().then(|| norm.weight.zeros_like()).transpose()?;
-                let bias = bias.as_ref().or(zeros.as_ref()).context("invariant: a bias or zeros")?;
-                return flat(&candle_nn::ops::layer_norm(&runs, &norm.weight, bias, norm.epsilon)?);
-            }
+        let runs = by_head(x, norm.width)?.contiguous()?;
+        // Runs that take turns are normed by ones first.
+        let turns = norm.weight.dim(0)? / norm.width;
+        let weight = norm.weight.narrow(0, 0, norm.width)?;
+        let weight = if turns == 1 { weight } else { weight.ones_like()? };
+        let normed = match norm.kind {
+            NormKind::Rms => candle_nn::ops::rms_norm(&runs, &weight, norm.epsilon)?,
+            NormKind::Layer => candle_nn::ops::layer_norm(&runs, &weight, &weight.zeros_like()?, norm.epsilon)?,
         };
+        let normed =
+            if turns == 1 { normed } else { normed.broadcast_mul(&norm.weight.reshape((turns, norm.width))?)? };
         match &norm.bias {
             Some(bias) => flat(&normed.broadcast_add(bias)?),
             None => flat(&normed),

@@ -152,12 +152,14 @@ impl Backend for Cpu {
 
     fn norm(&self, norm: &NormOf<Self>, x: &Act) -> Result<Act> {
         let mut numbers = self.arena.take(x.numbers.len());
-        let width = norm.weight.len();
+        let width = norm.width;
+        let runs = norm.weight.len() / width;
         self.each_row(&mut numbers, width, |row, out| {
             let x = &x.numbers[row * width..][..width];
+            let weight = &norm.weight[row % runs * width..][..width];
             match norm.kind {
-                NormKind::Rms => elementwise::rms_norm(x, &norm.weight, norm.epsilon, out),
-                NormKind::Layer => elementwise::layer_norm(x, &norm.weight, norm.epsilon, out),
+                NormKind::Rms => elementwise::rms_norm(x, weight, norm.epsilon, out),
+                NormKind::Layer => elementwise::layer_norm(x, weight, norm.epsilon, out),
             }
             if let Some(bias) = &norm.bias {
                 out.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);

@@ -40,8 +40,12 @@ impl<B: Backend> Attention<B> {
         let rows = Some(HeadRows { layout: own.layout, head_dim: own.head_dim });
         let matrix = |projection, input, output, rows| weights.matrix(backend, projection, input, output, rows);
         let norm = |norm: &Option<architectures::Norm>, heads: usize| {
-            let width = if own.normed == NormedPart::Head { key_dim } else { heads * key_dim };
-            norm.as_ref().map(|norm| weights.norm(backend, norm, width)).transpose()
+            let norm = norm.as_ref().map(|norm| match own.normed {
+                NormedPart::Head => weights.norm(backend, norm, key_dim),
+                NormedPart::Width => weights.norm(backend, norm, heads * key_dim),
+                NormedPart::EachHead => weights.norm_of_heads(backend, norm, [heads, key_dim]),
+            });
+            norm.transpose()
         };
         Ok(Self {
             query: matrix(&own.query, hidden, heads * key_dim, rows)?,

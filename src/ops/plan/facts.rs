@@ -18,7 +18,7 @@ use scheduler::estimate::{MetadataValue, Model, Tensor, Weights};
 
 use super::CannotPlan;
 use crate::ops::Understood;
-use crate::ops::architecture::{Described, Open, SourceDocument, has_tokenizer_json, layer_names};
+use crate::ops::architecture::{Described, Open, SourceDocument, Unknown, has_tokenizer_json, layer_names};
 use crate::ops::foreign::{FileKind, ForeignFile, Layout, classify};
 
 /// More blocks than any model has.
@@ -132,7 +132,7 @@ fn of_document(
     let document = document()?;
     match understood.unwrap_or_else(|| document.understood(names, has_tokenizer_json(manifest))) {
         Understood::Known(described) => Ok(of_known(described, tensors)),
-        Understood::Unknown(reason) => of_unknown(&document, tensors, reason),
+        Understood::Unknown(unknown) => of_unknown(&document, tensors, unknown),
     }
 }
 
@@ -160,9 +160,10 @@ fn of_known(described: Box<Described>, tensors: &[Listed]) -> Facts {
     }
 }
 
-/// Of an architecture that Lode does not run: the keys of its GGUF header.
-fn of_unknown(document: &SourceDocument, tensors: &[Listed], reason: String) -> Result<Facts> {
-    let SourceDocument::Gguf(header) = document else { return Err(CannotPlan(reason).into()) };
+/// Of an architecture that Lode does not run: the keys of its GGUF header, or the sizes of its config.
+fn of_unknown(document: &SourceDocument, tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
+    let SourceDocument::Gguf(header) = document else { return of_sizes(tensors, unknown) };
+    let reason = unknown.reason;
     let gguf = Gguf::parse_header(header).map_err(|error| CannotPlan(format!("its GGUF header: {error}")))?;
     let architecture = gguf.text("general.architecture").unwrap_or("unknown");
     let number = |key: &str| gguf.unsigned(&format!("{architecture}.{key}")).unwrap_or(0);
@@ -179,6 +180,31 @@ fn of_unknown(document: &SourceDocument, tensors: &[Listed], reason: String) -> 
             metadata,
             vocabulary: gguf.array("tokenizer.ggml.tokens").map_or(0, |tokens| tokens.len()),
             tensors,
+        },
+    })
+}
+
+/// Of a folder by the sizes that its config tells.
+fn of_sizes(tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
+    let Unknown { reason, architecture, sizes } = unknown;
+    let number = |name: &str| sizes.iter().find(|(key, _)| key == name).map_or(0, |(_, number)| *number);
+    if number("block_count") == 0 {
+        return Err(CannotPlan(reason).into());
+    }
+    let value = |(key, number): &(String, u64)| {
+        Some((format!("{architecture}.{key}"), MetadataValue::U32(u32::try_from(*number).ok()?)))
+    };
+    let (tensors, weights) = by_gguf_name(&architecture, tensors, number("block_count"));
+    Ok(Facts {
+        weights,
+        adapters: 0,
+        described: Err(reason),
+        context: number("context_length"),
+        model: Model {
+            metadata: sizes.iter().filter_map(value).collect(),
+            vocabulary: number("vocab_size"),
+            tensors,
+            architecture,
         },
     })
 }

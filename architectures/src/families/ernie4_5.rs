@@ -1,0 +1,39 @@
+//! ERNIE 4.5: a Llama whose heads are turned in interleaved pairs.
+
+use super::llama;
+use crate::blueprint::{Blueprint, HeadLayout};
+use crate::config_json::Config;
+use crate::dense::{Defaults, Dense};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
+use crate::{Error, TensorNames, names};
+
+pub(super) const FAMILY: Family = Family {
+    name: "ernie4_5",
+    model_types: &["ernie4_5"],
+    read_config,
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: names::PRE_NORMS,
+        layout: HeadLayout::Interleaved,
+        attention_scale: Some(llama::by_head_size),
+        ..GgufForm::not_yet("ernie4_5")
+    },
+    hugging_face: HuggingFaceForm::of("Ernie4_5ForCausalLM", "ernie4_5"),
+};
+
+const DEFAULTS: Defaults =
+    Defaults { kv_heads: Some(2), head_dim: Some(128), context: 131_072, theta: 500_000.0, tied: true };
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let dense = Dense {
+        layout: HeadLayout::Interleaved,
+        norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),
+        ..Dense::from_config(config, DEFAULTS)?
+    };
+    Ok(dense.blueprint(names))
+}
+
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }.blueprint(names))
+}

@@ -1,0 +1,106 @@
+//! Falcon: layer norms, queries, keys and values stored as one, attention and feed-forward network beside each other.
+
+use crate::blueprint::{
+    Activation, Attention, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Residual, Tensor,
+};
+use crate::config_json::{Config, fail};
+use crate::dense::{Dense, ONE_NORM, layer_count, projection};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
+use crate::plain::{attention, by_key_head, layer_norm, one_by_one, with_layer_norms, without_gates};
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "falcon",
+    model_types: &["falcon"],
+    read_config,
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[("attn_norm_2", "ln_attn"), ("attn_qkv", "self_attn.qkv_proj")],
+        ..GgufForm::not_yet("falcon")
+    },
+    hugging_face: HuggingFaceForm::of("FalconForCausalLM", "falcon"),
+};
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let flag = |key: &str, default: bool| Ok::<_, Error>(config.flag(key)?.unwrap_or(default));
+    if flag("alibi", false)? {
+        return Err(fail("`alibi` is set: scores that fall with the distance cannot be run yet"));
+    }
+    let (hidden, count) = (config.required("hidden_size")?, config.required("num_attention_heads")?);
+    let newer = flag("new_decoder_architecture", false)?;
+    let kv_heads = match (newer, flag("multi_query", true)?) {
+        (true, _) => config.unsigned("num_kv_heads")?.unwrap_or(count),
+        (false, true) => 1,
+        (false, false) => count,
+    };
+    let head_dim = hidden.checked_div(count).unwrap_or(0);
+    let parallel = newer || flag("parallel_attn", true)?;
+    // The newer ones have a norm each, unless they say that they have one.
+    let two_norms = newer && config.unsigned("num_ln_in_parallel_attn")?.unwrap_or(2) == 2;
+    let epsilon = config.float("layer_norm_epsilon")?.unwrap_or(1e-5);
+    let width = config.unsigned("ffn_hidden_size")?.unwrap_or(hidden.saturating_mul(4));
+    let activation = config.activation("activation", Activation::Gelu)?;
+    let rope = config.rope("full_attention", 10_000.0)?;
+    let norm = |module: &str| layer_norm(names, &format!("transformer.{module}"), epsilon);
+    let layer = |index: usize| {
+        let own = |module: &str| projection(names, &format!("transformer.h.{index}.{module}"));
+        let before =
+            |module: &str| Residual { before: Some(norm(&format!("h.{index}.{module}"))), ..Residual::default() };
+        // With one key head these are all queries, the key and the value.
+        let [query, key, value] = by_key_head(&own("self_attention.query_key_value"), [count, kv_heads, head_dim]);
+        let mixer = Attention {
+            kv_heads,
+            rope: Some(rope.clone()),
+            ..attention(count, head_dim, [query, key, value, own("self_attention.dense")])
+        };
+        let [mixer_norm, ffn_norm] = match (two_norms, parallel) {
+            (true, _) => ["ln_attn", "ln_mlp"],
+            (false, true) => ["input_layernorm"; 2],
+            (false, false) => ["input_layernorm", "post_attention_layernorm"],
+        };
+        let (up, down) = (own("mlp.dense_h_to_4h"), own("mlp.dense_4h_to_h"));
+        Layer {
+            mixer: Mixer::Attention(Box::new(mixer)),
+            mixer_residual: before(mixer_norm),
+            ffn: Ffn::Plain(Box::new(Plain { width, activation, up, down })),
+            ffn_residual: before(ffn_norm),
+            parallel,
+        }
+    };
+    let embedding = Tensor::named("transformer.word_embeddings.weight");
+    let mut output = projection(names, "lm_head");
+    if flag("tie_word_embeddings", true)? || !names.has("lm_head.weight") {
+        output.weight = embedding.clone();
+    }
+    Ok(Blueprint {
+        vocabulary: config.required("vocab_size")?,
+        hidden,
+        context: config.unsigned("max_position_embeddings")?.unwrap_or(2048),
+        causal: true,
+        embedding: Embedding { weight: embedding, scale: None, positions: None, constant: None, norm: None },
+        layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
+        norm: Some(norm("ln_f")),
+        output: Some(Output { projection: output, scale: None, soft_cap: None }),
+    })
+}
+
+/// The converter orders rows by what they are: all queries, all keys, all values.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let dense = with_layer_norms(keys)?;
+    let (epsilon, sizes) = (dense.norm_epsilon, [dense.heads, dense.kv_heads, dense.head_dim]);
+    let dense = Dense { activation: Activation::Gelu, parallel: true, norms: ONE_NORM, ..dense };
+    let mut blueprint = without_gates(dense.blueprint(names), names, ["up_proj", "down_proj"]);
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let prefix = format!("model.layers.{index}");
+        let Mixer::Attention(attention) = &mut layer.mixer else { continue };
+        let all = projection(names, &format!("{prefix}.self_attn.qkv_proj"));
+        [attention.query, attention.key, attention.value] = one_by_one(&all, sizes);
+        // The other norm is then that of the feed-forward network.
+        let own = format!("{prefix}.ln_attn");
+        if names.has(&format!("{own}.weight")) {
+            layer.mixer_residual.before = Some(layer_norm(names, &own, epsilon));
+        }
+    }
+    Ok(blueprint)
+}
