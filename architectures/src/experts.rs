@@ -71,8 +71,19 @@ pub(crate) fn gated(names: &TensorNames, module: &str, modules: Modules, width: 
     Gated { width, activation, gate, up, down }
 }
 
-/// Experts that are tensors of their own below a module: `{module}.experts.N.{gate}.weight`.
+/// Experts that are stacks, as MLX has them: `{module}.switch_mlp.{gate}.weight`, `[experts, …]`. `None` where there are none.
+pub(crate) fn switched(names: &TensorNames, module: &str) -> Option<[Matrices; 3]> {
+    let all = format!("{module}.switch_mlp");
+    // Stacks that share a blob have one name there.
+    let here = names.has(&all) || names.has(&format!("{all}.gate_proj.weight"));
+    here.then(|| MODULES.map(|own| Matrices::Items(projection(names, &format!("{all}.{own}")))))
+}
+
+/// Experts that are tensors of their own below a module, `{module}.experts.N.{gate}.weight`, or what MLX makes of them.
 fn each(names: &TensorNames, module: &str, modules: Modules) -> [Matrices; 3] {
+    if let Some(stacks) = switched(names, module) {
+        return stacks;
+    }
     modules.map(|own| {
         let module = format!("{module}.experts.{{}}.{own}");
         let bias = format!("{module}.bias");

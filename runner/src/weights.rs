@@ -91,9 +91,11 @@ impl Weights {
         Ok((0..rows.count).map(|row| numbers[rows.stored(row) as usize]).collect())
     }
 
-    /// The numbers of a depthwise convolution, `[channels, kernel]`: folders have a 1 in between, GGUF files do not.
+    /// The numbers of a depthwise convolution, `[channels, kernel]`: folders have a 1 in between, MLX behind, GGUF files none.
     pub(crate) fn kernels(&self, tensor: &architectures::Tensor, [channels, kernel]: [usize; 2]) -> Result<Vec<f32>> {
-        self.numbers(tensor, &[channels, 1, kernel]).or_else(|_| self.numbers(tensor, &[channels, kernel]))
+        let [folders, mlx] = [[channels, 1, kernel], [channels, kernel, 1]];
+        let found = self.numbers(tensor, &folders).or_else(|_| self.numbers(tensor, &mlx));
+        found.or_else(|_| self.numbers(tensor, &[channels, kernel]))
     }
 
     /// The numbers of a small tensor, for a backend.

@@ -6,7 +6,7 @@ use formats::safetensors::Header;
 
 use crate::canonical_blobs::without_golden;
 use crate::server::{Runner, Server};
-use crate::support::{entries, fixtures, name, read, say};
+use crate::support::{entries, fixtures, name, read, say, skip};
 
 /// How many models the fixtures have.
 const MODELS: usize = 10;
@@ -89,4 +89,70 @@ async fn load(server: &Server, model: &Path) -> Runner {
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+/// What `mlx_lm` computes otherwise than the makers' code: it passes over windows and over `OLMoE`'s clipping, takes Phi 3's factors
+/// for long sequences always, and rounds the ends of gpt-oss's ramp of frequencies. There Hugging Face's numbers are right.
+const OTHERWISE: [(&str, &str); 10] = [
+    ("gpt_oss-mxfp4", "s5"),
+    ("gpt_oss-mxfp4", "s37"),
+    ("olmoe", "s5"),
+    ("olmoe", "s37"),
+    ("gemma2", "s37"),
+    ("mistral", "s37"),
+    ("phi3", "s37"),
+    ("starcoder2", "s37"),
+    ("phi3-longrope", "s5"),
+    ("phi3-longrope", "s37"),
+];
+/// Largest difference of a logit from it in float32; its GELU is another than that which Gemma's configs mean.
+const CONVERTED: f32 = 4e-3;
+
+/// What `mlx_lm` converts the fixtures to, as floats and to 4 bits, against what it then computes in float32.
+#[tokio::test]
+async fn conversions_of_mlx_lm_compute_what_it_does() {
+    const TEST: &str = "mlx_models::conversions_of_mlx_lm_compute_what_it_does";
+    let Some(hf) = fixtures(TEST, "hf") else { return };
+    let Some(python) = std::env::var_os("LODE_TEST_MLX") else {
+        return skip(TEST, "LODE_TEST_MLX names no Python with the package `mlx_lm`; scripts/test makes one");
+    };
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/mlx_conversions.py");
+    let made = std::process::Command::new(python).arg(script).arg(&hf).arg(out.path()).output().expect("it starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let server = Server::start(&[("LODE_REFERENCE", "1"), ("LODE_MAX_LOADED_MODELS", "1")]).await;
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for folder in entries(out.path()) {
+        if !folder.join("golden.safetensors").is_file() {
+            continue;
+        }
+        count += 1;
+        let name = name(&folder);
+        let fixture = hf.join(name.trim_end_matches("-4bit"));
+        let facts: serde_json::Value = serde_json::from_slice(&read(&fixture.join("golden.json"))).expect("JSON");
+        server.create(&name, &folder.join("model")).await;
+        let (status, answer) = server.call("/api/generate", &serde_json::json!({"model": name, "stream": false})).await;
+        if status != 200 {
+            wrong.push(format!("{name}: {answer}"));
+            continue;
+        }
+        let runner = server.runner(&name).await;
+        for sequence in ["s5", "s37"] {
+            let tokens = crate::support::numbers(&facts["sequences"][sequence]["input_ids"]);
+            let plain = name.trim_end_matches("-4bit");
+            let otherwise = OTHERWISE.contains(&(plain, sequence));
+            if otherwise && plain != name {
+                continue;
+            }
+            let golden = if otherwise { &fixture } else { &folder };
+            let expected = crate::fixture_models::golden(golden, &format!("logits.{sequence}"));
+            let found = runner.logits(&tokens, false).await.concat();
+            let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            if found.len() != expected.len() || worst > CONVERTED {
+                wrong.push(format!("{name} {sequence}: off by {worst}"));
+            }
+        }
+    }
+    say(&format!("{count} conversions; mlx_lm does not know {}", String::from_utf8_lossy(&made.stdout).trim()));
+    assert!(count >= 60 && wrong.is_empty(), "{count} conversions, {wrong:#?}");
 }

@@ -178,7 +178,7 @@ pub struct DeltaNet {
     pub decay_rate: DecayRate,
     /// Positions that the convolution sees.
     pub kernel: u64,
-    /// `[2 · key_heads · key_dim + value_heads · value_dim, kernel]`, or with a 1 in between: of queries, keys and values, before `SiLU`.
+    /// `[2 · key_heads · key_dim + value_heads · value_dim, kernel]`, also with a 1 in between or behind: of queries, keys and values, before `SiLU`.
     pub convolution: Tensor,
     /// `[value_dim]`, of each value head.
     pub norm: Norm,
@@ -226,7 +226,7 @@ pub struct ShortConv {
     pub after: Projection,
     /// `[width, hidden]`.
     pub input: Projection,
-    /// `[width, kernel]`, or with a 1 in between.
+    /// `[width, kernel]`, also with a 1 in between or behind.
     pub convolution: Tensor,
     /// `[width]`.
     pub convolution_bias: Option<Tensor>,

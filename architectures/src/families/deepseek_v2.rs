@@ -185,13 +185,15 @@ fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &Sizes) -> Bl
     blueprint
 }
 
-/// What gives the keys and the values of each head: GGUF files have two stacks, the one of keys the other way round; folders and
+/// What gives the keys and the values of each head: GGUF files and MLX have two stacks, the one of keys the other way round; folders and
 /// older files have one matrix, of each head first the rows of keys, then those of values.
 fn heads_of(names: &TensorNames, own: &dyn Fn(&str) -> String, heads: u64, sizes: &Sizes) -> [Matrices; 2] {
-    if names.has(&own("k_b_proj.weight")) {
-        let mut keys = projection(names, &own("k_b_proj"));
-        keys.weight.view.transposed = true;
-        return [Matrices::Items(keys), Matrices::Items(projection(names, &own("v_b_proj")))];
+    for [keys, values] in [["k_b_proj", "v_b_proj"], ["embed_q", "unembed_out"]] {
+        if names.has(&own(&format!("{keys}.weight"))) {
+            let mut keys = projection(names, &own(keys));
+            keys.weight.view.transposed = true;
+            return [Matrices::Items(keys), Matrices::Items(projection(names, &own(values)))];
+        }
     }
     // Sizes that overflow are refused by the check.
     let stride = sizes.nope_dim.saturating_add(sizes.value_dim);

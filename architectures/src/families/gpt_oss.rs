@@ -83,6 +83,14 @@ fn with_sinks(dense: Dense, names: &TensorNames) -> Blueprint {
 /// Stacks: rows of gate and up take turns. Blocks of four bits are stored as they are multiplied, numbers the other way
 /// round.
 fn stacks(config: Config<'_>, module: &str, width: u64) -> [Matrices; 3] {
+    if config.value("quantization").is_some() {
+        // MLX has parted gates and what they are multiplied with.
+        return experts::MODULES.map(|own| {
+            let module = format!("{module}.{own}");
+            let bias = Some(Tensor::named(format!("{module}.bias")));
+            Matrices::Items(Projection { weight: Tensor::named(format!("{module}.weight")), module, bias })
+        });
+    }
     let quantized = config.object("quantization_config").ok().flatten();
     let transposed = quantized.and_then(|own| own.text("quant_method")) != Some("mxfp4");
     let stack = |name: &str, rows: Option<Rows>| {

@@ -3,7 +3,7 @@
 use super::granite;
 use crate::blueprint::{Blueprint, Experts, Ffn, HeadLayout, Matrices, Projection, RouterScores, Rows, Tensor, View};
 use crate::config_json::Config;
-use crate::experts::{self, router};
+use crate::experts::{self, router, switched};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
@@ -36,17 +36,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             let weight = Tensor { name: format!("{module}.weight"), view: View { rows, ..View::default() } };
             Matrices::Items(Projection { module, weight, bias: None })
         };
-        let (gate, up) = (Rows::run(0, width), Rows::run(width, width));
-        layer.ffn = Ffn::Experts(Box::new(Experts {
-            count,
-            width,
-            activation,
-            router,
-            gate: stack("input_linear", Some(gate)),
-            up: stack("input_linear", Some(up)),
-            down: stack("output_linear", None),
-            shared: None,
-        }));
+        let part = |first: u64| stack("input_linear", Some(Rows::run(first, width)));
+        let fused = || [part(0), part(width), stack("output_linear", None)];
+        let [gate, up, down] = switched(names, &module).unwrap_or_else(fused);
+        layer.ffn = Ffn::Experts(Box::new(Experts { count, width, activation, router, gate, up, down, shared: None }));
     }
     Ok(blueprint)
 }

@@ -50,7 +50,8 @@ struct Sizes {
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
-    dense.norm_offset = 1.0;
+    // MLX has added the 1 to the weights.
+    dense.norm_offset = if experts::switched(names, "model.layers.0.mlp").is_some() { 0.0 } else { 1.0 };
     dense.rotate_part(config, 4)?;
     let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
     let sizes = Sizes {
