@@ -29,22 +29,24 @@ use crate::weights::Weights;
 const TOLERANCE: f32 = 2e-3;
 
 /// The reference data; `None` where they are not here.
-fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     let shared = std::env::var_os("LODE_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
-    let folder = shared.join("fixtures/hf");
-    if folder.is_dir() {
-        return Some(folder);
+    if shared.is_dir() {
+        return Some(shared.join("fixtures/hf"));
     }
-    let reason = format!("the runner's fixtures: there is no reference data at `{}`", folder.display());
+    skipped(&format!("the runner's fixtures: there is no reference data at `{}`", shared.display()));
+    None
+}
+
+/// Says what a test leaves out.
+pub(crate) fn skipped(reason: &str) {
     // `scripts/test` says at the end what was skipped.
     if let Some(list) = std::env::var_os("LODE_TEST_SKIPPED") {
-        let mut list =
-            std::fs::File::options().append(true).create(true).open(list).expect("the list of what is skipped");
-        writeln!(list, "{reason}").expect("a line");
+        let list = std::fs::File::options().append(true).create(true).open(list);
+        list.expect("the list of what is skipped").write_all(format!("{reason}\n").as_bytes()).expect("a line");
     }
     tracing::warn!("{reason}");
-    None
 }
 
 /// A safetensors file: its header, and where it is.
@@ -110,18 +112,18 @@ fn combined(mut all: BTreeMap<String, protocol::Tensor>) -> BTreeMap<String, pro
 }
 
 /// A fixture.
-struct Fixture {
+pub(crate) struct Fixture {
     name: String,
     folder: PathBuf,
-    blueprint: Blueprint,
-    plan: LoadRequest,
-    blobs: Blobs,
+    pub(crate) blueprint: Blueprint,
+    pub(crate) plan: LoadRequest,
+    pub(crate) blobs: Blobs,
     /// Largest difference of a logit or an element.
     tolerance: f32,
 }
 
 impl Fixture {
-    fn read(hf: &Path, name: &str) -> Result<Self> {
+    pub(crate) fn read(hf: &Path, name: &str) -> Result<Self> {
         let folder = hf.join(name);
         let (tensors, files) = tensors(&folder.join("model"))?;
         let names: TensorNames = tensors.keys().cloned().collect();
@@ -153,7 +155,12 @@ impl Fixture {
         Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
-    fn facts(&self) -> Result<Value> {
+    /// The files of its weights, in the order of its blobs.
+    pub(crate) fn files(&self) -> Result<Vec<PathBuf>> {
+        Ok(tensors(&self.folder.join("model"))?.1)
+    }
+
+    pub(crate) fn facts(&self) -> Result<Value> {
         Ok(serde_json::from_slice(&std::fs::read(self.folder.join("golden.json"))?)?)
     }
 
@@ -266,16 +273,16 @@ fn plan(name: &str, blueprint: &Blueprint, tensors: Vec<protocol::Tensor>) -> Re
     })
 }
 
-fn numbers(value: &Value) -> Vec<u32> {
+pub(crate) fn numbers(value: &Value) -> Vec<u32> {
     value.as_array().into_iter().flatten().filter_map(Value::as_u64).map(|number| number as u32).collect()
 }
 
-fn cache<B: Backend>(decoder: &Arc<Decoder<B>>) -> Result<SlotCache<B>> {
+pub(crate) fn cache<B: Backend>(decoder: &Arc<Decoder<B>>) -> Result<SlotCache<B>> {
     SlotCache::new(CacheShape { context: 256, kv_type: KvType::F32 }, decoder)
 }
 
 /// Appends tokens; gives the logits after each.
-fn logits<B: Backend>(decoder: &Arc<Decoder<B>>, cache: &mut SlotCache<B>, ids: &[u32]) -> Result<Vec<f32>> {
+pub(crate) fn logits<B: Backend>(decoder: &Arc<Decoder<B>>, cache: &mut SlotCache<B>, ids: &[u32]) -> Result<Vec<f32>> {
     let stream = decoder.forward(ids, &mut [cache.sequence(0, ids.len())])?;
     cache.advance(ids);
     let (all, mut found): (Vec<usize>, _) = ((0..ids.len()).collect(), Vec::new());
@@ -301,7 +308,7 @@ fn greedy<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32], count: usize) -> R
     Ok(found)
 }
 
-fn cpu() -> Cpu {
+pub(crate) fn cpu() -> Cpu {
     Cpu::new(Arc::new(Pool::new(2).expect("threads")))
 }
 
@@ -393,7 +400,7 @@ fn a_decoded_token_allocates_nothing() {
     }
 }
 
-/// Turns, beginnings and full contexts: a conversation on one slot gives what a fresh slot gives.
+/// Turns, beginnings and branches: a conversation on one slot gives what a fresh slot gives.
 #[test]
 fn a_conversation_goes_on_from_its_beginning() {
     let Some(hf) = folder() else { return };

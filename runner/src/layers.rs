@@ -2,7 +2,7 @@
 
 mod attention;
 mod delta_net;
-mod experts;
+pub(crate) mod experts;
 mod ffn;
 mod latent;
 mod residual;

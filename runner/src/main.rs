@@ -12,11 +12,14 @@
 //! ```
 //!
 //! # Invariants
-//! - Weights on the CPU are mapped and never copied; private memory is KV cache, activations and the tokenizer.
+//! - Weights on the CPU are mapped and not copied, but the smallest blobs where there are more than the system maps; private memory
+//!   is KV cache, activations and the tokenizer.
 //! - One thread computes, see [`engine`]; requests that run at the same time share its passes.
 //! - There is one decoder, built from a blueprint, which names no architecture.
-//! - Who computes is one of two [`backends`]; a decoded token allocates nothing on the CPU's.
-//! - `unsafe` is only in [`mapped`], in [`pool`] and in the kernels of [`backends::cpu`].
+//! - Who computes is one of two [`backends`]; on the CPU's, decoder and sampler allocate nothing for a token but a block of states
+//!   every 256 positions.
+//! - `unsafe` is only in [`mapped`], in [`pool`], in the kernels of [`backends::cpu`], and in the tests that count allocations and
+//!   pages.
 
 mod adapters;
 #[cfg(test)]
@@ -43,6 +46,10 @@ mod memory;
 mod model;
 mod pool;
 mod pooling;
+#[cfg(test)]
+mod quantized_experts;
+#[cfg(test)]
+mod residency;
 mod sampler;
 mod serve;
 mod weights;

@@ -109,6 +109,8 @@ impl<B: Backend> Experts<B> {
             routes.choose(&self.router.rule, token - 1, logits)
         })?;
         let Routes { all, tokens: chosen, weights, .. } = &mut *routes;
+        #[cfg(test)]
+        tape::pass(all);
         all.sort_unstable_by_key(|(expert, token, _)| (*expert, *token));
         let mut sum = self.shared(backend, x, tokens)?;
         for routes in all.chunk_by(|a, b| a.0 == b.0) {
@@ -238,6 +240,53 @@ fn softmax(x: &mut [f32]) {
     let sum: f32 = x.iter().sum();
     for x in x.iter_mut() {
         *x /= sum;
+    }
+}
+
+/// Choices that tests take from one model to another.
+#[cfg(test)]
+pub(crate) mod tape {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
+    /// What tokens of a layer chose: an expert, a token, a weight.
+    type Choices = Vec<(usize, usize, f32)>;
+
+    #[derive(Default)]
+    enum Tape {
+        #[default]
+        Off,
+        Recording(VecDeque<Choices>),
+        Playing(VecDeque<Choices>),
+    }
+
+    thread_local!(static TAPE: RefCell<Tape> = const { RefCell::new(Tape::Off) });
+
+    /// What a layer has chosen is written down, or replaced by what is on the tape.
+    pub(super) fn pass(choices: &mut Choices) {
+        TAPE.with_borrow_mut(|tape| match tape {
+            Tape::Off => {}
+            Tape::Recording(all) => all.push_back(choices.clone()),
+            Tape::Playing(all) => *choices = all.pop_front().expect("as many layers as were recorded"),
+        });
+    }
+
+    /// Writes down what layers choose on this thread.
+    pub(crate) fn record<T>(work: impl FnOnce() -> T) -> (T, VecDeque<Choices>) {
+        TAPE.set(Tape::Recording(VecDeque::new()));
+        let done = work();
+        match TAPE.take() {
+            Tape::Recording(all) => (done, all),
+            _ => unreachable!("it was recording"),
+        }
+    }
+
+    /// Lets layers choose on this thread what was written down.
+    pub(crate) fn play<T>(choices: VecDeque<Choices>, work: impl FnOnce() -> T) -> T {
+        TAPE.set(Tape::Playing(choices));
+        let done = work();
+        TAPE.take();
+        done
     }
 }
 
