@@ -65,6 +65,7 @@ fn median_cosine(a: &[f32], b: &[f32], width: usize) -> f64 {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the numbers are what one wants to see")]
 fn experts_in_few_bits_stay_close() -> Result<()> {
     let Some(hf) = folder() else { return Ok(()) };
     let place = tempfile::tempdir()?;

@@ -22,13 +22,17 @@ fn folder(name: &str) -> Option<PathBuf> {
     if shared.is_dir() {
         return Some(shared.join("fixtures").join(name));
     }
-    let reason = format!("the tokenizers' fixtures: there is no reference data at `{}`", shared.display());
+    skipped(&format!("the tokenizers' fixtures: there is no reference data at `{}`", shared.display()));
+    None
+}
+
+/// Says what a test leaves out.
+fn skipped(reason: &str) {
     // `scripts/test` says at the end what was skipped.
     if let Some(list) = std::env::var_os("LODE_TEST_SKIPPED") {
         let list = std::fs::File::options().append(true).create(true).open(list);
         list.expect("the list of what is skipped").write_all(format!("{reason}\n").as_bytes()).expect("a line");
     }
-    None
 }
 
 fn json(path: &Path) -> Value {
@@ -172,5 +176,88 @@ fn tokenizers_of_folders_are_their_own() {
         }
     }
     assert!(seen.len() >= 15, "{seen:?}");
+    wrong.done();
+}
+
+/// Texts of all kinds: words, digits, punctuation, runs of one character, control characters, letters of many scripts, special
+/// tokens.
+fn random_text(random: &mut impl rand::Rng, special: &[String]) -> String {
+    let mut text = String::new();
+    for _ in 0..random.random_range(1..12) {
+        match random.random_range(0..9) {
+            0 => text.push_str(
+                ["hello", " World", "don't", "I'M", " we've", "Straße", "naïve", "été"][random.random_range(0..8)],
+            ),
+            1 => text.push_str(&random.random_range(0..1_000_000_000u64).to_string()),
+            2 => text.push_str(["\n", "\r\n", "\t", "  ", "\u{a0}", "\u{3000}", " \n "][random.random_range(0..7)]),
+            3 => {
+                let c = ['a', ' ', '0', '.', '\n', 'é', '漢', '\u{301}'][random.random_range(0..8)];
+                text.extend(std::iter::repeat_n(c, random.random_range(1..200)));
+            }
+            4 => text.extend((0..random.random_range(1..6)).map(|_| char::from(random.random_range(0..32u8)))),
+            5 => text.extend((0..random.random_range(1..8)).map(|_| char::from(random.random_range(33..127u8)))),
+            6 => text.extend(
+                (0..random.random_range(1..6)).filter_map(|_| char::from_u32(random.random_range(0x80..0x3000))),
+            ),
+            7 => text.extend(
+                (0..random.random_range(1..4)).filter_map(|_| char::from_u32(random.random_range(0x3000..0x2_0000))),
+            ),
+            _ if special.is_empty() => text.push('<'),
+            _ => text.push_str(&special[random.random_range(0..special.len())]),
+        }
+    }
+    text
+}
+
+/// Random texts against Python's `tokenizers`, on every tokenizer of the fixtures. `scripts/campaign tokenizers` does more of them.
+#[test]
+fn random_texts_are_cut_as_python_does() {
+    use rand::SeedableRng;
+    let Some(folder) = folder("hf") else { return };
+    let Some(python) = std::env::var_os("LODE_TEST_MLX") else {
+        return skipped(
+            "random texts: LODE_TEST_MLX names no Python with the package `tokenizers`; scripts/test makes one",
+        );
+    };
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let (count, seed) = (number("LODE_CAMPAIGN_TEXTS").unwrap_or(100), number("LODE_CAMPAIGN_SEED").unwrap_or(13));
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let manifest = json(&folder.join("manifest.json"));
+    let (mut seen, mut work) = (HashSet::new(), Vec::new());
+    for (fixture, facts) in manifest["fixtures"].as_object().expect("fixtures") {
+        if seen.insert(facts["tokenizer"].as_str().expect("a tokenizer")) {
+            let path = folder.join(fixture).join("model/tokenizer.json");
+            let added = json(&path)["added_tokens"].as_array().cloned().unwrap_or_default();
+            let special: Vec<String> =
+                added.iter().filter_map(|token| token["content"].as_str().map(str::to_owned)).collect();
+            let texts: Vec<String> = (0..count).map(|_| random_text(&mut random, &special)).collect();
+            work.push((path, texts));
+        }
+    }
+    let input = serde_json::to_vec(&work).expect("JSON");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/tokenizer_ids.py");
+    let mut child = std::process::Command::new(python)
+        .arg(script)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("Python starts");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    let writer = std::thread::spawn(move || pipe.write_all(&input));
+    let output = child.wait_with_output().expect("an answer");
+    writer.join().expect("no panic").expect("all is written");
+    assert!(output.status.success(), "the script failed");
+    let expected: Vec<Vec<[Vec<u32>; 2]>> = serde_json::from_slice(&output.stdout).expect("ids");
+    let mut wrong = Wrong::default();
+    for ((path, texts), expected) in work.iter().zip(expected) {
+        let tokenizer = Tokenizer::from_json(&std::fs::read(path).expect("a tokenizer")).expect("it is read");
+        assert_eq!(texts.len(), expected.len());
+        for (text, [plain, whole]) in texts.iter().zip(expected) {
+            wrong
+                .check(&tokenizer.encode(text, PLAIN).expect("ids"), &plain, || format!("{} {text:?}", path.display()));
+            wrong
+                .check(&tokenizer.encode(text, WHOLE).expect("ids"), &whole, || format!("{} {text:?}", path.display()));
+        }
+    }
     wrong.done();
 }
