@@ -12,6 +12,7 @@
 pub(crate) mod check;
 mod ffn;
 mod mixer;
+mod reads;
 mod state;
 mod tensor;
 mod wire;
@@ -20,6 +21,7 @@ pub use ffn::{Activation, Experts, Ffn, Gated, Groups, Plain, Router, RouterScor
 pub use mixer::{
     Attention, DecayRate, DeltaNet, HeadLayout, Latent, LatentQuery, LowRankQuery, Mixer, NormedPart, ShortConv,
 };
+pub use reads::Reads;
 pub use state::{BLOCK, LayerState};
 pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 

@@ -153,7 +153,7 @@ impl<'a> Config<'a> {
         let need = |key: &str| self.float(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")));
         let scaling = match self.text("rope_type").or_else(|| self.text("type")).unwrap_or("default") {
             // Of several kinds of positions text has but one. What goes by the length of the sequence begins to count where the
-            // model's context ends.
+            // model's context ends, and no load gives a longer one.
             "default" | "mrope" | "dynamic" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: need("factor")? },
             "llama3" => RopeScaling::Llama3 {
@@ -166,7 +166,7 @@ impl<'a> Config<'a> {
             "longrope" | "su" => return self.long_rope(model),
             other => {
                 return Err(fail(format!(
-                    "rope scaling `{other}` cannot be run yet, expected default, linear, llama3, yarn or longrope"
+                    "rope scaling `{other}` cannot be run yet, expected default, linear, dynamic, llama3, yarn, longrope or mrope"
                 )));
             }
         };

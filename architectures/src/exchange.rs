@@ -173,7 +173,8 @@ impl Architecture {
         if (self.query_factor() - 1.0).abs() > f64::EPSILON && !has_query_norm {
             return Err(fail("attention scores are scaled otherwise than readers of the file would do it"));
         }
-        let more = (form.keys)(&self.blueprint).map_err(fail)?;
+        let more = (form.keys)(&self.blueprint);
+        let more = more.map_err(|reason| fail(format!("{reason} ({})", self.family.name)))?;
         keys.extend(more.into_iter().map(|(key, value)| (own(key), value)));
         Ok(keys)
     }

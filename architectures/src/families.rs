@@ -45,6 +45,7 @@ use crate::family::Family;
 pub(crate) const LACKING: &[(&str, &str)] = &[
     ("llama4", LLAMA4),
     ("llama4_text", LLAMA4),
+    ("paligemma", "prompts of which every token sees all others"),
     ("mllama", "layers that look at pictures"),
     ("mllama_text_model", "layers that look at pictures"),
 ];

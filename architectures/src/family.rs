@@ -58,7 +58,7 @@ impl GgufForm {
             model_names: &[],
             layout: HeadLayout::Half,
             attention_scale: None,
-            keys: |_| Err("models of this family cannot be written as GGUF files yet".to_owned()),
+            keys: |_| Err("models of this family cannot be written as GGUF files yet; export it as it came".to_owned()),
         }
     }
 }
@@ -177,12 +177,28 @@ pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architect
 fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Blueprint), Error> {
     let value: Json = serde_json::from_slice(raw).map_err(|e| config_json::fail(e.to_string()))?;
     let Json::Object(map) = value else { return Err(config_json::fail("it is not a JSON object")) };
+    if let Some(whole) =
+        Config(&map).text("model_type").filter(|name| families::LACKING.iter().any(|(own, _)| own == name))
+    {
+        return Err(Family::unknown(whole));
+    }
     let text = text_part(&map)?;
     let config = Config(text.as_ref().unwrap_or(&map));
     let model_type = config.text("model_type").ok_or_else(|| config_json::fail("`model_type` is missing"))?;
     let family = Family::of_config(model_type).ok_or_else(|| Family::unknown(model_type))?;
     Ok((family, (family.read_config)(config, &names.map(names::of_folder))?))
 }
+
+/// Sizes that configs of text parts leave out.
+const TEXT_KEYS: [&str; 5] =
+    ["hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "intermediate_size"];
+/// What the classes of transformers take for them.
+const TEXT_SIZES: [(&str, [u64; 5]); 4] = [
+    ("llama", [4096, 32, 32, 32_000, 11_008]),
+    ("mistral", [4096, 32, 32, 32_000, 14_336]),
+    ("gemma3_text", [2304, 8, 26, 262_208, 9216]),
+    ("qwen2", [4096, 32, 32, 151_936, 22_016]),
+];
 
 /// The config of the text part of a model that reads pictures too. What holds for all parts is said beside it.
 fn text_part(whole: &Map<String, Json>) -> Result<Option<Map<String, Json>>, Error> {
@@ -193,13 +209,18 @@ fn text_part(whole: &Map<String, Json>) -> Result<Option<Map<String, Json>>, Err
     let usual = match config.text("model_type") {
         Some("gemma3") => "gemma3_text",
         Some("mistral3") => "mistral",
-        Some("paligemma") => "gemma",
         Some("aya_vision") => "cohere2",
         Some("qwen2_vl" | "qwen2_5_vl") => "qwen2",
         Some("llava" | "llava_next" | "idefics3" | "smolvlm") => "llama",
         other => other.unwrap_or_default(),
     };
     text.entry("model_type").or_insert_with(|| usual.into());
+    // Published ones leave out what the class of the part takes.
+    let own = text.get("model_type").and_then(Json::as_str).unwrap_or_default();
+    let sizes = TEXT_SIZES.iter().find(|(name, _)| *name == own).map(|(_, sizes)| sizes);
+    for (key, size) in TEXT_KEYS.iter().zip(sizes.into_iter().flatten()) {
+        text.entry(*key).or_insert_with(|| (*size).into());
+    }
     for key in ["tie_word_embeddings", "quantization_config"] {
         if let (Some(value), false) = (config.value(key), text.contains_key(key)) {
             text.insert(key.to_owned(), value.clone());
@@ -251,5 +272,31 @@ impl Architecture {
             facts.push(("attention.sliding_window", Fact::Unsigned(window)));
         }
         facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As they are published: Gemma 3 4B and `LLaVA` 1.5 7B.
+    #[test]
+    fn text_parts_leave_out_what_their_class_has() {
+        let gemma = r#"{"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
+            "model_type": "gemma3_text", "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+            "sliding_window": 1024}}"#;
+        let llava = r#"{"model_type": "llava", "text_config": {"max_position_embeddings": 4096, "model_type": "llama",
+            "rms_norm_eps": 1e-05, "vocab_size": 32064}}"#;
+        for (raw, family, sizes) in
+            [(gemma, "gemma3", [2560, 34, 262_208, 8, 256]), (llava, "llama", [4096, 32, 32_064, 32, 128])]
+        {
+            let found = describe(Document::Config(raw.as_bytes()), &TensorNames::default()).expect("it is read");
+            let (own, heads) = (&found.blueprint, found.blueprint.attentions().next().expect("a layer"));
+            let found_sizes = [own.hidden, own.layers.len() as u64, own.vocabulary, heads.heads, heads.head_dim];
+            assert_eq!((found.family.name, found_sizes), (family, sizes));
+        }
+        let seeing = r#"{"model_type": "paligemma", "text_config": {"model_type": "gemma"}}"#;
+        let error = describe(Document::Config(seeing.as_bytes()), &TensorNames::default()).expect_err("it sees");
+        assert!(error.to_string().contains("`paligemma` cannot be run yet (it needs"), "{error}");
     }
 }

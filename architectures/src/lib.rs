@@ -34,7 +34,7 @@ mod tensor_names;
 pub use blueprint::{
     Activation, Attention, Blueprint, DecayRate, DeltaNet, Embedding, Experts, Ffn, Gated, Groups, HeadLayout, Latent,
     LatentQuery, Layer, LayerState, LowRankQuery, Matrices, Mixer, Norm, NormKind, NormedPart, Output, Plain,
-    Positions, Projection, Residual, Router, RouterScores, Rows, SharedExpert, ShortConv, Tensor, View,
+    Positions, Projection, Reads, Residual, Router, RouterScores, Rows, SharedExpert, ShortConv, Tensor, View,
 };
 pub use error::Error;
 pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe};

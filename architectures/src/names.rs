@@ -61,19 +61,19 @@ pub(crate) const ALL_NORMS: Table = &[
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-/// The tables of an architecture's own names: outside of layers, and inside.
 /// The canonical name of a tensor of a folder: the text part of a model that reads pictures too stands below a name of its own, which
 /// older folders have before `model` and newer ones behind it. Other tensors keep their names.
 pub fn of_folder(name: &str) -> String {
     const BEFORE: &str = "language_model.";
-    const BEHIND: &str = "model.language_model.";
-    if let Some(rest) = name.strip_prefix(BEHIND) {
+    const BEHIND: [&str; 2] = ["model.language_model.", "model.text_model."];
+    if let Some(rest) = BEHIND.iter().find_map(|prefix| name.strip_prefix(prefix)) {
         return format!("model.{rest}");
     }
     let known = |rest: &&str| rest.starts_with("model.") || rest.starts_with("lm_head.");
     name.strip_prefix(BEFORE).filter(known).unwrap_or(name).to_owned()
 }
 
+/// The tables of an architecture's own names: outside of layers, and inside.
 fn own(architecture: &str) -> Option<[Table; 2]> {
     Family::of_gguf(architecture).map(|family| [family.gguf.model_names, family.gguf.names])
 }
@@ -155,6 +155,7 @@ mod tests {
             ("language_model.model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight"),
             ("language_model.lm_head.weight", "lm_head.weight"),
             ("model.language_model.embed_tokens.weight", "model.embed_tokens.weight"),
+            ("model.text_model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight"),
             ("language_model.something", "language_model.something"),
             ("vision_tower.model.layers.0.weight", "vision_tower.model.layers.0.weight"),
             ("model.norm.weight", "model.norm.weight"),

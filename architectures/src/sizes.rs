@@ -16,6 +16,9 @@ const SIZES: [(&str, &[&str]); 8] = [
     ("vocab_size", &["vocab_size"]),
 ];
 
+/// Letters of a name that are kept.
+const NAME: usize = 60;
+
 /// What a source of any architecture is called and which sizes it tells, under GGUF's keys without the architecture's name.
 /// Nothing of it is checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +34,8 @@ impl Sizes {
     pub fn of(document: Document<'_>) -> Self {
         match document {
             Document::Gguf(gguf) => {
-                let architecture = gguf.text("general.architecture").unwrap_or_default().to_owned();
+                let architecture: String =
+                    gguf.text("general.architecture").unwrap_or_default().chars().take(NAME).collect();
                 let number = |key: &str| gguf.unsigned(&format!("{architecture}.{key}"));
                 let numbers = SIZES.iter().filter_map(|(key, _)| Some((*key, number(key)?))).collect();
                 Self { architecture, numbers }
@@ -42,7 +46,8 @@ impl Sizes {
                 let text = whole.get("text_config").and_then(Json::as_object).unwrap_or(&whole);
                 let named = |names: &[&str]| names.iter().find_map(|name| text.get(*name)?.as_u64());
                 let numbers = SIZES.iter().filter_map(|(key, names)| Some((*key, named(names)?))).collect();
-                let architecture = whole.get("model_type").and_then(Json::as_str).unwrap_or_default().to_owned();
+                let name = whole.get("model_type").and_then(Json::as_str).unwrap_or_default();
+                let architecture = name.chars().take(NAME).collect();
                 Self { architecture, numbers }
             }
         }

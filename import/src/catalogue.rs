@@ -36,7 +36,7 @@ pub fn catalogue(layers: &[Layer], open: &OpenBlob) -> Result<Vec<StoredTensor>,
         let gguf = Gguf::parse_header(&header).map_err(|e| Error::format("the kept header of the GGUF file", e))?;
         naming::of_gguf(&mut tensors, gguf.text("general.architecture").unwrap_or_default())?;
     } else {
-        naming::of_folder(&mut tensors)?;
+        naming::of_folder(&mut tensors);
     }
     Ok(tensors)
 }

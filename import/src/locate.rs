@@ -20,6 +20,12 @@ pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
     }
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(split) = Split::parse(&name) else {
+        if let Some(shards) = shards(&name) {
+            let folder = path.parent().unwrap_or(path).display();
+            return Err(Error::Source(format!(
+                "`{name}` is one of {shards} files of a model; give the folder `{folder}`"
+            )));
+        }
         let beside = documents_beside(&name, path);
         return Ok(std::iter::once(NamedFile::local(name, path)).chain(beside).collect());
     };
@@ -29,6 +35,15 @@ pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
             NamedFile::local(name.clone(), path.with_file_name(name))
         })
         .collect())
+}
+
+/// Of how many files that of safetensors is one, where there are several: `model-00001-of-00003.safetensors`.
+fn shards(name: &str) -> Option<u32> {
+    let (rest, count) = name.strip_suffix(".safetensors")?.rsplit_once("-of-")?;
+    let number = rest.rsplit_once('-')?.1;
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = count.parse().ok().filter(|_| is_number(count) && is_number(number))?;
+    (count > 1).then_some(count)
 }
 
 /// The documents that make a model of a single file of weights; none for other files, or where there is no config beside it.
@@ -103,6 +118,17 @@ impl<'a> Split<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shard_is_no_model() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shard = folder.path().join("model-00001-of-00003.safetensors");
+        std::fs::write(&shard, b"").expect("a file");
+        let error = locate(&shard).expect_err("there are others").to_string();
+        assert!(error.contains("one of 3 files of a model; give the folder"), "{error}");
+        assert_eq!(shards("model-00001-of-00001.safetensors"), None);
+        assert_eq!(shards("model.safetensors"), None);
+    }
 
     #[test]
     fn reads_split_names() {

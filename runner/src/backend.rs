@@ -25,7 +25,7 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
     /// What turns the heads of a pass's tokens.
     type Angles: Debug + Send;
 
-    /// Where it computes, as `lode-runner --device` names it.
+    /// Where it computes, as load plans name it.
     fn device(&self) -> String;
     /// How many of `tokens` to append to a sequence of `length` in one pass, at most, for a model of so many heads.
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize;

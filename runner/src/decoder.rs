@@ -120,7 +120,9 @@ impl<B: Backend> Decoder<B> {
             })
         };
         let norm = |norm: &architectures::Norm| weights.norm(&backend, norm, hidden);
-        let switch = turns.iter().find_map(|turn: &TurnOf| turn.key.0.switch());
+        let mut switches = turns.iter().filter_map(|turn: &TurnOf| turn.key.0.switch());
+        let switch = switches.next();
+        ensure!(switches.all(|other| Some(other) == switch), "layers change their frequencies at different lengths");
         let decoder = Self {
             embedding: Embedding::load(&backend, weights, &blueprint.embedding, vocabulary, hidden)?,
             layers,

@@ -39,7 +39,7 @@ impl Files {
         std::thread::spawn(move || {
             loop {
                 match receive() {
-                    // Nobody takes files where no model is loaded; they are closed.
+                    // Nobody takes them where no model is loaded: they wait, and close with this process.
                     Ok(Some(files)) => drop(sender.send(files)),
                     Ok(None) => std::process::exit(0),
                     Err(Errno::INTR) => {}
@@ -107,5 +107,10 @@ fn receive() -> Result<Option<Vec<OwnedFd>>, Errno> {
     });
     let files: Vec<OwnedFd> = files.flatten().collect();
     // The system drops descriptors that this process may not have.
-    if files.len() == usize::from(byte[0]) { Ok(Some(files)) } else { Err(Errno::MFILE) }
+    let (came, sent) = (files.len(), usize::from(byte[0]));
+    if came == sent {
+        return Ok(Some(files));
+    }
+    tracing::error!("{came} of {sent} descriptors came; allow more open files (`ulimit -n`, `LimitNOFILE`)");
+    Err(Errno::MFILE)
 }

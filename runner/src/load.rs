@@ -119,8 +119,8 @@ impl Loaded {
     fn cache_bytes(&self, slots: Slots) -> u64 {
         let CacheShape { context, kv_type } = slots.shape;
         let layer = |state: LayerState| {
-            let positions = state.positions(context as u64, AHEAD as u64);
-            state.bytes(positions, 1 + CHECKPOINTS as u64, |elements| kv_type.row_bytes(elements))
+            let sizes = [context as u64, AHEAD as u64, 1 + CHECKPOINTS as u64];
+            state.sequence_bytes(sizes, |elements| kv_type.row_bytes(elements))
         };
         self.blueprint.states().map(layer).fold(0, u64::saturating_add).saturating_mul(slots.count as u64)
     }

@@ -5,6 +5,16 @@ use std::sync::Arc;
 
 use protocol::FailureKind;
 
+/// What to do about a file that cannot be opened.
+fn advice(error: &std::io::Error) -> &'static str {
+    // EMFILE, ENFILE.
+    if matches!(error.raw_os_error(), Some(23 | 24)) {
+        "allow the daemon more open files (`ulimit -n`, `LimitNOFILE`)"
+    } else {
+        "run `lode fsck`, or pull or create the model again"
+    }
+}
+
 /// Why a model could not be run. Variants by what a caller can do about it. One failure may be told to many who wait.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -19,11 +29,11 @@ pub enum Error {
     /// The runner process ended; the next request starts another.
     #[error("the runner of this model ended unexpectedly ({0}); try again, a new one is started")]
     Died(String),
-    /// A file of the model could not be passed to the runner.
-    #[error("{file}: {source}; run `lode fsck`, or pull or create the model again")]
+    /// A file of the model could not be opened.
+    #[error("cannot open `{}`: {source}; {}", file.display(), advice(source))]
     File {
-        /// Which, and what was done with it.
-        file: String,
+        /// Which.
+        file: PathBuf,
         /// What the system said.
         source: Arc<std::io::Error>,
     },

@@ -7,11 +7,15 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use protocol::{DESCRIPTORS, LoadRequest};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::Error;
+
+/// How long a runner may take for the files of a message: mapping them, or reading the smallest.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// What a runner is told, and what it is given.
 #[derive(Clone, Debug)]
@@ -27,6 +31,10 @@ pub struct LoadPlan {
 /// # Errors
 /// A file that cannot be opened, or a runner that takes no more.
 pub(crate) async fn pass(socket: UnixStream, files: Vec<PathBuf>) -> Result<(), Error> {
+    // A runner that refuses its load takes no files and stays: nobody is to wait for it for ever.
+    socket
+        .set_read_timeout(Some(PATIENCE))
+        .map_err(|error| Error::Protocol(format!("a socket has no timeout: {error}")))?;
     let passing =
         tokio::task::spawn_blocking(move || files.chunks(DESCRIPTORS).try_for_each(|some| pass_some(&socket, some)));
     passing.await.unwrap_or_else(|_| Err(Error::Protocol("passing files panicked".to_owned())))
@@ -34,19 +42,13 @@ pub(crate) async fn pass(socket: UnixStream, files: Vec<PathBuf>) -> Result<(), 
 
 fn pass_some(mut socket: &UnixStream, files: &[PathBuf]) -> Result<(), Error> {
     let open = |path: &PathBuf| {
-        File::open(path).map_err(|source| {
-            let file = format!("cannot open `{}`", path.display());
-            Error::File { file, source: Arc::new(source) }
-        })
+        File::open(path).map_err(|source| Error::File { file: path.clone(), source: Arc::new(source) })
     };
     let opened = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let failed = |source: std::io::Error| {
-        let file = "the runner takes no files".to_owned();
-        Error::File { file, source: Arc::new(source) }
-    };
+    let failed = |error: std::io::Error| Error::Protocol(format!("the runner takes no files of the model: {error}"));
     if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
         return Err(Error::Protocol("there is no room for the descriptors of a message".to_owned()));
     }

@@ -81,8 +81,7 @@ impl Process {
 
     /// By what files are passed to it.
     pub(crate) fn files(&self) -> Result<UnixStream, Error> {
-        let source =
-            |source| Error::File { file: "cannot pass files to the runner".to_owned(), source: Arc::new(source) };
+        let source = |error| Error::Protocol(format!("no files can be passed to the runner: {error}"));
         self.parent.try_clone().map_err(source)
     }
 

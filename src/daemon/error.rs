@@ -110,13 +110,8 @@ impl From<scheduler::Error> for Failed {
             Error::Busy | Error::Stopped | Error::Pinned { .. } | Error::BackOff { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Error::Refused {
-                kind:
-                    protocol::FailureKind::Unsupported
-                    | protocol::FailureKind::OutOfMemory
-                    | protocol::FailureKind::Internal,
-                ..
-            }
+            Error::Refused { kind: protocol::FailureKind::Unsupported, .. } => StatusCode::NOT_IMPLEMENTED,
+            Error::Refused { kind: protocol::FailureKind::OutOfMemory | protocol::FailureKind::Internal, .. }
             | Error::OutOfMemory(_)
             | Error::File { .. }
             | Error::TooLarge { .. }

@@ -17,7 +17,7 @@ use super::load_plan::{documents, is_go};
 use super::{Library, Model};
 
 /// Names of capabilities beside completion.
-const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 2 };
+const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 3 };
 
 /// Something that a model can do; the names are Ollama's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,10 @@ pub(crate) fn load_plan(
         }
     };
     let mut files = Files::of(library, &model.manifest)?;
-    let tensors = library.catalogue(&model.manifest)?;
+    // What sees or hears is no business of the decoder's, nor are buffers.
+    let reads = described.architecture.blueprint.reads();
+    let mut tensors = library.catalogue(&model.manifest)?;
+    tensors.retain(|tensor| reads.has(&tensor.name));
     if let Some(reason) = import::obstacle(&tensors) {
         bail!("model '{}' cannot be run: {reason}", model.name);
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fixture_models::golden;
 use crate::server::{Runner, Server};
-use crate::support::{fixtures, json as read_json, numbers};
+use crate::support::{fixtures, json as read_json, numbers, say};
 
 /// Files with a window that llama.cpp passes over: Hugging Face's numbers are right, which stand under the same name.
 const HONOURED: [&str; 2] = ["phi3", "exaone4"];
@@ -112,6 +112,8 @@ async fn check(runner: &Runner, model: &Model) -> usize {
             let told: Vec<u64> = expected.into_iter().take_while(|id| !ends.contains(id)).collect();
             assert_eq!(ids, told, "{sequence} of {name}");
             certain += 1;
+        } else {
+            say(&format!("{name} {sequence}: the margin of its continuation is too small to be compared"));
         }
     }
     certain

@@ -12,6 +12,7 @@ mod engine;
 mod export;
 mod fixture_models;
 mod gateway;
+mod gemma3;
 mod ggml_types;
 mod gguf_conversion;
 mod gguf_corpus;

@@ -66,6 +66,13 @@ MODELS = {
                                         deepstack_visual_indexes=[0], intermediate_size=8),
                      text_config=text_config(model_type="qwen3_vl_text", head_dim=8,
                                              rope_scaling={"rope_type": "default", "mrope_section": [2, 1, 1]})),
+    "qwen3_vl_moe": dict(architectures=["Qwen3VLMoeForConditionalGeneration"], model_type="qwen3_vl_moe", image_token_id=47,
+                         vision_start_token_id=45, vision_end_token_id=44, video_token_id=46,
+                         vision_config=dict(depth=1, hidden_size=8, out_hidden_size=HIDDEN, num_heads=2, patch_size=4,
+                                            deepstack_visual_indexes=[0], intermediate_size=8),
+                         text_config=text_config(model_type="qwen3_vl_moe_text", head_dim=8, num_experts=4,
+                                                 num_experts_per_tok=2, moe_intermediate_size=8,
+                                                 rope_scaling={"rope_type": "default", "mrope_section": [2, 1, 1]})),
 }
 # Models of mlx_lm.
 MLX = {

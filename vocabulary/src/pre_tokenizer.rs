@@ -18,10 +18,21 @@ pub struct PreTokenizer {
     pub spelling: Spelling,
     /// A whole piece that is a token is never cut.
     pub ignore_merges: bool,
-    /// A text begins with BOS where a file does not say.
-    pub with_bos: bool,
+    /// Whether a text begins with BOS.
+    pub bos: Bos,
     /// Texts lose the spaces before some punctuation where they are put together from tokens.
     pub cleans_spaces: bool,
+}
+
+/// Whether a text begins with BOS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bos {
+    /// Where a file says so.
+    Unusual,
+    /// Where a file says nothing else.
+    Usual,
+    /// Whatever a file says: the first ones said it wrongly.
+    Always,
 }
 
 /// How the pieces of a BPE vocabulary spell text.
@@ -138,7 +149,7 @@ const PLAIN: PreTokenizer = PreTokenizer {
     published: &[],
     spelling: Spelling::Bytes,
     ignore_merges: false,
-    with_bos: false,
+    bos: Bos::Unusual,
     cleans_spaces: false,
 };
 
@@ -194,7 +205,7 @@ const TABLE: &[PreTokenizer] = &[
     PreTokenizer {
         published: &[LLAMA3_PUBLISHED],
         ignore_merges: true,
-        with_bos: true,
+        bos: Bos::Usual,
         ..cleaning(
             "llama-bpe",
             &["llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"],
@@ -311,7 +322,7 @@ const TABLE: &[PreTokenizer] = &[
     PreTokenizer {
         published: &[concat!(all_cased_words!(""), r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")],
         ignore_merges: true,
-        with_bos: true,
+        bos: Bos::Usual,
         ..keeping(
             "tekken",
             &[],
@@ -319,7 +330,7 @@ const TABLE: &[PreTokenizer] = &[
         )
     },
     PreTokenizer {
-        with_bos: true,
+        bos: Bos::Usual,
         ..keeping(
             "chameleon",
             &[],
@@ -389,7 +400,7 @@ const TABLE: &[PreTokenizer] = &[
     ),
     PreTokenizer {
         spelling: Spelling::Text,
-        with_bos: true,
+        bos: Bos::Always,
         ..cleaning("gemma4", &["granite-embed-multi-311m"], &[r"[^\n]+|[\n]+"])
     },
     PreTokenizer { spelling: Spelling::Text, ..keeping("sarvam-moe", &[], &[r"[^\n]+|[\n]+"]) },

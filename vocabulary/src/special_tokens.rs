@@ -43,11 +43,12 @@ pub const ENDS: [&str; 33] = [
 ];
 
 /// Texts of tokens that mark a gap in a text: control tokens, whatever a file says.
-pub const GAPS: [&str; 21] = [
+pub const GAPS: [&str; 24] = [
     "<|fim_prefix|>",
     "<fim-prefix>",
     "<fim_prefix>",
     "<｜fim▁begin｜>",
+    "<|prefix|>",
     "<PRE>",
     "▁<PRE>",
     "<|code_prefix|>",
@@ -55,6 +56,7 @@ pub const GAPS: [&str; 21] = [
     "<fim-suffix>",
     "<fim_suffix>",
     "<｜fim▁hole｜>",
+    "<|suffix|>",
     "<SUF>",
     "▁<SUF>",
     "<|code_suffix|>",
@@ -62,6 +64,7 @@ pub const GAPS: [&str; 21] = [
     "<fim-middle>",
     "<fim_middle>",
     "<｜fim▁end｜>",
+    "<|middle|>",
     "<MID>",
     "▁<MID>",
     "<|code_middle|>",

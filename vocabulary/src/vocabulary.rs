@@ -3,8 +3,9 @@
 use formats::Gguf;
 use formats::gguf::Value;
 
+use crate::pre_tokenizer::{self, Bos};
 use crate::special_tokens::{BEGINS, ENDS, GAPS, SHOWN};
-use crate::{Error, PreTokenizer, pre_tokenizer};
+use crate::{Error, PreTokenizer};
 
 /// A vocabulary with all that is needed to tokenize by it.
 #[derive(Clone, Debug)]
@@ -74,7 +75,7 @@ pub enum VocabularyKind {
 pub struct Piece {
     /// The text as the file has it; bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// Larger is merged earlier; only for [`VocabularyKind::SentencePiece`].
+    /// Larger is merged earlier, or likelier; for [`VocabularyKind::SentencePiece`] and [`VocabularyKind::Unigram`].
     pub score: f32,
     /// What the piece is for.
     pub kind: PieceKind,
@@ -175,12 +176,12 @@ impl Vocabulary {
     pub fn usual_bos(&self) -> bool {
         match &self.kind {
             VocabularyKind::SentencePiece | VocabularyKind::WordPiece { .. } => true,
-            VocabularyKind::ByteLevel { .. } => self.split().is_some_and(|split| split.with_bos),
+            VocabularyKind::ByteLevel { .. } => self.split().is_some_and(|split| split.bos != Bos::Unusual),
             VocabularyKind::Unigram { .. } | VocabularyKind::Other(_) => false,
         }
     }
 
-    /// How byte-level BPE splits text, where it is known.
+    /// How BPE splits text, where it is known.
     fn split(&self) -> Option<&'static PreTokenizer> {
         match &self.kind {
             VocabularyKind::ByteLevel { pre_tokenizer, .. } => pre_tokenizer::of_file(pre_tokenizer),
@@ -210,12 +211,16 @@ impl Vocabulary {
             .filter_map(|(id, piece)| (piece.kind == PieceKind::Control && is_end(&piece.text)).then_some(id));
         let named = [eos, id("eot"), id("eom"), id("fim_pad"), id("fim_rep"), id("fim_sep")];
         let mut ends: Vec<u32> = Vec::new();
-        for id in named.into_iter().flatten().chain(by_text) {
+        for id in named.into_iter().flatten() {
             if !ends.contains(&id) {
                 ends.push(id);
             }
         }
-        let add_bos = flag("add_bos_token").unwrap_or(self.usual_bos());
+        // As many as a file likes: only the few that are named may be there already.
+        let few = ends.clone();
+        ends.extend(by_text.filter(|id| !few.contains(id)));
+        let always = self.split().is_some_and(|split| split.bos == Bos::Always);
+        let add_bos = always || flag("add_bos_token").unwrap_or(self.usual_bos());
         let spaced = matches!(self.kind, VocabularyKind::SentencePiece);
         let add_space_prefix = flag("add_space_prefix").unwrap_or(spaced);
         let ended = matches!(self.kind, VocabularyKind::Unigram { .. });
@@ -253,7 +258,11 @@ impl Vocabulary {
 fn default_id(kind: &VocabularyKind, pieces: &[Piece], key: &str) -> Option<u32> {
     let numbers: &[(&str, u32)] = match kind {
         VocabularyKind::SentencePiece => &[("bos", 1), ("eos", 2), ("unknown", 0)],
-        VocabularyKind::ByteLevel { .. } => &[("bos", 11), ("eos", 11)],
+        VocabularyKind::ByteLevel { pre_tokenizer, .. } => match pre_tokenizer.as_str() {
+            "gemma4" => &[],
+            "glm4" | "chatglm-bpe" => &[("eos", 11)],
+            _ => &[("bos", 11), ("eos", 11)],
+        },
         VocabularyKind::WordPiece { .. } => &[("bos", 101), ("unknown", 100), ("seperator", 102), ("padding", 0)],
         VocabularyKind::Unigram { .. } => &[("eos", 1), ("unknown", 2), ("padding", 0)],
         VocabularyKind::Other(_) => &[],

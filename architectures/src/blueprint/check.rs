@@ -3,6 +3,8 @@
 
 mod named;
 
+pub(super) use named::names as names_of;
+
 use super::{
     Activation, Attention, Blueprint, DeltaNet, Experts, Ffn, Latent, LatentQuery, Layer, Mixer, Norm, Residual,
     Router, ShortConv,

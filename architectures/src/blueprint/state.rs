@@ -60,6 +60,11 @@ impl LayerState {
         context.min(blocks.saturating_mul(BLOCK))
     }
 
+    /// Bytes for a sequence of up to `context` positions, of which `ahead` more than a window are kept, and `copies` of the numbers.
+    pub fn sequence_bytes(self, [context, ahead, copies]: [u64; 3], row_bytes: impl Fn(u64) -> u64) -> u64 {
+        self.bytes(self.positions(context, ahead), copies, row_bytes)
+    }
+
     /// Bytes for a sequence: `positions` rows of keys and values, whose bytes for so many elements `row_bytes` says, or
     /// `copies` of the numbers.
     pub fn bytes(self, positions: u64, copies: u64, row_bytes: impl Fn(u64) -> u64) -> u64 {

@@ -130,7 +130,9 @@ fn blueprint(names: &TensorNames, sizes: &Sizes, [prefix, layers]: [&str; 2]) ->
             scale: None,
             positions: Some(Positions { weight: Tensor::named(table("position_embeddings")), rows, offset }),
             // Texts are of the first type.
-            constant: Some(Tensor::rows(table("token_type_embeddings"), 0, 1)),
+            constant: names
+                .has(&table("token_type_embeddings"))
+                .then(|| Tensor::rows(table("token_type_embeddings"), 0, 1)),
             norm: Some(norm("embeddings.LayerNorm")),
         },
         layers: (0..sizes.layers).map(layer).collect(),

@@ -145,7 +145,7 @@ mod tests {
             (r#","head_dim":"x"}"#, "`head_dim` is \"x\""),
             (r#","num_hidden_layers":99999999999}"#, "number of layers is 99999999999"),
             (r#","hidden_act":"relu6"}"#, "relu6"),
-            (r#","rope_scaling":{"type":"dynamic","factor":2}}"#, "`dynamic`"),
+            (r#","rope_scaling":{"type":"spiral","factor":2}}"#, "`spiral`"),
             (r#","rope_scaling":{"type":"linear"}}"#, "no `factor`"),
             (r#","rms_norm_eps":-1}"#, "positive"),
             ("", "EOF"),

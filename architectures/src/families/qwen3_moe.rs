@@ -1,7 +1,7 @@
 //! Qwen 3 with experts.
 
 use super::{llama, qwen2};
-use crate::blueprint::{Blueprint, RouterScores};
+use crate::blueprint::{Blueprint, Ffn, Matrices, Projection, RouterScores, Rows, Tensor, View};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -10,7 +10,7 @@ use crate::{Error, TensorNames, experts, names};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3_moe",
-    model_types: &["qwen3_moe", "qwen3_vl_moe_text"],
+    model_types: &["qwen3_moe", STACKED],
     read_config,
     gguf: &GgufForm {
         read: Some(read_gguf),
@@ -21,6 +21,8 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Qwen3MoeForCausalLM", "qwen3_moe"),
 };
 
+/// The text part of Qwen3-VL, which has stacks.
+const STACKED: &str = "qwen3_vl_moe_text";
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), context: 32_768, ..LLAMA };
 const EXPERTS: experts::Defaults =
     experts::Defaults { count: 128, width: 768, top_k: 8, normalize: false, shared_width: None };
@@ -30,7 +32,28 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     qwen2::slide(&mut dense, config)?;
     let mut blueprint = dense.blueprint(names);
     experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
+    if config.text("model_type") == Some(STACKED) {
+        stack(&mut blueprint, names);
+    }
     Ok(blueprint)
+}
+
+/// Experts as stacks that lie the other way round, gates and what they are multiplied with in one.
+fn stack(blueprint: &mut Blueprint, names: &TensorNames) {
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let Ffn::Experts(own) = &mut layer.ffn else { continue };
+        let module = format!("model.layers.{index}.mlp");
+        if experts::switched(names, &module).is_some() {
+            continue;
+        }
+        let stack = |name: &str, rows: Option<Rows>| {
+            let module = format!("{module}.experts.{name}");
+            let weight = Tensor { name: module.clone(), view: View { rows, transposed: true, item: None } };
+            Matrices::Items(Projection { module, weight, bias: None })
+        };
+        let part = |first: u64| stack("gate_up_proj", Some(Rows::run(first, own.width)));
+        (own.gate, own.up, own.down) = (part(0), part(own.width), stack("down_proj", None));
+    }
 }
 
 /// llama.cpp's constants: weights of the chosen experts are divided by their sum.

@@ -15,10 +15,10 @@ const TOLERANCE: f64 = 1e-5;
 /// # Errors
 /// Divisors that are not those of Llama 3's scaling.
 pub(super) fn scaling(architecture: &Architecture, divisors: Option<&[f32]>) -> Result<Json, Error> {
-    // What is not a number is no one either.
     if architecture.blueprint.attentions().filter_map(|attention| attention.rope.as_ref()).any(Rope::is_unusual) {
         return Err(fail("this RoPE scaling cannot be written into a config yet"));
     }
+    // What is not a number is no one either.
     let divisors = divisors.filter(|divisors| !divisors.iter().all(|divisor| (divisor - 1.0).abs() <= 1e-6));
     let scaling = match divisors {
         Some(divisors) => full_rope(architecture)

@@ -2,7 +2,7 @@
 //! gave; the family's table has the canonical ones. Folders have canonical names, but for the text part of models that read
 //! pictures too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use architectures::names;
 
@@ -13,27 +13,23 @@ use crate::{Error, StoredTensor};
 /// # Errors
 /// [`Error::Source`] where two would have one name.
 pub(super) fn of_gguf(tensors: &mut [StoredTensor], architecture: &str) -> Result<(), Error> {
-    rename(tensors, |tensor| {
-        names::canonical(architecture, &architectures::source_name(architecture, &tensor.stored_name))
-    })
-}
-
-/// Names the tensors of a model from a folder.
-///
-/// # Errors
-/// [`Error::Source`] where two would have one name.
-pub(super) fn of_folder(tensors: &mut [StoredTensor]) -> Result<(), Error> {
-    rename(tensors, |tensor| names::of_folder(&tensor.name))
-}
-
-fn rename(tensors: &mut [StoredTensor], name: impl Fn(&StoredTensor) -> String) -> Result<(), Error> {
     let mut taken: HashMap<String, String> = HashMap::new();
     for tensor in tensors {
-        tensor.name = name(tensor);
+        let source = architectures::source_name(architecture, &tensor.stored_name);
+        tensor.name = names::canonical(architecture, &source);
         if let Some(other) = taken.insert(tensor.name.clone(), tensor.stored_name.clone()) {
             let (own, name) = (&tensor.stored_name, &tensor.name);
             return Err(Error::Source(format!("tensors `{other}` and `{own}` would both be called `{name}`")));
         }
     }
     Ok(())
+}
+
+/// Names the tensors of a model from a folder. Where two would have one name all keep their own.
+pub(super) fn of_folder(tensors: &mut [StoredTensor]) {
+    let new: Vec<String> = tensors.iter().map(|tensor| names::of_folder(&tensor.name)).collect();
+    let unique = new.iter().collect::<HashSet<_>>().len() == new.len();
+    for (tensor, name) in tensors.iter_mut().zip(new).filter(|_| unique) {
+        tensor.name = name;
+    }
 }

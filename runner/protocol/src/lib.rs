@@ -18,7 +18,7 @@
 //!
 //! A runner has no path of the store. Its standard input is a Unix socket, by which the daemon passes the descriptors of the
 //! blobs that a load plan names, in its order: messages of one byte, their number, with up to [`DESCRIPTORS`] of them. The runner answers each
-//! message by a byte when it has mapped what came with it, so that few descriptors are open at a time. When the socket
+//! message by a byte when it has taken what came with it, so that few descriptors are open at a time. When the socket
 //! closes, the runner ends.
 //!
 //! An error is a status of 400 or more with a [`Failure`]. A client that closes its connection cancels its generation.

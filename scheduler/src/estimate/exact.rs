@@ -91,9 +91,8 @@ impl Decoder<'_> {
     pub fn kv_sizes(&self, cache: &Cache) -> Vec<u64> {
         let context = cache.context.min(self.blueprint.context);
         let layer = |state: architectures::LayerState| {
-            let positions = state.positions(context, AHEAD as u64);
-            let bytes = state.bytes(positions, 1 + CHECKPOINTS as u64, |elements| cache.kv_type.row_bytes(elements));
-            bytes.saturating_mul(cache.slots)
+            let sizes = [context, AHEAD as u64, 1 + CHECKPOINTS as u64];
+            state.sequence_bytes(sizes, |elements| cache.kv_type.row_bytes(elements)).saturating_mul(cache.slots)
         };
         self.blueprint.states().map(layer).collect()
     }
@@ -111,7 +110,7 @@ impl Decoder<'_> {
     pub fn device_activations(&self, cache: &Cache) -> u64 {
         let (tokens, [mixer, ffn]) = (self.tokens(cache), self.widths());
         let heads = Amount(self.blueprint.heads());
-        let one_token = heads * Amount(cache.context);
+        let one_token = heads * Amount(cache.context.min(self.blueprint.context));
         let scores = tokens * one_token;
         let most = Amount(DEVICE_SCORES as u64).max(one_token);
         let scores = if self.blueprint.causal { scores.min(most) } else { scores };

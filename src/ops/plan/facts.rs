@@ -245,8 +245,13 @@ fn by_gguf_name(architecture: &str, tensors: &[Listed], blocks: u64) -> (Vec<Ten
 
 /// A tensor's name in GGUF. One that the format has no name for is told by its layer, e.g. a group of experts.
 fn gguf_name(architecture: &str, name: &str) -> String {
+    let name = &names::of_folder(name);
     let in_layer = || {
-        let (_, rest) = name.split_once("layers.")?;
+        let (before, rest) = name.split_once("layers.")?;
+        // The layers of what sees and hears are none of the decoder's.
+        if ["vision", "visual", "image", "audio"].iter().any(|part| before.contains(part)) {
+            return None;
+        }
         let (layer, rest) = rest.split_once('.')?;
         layer.parse::<u32>().ok().map(|layer| format!("blk.{layer}.{rest}"))
     };
@@ -266,6 +271,12 @@ mod tests {
             ("lm_head.weight", "output.weight"),
             ("blk.0.ffn_gate.0.weight", "blk.0.ffn_gate.0.weight"),
             ("layers.x.y", "layers.x.y"),
+            ("language_model.model.embed_tokens.weight", "token_embd.weight"),
+            ("model.language_model.layers.3.mlp.up_proj.weight", "blk.3.ffn_up.weight"),
+            (
+                "vision_tower.vision_model.encoder.layers.3.mlp.fc1.weight",
+                "vision_tower.vision_model.encoder.layers.3.mlp.fc1.weight",
+            ),
         ] {
             assert_eq!(gguf_name("llama", name), expect);
         }

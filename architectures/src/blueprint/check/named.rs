@@ -27,6 +27,13 @@ pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
     }
 }
 
+/// The names of all tensors, with `{}` for the numbers of experts and heads.
+pub(in crate::blueprint) fn names(blueprint: &Blueprint) -> impl Iterator<Item = &str> {
+    let mut all = Named::default();
+    all.blueprint(blueprint);
+    all.tensors.into_iter().map(|tensor| tensor.name.as_str())
+}
+
 fn is_possible(view: View) -> bool {
     let whole_blocks = |rows: Rows| {
         let fits = rows.block > 0 && rows.count > 0 && rows.count.is_multiple_of(rows.block);

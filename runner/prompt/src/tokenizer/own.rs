@@ -32,7 +32,7 @@ impl Own {
     pub(super) fn new(vocabulary: Vocabulary) -> Result<Self, Error> {
         let around = Around::of(&vocabulary);
         let Vocabulary { kind, pieces, unknown, add_space_prefix, .. } = vocabulary;
-        let pieces = Pieces::new(pieces);
+        let pieces = Pieces::new(pieces)?;
         let model = match kind {
             VocabularyKind::SentencePiece => Model::Scores(Box::new(SentencePiece::new(&pieces, unknown))),
             VocabularyKind::WordPiece { lowercase, strip_accents } => {
@@ -172,12 +172,21 @@ mod tests {
                 .and_then(|tokenizer| tokenizer.encode("a", PLAIN))
         };
         assert_eq!(table(&[]).expect("none"), [0]);
-        for raw in [&[1u8, 0][..], &[8, 0, 0, 0, 1, 2]] {
+        for raw in [&[1u8, 0][..], &[8, 0, 0, 0, 1, 2], &[4, 0, 0, 0, 0, 0, 0, 0]] {
             assert!(table(raw).expect_err("cut off").to_string().contains("cut off"));
         }
-        // The root leads by `a` to a value beyond the texts.
-        let units = [0x400u32 << 10 >> 10, 0, 0];
-        let raw: Vec<u8> = [12u32].iter().chain(&units).flat_map(|unit| unit.to_le_bytes()).collect();
-        assert_eq!(table(&raw).expect("no key"), [0]);
+        // The root leads by `a` to a unit that ends a key, whose value is a place beyond the texts, or a text without an end.
+        let node = u32::from(b'a');
+        let leads = |value: u32, texts: &[u8]| {
+            let mut units = vec![0u32; 128];
+            units[node as usize] = node | 1 << 8 | 1 << 10;
+            units[(node ^ 1) as usize] = value;
+            let units: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+            [&(units.len() as u32).to_le_bytes()[..], &units, texts].concat()
+        };
+        assert_eq!(table(&leads(0, b"a\0")).expect("itself"), [0]);
+        for raw in [leads(9, b"a\0"), leads(0, b"a"), leads(0, &[b'a'; 5000])] {
+            assert!(table(&raw).expect_err("damaged").to_string().contains("damaged"));
+        }
     }
 }

@@ -4,15 +4,20 @@ use std::collections::HashMap;
 
 use vocabulary::{Piece, PieceKind};
 
+use crate::Error;
+
 /// What stands for a space in pieces.
 pub(super) const SPACE: &str = "\u{2581}";
+
+/// More bytes than any real piece has.
+const MAX_PIECE: usize = 1024;
 
 /// The pieces of a vocabulary.
 #[derive(Debug)]
 pub(super) struct Pieces {
     all: Vec<Piece>,
     ids: HashMap<String, u32>,
-    /// Length of the longest piece, in bytes.
+    /// Length of the longest piece that text becomes, in bytes.
     longest: usize,
     longest_user_defined: Option<usize>,
     /// Found in text before anything else: control pieces only where they are asked for.
@@ -35,7 +40,13 @@ struct Match {
 }
 
 impl Pieces {
-    pub(super) fn new(all: Vec<Piece>) -> Self {
+    /// # Errors
+    /// A piece that is longer than any real one: each place of a text is held against all lengths that pieces have.
+    pub(super) fn new(all: Vec<Piece>) -> Result<Self, Error> {
+        if let Some(long) = all.iter().position(|piece| piece.text.len() > MAX_PIECE) {
+            let length = all[long].text.len();
+            return Err(Error::tokenizer(format!("token {long} has {length} bytes, at most {MAX_PIECE} are expected")));
+        }
         let mut ids = HashMap::with_capacity(all.len());
         let mut atoms = HashMap::new();
         for (id, piece) in (0..).zip(&all) {
@@ -49,17 +60,18 @@ impl Pieces {
         let mut atom_lengths: Vec<usize> = atoms.keys().map(String::len).collect();
         atom_lengths.sort_unstable();
         atom_lengths.dedup();
-        let longest = all.iter().map(|piece| piece.text.len()).max().unwrap_or(0);
+        let cut = |piece: &&Piece| !matches!(piece.kind, PieceKind::Control | PieceKind::Unknown | PieceKind::Byte);
+        let longest = all.iter().filter(cut).map(|piece| piece.text.len()).max().unwrap_or(0);
         let defined = atoms.iter().filter(|(_, (_, kind))| *kind == PieceKind::UserDefined);
         let longest_user_defined = defined.map(|(text, _)| text.len()).max();
-        Self { all, ids, longest, longest_user_defined, atoms, atom_lengths }
+        Ok(Self { all, ids, longest, longest_user_defined, atoms, atom_lengths })
     }
 
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Length of the longest piece, in bytes.
+    /// Length of the longest piece that text becomes, in bytes.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
@@ -148,7 +160,9 @@ mod tests {
     fn longer_atoms_come_first() {
         let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
         let texts = [("abc", PieceKind::UserDefined), ("cdef", PieceKind::UserDefined), ("x", PieceKind::Control)];
-        let pieces = Pieces::new(texts.iter().map(|(text, kind)| piece(text, *kind)).collect());
+        let pieces = Pieces::new(texts.iter().map(|(text, kind)| piece(text, *kind)).collect()).expect("short");
+        let long = Pieces::new(vec![piece(&"a".repeat(2000), PieceKind::Control)]).expect_err("long").to_string();
+        assert!(long.contains("token 0 has 2000 bytes"), "{long}");
         let cut = |text: &str, parse| {
             let shown = |fragment| match fragment {
                 Fragment::Atom(id) => format!("[{id}]"),

@@ -12,6 +12,9 @@ use crate::Error;
 /// How much less likely than any piece a character without one is.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
+/// More bytes than any character becomes; a guard for time and memory.
+const MAX_REPLACEMENT: usize = 1024;
+
 /// What cutting needs besides the pieces.
 #[derive(Debug)]
 pub(super) struct Unigram {
@@ -129,6 +132,9 @@ impl CharacterMap {
         }
         let (size, rest) = raw.split_first_chunk::<4>().ok_or_else(broken)?;
         let (units, texts) = rest.split_at_checked(u32::from_le_bytes(*size) as usize).ok_or_else(broken)?;
+        if texts.is_empty() {
+            return Err(broken());
+        }
         let units = units.as_chunks::<4>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
         Ok(Self { units, texts: texts.to_vec() })
     }
@@ -142,7 +148,7 @@ impl CharacterMap {
         if let Some((length, value)) = self.longest(text.as_bytes()) {
             let broken = || Error::tokenizer("its table of characters (`precompiled_charsmap`) is damaged");
             let tail = self.texts.get(value..).ok_or_else(broken)?;
-            let end = tail.iter().position(|byte| *byte == 0).ok_or_else(broken)?;
+            let end = tail.iter().take(MAX_REPLACEMENT + 1).position(|byte| *byte == 0).ok_or_else(broken)?;
             let becomes = std::str::from_utf8(&tail[..end]).map_err(|_| broken())?;
             if text.is_char_boundary(length) {
                 return Ok((becomes, length));

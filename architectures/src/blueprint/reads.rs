@@ -1,0 +1,56 @@
+//! Which tensors a decoder reads.
+
+use std::collections::HashSet;
+
+use super::Blueprint;
+use super::check::names_of;
+
+/// The names of the tensors that a decoder reads; there may be others, those of a vision tower or buffers, for instance.
+#[derive(Clone, Debug)]
+pub struct Reads(HashSet<String>);
+
+impl Blueprint {
+    /// The names of the tensors that it is made of.
+    pub fn reads(&self) -> Reads {
+        Reads(names_of(self).map(str::to_owned).collect())
+    }
+}
+
+impl Reads {
+    /// Whether a tensor is read. Experts and heads have one name for all, with `{}` for the number.
+    pub fn has(&self, name: &str) -> bool {
+        if self.0.contains(name) {
+            return true;
+        }
+        let parts: Vec<&str> = name.split('.').collect();
+        let numbers = (0..parts.len()).filter(|at| parts[*at].bytes().all(|byte| byte.is_ascii_digit()));
+        numbers.into_iter().any(|at| {
+            let mut parts = parts.clone();
+            parts[at] = "{}";
+            self.0.contains(&parts.join("."))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Document, TensorNames, describe};
+
+    #[test]
+    fn experts_are_read_and_towers_are_not() {
+        let raw = r#"{"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": 320, "num_local_experts": 4}"#;
+        let found = describe(Document::Config(raw.as_bytes()), &TensorNames::default()).expect("it is read");
+        let reads = found.blueprint.reads();
+        for (name, is_read) in [
+            ("model.layers.1.block_sparse_moe.experts.3.w2.weight", true),
+            ("model.layers.1.self_attn.q_proj.weight", true),
+            ("model.embed_tokens.weight", true),
+            ("model.layers.2.self_attn.q_proj.weight", false),
+            ("vision_tower.layers.1.self_attn.q_proj.weight", false),
+            ("model.layers.1.self_attn.rotary_emb.inv_freq", false),
+        ] {
+            assert_eq!(reads.has(name), is_read, "{name}");
+        }
+    }
+}
