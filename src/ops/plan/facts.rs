@@ -266,7 +266,8 @@ mod tests {
     fn tensors_have_the_names_of_gguf() {
         for (name, expect) in [
             ("model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight"),
-            ("model.layers.12.mlp.experts", "blk.12.mlp.experts"),
+            ("model.layers.12.mlp.experts", "blk.12.ffn_exps"),
+            ("model.layers.12.mlp.mixers", "blk.12.mlp.mixers"),
             ("model.embed_tokens.weight", "token_embd.weight"),
             ("lm_head.weight", "output.weight"),
             ("blk.0.ffn_gate.0.weight", "blk.0.ffn_gate.0.weight"),
