@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn experts_are_read_and_towers_are_not() {
         let raw = r#"{"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "vocab_size": 320, "num_local_experts": 4}"#;
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320, "num_local_experts": 4}"#;
         let found = describe(Document::Config(raw.as_bytes()), &TensorNames::default()).expect("it is read");
         let reads = found.blueprint.reads();
         for (name, is_read) in [
