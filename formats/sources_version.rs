@@ -1,5 +1,6 @@
-//! Gives the crate a version that changes with its sources and those of the parsers below it: what was derived by other
-//! sources is derived anew.
+//! The build script of crates from which something is derived. It gives the crate a version that changes with its sources and
+//! those of the parsers below it: what was derived by other sources is derived anew.
+#![expect(clippy::print_stdout, reason = "that is how a build script speaks")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ fn main() {
         file.hash(&mut hasher);
         std::fs::read(&file).expect("a source file").hash(&mut hasher);
     }
-    println!("cargo::rustc-env=LODE_ARCHITECTURES_VERSION={:016x}", hasher.finish());
+    println!("cargo::rustc-env=LODE_SOURCES_VERSION={:016x}", hasher.finish());
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

@@ -44,4 +44,4 @@ pub use sizes::Sizes;
 pub use tensor_names::TensorNames;
 
 /// Names the sources of this crate and of `formats`. Every remembered derivation carries it.
-pub const VERSION: &str = env!("LODE_ARCHITECTURES_VERSION");
+pub const VERSION: &str = env!("LODE_SOURCES_VERSION");

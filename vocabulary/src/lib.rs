@@ -11,8 +11,10 @@ mod error;
 pub mod insert;
 pub mod pre_tokenizer;
 pub mod special_tokens;
+pub mod token_table;
 mod vocabulary;
 
 pub use error::Error;
 pub use pre_tokenizer::PreTokenizer;
+pub use token_table::{Token, TokenTable};
 pub use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};

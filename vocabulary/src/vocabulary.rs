@@ -2,18 +2,20 @@
 
 use formats::Gguf;
 use formats::gguf::Value;
+use serde::{Deserialize, Serialize};
 
 use crate::pre_tokenizer::{self, Bos};
 use crate::special_tokens::{BEGINS, ENDS, GAPS, SHOWN};
 use crate::{Error, PreTokenizer};
 
 /// A vocabulary with all that is needed to tokenize by it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "a file has as many switches")]
 pub struct Vocabulary {
     /// How text is cut.
     pub kind: VocabularyKind,
-    /// The pieces; a token's id is its position.
+    /// The pieces; a token's id is its position. Not written down: a [`TokenTable`](crate::TokenTable) has them.
+    #[serde(skip)]
     pub pieces: Vec<Piece>,
     /// The first token or merge whose text in the file is not UTF-8, as messages name it.
     pub not_utf8: Option<String>,
@@ -40,13 +42,15 @@ pub struct Vocabulary {
 }
 
 /// How text is cut into pieces.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum VocabularyKind {
     /// BPE, of bytes but for few; `tokenizer.ggml.model` is `gpt2` or `gemma4`.
     ByteLevel {
         /// `tokenizer.ggml.pre`: how text is split before merging.
         pre_tokenizer: String,
-        /// Pairs separated by a space, best first.
+        /// Pairs separated by a space, best first. Not written down either.
+        #[serde(skip)]
         merges: Vec<String>,
     },
     /// `SentencePiece` style BPE by scores with byte fallback; `tokenizer.ggml.model` is `llama`.

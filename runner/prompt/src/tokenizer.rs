@@ -1,8 +1,10 @@
 //! Tokenizers: from `tokenizer.json`, or built from a GGUF vocabulary.
 
+mod bpe;
 mod byte_level;
 #[cfg(test)]
 mod fixtures;
+mod library;
 mod own;
 mod pieces;
 mod sentencepiece;
@@ -11,12 +13,13 @@ mod token_bytes;
 mod unigram;
 mod wordpiece;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokenizers::Tokenizer as Library;
-use vocabulary::{Vocabulary, VocabularyKind};
+use vocabulary::token_table::Settings;
+use vocabulary::{TokenTable, Vocabulary, VocabularyKind};
 
 use crate::Error;
+use library::Library;
 use own::Own;
 
 pub(crate) use token_bytes::TokenBytes;
@@ -71,18 +74,29 @@ impl Around {
 impl Tokenizer {
     /// Reads a `tokenizer.json`.
     pub fn from_json(raw: &[u8]) -> Result<Self, Error> {
-        let mut tokenizer = Library::from_bytes(raw).map_err(Error::tokenizer)?;
-        // Some files cut or pad texts for training; a prompt is neither.
-        tokenizer.with_truncation(None).map_err(Error::tokenizer)?;
-        tokenizer.with_padding(None);
-        Ok(Self::of_library(tokenizer, Around::default()))
+        match TokenTable::of_tokenizer_json(raw).map_err(Error::tokenizer)? {
+            Some(table) => Self::from_table(TokenTable::open(Arc::new(table)).map_err(Error::tokenizer)?),
+            None => Ok(Self::of_library(library::read(raw)?, Around::default())),
+        }
     }
 
     /// Builds a tokenizer from a GGUF vocabulary.
     pub fn from_vocabulary(vocabulary: Vocabulary) -> Result<Self, Error> {
-        if vocabulary.pieces.is_empty() {
+        let table = TokenTable::of_vocabulary(vocabulary).map_err(Error::tokenizer)?;
+        Self::from_table(TokenTable::open(Arc::new(table)).map_err(Error::tokenizer)?)
+    }
+
+    /// Builds a tokenizer over a table: nothing of the vocabulary is copied.
+    pub fn from_table(table: TokenTable) -> Result<Self, Error> {
+        if table.is_empty() {
             return Err(Error::tokenizer("the vocabulary is empty"));
         }
+        let vocabulary = match table.settings().map_err(Error::tokenizer)? {
+            Settings::TokenizerJson(document) => {
+                return Ok(Self::of_library(library::over(table, document.get())?, Around::default()));
+            }
+            Settings::Gguf(vocabulary) => *vocabulary,
+        };
         let (around, cleans_spaces) = (Around::of(&vocabulary), vocabulary.cleans_spaces);
         let tokenizer = match &vocabulary.kind {
             VocabularyKind::Other(model) => {
@@ -91,8 +105,10 @@ impl Tokenizer {
                     "the tokenizer model `{model}` is not known yet; expected {known}"
                 )));
             }
-            VocabularyKind::ByteLevel { .. } => Self::of_library(byte_level::build(vocabulary)?, around),
-            _ => Self { kind: Kind::Own(Box::new(Own::new(vocabulary)?)), cleans_spaces: false },
+            VocabularyKind::ByteLevel { pre_tokenizer, .. } => {
+                Self::of_library(byte_level::build(&table, pre_tokenizer)?, around)
+            }
+            _ => Self { kind: Kind::Own(Box::new(Own::new(table, vocabulary)?)), cleans_spaces: false },
         };
         Ok(Self { cleans_spaces, ..tokenizer })
     }

@@ -5,41 +5,36 @@
 
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
-use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::Replace;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, DecoderWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer, decoders};
+use tokenizers::{AddedToken, DecoderWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, decoders};
 use vocabulary::pre_tokenizer::{self, Spelling};
-use vocabulary::{PieceKind, Vocabulary, VocabularyKind};
+use vocabulary::{PieceKind, TokenTable};
 
+use super::bpe::{Bpe, Rules};
+use super::library::{AnyModel, Library};
 use super::pieces::SPACE;
 use crate::Error;
 
-pub(super) fn build(vocabulary: Vocabulary) -> Result<Tokenizer, Error> {
-    let VocabularyKind::ByteLevel { pre_tokenizer, merges } = vocabulary.kind else {
-        return Err(Error::tokenizer("it is not byte-level BPE"));
-    };
-    let split = pre_tokenizer::of_file(&pre_tokenizer)
+/// Builds the tokenizer of a vocabulary whose pieces and merges are in a table.
+pub(super) fn build(table: &TokenTable, pre_tokenizer: &str) -> Result<Library, Error> {
+    let split = pre_tokenizer::of_file(pre_tokenizer)
         .ok_or_else(|| Error::tokenizer(format!("the pre-tokenizer `{pre_tokenizer}` is not known yet")))?;
-    let added: Vec<AddedToken> = vocabulary
-        .pieces
-        .iter()
-        .filter(|piece| matches!(piece.kind, PieceKind::Control | PieceKind::UserDefined | PieceKind::Unknown))
-        .map(|piece| AddedToken::from(piece.text.clone(), piece.kind != PieceKind::UserDefined).normalized(false))
-        .collect();
-    let ids: Vocab = vocabulary.pieces.into_iter().zip(0..).map(|(piece, id)| (piece.text, id)).collect();
-    let merges = merges
-        .into_iter()
-        .map(|merge| match merge.split_once(' ') {
-            Some((left, right)) => Ok((left.to_owned(), right.to_owned())),
-            None => Err(Error::tokenizer(format!("merge `{merge}` is not a pair"))),
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let model = BPE::builder().vocab_and_merges(ids, merges).ignore_merges(split.ignore_merges);
-    let model = model.byte_fallback(split.spelling == Spelling::Text).build().map_err(Error::tokenizer)?;
-    let mut tokenizer = Tokenizer::new(model);
+    let added = |id: u32| {
+        let kind = table.kind(id)?;
+        let is_added = matches!(kind, PieceKind::Control | PieceKind::UserDefined | PieceKind::Unknown);
+        let text = is_added.then(|| table.get(id)).flatten()?.text;
+        Some(AddedToken::from(text, kind != PieceKind::UserDefined).normalized(false))
+    };
+    let added: Vec<AddedToken> = table.ids().filter_map(added).collect();
+    let rules = Rules {
+        byte_fallback: split.spelling == Spelling::Text,
+        ignore_merges: split.ignore_merges,
+        ..Rules::default()
+    };
+    let mut tokenizer = Library::new(AnyModel::Table(Bpe::new(table.clone(), rules)));
     let mut steps = splits(split.patterns)?;
     match split.spelling {
         Spelling::Bytes => {

@@ -1,7 +1,7 @@
 //! Tokenizers of GGUF vocabularies that are not BPE by pairs: special tokens are cut out first, what is between them is cut by the
 //! model of the vocabulary.
 
-use vocabulary::{Vocabulary, VocabularyKind};
+use vocabulary::{TokenTable, Vocabulary, VocabularyKind};
 
 use super::pieces::{Fragment, Pieces, SPACE};
 use super::sentencepiece::SentencePiece;
@@ -29,10 +29,10 @@ enum Model {
 }
 
 impl Own {
-    pub(super) fn new(vocabulary: Vocabulary) -> Result<Self, Error> {
+    pub(super) fn new(table: TokenTable, vocabulary: Vocabulary) -> Result<Self, Error> {
         let around = Around::of(&vocabulary);
-        let Vocabulary { kind, pieces, unknown, add_space_prefix, .. } = vocabulary;
-        let pieces = Pieces::new(pieces)?;
+        let Vocabulary { kind, unknown, add_space_prefix, .. } = vocabulary;
+        let pieces = Pieces::new(table)?;
         let model = match kind {
             VocabularyKind::SentencePiece => Model::Scores(Box::new(SentencePiece::new(&pieces, unknown))),
             VocabularyKind::WordPiece { lowercase, strip_accents } => {
@@ -57,7 +57,7 @@ impl Own {
     }
 
     pub(super) fn piece(&self, id: u32) -> Option<&str> {
-        self.pieces.get(id).map(|piece| piece.text.as_str())
+        self.pieces.get(id).map(|piece| piece.text)
     }
 
     pub(super) fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, Error> {
@@ -110,6 +110,7 @@ impl Own {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokenizer::pieces::table;
     use vocabulary::{Piece, PieceKind};
 
     fn piece(text: &str, score: f32, kind: PieceKind) -> Piece {
@@ -118,6 +119,10 @@ mod tests {
 
     fn texts(tokenizer: &Own, ids: &[u32]) -> Vec<String> {
         ids.iter().map(|id| tokenizer.piece(*id).expect("id").to_owned()).collect()
+    }
+
+    fn own(vocabulary: Vocabulary) -> Result<Own, Error> {
+        Own::new(table(&vocabulary), vocabulary)
     }
 
     const PLAIN: Special = Special { add: false, parse: false };
@@ -135,7 +140,7 @@ mod tests {
             pieces.push(piece(text, score, PieceKind::Normal));
         }
         pieces.extend((0..=255).map(|byte: u8| piece(&format!("<0x{byte:02X}>"), 0.0, PieceKind::Byte)));
-        let tokenizer = Own::new(Vocabulary {
+        let tokenizer = own(Vocabulary {
             unknown: Some(0),
             bos: Some(1),
             add_bos: true,
@@ -156,8 +161,7 @@ mod tests {
     fn words_of_any_length_are_cut() {
         let pieces = ["[UNK]", "\u{2581}a", "a", "b"].iter().map(|text| piece(text, 0.0, PieceKind::Normal)).collect();
         let kind = VocabularyKind::WordPiece { lowercase: true, strip_accents: true };
-        let tokenizer =
-            Own::new(Vocabulary { unknown: Some(0), ..Vocabulary::new(kind, pieces) }).expect("a tokenizer");
+        let tokenizer = own(Vocabulary { unknown: Some(0), ..Vocabulary::new(kind, pieces) }).expect("a tokenizer");
         let cut = |text: &str| tokenizer.encode(text, PLAIN).expect("tokens");
         assert_eq!(cut("Áb b"), [1, 3, 0], "no word begins with b");
         assert_eq!(cut(&"a".repeat(300)).len(), 300, "BERT itself gives up at a hundred");
@@ -168,7 +172,7 @@ mod tests {
         let table = |raw: &[u8]| {
             let kind = VocabularyKind::Unigram { character_map: raw.to_vec(), merge_spaces: false };
             let pieces = vec![piece("a", -1.0, PieceKind::Normal)];
-            Own::new(Vocabulary { unknown: None, ..Vocabulary::new(kind, pieces) })
+            own(Vocabulary { unknown: None, ..Vocabulary::new(kind, pieces) })
                 .and_then(|tokenizer| tokenizer.encode("a", PLAIN))
         };
         assert_eq!(table(&[]).expect("none"), [0]);

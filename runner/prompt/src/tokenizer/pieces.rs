@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vocabulary::{Piece, PieceKind};
+use vocabulary::{PieceKind, Token, TokenTable};
 
 use crate::Error;
 
@@ -15,8 +15,7 @@ const MAX_PIECE: usize = 1024;
 /// The pieces of a vocabulary.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    all: Vec<Piece>,
-    ids: HashMap<String, u32>,
+    table: TokenTable,
     /// Length of the longest piece that text becomes, in bytes.
     longest: usize,
     longest_user_defined: Option<usize>,
@@ -42,33 +41,33 @@ struct Match {
 impl Pieces {
     /// # Errors
     /// A piece that is longer than any real one: each place of a text is held against all lengths that pieces have.
-    pub(super) fn new(all: Vec<Piece>) -> Result<Self, Error> {
-        if let Some(long) = all.iter().position(|piece| piece.text.len() > MAX_PIECE) {
-            let length = all[long].text.len();
+    pub(super) fn new(table: TokenTable) -> Result<Self, Error> {
+        if let Some(long) = table.ids().find(|id| table.length(*id) > MAX_PIECE) {
+            let length = table.length(long);
             return Err(Error::tokenizer(format!("token {long} has {length} bytes, at most {MAX_PIECE} are expected")));
         }
-        let mut ids = HashMap::with_capacity(all.len());
         let mut atoms = HashMap::new();
-        for (id, piece) in (0..).zip(&all) {
-            let is_atom = matches!(piece.kind, PieceKind::Control | PieceKind::UserDefined | PieceKind::Unknown);
-            if is_atom && !piece.text.is_empty() {
-                atoms.entry(piece.text.clone()).or_insert((id, piece.kind));
+        let mut longest = 0;
+        for (id, kind) in table.ids().filter_map(|id| Some((id, table.kind(id)?))) {
+            if !matches!(kind, PieceKind::Control | PieceKind::Unknown | PieceKind::Byte) {
+                longest = longest.max(table.length(id));
             }
-            // Where a text is there twice the first id counts.
-            ids.entry(piece.text.clone()).or_insert(id);
+            if matches!(kind, PieceKind::Control | PieceKind::UserDefined | PieceKind::Unknown)
+                && let Some(token) = table.get(id).filter(|token| !token.text.is_empty())
+            {
+                atoms.entry(token.text.to_owned()).or_insert((id, kind));
+            }
         }
         let mut atom_lengths: Vec<usize> = atoms.keys().map(String::len).collect();
         atom_lengths.sort_unstable();
         atom_lengths.dedup();
-        let cut = |piece: &&Piece| !matches!(piece.kind, PieceKind::Control | PieceKind::Unknown | PieceKind::Byte);
-        let longest = all.iter().filter(cut).map(|piece| piece.text.len()).max().unwrap_or(0);
         let defined = atoms.iter().filter(|(_, (_, kind))| *kind == PieceKind::UserDefined);
         let longest_user_defined = defined.map(|(text, _)| text.len()).max();
-        Ok(Self { all, ids, longest, longest_user_defined, atoms, atom_lengths })
+        Ok(Self { table, longest, longest_user_defined, atoms, atom_lengths })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.all.len()
+        self.table.len() as usize
     }
 
     /// Length of the longest piece that text becomes, in bytes.
@@ -82,16 +81,17 @@ impl Pieces {
     }
 
     pub(super) fn id(&self, text: &str) -> Option<u32> {
-        self.ids.get(text).copied()
+        self.table.id(text)
     }
 
-    pub(super) fn get(&self, id: u32) -> Option<&Piece> {
-        self.all.get(id as usize)
+    pub(super) fn get(&self, id: u32) -> Option<Token<'_>> {
+        self.table.get(id)
     }
 
-    /// All pieces with their ids.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Piece)> {
-        (0..).zip(&self.all)
+    /// The pieces of a kind, with their ids.
+    pub(super) fn of_kind(&self, kind: PieceKind) -> impl Iterator<Item = (u32, Token<'_>)> {
+        let own = move |id: &u32| self.table.kind(*id) == Some(kind);
+        self.table.ids().filter(own).filter_map(|id| Some((id, self.table.get(id)?)))
     }
 
     /// Cuts out the pieces that are found in text before anything else is: longer ones before shorter ones, wherever they are.
@@ -136,7 +136,7 @@ impl Pieces {
     pub(super) fn decode(&self, id: u32, with_control: bool, out: &mut Vec<u8>) {
         let Some(piece) = self.get(id) else { return };
         match piece.kind {
-            PieceKind::Byte => out.extend(byte_of(&piece.text)),
+            PieceKind::Byte => out.extend(byte_of(piece.text)),
             PieceKind::Control | PieceKind::Unknown if !with_control => {}
             PieceKind::Control | PieceKind::Unknown | PieceKind::UserDefined => {
                 out.extend_from_slice(piece.text.as_bytes());
@@ -152,16 +152,26 @@ pub(super) fn byte_of(text: &str) -> Option<u8> {
     u8::from_str_radix(text.strip_prefix("<0x")?.strip_suffix('>')?, 16).ok()
 }
 
+/// The table of a vocabulary.
+#[cfg(test)]
+pub(super) fn table(vocabulary: &vocabulary::Vocabulary) -> TokenTable {
+    let bytes = TokenTable::of_vocabulary(vocabulary.clone()).expect("a table");
+    TokenTable::open(std::sync::Arc::new(bytes)).expect("a table")
+}
+
 #[cfg(test)]
 mod tests {
+    use vocabulary::{Piece, Vocabulary, VocabularyKind};
+
     use super::*;
 
     #[test]
     fn longer_atoms_come_first() {
         let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
         let texts = [("abc", PieceKind::UserDefined), ("cdef", PieceKind::UserDefined), ("x", PieceKind::Control)];
-        let pieces = Pieces::new(texts.iter().map(|(text, kind)| piece(text, *kind)).collect()).expect("short");
-        let long = Pieces::new(vec![piece(&"a".repeat(2000), PieceKind::Control)]).expect_err("long").to_string();
+        let pieces = |all| Pieces::new(table(&Vocabulary::new(VocabularyKind::SentencePiece, all)));
+        let long = pieces(vec![piece(&"a".repeat(2000), PieceKind::Control)]).expect_err("long").to_string();
+        let pieces = pieces(texts.iter().map(|(text, kind)| piece(text, *kind)).collect()).expect("short");
         assert!(long.contains("token 0 has 2000 bytes"), "{long}");
         let cut = |text: &str, parse| {
             let shown = |fragment| match fragment {

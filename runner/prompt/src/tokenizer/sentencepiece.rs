@@ -21,8 +21,8 @@ pub(super) struct SentencePiece {
 impl SentencePiece {
     pub(super) fn new(pieces: &Pieces, unknown: Option<u32>) -> Self {
         let mut bytes = [None; 256];
-        for (id, piece) in pieces.iter().filter(|(_, piece)| piece.kind == PieceKind::Byte) {
-            if let Some(byte) = byte_of(&piece.text) {
+        for (id, piece) in pieces.of_kind(PieceKind::Byte) {
+            if let Some(byte) = byte_of(piece.text) {
                 bytes[usize::from(byte)] = Some(id);
             }
         }

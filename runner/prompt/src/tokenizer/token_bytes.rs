@@ -1,7 +1,6 @@
 //! The bytes of each token: what a constraint on text is computed with.
 
-use tokenizers::Tokenizer;
-
+use super::library::Library;
 use crate::Error;
 
 /// What a token adds to a text.
@@ -14,7 +13,7 @@ pub(crate) enum TokenBytes {
 }
 
 /// Of a `tokenizer.json`, or of byte-level BPE from a GGUF vocabulary; `size` tokens.
-pub(super) fn of_library(tokenizer: &Tokenizer, size: usize) -> Result<Vec<TokenBytes>, Error> {
+pub(super) fn of_library(tokenizer: &Library, size: usize) -> Result<Vec<TokenBytes>, Error> {
     let decoder = serde_json::to_value(tokenizer.get_decoder()).map_err(Error::tokenizer)?;
     let spelling = Spelling::of(&decoder)?;
     let mut bytes = vec![TokenBytes::Special(String::new()); size];

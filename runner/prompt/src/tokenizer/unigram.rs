@@ -33,7 +33,7 @@ impl Unigram {
         add_space_prefix: bool,
         unknown: Option<u32>,
     ) -> Result<Self, Error> {
-        let normal = pieces.iter().filter(|(_, piece)| piece.kind == PieceKind::Normal);
+        let normal = pieces.of_kind(PieceKind::Normal);
         let least = normal.map(|(_, piece)| f64::from(piece.score)).fold(f64::from(f32::MAX), f64::min);
         let map = CharacterMap::new(map)?;
         Ok(Self { map, merge_spaces, add_space_prefix, unknown, unknown_score: least - UNKNOWN_PENALTY })

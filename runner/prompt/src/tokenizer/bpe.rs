@@ -1,0 +1,176 @@
+//! BPE over a token table, as the `tokenizers` library does it.
+//!
+//! Source of the rule: `models/bpe` of `tokenizers`: begin with single characters; as long as two neighbours have a merge, do the
+//! one of the lowest rank, leftmost first. A character without a token becomes its bytes, or the unknown token, or nothing.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use serde::Deserialize;
+use tokenizers::{Result, Token};
+use vocabulary::TokenTable;
+
+/// What cutting needs besides the table; the fields of a `tokenizer.json`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Rules {
+    /// Stands for characters without a token.
+    #[serde(default)]
+    pub(super) unk_token: Option<String>,
+    /// A run of such characters is one token.
+    #[serde(default)]
+    pub(super) fuse_unk: bool,
+    /// Characters without a token become tokens `<0xXX>`.
+    #[serde(default)]
+    pub(super) byte_fallback: bool,
+    /// A word that is a token is that token, whatever its merges say.
+    #[serde(default)]
+    pub(super) ignore_merges: bool,
+}
+
+/// BPE over a table.
+#[derive(Debug)]
+pub(super) struct Bpe {
+    table: TokenTable,
+    rules: Rules,
+    /// The tokens of single bytes; empty where there is no fallback to them.
+    bytes: Vec<Option<u32>>,
+}
+
+/// A part of a word that is a token; without text where it has become one with the part before.
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    id: u32,
+    /// In bytes.
+    length: usize,
+    before: Option<usize>,
+    after: Option<usize>,
+}
+
+impl Bpe {
+    pub(super) fn new(table: TokenTable, rules: Rules) -> Self {
+        let byte = |byte: u8| table.id(&format!("<0x{byte:02X}>"));
+        let bytes = if rules.byte_fallback { (0..=u8::MAX).map(byte).collect() } else { Vec::new() };
+        Self { table, rules, bytes }
+    }
+
+    /// The tokens of single characters.
+    fn characters(&self, word: &str) -> Result<Vec<Symbol>> {
+        let mut symbols = Vec::with_capacity(word.len());
+        let mut add = |id, length| symbols.push(Symbol { id, length, before: None, after: None });
+        // An unknown character waits for what comes after it, as it does in the library: bytes overtake it.
+        let mut unknown: Option<(u32, usize)> = None;
+        let mut buffer = [0; 4];
+        for c in word.chars() {
+            let text = &*c.encode_utf8(&mut buffer);
+            if let Some(id) = self.table.id(text) {
+                if let Some((id, length)) = unknown.take() {
+                    add(id, length);
+                }
+                add(id, text.len());
+            } else if let Some(bytes) = self.bytes_of(text) {
+                for id in bytes {
+                    add(id, 1);
+                }
+            } else if let Some(name) = &self.rules.unk_token {
+                let id = self.table.id(name);
+                let id = id.ok_or_else(|| format!("the unknown token `{name}` is not in the vocabulary"))?;
+                unknown = Some(match unknown {
+                    Some((id, length)) if self.rules.fuse_unk => (id, length + text.len()),
+                    Some((id, length)) => {
+                        add(id, length);
+                        (id, text.len())
+                    }
+                    None => (id, text.len()),
+                });
+            }
+        }
+        if let Some((id, length)) = unknown {
+            add(id, length);
+        }
+        Ok(symbols)
+    }
+
+    /// The tokens of a character's bytes, where all have one.
+    fn bytes_of(&self, text: &str) -> Option<Vec<u32>> {
+        text.bytes().map(|byte| self.bytes.get(usize::from(byte)).copied().flatten()).collect()
+    }
+
+    fn merge(&self, symbols: &mut [Symbol]) {
+        let count = symbols.len();
+        for (position, symbol) in symbols.iter_mut().enumerate() {
+            symbol.before = position.checked_sub(1);
+            symbol.after = Some(position + 1).filter(|after| *after < count);
+        }
+        let mut queue = BinaryHeap::new();
+        for left in 1..count {
+            self.propose(symbols, left - 1, &mut queue);
+        }
+        while let Some(Reverse((_, left, id))) = queue.pop() {
+            // Either may have become another token in the meantime.
+            let Symbol { id: own, length, after: Some(right), .. } = symbols[left] else { continue };
+            let merge = self.table.merge(own, symbols[right].id);
+            if length == 0 || merge.is_none_or(|merge| merge.id != id) {
+                continue;
+            }
+            let Symbol { length: more, after, .. } = symbols[right];
+            symbols[left] = Symbol { id, length: length + more, after, ..symbols[left] };
+            symbols[right].length = 0;
+            if let Some(after) = after {
+                symbols[after].before = Some(left);
+            }
+            if let Some(before) = symbols[left].before {
+                self.propose(symbols, before, &mut queue);
+            }
+            self.propose(symbols, left, &mut queue);
+        }
+    }
+
+    /// Queues the merge of a symbol with the next one, where there is one.
+    fn propose(&self, symbols: &[Symbol], left: usize, queue: &mut BinaryHeap<Reverse<(u32, usize, u32)>>) {
+        let Some(right) = symbols[left].after else { return };
+        if let Some(merge) = self.table.merge(symbols[left].id, symbols[right].id) {
+            queue.push(Reverse((merge.rank, left, merge.id)));
+        }
+    }
+
+    fn token(&self, id: u32, start: usize, length: usize) -> Token {
+        let text = self.table.get(id).map_or("", |token| token.text);
+        Token::new(id, text.to_owned(), (start, start + length))
+    }
+
+    /// Cuts a word.
+    pub(super) fn tokenize(&self, word: &str) -> Result<Vec<Token>> {
+        if self.rules.ignore_merges
+            && let Some(id) = self.table.id(word).filter(|_| !word.is_empty())
+        {
+            return Ok(vec![self.token(id, 0, word.len())]);
+        }
+        let mut symbols = self.characters(word)?;
+        self.merge(&mut symbols);
+        let mut start = 0;
+        let mut token = |symbol: &Symbol| {
+            let token = self.token(symbol.id, start, symbol.length);
+            start += symbol.length;
+            token
+        };
+        Ok(symbols.iter().filter(|symbol| symbol.length > 0).map(&mut token).collect())
+    }
+
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        self.table.id(text)
+    }
+
+    pub(super) fn text(&self, id: u32) -> Option<String> {
+        self.table.get(id).map(|token| token.text.to_owned())
+    }
+
+    /// All texts with their ids.
+    pub(super) fn vocabulary(&self) -> HashMap<String, u32> {
+        self.table.ids().filter_map(|id| Some((self.text(id)?, id))).collect()
+    }
+
+    /// The number of different texts.
+    pub(super) fn size(&self) -> usize {
+        self.table.texts()
+    }
+}

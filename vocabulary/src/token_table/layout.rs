@@ -1,0 +1,109 @@
+//! Where what is in a token table, and how its hashes find it.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::ops::Range;
+
+use super::VERSION;
+use crate::Error;
+
+const MAGIC: &[u8; 8] = b"LODETOKS";
+
+/// Bytes of the head: magic, version, seed, count, and the first byte and the length of seven sections.
+pub(super) const HEAD: usize = 8 + 16 + 8 + 8 + 7 * 16;
+
+/// No token has it.
+pub(super) const NO_ID: u32 = u32::MAX;
+
+/// A slot that holds no merge.
+pub(super) const FREE: [u8; 16] = [0xff; 16];
+
+/// What the beginning of a table says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Head {
+    pub(super) seed: u64,
+    /// Different texts.
+    pub(super) count: u64,
+    pub(super) settings: Range<usize>,
+    pub(super) texts: Range<usize>,
+    pub(super) ends: Range<usize>,
+    pub(super) kinds: Range<usize>,
+    pub(super) scores: Range<usize>,
+    pub(super) ids: Range<usize>,
+    pub(super) merges: Range<usize>,
+}
+
+impl Head {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Error> {
+        let damaged = |what: &str| Error(format!("its token table is damaged: {what}"));
+        let head = bytes.get(..HEAD).ok_or_else(|| damaged("it is cut off"))?;
+        if !head.starts_with(MAGIC) {
+            return Err(damaged("it does not begin as one"));
+        }
+        if &head[8..24] != VERSION.as_bytes() {
+            return Err(Error("its token table was made by another build".to_owned()));
+        }
+        let mut numbers = head[24..].as_chunks().0.iter().map(|number| u64::from_le_bytes(*number));
+        let mut number = || numbers.next().unwrap_or_default();
+        let (seed, count) = (number(), number());
+        let mut section = || {
+            let (start, length) = (number(), number());
+            let end = start.checked_add(length).filter(|end| *end <= bytes.len() as u64);
+            end.map(|end| start as usize..end as usize).ok_or_else(|| damaged("a section lies outside"))
+        };
+        let head = Self {
+            seed,
+            count,
+            settings: section()?,
+            texts: section()?,
+            ends: section()?,
+            kinds: section()?,
+            scores: section()?,
+            ids: section()?,
+            merges: section()?,
+        };
+        let tokens = head.kinds.len();
+        let fits = |section: &Range<usize>, of: usize| section.len() == of * 4;
+        if !fits(&head.ends, tokens) || !(head.scores.is_empty() || fits(&head.scores, tokens)) {
+            return Err(damaged("its sections have different numbers of tokens"));
+        }
+        let merges = head.merges.len() / 16;
+        if !(head.ids.len() / 4).is_power_of_two() || !(merges == 0 || merges.is_power_of_two()) {
+            return Err(damaged("its slots are not a power of two"));
+        }
+        Ok(head)
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut out = [&MAGIC[..], VERSION.as_bytes()].concat();
+        let sections = [&self.settings, &self.texts, &self.ends, &self.kinds, &self.scores, &self.ids, &self.merges];
+        let places = sections.into_iter().flat_map(|section| [section.start as u64, section.len() as u64]);
+        for number in [self.seed, self.count].into_iter().chain(places) {
+            out.extend(number.to_le_bytes());
+        }
+        out
+    }
+}
+
+/// The little-endian number at a place.
+pub(super) fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|number| u32::from_le_bytes(*number))
+}
+
+/// A pair of ids as its slot has it.
+pub(super) fn pair(left: u32, right: u32) -> [u8; 8] {
+    let mut pair = [0; 8];
+    pair[..4].copy_from_slice(&left.to_le_bytes());
+    pair[4..].copy_from_slice(&right.to_le_bytes());
+    pair
+}
+
+/// The slot that holds a key, else the free one where it would be put: `holds` tells whether a slot has it, `None` for a free
+/// one. `None` where there is neither, as in a table without slots.
+pub(super) fn find<S>(slots: &[S], seed: u64, key: &[u8], holds: impl Fn(&S) -> Option<bool>) -> Option<usize> {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(seed);
+    hasher.write(key);
+    let mask = slots.len().checked_sub(1)?;
+    let first = hasher.finish() as usize & mask;
+    (0..slots.len()).map(|step| (first + step) & mask).find(|slot| holds(&slots[*slot]) != Some(false))
+}
