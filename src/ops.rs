@@ -34,6 +34,7 @@ mod remote;
 mod repair;
 mod repositories;
 mod save;
+mod token_table;
 mod upstream;
 mod usage;
 mod verify;

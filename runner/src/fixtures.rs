@@ -273,6 +273,7 @@ fn plan(name: &str, blueprint: &Blueprint, tensors: Vec<protocol::Tensor>) -> Re
         tensors,
         adapters: Vec::new(),
         documents: Vec::new(),
+        token_table: None,
         template: None,
     })
 }

@@ -70,9 +70,10 @@ impl Loaded {
         let document = |document: &protocol::Document| Ok((document.name.clone(), blobs.get(document.blob)?.clone()));
         let documents = request.documents.iter().map(document).collect::<Result<Vec<_>>>()?;
         let documents = Documents::new(&documents);
+        let table = request.token_table.map(|place| blobs.get(place)).transpose()?;
         // Tokenizer and decoder share nothing, and either takes a while.
         let (text, decoder) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| TextModel::load(request, documents));
+            let text = scope.spawn(|| TextModel::load(request, documents, table));
             let decoder = Weights::map(request, blobs)
                 .and_then(|weights| Ok((Decoder::load(backend, &weights, &blueprint)?, weights.size())));
             (text.join(), decoder)

@@ -188,6 +188,12 @@ impl std::ops::Deref for Blob {
     }
 }
 
+impl AsRef<[u8]> for Blob {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 /// All files of the model, in the order of the load plan.
 #[derive(Debug, Default)]
 pub(crate) struct Blobs(Vec<Arc<Blob>>);

@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use formats::Gguf;
 use prompt::{ChatTemplate, ConstraintFactory, Dialect, Markers, Special, Tokenizer};
 use protocol::{LoadRequest, Prompt, RenderRequest};
 use serde_json::{Map, Value};
 use vocabulary::chat_templates::{self, Named};
-use vocabulary::{Vocabulary, special_tokens};
+use vocabulary::token_table::Settings;
+use vocabulary::{TokenTable, Vocabulary, special_tokens};
 
 use crate::mapped::Blob;
 use crate::pooling::Pooling;
@@ -64,10 +65,23 @@ impl TextModel {
         self.constraints.get_or_init(|| ConstraintFactory::new(&self.tokenizer, &self.ends)).as_ref()
     }
 
-    pub(crate) fn load(request: &LoadRequest, documents: Documents<'_>) -> Result<Self> {
+    /// Takes the vocabulary from the table, where there is one.
+    pub(crate) fn load(request: &LoadRequest, documents: Documents<'_>, table: Option<&Arc<Blob>>) -> Result<Self> {
+        let table = table.and_then(|table| match TokenTable::open(table.clone()) {
+            Ok(table) => Some(table),
+            Err(error) => {
+                tracing::warn!("the vocabulary is read anew: {error}");
+                None
+            }
+        });
+        let template = request.template.as_deref();
         match documents.find("tokenizer.json") {
-            Some(raw) => huggingface(documents, raw, request.template.as_deref()),
-            None => gguf(documents, request.template.as_deref()),
+            Some(raw) => huggingface(
+                documents,
+                table.map_or_else(|| Tokenizer::from_json(raw), Tokenizer::from_table)?,
+                template,
+            ),
+            None => gguf(documents, table, template),
         }
     }
 
@@ -130,8 +144,7 @@ impl<'a> Documents<'a> {
     }
 }
 
-fn huggingface(documents: Documents<'_>, raw: &[u8], template: Option<&str>) -> Result<TextModel> {
-    let tokenizer = Tokenizer::from_json(raw)?;
+fn huggingface(documents: Documents<'_>, tokenizer: Tokenizer, template: Option<&str>) -> Result<TextModel> {
     let config = documents.json("tokenizer_config.json")?;
     let mut variables = special_tokens::variables(&documents.json("special_tokens_map.json")?);
     variables.extend(special_tokens::variables(&config));
@@ -153,15 +166,15 @@ fn huggingface(documents: Documents<'_>, raw: &[u8], template: Option<&str>) -> 
     Ok(TextModel::new(tokenizer, choose(template, own, variables)?, ends, None))
 }
 
-fn gguf(documents: Documents<'_>, template: Option<&str>) -> Result<TextModel> {
+fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Option<&str>) -> Result<TextModel> {
     // Of a split, the first file has the keys.
     let header = documents.iter().find(|(_, bytes)| bytes.starts_with(b"GGUF"));
     let (name, bytes) =
         header.context("the model has no `tokenizer.json` and no GGUF header, so it has no tokenizer")?;
     let gguf = Gguf::parse_header(bytes).with_context(|| format!("the kept header of `{name}`"))?;
-    let vocabulary = Vocabulary::read(&gguf)?.context("the GGUF header has no `tokenizer.ggml.tokens`")?;
-    let ends = vocabulary.ends.clone();
-    let piece = |id: Option<u32>| vocabulary.text(id?).map(str::to_owned);
+    let table = table.map_or_else(|| table_of(&gguf), Ok)?;
+    let Settings::Gguf(vocabulary) = table.settings()? else { bail!("the token table is not that of a GGUF header") };
+    let piece = |id: Option<u32>| Some(table.get(id?)?.text.to_owned());
     let mut variables = Map::new();
     for (name, id) in [("bos_token", vocabulary.bos), ("eos_token", vocabulary.eos), ("unk_token", vocabulary.unknown)]
     {
@@ -169,7 +182,13 @@ fn gguf(documents: Documents<'_>, template: Option<&str>) -> Result<TextModel> {
     }
     let bos = vocabulary.bos.filter(|_| vocabulary.add_bos).and_then(|id| Some((id, piece(Some(id))?)));
     let template = choose(template, chat_templates::of_gguf(&gguf), variables)?;
-    Ok(TextModel::new(Tokenizer::from_vocabulary(vocabulary)?, template, ends, bos))
+    Ok(TextModel::new(Tokenizer::from_table(table)?, template, vocabulary.ends, bos))
+}
+
+/// The vocabulary of a GGUF header, laid out.
+fn table_of(gguf: &Gguf<'_>) -> Result<TokenTable> {
+    let vocabulary = Vocabulary::read(gguf)?.context("the GGUF header has no `tokenizer.ggml.tokens`")?;
+    Ok(TokenTable::open(Arc::new(TokenTable::of_vocabulary(vocabulary)?))?)
 }
 
 /// The templates without those that cannot be read, unless it is the one that conversations need.
@@ -241,7 +260,7 @@ mod tests {
         let bytes = whole_file();
         for (name, length) in [("whole.gguf", bytes.len()), ("header.gguf", bytes.len() - 32)] {
             let documents = [(name.to_owned(), Arc::new(Blob::Read(bytes[..length].to_vec())))];
-            let model = gguf(Documents::new(&documents), None).expect(name);
+            let model = gguf(Documents::new(&documents), None, None).expect(name);
             let tokens = model.prompt(&Prompt::Text { text: "abba".to_owned() }).expect(name).tokens;
             assert_eq!(tokens, [2, 1, 0], "{name}");
         }

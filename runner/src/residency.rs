@@ -136,6 +136,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
         tensors: sparse.tensors,
         adapters: Vec::new(),
         documents: Vec::new(),
+        token_table: None,
         template: None,
     };
     let blobs = Blobs::of_files(std::slice::from_ref(&path))?;

@@ -201,7 +201,7 @@ fn text(path: &Path) -> Result<String> {
 }
 
 /// The first bytes of a file, or all where there are fewer.
-fn beginning(path: &Path, bytes: u64) -> Result<Vec<u8>> {
+pub(super) fn beginning(path: &Path, bytes: u64) -> Result<Vec<u8>> {
     let failed = || format!("cannot read `{}`", path.display());
     let mut raw = Vec::new();
     File::open(path).with_context(failed)?.take(bytes).read_to_end(&mut raw).with_context(failed)?;

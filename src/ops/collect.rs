@@ -32,7 +32,9 @@ impl Library {
 
     /// Deletes unreferenced blobs.
     pub(crate) fn gc(&self) -> Result<Collected> {
-        Ok(self.store.collect(SystemTime::now(), children)?)
+        let collected = self.store.collect(SystemTime::now(), children)?;
+        self.expire_token_tables();
+        Ok(collected)
     }
 
     /// The blobs that a collection would delete now, with their sizes in bytes.

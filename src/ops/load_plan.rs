@@ -35,7 +35,9 @@ pub(crate) fn load_plan(
     if let Some(reason) = import::obstacle(&tensors) {
         bail!("model '{}' cannot be run: {reason}", model.name);
     }
-    let documents = documents(library, &model.manifest)?.into_iter().map(|(name, digest)| {
+    let documents = documents(library, &model.manifest)?;
+    let token_table = library.token_table(&documents).map(|path| files.add(path)).transpose()?;
+    let documents = documents.into_iter().map(|(name, digest)| {
         let blob = files.place(&digest)?;
         Ok(Document { name, blob })
     });
@@ -61,6 +63,7 @@ pub(crate) fn load_plan(
         tensors: planned_tensors,
         adapters: planned_adapters,
         documents,
+        token_table,
         template: jinja(model.layer_text(library, media_types::TEMPLATE)?, &model.name),
     };
     Ok(LoadPlan { request, files: paths })
@@ -114,6 +117,14 @@ impl<'a> Files<'a> {
         self.blobs.push(Blob { name: digest.to_string(), size });
         self.paths.push(self.library.store.path(digest));
         self.places.insert(*digest, self.blobs.len() - 1);
+        Ok(self.blobs.len() - 1)
+    }
+
+    /// Adds a file that is no blob; its place.
+    fn add(&mut self, path: PathBuf) -> Result<usize> {
+        let metadata = path.metadata().with_context(|| format!("cannot read `{}`", path.display()))?;
+        self.blobs.push(Blob { name: path.display().to_string(), size: metadata.len() });
+        self.paths.push(path);
         Ok(self.blobs.len() - 1)
     }
 

@@ -92,6 +92,11 @@ impl Layout {
         self.home.join("damaged")
     }
 
+    /// Files that are made again where they are not there.
+    pub(crate) fn derived(&self) -> PathBuf {
+        self.home.join("derived")
+    }
+
     pub(crate) fn leases(&self) -> PathBuf {
         self.home.join("leases")
     }

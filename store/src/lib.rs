@@ -12,6 +12,7 @@
 //!   pins/<host>/<repository>/:<tag>     empty: the tag is not to be removed
 //!   damaged/<hex>                   blobs that were found damaged; nobody reads them
 //!   leases/<id>                     digests and an expiry (a root until then)
+//!   derived/sha256-ab12….<version>  what was made of a blob for those who map it; made again where it is not there
 //!   index/                          sled; derived from the above
 //! ```
 //!
@@ -37,6 +38,7 @@
 mod blobs;
 mod collect;
 pub mod crash;
+mod derived;
 mod error;
 mod files;
 mod history;

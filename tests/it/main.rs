@@ -47,5 +47,6 @@ mod stored;
 mod support;
 mod synthetic;
 mod tidy;
+mod token_tables;
 mod transfer;
 mod whole_gguf;

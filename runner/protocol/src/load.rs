@@ -30,6 +30,10 @@ pub struct LoadRequest {
     pub adapters: Vec<LowRank>,
     /// Tokenizer, templates, configs, GGUF headers.
     pub documents: Vec<Document>,
+    /// The place in `blobs` of the vocabulary as a `vocabulary::TokenTable`, where the daemon has one; else the runner makes it
+    /// from the document.
+    #[serde(default)]
+    pub token_table: Option<usize>,
     /// A chat template that replaces the model's own.
     pub template: Option<String>,
 }

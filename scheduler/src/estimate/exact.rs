@@ -38,23 +38,22 @@ const CANDIDATE: u64 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tokenizer {
-    /// The text of each token in both directions, and merges.
+    /// Nothing but what is found in text before anything else: the rest is mapped.
     BytePair,
-    /// The same as [`BytePair`](Self::BytePair), read from a `tokenizer.json`: what its document took in memory is not
-    /// given back.
+    /// A `tokenizer.json`. Of BPE it is the same, but of another model the texts are kept in both directions, and what the document
+    /// took in memory is not given back; which it is no manifest tells.
     Json,
-    /// The text of each token in both directions, and scores.
+    /// The same as [`BytePair`](Self::BytePair).
     SentencePiece,
 }
 
 impl Tokenizer {
-    /// Bytes for each token of the vocabulary. Measured with vocabularies of 49,152 and 262,144 tokens, `Json` with the
-    /// former only.
+    /// Bytes for each token of the vocabulary. Measured with vocabularies of 49,152 and 262,144 tokens; `Json` with the former only,
+    /// read by the library.
     fn token_bytes(self) -> u64 {
         match self {
-            Self::BytePair => 250,
+            Self::BytePair | Self::SentencePiece => 32,
             Self::Json => 522,
-            Self::SentencePiece => 165,
         }
     }
 }

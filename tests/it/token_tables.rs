@@ -1,0 +1,78 @@
+//! Vocabularies laid out for runners: made once, mapped by every load, made again where they are not there or no good, and gone with
+//! the model.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::server::Server;
+use crate::support::{entries, fixtures, tiny_model};
+
+/// The tables of a server's store.
+fn tables(server: &Server) -> Vec<PathBuf> {
+    let folder = server.home().join("derived");
+    if folder.is_dir() { entries(&folder) } else { Vec::new() }
+}
+
+/// What a model answers, in a process of its own.
+async fn answer(server: &Server, model: &str) -> String {
+    let request = json!({
+        "model": model, "prompt": "hello", "stream": false, "keep_alive": 0, "options": {"temperature": 0, "num_predict": 8}
+    });
+    server.ask("/api/generate", &request).await["response"].as_str().expect("text").to_owned()
+}
+
+#[tokio::test]
+async fn are_made_once_for_each_vocabulary_and_go_with_it() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    server.create("same", &tiny_model()).await;
+    assert!(tables(&server).is_empty(), "nobody has loaded it");
+    let first = answer(&server, "tiny").await;
+    let [table] = &tables(&server)[..] else { panic!("one table: {:?}", tables(&server)) };
+    let made = std::fs::metadata(table).and_then(|table| table.modified()).expect("a file");
+    assert_eq!(answer(&server, "same").await, first);
+    let again = std::fs::metadata(table).and_then(|table| table.modified()).expect("a file");
+    assert_eq!((tables(&server).len(), again), (1, made), "it is not made again");
+    server.lode(&["rm", "tiny"]);
+    assert_eq!(tables(&server).len(), 1, "another model has the vocabulary");
+    // What other builds made goes with the next collection.
+    let other = table.with_extension("0123456789abcdef");
+    std::fs::write(&other, "made by another build").expect("a file");
+    server.lode(&["rm", "same"]);
+    assert!(tables(&server).is_empty(), "{:?}", tables(&server));
+}
+
+#[tokio::test]
+async fn that_are_no_good_are_passed_over() {
+    let server = Server::start(&[]).await;
+    let test = "token_tables::that_are_no_good_are_passed_over";
+    let files = ["qwen3", "llama-spm"].map(|name| fixtures(test, &format!("gguf/models/{name}")));
+    let files = files.into_iter().flatten().map(|folder| folder.join("model.gguf"));
+    for (number, path) in files.chain([tiny_model()]).enumerate() {
+        let name = &format!("m{number}");
+        server.create(name, &path).await;
+        let first = answer(&server, name).await;
+        let table = tables(&server).pop().expect("a table");
+        let whole = std::fs::read(&table).expect("a table");
+        for damaged in [b"no table".to_vec(), whole[..whole.len() - 1].to_vec(), Vec::new()] {
+            std::fs::write(&table, damaged).expect("a file");
+            assert_eq!(answer(&server, name).await, first, "{name}");
+        }
+        assert!(server.log().contains("the vocabulary is read anew"), "{}", server.log());
+        std::fs::remove_file(&table).expect("a file");
+        assert_eq!(answer(&server, name).await, first, "{name}");
+        assert!(table.is_file(), "it is made again");
+        server.lode(&["rm", name]);
+    }
+}
+
+/// A store that cannot be written to still serves.
+#[tokio::test]
+async fn that_cannot_be_kept_are_made_by_the_runner() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    std::fs::write(server.home().join("derived"), "in the way").expect("a file");
+    answer(&server, "tiny").await;
+    assert!(server.log().contains("not laid out for runners"), "{}", server.log());
+}
