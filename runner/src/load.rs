@@ -73,7 +73,7 @@ impl Loaded {
         let table = request.token_table.map(|place| blobs.get(place)).transpose()?;
         // Tokenizer and decoder share nothing, and either takes a while.
         let (text, decoder) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| TextModel::load(request, documents, table));
+            let text = scope.spawn(|| TextModel::load(request.template.as_deref(), documents, table));
             let decoder = Weights::map(request, blobs)
                 .and_then(|weights| Ok((Decoder::load(backend, &weights, &blueprint)?, weights.size())));
             (text.join(), decoder)

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result, bail, ensure};
 use formats::Gguf;
 use prompt::{ChatTemplate, ConstraintFactory, Dialect, Markers, Special, Tokenizer};
-use protocol::{LoadRequest, Prompt, RenderRequest};
+use protocol::{Prompt, RenderRequest};
 use serde_json::{Map, Value};
 use vocabulary::chat_templates::{self, Named};
 use vocabulary::token_table::Settings;
@@ -65,24 +65,20 @@ impl TextModel {
         self.constraints.get_or_init(|| ConstraintFactory::new(&self.tokenizer, &self.ends)).as_ref()
     }
 
-    /// Takes the vocabulary from the table, where there is one.
-    pub(crate) fn load(request: &LoadRequest, documents: Documents<'_>, table: Option<&Arc<Blob>>) -> Result<Self> {
-        let table = table.and_then(|table| match TokenTable::open(table.clone()) {
-            Ok(table) => Some(table),
-            Err(error) => {
-                tracing::warn!("the vocabulary is read anew: {error}");
-                None
+    /// Takes the vocabulary from the table, where there is a good one; else from its document.
+    pub(crate) fn load(template: Option<&str>, documents: Documents<'_>, table: Option<&Arc<Blob>>) -> Result<Self> {
+        let load = |table: Option<TokenTable>| match (documents.find("tokenizer.json"), table) {
+            (Some(_), Some(table)) => huggingface(documents, Tokenizer::from_table(table)?, template),
+            (Some(raw), None) => huggingface(documents, Tokenizer::from_json(raw)?, template),
+            (None, table) => gguf(documents, table, template),
+        };
+        if let Some(table) = table {
+            match TokenTable::open(table.clone()).map_err(Into::into).and_then(|table| load(Some(table))) {
+                Ok(text) => return Ok(text),
+                Err(error) => tracing::warn!("the vocabulary is read anew, its table is of no use: {error:#}"),
             }
-        });
-        let template = request.template.as_deref();
-        match documents.find("tokenizer.json") {
-            Some(raw) => huggingface(
-                documents,
-                table.map_or_else(|| Tokenizer::from_json(raw), Tokenizer::from_table)?,
-                template,
-            ),
-            None => gguf(documents, table, template),
         }
+        load(None)
     }
 
     /// Renders a conversation. A model without a template gets the messages as they are, a line each.
@@ -182,7 +178,8 @@ fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Option<&s
     }
     let bos = vocabulary.bos.filter(|_| vocabulary.add_bos).and_then(|id| Some((id, piece(Some(id))?)));
     let template = choose(template, chat_templates::of_gguf(&gguf), variables)?;
-    Ok(TextModel::new(Tokenizer::from_table(table)?, template, vocabulary.ends, bos))
+    let ends = vocabulary.ends.clone();
+    Ok(TextModel::new(Tokenizer::over(table, *vocabulary)?, template, ends, bos))
 }
 
 /// The vocabulary of a GGUF header, laid out.
@@ -260,9 +257,18 @@ mod tests {
         let bytes = whole_file();
         for (name, length) in [("whole.gguf", bytes.len()), ("header.gguf", bytes.len() - 32)] {
             let documents = [(name.to_owned(), Arc::new(Blob::Read(bytes[..length].to_vec())))];
-            let model = gguf(Documents::new(&documents), None, None).expect(name);
-            let tokens = model.prompt(&Prompt::Text { text: "abba".to_owned() }).expect(name).tokens;
-            assert_eq!(tokens, [2, 1, 0], "{name}");
+            let gguf = Gguf::parse_header(&bytes).expect("a header");
+            let own = Vocabulary::read(&gguf).expect("it is read").expect("a vocabulary");
+            let whole = TokenTable::of_vocabulary(own).expect("a table");
+            let settings = whole.windows(2).position(|two| two == b"{\"").expect("settings");
+            let mut damaged = whole.clone();
+            damaged[settings] = b'?';
+            for table in [None, Some(whole), Some(damaged), Some(b"no table".to_vec())] {
+                let table = table.map(|table| Arc::new(Blob::Read(table)));
+                let model = TextModel::load(None, Documents::new(&documents), table.as_ref()).expect(name);
+                let tokens = model.prompt(&Prompt::Text { text: "abba".to_owned() }).expect(name).tokens;
+                assert_eq!(tokens, [2, 1, 0], "{name}");
+            }
         }
     }
 }

@@ -11,12 +11,14 @@ use import::{Inventory, LocalFile, MAX_GGUF_HEADER, ReadAt};
 use manifests::{Layer, Manifest, media_types};
 use scheduler::estimate::exact::{Decoder, Tokenizer};
 use serde::{Deserialize, Serialize};
+use vocabulary::token_table::is_plain_bpe;
 
 use super::Library;
+use super::capabilities::beginning;
 use super::derived::Derivation;
 use super::library::MAX_DOCUMENT;
 
-const DERIVATION: Derivation = Derivation { kind: "architecture", version: 2 };
+const DERIVATION: Derivation = Derivation { kind: "architecture", version: 3 };
 
 /// Gives the bytes of a blob, here or at a registry; the text is what the manifest calls it.
 pub(super) type Open<'a> = dyn Fn(&str, &Descriptor) -> Arc<dyn ReadAt> + 'a;
@@ -113,15 +115,18 @@ impl Library {
                 let open = |_: &str, descriptor: &Descriptor| Arc::new(blob(&descriptor.digest)) as Arc<dyn ReadAt>;
                 (SourceDocument::of_layers(manifest, &open)?, layer_names(manifest))
             };
-            Ok(Note::from(&document.understood(&names, has_tokenizer_json(manifest))))
+            let read = |layer: &Layer| beginning(&self.store.path(layer.digest()), MAX_DOCUMENT);
+            let is_plain = |layer| read(layer).is_ok_and(|raw| is_plain_bpe(&raw));
+            let kind = |layer| if is_plain(layer) { Tokenizer::BytePair } else { Tokenizer::Json };
+            Ok(Note::from(&document.understood(&names, tokenizer_json(manifest).map(kind))))
         })?;
         Ok(note.into())
     }
 }
 
-/// Whether a `tokenizer.json` came with the model: it counts more than the vocabulary of a GGUF file.
-pub(super) fn has_tokenizer_json(manifest: &Manifest) -> bool {
-    manifest.layers().iter().any(|layer| layer.name() == Some("tokenizer.json"))
+/// The `tokenizer.json` that came with the model, if one did: it counts more than the vocabulary of a GGUF file.
+pub(super) fn tokenizer_json(manifest: &Manifest) -> Option<&Layer> {
+    manifest.layers().iter().find(|layer| layer.name() == Some("tokenizer.json"))
 }
 
 /// The document in which a source says what it is.
@@ -173,10 +178,10 @@ impl SourceDocument {
         }
     }
 
-    /// What it says. `names` are those of the model's tensors; a `tokenizer.json` counts more than a GGUF vocabulary.
-    pub(super) fn understood(&self, names: &TensorNames, has_tokenizer_json: bool) -> Understood {
+    /// What it says. `names` are those of the model's tensors; `given` is what a `tokenizer.json` beside it is, where there is one.
+    pub(super) fn understood(&self, names: &TensorNames, given: Option<Tokenizer>) -> Understood {
         let gguf = match self {
-            Self::Config(raw) => return read(Document::Config(raw), names, Tokenizer::Json),
+            Self::Config(raw) => return read(Document::Config(raw), names, given.unwrap_or(Tokenizer::Json)),
             Self::Missing => {
                 return Understood::Unknown(Unknown::because("it has neither a `config.json` nor a GGUF header"));
             }
@@ -184,7 +189,7 @@ impl SourceDocument {
         };
         match gguf {
             Ok(gguf) => {
-                let tokenizer = if has_tokenizer_json { Tokenizer::Json } else { tokenizer(&gguf) };
+                let tokenizer = given.unwrap_or_else(|| tokenizer(&gguf));
                 read(Document::Gguf(&gguf), names, tokenizer)
             }
             Err(error) => Understood::Unknown(Unknown::because(error.to_string())),

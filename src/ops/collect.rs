@@ -33,7 +33,9 @@ impl Library {
     /// Deletes unreferenced blobs.
     pub(crate) fn gc(&self) -> Result<Collected> {
         let collected = self.store.collect(SystemTime::now(), children)?;
-        self.expire_token_tables();
+        if matches!(collected, Collected::Done { .. }) {
+            self.expire_token_tables();
+        }
         Ok(collected)
     }
 

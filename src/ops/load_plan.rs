@@ -36,7 +36,7 @@ pub(crate) fn load_plan(
         bail!("model '{}' cannot be run: {reason}", model.name);
     }
     let documents = documents(library, &model.manifest)?;
-    let token_table = library.token_table(&documents).map(|path| files.add(path)).transpose()?;
+    let token_table = library.token_table(&documents).and_then(|path| files.add(path));
     let documents = documents.into_iter().map(|(name, digest)| {
         let blob = files.place(&digest)?;
         Ok(Document { name, blob })
@@ -120,12 +120,13 @@ impl<'a> Files<'a> {
         Ok(self.blobs.len() - 1)
     }
 
-    /// Adds a file that is no blob; its place.
-    fn add(&mut self, path: PathBuf) -> Result<usize> {
-        let metadata = path.metadata().with_context(|| format!("cannot read `{}`", path.display()))?;
-        self.blobs.push(Blob { name: path.display().to_string(), size: metadata.len() });
+    /// Adds a derived file; its place. A load does without one that has gone.
+    fn add(&mut self, path: PathBuf) -> Option<usize> {
+        let size = path.metadata().ok()?.len();
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        self.blobs.push(Blob { name, size });
         self.paths.push(path);
-        Ok(self.blobs.len() - 1)
+        Some(self.blobs.len() - 1)
     }
 
     fn array(&mut self, part: &StoredPart) -> Result<Array> {

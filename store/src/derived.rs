@@ -5,7 +5,7 @@
 //! versions that are not said to be current.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use content::Digest;
 
@@ -22,45 +22,56 @@ impl Store {
     /// # Errors
     /// It cannot be written, because the disk is full for instance.
     pub fn set_derived(&self, source: &Digest, version: &str, bytes: &[u8]) -> Result<PathBuf, Error> {
-        // Two may derive the same at a time: either file is right.
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         let path = self.derived_path(source, version);
         files::create_folder(&self.0.layout.derived())?;
-        let name = format!("derived-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        // Two may derive the same at a time: either file is right.
+        let name = format!("derived-{}", self.0.derivations.fetch_add(1, Ordering::Relaxed));
         let new = self.0.layout.temporary().join(name);
         let put = files::write_synced(&new, bytes)
             .and_then(|()| std::fs::rename(&new, &path).map_err(|error| Error::io("write", &path, error)));
-        if let Err(error) = put {
-            files::remove(&new)?;
-            return Err(error);
+        if put.is_err() {
+            // Where it stays it goes with the next start; the reason for the failure says more.
+            let _ = files::remove(&new);
         }
-        Ok(path)
+        put.map(|()| path)
     }
 
     /// Removes derived files without a blob, and all but those of these versions.
     ///
     /// # Errors
-    /// The folder cannot be read, or a file not be removed.
+    /// The folder cannot be read, or the first file that could not be removed; all others are.
     pub fn expire_derived(&self, versions: &[&str]) -> Result<(), Error> {
+        let is_wanted = |name: &str| {
+            let Some((source, _)) = name.split_once('.').filter(|(_, version)| versions.contains(version)) else {
+                return Ok(false);
+            };
+            let source = source.replacen('-', ":", 1).parse::<Digest>();
+            source.map_or(Ok(false), |source| Ok(self.blob_size(&source)?.is_some()))
+        };
+        self.remove_derived(is_wanted)
+    }
+
+    /// Removes what was derived from a blob, by any version.
+    pub(crate) fn forget_derived(&self, source: &Digest) -> Result<(), Error> {
+        let own = self.derived_path(source, "");
+        let own = own.file_name().unwrap_or_default().to_string_lossy();
+        self.remove_derived(|name| Ok(!name.starts_with(&*own)))
+    }
+
+    fn remove_derived(&self, is_wanted: impl Fn(&str) -> Result<bool, Error>) -> Result<(), Error> {
         let folder = self.0.layout.derived();
         if !folder.is_dir() {
             return Ok(());
         }
+        let mut failed = Ok(());
         for entry in files::entries(&folder)? {
             let name = entry.file_name();
-            let source = name.to_str().and_then(|name| {
-                let (source, _) = name.split_once('.').filter(|(_, version)| versions.contains(version))?;
-                source.replacen('-', ":", 1).parse::<Digest>().ok()
-            });
-            let is_wanted = match source {
-                Some(source) => self.blob_size(&source)?.is_some(),
-                None => false,
-            };
-            if !is_wanted {
-                files::remove(&entry.path())?;
+            let kept = name.to_str().map_or(Ok(false), &is_wanted);
+            if let Err(error) = kept.and_then(|kept| if kept { Ok(true) } else { files::remove(&entry.path()) }) {
+                failed = failed.and(Err(error));
             }
         }
-        Ok(())
+        failed
     }
 
     fn derived_path(&self, source: &Digest, version: &str) -> PathBuf {

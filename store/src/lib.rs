@@ -59,6 +59,7 @@ mod verify;
 mod version;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use blobs::BlobFile;
@@ -91,6 +92,8 @@ struct Inner {
     gate: collect::Gate,
     /// Held while a tag, history, pin or lease is written or removed: they share folders, and writers of one name a temporary file.
     names: Mutex<()>,
+    /// Files that were derived so far: their temporary names.
+    derivations: AtomicU64,
     crash_at: Option<CrashPoint>,
     _lock: Lock,
 }
@@ -126,6 +129,7 @@ impl Store {
             held: ingest::Held::default(),
             gate: collect::Gate::default(),
             names: Mutex::default(),
+            derivations: AtomicU64::default(),
             crash_at: options.crash_at,
             _lock: lock,
         }));

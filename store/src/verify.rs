@@ -106,6 +106,8 @@ impl Store {
             files::sync_folder(folder)?;
         }
         self.0.index.remove_blob(digest)?;
+        // It was made of the damaged bytes, perhaps.
+        self.forget_derived(digest)?;
         Ok(moved)
     }
 

@@ -127,7 +127,7 @@ async fn what_is_not_known_is_kept() {
     server.create("four", own.path()).await;
     let (_, refusal) = server.call("/api/generate", &json!({"model": "four", "prompt": "w5", "stream": false})).await;
     let error = refusal["error"].as_str().expect("an error");
-    assert!(error.contains("`llama4_text` cannot be run yet (it needs attention in chunks"), "{error}");
+    assert!(error.contains("`llama4` cannot be run yet (it needs attention in chunks"), "{error}");
     let out = tempfile::tempdir().expect("a temporary folder");
     let target = out.path().join("again");
     assert!(server.lode(&["export", "m", "--to", target.to_str().expect("a path")]).status.success());

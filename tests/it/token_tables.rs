@@ -44,9 +44,9 @@ async fn are_made_once_for_each_vocabulary_and_go_with_it() {
 }
 
 #[tokio::test]
-async fn that_are_no_good_are_passed_over() {
+async fn that_are_no_good_are_made_again() {
     let server = Server::start(&[]).await;
-    let test = "token_tables::that_are_no_good_are_passed_over";
+    let test = "token_tables::that_are_no_good_are_made_again";
     let files = ["qwen3", "llama-spm"].map(|name| fixtures(test, &format!("gguf/models/{name}")));
     let files = files.into_iter().flatten().map(|folder| folder.join("model.gguf"));
     for (number, path) in files.chain([tiny_model()]).enumerate() {
@@ -55,16 +55,37 @@ async fn that_are_no_good_are_passed_over() {
         let first = answer(&server, name).await;
         let table = tables(&server).pop().expect("a table");
         let whole = std::fs::read(&table).expect("a table");
-        for damaged in [b"no table".to_vec(), whole[..whole.len() - 1].to_vec(), Vec::new()] {
+        let mut other = whole.clone();
+        other[whole.len() / 2] ^= 1;
+        for damaged in [b"no table".to_vec(), whole[..whole.len() - 1].to_vec(), other] {
             std::fs::write(&table, damaged).expect("a file");
             assert_eq!(answer(&server, name).await, first, "{name}");
+            let again = std::fs::metadata(&table).expect("a table").len();
+            assert_eq!(again, whole.len() as u64, "it is made again");
         }
-        assert!(server.log().contains("the vocabulary is read anew"), "{}", server.log());
         std::fs::remove_file(&table).expect("a file");
         assert_eq!(answer(&server, name).await, first, "{name}");
         assert!(table.is_file(), "it is made again");
         server.lode(&["rm", name]);
     }
+}
+
+/// What a damaged document gave does not outlive its repair.
+#[tokio::test]
+async fn of_a_blob_that_is_set_aside_go_with_it() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    answer(&server, "tiny").await;
+    let table = tables(&server).pop().expect("a table");
+    let name = table.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let digest = name.split_once('.').expect("a version").0.trim_start_matches("sha256-");
+    let blob = server.home().join("blobs/sha256").join(&digest[..2]).join(digest);
+    let mut bytes = std::fs::read(&blob).expect("a blob");
+    *bytes.last_mut().expect("a byte") ^= 1;
+    std::fs::remove_file(&blob).expect("a blob");
+    std::fs::write(&blob, bytes).expect("a blob");
+    let output = server.lode(&["repair", "tiny"]);
+    assert!(!table.exists(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A store that cannot be written to still serves.

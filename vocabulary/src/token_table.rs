@@ -1,7 +1,7 @@
 //! A vocabulary laid out so that it is used where it lies: a file of it is mapped, nothing of it is parsed or copied.
 //!
 //! ```text
-//! head      magic, version of the code that made it, seed of the hashes, number of texts, place of each section
+//! head      magic, version of the code that made it, seed of the hashes, number of texts, place of each section, checksum of all
 //! settings  JSON: what is told of the vocabulary beside its tokens, see `Settings`
 //! texts     the texts of all tokens, one after the other
 //! ends      u32 for each id: where its text ends; it begins where the one before ends
@@ -19,6 +19,7 @@ mod tokenizer_json;
 mod write;
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{Error, PieceKind, Vocabulary};
-use layout::{Head, NO_ID, find};
+use layout::{Head, find};
+pub use tokenizer_json::is_plain_bpe;
 
 /// Changes with the sources of this crate and of the parsers below it.
 pub const VERSION: &str = env!("LODE_SOURCES_VERSION");
@@ -85,6 +87,15 @@ impl TokenTable {
     pub fn open(bytes: Bytes) -> Result<Self, Error> {
         let head = Head::read((*bytes).as_ref())?;
         Ok(Self { bytes, head })
+    }
+
+    /// Whether a file is a table of this build, with all the bytes that it was made with. [`open`](Self::open) does not look at them:
+    /// what is damaged then gives other tokens.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn is_whole(file: impl io::Read) -> io::Result<bool> {
+        layout::is_sealed(file)
     }
 
     /// What is told of the vocabulary beside its tokens.
@@ -178,7 +189,7 @@ impl TokenTable {
 
 /// The id in a slot; `None` where it is free.
 fn id_in(slot: [u8; 4]) -> Option<u32> {
-    u32::from_le_bytes(slot).checked_sub(1).filter(|id| *id != NO_ID)
+    u32::from_le_bytes(slot).checked_sub(1)
 }
 
 #[cfg(test)]

@@ -88,15 +88,19 @@ impl Tokenizer {
 
     /// Builds a tokenizer over a table: nothing of the vocabulary is copied.
     pub fn from_table(table: TokenTable) -> Result<Self, Error> {
+        match table.settings().map_err(Error::tokenizer)? {
+            Settings::TokenizerJson(document) => {
+                Ok(Self::of_library(library::over(table, document.get())?, Around::default()))
+            }
+            Settings::Gguf(vocabulary) => Self::over(table, *vocabulary),
+        }
+    }
+
+    /// Builds the tokenizer of a GGUF vocabulary whose pieces and merges are in a table.
+    pub fn over(table: TokenTable, vocabulary: Vocabulary) -> Result<Self, Error> {
         if table.is_empty() {
             return Err(Error::tokenizer("the vocabulary is empty"));
         }
-        let vocabulary = match table.settings().map_err(Error::tokenizer)? {
-            Settings::TokenizerJson(document) => {
-                return Ok(Self::of_library(library::over(table, document.get())?, Around::default()));
-            }
-            Settings::Gguf(vocabulary) => *vocabulary,
-        };
         let (around, cleans_spaces) = (Around::of(&vocabulary), vocabulary.cleans_spaces);
         let tokenizer = match &vocabulary.kind {
             VocabularyKind::Other(model) => {

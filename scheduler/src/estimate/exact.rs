@@ -38,18 +38,17 @@ const CANDIDATE: u64 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tokenizer {
-    /// Nothing but what is found in text before anything else: the rest is mapped.
+    /// What is found in text before anything else: the rest is mapped, where the disk takes the daemon's table of it.
     BytePair,
-    /// A `tokenizer.json`. Of BPE it is the same, but of another model the texts are kept in both directions, and what the document
-    /// took in memory is not given back; which it is no manifest tells.
+    /// A `tokenizer.json` that is not plain BPE: the texts are kept in both directions, and what the document took in memory is not
+    /// given back.
     Json,
     /// The same as [`BytePair`](Self::BytePair).
     SentencePiece,
 }
 
 impl Tokenizer {
-    /// Bytes for each token of the vocabulary. Measured with vocabularies of 49,152 and 262,144 tokens; `Json` with the former only,
-    /// read by the library.
+    /// Bytes for each token of the vocabulary. Measured with vocabularies of 49,152 and 262,144 tokens; `Json` with the former only.
     fn token_bytes(self) -> u64 {
         match self {
             Self::BytePair | Self::SentencePiece => 32,

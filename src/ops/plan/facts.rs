@@ -14,11 +14,12 @@ use formats::Gguf;
 use formats::gguf::{Value, ValueType};
 use import::{NamedFile, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
+use scheduler::estimate::exact::Tokenizer;
 use scheduler::estimate::{MetadataValue, Model, Tensor, Weights};
 
 use super::CannotPlan;
 use crate::ops::Understood;
-use crate::ops::architecture::{Described, Open, SourceDocument, Unknown, has_tokenizer_json, layer_names};
+use crate::ops::architecture::{Described, Open, SourceDocument, Unknown, layer_names, tokenizer_json};
 use crate::ops::foreign::{FileKind, ForeignFile, Layout, classify};
 
 /// More blocks than any model has.
@@ -130,7 +131,9 @@ fn of_document(
         return Ok(of_known(described, tensors));
     }
     let document = document()?;
-    match understood.unwrap_or_else(|| document.understood(names, has_tokenizer_json(manifest))) {
+    // Of a model elsewhere it is not read: nearly all are this.
+    let given = tokenizer_json(manifest).map(|_| Tokenizer::BytePair);
+    match understood.unwrap_or_else(|| document.understood(names, given)) {
         Understood::Known(described) => Ok(of_known(described, tensors)),
         Understood::Unknown(unknown) => of_unknown(&document, tensors, unknown),
     }

@@ -150,3 +150,25 @@ fn tells_how_long_an_ingest_rests() {
     assert_eq!((entries.len(), &entries[0].id, entries[0].bytes), (1, &id("x"), 5));
     assert!(entries[0].idle > Duration::from_mins(59));
 }
+
+#[test]
+fn derived_files_go_with_their_blob_and_their_version() {
+    let (folder, store) = temporary();
+    let (kept, lost) = (put(&store, b"kept"), Digest::of(b"lost"));
+    store.expire_derived(&["1"]).expect("there are none");
+    assert_eq!(store.derived(&kept, "1"), None);
+    for (source, version) in [(&kept, "1"), (&kept, "2"), (&lost, "1")] {
+        let path = store.set_derived(source, version, b"made").expect("it is written");
+        assert_eq!(store.derived(source, version).as_ref(), Some(&path));
+    }
+    assert_eq!(std::fs::read_dir(folder.path().join("tmp")).expect("a folder").count(), 0);
+    // What nobody made there stops nothing.
+    std::fs::create_dir(folder.path().join("derived/a")).expect("a folder");
+    store.expire_derived(&["1"]).expect_err("a folder is not removed");
+    let there =
+        [(&kept, "1"), (&kept, "2"), (&lost, "1")].map(|(source, version)| store.derived(source, version).is_some());
+    assert_eq!(there, [true, false, false]);
+    std::fs::remove_dir(folder.path().join("derived/a")).expect("a folder");
+    assert!(store.set_aside(&kept).expect("set aside"));
+    assert_eq!(store.derived(&kept, "1"), None, "it may have been made of damaged bytes");
+}

@@ -1,6 +1,7 @@
 //! Where what is in a token table, and how its hashes find it.
 
 use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, Read};
 use std::ops::Range;
 
 use super::VERSION;
@@ -8,11 +9,14 @@ use crate::Error;
 
 const MAGIC: &[u8; 8] = b"LODETOKS";
 
-/// Bytes of the head: magic, version, seed, count, and the first byte and the length of seven sections.
-pub(super) const HEAD: usize = 8 + 16 + 8 + 8 + 7 * 16;
+/// Bytes of the head: magic, version, seed, count, the first byte and the length of seven sections, checksum.
+pub(super) const HEAD: usize = 8 + 16 + 8 + 8 + 7 * 16 + 8;
 
-/// No token has it.
-pub(super) const NO_ID: u32 = u32::MAX;
+/// Bytes that are hashed at a time.
+const CHUNK: usize = 1 << 16;
+
+/// There are fewer tokens than this.
+pub(super) const MOST_TOKENS: u32 = u32::MAX;
 
 /// A slot that holds no merge.
 pub(super) const FREE: [u8; 16] = [0xff; 16];
@@ -80,7 +84,41 @@ impl Head {
         for number in [self.seed, self.count].into_iter().chain(places) {
             out.extend(number.to_le_bytes());
         }
+        out.resize(HEAD, 0);
         out
+    }
+}
+
+/// Writes the checksum of a table into its head.
+pub(super) fn seal(table: &mut [u8]) {
+    let (head, rest) = table.split_at_mut(HEAD);
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&head[..HEAD - 8]);
+    for chunk in rest.chunks(CHUNK) {
+        hasher.write(chunk);
+    }
+    head[HEAD - 8..].copy_from_slice(&hasher.finish().to_le_bytes());
+}
+
+/// Whether a table has the bytes with which it was sealed by this build.
+pub(super) fn is_sealed(mut table: impl Read) -> io::Result<bool> {
+    let mut next = |most: usize| {
+        let mut bytes = Vec::with_capacity(most);
+        table.by_ref().take(most as u64).read_to_end(&mut bytes).map(|_| bytes)
+    };
+    let head = next(HEAD)?;
+    let Some((own, sum)) = head.split_last_chunk::<8>().filter(|_| head.len() == HEAD) else { return Ok(false) };
+    if own[8..24] != *VERSION.as_bytes() {
+        return Ok(false);
+    }
+    let mut hasher = DefaultHasher::new();
+    hasher.write(own);
+    loop {
+        let chunk = next(CHUNK)?;
+        if chunk.is_empty() {
+            return Ok(hasher.finish().to_le_bytes() == *sum);
+        }
+        hasher.write(&chunk);
     }
 }
 

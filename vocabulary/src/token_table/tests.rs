@@ -64,6 +64,7 @@ fn scores_and_kinds_are_kept_where_a_vocabulary_has_them() {
 fn merges_of_unknown_texts_are_refused() {
     for (merge, expect) in [
         ("a", "`a` is not a pair"),
+        ("a ", "`a ` is not a pair"),
         ("a x", "`x`, which is not in the vocabulary"),
         ("b a", "`ba`, which is not in the vocabulary"),
     ] {
@@ -78,6 +79,7 @@ fn only_plain_bpe_of_a_tokenizer_json_becomes_a_table() {
     let table = |model: &str| TokenTable::of_tokenizer_json(document(model).as_bytes());
     let bpe = r#""type": "BPE", "vocab": {"a": 0, "b": 3, "ab": 2}"#;
     for merges in [r#"["a b"]"#, r#"[["a", "b"]]"#, r##"["#version: 0.2", "a b"]"##] {
+        assert!(is_plain_bpe(document(&format!("{{{bpe}}}")).as_bytes()));
         let bytes = table(&format!(r#"{{{bpe}, "dropout": null, "merges": {merges}}}"#)).expect(merges);
         let table = open(bytes.expect("it is plain")).expect("a table");
         assert_eq!((table.len(), table.texts(), table.get(1)), (4, 3, None), "no token has the id 1");
@@ -90,11 +92,13 @@ fn only_plain_bpe_of_a_tokenizer_json_becomes_a_table() {
         format!(r#"{{{bpe}, "merges": [], "dropout": 0.1}}"#),
         format!(r#"{{{bpe}, "merges": [], "end_of_word_suffix": "</w>"}}"#),
         r#"{"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}"#.to_owned(),
+        r#"{"type": "BPE", "vocab": {}, "merges": []}"#.to_owned(),
         r#"{"type": "BPE", "vocab": {"a": 4000000000}, "merges": []}"#.to_owned(),
         "3".to_owned(),
     ] {
         assert_eq!(table(&other).expect(&other), None, "{other}");
     }
+    assert!(!is_plain_bpe(document(r#"{"type": "WordPiece", "vocab": {"a": 0}}"#).as_bytes()) && !is_plain_bpe(b"["));
     for wrong in [format!(r#"{{{bpe}, "merges": ["a"]}}"#), format!(r#"{{{bpe}, "merges": 3}}"#)] {
         table(&wrong).expect_err(&wrong);
     }
@@ -107,11 +111,15 @@ fn damaged_tables_are_refused_or_harmless() {
     assert!(open(version).expect_err("of another build").to_string().contains("another build"));
     for length in 0..whole.len() {
         open(whole[..length].to_vec()).map(|_| ()).expect_err("cut off");
+        assert!(!TokenTable::is_whole(&whole[..length]).expect("memory"), "{length}");
     }
+    assert!(TokenTable::is_whole(&whole[..]).expect("memory"));
+    assert!(!TokenTable::is_whole(&[&whole[..], &[0]].concat()[..]).expect("memory"), "there is more");
     for at in 0..whole.len() {
         for bit in [1, 0x80] {
             let mut bytes = whole.clone();
             bytes[at] ^= bit;
+            assert!(!TokenTable::is_whole(&bytes[..]).expect("memory"), "byte {at}");
             let Ok(table) = open(bytes) else { continue };
             let _ = table.settings();
             for id in table.ids().take(9) {

@@ -1,11 +1,11 @@
 //! Token tables from `tokenizer.json`: the BPE of the `tokenizers` library. Its other models are small or rare, and are read as
 //! they are.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Map;
 use serde_json::value::RawValue;
 
 use super::{Settings, TokenTable};
@@ -23,34 +23,43 @@ impl TokenTable {
     /// It is not JSON, or a merge is not a pair of tokens.
     pub fn of_tokenizer_json(raw: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let fields: Fields<'_> = read(raw)?;
-        let Some(model) = fields.get("model") else { return Ok(None) };
-        // The model may be anything, then it is for the library to say.
-        let Ok(model) = serde_json::from_str::<Fields<'_>>(model.get()) else { return Ok(None) };
-        if !is_plain(&model) {
-            return Ok(None);
-        }
+        let Some(model) = plain_bpe(&fields) else { return Ok(None) };
         let (Some(vocabulary), Some(merges)) = (model.get("vocab"), model.get("merges")) else { return Ok(None) };
         let Some(texts) = texts(read(vocabulary.get().as_bytes())?) else { return Ok(None) };
         let settings = Settings::TokenizerJson(settings(&fields, &model)?);
-        match read(merges.get().as_bytes())? {
-            Merges::Pairs(pairs) => Self::of_bpe(&texts, &pairs, &settings).map(Some),
-            Merges::Texts(merges) => {
-                let lines = merges.iter().filter(|line| !line.starts_with("#version"));
-                let pairs = lines.map(|line| {
-                    let pair = line.split_once(' ').filter(|(_, right)| !right.contains(' '));
-                    pair.ok_or_else(|| Error(format!("merge `{line}` of `tokenizer.json` is not a pair")))
-                });
-                Self::of_bpe(&texts, &pairs.collect::<Result<Vec<_>, _>>()?, &settings).map(Some)
-            }
-        }
+        let merges = merges.get().as_bytes();
+        // A list of pairs is no list of texts from its first item on.
+        let Ok(lines) = read::<Vec<Text<'_>>>(merges) else {
+            return Self::of_bpe(&texts, &read::<Vec<(Text<'_>, Text<'_>)>>(merges)?, &settings).map(Some);
+        };
+        let lines = lines.iter().map(AsRef::as_ref).filter(|line| !line.starts_with("#version"));
+        let pairs = lines.map(|line| {
+            let pair = line.split_once(' ').filter(|(_, right)| !right.contains(' '));
+            pair.ok_or_else(|| Error(format!("merge `{line}` of `tokenizer.json` is not a pair")))
+        });
+        Self::of_bpe(&texts, &pairs.collect::<Result<Vec<_>, _>>()?, &settings).map(Some)
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Merges {
-    Pairs(Vec<(String, String)>),
-    Texts(Vec<String>),
+/// Whether the model of a `tokenizer.json` is one that becomes a table, as far as its switches tell.
+pub fn is_plain_bpe(raw: &[u8]) -> bool {
+    read::<Fields<'_>>(raw).is_ok_and(|fields| plain_bpe(&fields).is_some())
+}
+
+/// The model of a document, where it is plain BPE. It may be anything else: then it is for the library to say what is wrong.
+fn plain_bpe<'j>(fields: &Fields<'j>) -> Option<Fields<'j>> {
+    let model = serde_json::from_str(fields.get("model")?.get()).ok()?;
+    is_plain(&model).then_some(model)
+}
+
+/// A text where it lies in the document, unless it is escaped there.
+#[derive(PartialEq, Eq, Hash, Deserialize)]
+struct Text<'j>(#[serde(borrow)] Cow<'j, str>);
+
+impl AsRef<str> for Text<'_> {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
 }
 
 fn read<'j, T: Deserialize<'j>>(raw: &'j [u8]) -> Result<T, Error> {
@@ -70,13 +79,14 @@ fn is_plain(model: &Fields<'_>) -> bool {
     named && ["dropout", "continuing_subword_prefix", "end_of_word_suffix"].into_iter().all(absent)
 }
 
-/// Texts by id; `None` where two have one id, or where ids are far apart.
-fn texts(ids: HashMap<String, u32>) -> Option<Vec<Option<String>>> {
-    let size = ids.values().max().map_or(0, |id| *id as usize + 1);
+/// Texts by id; `None` where there are none, where two have one id, or where ids are far apart.
+fn texts(ids: HashMap<Text<'_>, u32>) -> Option<Vec<Option<Text<'_>>>> {
+    let size = *ids.values().max()? as usize + 1;
     if size > ids.len() * MOST_GAPS {
         return None;
     }
-    let mut texts = vec![None; size];
+    let mut texts: Vec<Option<Text<'_>>> = Vec::new();
+    texts.resize_with(size, || None);
     for (text, id) in ids {
         if texts[id as usize].replace(text).is_some() {
             return None;
@@ -88,15 +98,9 @@ fn texts(ids: HashMap<String, u32>) -> Option<Vec<Option<String>>> {
 /// The document without the vocabulary and the merges.
 fn settings(fields: &Fields<'_>, model: &Fields<'_>) -> Result<Box<RawValue>, Error> {
     let failed = |error: serde_json::Error| Error(format!("`tokenizer.json`: {error}"));
-    let value = |value: &RawValue| serde_json::from_str::<serde_json::Value>(value.get()).map_err(failed);
-    let mut kept = Map::new();
-    for (name, field) in fields.iter().filter(|(name, _)| *name != "model") {
-        kept.insert(name.clone(), value(field)?);
-    }
-    let mut of_model = Map::new();
-    for (name, field) in model.iter().filter(|(name, _)| !matches!(name.as_str(), "vocab" | "merges")) {
-        of_model.insert(name.clone(), value(field)?);
-    }
-    kept.insert("model".to_owned(), of_model.into());
+    let rules: BTreeMap<_, _> = model.iter().filter(|(name, _)| !matches!(name.as_str(), "vocab" | "merges")).collect();
+    let rules = serde_json::value::to_raw_value(&rules).map_err(failed)?;
+    let mut kept: BTreeMap<&str, &RawValue> = fields.iter().map(|(name, field)| (name.as_str(), *field)).collect();
+    kept.insert("model", &rules);
     serde_json::value::to_raw_value(&kept).map_err(failed)
 }

@@ -3,9 +3,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-use super::layout::{FREE, HEAD, Head, NO_ID, find, number, pair};
-use super::{Settings, TokenTable, id_in};
-use crate::{Error, Piece, PieceKind, Vocabulary, VocabularyKind};
+use super::layout::{FREE, HEAD, Head, MOST_TOKENS, find, number, pair, seal};
+use super::{Settings, Token, TokenTable, id_in};
+use crate::{Error, PieceKind, Vocabulary, VocabularyKind};
 
 impl TokenTable {
     /// Lays out the vocabulary of a GGUF file: the bytes of a table.
@@ -23,7 +23,7 @@ impl TokenTable {
         let last_counts = matches!(vocabulary.kind, VocabularyKind::ByteLevel { .. });
         let mut tokens = Tokens::with_capacity(pieces.len(), scored)?;
         for piece in &pieces {
-            tokens.push(Some(piece))?;
+            tokens.push(Some(Token { text: &piece.text, score: piece.score, kind: piece.kind }))?;
         }
         let mut writer = Writer::new(tokens, last_counts);
         writer.merges = Slots::new(merges.len(), FREE);
@@ -35,14 +35,14 @@ impl TokenTable {
 
     /// Lays out BPE of a `tokenizer.json`: texts by id, and pairs, best first.
     pub(super) fn of_bpe(
-        texts: &[Option<String>],
+        texts: &[Option<impl AsRef<str>>],
         merges: &[(impl AsRef<str>, impl AsRef<str>)],
         settings: &Settings,
     ) -> Result<Vec<u8>, Error> {
         let mut tokens = Tokens::with_capacity(texts.len(), false)?;
         for text in texts {
-            let piece = |text: &String| Piece { text: text.clone(), score: 0.0, kind: PieceKind::Normal };
-            tokens.push(text.as_ref().map(piece).as_ref())?;
+            let token = |text| Token { text, score: 0.0, kind: PieceKind::Normal };
+            tokens.push(text.as_ref().map(AsRef::as_ref).map(token))?;
         }
         let mut writer = Writer::new(tokens, true);
         writer.merges = Slots::new(merges.len(), FREE);
@@ -57,7 +57,7 @@ impl TokenTable {
 fn parted(merge: &str) -> Option<(&str, &str)> {
     let first = merge.chars().next()?.len_utf8();
     let space = first + merge[first..].find(' ')?;
-    Some((&merge[..space], &merge[space + 1..]))
+    Some((&merge[..space], &merge[space + 1..])).filter(|(_, right)| !right.is_empty())
 }
 
 /// Slots of a hash table, at most half of them taken.
@@ -81,7 +81,7 @@ struct Tokens {
 
 impl Tokens {
     fn with_capacity(tokens: usize, scored: bool) -> Result<Self, Error> {
-        if tokens >= NO_ID as usize {
+        if tokens >= MOST_TOKENS as usize {
             return Err(Error(format!("{tokens} tokens are too many")));
         }
         let texts = Vec::with_capacity(tokens * 8);
@@ -95,15 +95,15 @@ impl Tokens {
     }
 
     /// Adds the token of the next id, where there is one.
-    fn push(&mut self, piece: Option<&Piece>) -> Result<(), Error> {
-        if let Some(piece) = piece {
-            self.texts.extend(piece.text.as_bytes());
+    fn push(&mut self, token: Option<Token<'_>>) -> Result<(), Error> {
+        if let Some(token) = token {
+            self.texts.extend(token.text.as_bytes());
         }
         let end = u32::try_from(self.texts.len()).map_err(|_| Error("its tokens have 4 GiB of text".to_owned()))?;
         self.ends.extend(end.to_le_bytes());
-        self.kinds.push(piece.map_or(0, |piece| piece.kind as u8));
+        self.kinds.push(token.map_or(0, |token| token.kind as u8));
         if self.scored {
-            self.scores.extend(piece.map_or(0.0, |piece| piece.score).to_le_bytes());
+            self.scores.extend(token.map_or(0.0, |token| token.score).to_le_bytes());
         }
         Ok(())
     }
@@ -194,6 +194,7 @@ impl Writer {
         let Self { seed, count, .. } = self;
         let head = Head { seed, count, settings, texts, ends, kinds, scores, ids, merges };
         out[..HEAD].copy_from_slice(&head.write());
+        seal(&mut out);
         Ok(out)
     }
 }

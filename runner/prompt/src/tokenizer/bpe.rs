@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use tokenizers::{Result, Token};
 use vocabulary::TokenTable;
 
@@ -14,17 +14,21 @@ use vocabulary::TokenTable;
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Rules {
     /// Stands for characters without a token.
-    #[serde(default)]
     pub(super) unk_token: Option<String>,
     /// A run of such characters is one token.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_false")]
     pub(super) fuse_unk: bool,
     /// Characters without a token become tokens `<0xXX>`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_false")]
     pub(super) byte_fallback: bool,
     /// A word that is a token is that token, whatever its merges say.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_false")]
     pub(super) ignore_merges: bool,
+}
+
+/// Nothing and `null` are false, as for the library.
+fn or_false<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// BPE over a table.
@@ -172,5 +176,108 @@ impl Bpe {
     /// The number of different texts.
     pub(super) fn size(&self) -> usize {
         self.table.texts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use tokenizers::Model;
+    use tokenizers::models::bpe::BPE;
+
+    use super::*;
+    use crate::tokenizer::library::{AnyModel, read};
+    use crate::tokenizer::{Special, Tokenizer};
+
+    /// A model of the library with some of the letters, the pairs that are given, and some bytes.
+    fn document(letters: &[usize], pairs: &[(usize, usize)], switches: [bool; 4], bytes: usize) -> serde_json::Value {
+        let [fuse_unk, byte_fallback, ignore_merges, has_unknown] = switches;
+        let mut texts: Vec<String> =
+            letters.iter().map(|at| "abcdé🙂".chars().nth(*at).expect("a letter").into()).collect();
+        texts.push("<unk>".to_owned());
+        texts.sort_unstable();
+        texts.dedup();
+        // Every byte but the last few.
+        texts.extend((0..=255).take(bytes).map(|byte| format!("<0x{byte:02X}>")));
+        let mut merges = Vec::new();
+        for (left, right) in pairs {
+            let (left, right) = (texts[left % texts.len()].clone(), texts[right % texts.len()].clone());
+            let both = format!("{left}{right}");
+            if !texts.contains(&both) {
+                texts.push(both);
+            }
+            merges.push([left, right]);
+        }
+        let vocab: serde_json::Map<_, _> = texts.into_iter().zip((0..).map(|id: u32| id.into())).collect();
+        let unknown = has_unknown.then_some("<unk>");
+        serde_json::json!({
+            "type": "BPE", "dropout": null, "unk_token": unknown, "fuse_unk": fuse_unk, "byte_fallback": byte_fallback,
+            "ignore_merges": ignore_merges, "vocab": vocab, "merges": merges
+        })
+    }
+
+    fn table(model: &serde_json::Value) -> TokenTable {
+        let document = serde_json::json!({"version": "1.0", "model": model}).to_string();
+        let table = TokenTable::of_tokenizer_json(document.as_bytes()).expect("it is read").expect("plain BPE");
+        TokenTable::open(Arc::new(table)).expect("a table")
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_as_the_library_does(
+            letters in prop::collection::vec(0..6usize, 1..6),
+            pairs in prop::collection::vec((0..40usize, 0..40usize), 0..12),
+            switches in any::<[bool; 4]>(),
+            bytes in prop_oneof![Just(0usize), Just(200), Just(256)],
+            word in "[abcdé🙂x]{0,12}",
+        ) {
+            let model = document(&letters, &pairs, switches, bytes);
+            let library: BPE = serde_json::from_str(&model.to_string()).expect("a model");
+            let own = Bpe::new(table(&model), serde_json::from_value(model.clone()).expect("rules"));
+            let expect = library.tokenize(&word).expect("tokens");
+            prop_assert_eq!(own.tokenize(&word).expect("tokens"), expect, "{}", model);
+            prop_assert_eq!(own.vocabulary(), library.get_vocab());
+            prop_assert_eq!(own.size(), library.get_vocab_size());
+        }
+    }
+
+    /// Added tokens have the ids of the vocabulary or follow it, and what says nothing is false.
+    #[test]
+    fn documents_are_read_as_the_library_reads_them() {
+        let added = |text: &str| {
+            serde_json::json!({
+                "id": 0, "content": text, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+                "special": true
+            })
+        };
+        let mut model = document(&[0, 1], &[(0, 1)], [false; 4], 0);
+        for switch in [serde_json::Value::Null, false.into()] {
+            for name in ["fuse_unk", "byte_fallback", "ignore_merges"] {
+                model[name] = switch.clone();
+            }
+            let cut =
+                serde_json::json!({"max_length": 1, "strategy": "LongestFirst", "stride": 0, "direction": "Right"});
+            let document = serde_json::json!({
+                "version": "1.0", "truncation": cut, "added_tokens": [added("<new>"), added("a"), added("<other>")],
+                "model": model
+            });
+            let raw = document.to_string();
+            let (own, library) = (Tokenizer::from_json(raw.as_bytes()), read(raw.as_bytes()).expect("the library's"));
+            let own = own.expect("a tokenizer");
+            assert!(matches!(library.get_model(), AnyModel::Library(_)));
+            assert_eq!(own.size(), library.get_vocab_size(true));
+            for text in ["<new>", "a", "<other>", "b", "ab", "c"] {
+                assert_eq!(own.id(text), library.token_to_id(text), "{text}");
+            }
+            let text = "ab<other>bab<new>";
+            let ids = own.encode(text, Special { add: true, parse: true }).expect("tokens");
+            assert_eq!(ids, library.encode_fast(text, true).expect("tokens").get_ids());
+            assert!(ids.len() > 4, "nothing is cut off: {ids:?}");
+        }
+        let newer = serde_json::json!({"version": "2.0", "model": model}).to_string();
+        let error = Tokenizer::from_json(newer.as_bytes()).expect_err("newer").to_string();
+        assert!(error.contains("`2.0`, expected 1.0"), "{error}");
     }
 }
