@@ -1,5 +1,4 @@
-//! The models of Hugging Face's reference data on both backends, in this process: logits at every position, greedy
-//! continuations, hidden states.
+//! The models of the reference data for tests in this process, and how a decoder of one is held against its golden numbers.
 //!
 //! A model is what its family makes of its documents; the arrays are read where they lie in its files.
 
@@ -16,7 +15,6 @@ use protocol::{Array, KvType, LoadRequest};
 use serde_json::Value;
 
 use crate::backend::Backend;
-use crate::backends::candle::Candle;
 use crate::backends::cpu::Cpu;
 use crate::cache::{Cache, CacheShape, SlotCache};
 use crate::decoder::Decoder;
@@ -24,6 +22,8 @@ use crate::mapped::Blobs;
 use crate::pool::Pool;
 use crate::sampler::likeliest;
 use crate::weights::Weights;
+
+mod tests;
 
 /// Largest difference of a logit or an element, from the README of the fixtures.
 const TOLERANCE: f32 = 2e-3;
@@ -227,6 +227,10 @@ impl Fixture {
     }
 }
 
+/// Files that are of another model than the folder of the same name, by llama.cpp's reading: it passes over windows that stand in
+/// them. Here Hugging Face's numbers are right.
+const HONOURED: [&str; 2] = ["phi3", "exaone4"];
+
 /// A model of a GGUF file, with llama.cpp's numbers beside it, or Hugging Face's where these are right.
 fn of_gguf(hf: &Path, name: &str) -> Result<Fixture> {
     let folder = hf.join("../gguf/models").join(name);
@@ -315,147 +319,4 @@ fn greedy<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32], count: usize) -> R
 
 pub(crate) fn cpu() -> Cpu {
     Cpu::new(Arc::new(Pool::new(2).expect("threads")))
-}
-
-/// What is wrong with each of some fixtures; all of them are tried.
-fn check_each(names: &[String], check: impl Fn(&str) -> Result<()>) {
-    let outcome = |name: &String| {
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(name)));
-        match found {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("{name}: {error:#}")),
-            Err(_) => Some(format!("{name}: see above")),
-        }
-    };
-    let wrong: Vec<String> = names.iter().filter_map(outcome).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-fn check_all(check: impl Fn(&Fixture) -> Result<()>) {
-    let Some(hf) = folder() else { return };
-    let manifest = std::fs::read(hf.join("manifest.json")).expect("a manifest");
-    let manifest: Value = serde_json::from_slice(&manifest).expect("JSON");
-    let names: Vec<String> = manifest["fixtures"].as_object().expect("fixtures").keys().cloned().collect();
-    assert!(names.len() >= 42, "{names:?}");
-    check_each(&names, |name| check(&Fixture::read(&hf, name)?));
-}
-
-#[test]
-fn on_the_cpu() {
-    check_all(|fixture| fixture.check(cpu()));
-}
-
-/// Families that differ from others by a name, a number or the order of rows: tiny models of `tests/models`.
-#[test]
-fn siblings_on_both_backends() {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models");
-    let names: Vec<String> = std::fs::read_dir(&models)
-        .expect("the models")
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| models.join(name).is_dir())
-        .collect();
-    assert!(names.len() >= 13, "{names:?}");
-    check_each(&names, |name| {
-        let fixture = Fixture::read(&models, name)?;
-        fixture.check(cpu())?;
-        fixture.check(Candle::new(candle_core::Device::Cpu, true))
-    });
-}
-
-#[test]
-fn on_candle() {
-    check_all(|fixture| fixture.check(Candle::new(candle_core::Device::Cpu, true)));
-}
-
-/// Everything on this thread, whose allocations are counted.
-#[test]
-fn a_decoded_token_allocates_nothing() {
-    let Some(hf) = folder() else { return };
-    for name in ["llama", "gemma3_text", "mixtral", "qwen3_next", "lfm2", "deepseek_v2", "starcoder2"] {
-        let fixture = Fixture::read(&hf, name).expect("it is read");
-        let weights = Weights::map(&fixture.plan, &fixture.blobs).expect("weights");
-        let one = Cpu::new(Arc::new(Pool::new(1).expect("this thread")));
-        let decoder = Arc::new(Decoder::load(one, &weights, &fixture.blueprint).expect("a decoder"));
-        let mut cache = cache(&decoder).expect("a cache");
-        let sampling =
-            protocol::Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, repeat_penalty: 1.1, ..Default::default() };
-        let mut sampler = crate::sampler::Sampler::new(sampling, &[1, 2, 3]);
-        let mut row = Vec::new();
-        let mut step = |tokens: &[u32]| {
-            let stream = decoder.forward(tokens, &mut [cache.sequence(0, tokens.len())]).expect("a pass");
-            cache.advance(tokens);
-            row.clear();
-            let take = &mut |logits: &[f32]| {
-                row.extend_from_slice(logits);
-                Ok(())
-            };
-            decoder.logits(&stream, &[tokens.len() - 1], take).expect("logits");
-            sampler.sample(&mut row).expect("a token")
-        };
-        let mut token = step(&[1, 2, 3, 4, 5]);
-        for _ in 0..80 {
-            token = step(&[token]);
-        }
-        let count = crate::allocations::count(|| {
-            for _ in 0..20 {
-                token = step(&[token]);
-            }
-        });
-        assert_eq!(count, 0, "{name}: 20 tokens");
-    }
-}
-
-/// Turns, beginnings and branches: a conversation on one slot gives what a fresh slot gives.
-#[test]
-fn a_conversation_goes_on_from_its_beginning() {
-    let Some(hf) = folder() else { return };
-    for name in ["llama", "lfm2", "qwen3_next", "mistral", "phi3-longrope"] {
-        let fixture = Fixture::read(&hf, name).expect("it is read");
-        let weights = Weights::map(&fixture.plan, &fixture.blobs).expect("weights");
-        let decoder = Arc::new(Decoder::load(cpu(), &weights, &fixture.blueprint).expect("a decoder"));
-        let text = |count: u32, seed: u32| -> Vec<u32> { (0..count).map(|i| (i * 7 + seed) % 300).collect() };
-        let fresh = |ids: &[u32]| {
-            let mut cache = cache(&decoder).expect("a cache");
-            assert_eq!(cache.keep_prefix(ids), 0);
-            logits(&decoder, &mut cache, ids).expect("logits").split_off((ids.len() - 1) * 320)
-        };
-        let (first, turn) = (text(50, 1), [text(50, 1), text(30, 5)].concat());
-        let branch = [text(50, 1), text(20, 9)].concat();
-        let mut cache = cache(&decoder).expect("a cache");
-        for (ids, least) in [(&first, 0), (&turn, 50), (&branch, 50), (&branch, 0)] {
-            let kept = cache.keep_prefix(ids);
-            // Where frequencies change with the length, nothing of a shorter sequence is of use to a longer one.
-            assert!(kept >= least || name == "phi3-longrope", "{name}: {kept} of {} are kept", ids.len());
-            let rest = logits(&decoder, &mut cache, &ids[kept..]).expect("logits");
-            let (found, expected) = (&rest[rest.len() - 320..], fresh(ids));
-            let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(worst < 1e-3, "{name}: {} tokens, {kept} kept: off by {worst}", ids.len());
-        }
-    }
-}
-
-/// Files that are of another model than the folder of the same name, by llama.cpp's reading: it passes over windows that stand in
-/// them. Here Hugging Face's numbers are right.
-const HONOURED: [&str; 2] = ["phi3", "exaone4"];
-
-/// Every file of llama.cpp's converter, each tensor expanded to float32, against its numbers.
-#[test]
-fn gguf_files_on_both_backends() {
-    let Some(hf) = folder() else { return };
-    let models = hf.join("../gguf/models");
-    let mut names: Vec<String> = std::fs::read_dir(&models)
-        .expect("the models")
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| models.join(name).join("model.gguf").is_file())
-        .collect();
-    names.sort();
-    assert!(names.len() >= 65, "{names:?}");
-    check_each(&names, |name| {
-        let fixture = of_gguf(&hf, name)?;
-        // The CPU rounds what it multiplies quantized weights with.
-        if fixture.plan.tensors.iter().all(|tensor| tensor.group == 0) {
-            fixture.check(cpu())?;
-        }
-        fixture.check(Candle::new(candle_core::Device::Cpu, true))
-    });
 }

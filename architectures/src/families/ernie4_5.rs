@@ -5,7 +5,6 @@ use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
 
 pub(super) const FAMILY: Family = Family {
@@ -13,7 +12,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["ernie4_5"],
     read_config,
     gguf: &GgufForm {
-        read: Some(read_gguf),
+        read: Some(llama::read_interleaved),
         names: names::PRE_NORMS,
         layout: HeadLayout::Interleaved,
         attention_scale: Some(llama::by_head_size),
@@ -32,8 +31,4 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         ..Dense::from_config(config, DEFAULTS)?
     };
     Ok(dense.blueprint(names))
-}
-
-fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    Ok(Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }.blueprint(names))
 }

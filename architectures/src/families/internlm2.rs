@@ -6,7 +6,6 @@ use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, NormNames, projection};
 use crate::experts::gated;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::gguf_keys::Keys;
 use crate::plain::by_key_head;
 use crate::{Error, TensorNames, names};
 
@@ -15,7 +14,8 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["internlm2"],
     read_config,
     gguf: &GgufForm {
-        read: Some(read_gguf),
+        // The converter parts queries, keys and values, and orders rows as for Llama.
+        read: Some(llama::read_interleaved),
         names: names::PRE_NORMS,
         layout: HeadLayout::Interleaved,
         attention_scale: Some(llama::by_head_size),
@@ -50,9 +50,4 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         **ffn = gated(names, &format!("{prefix}.feed_forward"), ["w1", "w3", "w2"], ffn.width, ffn.activation);
     }
     Ok(blueprint)
-}
-
-/// The converter parts queries, keys and values, and orders rows as for Llama.
-fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    Ok(Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }.blueprint(names))
 }

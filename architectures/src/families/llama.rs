@@ -41,13 +41,17 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let dense = Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? };
-    let mut blueprint = dense.blueprint(names);
+    let mut blueprint = read_interleaved(keys, names)?;
     if keys.unsigned("expert_count")?.is_some_and(|experts| experts > 0) {
         // Mixtral's files say that they are Llama's.
         experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
     }
     Ok(blueprint)
+}
+
+/// Reads a file whose rows of q and k are permuted for interleaved pairs, and that has no experts.
+pub(super) fn read_interleaved(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }.blueprint(names))
 }
 
 /// Scores are scaled by the root of the head size.

@@ -51,6 +51,9 @@ fn ready(criterion: &mut Criterion) {
     let vocabulary = synthetic();
     let bytes = Arc::new(TokenTable::of_vocabulary(vocabulary.clone()).expect("a table"));
     group.bench_function("262144 tokens, table", |bencher| bencher.iter(|| black_box(table(&bytes))));
+    group.bench_function("262144 tokens, checksum", |bencher| {
+        bencher.iter(|| assert!(TokenTable::is_whole(&bytes[..]).expect("memory")));
+    });
     group.bench_function("262144 tokens, vocabulary", |bencher| {
         bencher.iter(|| black_box(Tokenizer::from_vocabulary(vocabulary.clone()).expect("a tokenizer")));
     });
@@ -66,6 +69,9 @@ fn ready(criterion: &mut Criterion) {
         };
         let bytes = Arc::new(own(&raw));
         group.bench_function("given, table", |bencher| bencher.iter(|| black_box(table(&bytes))));
+        group.bench_function("given, checksum", |bencher| {
+            bencher.iter(|| assert!(TokenTable::is_whole(&bytes[..]).expect("memory")));
+        });
         group.bench_function("given, document", |bencher| bencher.iter(|| black_box(table(&Arc::new(own(&raw))))));
     }
     group.finish();

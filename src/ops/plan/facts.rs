@@ -172,19 +172,9 @@ fn of_unknown(document: &SourceDocument, tensors: &[Listed], unknown: Unknown) -
     let number = |key: &str| gguf.unsigned(&format!("{architecture}.{key}")).unwrap_or(0);
     let metadata: BTreeMap<String, MetadataValue> =
         gguf.metadata.iter().filter_map(|(key, value)| Some(((*key).to_owned(), metadata_value(value)?))).collect();
-    let (tensors, weights) = by_gguf_name(architecture, tensors, number("block_count"));
-    Ok(Facts {
-        weights,
-        adapters: 0,
-        described: Err(reason),
-        context: number("context_length"),
-        model: Model {
-            architecture: architecture.to_owned(),
-            metadata,
-            vocabulary: gguf.array("tokenizer.ggml.tokens").map_or(0, |tokens| tokens.len()),
-            tensors,
-        },
-    })
+    let vocabulary = gguf.array("tokenizer.ggml.tokens").map_or(0, |tokens| tokens.len());
+    let model = Model { architecture: architecture.to_owned(), metadata, vocabulary, tensors: Vec::new() };
+    Ok(undescribed(reason, model, number, tensors))
 }
 
 /// Of a folder by the sizes that its config tells.
@@ -197,19 +187,16 @@ fn of_sizes(tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
     let value = |(key, number): &(String, u64)| {
         Some((format!("{architecture}.{key}"), MetadataValue::U32(u32::try_from(*number).ok()?)))
     };
-    let (tensors, weights) = by_gguf_name(&architecture, tensors, number("block_count"));
-    Ok(Facts {
-        weights,
-        adapters: 0,
-        described: Err(reason),
-        context: number("context_length"),
-        model: Model {
-            metadata: sizes.iter().filter_map(value).collect(),
-            vocabulary: number("vocab_size"),
-            tensors,
-            architecture,
-        },
-    })
+    let metadata = sizes.iter().filter_map(value).collect();
+    let model = Model { architecture, metadata, vocabulary: number("vocab_size"), tensors: Vec::new() };
+    Ok(undescribed(reason, model, number, tensors))
+}
+
+/// A model without a description, with its tensors; `number` gives the sizes that GGUF has keys for.
+fn undescribed(reason: String, model: Model, number: impl Fn(&str) -> u64, tensors: &[Listed]) -> Facts {
+    let (tensors, weights) = by_gguf_name(&model.architecture, tensors, number("block_count"));
+    let context = number("context_length");
+    Facts { weights, adapters: 0, described: Err(reason), context, model: Model { tensors, ..model } }
 }
 
 /// The values that an estimate looks at.
