@@ -11,6 +11,7 @@ use protocol::KvType;
 use protocol::limits::TILE;
 
 use super::gemm::{Slice, add_product};
+use super::instructions::Instructions;
 use super::kv_rows::exponentials_below;
 use super::state::{Half, Kv, State};
 use super::{Cpu, float};
@@ -87,7 +88,7 @@ impl Cpu {
                     let query = &query[row * attend.key_dim..][..attend.key_dim];
                     // SAFETY: each head of each token is a task of its own, and a region hands out each once.
                     let out = unsafe { out.range(row * attend.value_dim..(row + 1) * attend.value_dim) };
-                    one(attend, kv, head, query, sequence.span.seen(token, attend.window, true), out);
+                    one(self.instructions, attend, kv, head, query, sequence.span.seen(token, attend.window, true), out);
                     return;
                 }
                 token -= sequence.span.tokens;
@@ -107,14 +108,22 @@ impl Cpu {
                 let (index, kv_head) = (tiles - 1 - task / attend.kv_heads, task % attend.kv_heads);
                 let tokens = index * tile..((index + 1) * tile).min(span.tokens);
                 thread_local!(static SCRATCH: RefCell<Tile> = const { RefCell::new(Tile::EMPTY) });
-                SCRATCH.with_borrow_mut(|scratch| scratch.compute(attend, kv, kv_head, span, &tokens, query, out));
+                SCRATCH.with_borrow_mut(|scratch| scratch.compute(self.instructions, attend, kv, kv_head, span, &tokens, query, out));
             }
         });
     }
 }
 
 /// What one query head of a token sees.
-fn one(attend: &Attend<'_, Cpu>, kv: &Kv, head: usize, query: &[f32], seen: Range<usize>, out: &mut [f32]) {
+fn one(
+    instructions: Instructions,
+    attend: &Attend<'_, Cpu>,
+    kv: &Kv,
+    head: usize,
+    query: &[f32],
+    seen: Range<usize>,
+    out: &mut [f32],
+) {
     let kv_head = head / (attend.heads / attend.kv_heads);
     let rows = |half| kv.rows(half, kv_head, seen.start, seen.end);
     float::with_buffer(seen.len() + query.len(), |numbers| {
@@ -122,17 +131,17 @@ fn one(attend: &Attend<'_, Cpu>, kv: &Kv, head: usize, query: &[f32], seen: Rang
         scaled.iter_mut().zip(query).for_each(|(scaled, x)| *scaled = x * attend.scale);
         let mut at = 0;
         for rows in rows(Half::Keys) {
-            rows.dot(scaled, &mut scores[at..at + rows.len()]);
+            rows.dot(instructions, scaled, &mut scores[at..at + rows.len()]);
             at += rows.len();
         }
         cap(scores, attend.soft_cap);
         let sink = attend.sinks.map(|sinks| sinks[head]);
-        let (largest, mut sum) = exponentials_below(scores, sink.unwrap_or(f32::NEG_INFINITY));
+        let (largest, mut sum) = exponentials_below(instructions, scores, sink.unwrap_or(f32::NEG_INFINITY));
         sum += sink.map_or(0.0, |sink| (sink - largest).exp());
         out.fill(0.0);
         let mut at = 0;
         for rows in rows(Half::Values) {
-            rows.first(attend.value_dim).mix(&scores[at..at + rows.len()], out);
+            rows.first(attend.value_dim).mix(instructions, &scores[at..at + rows.len()], out);
             at += rows.len();
         }
         let inverse = 1.0 / sum;
@@ -179,6 +188,7 @@ impl Tile {
     #[expect(clippy::too_many_arguments, reason = "the tile's place in the pass")]
     fn compute(
         &mut self,
+        instructions: Instructions,
         attend: &Attend<'_, Cpu>,
         kv: &Kv,
         kv_head: usize,
@@ -206,7 +216,7 @@ impl Tile {
         let (from, to) = (seen(tokens.start).start, seen(tokens.end - 1).end);
         for begin in (from..to).step_by(TILE.1) {
             let end = (begin + TILE.1).min(to);
-            self.run(attend, kv, kv_head, begin..end, rows, |row| seen(tokens.start + row / group));
+            self.run(instructions, attend, kv, kv_head, begin..end, rows, |row| seen(tokens.start + row / group));
         }
         for row in 0..rows {
             let inverse = 1.0 / self.softmax[row].1;
@@ -221,6 +231,7 @@ impl Tile {
     /// Goes on by a run of keys.
     fn run(
         &mut self,
+        instructions: Instructions,
         attend: &Attend<'_, Cpu>,
         kv: &Kv,
         kv_head: usize,
@@ -234,14 +245,14 @@ impl Tile {
         self.scores.resize(rows * TILE.1, 0.0);
         let mut at = 0;
         for part in kv.rows(Half::Keys, kv_head, keys.start, keys.end) {
-            part.decode(&mut self.rows[at * key_dim..(at + part.len()) * key_dim]);
+            part.decode(instructions, &mut self.rows[at * key_dim..(at + part.len()) * key_dim]);
             at += part.len();
         }
         transpose(&self.rows[..count * key_dim], key_dim, &mut self.keys, count);
         self.scores[..rows * count].fill(0.0);
         let queries = Slice { numbers: &self.queries, stride: key_dim };
         let transposed = Slice { numbers: &self.keys, stride: count };
-        add_product([rows, count, key_dim], queries, transposed, &mut self.scores, count);
+        add_product(instructions, [rows, count, key_dim], queries, transposed, &mut self.scores, count);
         for row in 0..rows {
             let scores = &mut self.scores[row * count..][..count];
             let seen = seen(row);
@@ -255,7 +266,7 @@ impl Tile {
             }
             cap(&mut scores[from..to], attend.soft_cap);
             let (before, sum) = self.softmax[row];
-            let (largest, added) = exponentials_below(&mut scores[from..to], before);
+            let (largest, added) = exponentials_below(instructions, &mut scores[from..to], before);
             let shrink = (before - largest).exp();
             if shrink < 1.0 {
                 self.mixed[row * value_dim..][..value_dim].iter_mut().for_each(|x| *x *= shrink);
@@ -265,14 +276,14 @@ impl Tile {
         if attend.values == Values::Own {
             let mut at = 0;
             for part in kv.rows(Half::Values, kv_head, keys.start, keys.end) {
-                part.decode(&mut self.rows[at * value_dim..(at + part.len()) * value_dim]);
+                part.decode(instructions, &mut self.rows[at * value_dim..(at + part.len()) * value_dim]);
                 at += part.len();
             }
         }
         let stride = if attend.values == Values::Own { value_dim } else { key_dim };
         let scores = Slice { numbers: &self.scores, stride: count };
         let values = Slice { numbers: &self.rows, stride };
-        add_product([rows, value_dim, count], scores, values, &mut self.mixed, value_dim);
+        add_product(instructions, [rows, value_dim, count], scores, values, &mut self.mixed, value_dim);
     }
 }
 

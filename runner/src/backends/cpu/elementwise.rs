@@ -4,8 +4,7 @@
 
 use architectures::Activation;
 
-#[cfg(target_arch = "x86_64")]
-use super::instructions::has_avx2;
+use super::instructions::Instructions;
 
 /// Sums that are kept side by side.
 const LANES: usize = 16;
@@ -16,9 +15,9 @@ const CLAMPED_FACTOR: f32 = 1.702;
 macro_rules! dispatched {
     ($(#[$doc:meta])* $name:ident, $generic:ident, ($($parameter:ident: $type:ty),*)) => {
         $(#[$doc])*
-        pub(super) fn $name($($parameter: $type),*) {
+        pub(super) fn $name(instructions: Instructions, $($parameter: $type),*) {
             #[cfg(target_arch = "x86_64")]
-            if has_avx2() {
+            if instructions.has_avx2() {
                 #[target_feature(enable = "avx2,fma,f16c")]
                 fn compiled($($parameter: $type),*) {
                     $generic($($parameter),*);
@@ -26,6 +25,7 @@ macro_rules! dispatched {
                 // SAFETY: the features were detected.
                 return unsafe { compiled($($parameter),*) };
             }
+            let _ = instructions;
             $generic($($parameter),*);
         }
     };
@@ -195,10 +195,10 @@ mod tests {
     fn rows_are_normed() {
         let (x, weight) = ([1.0, -2.0, 3.0], [1.0, 2.0, 0.5]);
         let mut out = [0.0; 3];
-        rms_norm(&x, &weight, 1e-6, &mut out);
+        rms_norm(Instructions::best(), &x, &weight, 1e-6, &mut out);
         let scale = 1.0 / (14.0f32 / 3.0).sqrt();
         assert!(out.iter().zip([scale, -4.0 * scale, 1.5 * scale]).all(|(a, b)| (a - b).abs() < 1e-5), "{out:?}");
-        layer_norm(&x, &weight, 1e-6, &mut out);
+        layer_norm(Instructions::best(), &x, &weight, 1e-6, &mut out);
         let (mean, scale) = (2.0 / 3.0, 1.0 / (38.0f32 / 9.0).sqrt());
         let expected = [(1.0 - mean) * scale, 2.0 * (-2.0 - mean) * scale, 0.5 * (3.0 - mean) * scale];
         assert!(out.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{out:?}");
@@ -214,7 +214,7 @@ mod tests {
             (Activation::ClampedSilu { limit: 0.5 }, 0.5 * 0.700_77 * 1.5),
         ] {
             let mut x = [1.0];
-            gate(activation, &mut x, &[2.0]);
+            gate(Instructions::best(), activation, &mut x, &[2.0]);
             assert!((x[0] - expected).abs() < 1e-4, "{activation:?}: {} is not {expected}", x[0]);
         }
     }

@@ -2,8 +2,7 @@
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 
-#[cfg(target_arch = "x86_64")]
-use super::instructions::has_avx2;
+use super::instructions::Instructions;
 
 /// Rows of `a` that are computed together.
 const ROWS: usize = 4;
@@ -19,12 +18,20 @@ pub(crate) struct Slice<'a> {
 }
 
 /// `c[i, j] += Σ a[i, k] · b[k, j]` for `m` rows, `n` columns and `depth` products; `c` has rows of `stride`.
-pub(crate) fn add_product([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
+pub(crate) fn add_product(
+    instructions: Instructions,
+    [m, n, depth]: [usize; 3],
+    a: Slice<'_>,
+    b: Slice<'_>,
+    c: &mut [f32],
+    stride: usize,
+) {
     #[cfg(target_arch = "x86_64")]
-    if has_avx2() {
+    if instructions.has_avx2() {
         // SAFETY: the features were detected.
         return unsafe { add_product_avx2([m, n, depth], a, b, c, stride) };
     }
+    let _ = instructions;
     product::<false>([m, n, depth], a, b, c, stride);
 }
 
@@ -101,7 +108,7 @@ mod tests {
             let (mut c, mut plain) = (vec![1.0; m * n], vec![1.0; m * n]);
             let slices = || (Slice { numbers: &a, stride: depth + 2 }, Slice { numbers: &b, stride: n + 3 });
             let (x, y) = slices();
-            add_product([m, n, depth], x, y, &mut c, n);
+            add_product(Instructions::best(), [m, n, depth], x, y, &mut c, n);
             product::<false>([m, n, depth], x, y, &mut plain, n);
             for i in 0..m {
                 for j in 0..n {

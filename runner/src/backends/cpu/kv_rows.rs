@@ -12,8 +12,7 @@ mod avx2;
 use half::{bf16, f16};
 use protocol::KvType;
 
-#[cfg(target_arch = "x86_64")]
-use super::instructions::has_avx2;
+use super::instructions::Instructions;
 
 /// Elements that are read at a time.
 const BLOCK: usize = 32;
@@ -51,10 +50,10 @@ impl<'a> CacheRows<'a> {
     }
 
     /// `out[i] = Σ query[c] · self[i, c]`.
-    pub(super) fn dot(self, query: &[f32], out: &mut [f32]) {
+    pub(super) fn dot(self, instructions: Instructions, query: &[f32], out: &mut [f32]) {
         debug_assert!(query.len() == self.columns && out.len() == self.len());
         #[cfg(target_arch = "x86_64")]
-        if self.columns.is_multiple_of(BLOCK) && has_avx2() {
+        if self.columns.is_multiple_of(BLOCK) && instructions.has_avx2() {
             // SAFETY: the features were detected.
             return unsafe { avx2::dot(self, query, out) };
         }
@@ -64,10 +63,10 @@ impl<'a> CacheRows<'a> {
     }
 
     /// `out[c] += Σ weights[i] · self[i, c]`.
-    pub(super) fn mix(self, weights: &[f32], out: &mut [f32]) {
+    pub(super) fn mix(self, instructions: Instructions, weights: &[f32], out: &mut [f32]) {
         debug_assert!(out.len() == self.columns && weights.len() == self.len());
         #[cfg(target_arch = "x86_64")]
-        if self.columns.is_multiple_of(BLOCK) && has_avx2() {
+        if self.columns.is_multiple_of(BLOCK) && instructions.has_avx2() {
             // SAFETY: the features were detected.
             return unsafe { avx2::mix(self, weights, out) };
         }
@@ -79,10 +78,10 @@ impl<'a> CacheRows<'a> {
     }
 
     /// All elements, `[rows, columns]`.
-    pub(crate) fn decode(self, out: &mut [f32]) {
+    pub(crate) fn decode(self, instructions: Instructions, out: &mut [f32]) {
         assert!(out.len() == self.len() * self.columns, "room for all rows");
         #[cfg(target_arch = "x86_64")]
-        if self.columns.is_multiple_of(BLOCK) && has_avx2() {
+        if self.columns.is_multiple_of(BLOCK) && instructions.has_avx2() {
             // SAFETY: the features were detected.
             return unsafe { avx2::decode(self, out) };
         }
@@ -147,18 +146,19 @@ fn element(kv_type: KvType, row: &[u8], at: usize) -> f32 {
 }
 
 /// Puts `exp(x - m)` into the place of each x, where m is the largest of them or `floor`; gives m and the sum.
-pub(crate) fn exponentials_below(x: &mut [f32], floor: f32) -> (f32, f32) {
+pub(crate) fn exponentials_below(instructions: Instructions, x: &mut [f32], floor: f32) -> (f32, f32) {
     let largest = x.iter().copied().fold(floor, f32::max);
-    (largest, exponentials(x, largest))
+    (largest, exponentials(instructions, x, largest))
 }
 
 /// Puts `exp(x - largest)` into the place of each x; gives their sum.
-pub(super) fn exponentials(x: &mut [f32], largest: f32) -> f32 {
+pub(super) fn exponentials(instructions: Instructions, x: &mut [f32], largest: f32) -> f32 {
     #[cfg(target_arch = "x86_64")]
-    if has_avx2() {
+    if instructions.has_avx2() {
         // SAFETY: the features were detected.
         return unsafe { avx2::exponentials(x, largest) };
     }
+    let _ = instructions;
     exponentials_generic(x, largest)
 }
 

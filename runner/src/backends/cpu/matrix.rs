@@ -2,12 +2,13 @@
 //!
 //! | weights | how | activations |
 //! |---|---|---|
-//! | `Q4_0` … `Q8_0`, `Q2_K` … `Q6_K`; `int4`, `int8` | integer dot products, see [`int8`] | rounded to 8 bits by blocks of 32 |
-//! | all others | rows are expanded, then float dot products | float |
+//! | GGML's types of up to 8 bits but `IQ1` … `IQ3`; affine groups; `mxfp4`, `nvfp4` | as integers, see [`int8`] | rounded to 8 bits by blocks of 32 |
+//! | plain; all others, expanded row by row | float, see [`float`] | float |
 //!
-//! All projections of the same rows are computed in one region: rows of all weights are its tasks.
+//! All projections of the same rows are computed in one region: groups of 16 rows of all weights are its tasks.
 #![expect(unsafe_code, reason = "threads write columns of one slice")]
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::PoisonError;
 
@@ -18,14 +19,13 @@ use formats::{Encoding, Weight};
 
 use super::Cpu;
 use super::arena::Buffer;
-use super::float;
-use super::int8::{self, Activations};
+use super::float::{self, GROUP};
+use super::instructions::Instructions;
+use super::int8::{self, Activations, Panel};
 use crate::backend::{LowRank, MatrixSource, WeightSource};
 use crate::mapped::MappedTensor;
 use crate::pool::SharedSlice;
 
-/// Rows of a weight that are computed together: their results lie together in memory.
-const GROUP: usize = 16;
 /// Multiplications below which a region is not worth waking threads for.
 const PARALLEL_FROM: usize = 1 << 16;
 
@@ -148,18 +148,19 @@ impl Cpu {
                 first += matrix.rows.div_ceil(GROUP);
                 Some(task)
             });
-            let group = |group: usize| {
-                let mut tasks = tasks.iter().flatten().rev();
-                if let Some(task) = tasks.find(|task| task.first <= group) {
-                    task.group(group - task.first, x, m, rounded);
-                }
+            let of_groups = |groups: Range<usize>| {
+                SCRATCH.with_borrow_mut(|scratch| {
+                    let scratch = scratch.get_or_insert_with(Scratch::new);
+                    for group in groups {
+                        let mut tasks = tasks.iter().flatten().rev();
+                        if let Some(task) = tasks.find(|task| task.first <= group) {
+                            task.group(group - task.first, self.instructions, x, rounded, scratch);
+                        }
+                    }
+                });
             };
             let work: usize = matrices.iter().map(|matrix| matrix.rows * columns * m).sum();
-            if work < PARALLEL_FROM {
-                (0..first).for_each(group);
-            } else {
-                self.pool.run(first, |groups| groups.for_each(group));
-            }
+            if work < PARALLEL_FROM { of_groups(0..first) } else { self.pool.run(first, of_groups) }
         });
         for (matrix, out) in matrices.iter().zip(&mut out) {
             if let WeightSource::Transposed { tensor, columns } = &matrix.weight {
@@ -179,7 +180,7 @@ impl Cpu {
         // What a panic has left in it is written anew.
         let mut activations = self.rounded.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted {
-            activations.fill(&self.pool, x, columns);
+            activations.fill(&self.pool, self.instructions, x, columns);
         }
         work(&activations);
     }
@@ -255,7 +256,7 @@ impl Cpu {
                                 let factor = x(i)[row];
                                 out(i).iter_mut().zip(&*numbers).for_each(|(out, number)| *out += factor * number);
                             } else {
-                                out(i)[row] = float::dot(numbers, x(i));
+                                out(i)[row] = float::dot(self.instructions, numbers, x(i));
                             }
                         }
                     }
@@ -280,41 +281,67 @@ fn decode_part(weight: &Weight<'_>, row: usize, columns: Range<usize>, out: &mut
     Weight::again(Encoding::Plain(dtype), &[1, columns.len() as u64], arrays).decode_row(0, out);
 }
 
-impl Task<'_> {
-    /// The results of a group of rows, for all rows of x.
-    fn group(&self, group: usize, x: &[f32], m: usize, rounded: &Activations) {
-        let (rows, columns) = (self.matrix.rows, self.matrix.columns);
-        let own = group * GROUP..((group + 1) * GROUP).min(rows);
-        float::with_second_buffer(GROUP * m, |sums| {
-            for (row, sums) in own.clone().zip(sums.chunks_exact_mut(m)) {
-                self.reader.row(row, columns, x, rounded, sums);
-                if let Some(bias) = &self.matrix.bias {
-                    for sum in sums.iter_mut() {
-                        *sum += bias[row];
-                    }
-                }
-            }
-            for i in 0..m {
-                // SAFETY: groups do not overlap, and a region hands out each once.
-                let out = unsafe { self.out.range(i * rows + own.start..i * rows + own.end) };
-                for (at, out) in out.iter_mut().enumerate() {
-                    *out = sums[at * m + i];
-                }
-            }
-        });
+/// Memory of a group, which each thread has once.
+struct Scratch {
+    /// `[x's rows, 16]`.
+    sums: Vec<[f32; GROUP]>,
+    panel: Box<Panel>,
+    /// Expanded rows.
+    rows: Vec<f32>,
+}
+
+thread_local!(static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) });
+
+impl Scratch {
+    fn new() -> Self {
+        Self { sums: Vec::new(), panel: Panel::new(), rows: Vec::new() }
     }
 }
 
-impl Reader<'_> {
-    /// A row's products with all rows of x.
-    fn row(&self, row: usize, columns: usize, x: &[f32], rounded: &Activations, sums: &mut [f32]) {
-        match self {
-            Self::Integers(matrix, rows) => matrix.dot(stored(row, *rows), rounded, sums),
-            Self::Mapped(weight, rows) => float::with_buffer(columns, |expanded| {
-                weight.decode_row(stored(row, *rows), expanded);
-                float::dots(expanded, x, sums);
-            }),
-            Self::Numbers(numbers) => float::dots(&numbers[row * columns..][..columns], x, sums),
+impl Task<'_> {
+    /// The results of a group of rows, for all rows of x.
+    fn group(
+        &self,
+        group: usize,
+        instructions: Instructions,
+        x: &[f32],
+        rounded: &Activations,
+        scratch: &mut Scratch,
+    ) {
+        let (rows, columns) = (self.matrix.rows, self.matrix.columns);
+        let own = group * GROUP..((group + 1) * GROUP).min(rows);
+        let m = x.len() / columns;
+        // Room is only added.
+        if scratch.sums.len() < m {
+            scratch.sums.resize(m, [0.0; GROUP]);
+        }
+        let Scratch { sums, panel, rows: expanded } = scratch;
+        let sums = &mut sums[..m];
+        match &self.reader {
+            Reader::Integers(matrix, part) => {
+                let own = own.clone().map(|row| stored(row, *part));
+                matrix.products(instructions, own, rounded, panel, sums);
+            }
+            Reader::Mapped(weight, part) => {
+                let own = own.clone().map(|row| stored(row, *part));
+                float::products(instructions, weight, own, x, expanded, sums);
+            }
+            Reader::Numbers(numbers) => {
+                let own = &numbers[own.start * columns..own.end * columns];
+                float::numbers(instructions, own, columns, x, sums);
+            }
+        }
+        for (row, sums) in sums.iter().enumerate() {
+            // SAFETY: groups do not overlap, and a region hands out each once.
+            let out = unsafe { self.out.range(row * rows + own.start..row * rows + own.end) };
+            match &self.matrix.bias {
+                Some(bias) => {
+                    for ((out, sum), bias) in out.iter_mut().zip(sums).zip(&bias[own.clone()]) {
+                        *out = sum + bias;
+                    }
+                }
+                None => out.copy_from_slice(&sums[..out.len()]),
+            }
         }
     }
 }

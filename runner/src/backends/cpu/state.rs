@@ -20,6 +20,7 @@ use memmap2::MmapMut;
 use protocol::KvType;
 use protocol::limits::{AHEAD, CHUNK};
 
+use super::instructions::Instructions;
 use super::kv_rows::{CacheRows, encode_row, row_bytes};
 use super::rotation;
 use crate::backend::{Shift, Turn};
@@ -325,7 +326,8 @@ impl Kv {
             return;
         };
         let (block, place) = self.place(Half::Keys, head, old);
-        CacheRows::new(self.kv_type, self.key_dim, &self.blocks[block][place]).decode(numbers);
+        // Decoding is exact, whatever the instructions.
+        CacheRows::new(self.kv_type, self.key_dim, &self.blocks[block][place]).decode(Instructions::best(), numbers);
         let part = &mut numbers[turn.first..turn.first + 2 * turn.cosines.len()];
         rotation::rotate(part, turn.cosines, turn.sines, turn.layout);
         encode_row(self.kv_type, numbers, self.row_mut(Half::Keys, head, new));

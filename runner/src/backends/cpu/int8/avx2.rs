@@ -1,261 +1,348 @@
-//! The integer dot products with AVX2, FMA and F16C.
+//! Integer products with AVX2, FMA and F16C, and with AVX-VNNI.
+//!
+//! Both halves of a panel's lanes are computed one after the other. See [`super::tile`] for what is computed.
 #![expect(unsafe_code, reason = "SIMD")]
+#![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_and_si128, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_loadu_si128, _mm_set1_epi8,
-    _mm_set1_ps, _mm_srli_epi16, _mm_unpackhi_epi8, _mm_unpacklo_epi8, _mm256_abs_epi8, _mm256_and_si256,
-    _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set_m128, _mm256_set_m128i, _mm256_set1_epi8,
-    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x, _mm256_setzero_ps,
-    _mm256_shuffle_epi8, _mm256_sign_epi8, _mm256_storeu_ps, _mm256_xor_si256,
+    __m128i, __m256, __m256i, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm256_add_epi32, _mm256_and_si256,
+    _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_or_si256, _mm256_slli_epi16,
+    _mm256_xor_si256, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
+    _mm256_broadcastsi128_si256, _mm256_setr_epi32, _mm256_srlv_epi32, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
+    _mm256_mul_ps, _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi16, _mm256_storeu_ps, _mm256_storeu_si256,
+    _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm_loadu_si128,
 };
 
-use super::k_quants::{Kind, Unpacked, WIDE};
-use super::row::{Row, round_with};
-use super::{Activations, BLOCK, Format};
+use super::activations::{Block, round_with};
+use super::few::FEW;
+use super::panel::{DEPTH, LANES, PART, Panel, RUN};
+use super::unpack::{Codes, Machine};
+use super::{Activations, BLOCK, Part};
 
-// The formats of blocks of 32, as parameters of functions.
-const Q4_0: u8 = 0;
-const Q4_1: u8 = 1;
-const Q5_0: u8 = 2;
-const Q5_1: u8 = 3;
-const Q8_0: u8 = 4;
-const INT4: u8 = 5;
-const INT8: u8 = 6;
+/// Rows of x that are computed together.
+const ROWS: usize = 4;
+/// Lanes of a vector.
+const WIDTH: usize = 8;
+
+/// AVX2 and F16C.
+///
+/// # Safety
+/// Who unpacks with this machine has both: what makes its methods safe.
+pub(super) struct Vectors;
+
+/// 32 codes in a vector.
+#[derive(Clone, Copy)]
+pub(super) struct Vector(__m256i);
+
+impl Machine for Vectors {
+    type Codes = Vector;
+
+    #[inline(always)]
+    fn half(bits: [u8; 2]) -> f32 {
+        let bits = i32::from(u16::from_le_bytes(bits));
+        // SAFETY: see the machine.
+        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))) }
+    }
+
+    #[inline(always)]
+    fn halves(bits: &[[u8; 2]; LANES]) -> [f32; LANES] {
+        let mut numbers = [0.0; LANES];
+        // SAFETY: see the machine; there are 32 bytes, and 16 numbers.
+        unsafe {
+            let bits: *const __m128i = bits.as_ptr().cast();
+            _mm256_storeu_ps(numbers.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(bits)));
+            _mm256_storeu_ps(numbers.as_mut_ptr().add(WIDTH), _mm256_cvtph_ps(_mm_loadu_si128(bits.add(1))));
+        }
+        numbers
+    }
+
+    #[inline(always)]
+    fn transpose(rows: &[[f32; LANES]; LANES], lanes: &mut [[f32; LANES]; LANES]) {
+        for (row, lane) in [(0, 0), (0, WIDTH), (WIDTH, 0), (WIDTH, WIDTH)] {
+            // SAFETY: see the machine.
+            unsafe {
+                transpose_quarter(rows, lanes, row, lane);
+            }
+        }
+    }
+}
+
+/// Eight times eight numbers from a row and a lane on.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn transpose_quarter(rows: &[[f32; LANES]; LANES], lanes: &mut [[f32; LANES]; LANES], row: usize, lane: usize) {
+    let from = |at: usize| {
+        let numbers = &rows[row + at][lane..lane + WIDTH];
+        // SAFETY: there are eight.
+        unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) }
+    };
+    for (at, own) in transposed(std::array::from_fn(from)).into_iter().enumerate() {
+        let numbers = &mut lanes[lane + at][row..row + WIDTH];
+        // SAFETY: there are eight.
+        unsafe { _mm256_storeu_si256(numbers.as_mut_ptr().cast(), own) };
+    }
+}
+
+/// Eight times eight numbers of 32 bits the other way round.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn transposed(rows: [__m256i; WIDTH]) -> [__m256i; WIDTH] {
+    let [a, b, c, d, e, f, g, h] = rows;
+    let pair = |a, b| [_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)];
+    let four = |[a, b]: [__m256i; 2], [c, d]: [__m256i; 2]| {
+        [
+            _mm256_unpacklo_epi64(a, c),
+            _mm256_unpackhi_epi64(a, c),
+            _mm256_unpacklo_epi64(b, d),
+            _mm256_unpackhi_epi64(b, d),
+        ]
+    };
+    let low = four(pair(a, b), pair(c, d));
+    let high = four(pair(e, f), pair(g, h));
+    let first = |at: usize| _mm256_permute2x128_si256::<0x20>(low[at], high[at]);
+    let second = |at: usize| _mm256_permute2x128_si256::<0x31>(low[at], high[at]);
+    [first(0), first(1), first(2), first(3), second(0), second(1), second(2), second(3)]
+}
+
+impl From<[u8; BLOCK]> for Vector {
+    #[inline(always)]
+    fn from(codes: [u8; BLOCK]) -> Self {
+        // SAFETY: see the machine; there are 32 bytes.
+        Self(unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) })
+    }
+}
+
+impl From<Vector> for [u8; BLOCK] {
+    #[inline(always)]
+    fn from(vector: Vector) -> Self {
+        let mut codes = [0; BLOCK];
+        // SAFETY: see the machine; there are 32 bytes.
+        unsafe { _mm256_storeu_si256(codes.as_mut_ptr().cast(), vector.0) };
+        codes
+    }
+}
+
+impl Codes for Vector {
+    #[inline(always)]
+    fn nibbles(packed: &[u8; BLOCK / 2]) -> Self {
+        // SAFETY: see the machine; there are 16 bytes.
+        Self(unsafe {
+            let both = _mm256_broadcastsi128_si256(_mm_loadu_si128(packed.as_ptr().cast()));
+            // Only the second half is shifted.
+            let shifts = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+            _mm256_and_si256(_mm256_srlv_epi32(both, shifts), _mm256_set1_epi8(15))
+        })
+    }
+
+    #[inline(always)]
+    fn bits<const SHIFT: i32>(self, mask: u8) -> Self {
+        // SAFETY: see the machine. What comes from the byte above is no bit of the mask.
+        Self(unsafe {
+            let mask = _mm256_set1_epi8(mask.cast_signed());
+            _mm256_and_si256(_mm256_srli_epi16::<SHIFT>(self.0), mask)
+        })
+    }
+
+    #[inline(always)]
+    fn with<const SHIFT: i32>(self, more: Self) -> Self {
+        // SAFETY: see the machine.
+        Self(unsafe { _mm256_or_si256(self.0, _mm256_slli_epi16::<SHIFT>(more.0)) })
+    }
+
+    #[inline(always)]
+    fn flipped(self) -> Self {
+        // SAFETY: see the machine.
+        Self(unsafe { _mm256_xor_si256(self.0, _mm256_set1_epi8(i8::MIN)) })
+    }
+
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16]) -> Self {
+        // SAFETY: see the machine; there are 16 bytes.
+        Self(unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, self.0)
+        })
+    }
+}
 
 /// See [`round_with`].
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn round(x: &[f32; BLOCK], quants: &mut [i8]) -> (f32, f32) {
-    round_with(x, quants)
+pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
+    round_with(x, blocks);
 }
 
-/// The dot products with N rows of x from row `at` on.
+/// Adds the products of a part with all rows of x, with AVX2.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn tile<const N: usize>(row: Row<'_>, x: &Activations, at: usize) -> [f32; N] {
-    match row.format {
-        Format::Q4_0 => dot::<N, Q4_0>(row, x, at),
-        Format::Q4_1 => dot::<N, Q4_1>(row, x, at),
-        Format::Q5_0 => dot::<N, Q5_0>(row, x, at),
-        Format::Q5_1 => dot::<N, Q5_1>(row, x, at),
-        Format::Q8_0 => dot::<N, Q8_0>(row, x, at),
-        Format::Int4 => dot::<N, INT4>(row, x, at),
-        Format::Int8 => dot::<N, INT8>(row, x, at),
-        Format::Wide(Kind::Q2) => wide::<N, { Kind::Q2 as u8 }>(Kind::Q2, row.codes, x, at),
-        Format::Wide(Kind::Q3) => wide::<N, { Kind::Q3 as u8 }>(Kind::Q3, row.codes, x, at),
-        Format::Wide(Kind::Q4) => wide::<N, { Kind::Q4 as u8 }>(Kind::Q4, row.codes, x, at),
-        Format::Wide(Kind::Q5) => wide::<N, { Kind::Q5 as u8 }>(Kind::Q5, row.codes, x, at),
-        Format::Wide(Kind::Q6) => wide::<N, { Kind::Q6 as u8 }>(Kind::Q6, row.codes, x, at),
+pub(super) fn plain(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
+    panel.unpack::<Vectors>(part);
+    if sums.len() <= FEW {
+        return match (part.format.has_halves(), part.format.has_bytes()) {
+            (true, _) => few::<PART, false>(part, x, panel, sums),
+            (false, false) => few::<BLOCK, false>(part, x, panel, sums),
+            (false, true) => few::<BLOCK, true>(part, x, panel, sums),
+        };
+    }
+    interleave_all(part, panel);
+    match (part.format.has_halves(), part.format.has_bytes()) {
+        (true, _) => rows::<PART, false>(part, x, panel, sums),
+        (false, false) => rows::<BLOCK, false>(part, x, panel, sums),
+        (false, true) => rows::<BLOCK, true>(part, x, panel, sums),
     }
 }
 
-/// The same for one format, `F`. All is in one function and the sums are arrays of its own, so that they stay in
-/// registers.
-#[inline]
+/// Puts the codes of all rows side by side.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dot<const N: usize, const F: u8>(row: Row<'_>, x: &Activations, at: usize) -> [f32; N] {
-    let signed = F == Q8_0 || F == INT8;
-    let blocks = x.blocks;
-    assert!(row.codes.len() == blocks * code_bytes(F));
-    // Of these rows the first blocks, then the second ones, and so on.
-    let tile = at * blocks..(at + N) * blocks;
-    let quants = x.quants[tile.start * BLOCK..tile.end * BLOCK].as_chunks::<BLOCK>().0.as_chunks::<N>().0;
-    let (scales, sums) = (x.scales[tile.clone()].as_chunks::<N>().0, x.sums[tile].as_chunks::<N>().0);
-    let mut lanes = [_mm256_setzero_ps(); N];
-    let mut offsets = [0.0f32; N];
-    let mut group = Group { scale: 0.0, offset: 0.0, next: 0, left: 0 };
-    let rows = row.codes.chunks_exact(code_bytes(F)).zip(quants).zip(scales.iter().zip(sums));
-    for ((bytes, quants), (steps, sums)) in rows {
-        let (codes, scale, offset) = block::<F>(bytes, row, &mut group);
-        let magnitudes = if signed { _mm256_abs_epi8(codes) } else { codes };
-        for i in 0..N {
-            // SAFETY: a block has 32 quants.
-            let quants = unsafe { _mm256_loadu_si256(quants[i].as_ptr().cast()) };
-            let quants = if signed { _mm256_sign_epi8(quants, codes) } else { quants };
-            let pairs = _mm256_maddubs_epi16(magnitudes, quants);
-            let products = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-            lanes[i] = _mm256_fmadd_ps(_mm256_set1_ps(scale * steps[i]), products, lanes[i]);
-            if F != Q8_0 {
-                offsets[i] += offset * sums[i];
+fn interleave_all(part: &Part<'_>, panel: &mut Panel) {
+    for strip in 0..part.columns / (WIDTH * RUN) {
+        interleave(panel, strip, 0);
+        interleave(panel, strip, WIDTH);
+    }
+}
+
+/// Puts 32 codes of eight rows side by side: transposes eight times eight runs.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn interleave(panel: &mut Panel, strip: usize, lane: usize) {
+    const STRIP: usize = WIDTH * RUN;
+    let row = |row: usize| {
+        let codes = &panel.rows[lane + row][strip * STRIP..][..STRIP];
+        // SAFETY: there are 32 bytes.
+        unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) }
+    };
+    for (at, codes) in transposed(std::array::from_fn(row)).into_iter().enumerate() {
+        let run = &mut panel.codes[strip * WIDTH + at][lane * RUN..][..STRIP];
+        // SAFETY: there are 32 bytes.
+        unsafe { _mm256_storeu_si256(run.as_mut_ptr().cast(), codes) };
+    }
+}
+
+macro_rules! kernels {
+    ($features:literal, $rows:ident, $tile:ident, $few:ident, $few_rows:ident, $dot:ident) => {
+        $crate::backends::cpu::int8::few::kernel!($features, $few, $few_rows, $dot);
+
+        #[target_feature(enable = $features)]
+        fn $rows<const SIZE: usize, const BYTES: bool>(
+            part: &Part<'_>,
+            x: &Activations,
+            panel: &Panel,
+            sums: &mut [[f32; LANES]],
+        ) {
+            let (first, blocks) = (part.first / BLOCK, part.columns / BLOCK);
+            let (groups, rest) = sums.as_chunks_mut::<ROWS>();
+            for (at, sums) in groups.iter_mut().enumerate() {
+                let x = x.rows(at * ROWS, ROWS, first);
+                $tile::<SIZE, BYTES, ROWS>(panel, 0, x, blocks, sums);
+                $tile::<SIZE, BYTES, ROWS>(panel, WIDTH, x, blocks, sums);
+            }
+            for (at, sums) in rest.iter_mut().enumerate() {
+                let x = x.rows(groups.len() * ROWS + at, 1, first);
+                let sums = std::array::from_mut(sums);
+                $tile::<SIZE, BYTES, 1>(panel, 0, x, blocks, sums);
+                $tile::<SIZE, BYTES, 1>(panel, WIDTH, x, blocks, sums);
             }
         }
-    }
-    for (total, lanes) in offsets.iter_mut().zip(lanes) {
-        let mut array = [0.0f32; 8];
-        // SAFETY: the array has room for eight elements.
-        unsafe { _mm256_storeu_ps(array.as_mut_ptr(), lanes) };
-        *total += array.iter().sum::<f32>();
-    }
-    offsets
-}
 
-/// The same for a K type, `K`; see [`k_quants::generic`](super::k_quants::generic).
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn wide<const N: usize, const K: u8>(kind: Kind, row: &[u8], x: &Activations, at: usize) -> [f32; N] {
-    let signed = K == Kind::Q3 as u8 || K == Kind::Q6 as u8;
-    let blocks = x.blocks;
-    assert!(row.len() * WIDE == blocks * BLOCK * kind.bytes());
-    let tile = at * blocks..(at + N) * blocks;
-    let quants = x.quants[tile.start * BLOCK..tile.end * BLOCK].as_chunks::<BLOCK>().0.as_chunks::<N>().0;
-    let (steps, sums) = (x.scales[tile.clone()].as_chunks::<N>().0, x.sums[tile].as_chunks::<N>().0);
-    let mut lanes = [_mm256_setzero_ps(); N];
-    let mut offsets = [0.0f32; N];
-    let mut unpacked = Unpacked::EMPTY;
-    let wides = row.chunks_exact(kind.bytes()).zip(quants.chunks_exact(WIDE / BLOCK));
-    let numbers = steps.chunks_exact(WIDE / BLOCK).zip(sums.chunks_exact(WIDE / BLOCK));
-    for ((bytes, quants), (steps, sums)) in wides.zip(numbers) {
-        unpacked.fill(kind, bytes, |bytes| number(bytes));
-        for block in 0..WIDE / BLOCK {
-            let codes = &unpacked.codes[block * BLOCK..][..BLOCK];
-            // SAFETY: there are 32 codes.
-            let codes = unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) };
-            let [first, second] = [unpacked.scales[2 * block], unpacked.scales[2 * block + 1]];
-            let scales = _mm256_set_m128(_mm_set1_ps(second), _mm_set1_ps(first));
-            let magnitudes = if signed { _mm256_abs_epi8(codes) } else { codes };
-            for i in 0..N {
-                // SAFETY: a block has 32 quants.
-                let quants = unsafe { _mm256_loadu_si256(quants[block][i].as_ptr().cast()) };
-                let factors = if signed { _mm256_sign_epi8(quants, codes) } else { quants };
-                let pairs = _mm256_maddubs_epi16(magnitudes, factors);
-                let products = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-                let step = _mm256_set1_ps(steps[block][i]);
-                lanes[i] = _mm256_fmadd_ps(_mm256_mul_ps(scales, step), products, lanes[i]);
-                if K == Kind::Q2 as u8 {
-                    // Both halves have an offset of their own.
-                    let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), quants);
-                    let sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-                    let [first, second] = [unpacked.offsets[2 * block], unpacked.offsets[2 * block + 1]];
-                    let both = _mm256_set_m128(_mm_set1_ps(second), _mm_set1_ps(first));
-                    lanes[i] = _mm256_fmadd_ps(_mm256_mul_ps(both, step), sums, lanes[i]);
-                } else if kind.has_offsets() {
-                    offsets[i] += unpacked.offsets[2 * block] * sums[block][i];
+        /// Adds the products of eight lanes with N rows of x, where `SIZE` elements share a scale.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn $tile<const SIZE: usize, const BYTES: bool, const N: usize>(
+            panel: &Panel,
+            lane: usize,
+            (x, stride): (&[Block], usize),
+            blocks: usize,
+            sums: &mut [[f32; LANES]; N],
+        ) {
+            let halves = BLOCK / SIZE;
+            assert!(x.len() >= (N - 1) * stride + blocks && blocks * BLOCK <= DEPTH);
+            let mut totals = [_mm256_set1_ps(0.0); N];
+            for (total, sums) in totals.iter_mut().zip(&*sums) {
+                *total = floats(sums, lane);
+            }
+            for at in 0..blocks * halves {
+                let mut products = [_mm256_setzero_si256(); N];
+                for run in 0..SIZE / RUN {
+                    let codes = &panel.codes[at * (SIZE / RUN) + run][lane * RUN..][..WIDTH * RUN];
+                    // SAFETY: there are 32 bytes.
+                    let codes = unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) };
+                    for (row, products) in products.iter_mut().enumerate() {
+                        let place = at % halves * SIZE + run * RUN;
+                        // SAFETY: the block is among those of x, as was asserted, and a run lies within a block.
+                        let quants = unsafe {
+                            let block = x.as_ptr().add(row * stride + at / halves);
+                            (&raw const (*block).quants).cast::<u8>().add(place).cast::<i32>().read_unaligned()
+                        };
+                        *products = $dot::<BYTES>(*products, codes, _mm256_set1_epi32(quants));
+                    }
+                }
+                let (d, m) = (floats(&panel.scales[at], lane), floats(&panel.offsets[at], lane));
+                for (row, (total, products)) in totals.iter_mut().zip(products).enumerate() {
+                    // SAFETY: as above.
+                    let block = unsafe { x.get_unchecked(row * stride + at / halves) };
+                    let sum = if halves == 1 { block.sum } else { block.halves[at % halves] };
+                    let offset = _mm256_mul_ps(m, _mm256_set1_ps(sum));
+                    let product = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(products), offset);
+                    *total = _mm256_fmadd_ps(_mm256_set1_ps(block.scale), product, *total);
                 }
             }
+            for (total, sums) in totals.into_iter().zip(sums) {
+                let sums = &mut sums[lane..lane + WIDTH];
+                // SAFETY: there are eight elements.
+                unsafe { _mm256_storeu_ps(sums.as_mut_ptr(), total) };
+            }
         }
-    }
-    for (total, lanes) in offsets.iter_mut().zip(lanes) {
-        let mut array = [0.0f32; 8];
-        // SAFETY: the array has room for eight elements.
-        unsafe { _mm256_storeu_ps(array.as_mut_ptr(), lanes) };
-        *total += array.iter().sum::<f32>();
-    }
-    offsets
+    };
 }
 
-/// Bytes of a block of 32 codes, with all that is in it.
-const fn code_bytes(format: u8) -> usize {
-    match format {
-        Q4_0 => 18,
-        Q4_1 => 20,
-        Q5_0 => 22,
-        Q5_1 => 24,
-        Q8_0 => 2 + BLOCK,
-        INT4 => BLOCK / 2,
-        _ => BLOCK,
-    }
-}
+kernels!("avx2,fma,f16c", rows, tile, few, few_rows, dot);
+kernels!("avx2,fma,f16c,avxvnni", rows_vnni, tile_vnni, few_vnni, few_rows_vnni, dot_vnni);
 
-/// The affine group that a block is in.
-struct Group {
-    scale: f32,
-    offset: f32,
-    /// The group after it.
-    next: usize,
-    /// Blocks that are left of it.
-    left: usize,
-}
-
-impl Group {
-    /// Goes on by a block.
-    #[inline]
-    fn advance(&mut self, row: Row<'_>) -> (f32, f32) {
-        if self.left == 0 {
-            (self.scale, self.offset) = (row.scales[self.next], row.offsets[self.next]);
-            (self.next, self.left) = (self.next + 1, row.blocks);
-        }
-        self.left -= 1;
-        (self.scale, self.offset)
-    }
-}
-
-/// A block's codes, what they are multiplied by, and what is added to each then. Codes from 0 to 127 are as they are, those
-/// of `Q8_0` and of 8 bits are signed.
-#[inline]
+/// Adds the products of four codes in each lane.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn block<const F: u8>(bytes: &[u8], row: Row<'_>, group: &mut Group) -> (__m256i, f32, f32) {
-    if F == Q4_0 {
-        let scale = number(bytes);
-        (halves(&bytes[2..]), scale, -8.0 * scale)
-    } else if F == Q4_1 {
-        (halves(&bytes[4..]), number(bytes), number(&bytes[2..]))
-    } else if F == Q5_0 {
-        let scale = number(bytes);
-        (with_fifth(halves(&bytes[6..]), &bytes[2..]), scale, -16.0 * scale)
-    } else if F == Q5_1 {
-        (with_fifth(halves(&bytes[8..]), &bytes[4..]), number(bytes), number(&bytes[2..]))
-    } else if F == Q8_0 {
-        (load(&bytes[2..]), number(bytes), 0.0)
-    } else {
-        let (scale, offset) = group.advance(row);
-        if F == INT4 {
-            (pairs(bytes), scale, offset)
+#[inline]
+pub(super) fn dot<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+    if !BYTES {
+        let pairs = _mm256_maddubs_epi16(codes, quants);
+        return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+    // Two products of eight bits do not fit into the sixteen that they are added in: the highest bit comes by itself.
+    let low = _mm256_maddubs_epi16(_mm256_and_si256(codes, _mm256_set1_epi8(127)), quants);
+    let high = _mm256_and_si256(_mm256_srli_epi16::<7>(codes), _mm256_set1_epi8(1));
+    let high = _mm256_maddubs_epi16(high, quants);
+    let low = _mm256_madd_epi16(low, _mm256_set1_epi16(1));
+    _mm256_add_epi32(sums, _mm256_add_epi32(low, _mm256_madd_epi16(high, _mm256_set1_epi16(128))))
+}
+
+/// The same in one instruction.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+#[inline]
+fn dot_vnni<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+    _mm256_dpbusd_avx_epi32(sums, codes, quants)
+}
+
+/// Adds the products of a part with all rows of x, with AVX-VNNI.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub(super) fn vnni(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
+    panel.unpack::<Vectors>(part);
+    if sums.len() <= FEW {
+        return if part.format.has_halves() {
+            few_vnni::<PART, false>(part, x, panel, sums);
         } else {
-            (_mm256_xor_si256(load(bytes), _mm256_set1_epi8(i8::MIN)), scale, offset)
-        }
+            few_vnni::<BLOCK, false>(part, x, panel, sums);
+        };
+    }
+    interleave_all(part, panel);
+    if part.format.has_halves() {
+        rows_vnni::<PART, false>(part, x, panel, sums);
+    } else {
+        rows_vnni::<BLOCK, false>(part, x, panel, sums);
     }
 }
 
-#[inline]
+/// Eight numbers from a lane on.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn number(bytes: &[u8]) -> f32 {
-    let bits = i32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
-    _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)))
-}
-
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn load(bytes: &[u8]) -> __m256i {
-    assert!(bytes.len() >= BLOCK);
-    // SAFETY: there are 32 bytes.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
-/// The low and the high bits of 16 bytes.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn nibbles(packed: &[u8]) -> (__m128i, __m128i) {
-    assert!(packed.len() >= BLOCK / 2);
-    // SAFETY: there are 16 bytes.
-    let packed = unsafe { _mm_loadu_si128(packed.as_ptr().cast()) };
-    let mask = _mm_set1_epi8(15);
-    (_mm_and_si128(packed, mask), _mm_and_si128(_mm_srli_epi16(packed, 4), mask))
-}
-
-/// Codes as GGML packs them: the low bits of all bytes come first.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn halves(packed: &[u8]) -> __m256i {
-    let (low, high) = nibbles(packed);
-    _mm256_set_m128i(high, low)
-}
-
-/// Codes as affine weights have them: the low bits of each byte come before its high bits.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn pairs(packed: &[u8]) -> __m256i {
-    let (low, high) = nibbles(packed);
-    _mm256_set_m128i(_mm_unpackhi_epi8(low, high), _mm_unpacklo_epi8(low, high))
-}
-
-/// Adds 16 to each code whose bit is set in four bytes.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn with_fifth(codes: __m256i, bits: &[u8]) -> __m256i {
-    let bits = i32::from_le_bytes([bits[0], bits[1], bits[2], bits[3]]);
-    // Each of the four bytes eight times, then another bit of each.
-    let eightfold = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
-    let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), eightfold);
-    let each = _mm256_set1_epi64x(0x8040_2010_0804_0201u64.cast_signed());
-    let set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, each), each);
-    _mm256_or_si256(codes, _mm256_and_si256(set, _mm256_set1_epi8(16)))
+pub(super) fn floats(numbers: &[f32; LANES], lane: usize) -> __m256 {
+    let numbers = &numbers[lane..lane + WIDTH];
+    // SAFETY: there are eight elements.
+    unsafe { _mm256_loadu_ps(numbers.as_ptr()) }
 }

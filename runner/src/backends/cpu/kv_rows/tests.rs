@@ -1,7 +1,6 @@
 //! Every type with vectors, without them, and against double precision.
 
 use super::*;
-use crate::backends::cpu::instructions::generically;
 
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| (((i + seed) * 61 % 199) as f32 - 99.0) / 66.0).collect()
@@ -31,11 +30,14 @@ fn rows_come_back() {
         let rows = numbers(5 * columns, 3);
         for kv_type in KvType::ALL {
             let bytes = encoded(kv_type, &rows, columns);
-            let (mut fast, mut plain) = (vec![0.0; rows.len()], vec![0.0; rows.len()]);
-            CacheRows::new(kv_type, columns, &bytes).decode(&mut fast);
-            generically(|| CacheRows::new(kv_type, columns, &bytes).decode(&mut plain));
-            assert_eq!(fast, plain, "{kv_type:?} {columns}");
-            for (got, expected) in fast.iter().zip(&rows) {
+            let mut plain = vec![0.0; rows.len()];
+            CacheRows::new(kv_type, columns, &bytes).decode(scalar(), &mut plain);
+            for instructions in Instructions::available() {
+                let mut fast = vec![0.0; rows.len()];
+                CacheRows::new(kv_type, columns, &bytes).decode(instructions, &mut fast);
+                assert_eq!(fast, plain, "{instructions} {kv_type:?} {columns}");
+            }
+            for (got, expected) in plain.iter().zip(&rows) {
                 assert!((got - expected).abs() <= 1.5 * step(kv_type), "{kv_type:?}: {got} is not {expected}");
             }
         }
@@ -55,13 +57,18 @@ fn exact(query: &[f32], keys: &[f32], values: &[f32]) -> Vec<f64> {
     (0..columns).map(mixed).collect()
 }
 
+/// The definition of all others.
+fn scalar() -> Instructions {
+    Instructions::named("scalar").expect("it is everywhere")
+}
+
 /// What one query, scaled already, sees: `softmax(keys · query) · values`.
-fn attend(query: &[f32], keys: CacheRows<'_>, values: CacheRows<'_>, out: &mut [f32]) {
+fn attend(instructions: Instructions, query: &[f32], keys: CacheRows<'_>, values: CacheRows<'_>, out: &mut [f32]) {
     let mut scores = vec![0.0; keys.len()];
-    keys.dot(query, &mut scores);
-    let (_, sum) = exponentials_below(&mut scores, f32::NEG_INFINITY);
+    keys.dot(instructions, query, &mut scores);
+    let (_, sum) = exponentials_below(instructions, &mut scores, f32::NEG_INFINITY);
     out.fill(0.0);
-    values.mix(&scores, out);
+    values.mix(instructions, &scores, out);
     for x in out.iter_mut() {
         *x /= sum;
     }
@@ -76,13 +83,17 @@ fn attends_as_double_precision_does() {
         for kv_type in KvType::ALL {
             let (keys, values) = (encoded(kv_type, &keys, columns), encoded(kv_type, &values, columns));
             let (keys, values) = (CacheRows::new(kv_type, columns, &keys), CacheRows::new(kv_type, columns, &values));
-            let (mut fast, mut plain) = (vec![0.0; columns], vec![0.0; columns]);
-            attend(&query, keys, values, &mut fast);
-            generically(|| attend(&query, keys, values, &mut plain));
-            for ((fast, plain), expected) in fast.iter().zip(&plain).zip(&expected) {
-                assert!((fast - plain).abs() < 1e-5, "{kv_type:?}: {fast} is not {plain}");
-                let bound = 1e-5 + 4.0 * f64::from(step(kv_type));
-                assert!((f64::from(*fast) - expected).abs() < bound, "{kv_type:?}: {fast} is not {expected}");
+            let mut plain = vec![0.0; columns];
+            attend(scalar(), &query, keys, values, &mut plain);
+            for instructions in Instructions::available() {
+                let mut fast = vec![0.0; columns];
+                attend(instructions, &query, keys, values, &mut fast);
+                for ((fast, plain), expected) in fast.iter().zip(&plain).zip(&expected) {
+                    assert!((fast - plain).abs() < 1e-5, "{instructions} {kv_type:?}: {fast} is not {plain}");
+                    let bound = 1e-5 + 4.0 * f64::from(step(kv_type));
+                    let error = (f64::from(*fast) - expected).abs();
+                    assert!(error < bound, "{instructions} {kv_type:?}: {fast} is not {expected}");
+                }
             }
         }
     }
@@ -92,7 +103,7 @@ fn attends_as_double_precision_does() {
 fn exponentials_are_exact_to_the_last_places() {
     let mut x: Vec<f32> = (0..1000).map(|i| -0.08 * i as f32).collect();
     let expected: Vec<f64> = x.iter().map(|x| f64::from(*x).exp()).collect();
-    let sum = exponentials(&mut x, 0.0);
+    let sum = exponentials(Instructions::best(), &mut x, 0.0);
     for (got, expected) in x.iter().zip(&expected) {
         assert!((f64::from(*got) / expected - 1.0).abs() < 3e-7, "{got} is not {expected}");
     }
@@ -104,14 +115,14 @@ fn what_is_not_a_number_is_not_hidden() {
     for place in [0, 9, 16] {
         let mut x = vec![0.5; 17];
         x[place] = f32::NAN;
-        let (_, sum) = exponentials_below(&mut x, f32::NEG_INFINITY);
+        let (_, sum) = exponentials_below(Instructions::best(), &mut x, f32::NEG_INFINITY);
         assert!(sum.is_nan() && x[place].is_nan(), "{x:?}");
         let mut row = vec![0.5; 32];
         row[place] = f32::NAN;
         for kv_type in KvType::ALL {
             let bytes = encoded(kv_type, &row, 32);
             let mut out = vec![0.0; 32];
-            CacheRows::new(kv_type, 32, &bytes).decode(&mut out);
+            CacheRows::new(kv_type, 32, &bytes).decode(Instructions::best(), &mut out);
             assert!(out[place].is_nan(), "{kv_type:?}");
         }
     }
@@ -124,8 +135,8 @@ fn the_first_elements_of_rows_are_read() {
         let bytes = encoded(kv_type, &rows, 96);
         for columns in [8, 32, 64] {
             let (mut whole, mut first) = (vec![0.0; 3 * 96], vec![0.0; 3 * columns]);
-            CacheRows::new(kv_type, 96, &bytes).decode(&mut whole);
-            CacheRows::new(kv_type, 96, &bytes).first(columns).decode(&mut first);
+            CacheRows::new(kv_type, 96, &bytes).decode(Instructions::best(), &mut whole);
+            CacheRows::new(kv_type, 96, &bytes).first(columns).decode(Instructions::best(), &mut first);
             for (whole, first) in whole.chunks_exact(96).zip(first.chunks_exact(columns)) {
                 assert_eq!(&whole[..columns], first, "{kv_type:?} {columns}");
             }

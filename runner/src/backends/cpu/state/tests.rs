@@ -26,7 +26,7 @@ fn read(kv: &Kv, half: Half, head: usize, positions: Range<usize>) -> Vec<f32> {
     let mut all = Vec::new();
     for rows in kv.rows(half, head, positions.start, positions.end) {
         let mut numbers = vec![0.0; rows.len() * DIM];
-        rows.decode(&mut numbers);
+        rows.decode(Instructions::best(), &mut numbers);
         all.extend(numbers);
     }
     all

@@ -1,0 +1,130 @@
+//! Float products with AVX2, FMA and F16C. See [`super`] for what is computed.
+#![expect(unsafe_code, reason = "SIMD")]
+
+use std::arch::x86_64::{
+    __m256, _mm_add_ps, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehl_ps, _mm_shuffle_ps,
+    _mm256_add_ps, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
+    _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_slli_epi32,
+};
+
+use super::{GROUP, Kind, LANES, Rows, sixteen};
+
+/// Rows of weights that are computed together, and rows of x.
+const TILE: usize = 2;
+/// Lanes of a vector.
+const WIDTH: usize = 8;
+
+const F32: u8 = 0;
+const F16: u8 = 1;
+const BF16: u8 = 2;
+
+/// The products of rows with all rows of x.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
+    match rows.kind {
+        Kind::F32 => of_kind::<F32>(rows, x, sums),
+        Kind::F16 => of_kind::<F16>(rows, x, sums),
+        Kind::Bf16 => of_kind::<BF16>(rows, x, sums),
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
+    for (x, sums) in x.chunks(TILE * rows.columns).zip(sums.chunks_mut(TILE)) {
+        for (at, own) in rows.rows.chunks(TILE).enumerate() {
+            // Where there is only one, it takes the other's place too, which is not looked at.
+            let own = [own[0], own[own.len() - 1]];
+            if sums.len() == TILE {
+                tile::<KIND, TILE>(rows, own, at * TILE, x, sums);
+            } else {
+                tile::<KIND, 1>(rows, own, at * TILE, x, sums);
+            }
+        }
+    }
+}
+
+/// The products of two rows with N rows of x, to lanes of `sums` from `lane` on.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn tile<const KIND: u8, const N: usize>(
+    rows: Rows<'_>,
+    two: [&[u8]; TILE],
+    lane: usize,
+    x: &[f32],
+    sums: &mut [[f32; GROUP]],
+) {
+    let Rows { columns, kind, .. } = rows;
+    assert!(x.len() >= N * columns && two.iter().all(|row| row.len() == columns * kind.bytes()));
+    let mut totals = [[[_mm256_setzero_ps(); 2]; TILE]; N];
+    let whole = columns / LANES * LANES;
+    for at in (0..whole).step_by(LANES) {
+        // SAFETY: sixteen numbers from `at` on are within rows and x, as was asserted.
+        let own = two.map(|row| unsafe {
+            let row = row.as_ptr().add(at * kind.bytes());
+            [load::<KIND>(row), load::<KIND>(row.add(WIDTH * kind.bytes()))]
+        });
+        for (token, totals) in totals.iter_mut().enumerate() {
+            // SAFETY: as above.
+            let x = unsafe {
+                let x = x.as_ptr().add(token * columns + at);
+                [_mm256_loadu_ps(x), _mm256_loadu_ps(x.add(WIDTH))]
+            };
+            add(totals, own, x);
+        }
+    }
+    if whole < columns {
+        let own = two.map(|row| halves(&sixteen(kind, row, whole)));
+        for (token, totals) in totals.iter_mut().enumerate() {
+            let mut rest = [0.0; LANES];
+            rest[..columns - whole].copy_from_slice(&x[token * columns + whole..(token + 1) * columns]);
+            add(totals, own, halves(&rest));
+        }
+    }
+    for (totals, sums) in totals.into_iter().zip(sums) {
+        for (sum, lanes) in sums[lane..].iter_mut().zip(totals) {
+            *sum = total(lanes);
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn add(totals: &mut [[__m256; 2]; TILE], own: [[__m256; 2]; TILE], x: [__m256; 2]) {
+    for (total, own) in totals.iter_mut().zip(own) {
+        *total = [_mm256_fmadd_ps(own[0], x[0], total[0]), _mm256_fmadd_ps(own[1], x[1], total[1])];
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn halves(numbers: &[f32; LANES]) -> [__m256; 2] {
+    // SAFETY: there are sixteen.
+    unsafe { [_mm256_loadu_ps(numbers.as_ptr()), _mm256_loadu_ps(numbers.as_ptr().add(WIDTH))] }
+}
+
+/// Eight numbers.
+///
+/// # Safety
+/// They are readable.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+unsafe fn load<const KIND: u8>(from: *const u8) -> __m256 {
+    // SAFETY: as the caller says.
+    unsafe {
+        match KIND {
+            F32 => _mm256_loadu_ps(from.cast()),
+            F16 => _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+            _ => _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))),
+        }
+    }
+}
+
+/// The sum of sixteen lanes.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn total([low, high]: [__m256; 2]) -> f32 {
+    let eight = _mm256_add_ps(low, high);
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ps(two, _mm_shuffle_ps::<1>(two, two)))
+}

@@ -1,0 +1,160 @@
+//! Float products with AVX-512. See [`super`] for what is computed.
+#![expect(unsafe_code, reason = "SIMD")]
+
+use std::arch::x86_64::{
+    __m128, __m512, _mm_add_ps, _mm_movehl_ps, _mm_movelh_ps, _mm_storeu_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
+    _mm256_add_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_loadu_si256, _mm512_castps512_ps256,
+    _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_extractf32x8_ps, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_setzero_ps, _mm512_slli_epi32,
+};
+
+use super::{GROUP, Kind, LANES, MANY, Rows, sixteen};
+
+/// Rows of weights that are computed together.
+const ROWS: usize = 4;
+/// Rows of x that are computed together.
+const TOKENS: usize = 6;
+/// Rows of x that stay in the cache while all rows of weights pass: so many numbers.
+const CACHED: usize = 1 << 16;
+
+const F32: u8 = 0;
+const F16: u8 = 1;
+const BF16: u8 = 2;
+
+/// The products of rows with all rows of x.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
+    match rows.kind {
+        Kind::F32 => of_kind::<F32>(rows, x, sums),
+        Kind::F16 => of_kind::<F16>(rows, x, sums),
+        Kind::Bf16 => of_kind::<BF16>(rows, x, sums),
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
+    if sums.len() < MANY {
+        // Rows are read one after the other, as memory likes it.
+        for (lane, row) in rows.rows.iter().enumerate() {
+            tokens_of::<KIND, 1>(rows, [row], lane, x, sums);
+        }
+        return;
+    }
+    let tokens = (CACHED / rows.columns).max(TOKENS) / TOKENS * TOKENS;
+    for (x, sums) in x.chunks(tokens * rows.columns).zip(sums.chunks_mut(tokens)) {
+        for (at, four) in rows.rows.chunks(ROWS).enumerate() {
+            // Where there are fewer, the last one takes the place of those that are missing, and is not looked at.
+            let four = std::array::from_fn(|row| four[row.min(four.len() - 1)]);
+            tokens_of::<KIND, ROWS>(rows, four, at * ROWS, x, sums);
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+fn tokens_of<const KIND: u8, const R: usize>(
+    rows: Rows<'_>,
+    own: [&[u8]; R],
+    lane: usize,
+    x: &[f32],
+    sums: &mut [[f32; GROUP]],
+) {
+    let columns = rows.columns;
+    let mut at = 0;
+    while at + TOKENS <= sums.len() {
+        tile::<KIND, R, TOKENS>(rows, own, lane, &x[at * columns..], &mut sums[at..]);
+        at += TOKENS;
+    }
+    while at + 2 <= sums.len() {
+        tile::<KIND, R, 2>(rows, own, lane, &x[at * columns..], &mut sums[at..]);
+        at += 2;
+    }
+    if at < sums.len() {
+        tile::<KIND, R, 1>(rows, own, lane, &x[at * columns..], &mut sums[at..]);
+    }
+}
+
+/// The products of R rows with N rows of x, to lanes of `sums` from `lane` on.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn tile<const KIND: u8, const R: usize, const N: usize>(
+    rows: Rows<'_>,
+    all: [&[u8]; R],
+    lane: usize,
+    x: &[f32],
+    sums: &mut [[f32; GROUP]],
+) {
+    let Rows { columns, kind, .. } = rows;
+    assert!(x.len() >= N * columns && all.iter().all(|row| row.len() == columns * kind.bytes()));
+    let mut totals = [[_mm512_setzero_ps(); R]; N];
+    let whole = columns / LANES * LANES;
+    for at in (0..whole).step_by(LANES) {
+        let mut own = [_mm512_setzero_ps(); R];
+        for row in 0..R {
+            // SAFETY: sixteen numbers from `at` on are within rows, as was asserted.
+            own[row] = unsafe { load::<KIND>(all[row].as_ptr().add(at * kind.bytes())) };
+        }
+        for token in 0..N {
+            // SAFETY: and within x.
+            let x = unsafe { _mm512_loadu_ps(x.as_ptr().add(token * columns + at)) };
+            for row in 0..R {
+                totals[token][row] = _mm512_fmadd_ps(own[row], x, totals[token][row]);
+            }
+        }
+    }
+    if whole < columns {
+        for (token, totals) in totals.iter_mut().enumerate() {
+            let mut rest = [0.0; LANES];
+            rest[..columns - whole].copy_from_slice(&x[token * columns + whole..(token + 1) * columns]);
+            for (total, row) in totals.iter_mut().zip(all) {
+                let own = sixteen(kind, row, whole);
+                // SAFETY: both have sixteen elements.
+                *total = unsafe { _mm512_fmadd_ps(_mm512_loadu_ps(own.as_ptr()), _mm512_loadu_ps(rest.as_ptr()), *total) };
+            }
+        }
+    }
+    for (totals, sums) in totals.into_iter().zip(sums) {
+        let mut four = [_mm512_setzero_ps(); ROWS];
+        four[..R].copy_from_slice(&totals);
+        let mut own = [0.0; ROWS];
+        // SAFETY: there are four elements.
+        unsafe { _mm_storeu_ps(own.as_mut_ptr(), total(four)) };
+        sums[lane..lane + R].copy_from_slice(&own[..R]);
+    }
+}
+
+/// Sixteen numbers.
+///
+/// # Safety
+/// They are readable.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+unsafe fn load<const KIND: u8>(from: *const u8) -> __m512 {
+    // SAFETY: as the caller says.
+    unsafe {
+        match KIND {
+            F32 => _mm512_loadu_ps(from.cast()),
+            F16 => _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
+            _ => _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))),
+        }
+    }
+}
+
+/// The sums of the lanes of each of four.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn total([a, b, c, d]: [__m512; ROWS]) -> __m128 {
+    let (a, b, c, d) = (four_of(a), four_of(b), four_of(c), four_of(d));
+    let [ab, cd] = [
+        _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b)),
+        _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d)),
+    ];
+    _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab))
+}
+
+/// The sums of lanes 4, 8 and 12 apart.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn four_of(lanes: __m512) -> __m128 {
+    let eight = _mm256_add_ps(_mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps::<1>(lanes));
+    _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight))
+}

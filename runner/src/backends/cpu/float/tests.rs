@@ -1,0 +1,77 @@
+use formats::weight::Arrays;
+
+use super::*;
+
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| (((i + seed) * 37 % 101) as f32 - 50.0) / 17.0).collect()
+}
+
+/// Bytes of a kind, and the numbers that they are.
+fn encoded(kind: Kind, numbers: &[f32]) -> (Encoding, Vec<u8>, Vec<f32>) {
+    match kind {
+        Kind::F32 => {
+            (Encoding::Plain(Dtype::F32), numbers.iter().flat_map(|x| x.to_le_bytes()).collect(), numbers.to_vec())
+        }
+        Kind::F16 => {
+            let halves: Vec<f16> = numbers.iter().map(|x| f16::from_f32(*x)).collect();
+            let bytes = halves.iter().flat_map(|x| x.to_le_bytes()).collect();
+            (Encoding::Plain(Dtype::F16), bytes, halves.iter().map(|x| x.to_f32()).collect())
+        }
+        Kind::Bf16 => {
+            let halves: Vec<bf16> = numbers.iter().map(|x| bf16::from_f32(*x)).collect();
+            let bytes = halves.iter().flat_map(|x| x.to_le_bytes()).collect();
+            (Encoding::Plain(Dtype::Bf16), bytes, halves.iter().map(|x| x.to_f32()).collect())
+        }
+    }
+}
+
+/// All sets against double precision; those that fuse among each other to the bit.
+#[test]
+fn every_set_agrees_with_double_precision() {
+    for kind in [Kind::F32, Kind::F16, Kind::Bf16] {
+        for (rows, columns, m) in [(1, 1, 1), (16, 16, 6), (5, 33, 3), (16, 576, 9), (3, 100, 40), (16, 47, 13)] {
+            let (encoding, bytes, own) = encoded(kind, &numbers(rows * columns, 3));
+            let x = numbers(m * columns, 11);
+            let arrays = Arrays { data: &bytes, ..Arrays::default() };
+            let weight = Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight");
+            let mut fused: Option<Vec<[f32; GROUP]>> = None;
+            for instructions in Instructions::available() {
+                let mut sums = vec![[0.0; GROUP]; m];
+                products(instructions, &weight, 0..rows, &x, &mut Vec::new(), &mut sums);
+                for (token, sums) in sums.iter().enumerate() {
+                    for (row, sum) in sums[..rows].iter().enumerate() {
+                        let pairs = || own[row * columns..][..columns].iter().zip(&x[token * columns..]);
+                        let exact: f64 = pairs().map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                        let size: f64 = pairs().map(|(a, b)| f64::from((a * b).abs())).sum();
+                        let bound = columns as f64 * size * 2f64.powi(-24) + 1e-9;
+                        let error = (f64::from(*sum) - exact).abs();
+                        assert!(error <= bound, "{instructions} {kind:?} {rows} {columns}: {sum} is not {exact}");
+                    }
+                }
+                if instructions.set() != Set::Scalar {
+                    let rows_of = |sums: &[[f32; GROUP]]| sums.iter().map(|s| s[..rows].to_vec()).collect::<Vec<_>>();
+                    let first = fused.get_or_insert_with(|| sums.clone());
+                    assert_eq!(rows_of(first), rows_of(&sums), "{instructions} {kind:?} {rows} {columns}");
+                }
+            }
+        }
+    }
+}
+
+/// How many rows x has does not change a result.
+#[test]
+fn a_row_is_computed_alike_alone_and_with_others() {
+    let (encoding, bytes, _) = encoded(Kind::Bf16, &numbers(16 * 96, 1));
+    let arrays = Arrays { data: &bytes, ..Arrays::default() };
+    let weight = Weight::new(encoding, &[16, 96], arrays).expect("a weight");
+    let x = numbers(40 * 96, 5);
+    for instructions in Instructions::available() {
+        let mut all = vec![[0.0; GROUP]; 40];
+        products(instructions, &weight, 0..16, &x, &mut Vec::new(), &mut all);
+        for (x, all) in x.chunks_exact(96).zip(all) {
+            let mut alone = [[0.0; GROUP]];
+            products(instructions, &weight, 0..16, x, &mut Vec::new(), &mut alone);
+            assert_eq!(alone[0], all, "{instructions}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Rows of activations, rounded to 8 bits by blocks of 32.
+#![expect(unsafe_code, reason = "threads round rows of x into one slice")]
+
+use super::BLOCK;
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
+use crate::backends::cpu::instructions::Instructions;
+use crate::pool::{Pool, SharedSlice};
+
+/// Elements of x below which it is rounded by one thread.
+const PARALLEL_FROM: usize = 1 << 14;
+
+/// A block: `x = e·p`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Block {
+    /// `e`.
+    pub(super) scale: f32,
+    /// `Σ p`.
+    pub(super) sum: f32,
+    /// `Σ p` of the first and of the second 16.
+    pub(super) halves: [f32; 2],
+    /// `p`.
+    pub(super) quants: [i8; BLOCK],
+}
+
+impl Block {
+    const ZERO: Self = Self { scale: 0.0, sum: 0.0, halves: [0.0; 2], quants: [0; BLOCK] };
+}
+
+/// Rows of x, `[m, blocks]`.
+#[derive(Debug)]
+pub(in crate::backends::cpu) struct Activations {
+    blocks: Vec<Block>,
+    /// Blocks in a row.
+    row_blocks: usize,
+}
+
+impl Activations {
+    /// None.
+    pub(in crate::backends::cpu) const EMPTY: Self = Self { blocks: Vec::new(), row_blocks: 0 };
+
+    /// Whether rows of so many elements can be rounded: whole blocks.
+    pub(in crate::backends::cpu) fn fits(columns: usize) -> bool {
+        columns > 0 && columns.is_multiple_of(BLOCK)
+    }
+
+    /// Rounds `x` of `[m, columns]` in the place of what is here.
+    pub(in crate::backends::cpu) fn fill(
+        &mut self,
+        pool: &Pool,
+        instructions: Instructions,
+        x: &[f32],
+        columns: usize,
+    ) {
+        assert!(Self::fits(columns), "whole blocks");
+        // Room is only added: what is not written here is not read.
+        if self.blocks.len() < x.len() / BLOCK {
+            self.blocks.resize(x.len() / BLOCK, Block::ZERO);
+        }
+        self.row_blocks = columns / BLOCK;
+        let row_blocks = self.row_blocks;
+        let blocks = SharedSlice::new(&mut self.blocks);
+        let round = |rows: std::ops::Range<usize>| {
+            // SAFETY: a region hands out each row once.
+            let own = unsafe { blocks.range(rows.start * row_blocks..rows.end * row_blocks) };
+            round(instructions, &x[rows.start * columns..rows.end * columns], own);
+        };
+        let rows = x.len() / columns;
+        if x.len() < PARALLEL_FROM { round(0..rows) } else { pool.run(rows, round) }
+    }
+
+    /// The blocks of a row from one of them on.
+    pub(super) fn row(&self, row: usize, first: usize) -> &[Block] {
+        &self.blocks[row * self.row_blocks + first..(row + 1) * self.row_blocks]
+    }
+
+    /// The same of consecutive rows, and how many blocks lie from a row to the next.
+    pub(super) fn rows(&self, row: usize, count: usize, first: usize) -> (&[Block], usize) {
+        (&self.blocks[row * self.row_blocks + first..(row + count) * self.row_blocks], self.row_blocks)
+    }
+}
+
+fn round(instructions: Instructions, x: &[f32], blocks: &mut [Block]) {
+    #[cfg(target_arch = "x86_64")]
+    if instructions.has_avx2() {
+        // SAFETY: the features are there.
+        return unsafe { avx2::round(x, blocks) };
+    }
+    let _ = instructions;
+    round_with(x, blocks);
+}
+
+/// The same for any machine, and the definition of the others.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
+pub(super) fn round_with(x: &[f32], blocks: &mut [Block]) {
+    for (x, block) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
+        let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        // Codes have no word for what is not a number; the scale has, and it is in all sums of the block.
+        let scale = if x.iter().any(|x| x.is_nan()) { f32::NAN } else { largest / 127.0 };
+        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        for (quant, x) in block.quants.iter_mut().zip(x) {
+            *quant = (x * inverse).round_ties_even() as i8;
+        }
+        let (first, second) = block.quants.split_at(BLOCK / 2);
+        let sum = |quants: &[i8]| quants.iter().map(|quant| i32::from(*quant)).sum::<i32>() as f32;
+        block.halves = [sum(first), sum(second)];
+        block.sum = block.halves[0] + block.halves[1];
+        block.scale = scale;
+    }
+}

@@ -1,0 +1,210 @@
+//! Integer products with AVX-512, and with its VNNI. See [`super::tile`] for what is computed.
+#![expect(unsafe_code, reason = "SIMD")]
+
+use std::arch::x86_64::{
+    __m256i, __m512i, _mm256_dpbusd_epi32, _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
+    _mm512_load_ps, _mm512_load_si512, _mm512_loadu_ps, _mm512_madd_epi16, _mm512_maddubs_epi16, _mm512_mul_ps,
+    _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512,
+    _mm512_shuffle_i32x4, _mm512_srli_epi16, _mm512_store_si512, _mm512_storeu_ps, _mm512_unpackhi_epi32,
+    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+};
+
+use super::activations::Block;
+use super::avx2::{self, Vectors};
+use super::few::FEW;
+use super::panel::{DEPTH, LANES, PART, Panel, RUN};
+use super::{Activations, BLOCK, Part};
+
+/// Rows of x that are computed together.
+const ROWS: usize = 8;
+
+/// Puts the codes of all rows side by side.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+fn interleave_all(part: &Part<'_>, panel: &mut Panel) {
+    for strip in 0..part.columns.div_ceil(LANES * RUN) {
+        interleave(panel, strip);
+    }
+}
+
+/// Puts 64 codes of all rows side by side: transposes 16 times 16 runs.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+fn interleave(panel: &mut Panel, strip: usize) {
+    const STRIP: usize = LANES * RUN;
+    let row = |row: usize| {
+        let codes = &panel.rows[row][strip * STRIP..][..STRIP];
+        // SAFETY: there are 64 bytes, and rows begin at whole vectors.
+        unsafe { _mm512_load_si512(codes.as_ptr().cast()) }
+    };
+    // Of each four rows, runs 0, 1, 2 and 3 of every quarter.
+    let mut fours = [[_mm512_setzero_si512(); 4]; 4];
+    for (at, four) in fours.iter_mut().enumerate() {
+        let [a, b, c, d] = [row(4 * at), row(4 * at + 1), row(4 * at + 2), row(4 * at + 3)];
+        let low = [_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d)];
+        let high = [_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d)];
+        *four = [
+            _mm512_unpacklo_epi64(low[0], low[1]),
+            _mm512_unpackhi_epi64(low[0], low[1]),
+            _mm512_unpacklo_epi64(high[0], high[1]),
+            _mm512_unpackhi_epi64(high[0], high[1]),
+        ];
+    }
+    for run in 0..4 {
+        let [a, b, c, d] = [fours[0][run], fours[1][run], fours[2][run], fours[3][run]];
+        // Quarters 0 and 2, then 1 and 3, of two and two.
+        let even = [_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0x88>(c, d)];
+        let odd = [_mm512_shuffle_i32x4::<0xdd>(a, b), _mm512_shuffle_i32x4::<0xdd>(c, d)];
+        let quarters = [
+            _mm512_shuffle_i32x4::<0x88>(even[0], even[1]),
+            _mm512_shuffle_i32x4::<0x88>(odd[0], odd[1]),
+            _mm512_shuffle_i32x4::<0xdd>(even[0], even[1]),
+            _mm512_shuffle_i32x4::<0xdd>(odd[0], odd[1]),
+        ];
+        for (quarter, codes) in quarters.into_iter().enumerate() {
+            let run = &mut panel.codes[strip * LANES + quarter * 4 + run];
+            // SAFETY: there are 64 bytes, and runs begin at whole vectors.
+            unsafe { _mm512_store_si512(run.as_mut_ptr().cast(), codes) };
+        }
+    }
+}
+
+macro_rules! kernels {
+    ($features:literal, $products:ident, $rows:ident, $tile:ident, $dot:ident, $few:ident, $few_rows:ident, $dot_few:ident) => {
+        $crate::backends::cpu::int8::few::kernel!($features, $few, $few_rows, $dot_few);
+
+        /// Adds the products of a part with all rows of x.
+        #[target_feature(enable = $features)]
+        pub(super) fn $products(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
+            panel.unpack::<Vectors>(part);
+            if sums.len() <= FEW {
+                return match (part.format.has_halves(), part.format.has_bytes()) {
+                    (true, _) => $few::<PART, false>(part, x, panel, sums),
+                    (false, false) => $few::<BLOCK, false>(part, x, panel, sums),
+                    (false, true) => $few::<BLOCK, true>(part, x, panel, sums),
+                };
+            }
+            interleave_all(part, panel);
+            match (part.format.has_halves(), part.format.has_bytes()) {
+                (true, _) => $rows::<PART, false>(part, x, panel, sums),
+                (false, false) => $rows::<BLOCK, false>(part, x, panel, sums),
+                (false, true) => $rows::<BLOCK, true>(part, x, panel, sums),
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn $rows<const SIZE: usize, const BYTES: bool>(
+            part: &Part<'_>,
+            x: &Activations,
+            panel: &Panel,
+            sums: &mut [[f32; LANES]],
+        ) {
+            let (first, blocks) = (part.first / BLOCK, part.columns / BLOCK);
+            let mut row = 0;
+            while row + ROWS <= sums.len() {
+                $tile::<SIZE, BYTES, ROWS>(panel, x.rows(row, ROWS, first), blocks, &mut sums[row..]);
+                row += ROWS;
+            }
+            while row + 2 <= sums.len() {
+                $tile::<SIZE, BYTES, 2>(panel, x.rows(row, 2, first), blocks, &mut sums[row..]);
+                row += 2;
+            }
+            if row < sums.len() {
+                $tile::<SIZE, BYTES, 1>(panel, x.rows(row, 1, first), blocks, &mut sums[row..]);
+            }
+        }
+
+        /// Adds the products with N rows of x, where `SIZE` elements share a scale.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn $tile<const SIZE: usize, const BYTES: bool, const N: usize>(
+            panel: &Panel,
+            (x, stride): (&[Block], usize),
+            blocks: usize,
+            sums: &mut [[f32; LANES]],
+        ) {
+            let halves = BLOCK / SIZE;
+            assert!(sums.len() >= N && x.len() >= (N - 1) * stride + blocks && blocks * BLOCK <= DEPTH);
+            let mut totals = [_mm512_set1_ps(0.0); N];
+            for (total, sums) in totals.iter_mut().zip(&*sums) {
+                // SAFETY: there are 16 elements.
+                *total = unsafe { _mm512_loadu_ps(sums.as_ptr()) };
+            }
+            for at in 0..blocks * halves {
+                let mut products = [_mm512_setzero_si512(); N];
+                for run in 0..SIZE / RUN {
+                    // SAFETY: a panel has so many runs, as was asserted, which begin at whole vectors.
+                    let codes = unsafe {
+                        _mm512_load_si512(panel.codes.as_ptr().add(at * (SIZE / RUN) + run).cast())
+                    };
+                    for (row, products) in products.iter_mut().enumerate() {
+                        let place = at % halves * SIZE + run * RUN;
+                        // SAFETY: the block is among those of x, as was asserted, and a run lies within a block.
+                        let quants = unsafe {
+                            let block = x.as_ptr().add(row * stride + at / halves);
+                            (&raw const (*block).quants).cast::<u8>().add(place).cast::<i32>().read_unaligned()
+                        };
+                        *products = $dot::<BYTES>(*products, codes, _mm512_set1_epi32(quants));
+                    }
+                }
+                // SAFETY: a panel has so many parts, as was asserted, whose numbers begin at whole vectors.
+                let [d, m] = unsafe {
+                    [
+                        _mm512_load_ps(panel.scales.as_ptr().add(at).cast()),
+                        _mm512_load_ps(panel.offsets.as_ptr().add(at).cast()),
+                    ]
+                };
+                for (row, (total, products)) in totals.iter_mut().zip(products).enumerate() {
+                    // SAFETY: as above.
+                    let block = unsafe { x.get_unchecked(row * stride + at / halves) };
+                    let sum = if halves == 1 { block.sum } else { block.halves[at % halves] };
+                    let offset = _mm512_mul_ps(m, _mm512_set1_ps(sum));
+                    let product = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(products), offset);
+                    *total = _mm512_fmadd_ps(_mm512_set1_ps(block.scale), product, *total);
+                }
+            }
+            for (total, sums) in totals.into_iter().zip(sums) {
+                // SAFETY: there are 16 elements.
+                unsafe { _mm512_storeu_ps(sums.as_mut_ptr(), total) };
+            }
+        }
+    };
+}
+
+kernels!("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl", plain, rows, tile, dot, few, few_rows, dot_few);
+kernels!("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", vnni, rows_vnni, tile_vnni, dot_vnni, few_vnni, few_rows_vnni, dot_few_vnni);
+
+/// Adds the products of four codes in each lane.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn dot<const BYTES: bool>(sums: __m512i, codes: __m512i, quants: __m512i) -> __m512i {
+    if !BYTES {
+        let pairs = _mm512_maddubs_epi16(codes, quants);
+        return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    }
+    // Two products of eight bits do not fit into the sixteen that they are added in: the highest bit comes by itself.
+    let low = _mm512_maddubs_epi16(_mm512_and_si512(codes, _mm512_set1_epi8(127)), quants);
+    let high = _mm512_and_si512(_mm512_srli_epi16::<7>(codes), _mm512_set1_epi8(1));
+    let high = _mm512_maddubs_epi16(high, quants);
+    let low = _mm512_madd_epi16(low, _mm512_set1_epi16(1));
+    _mm512_add_epi32(sums, _mm512_add_epi32(low, _mm512_madd_epi16(high, _mm512_set1_epi16(128))))
+}
+
+/// The same in one instruction.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn dot_vnni<const BYTES: bool>(sums: __m512i, codes: __m512i, quants: __m512i) -> __m512i {
+    _mm512_dpbusd_epi32(sums, codes, quants)
+}
+
+/// The same in eight lanes.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn dot_few<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+    avx2::dot::<BYTES>(sums, codes, quants)
+}
+
+/// The same in one instruction.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn dot_few_vnni<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+    _mm256_dpbusd_epi32(sums, codes, quants)
+}

@@ -1,0 +1,272 @@
+//! Every format with every set of instructions: to the bit like the definition, and within the rounding of activations of
+//! what the codecs make of the weight.
+
+use formats::GgmlType;
+use formats::weight::Arrays;
+use proptest::prelude::*;
+
+use super::*;
+use crate::pool::Pool;
+
+fn rounded(instructions: Instructions, x: &[f32], columns: usize) -> Activations {
+    let mut activations = Activations::EMPTY;
+    activations.fill(&Pool::new(2).expect("threads"), instructions, x, columns);
+    activations
+}
+
+fn scalar() -> Instructions {
+    Instructions::named("scalar").expect("it is everywhere")
+}
+
+/// The products of all rows with all rows of x, `[x's rows][rows]`.
+fn products(instructions: Instructions, weight: &Weight<'_>, x: &[f32]) -> Vec<Vec<f32>> {
+    let columns = weight.columns();
+    let activations = rounded(instructions, x, columns);
+    let matrix = Matrix::new(weight).expect("an encoding with kernels");
+    let (mut panel, mut sums) = (Panel::new(), vec![[f32::NAN; LANES]; x.len() / columns]);
+    matrix.products(instructions, 0..weight.rows(), &activations, &mut panel, &mut sums);
+    sums.iter().map(|sums| sums[..weight.rows()].to_vec()).collect()
+}
+
+fn check(weight: &Weight<'_>, x: &[f32]) {
+    let (encoding, columns) = (weight.encoding(), weight.columns());
+    let definition = products(scalar(), weight, x);
+    for instructions in Instructions::available() {
+        assert_eq!(products(instructions, weight, x), definition, "{instructions}: {encoding}");
+        // A row of x is computed alike alone and with others.
+        let last = &x[x.len() - columns..];
+        assert_eq!(products(instructions, weight, last)[0], definition[definition.len() - 1], "{instructions}: {encoding}");
+    }
+    let mut expanded = vec![0.0; columns];
+    for row in 0..weight.rows() {
+        weight.decode_row(row, &mut expanded);
+        for (x, sums) in x.chunks_exact(columns).zip(&definition) {
+            let exact: f64 = expanded.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+            // Each x is off by half a step at most, and the offsets of codes are rounded a few times.
+            let largest = |x: &[f32]| x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+            let blocks = expanded.chunks(BLOCK).zip(x.chunks(BLOCK));
+            let bound: f32 = blocks
+                .map(|(w, x)| {
+                    let step = largest(x) / 127.0;
+                    w.iter().map(|w| w.abs()).sum::<f32>() * step * 0.502 + largest(w) * largest(x) * 1e-3
+                })
+                .sum();
+            let error = (f64::from(sums[row]) - exact).abs();
+            assert!(error <= f64::from(bound) + 1e-6, "{encoding}: {} is more than {bound} from {exact}", sums[row]);
+        }
+    }
+}
+
+/// Bytes that repeat after long only.
+fn bytes(count: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// Numbers between -3 and 3, some of them far out.
+fn activations(count: usize, seed: u64) -> Vec<f32> {
+    let noise = bytes(2 * count, seed);
+    let number = |pair: &[u8; 2]| {
+        let far = if pair[1] % 61 == 0 { 20.0 } else { 1.0 };
+        far * (f32::from(i16::from_le_bytes(*pair)) / 11_000.0)
+    };
+    noise.as_chunks().0.iter().map(number).collect()
+}
+
+const KINDS: [GgmlType; 16] = [
+    GgmlType::Q4_0,
+    GgmlType::Q4_1,
+    GgmlType::Q5_0,
+    GgmlType::Q5_1,
+    GgmlType::Q8_0,
+    GgmlType::Q2_K,
+    GgmlType::Q3_K,
+    GgmlType::Q4_K,
+    GgmlType::Q5_K,
+    GgmlType::Q6_K,
+    GgmlType::IQ4_NL,
+    GgmlType::IQ4_XS,
+    GgmlType::TQ1_0,
+    GgmlType::TQ2_0,
+    GgmlType::MXFP4,
+    GgmlType::NVFP4,
+];
+
+/// Arbitrary codes with plausible scales: where a block has numbers of 16 bits, they are small.
+fn blocks(kind: GgmlType, rows: usize, columns: usize, seed: u64) -> Vec<u8> {
+    let numbers: &[usize] = match kind {
+        GgmlType::Q2_K => &[80, 82],
+        GgmlType::Q3_K => &[108],
+        GgmlType::Q6_K => &[208],
+        GgmlType::TQ1_0 => &[52],
+        GgmlType::TQ2_0 => &[64],
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
+        GgmlType::MXFP4 | GgmlType::NVFP4 => &[],
+        _ => &[0],
+    };
+    let size = kind.block_bytes() as usize;
+    let mut all = bytes(rows * columns / kind.block_elements() as usize * size, seed);
+    for (index, block) in all.chunks_exact_mut(size).enumerate() {
+        for (at, place) in numbers.iter().enumerate() {
+            let sign = if (index + at) % 3 == 0 { -1.0 } else { 1.0 };
+            let number = half::f16::from_f32(sign * (0.001 + ((index + at) % 50) as f32 * 0.0003));
+            block[*place..place + 2].copy_from_slice(&number.to_le_bytes());
+        }
+        if kind == GgmlType::MXFP4 {
+            block[0] = 120 + block[0] % 12;
+        }
+        if kind == GgmlType::TQ1_0 {
+            // Bytes are what encoding gives: five digits each, four in the last four.
+            for byte in &mut block[..52] {
+                *byte = ((u16::from(*byte % 243) * 256 + 242) / 243) as u8;
+            }
+        }
+        if kind == GgmlType::TQ2_0 {
+            // Codes are 0, 1 and 2.
+            for byte in &mut block[..64] {
+                *byte &= !(*byte << 1 & 0xaa);
+            }
+        }
+    }
+    all
+}
+
+fn shapes(kind: GgmlType) -> [(usize, usize); 3] {
+    let block = kind.block_elements() as usize;
+    [(1, block), (16, block.max(64) * 5), (11, block.max(96) * 4)]
+}
+
+#[test]
+fn blocks_agree_with_the_definition_and_the_codecs() {
+    for kind in KINDS {
+        for (at, (rows, columns)) in shapes(kind).into_iter().enumerate() {
+            let data = blocks(kind, rows, columns, 7 + at as u64);
+            let arrays = Arrays { data: &data, ..Arrays::default() };
+            let weight = Weight::new(Encoding::Blocks(kind), &[rows as u64, columns as u64], arrays);
+            check(&weight.expect("a weight"), &activations(19 * columns, 3));
+        }
+    }
+}
+
+#[test]
+fn groups_agree_with_the_definition_and_the_codecs() {
+    for bits in [2, 3, 4, 5, 6, 8] {
+        for group in [32, 64, 128] {
+            for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+                let (rows, columns) = (13, 3 * 128);
+                let data = bytes(rows * columns * bits / 8, 5);
+                let numbers = |scale: f32| -> Vec<u8> {
+                    let number = |at: usize| ((at * 7 % 13) as f32 - 6.0) * scale;
+                    let all = (0..rows * columns / group as usize).map(number);
+                    match dtype {
+                        Dtype::F32 => all.flat_map(f32::to_le_bytes).collect(),
+                        Dtype::F16 => all.flat_map(|x| half::f16::from_f32(x).to_le_bytes()).collect(),
+                        _ => all.flat_map(|x| half::bf16::from_f32(x).to_le_bytes()).collect(),
+                    }
+                };
+                let (scales, biases) = (numbers(0.01), numbers(-0.07));
+                let of = |bytes| Some(Numbers { dtype, bytes });
+                let arrays = Arrays { data: &data, scale: of(&scales), bias: of(&biases), global_scale: None };
+                let encoding = Encoding::Affine { bits: bits as u8, group };
+                let weight = Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight");
+                check(&weight, &activations(5 * columns, 9));
+            }
+        }
+    }
+}
+
+#[test]
+fn microscaled_groups_agree_with_the_definition_and_the_codecs() {
+    use formats::encoding::Micro;
+    for (micro, global) in [(Micro::Mxfp4, None), (Micro::Nvfp4, None), (Micro::Nvfp4, Some(0.37))] {
+        let (rows, columns) = (13, 9 * 32);
+        let data = bytes(rows * columns / 2, 5);
+        let codes = bytes(rows * columns / micro.group() as usize, 2);
+        let scales: Vec<u8> = codes.iter().map(|x| if micro == Micro::Mxfp4 { 120 + x % 12 } else { x % 120 }).collect();
+        let scale = Some(Numbers { dtype: Dtype::U8, bytes: &scales });
+        let arrays = Arrays { data: &data, scale, bias: None, global_scale: global };
+        let weight = Weight::new(Encoding::Micro(micro), &[rows as u64, columns as u64], arrays).expect("a weight");
+        check(&weight, &activations(4 * columns, 1));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Any codes and any scales that are numbers, any rows of x.
+    #[test]
+    fn every_set_equals_the_definition(kind in prop::sample::select(KINDS.to_vec()), seed: u64, m in 1usize..21, rows in 1usize..=16) {
+        let columns = 256 + kind.block_elements() as usize;
+        let data = blocks(kind, rows, columns, seed);
+        let arrays = Arrays { data: &data, ..Arrays::default() };
+        let weight = Weight::new(Encoding::Blocks(kind), &[rows as u64, columns as u64], arrays).expect("a weight");
+        let x = activations(m * columns, seed.rotate_left(9));
+        let definition = products(scalar(), &weight, &x);
+        for instructions in Instructions::available() {
+            prop_assert_eq!(&products(instructions, &weight, &x), &definition, "{}", instructions);
+        }
+    }
+}
+
+/// The dot product of 32 codes with a scale of 1 and a bias of 0, by every set.
+fn dots_of_codes(code: u8, x: &[f32; BLOCK]) -> Vec<f32> {
+    let data = vec![code; BLOCK];
+    let (ones, zeros) = (1.0f32.to_le_bytes(), [0; 4]);
+    let numbers = |bytes| Some(Numbers { dtype: Dtype::F32, bytes });
+    let arrays = Arrays { data: &data, scale: numbers(&ones), bias: numbers(&zeros), global_scale: None };
+    let weight = Weight::new(Encoding::Affine { bits: 8, group: 32 }, &[1, 32], arrays).expect("a weight");
+    Instructions::available().map(|instructions| products(instructions, &weight, x)[0][0]).collect()
+}
+
+#[test]
+fn the_largest_products_do_not_overflow() {
+    for (code, x) in [(255, 127.0), (255, -127.0), (128, -127.0), (127, 127.0)] {
+        for sum in dots_of_codes(code, &[x; BLOCK]) {
+            let expected = f32::from(code) * x * BLOCK as f32;
+            assert!((sum - expected).abs() < 1.0, "{code} · {x}: {sum} is not {expected}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_a_number_is_not_hidden() {
+    for place in [0, 17, BLOCK - 1] {
+        for wrong in [f32::NAN, f32::INFINITY] {
+            let mut x = [1.0; BLOCK];
+            x[place] = wrong;
+            assert!(dots_of_codes(3, &x).iter().all(|sum| !sum.is_finite()), "{wrong} at {place}");
+        }
+    }
+}
+
+#[test]
+#[ignore]
+fn speed() {
+    let only = std::env::var("SPEED").unwrap_or_default();
+    for kind in KINDS {
+        if !only.is_empty() && kind.name() != only { continue; }
+        let scale = if only.is_empty() { 1 } else { 100 };
+        let columns = 1024;
+        let data = blocks(kind, 16, columns, 3);
+        let arrays = Arrays { data: &data, ..Arrays::default() };
+        let weight = Weight::new(Encoding::Blocks(kind), &[16, columns as u64], arrays).expect("a weight");
+        let matrix = Matrix::new(&weight).expect("kernels");
+        for m in [1, 128] {
+            let x = activations(m * columns, 1);
+            let a = rounded(Instructions::best(), &x, columns);
+            let (mut panel, mut sums) = (Panel::new(), vec![[0.0; LANES]; m]);
+            let begin = std::time::Instant::now();
+            for _ in 0..2000 * scale / m {
+                matrix.products(Instructions::best(), 0..16, &a, &mut panel, &mut sums);
+            }
+            let each = begin.elapsed().as_nanos() as f64 * 3.57 / (2000 * scale / m) as f64 / (16 * columns / 32) as f64 / m as f64;
+            eprint!("{kind:?} m={m} {each:.2} cycles/block   ");
+        }
+        eprintln!();
+    }
+}

@@ -1,0 +1,40 @@
+//! The products of a panel with rows of x: for any machine, and the definition of the other kernels.
+
+use super::activations::Block;
+use super::panel::{LANES, PART, Panel, RUN};
+use super::unpack::Portable;
+use super::{Activations, BLOCK, Part};
+
+/// Adds the products of a part with all rows of x to `sums`.
+pub(super) fn scalar(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
+    panel.unpack::<Portable>(part);
+    panel.interleave();
+    for (row, sums) in sums.iter_mut().enumerate() {
+        let blocks = &x.row(row, part.first / BLOCK)[..part.columns / BLOCK];
+        if part.format.has_halves() { add::<PART>(panel, blocks, sums) } else { add::<BLOCK>(panel, blocks, sums) }
+    }
+}
+
+/// Adds the products with one row of x, where `SIZE` elements share a scale.
+fn add<const SIZE: usize>(panel: &Panel, blocks: &[Block], sums: &mut [f32; LANES]) {
+    let halves = BLOCK / SIZE;
+    for at in 0..blocks.len() * halves {
+        let (block, half) = (&blocks[at / halves], at % halves);
+        let quants = block.quants[half * SIZE..][..SIZE].as_chunks::<RUN>().0;
+        let sum = if SIZE == BLOCK { block.sum } else { block.halves[half] };
+        let runs = &panel.codes[at * (SIZE / RUN)..][..SIZE / RUN];
+        for (lane, total) in sums.iter_mut().enumerate() {
+            let product = |(run, quants): (&[u8; LANES * RUN], &[i8; RUN])| {
+                let codes = &run[lane * RUN..][..RUN];
+                codes.iter().zip(quants).map(|(q, p)| i32::from(*q) * i32::from(*p)).sum::<i32>()
+            };
+            let products: i32 = runs.iter().zip(quants).map(product).sum();
+            *total = combined([panel.scales[at][lane], panel.offsets[at][lane]], block.scale, products, sum, *total);
+        }
+    }
+}
+
+/// `total + e·(d·products + m·sum)`, with the roundings that all kernels have.
+fn combined([d, m]: [f32; 2], e: f32, products: i32, sum: f32, total: f32) -> f32 {
+    e.mul_add(d.mul_add(products as f32, m * sum), total)
+}
