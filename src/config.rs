@@ -33,6 +33,7 @@
 //! | `LODE_REFERENCE` | `1`: runners expand all weights and compute in float32 | off |
 //! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
 //! | `LODE_THREADS` | threads of a runner that compute on the CPU | physical cores within affinity and quota |
+//! | `LODE_CPU` | instructions of a runner's kernels: `scalar`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16` | the best of the machine |
 //! | `LODE_RUNNER_ISOLATION` | `0`: runners keep network, programs and files, where a driver needs them | on |
 //! | `LODE_RUNNER_MEMORY_LIMIT` | private memory of each runner, e.g. `8GiB`; mapped weights do not count | no limit |
 //! | `LODE_LOG` | log filter | `info` |
@@ -123,6 +124,8 @@ pub(crate) struct Config {
     pub(crate) runner_memory: Option<u64>,
     /// Threads of a runner that compute on the CPU; what the machine has where it is not set.
     pub(crate) threads: Option<usize>,
+    /// The instructions that a runner's kernels are made of; the best that the machine has where it is not set.
+    pub(crate) cpu: Option<String>,
     /// Where sockets and other things go that end with the process.
     pub(crate) temporary: PathBuf,
     /// Log filter.
@@ -221,6 +224,7 @@ impl Config {
             isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
             runner_memory: bytes(&["LODE_RUNNER_MEMORY_LIMIT"])?,
             threads: first(&["LODE_THREADS"]).map(|text| threads(&text)).transpose()?,
+            cpu: first(&["LODE_CPU"]),
             temporary: env::temp_dir(),
             log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,

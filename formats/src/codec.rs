@@ -18,6 +18,7 @@ pub use rows::{Output, Target};
 
 use rows::{Rows, Source};
 
+use crate::encoding::Micro;
 use crate::{Dtype, Encoding, Weight};
 
 /// The version of the encoders: results of another one are not looked for. To be raised with every change of their
@@ -71,6 +72,21 @@ pub fn can_encode(encoding: Encoding) -> bool {
 /// The largest magnitude, for [`Target::global_scale`]; NaN does not count. 0 where there are no numbers.
 pub fn largest_magnitude(values: &[f32]) -> f32 {
     values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()))
+}
+
+/// Gives each code of an affine or microscaled row a byte of its own, for whoever computes with codes: `BITS` bits each, a
+/// stream in which the first code has the lowest bits of the first byte. `out` is whole runs of eight codes.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the caller is compiled for instructions that this crate does not know")]
+pub fn unpack_codes<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
+    bits::unpack::<BITS>(packed, out);
+}
+
+/// What the elements of a microscaled group are multiplied with: the scale's code, and what the tensor has for all of them.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the caller is compiled for instructions that this crate does not know")]
+pub fn micro_scale(micro: Micro, code: u8, global: Option<f32>) -> f32 {
+    micro::multiplier(micro, code, global)
 }
 
 /// Encodes whole rows of `columns` and appends them. Large inputs are shared between cores.

@@ -133,6 +133,11 @@ impl<'a> Weight<'a> {
         self.bias
     }
 
+    /// What all numbers are multiplied with, for whoever computes with codes.
+    pub fn global_scale(&self) -> Option<f32> {
+        self.global_scale
+    }
+
     /// One matrix of a stack: an expert.
     ///
     /// # Panics

@@ -9,7 +9,7 @@ use protocol::{ContextRequest, KvType, LoadReply, LoadRequest};
 
 use crate::backend::Backend;
 use crate::backends::candle::Candle;
-use crate::backends::cpu::Cpu;
+use crate::backends::cpu::{Cpu, Instructions};
 use crate::cache::CacheShape;
 use crate::decoder::Decoder;
 use crate::engine::{Engine, Slots};
@@ -29,6 +29,8 @@ pub(crate) struct Machine {
     pub(crate) threads: usize,
     /// How many files are mapped, at most.
     pub(crate) maps: usize,
+    /// What kernels are made of.
+    pub(crate) instructions: Instructions,
 }
 
 /// A model that runs.
@@ -59,7 +61,7 @@ impl Loaded {
         match device {
             candle_core::Device::Cpu if !request.reference => {
                 let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
-                Self::on(Cpu::new(Arc::new(pool)), request, &blobs, blueprint)
+                Self::on(Cpu::new(Arc::new(pool), machine.instructions), request, &blobs, blueprint)
             }
             device => Self::on(Candle::new(device, request.reference), request, &blobs, blueprint),
         }

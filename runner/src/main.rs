@@ -57,6 +57,7 @@ mod weights;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use backends::cpu::Instructions;
 use clap::Parser;
 
 /// Runs one model for the Lode daemon.
@@ -69,6 +70,9 @@ struct Arguments {
     /// Threads that compute on the CPU, where that is not left to the machine.
     #[arg(long)]
     threads: Option<usize>,
+    /// The instructions that kernels are made of, where that is not left to the machine.
+    #[arg(long)]
+    cpu: Option<String>,
     #[command(flatten)]
     isolation: isolation::Isolation,
 }
@@ -81,7 +85,10 @@ fn main() -> ExitCode {
     let threads = arguments.threads.unwrap_or_else(cpus::threads).max(1);
     let maps = mapped::most_maps();
     arguments.isolation.apply(&arguments.socket);
-    match serve::run(&arguments.socket, load::Machine { threads, maps }) {
+    let chosen = arguments.cpu.as_deref().map_or_else(|| Ok(Instructions::best()), Instructions::named);
+    let served =
+        chosen.and_then(|instructions| serve::run(&arguments.socket, load::Machine { threads, maps, instructions }));
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

@@ -21,8 +21,6 @@ use std::time::{Duration, Instant};
 const SPIN: Duration = Duration::from_micros(50);
 /// The exit code of a process that a panic in a region has ended: `EX_SOFTWARE` of sysexits.h.
 const PANICKED: i32 = 70;
-/// How many ranges a thread takes of a region, so that a slow one holds up nobody.
-const RANGES: usize = 4;
 
 /// The threads. They end, and are joined, when this is dropped.
 #[derive(Debug)]
@@ -59,8 +57,16 @@ struct Shared {
 struct Job {
     work: *const (dyn Fn(Range<usize>) + Sync),
     tasks: usize,
-    /// Tasks that are taken at a time.
-    chunk: usize,
+    /// Threads that may come.
+    threads: usize,
+}
+
+impl Job {
+    /// How many of the tasks that are left a thread takes: long ranges first, which memory likes, short ones at the end, so that a
+    /// slow thread holds up nobody.
+    fn share(&self, left: usize) -> usize {
+        (left / (self.threads + 1)).max(1)
+    }
 }
 
 // SAFETY: `job` is written by the one caller that holds `Pool::caller`, while `open` is false and after `inside` was seen to
@@ -83,7 +89,7 @@ impl Pool {
             open: AtomicBool::new(false),
             inside: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
-            job: UnsafeCell::new(Job { work: nothing, tasks: 0, chunk: 1 }),
+            job: UnsafeCell::new(Job { work: nothing, tasks: 0, threads: 1 }),
             waiting: AtomicBool::new(false),
             sleeper: Mutex::new(None),
             sleeping: (0..others).map(|_| AtomicBool::new(false)).collect(),
@@ -118,12 +124,11 @@ impl Pool {
             std::mem::forget(bomb);
             return;
         };
-        let chunk = tasks.div_ceil(self.threads() * RANGES);
         let work: &(dyn Fn(Range<usize>) + Sync) = &work;
         // SAFETY: only the lifetime changes. The pointer is used by threads inside of the region, and `Shared::close` returns
         // when none is inside any more, which is before `work` ends; a panic in between ends the process.
         let work: *const (dyn Fn(Range<usize>) + Sync) = unsafe { std::mem::transmute(work) };
-        self.shared.open(Job { work, tasks, chunk });
+        self.shared.open(Job { work, tasks, threads: self.threads() });
         for (index, thread) in self.threads.iter().enumerate() {
             if self.shared.sleeping[index].load(Ordering::SeqCst) {
                 thread.thread().unpark();
@@ -175,12 +180,9 @@ impl Shared {
         // SAFETY: the closure lives until the region has been closed.
         let work = unsafe { &*job.work };
         let bomb = Bomb;
-        loop {
-            let from = self.next.fetch_add(job.chunk, Ordering::SeqCst);
-            if from >= job.tasks {
-                break;
-            }
-            work(from..job.tasks.min(from + job.chunk));
+        let taken = |from: usize| (from < job.tasks).then(|| from + job.share(job.tasks - from));
+        while let Ok(from) = self.next.fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken) {
+            work(from..from + job.share(job.tasks - from));
         }
         std::mem::forget(bomb);
     }

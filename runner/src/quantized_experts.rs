@@ -9,7 +9,7 @@ use formats::{Dtype, Encoding, GgmlType};
 use protocol::Array;
 
 use crate::decoder::Decoder;
-use crate::fixtures::{Fixture, cache, cpu, folder, logits, numbers};
+use crate::fixtures::{Fixture, cache, cpu, folder, logits, median_cosine, numbers};
 use crate::layers::experts::tape;
 use crate::mapped::Blobs;
 use crate::weights::Weights;
@@ -54,14 +54,6 @@ fn quantized(
         arrays.into_iter().flatten().for_each(|array| array.blob = place);
     }
     Decoder::load(cpu(), &Weights::map(&plan, &Blobs::of_files(&files)?)?, &fixture.blueprint)
-}
-
-fn median_cosine(a: &[f32], b: &[f32], width: usize) -> f64 {
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
-    let cosine = |(a, b): (&[f32], &[f32])| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
-    let mut all: Vec<f64> = a.chunks_exact(width).zip(b.chunks_exact(width)).map(cosine).collect();
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
 }
 
 #[test]

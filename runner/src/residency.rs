@@ -12,7 +12,7 @@ use memmap2::Mmap;
 use protocol::{Array, KvType, LoadRequest};
 use serde_json::json;
 
-use crate::backends::cpu::Cpu;
+use crate::backends::cpu::{Cpu, Instructions};
 use crate::cache::{CacheShape, SlotCache};
 use crate::decoder::Decoder;
 use crate::mapped::Blobs;
@@ -141,7 +141,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     };
     let blobs = Blobs::of_files(std::slice::from_ref(&path))?;
     let weights = Weights::map(&plan, &blobs)?;
-    let cpu = Cpu::new(Arc::new(Pool::new(2)?));
+    let cpu = Cpu::new(Arc::new(Pool::new(2)?), Instructions::best());
     let decoder = Arc::new(Decoder::load(cpu, &weights, &blueprint)?);
     // SAFETY: nobody writes to the file any more.
     let map = unsafe { Mmap::map(&File::open(&path)?) }?;

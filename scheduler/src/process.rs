@@ -28,6 +28,8 @@ pub struct RunnerOptions {
     pub memory_limit: Option<u64>,
     /// How many threads compute on the CPU; what the machine has where it is not said.
     pub threads: Option<usize>,
+    /// The instructions that kernels on the CPU are made of; the best that the machine has where it is not said.
+    pub cpu: Option<String>,
 }
 
 impl RunnerOptions {
@@ -42,6 +44,9 @@ impl RunnerOptions {
         }
         if let Some(threads) = self.threads {
             arguments.extend(["--threads".into(), threads.to_string().into()]);
+        }
+        if let Some(cpu) = &self.cpu {
+            arguments.extend(["--cpu".into(), cpu.into()]);
         }
         if number == 0 {
             arguments.push("--report-isolation".into());

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::fixture_models::golden;
-use crate::server::{Runner, Server};
+use crate::server::{Runner, Server, in_float32};
 use crate::support::{fixtures, json as read_json, numbers, say};
 
 /// Files with a window that llama.cpp passes over: Hugging Face's numbers are right, which stand under the same name.
@@ -50,7 +50,7 @@ async fn compute_what_llama_cpp_does() {
     assert!(models.len() >= 61, "{}", models.len());
     for reference in ["1", "0"] {
         // The golden numbers were made with a cache that rounds nothing.
-        let server = Server::start(&[("LODE_REFERENCE", reference), ("LODE_KV_CACHE_TYPE", "f32")]).await;
+        let server = Server::start(&[("LODE_REFERENCE", reference), ("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await;
         let (mut certain, mut all) = (0, 0);
         for model in models.iter().filter(|model| reference == "1" || model.float) {
             let name = &model.name;
@@ -69,7 +69,7 @@ async fn compute_what_llama_cpp_does() {
 #[tokio::test]
 async fn embed_what_the_folders_do() {
     let Some(shared) = fixtures("gguf_models::embed_what_the_folders_do", "") else { return };
-    let server = Server::start(&[]).await;
+    let server = Server::start(&[in_float32()]).await;
     for name in ["bert", "xlm-roberta", "modernbert", "qwen3-embedding"] {
         server.create(name, &shared.join("gguf/models").join(name).join("model.gguf")).await;
         let facts = read_json(&shared.join("hf").join(name).join("golden.json"));

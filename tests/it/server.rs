@@ -20,6 +20,15 @@ pub(crate) struct Server {
     pub(crate) http: Client,
 }
 
+/// Has runners on the CPU compute with plain weights in float32: without the instructions for BF16, where this machine has them.
+pub(crate) fn in_float32() -> (&'static str, &'static str) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512bf16") {
+        return ("LODE_CPU", "avx512-vnni");
+    }
+    ("LODE_CPU", "")
+}
+
 /// A builder of HTTP clients that speak to this machine.
 pub(crate) fn http() -> reqwest::ClientBuilder {
     // An error says that it was done before.

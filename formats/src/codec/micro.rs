@@ -184,7 +184,7 @@ fn e2m1_codes<const ELEMENTS: usize>(elements: &[f32; ELEMENTS]) -> [u8; ELEMENT
 
 /// What the elements of a group are multiplied with.
 #[inline(always)]
-fn multiplier(micro: Micro, code: u8, global: Option<f32>) -> f32 {
+pub(super) fn multiplier(micro: Micro, code: u8, global: Option<f32>) -> f32 {
     match (micro, global) {
         (Micro::Nvfp4, Some(global)) => E4M3[usize::from(code)] * global,
         (Micro::Nvfp4, None) => E4M3[usize::from(code)],

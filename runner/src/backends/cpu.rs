@@ -16,6 +16,7 @@ mod kv_rows;
 mod matrix;
 mod recurrent;
 mod rotation;
+mod rounded;
 mod state;
 
 use std::ops::Range;
@@ -30,8 +31,9 @@ use crate::backend::{
 };
 use crate::pool::Pool;
 use arena::{Arena, Buffer};
-use int8::Activations;
+pub(crate) use instructions::Instructions;
 use matrix::Matrix;
+use rounded::Rounded;
 pub(crate) use state::State;
 
 /// Elements below which one thread changes them all.
@@ -41,9 +43,10 @@ const PARALLEL_FROM: usize = 1 << 14;
 #[derive(Clone, Debug)]
 pub(crate) struct Cpu {
     pool: Arc<Pool>,
+    instructions: Instructions,
     arena: Arena,
-    /// What is multiplied, rounded to 8 bits.
-    rounded: Arc<Mutex<Activations>>,
+    /// What is multiplied, as weights want it.
+    rounded: Arc<Mutex<Rounded>>,
 }
 
 /// Rows of activations.
@@ -69,9 +72,9 @@ impl Act {
 }
 
 impl Cpu {
-    /// A CPU that computes with these threads.
-    pub(crate) fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, arena: Arena::default(), rounded: Arc::new(Mutex::new(Activations::EMPTY)) }
+    /// A CPU that computes with these threads and instructions.
+    pub(crate) fn new(pool: Arc<Pool>, instructions: Instructions) -> Self {
+        Self { pool, instructions, arena: Arena::default(), rounded: Arc::new(Mutex::new(Rounded::EMPTY)) }
     }
 
     /// Calls `each` with every row of `out`, by several threads where there is much to do.
@@ -100,7 +103,7 @@ impl Backend for Cpu {
     }
 
     fn matrix(&self, source: MatrixSource<Self>) -> Result<Matrix> {
-        Ok(Matrix::new(source))
+        Ok(Matrix::new(source, self.instructions))
     }
 
     fn vector(&self, numbers: Vec<f32>) -> Result<Vec<f32>> {
@@ -158,8 +161,8 @@ impl Backend for Cpu {
             let x = &x.numbers[row * width..][..width];
             let weight = &norm.weight[row % runs * width..][..width];
             match norm.kind {
-                NormKind::Rms => elementwise::rms_norm(x, weight, norm.epsilon, out),
-                NormKind::Layer => elementwise::layer_norm(x, weight, norm.epsilon, out),
+                NormKind::Rms => elementwise::rms_norm(self.instructions, x, weight, norm.epsilon, out),
+                NormKind::Layer => elementwise::layer_norm(self.instructions, x, weight, norm.epsilon, out),
             }
             if let Some(bias) = &norm.bias {
                 out.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
@@ -173,7 +176,7 @@ impl Backend for Cpu {
         self.each_row(&mut x.numbers, width, |row, x| {
             let of = |y: &'_ Act| row * y.width..(row + 1) * y.width;
             match map {
-                Map::Add(y, scale) => elementwise::add(x, &y.numbers[of(y)], scale),
+                Map::Add(y, scale) => elementwise::add(self.instructions, x, &y.numbers[of(y)], scale),
                 Map::Scale(scale) => x.iter_mut().for_each(|x| *x *= scale),
                 Map::Clamp(limit) => x.iter_mut().for_each(|x| *x = x.clamp(-limit, limit)),
                 Map::SoftCap(cap) => x.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh()),
@@ -190,8 +193,8 @@ impl Backend for Cpu {
                 Map::Silu(y) => {
                     x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= y * elementwise::sigmoid(*y));
                 }
-                Map::Activate(activation) => elementwise::activate(activation, x),
-                Map::Gate(activation, y) => elementwise::gate(activation, x, &y.numbers[of(y)]),
+                Map::Activate(activation) => elementwise::activate(self.instructions, activation, x),
+                Map::Gate(activation, y) => elementwise::gate(self.instructions, activation, x, &y.numbers[of(y)]),
             }
         });
         Ok(x)
@@ -277,7 +280,7 @@ impl Backend for Cpu {
     fn scatter(&self, mut x: Act, y: &Act, rows: &[usize], weights: &[f32]) -> Result<Act> {
         for ((row, weight), y) in rows.iter().zip(weights).zip(y.numbers.chunks_exact(y.width)) {
             let width = x.width;
-            elementwise::add(&mut x.numbers[row * width..(row + 1) * width], y, *weight);
+            elementwise::add(self.instructions, &mut x.numbers[row * width..(row + 1) * width], y, *weight);
         }
         Ok(x)
     }

@@ -1,5 +1,5 @@
-//! Softmax attention. A few queries read the rows of the cache one by one, each query head on its own; many are computed in
-//! tiles of queries that share a key head, with the softmax kept up to date from one run of keys to the next (online
+//! Softmax attention. A few queries read the rows of the cache one by one, once for all query heads of a key head, threads
+//! different runs of positions; many are computed in tiles of queries that share a key head, with the softmax kept up to date from one run of keys to the next (online
 //! softmax: Milakov and Gimelshein 2018, arXiv 1805.02867).
 #![expect(unsafe_code, reason = "threads write heads of one slice")]
 
@@ -20,6 +20,9 @@ use crate::pool::SharedSlice;
 
 /// A sequence with so many tokens at most is computed token by token.
 const FEW: usize = 4;
+/// Positions that a thread takes at a time of what such a token sees. It does not depend on the threads: the sums are always the
+/// same.
+const RUN: usize = 128;
 
 impl Cpu {
     /// See [`Backend::attend`](crate::backend::Backend::attend).
@@ -68,7 +71,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// Sequences of few tokens: all heads of all of their tokens side by side.
+    /// Sequences of few tokens: runs of what each token sees, for all query heads of a key head; then the runs are put together.
     fn few(
         &self,
         attend: &Attend<'_, Self>,
@@ -77,24 +80,56 @@ impl Cpu {
         query: &[f32],
         out: &SharedSlice<'_, f32>,
     ) {
-        let is_few = |sequence: &&Sequence<'_, Self>| sequence.span.tokens <= FEW;
-        let tokens: usize = sequences.iter().filter(is_few).map(|sequence| sequence.span.tokens).sum();
-        let work = |task: usize| {
-            let (mut token, head) = (task / attend.heads, task % attend.heads);
-            for sequence in sequences.iter().filter(is_few) {
-                let State::Kv(kv) = &sequence.states[layer] else { continue };
-                if token < sequence.span.tokens {
-                    let row = (sequence.span.first + token) * attend.heads + head;
-                    let query = &query[row * attend.key_dim..][..attend.key_dim];
-                    // SAFETY: each head of each token is a task of its own, and a region hands out each once.
-                    let out = unsafe { out.range(row * attend.value_dim..(row + 1) * attend.value_dim) };
-                    one(self.instructions, attend, kv, head, query, sequence.span.seen(token, attend.window, true), out);
-                    return;
-                }
-                token -= sequence.span.tokens;
-            }
+        let group = attend.heads / attend.kv_heads;
+        let width = group * (attend.value_dim + 2);
+        let tokens = || {
+            let few = sequences.iter().filter(|sequence| sequence.span.tokens <= FEW);
+            let kept = few.filter_map(|sequence| match &sequence.states[layer] {
+                State::Kv(kv) => Some((sequence, kv)),
+                _ => None,
+            });
+            kept.flat_map(|(sequence, kv)| (0..sequence.span.tokens).map(move |token| (sequence, kv, token)))
         };
-        self.pool.run(tokens * attend.heads, |tasks| tasks.for_each(work));
+        let seen = |sequence: &Sequence<'_, Self>, token| sequence.span.seen(token, attend.window, true);
+        let runs: usize = tokens().map(|(sequence, _, token)| seen(sequence, token).len().div_ceil(RUN)).sum();
+        // More than is needed, so that a longer sequence mostly finds room.
+        let mut parts = self.arena.take((runs * attend.kv_heads * width).next_power_of_two());
+        let shared = SharedSlice::new(&mut parts);
+        self.pool.run(runs * attend.kv_heads, |tasks| {
+            for task in tasks {
+                let (mut run, kv_head) = (task / attend.kv_heads, task % attend.kv_heads);
+                for (sequence, kv, token) in tokens() {
+                    let seen = seen(sequence, token);
+                    if run < seen.len().div_ceil(RUN) {
+                        let from = seen.start + run * RUN;
+                        let row = (sequence.span.first + token) * attend.heads + kv_head * group;
+                        let query = &query[row * attend.key_dim..(row + group) * attend.key_dim];
+                        // SAFETY: a region hands out each task once.
+                        let part = unsafe { shared.range(task * width..(task + 1) * width) };
+                        let seen = from..seen.end.min(from + RUN);
+                        few_heads(self.instructions, attend, kv, kv_head, query, seen, part);
+                        break;
+                    }
+                    run -= seen.len().div_ceil(RUN);
+                }
+            }
+        });
+        let mut first = 0;
+        for (sequence, _, token) in tokens() {
+            let count = seen(sequence, token).len().div_ceil(RUN);
+            let own = &parts[first * attend.kv_heads * width..(first + count) * attend.kv_heads * width];
+            first += count;
+            for head in 0..attend.heads {
+                let row = (sequence.span.first + token) * attend.heads + head;
+                // SAFETY: the region has ended, and each head of each token comes once.
+                let out = unsafe { out.range(row * attend.value_dim..(row + 1) * attend.value_dim) };
+                let of_head = |run: usize| {
+                    let at = (run * attend.kv_heads + head / group) * width + head % group * (attend.value_dim + 2);
+                    &own[at..at + attend.value_dim + 2]
+                };
+                put_together((0..count).map(of_head), attend.sinks.map(|sinks| sinks[head]), out);
+            }
+        }
     }
 
     /// A sequence of many tokens: tiles of queries that share a key head.
@@ -108,47 +143,67 @@ impl Cpu {
                 let (index, kv_head) = (tiles - 1 - task / attend.kv_heads, task % attend.kv_heads);
                 let tokens = index * tile..((index + 1) * tile).min(span.tokens);
                 thread_local!(static SCRATCH: RefCell<Tile> = const { RefCell::new(Tile::EMPTY) });
-                SCRATCH.with_borrow_mut(|scratch| scratch.compute(self.instructions, attend, kv, kv_head, span, &tokens, query, out));
+                SCRATCH.with_borrow_mut(|scratch| {
+                    scratch.compute(self.instructions, attend, kv, kv_head, span, &tokens, query, out);
+                });
             }
         });
     }
 }
 
-/// What one query head of a token sees.
-fn one(
+/// What the query heads of a key head see of a run of positions: for each the sum of values, weighted by exponentials of scores
+/// below the largest; that largest; and the sum of the exponentials.
+fn few_heads(
     instructions: Instructions,
     attend: &Attend<'_, Cpu>,
     kv: &Kv,
-    head: usize,
+    kv_head: usize,
     query: &[f32],
     seen: Range<usize>,
     out: &mut [f32],
 ) {
-    let kv_head = head / (attend.heads / attend.kv_heads);
+    let (group, count) = (query.len() / attend.key_dim, seen.len());
     let rows = |half| kv.rows(half, kv_head, seen.start, seen.end);
-    float::with_buffer(seen.len() + query.len(), |numbers| {
+    float::with_buffer(group * count + query.len(), |numbers| {
         let (scaled, scores) = numbers.split_at_mut(query.len());
         scaled.iter_mut().zip(query).for_each(|(scaled, x)| *scaled = x * attend.scale);
         let mut at = 0;
         for rows in rows(Half::Keys) {
-            rows.dot(instructions, scaled, &mut scores[at..at + rows.len()]);
+            rows.dots(instructions, scaled, &mut scores[at..], count);
             at += rows.len();
         }
-        cap(scores, attend.soft_cap);
-        let sink = attend.sinks.map(|sinks| sinks[head]);
-        let (largest, mut sum) = exponentials_below(instructions, scores, sink.unwrap_or(f32::NEG_INFINITY));
-        sum += sink.map_or(0.0, |sink| (sink - largest).exp());
-        out.fill(0.0);
+        for (scores, out) in scores.chunks_exact_mut(count).zip(out.chunks_exact_mut(attend.value_dim + 2)) {
+            cap(scores, attend.soft_cap);
+            let (largest, sum) = exponentials_below(instructions, scores, f32::NEG_INFINITY);
+            out.fill(0.0);
+            (out[attend.value_dim], out[attend.value_dim + 1]) = (largest, sum);
+        }
         let mut at = 0;
         for rows in rows(Half::Values) {
-            rows.first(attend.value_dim).mix(instructions, &scores[at..at + rows.len()], out);
+            let rows = rows.first(attend.value_dim);
+            rows.mixes(instructions, &scores[at..], count, out, attend.value_dim + 2);
             at += rows.len();
         }
-        let inverse = 1.0 / sum;
-        for x in out.iter_mut() {
-            *x *= inverse;
-        }
     });
+}
+
+/// Makes one of what a head saw of several runs, see [`few_heads`], and of its sink.
+fn put_together<'a>(runs: impl Iterator<Item = &'a [f32]> + Clone, sink: Option<f32>, out: &mut [f32]) {
+    let numbers = out.len();
+    let largest = runs.clone().map(|run| run[numbers]).fold(sink.unwrap_or(f32::NEG_INFINITY), f32::max);
+    let mut sum = sink.map_or(0.0, |sink| (sink - largest).exp());
+    out.fill(0.0);
+    for run in runs {
+        let weight = (run[numbers] - largest).exp();
+        sum += weight * run[numbers + 1];
+        for (out, mixed) in out.iter_mut().zip(run) {
+            *out += weight * mixed;
+        }
+    }
+    let inverse = 1.0 / sum;
+    for x in out.iter_mut() {
+        *x *= inverse;
+    }
 }
 
 fn cap(scores: &mut [f32], soft_cap: Option<f32>) {
@@ -229,6 +284,7 @@ impl Tile {
     }
 
     /// Goes on by a run of keys.
+    #[expect(clippy::too_many_arguments, reason = "the run's place in the pass")]
     fn run(
         &mut self,
         instructions: Instructions,

@@ -12,6 +12,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod bf16_rows;
 mod scratch;
 
 use formats::{Dtype, Encoding, Weight};
@@ -56,7 +58,7 @@ impl Kind {
 struct Rows<'a> {
     kind: Kind,
     /// Little-endian, `columns` of the kind in each; wherever they lie.
-    rows: &'a [&'a [u8]],
+    all: &'a [&'a [u8]],
     columns: usize,
 }
 
@@ -72,21 +74,18 @@ pub(super) fn products(
 ) {
     let (count, columns) = (rows.len().min(GROUP), weight.columns());
     let bytes = weight.array(formats::encoding::Role::Weight);
-    match Kind::of(weight.encoding()).filter(|kind| *kind == Kind::F32 || sums.len() < MANY) {
-        Some(kind) => {
-            let mut own = [&bytes[..0]; GROUP];
-            for (own, row) in own.iter_mut().zip(rows) {
-                *own = &bytes[row * columns * kind.bytes()..][..columns * kind.bytes()];
-            }
-            product(instructions, Rows { kind, rows: &own[..count], columns }, x, sums);
+    if let Some(kind) = Kind::of(weight.encoding()).filter(|kind| *kind == Kind::F32 || sums.len() < MANY) {
+        let mut own = [&bytes[..0]; GROUP];
+        for (own, row) in own.iter_mut().zip(rows) {
+            *own = &bytes[row * columns * kind.bytes()..][..columns * kind.bytes()];
         }
-        None => {
-            expanded.resize(GROUP * columns, 0.0);
-            for (out, row) in expanded.chunks_exact_mut(columns).zip(rows) {
-                weight.decode_row(row, out);
-            }
-            numbers(instructions, &expanded[..count * columns], columns, x, sums);
+        product(instructions, Rows { kind, all: &own[..count], columns }, x, sums);
+    } else {
+        expanded.resize(GROUP * columns, 0.0);
+        for (out, row) in expanded.chunks_exact_mut(columns).zip(rows) {
+            weight.decode_row(row, out);
         }
+        numbers(instructions, &expanded[..count * columns], columns, x, sums);
     }
 }
 
@@ -97,7 +96,7 @@ pub(super) fn numbers(instructions: Instructions, own: &[f32], columns: usize, x
     for (row, own) in rows.iter_mut().zip(own.chunks_exact(columns)) {
         *row = as_bytes(own);
     }
-    product(instructions, Rows { kind: Kind::F32, rows: &rows[..count], columns }, x, sums);
+    product(instructions, Rows { kind: Kind::F32, all: &rows[..count], columns }, x, sums);
 }
 
 /// The bytes of numbers, little-endian on the machines that this runs on.
@@ -118,7 +117,7 @@ fn product(instructions: Instructions, rows: Rows<'_>, x: &[f32], sums: &mut [[f
         Set::Avx2 | Set::AvxVnni => unsafe { avx2::product(rows, x, sums) },
         _ => {
             for (x, sums) in x.chunks_exact(rows.columns).zip(sums) {
-                for (row, sum) in rows.rows.iter().zip(sums) {
+                for (row, sum) in rows.all.iter().zip(sums) {
                     *sum = scalar(rows.kind, row, x);
                 }
             }
@@ -175,7 +174,7 @@ pub(super) fn dot(instructions: Instructions, a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [[0.0; GROUP]];
     product(
         instructions,
-        Rows { kind: Kind::F32, rows: &[as_bytes(&a[..length])], columns: length },
+        Rows { kind: Kind::F32, all: &[as_bytes(&a[..length])], columns: length },
         &b[..length],
         &mut sums,
     );

@@ -4,10 +4,8 @@
 
 use super::instructions::Instructions;
 
-/// Rows of `a` that are computed together.
-const ROWS: usize = 4;
-/// Columns of `b` that are computed together.
-const COLUMNS: usize = 16;
+/// Columns that are computed together at the end.
+const NARROW: usize = 16;
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
@@ -27,37 +25,53 @@ pub(crate) fn add_product(
     stride: usize,
 ) {
     #[cfg(target_arch = "x86_64")]
+    if instructions.has_avx512() {
+        // SAFETY: the features were detected.
+        return unsafe { add_product_avx512([m, n, depth], a, b, c, stride) };
+    }
+    #[cfg(target_arch = "x86_64")]
     if instructions.has_avx2() {
         // SAFETY: the features were detected.
         return unsafe { add_product_avx2([m, n, depth], a, b, c, stride) };
     }
     let _ = instructions;
-    product::<false>([m, n, depth], a, b, c, stride);
+    product::<false, 4, 16>([m, n, depth], a, b, c, stride);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_product_avx2(sizes: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
-    product::<true>(sizes, a, b, c, stride);
+    product::<true, 4, 16>(sizes, a, b, c, stride);
 }
 
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+fn add_product_avx512(sizes: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
+    product::<true, 8, 32>(sizes, a, b, c, stride);
+}
+
+/// So many rows of `a` and columns of `b` are computed together.
 #[inline(always)]
-fn product<const FUSED: bool>([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
+fn product<const FUSED: bool, const ROWS: usize, const COLUMNS: usize>(
+    [m, n, depth]: [usize; 3],
+    a: Slice<'_>,
+    b: Slice<'_>,
+    c: &mut [f32],
+    stride: usize,
+) {
     let wide = n / COLUMNS * COLUMNS;
+    // What is left of them is computed sixteen at a time, then one by one.
+    let whole = wide + (n - wide) / NARROW * NARROW;
     let mut row = 0;
     while row + ROWS <= m {
-        for column in (0..wide).step_by(COLUMNS) {
-            tile::<FUSED, ROWS>(depth, a, b, c, stride, row, column);
-        }
+        rows::<FUSED, ROWS, COLUMNS>([wide, whole, depth], a, b, c, stride, row);
         row += ROWS;
     }
     for row in row..m {
-        for column in (0..wide).step_by(COLUMNS) {
-            tile::<FUSED, 1>(depth, a, b, c, stride, row, column);
-        }
+        rows::<FUSED, 1, COLUMNS>([wide, whole, depth], a, b, c, stride, row);
     }
     for row in 0..m {
-        for column in wide..n {
+        for column in whole..n {
             let a = &a.numbers[row * a.stride..][..depth];
             let b = b.numbers[column..].iter().step_by(b.stride);
             c[row * stride + column] += a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
@@ -65,8 +79,26 @@ fn product<const FUSED: bool>([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<
     }
 }
 
+/// So many rows of `a`, and columns of `b` up to `whole`.
 #[inline(always)]
-fn tile<const FUSED: bool, const R: usize>(
+fn rows<const FUSED: bool, const R: usize, const COLUMNS: usize>(
+    [wide, whole, depth]: [usize; 3],
+    a: Slice<'_>,
+    b: Slice<'_>,
+    c: &mut [f32],
+    stride: usize,
+    row: usize,
+) {
+    for column in (0..wide).step_by(COLUMNS) {
+        tile::<FUSED, R, COLUMNS>(depth, a, b, c, stride, row, column);
+    }
+    for column in (wide..whole).step_by(NARROW) {
+        tile::<FUSED, R, NARROW>(depth, a, b, c, stride, row, column);
+    }
+}
+
+#[inline(always)]
+fn tile<const FUSED: bool, const R: usize, const COLUMNS: usize>(
     depth: usize,
     a: Slice<'_>,
     b: Slice<'_>,
@@ -100,22 +132,25 @@ mod tests {
 
     #[test]
     fn agrees_with_double_precision() {
-        for (m, n, depth) in [(1, 1, 1), (4, 16, 3), (5, 33, 64), (9, 48, 40), (3, 7, 100)] {
+        for (m, n, depth) in [(1, 1, 1), (4, 16, 3), (5, 33, 64), (9, 48, 40), (3, 7, 100), (17, 70, 33)] {
             let numbers = |count: usize, seed: usize| -> Vec<f32> {
                 (0..count).map(|i| (((i + seed) * 37 % 101) as f32 - 50.0) / 40.0).collect()
             };
             let (a, b) = (numbers(m * (depth + 2), 1), numbers(depth * (n + 3), 5));
-            let (mut c, mut plain) = (vec![1.0; m * n], vec![1.0; m * n]);
-            let slices = || (Slice { numbers: &a, stride: depth + 2 }, Slice { numbers: &b, stride: n + 3 });
-            let (x, y) = slices();
-            add_product(Instructions::best(), [m, n, depth], x, y, &mut c, n);
-            product::<false>([m, n, depth], x, y, &mut plain, n);
-            for i in 0..m {
-                for j in 0..n {
-                    let of = |k: usize| f64::from(a[i * (depth + 2) + k]) * f64::from(b[k * (n + 3) + j]);
-                    let exact: f64 = 1.0 + (0..depth).map(of).sum::<f64>();
-                    for got in [c[i * n + j], plain[i * n + j]] {
-                        assert!((f64::from(got) - exact).abs() < 1e-4, "{m} {n} {depth}: {got} is not {exact}");
+            for instructions in Instructions::available() {
+                let mut c = vec![1.0; m * n];
+                let slices = || (Slice { numbers: &a, stride: depth + 2 }, Slice { numbers: &b, stride: n + 3 });
+                let (x, y) = slices();
+                add_product(instructions, [m, n, depth], x, y, &mut c, n);
+                for i in 0..m {
+                    for j in 0..n {
+                        let of = |k: usize| f64::from(a[i * (depth + 2) + k]) * f64::from(b[k * (n + 3) + j]);
+                        let exact: f64 = 1.0 + (0..depth).map(of).sum::<f64>();
+                        let got = c[i * n + j];
+                        assert!(
+                            (f64::from(got) - exact).abs() < 1e-4,
+                            "{instructions} {m} {n} {depth}: {got} is not {exact}"
+                        );
                     }
                 }
             }

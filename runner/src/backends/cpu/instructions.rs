@@ -32,8 +32,7 @@ pub(super) enum Set {
 }
 
 impl Set {
-    const ALL: [Self; 6] =
-        [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Avx512Vnni, Self::Avx512Bf16];
+    const ALL: [Self; 6] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Avx512Vnni, Self::Avx512Bf16];
 
     fn name(self) -> &'static str {
         match self {
@@ -48,9 +47,8 @@ impl Set {
 
     #[cfg(target_arch = "x86_64")]
     fn is_here(self) -> bool {
-        let avx2 = || {
-            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-        };
+        let avx2 =
+            || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         let avx512 = || {
             avx2()
                 && is_x86_feature_detected!("avx512f")
@@ -79,6 +77,12 @@ impl Instructions {
     /// All that this machine has, the best one last.
     pub(crate) fn available() -> impl DoubleEndedIterator<Item = Self> {
         Set::ALL.into_iter().filter(|set| set.is_here()).map(Self)
+    }
+
+    /// Those of them that compute with weights of plain types in float32.
+    #[cfg(test)]
+    pub(crate) fn in_float32() -> impl DoubleEndedIterator<Item = Self> {
+        Self::available().filter(|own| own.0 != Set::Avx512Bf16)
     }
 
     /// The best that this machine has.

@@ -28,17 +28,13 @@ mod unpack;
 
 use formats::encoding::Role;
 use formats::weight::Numbers;
-use formats::{Dtype, Encoding, Weight};
+use formats::{Encoding, Weight};
 
 use super::instructions::{Instructions, Set};
-use super::prefetch::prefetch;
 pub(super) use activations::Activations;
 pub(super) use panel::Panel;
 use panel::{DEPTH, LANES};
-use unpack::{Format, Source};
-
-/// Rows of x up to which weights are waited for.
-const FEW: usize = 16;
+use unpack::{Format, Groups, Layout, Place, with_layout};
 
 /// Elements in a block of activations.
 const BLOCK: usize = 32;
@@ -47,21 +43,7 @@ const BLOCK: usize = 32;
 pub(super) struct Matrix<'a> {
     format: Format,
     columns: usize,
-    codes: &'a [u8],
-    row_bytes: usize,
-    /// Scales and biases that lie apart from the codes.
-    groups: Option<Groups<'a>>,
-}
-
-/// What groups have apart from their codes; a row of each for a row of the weight.
-#[derive(Clone, Copy)]
-struct Groups<'a> {
-    dtype: Dtype,
-    scales: &'a [u8],
-    biases: &'a [u8],
-    row_bytes: usize,
-    /// What all numbers are multiplied with.
-    global: Option<f32>,
+    place: Place<'a>,
 }
 
 /// Whether weights of an encoding are computed with as integers.
@@ -75,15 +57,17 @@ impl<'a> Matrix<'a> {
         let format = Format::of(weight.encoding())?;
         let (codes, rows) = (weight.array(Role::Weight), weight.rows());
         let groups = match weight.encoding() {
-            Encoding::Affine { .. } | Encoding::Micro(_) => {
-                let Numbers { dtype, bytes } = weight.scale()?;
+            encoding @ (Encoding::Affine { .. } | Encoding::Micro(_)) => {
+                let Numbers { dtype, bytes: scales } = weight.scale()?;
                 let biases = weight.bias().map_or(&[][..], |biases| biases.bytes);
-                let row_bytes = bytes.len().checked_div(rows)?;
-                Some(Groups { dtype, scales: bytes, biases, row_bytes, global: weight.global_scale() })
+                let size = encoding.group_size() as usize;
+                let count = weight.columns() / size;
+                Groups { size, dtype, scales, biases, count, global: weight.global_scale() }
             }
-            _ => None,
+            _ => Groups::NONE,
         };
-        Some(Self { format, columns: weight.columns(), codes, row_bytes: codes.len().checked_div(rows)?, groups })
+        let place = Place { codes, row_bytes: codes.len().checked_div(rows)?, groups };
+        Some(Self { format, columns: weight.columns(), place })
     }
 
     /// The products of up to 16 rows with all rows of x: `sums` is `[x's rows, 16]`.
@@ -95,49 +79,51 @@ impl<'a> Matrix<'a> {
         panel: &mut Panel,
         sums: &mut [[f32; LANES]],
     ) {
-        let mut sources = [Source::NONE; LANES];
+        let mut own = [0; LANES];
         let count = rows.len().min(LANES);
-        for (source, row) in sources.iter_mut().zip(rows) {
-            *source = self.source(row);
+        for (own, row) in own.iter_mut().zip(rows) {
+            *own = row;
         }
         sums.fill([0.0; LANES]);
-        for first in (0..self.columns).step_by(DEPTH) {
-            let columns = DEPTH.min(self.columns - first);
-            if sums.len() <= FEW {
-                // The rows of the next panel, which are likely to come next.
-                let at = |column: usize| self.row_bytes * column / self.columns;
-                for source in &sources[..count] {
-                    prefetch(&source.codes[at(first)..at(first + columns)], LANES * self.row_bytes);
+        with_layout!(self.format, Own => self.of_layout::<Own>(instructions, &own[..count], x, panel, sums));
+    }
+
+    fn of_layout<L: Layout>(
+        &self,
+        instructions: Instructions,
+        rows: &[usize],
+        x: &Activations,
+        panel: &mut Panel,
+        sums: &mut [[f32; LANES]],
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if sums.len() <= few::FEW && instructions.has_avx2() {
+            let whole = few::Whole { place: &self.place, rows, columns: self.columns };
+            // SAFETY: the set exists only where the machine has the instructions.
+            return unsafe {
+                match instructions.set() {
+                    Set::Avx512Vnni | Set::Avx512Bf16 => avx512::few_vnni::<L>(whole, x, sums),
+                    Set::AvxVnni => avx2::few_vnni::<L>(whole, x, sums),
+                    _ => avx2::few::<L>(whole, x, sums),
                 }
-            }
-            let part = Part { format: self.format, sources: &sources[..count], first, columns };
+            };
+        }
+        for first in (0..self.columns).step_by(DEPTH) {
+            let part = Part { place: &self.place, rows, first, columns: DEPTH.min(self.columns - first) };
             match instructions.set() {
                 // SAFETY: the set exists only where the machine has the instructions.
                 #[cfg(target_arch = "x86_64")]
-                Set::Avx512Vnni | Set::Avx512Bf16 => unsafe { avx512::vnni(&part, x, panel, sums) },
+                Set::Avx512Vnni | Set::Avx512Bf16 => unsafe { avx512::vnni::<L>(&part, x, panel, sums) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Set::Avx512 => unsafe { avx512::plain(&part, x, panel, sums) },
+                Set::Avx512 => unsafe { avx512::plain::<L>(&part, x, panel, sums) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Set::AvxVnni => unsafe { avx2::vnni(&part, x, panel, sums) },
+                Set::AvxVnni => unsafe { avx2::vnni::<L>(&part, x, panel, sums) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Set::Avx2 => unsafe { avx2::plain(&part, x, panel, sums) },
-                _ => tile::scalar(&part, x, panel, sums),
-            }
-        }
-    }
-
-    /// Where a row lies.
-    fn source(&self, row: usize) -> Source<'a> {
-        let of = |bytes: &'a [u8], size: usize| &bytes[row * size..][..size];
-        let codes = of(self.codes, self.row_bytes);
-        match self.groups {
-            None => Source { codes, ..Source::NONE },
-            Some(Groups { dtype, scales, biases, row_bytes, global }) => {
-                let biases = if biases.is_empty() { biases } else { of(biases, row_bytes) };
-                Source { codes, dtype, scales: of(scales, row_bytes), biases, global }
+                Set::Avx2 => unsafe { avx2::plain::<L>(&part, x, panel, sums) },
+                _ => tile::scalar::<L>(&part, x, panel, sums),
             }
         }
     }
@@ -145,8 +131,9 @@ impl<'a> Matrix<'a> {
 
 /// Columns of rows that make a panel.
 struct Part<'a> {
-    format: Format,
-    sources: &'a [Source<'a>],
+    place: &'a Place<'a>,
+    /// Which rows, up to 16.
+    rows: &'a [usize],
     /// The first column.
     first: usize,
     /// How many, [`DEPTH`] at most.

@@ -8,6 +8,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 
 use half::{bf16, f16};
 use protocol::KvType;
@@ -59,6 +61,37 @@ impl<'a> CacheRows<'a> {
         }
         for (out, row) in out.iter_mut().zip(self.bytes.chunks_exact(self.row_bytes)) {
             *out = query.iter().enumerate().map(|(at, x)| x * element(self.kv_type, row, at)).sum();
+        }
+    }
+
+    /// `out[q, i] = Σ queries[q, c] · self[i, c]`, where `out` has rows of `stride`.
+    pub(super) fn dots(self, instructions: Instructions, queries: &[f32], out: &mut [f32], stride: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if self.columns.is_multiple_of(BLOCK) && instructions.has_avx512() {
+            // SAFETY: the features are there.
+            return unsafe { avx512::dots(self, queries, out, stride) };
+        }
+        for (query, out) in queries.chunks_exact(self.columns).zip(out.chunks_mut(stride)) {
+            self.dot(instructions, query, &mut out[..self.len()]);
+        }
+    }
+
+    /// `out[q, c] += Σ weights[q, i] · self[i, c]`, where `weights` and `out` have rows of those strides.
+    pub(super) fn mixes(
+        self,
+        instructions: Instructions,
+        weights: &[f32],
+        weights_stride: usize,
+        out: &mut [f32],
+        stride: usize,
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if self.columns.is_multiple_of(BLOCK) && instructions.has_avx512() {
+            // SAFETY: the features are there.
+            return unsafe { avx512::mixes(self, weights, weights_stride, out, stride) };
+        }
+        for (weights, out) in weights.chunks(weights_stride).zip(out.chunks_mut(stride)) {
+            self.mix(instructions, &weights[..self.len()], &mut out[..self.columns]);
         }
     }
 

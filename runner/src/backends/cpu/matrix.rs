@@ -3,6 +3,7 @@
 //! | weights | how | activations |
 //! |---|---|---|
 //! | GGML's types of up to 8 bits but `IQ1` … `IQ3`; affine groups; `mxfp4`, `nvfp4` | as integers, see [`int8`] | rounded to 8 bits by blocks of 32 |
+//! | BF16, where there are instructions for it | float, see [`float`] | rounded to BF16 |
 //! | plain; all others, expanded row by row | float, see [`float`] | float |
 //!
 //! All projections of the same rows are computed in one region: groups of 16 rows of all weights are its tasks.
@@ -21,7 +22,8 @@ use super::Cpu;
 use super::arena::Buffer;
 use super::float::{self, GROUP};
 use super::instructions::Instructions;
-use super::int8::{self, Activations, Panel};
+use super::int8::{self, Panel};
+use super::rounded::{Rounded, Rounding};
 use crate::backend::{LowRank, MatrixSource, WeightSource};
 use crate::mapped::MappedTensor;
 use crate::pool::SharedSlice;
@@ -35,8 +37,8 @@ pub(crate) struct Matrix {
     weight: WeightSource,
     rows: usize,
     columns: usize,
-    /// Whether activations are rounded for it.
-    integers: bool,
+    /// What activations are rounded to for it.
+    rounding: Rounding,
     bias: Option<Vec<f32>>,
     adapters: Vec<LowRank<Cpu>>,
 }
@@ -44,6 +46,7 @@ pub(crate) struct Matrix {
 /// A weight as the rows of a region are computed with.
 enum Reader<'a> {
     Integers(int8::Matrix<'a>, Option<Rows>),
+    Bf16(Weight<'a>, Option<Rows>),
     Mapped(Weight<'a>, Option<Rows>),
     Numbers(&'a [f32]),
 }
@@ -58,24 +61,26 @@ struct Task<'a> {
 }
 
 impl Matrix {
-    pub(crate) fn new(source: MatrixSource<Cpu>) -> Self {
+    pub(crate) fn new(source: MatrixSource<Cpu>, instructions: Instructions) -> Self {
         let [rows, columns] = source.weight.shape();
-        let integers = match &source.weight {
-            WeightSource::Mapped { tensor, .. } => int8::has_kernels(tensor.encoding()) && Activations::fits(columns),
-            _ => false,
+        let rounding = match &source.weight {
+            WeightSource::Mapped { tensor, .. } => Rounding::of(tensor.encoding(), columns, instructions),
+            _ => Rounding::None,
         };
         let MatrixSource { weight, bias, adapters } = source;
-        Self { weight, rows, columns, integers, bias, adapters }
+        Self { weight, rows, columns, rounding, bias, adapters }
     }
 
     fn reader(&self) -> Option<Reader<'_>> {
         match &self.weight {
             WeightSource::Mapped { tensor, rows } => {
                 let weight = tensor.weight();
-                match int8::Matrix::new(&weight).filter(|_| self.integers) {
-                    Some(matrix) => Some(Reader::Integers(matrix, *rows)),
-                    None => Some(Reader::Mapped(weight, *rows)),
-                }
+                let integers = if self.rounding == Rounding::Int8 { int8::Matrix::new(&weight) } else { None };
+                Some(match integers {
+                    Some(matrix) => Reader::Integers(matrix, *rows),
+                    None if self.rounding == Rounding::Bf16 => Reader::Bf16(weight, *rows),
+                    None => Reader::Mapped(weight, *rows),
+                })
             }
             WeightSource::Numbers { numbers, .. } => Some(Reader::Numbers(numbers)),
             WeightSource::Transposed { .. } => None,
@@ -139,7 +144,7 @@ impl Cpu {
         let columns = matrices[0].columns;
         let m = x.len() / columns;
         let mut out = matrices.map(|matrix| self.arena.take(m * matrix.rows));
-        self.rounded(matrices.iter().any(|matrix| matrix.integers), x, columns, |rounded| {
+        self.rounded(&matrices.map(|matrix| matrix.rounding), x, columns, |rounded| {
             let mut first = 0;
             let mut outs = out.iter_mut();
             let tasks: [Option<Task<'_>>; N] = matrices.map(|matrix| {
@@ -175,14 +180,16 @@ impl Cpu {
         out
     }
 
-    /// Lends x rounded to 8 bits, where that is wanted.
-    fn rounded(&self, wanted: bool, x: &[f32], columns: usize, work: impl FnOnce(&Activations)) {
+    /// Lends x as it is wanted.
+    fn rounded(&self, wanted: &[Rounding], x: &[f32], columns: usize, work: impl FnOnce(&Rounded)) {
         // What a panic has left in it is written anew.
-        let mut activations = self.rounded.lock().unwrap_or_else(PoisonError::into_inner);
-        if wanted {
-            activations.fill(&self.pool, self.instructions, x, columns);
+        let mut rounded = self.rounded.lock().unwrap_or_else(PoisonError::into_inner);
+        for rounding in [Rounding::Int8, Rounding::Bf16] {
+            if wanted.contains(&rounding) {
+                rounded.fill(rounding, &self.pool, self.instructions, x, columns);
+            }
         }
-        work(&activations);
+        work(&rounded);
     }
 
     /// `out = x · W + b` for some columns of a mapped `W` of `[input, columns]`: rows of W are added up, a run of columns in
@@ -300,14 +307,7 @@ impl Scratch {
 
 impl Task<'_> {
     /// The results of a group of rows, for all rows of x.
-    fn group(
-        &self,
-        group: usize,
-        instructions: Instructions,
-        x: &[f32],
-        rounded: &Activations,
-        scratch: &mut Scratch,
-    ) {
+    fn group(&self, group: usize, instructions: Instructions, x: &[f32], rounded: &Rounded, scratch: &mut Scratch) {
         let (rows, columns) = (self.matrix.rows, self.matrix.columns);
         let own = group * GROUP..((group + 1) * GROUP).min(rows);
         let m = x.len() / columns;
@@ -320,8 +320,20 @@ impl Task<'_> {
         match &self.reader {
             Reader::Integers(matrix, part) => {
                 let own = own.clone().map(|row| stored(row, *part));
-                matrix.products(instructions, own, rounded, panel, sums);
+                matrix.products(instructions, own, &rounded.int8, panel, sums);
             }
+            #[cfg(target_arch = "x86_64")]
+            Reader::Bf16(weight, part) => {
+                let bytes = weight.array(Role::Weight);
+                let mut all = [&bytes[..0]; GROUP];
+                for (bytes_of, row) in all.iter_mut().zip(own.clone()) {
+                    *bytes_of = &bytes[stored(row, *part) * 2 * columns..][..2 * columns];
+                }
+                // SAFETY: only a machine that has the instructions computes so.
+                unsafe { float::bf16_rows::products(&all[..own.len()], columns, &rounded.bf16, sums) };
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Reader::Bf16(..) => unreachable!("invariant: only some machines compute so"),
             Reader::Mapped(weight, part) => {
                 let own = own.clone().map(|row| stored(row, *part));
                 float::products(instructions, weight, own, x, expanded, sums);

@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
-    __m256, _mm_add_ps, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehl_ps, _mm_shuffle_ps,
-    _mm256_add_ps, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
-    _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_slli_epi32,
+    __m256, _mm_add_ps, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehl_ps, _mm_shuffle_ps, _mm256_add_ps,
+    _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extractf128_ps,
+    _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_slli_epi32,
 };
 
 use super::{GROUP, Kind, LANES, Rows, sixteen};
@@ -31,7 +31,7 @@ pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     for (x, sums) in x.chunks(TILE * rows.columns).zip(sums.chunks_mut(TILE)) {
-        for (at, own) in rows.rows.chunks(TILE).enumerate() {
+        for (at, own) in rows.all.chunks(TILE).enumerate() {
             // Where there is only one, it takes the other's place too, which is not looked at.
             let own = [own[0], own[own.len() - 1]];
             if sums.len() == TILE {

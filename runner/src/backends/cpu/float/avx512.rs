@@ -1,5 +1,6 @@
 //! Float products with AVX-512. See [`super`] for what is computed.
 #![expect(unsafe_code, reason = "SIMD")]
+#![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
 use std::arch::x86_64::{
     __m128, __m512, _mm_add_ps, _mm_movehl_ps, _mm_movelh_ps, _mm_storeu_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
@@ -11,11 +12,11 @@ use std::arch::x86_64::{
 use super::{GROUP, Kind, LANES, MANY, Rows, sixteen};
 
 /// Rows of weights that are computed together.
-const ROWS: usize = 4;
+pub(super) const ROWS: usize = 4;
 /// Rows of x that are computed together.
-const TOKENS: usize = 6;
+pub(super) const TOKENS: usize = 6;
 /// Rows of x that stay in the cache while all rows of weights pass: so many numbers.
-const CACHED: usize = 1 << 16;
+pub(super) const CACHED: usize = 1 << 16;
 
 const F32: u8 = 0;
 const F16: u8 = 1;
@@ -35,14 +36,14 @@ pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
 fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     if sums.len() < MANY {
         // Rows are read one after the other, as memory likes it.
-        for (lane, row) in rows.rows.iter().enumerate() {
+        for (lane, row) in rows.all.iter().enumerate() {
             tokens_of::<KIND, 1>(rows, [row], lane, x, sums);
         }
         return;
     }
     let tokens = (CACHED / rows.columns).max(TOKENS) / TOKENS * TOKENS;
     for (x, sums) in x.chunks(tokens * rows.columns).zip(sums.chunks_mut(tokens)) {
-        for (at, four) in rows.rows.chunks(ROWS).enumerate() {
+        for (at, four) in rows.all.chunks(ROWS).enumerate() {
             // Where there are fewer, the last one takes the place of those that are missing, and is not looked at.
             let four = std::array::from_fn(|row| four[row.min(four.len() - 1)]);
             tokens_of::<KIND, ROWS>(rows, four, at * ROWS, x, sums);
@@ -108,7 +109,8 @@ fn tile<const KIND: u8, const R: usize, const N: usize>(
             for (total, row) in totals.iter_mut().zip(all) {
                 let own = sixteen(kind, row, whole);
                 // SAFETY: both have sixteen elements.
-                *total = unsafe { _mm512_fmadd_ps(_mm512_loadu_ps(own.as_ptr()), _mm512_loadu_ps(rest.as_ptr()), *total) };
+                *total =
+                    unsafe { _mm512_fmadd_ps(_mm512_loadu_ps(own.as_ptr()), _mm512_loadu_ps(rest.as_ptr()), *total) };
             }
         }
     }
@@ -142,7 +144,7 @@ unsafe fn load<const KIND: u8>(from: *const u8) -> __m512 {
 /// The sums of the lanes of each of four.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn total([a, b, c, d]: [__m512; ROWS]) -> __m128 {
+pub(super) fn total([a, b, c, d]: [__m512; ROWS]) -> __m128 {
     let (a, b, c, d) = (four_of(a), four_of(b), four_of(c), four_of(d));
     let [ab, cd] = [
         _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b)),

@@ -5,19 +5,19 @@
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm256_add_epi32, _mm256_and_si256,
-    _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_or_si256, _mm256_slli_epi16,
-    _mm256_xor_si256, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
-    _mm256_broadcastsi128_si256, _mm256_setr_epi32, _mm256_srlv_epi32, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
-    _mm256_mul_ps, _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi16, _mm256_storeu_ps, _mm256_storeu_si256,
-    _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm_loadu_si128,
+    __m256, __m256i, _MM_HINT_T1, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_loadu_si128, _mm_prefetch,
+    _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps,
+    _mm256_cvtepu8_epi16, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256,
+    _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x,
+    _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sll_epi16,
+    _mm256_slli_epi16, _mm256_srl_epi16, _mm256_srli_epi16, _mm256_srlv_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
+    _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
 };
 
 use super::activations::{Block, round_with};
-use super::few::FEW;
-use super::panel::{DEPTH, LANES, PART, Panel, RUN};
-use super::unpack::{Codes, Machine};
+use super::panel::{DEPTH, HALF, LANES, PART, Panel, RUN};
+use super::unpack::{Codes, Layout, Machine};
 use super::{Activations, BLOCK, Part};
 
 /// Rows of x that are computed together.
@@ -33,7 +33,7 @@ pub(super) struct Vectors;
 
 /// 32 codes in a vector.
 #[derive(Clone, Copy)]
-pub(super) struct Vector(__m256i);
+pub(super) struct Vector(pub(super) __m256i);
 
 impl Machine for Vectors {
     type Codes = Vector;
@@ -46,42 +46,41 @@ impl Machine for Vectors {
     }
 
     #[inline(always)]
-    fn halves(bits: &[[u8; 2]; LANES]) -> [f32; LANES] {
-        let mut numbers = [0.0; LANES];
-        // SAFETY: see the machine; there are 32 bytes, and 16 numbers.
-        unsafe {
-            let bits: *const __m128i = bits.as_ptr().cast();
-            _mm256_storeu_ps(numbers.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(bits)));
-            _mm256_storeu_ps(numbers.as_mut_ptr().add(WIDTH), _mm256_cvtph_ps(_mm_loadu_si128(bits.add(1))));
-        }
+    fn halves(bits: &[[u8; 2]; HALF]) -> [f32; HALF] {
+        let mut numbers = [0.0; HALF];
+        // SAFETY: see the machine; there are 16 bytes, and eight numbers.
+        unsafe { _mm256_storeu_ps(numbers.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(bits.as_ptr().cast()))) };
         numbers
     }
 
     #[inline(always)]
-    fn transpose(rows: &[[f32; LANES]; LANES], lanes: &mut [[f32; LANES]; LANES]) {
-        for (row, lane) in [(0, 0), (0, WIDTH), (WIDTH, 0), (WIDTH, WIDTH)] {
-            // SAFETY: see the machine.
-            unsafe {
-                transpose_quarter(rows, lanes, row, lane);
-            }
-        }
+    fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {
+        // SAFETY: see the machine.
+        unsafe { transpose(rows) }
+    }
+
+    #[inline(always)]
+    fn prefetch(address: *const u8) {
+        // SAFETY: any machine of this kind has the instruction, and it reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
     }
 }
 
-/// Eight times eight numbers from a row and a lane on.
+/// See [`Machine::transpose`].
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn transpose_quarter(rows: &[[f32; LANES]; LANES], lanes: &mut [[f32; LANES]; LANES], row: usize, lane: usize) {
-    let from = |at: usize| {
-        let numbers = &rows[row + at][lane..lane + WIDTH];
-        // SAFETY: there are eight.
-        unsafe { _mm256_loadu_si256(numbers.as_ptr().cast()) }
-    };
-    for (at, own) in transposed(std::array::from_fn(from)).into_iter().enumerate() {
-        let numbers = &mut lanes[lane + at][row..row + WIDTH];
-        // SAFETY: there are eight.
-        unsafe { _mm256_storeu_si256(numbers.as_mut_ptr().cast(), own) };
+fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {
+    let mut own = [_mm256_setzero_si256(); HALF];
+    for (own, row) in own.iter_mut().zip(rows) {
+        // SAFETY: there are eight numbers.
+        *own = unsafe { _mm256_loadu_si256(row.as_ptr().cast()) };
     }
+    let mut lanes = [[0.0; HALF]; HALF];
+    for (lane, own) in lanes.iter_mut().zip(transposed(own)) {
+        // SAFETY: there are eight numbers.
+        unsafe { _mm256_storeu_si256(lane.as_mut_ptr().cast(), own) };
+    }
+    lanes
 }
 
 /// Eight times eight numbers of 32 bits the other way round.
@@ -136,24 +135,42 @@ impl Codes for Vector {
     }
 
     #[inline(always)]
-    fn bits<const SHIFT: i32>(self, mask: u8) -> Self {
-        // SAFETY: see the machine. What comes from the byte above is no bit of the mask.
+    fn pairs(packed: &[u8; BLOCK / 2]) -> Self {
+        // SAFETY: see the machine; there are 16 bytes.
         Self(unsafe {
-            let mask = _mm256_set1_epi8(mask.cast_signed());
-            _mm256_and_si256(_mm256_srli_epi16::<SHIFT>(self.0), mask)
+            // A byte becomes a pair of bytes, of which the second takes the high nibble.
+            let pairs = _mm256_cvtepu8_epi16(_mm_loadu_si128(packed.as_ptr().cast()));
+            let both = _mm256_or_si256(pairs, _mm256_slli_epi16::<4>(pairs));
+            _mm256_and_si256(both, _mm256_set1_epi8(15))
         })
     }
 
     #[inline(always)]
-    fn with<const SHIFT: i32>(self, more: Self) -> Self {
+    fn spread(bits: [u8; BLOCK / 8]) -> Self {
         // SAFETY: see the machine.
-        Self(unsafe { _mm256_or_si256(self.0, _mm256_slli_epi16::<SHIFT>(more.0)) })
+        Self(unsafe {
+            // Each of the four bytes eight times, then another bit of each.
+            let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+            let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(i32::from_le_bytes(bits)), places);
+            let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+            let set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, each), each);
+            _mm256_and_si256(set, _mm256_set1_epi8(1))
+        })
     }
 
     #[inline(always)]
-    fn flipped(self) -> Self {
+    fn bits(self, shift: u8, mask: u8) -> Self {
+        // SAFETY: see the machine. What comes from the byte above is no bit of the mask.
+        Self(unsafe {
+            let mask = _mm256_set1_epi8(mask.cast_signed());
+            _mm256_and_si256(_mm256_srl_epi16(self.0, _mm_cvtsi32_si128(i32::from(shift))), mask)
+        })
+    }
+
+    #[inline(always)]
+    fn with(self, more: Self, shift: u8) -> Self {
         // SAFETY: see the machine.
-        Self(unsafe { _mm256_xor_si256(self.0, _mm256_set1_epi8(i8::MIN)) })
+        Self(unsafe { _mm256_or_si256(self.0, _mm256_sll_epi16(more.0, _mm_cvtsi32_si128(i32::from(shift)))) })
     }
 
     #[inline(always)]
@@ -170,25 +187,6 @@ impl Codes for Vector {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
     round_with(x, blocks);
-}
-
-/// Adds the products of a part with all rows of x, with AVX2.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn plain(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
-    panel.unpack::<Vectors>(part);
-    if sums.len() <= FEW {
-        return match (part.format.has_halves(), part.format.has_bytes()) {
-            (true, _) => few::<PART, false>(part, x, panel, sums),
-            (false, false) => few::<BLOCK, false>(part, x, panel, sums),
-            (false, true) => few::<BLOCK, true>(part, x, panel, sums),
-        };
-    }
-    interleave_all(part, panel);
-    match (part.format.has_halves(), part.format.has_bytes()) {
-        (true, _) => rows::<PART, false>(part, x, panel, sums),
-        (false, false) => rows::<BLOCK, false>(part, x, panel, sums),
-        (false, true) => rows::<BLOCK, true>(part, x, panel, sums),
-    }
 }
 
 /// Puts the codes of all rows side by side.
@@ -217,8 +215,23 @@ fn interleave(panel: &mut Panel, strip: usize, lane: usize) {
 }
 
 macro_rules! kernels {
-    ($features:literal, $rows:ident, $tile:ident, $few:ident, $few_rows:ident, $dot:ident) => {
-        $crate::backends::cpu::int8::few::kernel!($features, $few, $few_rows, $dot);
+    ($features:literal, $products:ident, $rows:ident, $tile:ident, $dot:ident) => {
+        /// Adds the products of a part with all rows of x.
+        #[target_feature(enable = $features)]
+        pub(super) fn $products<L: Layout>(
+            part: &Part<'_>,
+            x: &Activations,
+            panel: &mut Panel,
+            sums: &mut [[f32; LANES]],
+        ) {
+            panel.unpack::<Vectors, L>(part);
+            interleave_all(part, panel);
+            match (L::HALVES, L::WIDE) {
+                (true, _) => $rows::<PART, false>(part, x, panel, sums),
+                (false, false) => $rows::<BLOCK, false>(part, x, panel, sums),
+                (false, true) => $rows::<BLOCK, true>(part, x, panel, sums),
+            }
+        }
 
         #[target_feature(enable = $features)]
         fn $rows<const SIZE: usize, const BYTES: bool>(
@@ -293,13 +306,15 @@ macro_rules! kernels {
     };
 }
 
-kernels!("avx2,fma,f16c", rows, tile, few, few_rows, dot);
-kernels!("avx2,fma,f16c,avxvnni", rows_vnni, tile_vnni, few_vnni, few_rows_vnni, dot_vnni);
+kernels!("avx2,fma,f16c", plain, rows, tile, dot);
+kernels!("avx2,fma,f16c,avxvnni", vnni, rows_vnni, tile_vnni, dot_vnni);
+super::few::kernel!("avx2,fma,f16c", few, few_rows, few_unit, few_run, few_dot);
+super::few::kernel!("avx2,fma,f16c,avxvnni", few_vnni, few_rows_vnni, few_unit_vnni, few_run_vnni, few_dot_vnni);
 
 /// Adds the products of four codes in each lane.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) fn dot<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+fn dot<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
     if !BYTES {
         let pairs = _mm256_maddubs_epi16(codes, quants);
         return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
@@ -319,29 +334,24 @@ fn dot_vnni<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -
     _mm256_dpbusd_avx_epi32(sums, codes, quants)
 }
 
-/// Adds the products of a part with all rows of x, with AVX-VNNI.
+/// The same for a layout.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn few_dot<L: Layout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+    if L::WIDE { dot::<true>(sums, codes, quants) } else { dot::<false>(sums, codes, quants) }
+}
+
+/// The same for a layout, in one instruction.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-pub(super) fn vnni(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
-    panel.unpack::<Vectors>(part);
-    if sums.len() <= FEW {
-        return if part.format.has_halves() {
-            few_vnni::<PART, false>(part, x, panel, sums);
-        } else {
-            few_vnni::<BLOCK, false>(part, x, panel, sums);
-        };
-    }
-    interleave_all(part, panel);
-    if part.format.has_halves() {
-        rows_vnni::<PART, false>(part, x, panel, sums);
-    } else {
-        rows_vnni::<BLOCK, false>(part, x, panel, sums);
-    }
+#[inline]
+fn few_dot_vnni<L: Layout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+    _mm256_dpbusd_avx_epi32(sums, codes, quants)
 }
 
 /// Eight numbers from a lane on.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) fn floats(numbers: &[f32; LANES], lane: usize) -> __m256 {
+fn floats(numbers: &[f32; LANES], lane: usize) -> __m256 {
     let numbers = &numbers[lane..lane + WIDTH];
     // SAFETY: there are eight elements.
     unsafe { _mm256_loadu_ps(numbers.as_ptr()) }

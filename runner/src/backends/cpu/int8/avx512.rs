@@ -2,17 +2,17 @@
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
-    __m256i, __m512i, _mm256_dpbusd_epi32, _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
-    _mm512_load_ps, _mm512_load_si512, _mm512_loadu_ps, _mm512_madd_epi16, _mm512_maddubs_epi16, _mm512_mul_ps,
-    _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512,
+    __m256i, __m512i, _mm256_dpbusd_epi32, _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
+    _mm512_fmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_loadu_ps, _mm512_madd_epi16, _mm512_maddubs_epi16,
+    _mm512_mul_ps, _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512,
     _mm512_shuffle_i32x4, _mm512_srli_epi16, _mm512_store_si512, _mm512_storeu_ps, _mm512_unpackhi_epi32,
     _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
 use super::activations::Block;
-use super::avx2::{self, Vectors};
-use super::few::FEW;
+use super::avx2::Vectors;
 use super::panel::{DEPTH, LANES, PART, Panel, RUN};
+use super::unpack::Layout;
 use super::{Activations, BLOCK, Part};
 
 /// Rows of x that are computed together.
@@ -48,8 +48,8 @@ fn interleave(panel: &mut Panel, strip: usize) {
             _mm512_unpackhi_epi64(high[0], high[1]),
         ];
     }
-    for run in 0..4 {
-        let [a, b, c, d] = [fours[0][run], fours[1][run], fours[2][run], fours[3][run]];
+    let [first, second, third, fourth] = fours;
+    for (run, (((a, b), c), d)) in first.into_iter().zip(second).zip(third).zip(fourth).enumerate() {
         // Quarters 0 and 2, then 1 and 3, of two and two.
         let even = [_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0x88>(c, d)];
         let odd = [_mm512_shuffle_i32x4::<0xdd>(a, b), _mm512_shuffle_i32x4::<0xdd>(c, d)];
@@ -68,22 +68,18 @@ fn interleave(panel: &mut Panel, strip: usize) {
 }
 
 macro_rules! kernels {
-    ($features:literal, $products:ident, $rows:ident, $tile:ident, $dot:ident, $few:ident, $few_rows:ident, $dot_few:ident) => {
-        $crate::backends::cpu::int8::few::kernel!($features, $few, $few_rows, $dot_few);
-
+    ($features:literal, $products:ident, $rows:ident, $tile:ident, $dot:ident) => {
         /// Adds the products of a part with all rows of x.
         #[target_feature(enable = $features)]
-        pub(super) fn $products(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
-            panel.unpack::<Vectors>(part);
-            if sums.len() <= FEW {
-                return match (part.format.has_halves(), part.format.has_bytes()) {
-                    (true, _) => $few::<PART, false>(part, x, panel, sums),
-                    (false, false) => $few::<BLOCK, false>(part, x, panel, sums),
-                    (false, true) => $few::<BLOCK, true>(part, x, panel, sums),
-                };
-            }
+        pub(super) fn $products<L: Layout>(
+            part: &Part<'_>,
+            x: &Activations,
+            panel: &mut Panel,
+            sums: &mut [[f32; LANES]],
+        ) {
+            panel.unpack::<Vectors, L>(part);
             interleave_all(part, panel);
-            match (part.format.has_halves(), part.format.has_bytes()) {
+            match (L::HALVES, L::WIDE) {
                 (true, _) => $rows::<PART, false>(part, x, panel, sums),
                 (false, false) => $rows::<BLOCK, false>(part, x, panel, sums),
                 (false, true) => $rows::<BLOCK, true>(part, x, panel, sums),
@@ -132,9 +128,7 @@ macro_rules! kernels {
                 let mut products = [_mm512_setzero_si512(); N];
                 for run in 0..SIZE / RUN {
                     // SAFETY: a panel has so many runs, as was asserted, which begin at whole vectors.
-                    let codes = unsafe {
-                        _mm512_load_si512(panel.codes.as_ptr().add(at * (SIZE / RUN) + run).cast())
-                    };
+                    let codes = unsafe { _mm512_load_si512(panel.codes.as_ptr().add(at * (SIZE / RUN) + run).cast()) };
                     for (row, products) in products.iter_mut().enumerate() {
                         let place = at % halves * SIZE + run * RUN;
                         // SAFETY: the block is among those of x, as was asserted, and a run lies within a block.
@@ -169,8 +163,16 @@ macro_rules! kernels {
     };
 }
 
-kernels!("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl", plain, rows, tile, dot, few, few_rows, dot_few);
-kernels!("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", vnni, rows_vnni, tile_vnni, dot_vnni, few_vnni, few_rows_vnni, dot_few_vnni);
+kernels!("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl", plain, rows, tile, dot);
+kernels!("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", vnni, rows_vnni, tile_vnni, dot_vnni);
+super::few::kernel!(
+    "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
+    few_vnni,
+    few_rows,
+    few_unit,
+    few_run,
+    few_dot
+);
 
 /// Adds the products of four codes in each lane.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
@@ -196,15 +198,8 @@ fn dot_vnni<const BYTES: bool>(sums: __m512i, codes: __m512i, quants: __m512i) -
 }
 
 /// The same in eight lanes.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn dot_few<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
-    avx2::dot::<BYTES>(sums, codes, quants)
-}
-
-/// The same in one instruction.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn dot_few_vnni<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+fn few_dot<L: Layout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
     _mm256_dpbusd_epi32(sums, codes, quants)
 }

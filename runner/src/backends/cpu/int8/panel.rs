@@ -1,14 +1,14 @@
-//! A panel: 1024 columns of 16 rows as kernels want them, a lane for each row.
+//! A panel: 256 columns of 16 rows as tiles want them, a lane for each row.
 
+use super::unpack::{Layout, Machine, Numbers, Rows};
 use super::{BLOCK, Part};
-use super::unpack::Machine;
 
 /// Rows of a panel.
 pub(super) const LANES: usize = 16;
-/// Columns of a panel.
-pub(super) const DEPTH: usize = 1024;
-/// Elements of the largest blocks.
-pub(super) const SUPER: usize = 256;
+/// Rows that are unpacked together.
+pub(super) const HALF: usize = LANES / 2;
+/// Columns of a panel: as many as the largest blocks have.
+pub(super) const DEPTH: usize = 256;
 /// Elements that share a scale, at least.
 pub(super) const PART: usize = 16;
 /// Codes of a row that lie together.
@@ -25,11 +25,6 @@ pub(in crate::backends::cpu) struct Panel {
     pub(super) offsets: [[f32; LANES]; DEPTH / PART],
     /// Codes row by row.
     pub(super) rows: [[u8; DEPTH]; LANES],
-    /// `d` and `m` of large blocks, row by row.
-    pub(super) row_scales: [[[f32; SUPER / PART]; LANES]; DEPTH / SUPER],
-    pub(super) row_offsets: [[[f32; SUPER / PART]; LANES]; DEPTH / SUPER],
-    /// The same of small blocks, as they are stored.
-    pub(super) bits: [[[[u8; 2]; LANES]; 2]; DEPTH / BLOCK],
 }
 
 impl Panel {
@@ -40,21 +35,33 @@ impl Panel {
             scales: [[0.0; LANES]; DEPTH / PART],
             offsets: [[0.0; LANES]; DEPTH / PART],
             rows: [[0; DEPTH]; LANES],
-            row_scales: [[[0.0; SUPER / PART]; LANES]; DEPTH / SUPER],
-            row_offsets: [[[0.0; SUPER / PART]; LANES]; DEPTH / SUPER],
-            bits: [[[[0; 2]; LANES]; 2]; DEPTH / BLOCK],
         })
     }
 
-    /// Unpacks columns of rows; [`interleave`](Self::interleave) is next. Lanes without a row count nothing.
+    /// Unpacks columns of rows to [`rows`](Self::rows), scales and offsets; [`interleave`](Self::interleave) is next.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
-    pub(super) fn unpack<M: Machine>(&mut self, part: &Part<'_>) {
-        if part.sources.len() < LANES {
-            self.scales.as_flattened_mut().fill(0.0);
-            self.offsets.as_flattened_mut().fill(0.0);
+    pub(super) fn unpack<M: Machine, L: Layout>(&mut self, part: &Part<'_>) {
+        let elements = L::RUNS * BLOCK;
+        let parts = elements / if L::HALVES { PART } else { BLOCK };
+        let mut numbers = Numbers::ZERO;
+        for lane in [0, HALF] {
+            let rows = Rows::new(part.place, part.rows, lane);
+            for at in 0..part.columns / elements {
+                let unit = part.first / elements + at;
+                rows.prefetch::<M, L>(unit);
+                let units = rows.units::<L>(unit);
+                L::numbers::<M>(&rows, unit, &units, &mut numbers);
+                for (index, (scales, offsets)) in numbers.scales.iter().zip(&numbers.offsets).take(parts).enumerate() {
+                    self.scales[at * parts + index][lane..lane + HALF].copy_from_slice(scales);
+                    self.offsets[at * parts + index][lane..lane + HALF].copy_from_slice(offsets);
+                }
+                for (row, bytes) in units.into_iter().enumerate() {
+                    let codes = &mut self.rows[lane + row][at * elements..][..elements];
+                    unpack_unit::<M, L>(bytes, codes.as_chunks_mut::<BLOCK>().0);
+                }
+            }
         }
-        super::unpack::unpack::<M>(part, self);
     }
 
     /// Puts codes side by side, for any machine.
@@ -64,5 +71,23 @@ impl Panel {
                 codes.copy_from_slice(&row[at * RUN..][..RUN]);
             }
         }
+    }
+}
+
+/// Runs by constants, so that each is compiled by itself.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
+fn unpack_unit<M: Machine, L: Layout>(unit: &[u8], codes: &mut [[u8; BLOCK]]) {
+    codes[0] = L::codes::<M>(unit, 0).into();
+    if L::RUNS > 1 {
+        codes[1] = L::codes::<M>(unit, 1).into();
+    }
+    if L::RUNS == 8 {
+        codes[2] = L::codes::<M>(unit, 2).into();
+        codes[3] = L::codes::<M>(unit, 3).into();
+        codes[4] = L::codes::<M>(unit, 4).into();
+        codes[5] = L::codes::<M>(unit, 5).into();
+        codes[6] = L::codes::<M>(unit, 6).into();
+        codes[7] = L::codes::<M>(unit, 7).into();
     }
 }

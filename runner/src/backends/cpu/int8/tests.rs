@@ -1,8 +1,8 @@
 //! Every format with every set of instructions: to the bit like the definition, and within the rounding of activations of
 //! what the codecs make of the weight.
 
-use formats::GgmlType;
 use formats::weight::Arrays;
+use formats::{Dtype, GgmlType};
 use proptest::prelude::*;
 
 use super::*;
@@ -35,7 +35,11 @@ fn check(weight: &Weight<'_>, x: &[f32]) {
         assert_eq!(products(instructions, weight, x), definition, "{instructions}: {encoding}");
         // A row of x is computed alike alone and with others.
         let last = &x[x.len() - columns..];
-        assert_eq!(products(instructions, weight, last)[0], definition[definition.len() - 1], "{instructions}: {encoding}");
+        assert_eq!(
+            products(instructions, weight, last)[0],
+            definition[definition.len() - 1],
+            "{instructions}: {encoding}"
+        );
     }
     let mut expanded = vec![0.0; columns];
     for row in 0..weight.rows() {
@@ -73,7 +77,7 @@ fn bytes(count: usize, seed: u64) -> Vec<u8> {
 fn activations(count: usize, seed: u64) -> Vec<f32> {
     let noise = bytes(2 * count, seed);
     let number = |pair: &[u8; 2]| {
-        let far = if pair[1] % 61 == 0 { 20.0 } else { 1.0 };
+        let far = if pair[1].is_multiple_of(61) { 20.0 } else { 1.0 };
         far * (f32::from(i16::from_le_bytes(*pair)) / 11_000.0)
     };
     noise.as_chunks().0.iter().map(number).collect()
@@ -124,7 +128,7 @@ fn blocks(kind: GgmlType, rows: usize, columns: usize, seed: u64) -> Vec<u8> {
         if kind == GgmlType::TQ1_0 {
             // Bytes are what encoding gives: five digits each, four in the last four.
             for byte in &mut block[..52] {
-                *byte = ((u16::from(*byte % 243) * 256 + 242) / 243) as u8;
+                *byte = (u16::from(*byte % 243) * 256).div_ceil(243) as u8;
             }
         }
         if kind == GgmlType::TQ2_0 {
@@ -188,7 +192,8 @@ fn microscaled_groups_agree_with_the_definition_and_the_codecs() {
         let (rows, columns) = (13, 9 * 32);
         let data = bytes(rows * columns / 2, 5);
         let codes = bytes(rows * columns / micro.group() as usize, 2);
-        let scales: Vec<u8> = codes.iter().map(|x| if micro == Micro::Mxfp4 { 120 + x % 12 } else { x % 120 }).collect();
+        let scales: Vec<u8> =
+            codes.iter().map(|x| if micro == Micro::Mxfp4 { 120 + x % 12 } else { x % 120 }).collect();
         let scale = Some(Numbers { dtype: Dtype::U8, bytes: &scales });
         let arrays = Arrays { data: &data, scale, bias: None, global_scale: global };
         let weight = Weight::new(Encoding::Micro(micro), &[rows as u64, columns as u64], arrays).expect("a weight");
@@ -241,32 +246,5 @@ fn what_is_not_a_number_is_not_hidden() {
             x[place] = wrong;
             assert!(dots_of_codes(3, &x).iter().all(|sum| !sum.is_finite()), "{wrong} at {place}");
         }
-    }
-}
-
-#[test]
-#[ignore]
-fn speed() {
-    let only = std::env::var("SPEED").unwrap_or_default();
-    for kind in KINDS {
-        if !only.is_empty() && kind.name() != only { continue; }
-        let scale = if only.is_empty() { 1 } else { 100 };
-        let columns = 1024;
-        let data = blocks(kind, 16, columns, 3);
-        let arrays = Arrays { data: &data, ..Arrays::default() };
-        let weight = Weight::new(Encoding::Blocks(kind), &[16, columns as u64], arrays).expect("a weight");
-        let matrix = Matrix::new(&weight).expect("kernels");
-        for m in [1, 128] {
-            let x = activations(m * columns, 1);
-            let a = rounded(Instructions::best(), &x, columns);
-            let (mut panel, mut sums) = (Panel::new(), vec![[0.0; LANES]; m]);
-            let begin = std::time::Instant::now();
-            for _ in 0..2000 * scale / m {
-                matrix.products(Instructions::best(), 0..16, &a, &mut panel, &mut sums);
-            }
-            let each = begin.elapsed().as_nanos() as f64 * 3.57 / (2000 * scale / m) as f64 / (16 * columns / 32) as f64 / m as f64;
-            eprint!("{kind:?} m={m} {each:.2} cycles/block   ");
-        }
-        eprintln!();
     }
 }

@@ -2,16 +2,16 @@
 
 use super::activations::Block;
 use super::panel::{LANES, PART, Panel, RUN};
-use super::unpack::Portable;
+use super::unpack::{Layout, Portable};
 use super::{Activations, BLOCK, Part};
 
 /// Adds the products of a part with all rows of x to `sums`.
-pub(super) fn scalar(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
-    panel.unpack::<Portable>(part);
+pub(super) fn scalar<L: Layout>(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
+    panel.unpack::<Portable, L>(part);
     panel.interleave();
     for (row, sums) in sums.iter_mut().enumerate() {
         let blocks = &x.row(row, part.first / BLOCK)[..part.columns / BLOCK];
-        if part.format.has_halves() { add::<PART>(panel, blocks, sums) } else { add::<BLOCK>(panel, blocks, sums) }
+        if L::HALVES { add::<PART>(panel, blocks, sums) } else { add::<BLOCK>(panel, blocks, sums) }
     }
 }
 

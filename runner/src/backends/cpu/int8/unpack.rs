@@ -12,15 +12,15 @@
 //! `ggml-common.h` and of MLX's `quantize`.
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 
-mod apart;
-mod blocks;
-mod super_blocks;
+pub(super) mod apart;
+pub(super) mod blocks;
+pub(super) mod super_blocks;
 
 use formats::encoding::Micro;
 use formats::{Dtype, Encoding, GgmlType};
 
-use super::panel::{LANES, Panel, SUPER};
-use super::{BLOCK, Part};
+use super::BLOCK;
+use super::panel::{HALF, PART};
 
 /// How the codes of a row lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,8 @@ pub(super) enum Format {
     Tq2,
     Mxfp4Blocks,
     Nvfp4Blocks,
-    Affine { bits: u8, group: usize },
+    /// Codes of so many bits.
+    Affine(u8),
     Mxfp4,
     Nvfp4,
 }
@@ -66,39 +67,119 @@ impl Format {
             Encoding::Blocks(GgmlType::TQ2_0) => Self::Tq2,
             Encoding::Blocks(GgmlType::MXFP4) => Self::Mxfp4Blocks,
             Encoding::Blocks(GgmlType::NVFP4) => Self::Nvfp4Blocks,
-            Encoding::Affine { bits, group } => Self::Affine { bits, group: group as usize },
+            Encoding::Affine { bits, .. } => Self::Affine(bits),
             Encoding::Micro(Micro::Mxfp4) => Self::Mxfp4,
             Encoding::Micro(Micro::Nvfp4) => Self::Nvfp4,
             _ => return None,
         })
     }
-
-    /// Whether 16 elements share a scale, and not 32.
-    pub(super) fn has_halves(self) -> bool {
-        matches!(self, Self::Q2K | Self::Q3K | Self::Q6K | Self::Nvfp4Blocks | Self::Nvfp4)
-    }
-
-    /// Whether codes have up to 8 bits, and not 7.
-    pub(super) fn has_bytes(self) -> bool {
-        matches!(self, Self::Q8_0 | Self::Iq4Nl | Self::Iq4Xs | Self::Affine { bits: 8, .. })
-    }
 }
 
-/// Where a row lies.
+/// Where the rows of a weight lie.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct Place<'a> {
     /// Codes, or GGML's blocks with all that is in them.
     pub(super) codes: &'a [u8],
-    /// The type of scales and biases that lie apart.
+    pub(super) row_bytes: usize,
+    /// Scales and biases that lie apart.
+    pub(super) groups: Groups<'a>,
+}
+
+/// Scales and biases that lie apart from codes.
+#[derive(Clone, Copy)]
+pub(super) struct Groups<'a> {
+    /// Elements that share them.
+    pub(super) size: usize,
     pub(super) dtype: Dtype,
+    /// One for each group, row by row.
     pub(super) scales: &'a [u8],
+    /// The same, or none.
     pub(super) biases: &'a [u8],
+    /// How many a row has.
+    pub(super) count: usize,
     /// What all numbers are multiplied with.
     pub(super) global: Option<f32>,
 }
 
-impl Source<'_> {
-    pub(super) const NONE: Self = Self { codes: &[], dtype: Dtype::F32, scales: &[], biases: &[], global: None };
+impl Groups<'_> {
+    /// Where there are none.
+    pub(super) const NONE: Self =
+        Self { size: BLOCK, dtype: Dtype::F32, scales: &[], biases: &[], count: 0, global: None };
+}
+
+/// Rows that are unpacked together.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) place: &'a Place<'a>,
+    pub(super) rows: [usize; HALF],
+}
+
+impl<'a> Rows<'a> {
+    /// Rows from `lane` on. Where some are missing, the last one takes their place: what comes of it is not looked at.
+    pub(super) fn new(place: &'a Place<'a>, all: &[usize], lane: usize) -> Self {
+        let mut rows = [0; HALF];
+        for (at, row) in rows.iter_mut().enumerate() {
+            *row = all[(lane + at).min(all.len() - 1)];
+        }
+        Self { place, rows }
+    }
+
+    /// Asks for the same unit of rows further on, which most likely come next. Memory is what decoding waits for, and machines do
+    /// not foresee short runs of many rows.
+    #[inline(always)]
+    pub(super) fn prefetch<M: Machine, L: Layout>(&self, unit: usize) {
+        let Place { codes, row_bytes, .. } = *self.place;
+        let ahead = HALF * row_bytes * (AHEAD / (HALF * row_bytes)).max(1);
+        for row in self.rows {
+            let next = codes.as_ptr().wrapping_add(row * row_bytes + ahead + unit * L::BYTES);
+            for line in 0..L::BYTES.div_ceil(LINE) {
+                M::prefetch(next.wrapping_add(LINE * line));
+            }
+        }
+    }
+
+    /// The bytes of a unit of each row.
+    #[inline(always)]
+    pub(super) fn units<L: Layout>(&self, unit: usize) -> Units<'a> {
+        let mut units = [&[][..]; HALF];
+        for (bytes, row) in units.iter_mut().zip(self.rows) {
+            *bytes = &self.place.codes[row * self.place.row_bytes + unit * L::BYTES..][..L::BYTES];
+        }
+        units
+    }
+}
+
+/// A unit of each of eight rows.
+pub(super) type Units<'a> = [&'a [u8]; HALF];
+
+/// `d` and `m` of the parts of a unit, of eight rows each.
+#[repr(align(32))]
+pub(super) struct Numbers {
+    pub(super) scales: [[f32; HALF]; SUPER / PART],
+    pub(super) offsets: [[f32; HALF]; SUPER / PART],
+}
+
+/// Elements of the largest units.
+pub(super) const SUPER: usize = 256;
+
+impl Numbers {
+    pub(super) const ZERO: Self = Self { scales: [[0.0; HALF]; SUPER / PART], offsets: [[0.0; HALF]; SUPER / PART] };
+}
+
+/// How the units of a row lie: runs of 32 codes, and what makes numbers of them.
+pub(super) trait Layout {
+    /// Bytes of a unit, without what lies apart.
+    const BYTES: usize;
+    /// Runs of a unit: 1, 2 or 8.
+    const RUNS: usize;
+    /// Whether 16 elements share a scale, and not 32.
+    const HALVES: bool;
+    /// Whether codes have up to 8 bits, and not 7.
+    const WIDE: bool;
+    /// The codes of a run.
+    fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes;
+    /// `d` and `m` of a unit of each row, of that number.
+    fn numbers<M: Machine>(rows: &Rows<'_>, unit: usize, units: &Units<'_>, numbers: &mut Numbers);
 }
 
 /// What the instructions do that compilers do not find by themselves.
@@ -107,22 +188,31 @@ pub(super) trait Machine {
     type Codes: Codes;
     /// The number with those bits as float16.
     fn half(bits: [u8; 2]) -> f32;
-    /// The same for each lane of a panel.
-    fn halves(bits: &[[u8; 2]; LANES]) -> [f32; LANES];
-    /// Numbers of rows as numbers of lanes.
-    fn transpose(rows: &[[f32; LANES]; LANES], lanes: &mut [[f32; LANES]; LANES]);
+    /// The same of eight.
+    fn halves(bits: &[[u8; 2]; HALF]) -> [f32; HALF];
+    /// Eight numbers of each row as numbers of lanes.
+    fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF];
+    /// Asks for the line that an address is in; it need not be readable.
+    fn prefetch(address: *const u8);
 }
+
+/// Bytes ahead of those that are computed with that are asked for: what memory brings while it answers.
+const AHEAD: usize = 1 << 14;
+/// Bytes that come at a time.
+const LINE: usize = 64;
 
 /// Codes of 32 elements, a byte each.
 pub(super) trait Codes: Copy + From<[u8; BLOCK]> + Into<[u8; BLOCK]> {
     /// The low nibbles of all bytes, then the high ones.
     fn nibbles(packed: &[u8; BLOCK / 2]) -> Self;
+    /// The low nibble of the first byte, its high one, and so on.
+    fn pairs(packed: &[u8; BLOCK / 2]) -> Self;
+    /// A bit of each: 1 where it is set; the first is the lowest of the first byte.
+    fn spread(bits: [u8; BLOCK / 8]) -> Self;
     /// Some bits of each: `self >> shift & mask`.
-    fn bits<const SHIFT: i32>(self, mask: u8) -> Self;
+    fn bits(self, shift: u8, mask: u8) -> Self;
     /// Further bits of each: `self | more << shift`, all below 256.
-    fn with<const SHIFT: i32>(self, more: Self) -> Self;
-    /// Each with its highest bit flipped.
-    fn flipped(self) -> Self;
+    fn with(self, more: Self, shift: u8) -> Self;
     /// For each index, below 16, what the table has there.
     fn lookup(self, table: &[u8; 16]) -> Self;
 }
@@ -137,13 +227,15 @@ impl Machine for Portable {
         half::f16::from_le_bytes(bits).to_f32()
     }
 
-    fn halves(bits: &[[u8; 2]; LANES]) -> [f32; LANES] {
+    fn halves(bits: &[[u8; 2]; HALF]) -> [f32; HALF] {
         bits.map(Self::half)
     }
 
-    fn transpose(rows: &[[f32; LANES]; LANES], lanes: &mut [[f32; LANES]; LANES]) {
-        *lanes = std::array::from_fn(|at| rows.map(|row| row[at]));
+    fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {
+        std::array::from_fn(|at| rows.map(|row| row[at]))
     }
+
+    fn prefetch(_address: *const u8) {}
 }
 
 impl Codes for [u8; BLOCK] {
@@ -151,16 +243,20 @@ impl Codes for [u8; BLOCK] {
         std::array::from_fn(|at| packed[at % (BLOCK / 2)] >> (at / (BLOCK / 2) * 4) & 15)
     }
 
-    fn bits<const SHIFT: i32>(self, mask: u8) -> Self {
-        self.map(|code| code >> SHIFT & mask)
+    fn pairs(packed: &[u8; BLOCK / 2]) -> Self {
+        std::array::from_fn(|at| packed[at / 2] >> (at % 2 * 4) & 15)
     }
 
-    fn with<const SHIFT: i32>(self, more: Self) -> Self {
-        std::array::from_fn(|at| self[at] | more[at] << SHIFT)
+    fn spread(bits: [u8; BLOCK / 8]) -> Self {
+        std::array::from_fn(|at| bits[at / 8] >> (at % 8) & 1)
     }
 
-    fn flipped(self) -> Self {
-        self.map(|code| code ^ 128)
+    fn bits(self, shift: u8, mask: u8) -> Self {
+        self.map(|code| code >> shift & mask)
+    }
+
+    fn with(self, more: Self, shift: u8) -> Self {
+        std::array::from_fn(|at| self[at] | more[at] << shift)
     }
 
     fn lookup(self, table: &[u8; 16]) -> Self {
@@ -168,42 +264,115 @@ impl Codes for [u8; BLOCK] {
     }
 }
 
-/// Unpacks columns of rows into the panel's rows, scales and offsets.
-#[inline(always)]
-pub(super) fn unpack<M: Machine>(part: &Part<'_>, panel: &mut Panel) {
-    use blocks::{STEPS, each_block, five_bits};
-    use super_blocks::each_super_block;
-    match part.format {
-        Format::Q4_0 => each_block!(M, part, panel, 18, offset 0, zero -8.0, |block| M::Codes::nibbles(field(block, 2))),
-        Format::Q4_1 => each_block!(M, part, panel, 20, offset 2, zero 0.0, |block| M::Codes::nibbles(field(block, 4))),
-        Format::Q5_0 => each_block!(M, part, panel, 22, offset 0, zero -16.0, |block| five_bits::<M>(field(block, 2))),
-        Format::Q5_1 => each_block!(M, part, panel, 24, offset 2, zero 0.0, |block| five_bits::<M>(field(block, 4))),
-        Format::Q8_0 => {
-            each_block!(M, part, panel, 34, offset 0, zero -128.0, |block| M::Codes::from(*field(block, 2)).flipped());
+/// Does something with the layout of a format, which has the name that is given.
+macro_rules! with_layout {
+    ($format:expr, $layout:ident => $work:expr) => {{
+        use $crate::backends::cpu::int8::unpack::{Format, apart, blocks, super_blocks};
+        match $format {
+            Format::Q4_0 => {
+                type $layout = blocks::Q4_0;
+                $work
+            }
+            Format::Q4_1 => {
+                type $layout = blocks::Q4_1;
+                $work
+            }
+            Format::Q5_0 => {
+                type $layout = blocks::Q5_0;
+                $work
+            }
+            Format::Q5_1 => {
+                type $layout = blocks::Q5_1;
+                $work
+            }
+            Format::Q8_0 => {
+                type $layout = blocks::Q8_0;
+                $work
+            }
+            Format::Iq4Nl => {
+                type $layout = blocks::Iq4Nl;
+                $work
+            }
+            Format::Mxfp4Blocks => {
+                type $layout = blocks::Mxfp4;
+                $work
+            }
+            Format::Nvfp4Blocks => {
+                type $layout = blocks::Nvfp4;
+                $work
+            }
+            Format::Q2K => {
+                type $layout = super_blocks::Q2K;
+                $work
+            }
+            Format::Q3K => {
+                type $layout = super_blocks::Q3K;
+                $work
+            }
+            Format::Q4K => {
+                type $layout = super_blocks::Q4K;
+                $work
+            }
+            Format::Q5K => {
+                type $layout = super_blocks::Q5K;
+                $work
+            }
+            Format::Q6K => {
+                type $layout = super_blocks::Q6K;
+                $work
+            }
+            Format::Iq4Xs => {
+                type $layout = super_blocks::Iq4Xs;
+                $work
+            }
+            Format::Tq1 => {
+                type $layout = super_blocks::Tq1;
+                $work
+            }
+            Format::Tq2 => {
+                type $layout = super_blocks::Tq2;
+                $work
+            }
+            Format::Affine(2) => {
+                type $layout = apart::Affine<2>;
+                $work
+            }
+            Format::Affine(3) => {
+                type $layout = apart::Affine<3>;
+                $work
+            }
+            Format::Affine(4) => {
+                type $layout = apart::Affine<4>;
+                $work
+            }
+            Format::Affine(5) => {
+                type $layout = apart::Affine<5>;
+                $work
+            }
+            Format::Affine(6) => {
+                type $layout = apart::Affine<6>;
+                $work
+            }
+            Format::Affine(_) => {
+                type $layout = apart::Affine<8>;
+                $work
+            }
+            Format::Mxfp4 => {
+                type $layout = apart::Mxfp4;
+                $work
+            }
+            Format::Nvfp4 => {
+                type $layout = apart::Nvfp4;
+                $work
+            }
         }
-        Format::Iq4Nl => {
-            each_block!(M, part, panel, 18, offset 0, zero -128.0, |block| {
-                M::Codes::nibbles(field(block, 2)).lookup(&STEPS)
-            });
-        }
-        Format::Mxfp4Blocks => blocks::mxfp4::<M>(part, panel),
-        Format::Nvfp4Blocks => blocks::nvfp4::<M>(part, panel),
-        Format::Q2K => each_super_block!(M, part, panel, 84, q2_k),
-        Format::Q3K => each_super_block!(M, part, panel, 110, q3_k),
-        Format::Q4K => each_super_block!(M, part, panel, 144, q4_k),
-        Format::Q5K => each_super_block!(M, part, panel, 176, q5_k),
-        Format::Q6K => each_super_block!(M, part, panel, 210, q6_k),
-        Format::Iq4Xs => each_super_block!(M, part, panel, 136, iq4_xs),
-        Format::Tq1 => each_super_block!(M, part, panel, 54, tq1_0),
-        Format::Tq2 => each_super_block!(M, part, panel, 66, tq2_0),
-        Format::Affine { bits, group } => apart::affine::<M>(part, panel, bits, group),
-        Format::Mxfp4 => apart::micro::<M>(part, panel, Micro::Mxfp4),
-        Format::Nvfp4 => apart::micro::<M>(part, panel, Micro::Nvfp4),
-    }
+    }};
 }
 
-/// A few bytes of a block.
+pub(super) use with_layout;
+
+/// A few bytes of a unit.
 #[inline(always)]
-fn field<const COUNT: usize>(block: &[u8], at: usize) -> &[u8; COUNT] {
-    block[at..].first_chunk().expect("invariant: the field is in the block")
+fn field<const COUNT: usize>(unit: &[u8], at: usize) -> &[u8; COUNT] {
+    unit[at..].first_chunk().expect("invariant: the field is in the unit")
 }

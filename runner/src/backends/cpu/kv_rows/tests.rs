@@ -65,10 +65,12 @@ fn scalar() -> Instructions {
 /// What one query, scaled already, sees: `softmax(keys · query) · values`.
 fn attend(instructions: Instructions, query: &[f32], keys: CacheRows<'_>, values: CacheRows<'_>, out: &mut [f32]) {
     let mut scores = vec![0.0; keys.len()];
-    keys.dot(instructions, query, &mut scores);
+    let count = keys.len();
+    keys.dots(instructions, query, &mut scores, count);
     let (_, sum) = exponentials_below(instructions, &mut scores, f32::NEG_INFINITY);
     out.fill(0.0);
-    values.mix(instructions, &scores, out);
+    let columns = out.len();
+    values.mixes(instructions, &scores, count, out, columns);
     for x in out.iter_mut() {
         *x /= sum;
     }
@@ -139,6 +141,31 @@ fn the_first_elements_of_rows_are_read() {
             CacheRows::new(kv_type, 96, &bytes).first(columns).decode(Instructions::best(), &mut first);
             for (whole, first) in whole.chunks_exact(96).zip(first.chunks_exact(columns)) {
                 assert_eq!(&whole[..columns], first, "{kv_type:?} {columns}");
+            }
+        }
+    }
+}
+
+#[test]
+fn several_queries_are_computed_as_each_alone() {
+    let (columns, count) = (64, 19);
+    for queries in [1, 2, 3, 4, 5, 9] {
+        let (query, rows) = (numbers(queries * columns, 1), numbers(count * columns, 2));
+        for kv_type in KvType::ALL {
+            let bytes = encoded(kv_type, &rows, columns);
+            let rows = CacheRows::new(kv_type, columns, &bytes);
+            for instructions in Instructions::available() {
+                let (mut all, mut alone) = (vec![0.0; queries * count], vec![0.0; count]);
+                rows.dots(instructions, &query, &mut all, count);
+                let (mut mixed, mut one) = (vec![1.0; queries * columns], vec![1.0; columns]);
+                rows.mixes(instructions, &all, count, &mut mixed, columns);
+                for at in 0..queries {
+                    rows.dots(instructions, &query[at * columns..][..columns], &mut alone, count);
+                    assert_eq!(alone, all[at * count..][..count], "{instructions} {kv_type:?} {queries}");
+                    one.fill(1.0);
+                    rows.mixes(instructions, &alone, count, &mut one, columns);
+                    assert_eq!(one, mixed[at * columns..][..columns], "{instructions} {kv_type:?} {queries}");
+                }
             }
         }
     }

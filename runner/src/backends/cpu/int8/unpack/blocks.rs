@@ -1,116 +1,156 @@
 //! GGML's small blocks: codes with one scale, low nibbles the first half of a group, high ones the second.
 
-use super::{Codes, Machine, field};
-use crate::backends::cpu::int8::panel::{LANES, Panel};
-use crate::backends::cpu::int8::{BLOCK, Part};
+use super::{Codes, Layout, Machine, Numbers, Rows, Units, field};
+use crate::backends::cpu::int8::BLOCK;
+use crate::backends::cpu::int8::panel::HALF;
 
 /// The steps of `IQ4_NL` and `IQ4_XS`, and 128.
 pub(super) const STEPS: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 /// Doubled E2M1 numbers, and 12.
 pub(super) const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
-/// Unpacks each block of each row, of so many bytes. A block begins with half `d`; `m` is half too and lies at the offset, or
-/// is `zero · d` where that is 0. It is a macro because closures are not compiled for the instructions of who calls them.
-macro_rules! each_block {
-    ($machine:ident, $part:ident, $panel:ident, $bytes:literal, offset $offset:literal, zero $zero:literal, |$block:ident| $codes:expr) => {{
-        let (first, count) = ($part.first / BLOCK, $part.columns / BLOCK);
-        for (lane, source) in $part.sources.iter().enumerate() {
-            let blocks = &source.codes.as_chunks::<$bytes>().0[first..first + count];
-            let places = $panel.rows[lane].as_chunks_mut::<BLOCK>().0;
-            for (($block, place), bits) in blocks.iter().zip(places).zip(&mut $panel.bits) {
-                *place = $codes.into();
-                bits[0][lane] = *field($block, 0);
-                if $offset > 0 {
-                    bits[1][lane] = *field($block, $offset);
-                }
+/// Half `d`; nibbles.
+pub(in crate::backends::cpu::int8) struct Q4_0;
+/// Half `d`, half `m`; nibbles.
+pub(in crate::backends::cpu::int8) struct Q4_1;
+/// Half `d`; fifth bits; nibbles.
+pub(in crate::backends::cpu::int8) struct Q5_0;
+/// Half `d`, half `m`; fifth bits; nibbles.
+pub(in crate::backends::cpu::int8) struct Q5_1;
+/// Half `d`; signed codes.
+pub(in crate::backends::cpu::int8) struct Q8_0;
+/// Half `d`; nibbles that name steps.
+pub(in crate::backends::cpu::int8) struct Iq4Nl;
+/// An exponent; nibbles that are E2M1 numbers.
+pub(in crate::backends::cpu::int8) struct Mxfp4;
+/// Four unsigned E4M3 scales, each for 16 E2M1 numbers.
+pub(in crate::backends::cpu::int8) struct Nvfp4;
+
+/// Defines a layout of blocks that begin with half `d`.
+macro_rules! block {
+    ($layout:ident, $bytes:literal, wide $wide:literal, $numbers:ident($number:literal), |$unit:ident| $codes:expr) => {
+        impl Layout for $layout {
+            const BYTES: usize = $bytes;
+            const RUNS: usize = 1;
+            const HALVES: bool = false;
+            const WIDE: bool = $wide;
+
+            #[inline(always)]
+            fn codes<M: Machine>($unit: &[u8], _run: u8) -> M::Codes {
+                $codes
+            }
+
+            #[inline(always)]
+            fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
+                $numbers::<M>(units, numbers, $number);
             }
         }
-        blocks::numbers::<$machine>($part, $panel, ($offset == 0).then_some($zero));
-    }};
+    };
 }
 
-pub(super) use each_block;
+block!(Q4_0, 18, wide false, scaled(-8.0), |unit| M::Codes::nibbles(field(unit, 2)));
+block!(Q4_1, 20, wide false, shifted(2), |unit| M::Codes::nibbles(field(unit, 4)));
+block!(Q5_0, 22, wide false, scaled(-16.0), |unit| five_bits::<M>(field(unit, 2)));
+block!(Q5_1, 24, wide false, shifted(2), |unit| five_bits::<M>(field(unit, 4)));
+block!(Q8_0, 34, wide true, scaled(-128.0), |unit| flipped::<M>(field(unit, 2)));
+block!(Iq4Nl, 18, wide true, scaled(-128.0), |unit| M::Codes::nibbles(field(unit, 2)).lookup(&STEPS));
 
-/// Makes scales and offsets of their bits; where `zero` is given, offsets are that times the scales.
+/// Signed codes, and 128.
 #[inline(always)]
-pub(super) fn numbers<M: Machine>(part: &Part<'_>, panel: &mut Panel, zero: Option<f32>) {
-    for (at, bits) in panel.bits[..part.columns / BLOCK].iter_mut().enumerate() {
-        for lane in part.sources.len()..LANES {
-            (bits[0][lane], bits[1][lane]) = ([0; 2], [0; 2]);
-        }
-        panel.scales[at] = M::halves(&bits[0]);
-        match zero {
-            None => panel.offsets[at] = M::halves(&bits[1]),
-            Some(zero) => {
-                for (offset, scale) in panel.offsets[at].iter_mut().zip(panel.scales[at]) {
-                    *offset = zero * scale;
-                }
-            }
-        }
+fn flipped<M: Machine>(codes: &[u8; BLOCK]) -> M::Codes {
+    let mut words = [0; BLOCK];
+    for (word, codes) in words.as_chunks_mut::<8>().0.iter_mut().zip(codes.as_chunks::<8>().0) {
+        *word = (u64::from_le_bytes(*codes) ^ 0x8080_8080_8080_8080).to_le_bytes();
     }
+    words.into()
+}
+
+/// `m = zero · d`.
+#[inline(always)]
+fn scaled<M: Machine>(units: &Units<'_>, numbers: &mut Numbers, zero: f32) {
+    let scales = halves_at::<M>(units, 0);
+    numbers.scales[0] = scales;
+    for (offset, scale) in numbers.offsets[0].iter_mut().zip(scales) {
+        *offset = zero * scale;
+    }
+}
+
+/// Half `m` lies at `place`.
+#[inline(always)]
+fn shifted<M: Machine>(units: &Units<'_>, numbers: &mut Numbers, place: usize) {
+    numbers.scales[0] = halves_at::<M>(units, 0);
+    numbers.offsets[0] = halves_at::<M>(units, place);
+}
+
+/// Numbers at a place of each row's unit.
+#[inline(always)]
+fn halves_at<M: Machine>(units: &Units<'_>, place: usize) -> [f32; HALF] {
+    let mut bits = [[0; 2]; HALF];
+    for (row, bits) in bits.iter_mut().enumerate() {
+        *bits = *field(units[row], place);
+    }
+    M::halves(&bits)
 }
 
 /// Fifth bits, then nibbles.
 #[inline(always)]
-pub(super) fn five_bits<M: Machine>(packed: &[u8; 20]) -> M::Codes {
-    // A byte's bits, each in a byte of its own: copies of the byte, of each of which another bit is left.
-    const EACH: u64 = 0x8040_2010_0804_0201;
-    let mut fifth = [0; BLOCK];
-    for (fifth, bits) in fifth.as_chunks_mut::<8>().0.iter_mut().zip(field::<4>(packed, 0)) {
-        let each = (u64::from(*bits) * 0x0101_0101_0101_0101) & EACH;
-        // Adding 127 to a bit, or 0, sets the highest bit of its byte, where there is one.
-        let set = ((each & 0x7f7f_7f7f_7f7f_7f7f) + 0x7f7f_7f7f_7f7f_7f7f) | each;
-        *fifth = (set >> 3 & 0x1010_1010_1010_1010).to_le_bytes();
-    }
-    M::Codes::nibbles(field(packed, 4)).with::<0>(fifth.into())
+fn five_bits<M: Machine>(packed: &[u8; 20]) -> M::Codes {
+    M::Codes::nibbles(field(packed, 4)).with(M::Codes::spread(*field(packed, 0)), 4)
 }
 
-/// An exponent, then nibbles that are E2M1 numbers.
-#[inline(always)]
-pub(super) fn mxfp4<M: Machine>(part: &Part<'_>, panel: &mut Panel) {
-    let (first, count) = (part.first / BLOCK, part.columns / BLOCK);
-    for (lane, source) in part.sources.iter().enumerate() {
-        let blocks = &source.codes.as_chunks::<17>().0[first..first + count];
-        let places = panel.rows[lane].as_chunks_mut::<BLOCK>().0;
-        for ((block, place), scales) in blocks.iter().zip(places).zip(&mut panel.scales) {
-            *place = M::Codes::nibbles(field(block, 1)).lookup(&E2M1).into();
-            scales[lane] = half_of_e8m0(block[0]);
-        }
+impl Layout for Mxfp4 {
+    const BYTES: usize = 17;
+    const RUNS: usize = 1;
+    const HALVES: bool = false;
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn codes<M: Machine>(unit: &[u8], _run: u8) -> M::Codes {
+        M::Codes::nibbles(field(unit, 1)).lookup(&E2M1)
     }
-    for (scales, offsets) in panel.scales[..count].iter().zip(&mut panel.offsets) {
-        for (offset, scale) in offsets.iter_mut().zip(scales) {
-            *offset = -12.0 * scale;
+
+    #[inline(always)]
+    fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
+        let mut exponents = [0u32; HALF];
+        for (row, exponent) in exponents.iter_mut().enumerate() {
+            *exponent = u32::from(units[row][0]);
+        }
+        for (at, exponent) in exponents.into_iter().enumerate() {
+            let d = half_of_e8m0(exponent);
+            (numbers.scales[0][at], numbers.offsets[0][at]) = (d, -12.0 * d);
         }
     }
 }
 
 /// Half of 2^(x - 127). 255 is no NaN to ggml.
 #[inline(always)]
-fn half_of_e8m0(x: u8) -> f32 {
+fn half_of_e8m0(x: u32) -> f32 {
     // The two smallest are subnormal.
-    f32::from_bits(if x < 2 { 0x0020_0000 << x } else { u32::from(x - 1) << 23 })
+    f32::from_bits(if x < 2 { 0x0020_0000 << x } else { (x - 1) << 23 })
 }
 
-/// Blocks of 64: four unsigned E4M3 scales, each for 16 E2M1 numbers.
-#[inline(always)]
-pub(super) fn nvfp4<M: Machine>(part: &Part<'_>, panel: &mut Panel) {
-    const ELEMENTS: usize = 64;
-    let (first, count) = (part.first / ELEMENTS, part.columns / ELEMENTS);
-    for (lane, source) in part.sources.iter().enumerate() {
-        let blocks = &source.codes.as_chunks::<36>().0[first..first + count];
-        for (at, (block, places)) in blocks.iter().zip(panel.rows[lane].as_chunks_mut::<ELEMENTS>().0).enumerate() {
-            for (half, place) in places.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
-                let codes: [u8; BLOCK] = M::Codes::nibbles(field(block, 4 + 16 * half)).lookup(&E2M1).into();
-                // Nibbles of eight bytes are 16 elements.
-                let (a, b) = (*field::<8>(&codes, 0), *field::<8>(&codes, 8));
-                let (c, d) = (*field::<8>(&codes, 16), *field::<8>(&codes, 24));
-                for (place, run) in place.as_chunks_mut::<8>().0.iter_mut().zip([a, c, b, d]) {
-                    *place = run;
-                }
-            }
-            for (group, code) in block[..4].iter().enumerate() {
+impl Layout for Nvfp4 {
+    const BYTES: usize = 36;
+    const RUNS: usize = 2;
+    const HALVES: bool = true;
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
+        // The nibbles of each eight bytes are 16 elements: the middle two quarters change places.
+        let codes: [u8; BLOCK] = M::Codes::nibbles(field(unit, 4 + 16 * usize::from(run))).lookup(&E2M1).into();
+        let mut ordered = codes;
+        ordered[8..16].copy_from_slice(&codes[16..24]);
+        ordered[16..24].copy_from_slice(&codes[8..16]);
+        ordered.into()
+    }
+
+    #[inline(always)]
+    fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
+        for (row, unit) in units.iter().enumerate() {
+            for (part, code) in field::<4>(unit, 0).iter().enumerate() {
                 let d = half_of_ue4m3(*code);
-                [panel.scales[4 * at + group][lane], panel.offsets[4 * at + group][lane]] = [d, -12.0 * d];
+                (numbers.scales[part][row], numbers.offsets[part][row]) = (d, -12.0 * d);
             }
         }
     }

@@ -1,232 +1,181 @@
 //! GGML's blocks of 256: the K types, `IQ4_XS`, and the types of three values.
 
 use super::blocks::STEPS;
-use super::{Codes, Machine, field};
-use crate::backends::cpu::int8::panel::{LANES, PART, Panel, SUPER};
-use crate::backends::cpu::int8::{BLOCK, Part};
+use super::{Codes, Layout, Machine, Numbers, Rows, Units, field};
+use crate::backends::cpu::int8::BLOCK;
+use crate::backends::cpu::int8::panel::HALF;
 
-/// What a block has apart from its codes: `d` and `m` of each part, of 16 or of 32.
-pub(super) struct Numbers<'a> {
-    pub(super) scales: &'a mut [f32; PARTS],
-    pub(super) offsets: &'a mut [f32; PARTS],
-}
+/// `scales[16]` (factor low, offset high), `qs[64]` of two bits, `d`, `dmin`.
+pub(in crate::backends::cpu::int8) struct Q2K;
+/// `hmask[32]`, `qs[64]` of two bits, `scales[12]` of six bits, `d`.
+pub(in crate::backends::cpu::int8) struct Q3K;
+/// `d`, `dmin`, `scales[12]` of six bits, nibbles.
+pub(in crate::backends::cpu::int8) struct Q4K;
+/// The same with fifth bits before the nibbles.
+pub(in crate::backends::cpu::int8) struct Q5K;
+/// `ql[128]`, `qh[64]`, `scales[16]` signed, `d`.
+pub(in crate::backends::cpu::int8) struct Q6K;
+/// Half `d`, 8 scales of 6 bits (their high 2 bits in a 16-bit word, then their low nibbles); nibbles that name steps.
+pub(in crate::backends::cpu::int8) struct Iq4Xs;
+/// Base 3 numbers, scaled so that the digits come out at the top; half `d`.
+pub(in crate::backends::cpu::int8) struct Tq1;
+/// Codes of two bits; half `d`.
+pub(in crate::backends::cpu::int8) struct Tq2;
 
-/// Parts of a block, at most.
-const PARTS: usize = SUPER / PART;
+/// Defines a layout of blocks. `$numbers` gives `d` and `m` of `$parts` parts of a row's block.
+macro_rules! super_block {
+    ($layout:ident, $bytes:literal, halves $halves:literal, wide $wide:literal, parts $parts:literal,
+        numbers $numbers:ident, |$unit:ident, $run:ident| $codes:expr) => {
+        impl Layout for $layout {
+            const BYTES: usize = $bytes;
+            const RUNS: usize = 8;
+            const HALVES: bool = $halves;
+            const WIDE: bool = $wide;
 
-/// Unpacks a block of each row by the function of that name. It is a macro because functions that are passed are not compiled
-/// for the instructions of who calls them.
-macro_rules! each_super_block {
-    ($machine:ident, $part:ident, $panel:ident, $bytes:literal, $unpack:ident) => {{
-        let (first, count) = ($part.first / SUPER, $part.columns / SUPER);
-        for (lane, source) in $part.sources.iter().enumerate() {
-            let blocks = &source.codes.as_chunks::<$bytes>().0[first..first + count];
-            let numbers = $panel.row_scales.iter_mut().zip(&mut $panel.row_offsets);
-            let codes = $panel.rows[lane].as_chunks_mut::<SUPER>().0;
-            for ((block, codes), (scales, offsets)) in blocks.iter().zip(codes).zip(numbers) {
-                let (scales, offsets) = (&mut scales[lane], &mut offsets[lane]);
-                super_blocks::$unpack::<$machine>(block, codes, super_blocks::Numbers { scales, offsets });
+            #[inline(always)]
+            fn codes<M: Machine>($unit: &[u8], $run: u8) -> M::Codes {
+                $codes
+            }
+
+            #[inline(always)]
+            fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
+                let mut scales = [[[0.0; 8]; HALF]; $parts / 8];
+                let mut offsets = [[[0.0; 8]; HALF]; $parts / 8];
+                for row in 0..HALF {
+                    let (own_scales, own_offsets): ([f32; $parts], [f32; $parts]) = $numbers::<M>(units[row]);
+                    for at in 0..$parts / 8 {
+                        scales[at][row] = *own_scales[8 * at..].first_chunk().expect("invariant: eight of them");
+                        offsets[at][row] = *own_offsets[8 * at..].first_chunk().expect("invariant: eight of them");
+                    }
+                }
+                for at in 0..$parts / 8 {
+                    numbers.scales[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&scales[at]));
+                    numbers.offsets[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&offsets[at]));
+                }
             }
         }
-        super_blocks::numbers::<$machine>($part, $panel);
-    }};
+    };
 }
 
-pub(super) use each_super_block;
-
-/// Makes numbers of lanes of those of rows.
-#[inline(always)]
-pub(super) fn numbers<M: Machine>(part: &Part<'_>, panel: &mut Panel) {
-    let parts = if part.format.has_halves() { PARTS } else { PARTS / 2 };
-    for block in 0..part.columns / SUPER {
-        for lane in part.sources.len()..LANES {
-            (panel.row_scales[block][lane], panel.row_offsets[block][lane]) = ([0.0; PARTS], [0.0; PARTS]);
-        }
-        // The numbers of the blocks lie one after the other; what is too much of a block, the next one writes anew.
-        let own = block * parts..block * parts + PARTS;
-        M::transpose(&panel.row_scales[block], first_lanes(&mut panel.scales[own.clone()]));
-        M::transpose(&panel.row_offsets[block], first_lanes(&mut panel.offsets[own]));
-    }
-}
-
-fn first_lanes(numbers: &mut [[f32; LANES]]) -> &mut [[f32; LANES]; LANES] {
-    numbers.first_chunk_mut().expect("invariant: room for the numbers of a block")
-}
-
-/// Each 32 codes of a block.
-type Runs = [[u8; BLOCK]; SUPER / BLOCK];
-
-fn runs(codes: &mut [u8; SUPER]) -> &mut Runs {
-    codes.as_chunks_mut().0.first_chunk_mut().expect("invariant: eight times 32 codes")
-}
+super_block!(Q2K, 84, halves true, wide false, parts 16, numbers q2_k, |unit, run| two_bits::<M>(&unit[16..80], run));
+super_block!(Q3K, 110, halves true, wide false, parts 16, numbers q3_k, |unit, run| {
+    two_bits::<M>(&unit[32..96], run).with(bit::<M>(field(unit, 0), run), 2)
+});
+super_block!(Q4K, 144, halves false, wide false, parts 8, numbers six_bits, |unit, run| {
+    four_bits::<M>(&unit[16..144], run)
+});
+super_block!(Q5K, 176, halves false, wide false, parts 8, numbers six_bits, |unit, run| {
+    four_bits::<M>(&unit[48..176], run).with(bit::<M>(field(unit, 16), run), 4)
+});
+super_block!(Q6K, 210, halves true, wide false, parts 16, numbers q6_k, |unit, run| {
+    let (half, run) = (usize::from(run / 4), run % 4);
+    let low = M::Codes::from(*field(unit, 64 * half + 32 * usize::from(run % 2)));
+    let high = M::Codes::from(*field(unit, 128 + 32 * half));
+    low.bits(run / 2 * 4, 15).with(high.bits(2 * run, 3), 4)
+});
+super_block!(Iq4Xs, 136, halves false, wide true, parts 8, numbers iq4_xs, |unit, run| {
+    M::Codes::nibbles(field(unit, 8 + 16 * usize::from(run))).lookup(&STEPS)
+});
+super_block!(Tq1, 54, halves false, wide false, parts 8, numbers tq1_0, |unit, run| digits(unit, run).into());
+super_block!(Tq2, 66, halves false, wide false, parts 8, numbers tq2_0, |unit, run| two_bits::<M>(&unit[..64], run));
 
 /// Element `l` of run `j` of half `n` is the bits `2j` of byte `32n + l`.
 #[inline(always)]
-fn two_bits<M: Machine>(packed: [&[u8; BLOCK]; 2]) -> [M::Codes; 8] {
-    let (a, b) = (M::Codes::from(*packed[0]), M::Codes::from(*packed[1]));
-    [
-        a.bits::<0>(3),
-        a.bits::<2>(3),
-        a.bits::<4>(3),
-        a.bits::<6>(3),
-        b.bits::<0>(3),
-        b.bits::<2>(3),
-        b.bits::<4>(3),
-        b.bits::<6>(3),
-    ]
+fn two_bits<M: Machine>(packed: &[u8], run: u8) -> M::Codes {
+    M::Codes::from(*field(packed, usize::from(run / 4) * BLOCK)).bits(2 * (run % 4), 3)
 }
 
-/// A bit more for each code: bit `run` of byte `l` belongs to element `l` of that run of 32.
+/// Bit `run` of byte `l` belongs to element `l` of that run.
 #[inline(always)]
-fn with_bit<M: Machine, const PLACE: i32>(codes: [M::Codes; 8], bits: &[u8; BLOCK]) -> [M::Codes; 8] {
-    let bits = M::Codes::from(*bits);
-    [
-        codes[0].with::<PLACE>(bits.bits::<0>(1)),
-        codes[1].with::<PLACE>(bits.bits::<1>(1)),
-        codes[2].with::<PLACE>(bits.bits::<2>(1)),
-        codes[3].with::<PLACE>(bits.bits::<3>(1)),
-        codes[4].with::<PLACE>(bits.bits::<4>(1)),
-        codes[5].with::<PLACE>(bits.bits::<5>(1)),
-        codes[6].with::<PLACE>(bits.bits::<6>(1)),
-        codes[7].with::<PLACE>(bits.bits::<7>(1)),
-    ]
+fn bit<M: Machine>(bits: &[u8; BLOCK], run: u8) -> M::Codes {
+    M::Codes::from(*bits).bits(run, 1)
 }
 
 /// Of each 32 bytes the low nibbles are 32 elements, the high ones the next 32.
 #[inline(always)]
-fn four_bits<M: Machine>(nibbles: &[u8; 4 * BLOCK]) -> [M::Codes; 8] {
-    let (a, b) = (M::Codes::from(*field(nibbles, 0)), M::Codes::from(*field(nibbles, BLOCK)));
-    let (c, d) = (M::Codes::from(*field(nibbles, 2 * BLOCK)), M::Codes::from(*field(nibbles, 3 * BLOCK)));
-    [
-        a.bits::<0>(15),
-        a.bits::<4>(15),
-        b.bits::<0>(15),
-        b.bits::<4>(15),
-        c.bits::<0>(15),
-        c.bits::<4>(15),
-        d.bits::<0>(15),
-        d.bits::<4>(15),
-    ]
+fn four_bits<M: Machine>(nibbles: &[u8], run: u8) -> M::Codes {
+    M::Codes::from(*field(nibbles, usize::from(run / 2) * BLOCK)).bits(4 * (run % 2), 15)
 }
 
+/// Of 256 digits the first 160 are five runs of 32 bytes, the next 80 five runs of 16, the rest four runs of 4.
 #[inline(always)]
-fn put<C: Codes>(own: [C; 8], codes: &mut [u8; SUPER]) {
-    for (run, own) in runs(codes).iter_mut().zip(own) {
-        *run = own.into();
+fn digits(unit: &[u8], run: u8) -> [u8; BLOCK] {
+    const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
+    let mut codes = [0; BLOCK];
+    for (at, code) in codes.iter_mut().enumerate() {
+        let at = usize::from(run) * BLOCK + at;
+        let (byte, digit) = match at {
+            0..160 => (at % 32, at / 32),
+            160..240 => (32 + (at - 160) % 16, (at - 160) / 16),
+            _ => (48 + (at - 240) % 4, (at - 240) / 4),
+        };
+        *code = ((u16::from(unit[byte].wrapping_mul(POWERS[digit])) * 3) >> 8) as u8;
     }
+    codes
 }
 
-/// `scales[16]` (factor low, offset high), `qs[64]` of two bits, `d`, `dmin`.
 #[inline(always)]
-pub(super) fn q2_k<M: Machine>(block: &[u8; 84], codes: &mut [u8; SUPER], numbers: Numbers<'_>) {
-    let (d, least) = (M::half(*field(block, 80)), M::half(*field(block, 82)));
-    let packed: [u8; PARTS] = *field(block, 0);
-    *numbers.scales = packed.map(|scale| d * f32::from(scale & 15));
-    *numbers.offsets = packed.map(|scale| -least * f32::from(scale >> 4));
-    put(two_bits::<M>([field(block, 16), field(block, 48)]), codes);
+fn q2_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+    let (d, least) = (M::half(*field(unit, 80)), M::half(*field(unit, 82)));
+    let packed: [u8; 16] = *field(unit, 0);
+    (packed.map(|scale| d * f32::from(scale & 15)), packed.map(|scale| -least * f32::from(scale >> 4)))
 }
 
-/// `hmask[32]`, `qs[64]` of two bits, `scales[12]` of six bits, `d`.
 #[inline(always)]
-pub(super) fn q3_k<M: Machine>(block: &[u8; 110], codes: &mut [u8; SUPER], numbers: Numbers<'_>) {
-    let d = M::half(*field(block, 108));
-    let word = |at: usize| u32::from_le_bytes(*field(block, 96 + at));
+fn q3_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+    let d = M::half(*field(unit, 108));
+    let word = |at: usize| u32::from_le_bytes(*field(unit, 96 + at));
     let [first, second, high] = [word(0), word(4), word(8)];
     let low = |word: u32, shift: u32| word >> shift & 0x0f0f_0f0f;
     let scales = [low(first, 0), low(second, 0), low(first, 4), low(second, 4)];
-    let mut bytes = [0; PARTS];
+    let mut bytes = [0; 16];
     for (at, (bytes, low)) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(scales).enumerate() {
         *bytes = (low | (high >> (2 * at) & 0x0303_0303) << 4).to_le_bytes();
     }
-    *numbers.scales = bytes.map(|scale| d * (f32::from(scale) - 32.0));
-    *numbers.offsets = numbers.scales.map(|scale| -4.0 * scale);
-    put(with_bit::<M, 2>(two_bits::<M>([field(block, 32), field(block, 64)]), field(block, 0)), codes);
-}
-
-/// `d`, `dmin`, `scales[12]` of six bits, nibbles.
-#[inline(always)]
-pub(super) fn q4_k<M: Machine>(block: &[u8; 144], codes: &mut [u8; SUPER], numbers: Numbers<'_>) {
-    six_bits::<M>(field(block, 0), numbers);
-    put(four_bits::<M>(field(block, 16)), codes);
-}
-
-/// The same with fifth bits before the nibbles.
-#[inline(always)]
-pub(super) fn q5_k<M: Machine>(block: &[u8; 176], codes: &mut [u8; SUPER], numbers: Numbers<'_>) {
-    six_bits::<M>(field(block, 0), numbers);
-    put(with_bit::<M, 4>(four_bits::<M>(field(block, 48)), field(block, 16)), codes);
+    let scales = bytes.map(|scale| d * (f32::from(scale) - 32.0));
+    (scales, scales.map(|scale| -4.0 * scale))
 }
 
 /// `d`, `dmin`, and eight scales and offsets of six bits: the low four or six in the first eight bytes, the rest of the
 /// last four in what is left of them.
 #[inline(always)]
-fn six_bits<M: Machine>(head: &[u8; 16], numbers: Numbers<'_>) {
-    let (d, least) = (M::half(*field(head, 0)), M::half(*field(head, 2)));
-    let word = |at: usize| u32::from_le_bytes(*field(head, at));
+fn six_bits<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+    let (d, least) = (M::half(*field(unit, 0)), M::half(*field(unit, 2)));
+    let word = |at: usize| u32::from_le_bytes(*field(unit, at));
     let [first, second, third] = [word(4), word(8), word(12)];
-    let scales = [first & 0x3f3f_3f3f, third & 0x0f0f_0f0f | first >> 2 & 0x3030_3030];
-    let offsets = [second & 0x3f3f_3f3f, third >> 4 & 0x0f0f_0f0f | second >> 2 & 0x3030_3030];
-    let bytes = |[low, high]: [u32; 2]| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
-    numbers.scales[..8].copy_from_slice(&bytes(scales).map(|scale| d * f32::from(scale)));
-    numbers.offsets[..8].copy_from_slice(&bytes(offsets).map(|offset| -least * f32::from(offset)));
+    let both = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
+    let scales = both(first & 0x3f3f_3f3f, third & 0x0f0f_0f0f | first >> 2 & 0x3030_3030);
+    let offsets = both(second & 0x3f3f_3f3f, third >> 4 & 0x0f0f_0f0f | second >> 2 & 0x3030_3030);
+    (scales.map(|scale| d * f32::from(scale)), offsets.map(|offset| -least * f32::from(offset)))
 }
 
-/// `ql[128]`, `qh[64]`, `scales[16]` signed, `d`.
 #[inline(always)]
-pub(super) fn q6_k<M: Machine>(block: &[u8; 210], codes: &mut [u8; SUPER], numbers: Numbers<'_>) {
-    let d = M::half(*field(block, 208));
-    let packed: [u8; PARTS] = *field(block, 192);
-    *numbers.scales = packed.map(|scale| d * f32::from(scale.cast_signed()));
-    *numbers.offsets = numbers.scales.map(|scale| -32.0 * scale);
-    for (half, runs) in runs(codes).as_chunks_mut::<4>().0.iter_mut().enumerate() {
-        let (a, b) = (M::Codes::from(*field(block, 64 * half)), M::Codes::from(*field(block, 64 * half + 32)));
-        let high = M::Codes::from(*field(block, 128 + 32 * half));
-        *runs = [
-            a.bits::<0>(15).with::<4>(high.bits::<0>(3)).into(),
-            b.bits::<0>(15).with::<4>(high.bits::<2>(3)).into(),
-            a.bits::<4>(15).with::<4>(high.bits::<4>(3)).into(),
-            b.bits::<4>(15).with::<4>(high.bits::<6>(3)).into(),
-        ];
+fn q6_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+    let d = M::half(*field(unit, 208));
+    let packed: [u8; 16] = *field(unit, 192);
+    let scales = packed.map(|scale| d * f32::from(scale.cast_signed()));
+    (scales, scales.map(|scale| -32.0 * scale))
+}
+
+#[inline(always)]
+fn iq4_xs<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+    let (d, high) = (M::half(*field(unit, 0)), u16::from_le_bytes(*field(unit, 2)));
+    let mut scales = [0.0; 8];
+    for (at, number) in scales.iter_mut().enumerate() {
+        let scale = u16::from(unit[4 + at / 2] >> (at % 2 * 4) & 15) | (high >> (2 * at) & 3) << 4;
+        *number = d * (f32::from(scale) - 32.0);
     }
-}
-
-/// Half `d`, 8 scales of 6 bits (their high 2 bits in a 16-bit word, then their low nibbles); nibbles that name steps.
-#[inline(always)]
-pub(super) fn iq4_xs<M: Machine>(block: &[u8; 136], codes: &mut [u8; SUPER], numbers: Numbers<'_>) {
-    let (d, high) = (M::half(*field(block, 0)), u16::from_le_bytes(*field(block, 2)));
-    for (at, run) in runs(codes).iter_mut().enumerate() {
-        let scale = u16::from(block[4 + at / 2] >> (at % 2 * 4) & 15) | (high >> (2 * at) & 3) << 4;
-        numbers.scales[at] = d * (f32::from(scale) - 32.0);
-        numbers.offsets[at] = -128.0 * numbers.scales[at];
-        *run = M::Codes::nibbles(field(block, 8 + 16 * at)).lookup(&STEPS).into();
-    }
-}
-
-/// Base 3 numbers, scaled so that the digits come out at the top; half `d`.
-#[inline(always)]
-pub(super) fn tq1_0<M: Machine>(block: &[u8; 54], codes: &mut [u8; SUPER], numbers: Numbers<'_>) {
-    let d = M::half(*field(block, 52));
-    (*numbers.scales, *numbers.offsets) = ([d; PARTS], [-d; PARTS]);
-    let (first, rest) = codes.split_at_mut(160);
-    let (second, third) = rest.split_at_mut(80);
-    digits::<32>(field(block, 0), first);
-    digits::<16>(field(block, 32), second);
-    digits::<4>(field(block, 48), third);
+    (scales, scales.map(|scale| -128.0 * scale))
 }
 
 #[inline(always)]
-fn digits<const BYTES: usize>(bytes: &[u8; BYTES], codes: &mut [u8]) {
-    let mut power = 1u8;
-    for codes in codes.as_chunks_mut::<BYTES>().0 {
-        *codes = bytes.map(|byte| ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8);
-        power *= 3;
-    }
+fn tq1_0<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+    let d = M::half(*field(unit, 52));
+    ([d; 8], [-d; 8])
 }
 
-/// Codes of two bits; half `d`.
 #[inline(always)]
-pub(super) fn tq2_0<M: Machine>(block: &[u8; 66], codes: &mut [u8; SUPER], numbers: Numbers<'_>) {
-    let d = M::half(*field(block, 64));
-    (*numbers.scales, *numbers.offsets) = ([d; PARTS], [-d; PARTS]);
-    put(two_bits::<M>([field(block, 0), field(block, 32)]), codes);
+fn tq2_0<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+    let d = M::half(*field(unit, 64));
+    ([d; 8], [-d; 8])
 }

@@ -1,0 +1,150 @@
+//! Products of BF16 weights with activations rounded to BF16, with AVX-512 BF16.
+//!
+//! A lane gets two neighbouring elements at a time, `fma(w₁, x₁, w₀·x₀ + sum)` as the instruction rounds it: subnormal numbers
+//! count as zeros. Rows are whole runs of 32 elements.
+#![expect(unsafe_code, reason = "SIMD")]
+#![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
+
+use std::arch::x86_64::{
+    __m256bh, __m256i, __m512bh, __m512i, _mm_storeu_ps, _mm256_storeu_si256, _mm512_cvtneps_pbh, _mm512_dpbf16_ps,
+    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_setzero_ps,
+};
+
+use super::avx512::{CACHED, ROWS, TOKENS, total};
+use super::{GROUP, LANES, MANY};
+use crate::pool::{Pool, SharedSlice};
+
+/// Elements that are multiplied at a time.
+const RUN: usize = 2 * LANES;
+
+/// Rows of x, rounded to BF16.
+#[derive(Debug)]
+pub(in crate::backends::cpu) struct Bf16Rows(Vec<u16>);
+
+impl Bf16Rows {
+    /// None.
+    pub(in crate::backends::cpu) const EMPTY: Self = Self(Vec::new());
+
+    /// Whether rows of so many elements can be multiplied.
+    pub(in crate::backends::cpu) fn fits(columns: usize) -> bool {
+        columns > 0 && columns.is_multiple_of(RUN)
+    }
+
+    /// Rounds `x` of `[m, columns]` in the place of what is here.
+    ///
+    /// # Safety
+    /// The machine has AVX-512 BF16.
+    pub(in crate::backends::cpu) unsafe fn fill(&mut self, pool: &Pool, x: &[f32], columns: usize) {
+        assert!(Self::fits(columns), "whole runs");
+        if self.0.len() < x.len() {
+            self.0.resize(x.len(), 0);
+        }
+        let out = SharedSlice::new(&mut self.0);
+        pool.run(x.len() / columns, |rows| {
+            let own = rows.start * columns..rows.end * columns;
+            // SAFETY: a region hands out each row once; the caller says that the instructions are here.
+            unsafe { round(&x[own.clone()], out.range(own)) };
+        });
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+fn round(x: &[f32], out: &mut [u16]) {
+    for (x, out) in x.as_chunks::<LANES>().0.iter().zip(out.as_chunks_mut::<LANES>().0) {
+        // SAFETY: there are sixteen of both; the vectors are the same bits.
+        unsafe {
+            let rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(x.as_ptr()));
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), std::mem::transmute::<__m256bh, __m256i>(rounded));
+        }
+    }
+}
+
+/// The products of up to 16 rows with all rows of x.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+pub(in crate::backends::cpu) fn products(rows: &[&[u8]], columns: usize, x: &Bf16Rows, sums: &mut [[f32; GROUP]]) {
+    let x = &x.0[..sums.len() * columns];
+    if sums.len() < MANY {
+        // Rows are read one after the other, as memory likes it.
+        for (lane, row) in rows.iter().enumerate() {
+            tokens::<1>([row], lane, columns, x, sums);
+        }
+        return;
+    }
+    let many = (2 * CACHED / columns).max(TOKENS) / TOKENS * TOKENS;
+    for (x, sums) in x.chunks(many * columns).zip(sums.chunks_mut(many)) {
+        for (at, four) in rows.chunks(ROWS).enumerate() {
+            let mut own = [four[0]; ROWS];
+            own[..four.len()].copy_from_slice(four);
+            tokens::<ROWS>(own, at * ROWS, columns, x, sums);
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+fn tokens<const R: usize>(own: [&[u8]; R], lane: usize, columns: usize, x: &[u16], sums: &mut [[f32; GROUP]]) {
+    let mut at = 0;
+    while at + TOKENS <= sums.len() {
+        tile::<R, TOKENS>(own, lane, columns, &x[at * columns..], &mut sums[at..]);
+        at += TOKENS;
+    }
+    while at + 2 <= sums.len() {
+        tile::<R, 2>(own, lane, columns, &x[at * columns..], &mut sums[at..]);
+        at += 2;
+    }
+    if at < sums.len() {
+        tile::<R, 1>(own, lane, columns, &x[at * columns..], &mut sums[at..]);
+    }
+}
+
+/// The products of R rows with N rows of x, to lanes of `sums` from `lane` on.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+#[inline]
+fn tile<const R: usize, const N: usize>(
+    all: [&[u8]; R],
+    lane: usize,
+    columns: usize,
+    x: &[u16],
+    sums: &mut [[f32; GROUP]],
+) {
+    assert!(x.len() >= N * columns && all.iter().all(|row| row.len() == 2 * columns));
+    let mut totals = [[_mm512_setzero_ps(); R]; N];
+    for at in (0..columns).step_by(RUN) {
+        let mut own = [zeros(); R];
+        for row in 0..R {
+            // SAFETY: a run from `at` on is within rows, as was asserted.
+            own[row] = unsafe { load(all[row].as_ptr().add(2 * at)) };
+        }
+        for token in 0..N {
+            // SAFETY: and within x.
+            let x = unsafe { load(x.as_ptr().add(token * columns + at).cast()) };
+            for row in 0..R {
+                totals[token][row] = _mm512_dpbf16_ps(totals[token][row], own[row], x);
+            }
+        }
+    }
+    for (totals, sums) in totals.into_iter().zip(sums) {
+        let mut four = [_mm512_setzero_ps(); ROWS];
+        four[..R].copy_from_slice(&totals);
+        let mut own = [0.0; ROWS];
+        // SAFETY: there are four elements; the features of sums are among these.
+        unsafe { _mm_storeu_ps(own.as_mut_ptr(), total(four)) };
+        sums[lane..lane + R].copy_from_slice(&own[..R]);
+    }
+}
+
+#[inline]
+fn zeros() -> __m512bh {
+    // SAFETY: any bits are numbers.
+    unsafe { std::mem::zeroed() }
+}
+
+/// 32 numbers.
+///
+/// # Safety
+/// They are readable.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+#[inline]
+unsafe fn load(from: *const u8) -> __m512bh {
+    // SAFETY: as the caller says; the vectors are the same bits.
+    unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_loadu_si512(from.cast())) }
+}

@@ -1,0 +1,73 @@
+//! Rows of activations as some weights want them: rounded once for all projections that share them.
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
+
+#[cfg(target_arch = "x86_64")]
+use super::float::bf16_rows::Bf16Rows;
+use super::instructions::{Instructions, Set};
+use super::int8::{self, Activations};
+use crate::pool::Pool;
+use formats::{Dtype, Encoding};
+
+/// What activations are rounded to for a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rounding {
+    /// They stay float32.
+    None,
+    /// 8 bits by blocks of 32.
+    Int8,
+    /// BF16.
+    Bf16,
+}
+
+impl Rounding {
+    /// What a weight of rows of so many elements is multiplied with.
+    pub(super) fn of(encoding: Encoding, columns: usize, instructions: Instructions) -> Self {
+        if int8::has_kernels(encoding) && Activations::fits(columns) {
+            return Self::Int8;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if encoding == Encoding::Plain(Dtype::Bf16) && instructions.set() == Set::Avx512Bf16 && Bf16Rows::fits(columns)
+        {
+            return Self::Bf16;
+        }
+        let _ = instructions;
+        Self::None
+    }
+}
+
+/// Rounded rows.
+#[derive(Debug)]
+pub(super) struct Rounded {
+    pub(super) int8: Activations,
+    #[cfg(target_arch = "x86_64")]
+    pub(super) bf16: Bf16Rows,
+}
+
+impl Rounded {
+    /// None.
+    pub(super) const EMPTY: Self = Self {
+        int8: Activations::EMPTY,
+        #[cfg(target_arch = "x86_64")]
+        bf16: Bf16Rows::EMPTY,
+    };
+
+    /// Rounds `x` of `[m, columns]`, in the place of what is here.
+    pub(super) fn fill(
+        &mut self,
+        rounding: Rounding,
+        pool: &Pool,
+        instructions: Instructions,
+        x: &[f32],
+        columns: usize,
+    ) {
+        match rounding {
+            Rounding::None => {}
+            Rounding::Int8 => self.int8.fill(pool, instructions, x, columns),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: only a machine that has the instructions wants it.
+            Rounding::Bf16 => unsafe { self.bf16.fill(pool, x, columns) },
+            #[cfg(not(target_arch = "x86_64"))]
+            Rounding::Bf16 => unreachable!("invariant: only some machines want it"),
+        }
+    }
+}
