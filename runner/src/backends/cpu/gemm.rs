@@ -2,10 +2,15 @@
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 use super::instructions::Instructions;
 
-/// Columns that are computed together at the end.
-const NARROW: usize = 16;
+/// Rows of `a` that are computed together.
+const ROWS: usize = 4;
+/// Columns of `b` that are computed together.
+const COLUMNS: usize = 16;
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
@@ -27,7 +32,7 @@ pub(crate) fn add_product(
     #[cfg(target_arch = "x86_64")]
     if instructions.has_avx512() {
         // SAFETY: the features were detected.
-        return unsafe { add_product_avx512([m, n, depth], a, b, c, stride) };
+        return unsafe { avx512::add_product([m, n, depth], a, b, c, stride) };
     }
     #[cfg(target_arch = "x86_64")]
     if instructions.has_avx2() {
@@ -35,43 +40,32 @@ pub(crate) fn add_product(
         return unsafe { add_product_avx2([m, n, depth], a, b, c, stride) };
     }
     let _ = instructions;
-    product::<false, 4, 16>([m, n, depth], a, b, c, stride);
+    product::<false>([m, n, depth], a, b, c, stride);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_product_avx2(sizes: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
-    product::<true, 4, 16>(sizes, a, b, c, stride);
+    product::<true>(sizes, a, b, c, stride);
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-fn add_product_avx512(sizes: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
-    product::<true, 8, 32>(sizes, a, b, c, stride);
-}
-
-/// So many rows of `a` and columns of `b` are computed together.
 #[inline(always)]
-fn product<const FUSED: bool, const ROWS: usize, const COLUMNS: usize>(
-    [m, n, depth]: [usize; 3],
-    a: Slice<'_>,
-    b: Slice<'_>,
-    c: &mut [f32],
-    stride: usize,
-) {
+fn product<const FUSED: bool>([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
     let wide = n / COLUMNS * COLUMNS;
-    // What is left of them is computed sixteen at a time, then one by one.
-    let whole = wide + (n - wide) / NARROW * NARROW;
     let mut row = 0;
     while row + ROWS <= m {
-        rows::<FUSED, ROWS, COLUMNS>([wide, whole, depth], a, b, c, stride, row);
+        for column in (0..wide).step_by(COLUMNS) {
+            tile::<FUSED, ROWS>(depth, a, b, c, stride, row, column);
+        }
         row += ROWS;
     }
     for row in row..m {
-        rows::<FUSED, 1, COLUMNS>([wide, whole, depth], a, b, c, stride, row);
+        for column in (0..wide).step_by(COLUMNS) {
+            tile::<FUSED, 1>(depth, a, b, c, stride, row, column);
+        }
     }
     for row in 0..m {
-        for column in whole..n {
+        for column in wide..n {
             let a = &a.numbers[row * a.stride..][..depth];
             let b = b.numbers[column..].iter().step_by(b.stride);
             c[row * stride + column] += a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
@@ -79,26 +73,8 @@ fn product<const FUSED: bool, const ROWS: usize, const COLUMNS: usize>(
     }
 }
 
-/// So many rows of `a`, and columns of `b` up to `whole`.
 #[inline(always)]
-fn rows<const FUSED: bool, const R: usize, const COLUMNS: usize>(
-    [wide, whole, depth]: [usize; 3],
-    a: Slice<'_>,
-    b: Slice<'_>,
-    c: &mut [f32],
-    stride: usize,
-    row: usize,
-) {
-    for column in (0..wide).step_by(COLUMNS) {
-        tile::<FUSED, R, COLUMNS>(depth, a, b, c, stride, row, column);
-    }
-    for column in (wide..whole).step_by(NARROW) {
-        tile::<FUSED, R, NARROW>(depth, a, b, c, stride, row, column);
-    }
-}
-
-#[inline(always)]
-fn tile<const FUSED: bool, const R: usize, const COLUMNS: usize>(
+fn tile<const FUSED: bool, const R: usize>(
     depth: usize,
     a: Slice<'_>,
     b: Slice<'_>,

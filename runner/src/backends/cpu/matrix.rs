@@ -352,7 +352,11 @@ impl Task<'_> {
                         *out = sum + bias;
                     }
                 }
-                None => out.copy_from_slice(&sums[..out.len()]),
+                // Of a whole group the size is known to the compiler.
+                None => match out.first_chunk_mut::<GROUP>() {
+                    Some(out) => *out = *sums,
+                    None => out.copy_from_slice(&sums[..out.len()]),
+                },
             }
         }
     }

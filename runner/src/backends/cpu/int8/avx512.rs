@@ -2,11 +2,13 @@
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
-    __m256i, __m512i, _mm256_dpbusd_epi32, _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
+    __m256i, __m512i, _CMP_ORD_Q, _mm_storeu_si128, _mm256_dpbusd_epi32, _mm512_abs_ps, _mm512_add_epi32,
+    _mm512_and_si512, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
     _mm512_fmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_loadu_ps, _mm512_madd_epi16, _mm512_maddubs_epi16,
-    _mm512_mul_ps, _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512,
-    _mm512_shuffle_i32x4, _mm512_srli_epi16, _mm512_store_si512, _mm512_storeu_ps, _mm512_unpackhi_epi32,
-    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    _mm512_maskz_cvtps_epi32, _mm512_max_ps, _mm512_mul_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_ps,
+    _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512, _mm512_shuffle_i32x4,
+    _mm512_srli_epi16, _mm512_store_si512, _mm512_storeu_ps, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
+    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
 use super::activations::Block;
@@ -17,6 +19,30 @@ use super::{Activations, BLOCK, Part};
 
 /// Rows of x that are computed together.
 const ROWS: usize = 8;
+
+/// See [`super::activations::round_with`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
+    for (x, block) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
+        // SAFETY: there are 32 elements.
+        let halves = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(LANES))] };
+        let largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(halves[0]), _mm512_abs_ps(halves[1])));
+        // Codes have no word for what is not a number; the scale has, and it is in all sums of the block.
+        let is_number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(halves[0], halves[1]) == u16::MAX;
+        let scale = if is_number { largest / 127.0 } else { f32::NAN };
+        let inverse = _mm512_set1_ps(if scale > 0.0 { 1.0 / scale } else { 0.0 });
+        for (half, x) in halves.into_iter().enumerate() {
+            let x = _mm512_mul_ps(x, inverse);
+            let quants = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x), x);
+            let place = &mut block.quants[half * LANES..][..LANES];
+            // SAFETY: there is room for sixteen.
+            unsafe { _mm_storeu_si128(place.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(quants)) };
+            block.halves[half] = _mm512_reduce_add_epi32(quants) as f32;
+        }
+        block.sum = block.halves[0] + block.halves[1];
+        block.scale = scale;
+    }
+}
 
 /// Puts the codes of all rows side by side.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
