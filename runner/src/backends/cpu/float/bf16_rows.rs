@@ -6,8 +6,8 @@
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512bh, __m512i, _mm_storeu_ps, _mm256_storeu_si256, _mm512_cvtneps_pbh, _mm512_dpbf16_ps,
-    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_setzero_ps,
+    __m256bh, __m256i, __m512bh, __m512i, _MM_HINT_T1, _mm_prefetch, _mm_storeu_ps, _mm256_storeu_si256,
+    _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_setzero_ps,
 };
 
 use super::avx512::{CACHED, ROWS, TOKENS, total};
@@ -83,23 +83,27 @@ pub(in crate::backends::cpu) fn products(rows: &[&[u8]], columns: usize, x: &Bf1
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 fn tokens<const R: usize>(own: [&[u8]; R], lane: usize, columns: usize, x: &[u16], sums: &mut [[f32; GROUP]]) {
     let mut at = 0;
+    if R > 1 && sums.len() >= TOKENS {
+        tile::<R, TOKENS, true>(own, lane, columns, x, sums);
+        at = TOKENS;
+    }
     while at + TOKENS <= sums.len() {
-        tile::<R, TOKENS>(own, lane, columns, &x[at * columns..], &mut sums[at..]);
+        tile::<R, TOKENS, false>(own, lane, columns, &x[at * columns..], &mut sums[at..]);
         at += TOKENS;
     }
     while at + 2 <= sums.len() {
-        tile::<R, 2>(own, lane, columns, &x[at * columns..], &mut sums[at..]);
+        tile::<R, 2, false>(own, lane, columns, &x[at * columns..], &mut sums[at..]);
         at += 2;
     }
     if at < sums.len() {
-        tile::<R, 1>(own, lane, columns, &x[at * columns..], &mut sums[at..]);
+        tile::<R, 1, false>(own, lane, columns, &x[at * columns..], &mut sums[at..]);
     }
 }
 
-/// The products of R rows with N rows of x, to lanes of `sums` from `lane` on.
+/// The products of R rows with N rows of x, to lanes of `sums` from `lane` on; the first time, what comes next is asked for.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 #[inline]
-fn tile<const R: usize, const N: usize>(
+fn tile<const R: usize, const N: usize, const FIRST: bool>(
     all: [&[u8]; R],
     lane: usize,
     columns: usize,
@@ -111,6 +115,10 @@ fn tile<const R: usize, const N: usize>(
     for at in (0..columns).step_by(RUN) {
         let mut own = [zeros(); R];
         for row in 0..R {
+            if FIRST {
+                // The next rows, which are likely to lie behind these. The instruction reads nothing.
+                _mm_prefetch::<_MM_HINT_T1>(all[row].as_ptr().wrapping_add(2 * (R * columns + at)).cast());
+            }
             // SAFETY: a run from `at` on is within rows, as was asserted.
             own[row] = unsafe { load(all[row].as_ptr().add(2 * at)) };
         }

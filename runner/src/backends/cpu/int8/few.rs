@@ -55,6 +55,7 @@ macro_rules! kernel {
                 blocks[token] = x.row(token, 0);
                 assert!(blocks[token].len() * BLOCK == whole.columns);
             }
+            assert!(whole.columns / elements * L::BYTES <= whole.place.row_bytes);
             let mut numbers = Numbers::ZERO;
             for lane in [0, 8] {
                 if lane >= whole.rows.len() {
@@ -64,7 +65,8 @@ macro_rules! kernel {
                 let mut totals = [_mm256_set1_ps(0.0); N];
                 for unit in 0..whole.columns / elements {
                     rows.prefetch::<Vectors, L>(unit);
-                    let units = rows.units::<L>(unit);
+                    // SAFETY: rows have the units of all columns, as was asserted.
+                    let units = unsafe { rows.units::<L>(unit) };
                     L::numbers::<Vectors>(&rows, unit, &units, &mut numbers);
                     $unit::<L, N>(&units, unit, &numbers, &blocks, &mut totals);
                 }

@@ -1,4 +1,5 @@
 //! A panel: 256 columns of 16 rows as tiles want them, a lane for each row.
+#![expect(unsafe_code, reason = "the units of rows are looked up without a check each")]
 
 use super::unpack::{Layout, Machine, Numbers, Rows};
 use super::{BLOCK, Part};
@@ -44,13 +45,15 @@ impl Panel {
     pub(super) fn unpack<M: Machine, L: Layout>(&mut self, part: &Part<'_>) {
         let elements = L::RUNS * BLOCK;
         let parts = elements / if L::HALVES { PART } else { BLOCK };
+        assert!((part.first + part.columns) / elements * L::BYTES <= part.place.row_bytes, "columns of the rows");
         let mut numbers = Numbers::ZERO;
         for lane in [0, HALF] {
             let rows = Rows::new(part.place, part.rows, lane);
             for at in 0..part.columns / elements {
                 let unit = part.first / elements + at;
                 rows.prefetch::<M, L>(unit);
-                let units = rows.units::<L>(unit);
+                // SAFETY: the columns of the part are among those of the rows, as was asserted.
+                let units = unsafe { rows.units::<L>(unit) };
                 L::numbers::<M>(&rows, unit, &units, &mut numbers);
                 for (index, (scales, offsets)) in numbers.scales.iter().zip(&numbers.offsets).take(parts).enumerate() {
                     self.scales[at * parts + index][lane..lane + HALF].copy_from_slice(scales);

@@ -11,6 +11,7 @@
 //! Nothing is rounded but `d` and `m`, where the format makes them of several numbers. Layouts are those of
 //! `ggml-common.h` and of MLX's `quantize`.
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
+#![expect(unsafe_code, reason = "the units of rows are looked up without a check each")]
 
 pub(super) mod apart;
 pub(super) mod blocks;
@@ -108,6 +109,8 @@ impl Groups<'_> {
 }
 
 /// Rows that are unpacked together.
+///
+/// Invariant: all of them are among the codes.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub(super) place: &'a Place<'a>,
@@ -121,6 +124,8 @@ impl<'a> Rows<'a> {
         for (at, row) in rows.iter_mut().enumerate() {
             *row = all[(lane + at).min(all.len() - 1)];
         }
+        let are_there = rows.iter().all(|row| (row + 1) * place.row_bytes <= place.codes.len());
+        assert!(are_there, "rows of the weight");
         Self { place, rows }
     }
 
@@ -139,11 +144,16 @@ impl<'a> Rows<'a> {
     }
 
     /// The bytes of a unit of each row.
+    ///
+    /// # Safety
+    /// Rows have so many units.
     #[inline(always)]
-    pub(super) fn units<L: Layout>(&self, unit: usize) -> Units<'a> {
+    pub(super) unsafe fn units<L: Layout>(&self, unit: usize) -> Units<'a> {
         let mut units = [&[][..]; HALF];
         for (bytes, row) in units.iter_mut().zip(self.rows) {
-            *bytes = &self.place.codes[row * self.place.row_bytes + unit * L::BYTES..][..L::BYTES];
+            let from = row * self.place.row_bytes + unit * L::BYTES;
+            // SAFETY: all rows are among the codes, see `new`, and the unit is in the row, as the caller says.
+            *bytes = unsafe { self.place.codes.get_unchecked(from..from + L::BYTES) };
         }
         units
     }
