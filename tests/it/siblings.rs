@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::fixture_models::golden;
-use crate::server::Server;
+use crate::server::{Server, in_float32};
 use crate::support::{json as read_json, numbers};
 
 fn models() -> PathBuf {
@@ -32,7 +32,7 @@ fn folder(name: &str) -> tempfile::TempDir {
 
 #[tokio::test]
 async fn all_of_them_run() {
-    let server = Server::start(&[("LODE_KV_CACHE_TYPE", "f32")]).await;
+    let server = Server::start(&[("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await;
     let mut names: Vec<String> = std::fs::read_dir(models())
         .expect("the models")
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -59,7 +59,7 @@ async fn all_of_them_run() {
 /// A model that reads pictures: its other tensors are kept, shown, and come out as they went in; pictures are refused.
 #[tokio::test]
 async fn pictures_are_refused_and_nothing_is_lost() {
-    let server = Server::start(&[]).await;
+    let server = Server::start(&[in_float32()]).await;
     let own = folder("gemma3");
     server.create("m", own.path()).await;
     let tensors = String::from_utf8(server.lode(&["show", "m", "--tensors"]).stdout).expect("text");
@@ -88,7 +88,7 @@ async fn pictures_are_refused_and_nothing_is_lost() {
 /// Weights without a folder to themselves: the config beside them counts.
 #[tokio::test]
 async fn a_single_file_runs_with_what_is_beside_it() {
-    let server = Server::start(&[]).await;
+    let server = Server::start(&[in_float32()]).await;
     let own = folder("ernie4_5");
     std::fs::copy(own.path().join("model.safetensors"), own.path().join("other.safetensors")).expect("a copy");
     server.create("m", &own.path().join("model.safetensors")).await;
@@ -106,7 +106,7 @@ async fn a_single_file_runs_with_what_is_beside_it() {
 /// An architecture that is not known is stored, shown, planned and exported; to run it is refused by its name.
 #[tokio::test]
 async fn what_is_not_known_is_kept() {
-    let server = Server::start(&[]).await;
+    let server = Server::start(&[in_float32()]).await;
     let own = folder("ernie4_5");
     let config = own.path().join("config.json");
     let text = std::fs::read_to_string(&config).expect("a config").replace("\"ernie4_5\"", "\"zebra9\"");
