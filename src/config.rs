@@ -50,7 +50,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use protocol::KvType;
 use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
@@ -224,7 +224,7 @@ impl Config {
             isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
             runner_memory: bytes(&["LODE_RUNNER_MEMORY_LIMIT"])?,
             threads: first(&["LODE_THREADS"]).map(|text| threads(&text)).transpose()?,
-            cpu: first(&["LODE_CPU"]),
+            cpu: first(&["LODE_CPU"]).map(cpu).transpose()?,
             temporary: env::temp_dir(),
             log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
@@ -284,6 +284,13 @@ fn threads(text: &str) -> Result<usize> {
     }
 }
 
+/// Whether this machine has them, the runner says.
+fn cpu(name: String) -> Result<String> {
+    let known = protocol::limits::INSTRUCTIONS;
+    ensure!(known.contains(&name.as_str()), "LODE_CPU is `{name}`, expected one of {}", known.join(", "));
+    Ok(name)
+}
+
 /// Where nothing, or 0, is said: what runs beside a desktop.
 fn max_loaded(text: Option<String>) -> Result<usize> {
     const AUTOMATIC: usize = 3;
@@ -331,6 +338,12 @@ mod tests {
         assert_eq!(kv_type(Some("Q8_0".to_owned())).expect("a type"), KvType::Q8_0);
         let error = kv_type(Some("q4_0".to_owned())).expect_err("no type of ours").to_string();
         assert!(error.contains("LODE_KV_CACHE_TYPE"), "{error}");
+    }
+
+    #[test]
+    fn instructions_are_known_by_name() {
+        assert_eq!(cpu("avx2".to_owned()).ok().as_deref(), Some("avx2"));
+        assert!(cpu("avx1024".to_owned()).expect_err("no such set").to_string().contains("avx1024"));
     }
 
     #[test]

@@ -131,6 +131,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_daemon_knows_every_name() {
+        assert_eq!(Set::ALL.map(Set::name), protocol::limits::INSTRUCTIONS);
+    }
+
+    #[test]
     fn sets_are_found_by_name() {
         for own in Instructions::available() {
             assert_eq!(Instructions::named(&own.to_string()).expect("it is here"), own);
