@@ -9,7 +9,7 @@
 mod avx2;
 mod layout;
 
-mod codebook;
+pub mod codebook;
 mod encode;
 mod flat;
 mod grid;

@@ -6,7 +6,7 @@
 use super::layout::{field, half_at, u16_of};
 
 /// The steps of `IQ4_NL` and `IQ4_XS`.
-pub(super) const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+pub const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 const STEPS_F32: [f32; 16] = {
     let mut numbers = [0.0; 16];
@@ -19,8 +19,7 @@ const STEPS_F32: [f32; 16] = {
 };
 
 /// E2M1 numbers, doubled to be whole (OCP microscaling formats 1.0). The scales are halved for it.
-pub(super) const E2M1: [f32; 16] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
+pub const E2M1: [f32; 16] = [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
 
 /// Half `d`; steps.
 #[inline(always)]
@@ -72,14 +71,14 @@ fn nibbles<const BYTES: usize, const ELEMENTS: usize>(
 
 /// Half of 2^(x - 127). 255 is no NaN to ggml.
 #[inline(always)]
-pub(super) fn half_of_e8m0(x: u8) -> f32 {
+pub fn half_of_e8m0(x: u8) -> f32 {
     // The two smallest are subnormal.
     f32::from_bits(if x < 2 { 0x0020_0000 << x } else { u32::from(x - 1) << 23 })
 }
 
 /// Half of an E4M3 number without its sign; 0x7f, which is a NaN elsewhere, is 0.
 #[inline(always)]
-fn half_of_ue4m3(x: u8) -> f32 {
+pub fn half_of_ue4m3(x: u8) -> f32 {
     /// 2^-10: half of the smallest subnormal.
     const SMALLEST: f32 = 1.0 / 1024.0;
     let (exponent, mantissa) = (u32::from(x >> 3 & 15), u32::from(x & 7));

@@ -21,6 +21,24 @@ const BLOCK: usize = 32;
 /// Bytes of a block of `q8_0`.
 const Q8_0_BYTES: usize = 34;
 
+/// The types as parameters of kernels.
+#[cfg(target_arch = "x86_64")]
+mod kind {
+    pub(super) const F32: u8 = 0;
+    pub(super) const F16: u8 = 1;
+    pub(super) const BF16: u8 = 2;
+    pub(super) const Q8_0: u8 = 3;
+
+    /// Bytes of a block.
+    pub(super) const fn block_bytes(kind: u8) -> usize {
+        match kind {
+            F32 => 4 * super::BLOCK,
+            Q8_0 => super::Q8_0_BYTES,
+            _ => 2 * super::BLOCK,
+        }
+    }
+}
+
 /// Rows of consecutive positions of one head, or the first elements of such rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheRows<'a> {

@@ -115,13 +115,20 @@ fn tile<const KIND: u8, const R: usize, const N: usize>(
         }
     }
     for (totals, sums) in totals.into_iter().zip(sums) {
-        let mut four = [_mm512_setzero_ps(); ROWS];
-        four[..R].copy_from_slice(&totals);
-        let mut own = [0.0; ROWS];
-        // SAFETY: there are four elements.
-        unsafe { _mm_storeu_ps(own.as_mut_ptr(), total(four)) };
-        sums[lane..lane + R].copy_from_slice(&own[..R]);
+        put(totals, &mut sums[lane..lane + R]);
     }
+}
+
+/// Puts the sums of the lanes of each to their places; there are four at most.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+pub(super) fn put<const R: usize>(totals: [__m512; R], sums: &mut [f32]) {
+    let mut four = [_mm512_setzero_ps(); ROWS];
+    four[..R].copy_from_slice(&totals);
+    let mut own = [0.0; ROWS];
+    // SAFETY: there are four elements.
+    unsafe { _mm_storeu_ps(own.as_mut_ptr(), total(four)) };
+    sums.copy_from_slice(&own[..R]);
 }
 
 /// Sixteen numbers.
@@ -144,7 +151,7 @@ unsafe fn load<const KIND: u8>(from: *const u8) -> __m512 {
 /// The sums of the lanes of each of four.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-pub(super) fn total([a, b, c, d]: [__m512; ROWS]) -> __m128 {
+fn total([a, b, c, d]: [__m512; ROWS]) -> __m128 {
     let (a, b, c, d) = (four_of(a), four_of(b), four_of(c), four_of(d));
     let [ab, cd] = [
         _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b)),

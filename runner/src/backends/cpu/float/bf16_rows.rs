@@ -6,11 +6,11 @@
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512bh, __m512i, _MM_HINT_T1, _mm_prefetch, _mm_storeu_ps, _mm256_storeu_si256,
-    _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_setzero_ps,
+    __m256bh, __m256i, __m512bh, __m512i, _MM_HINT_T1, _mm_prefetch, _mm256_storeu_si256, _mm512_cvtneps_pbh,
+    _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_setzero_ps,
 };
 
-use super::avx512::{CACHED, ROWS, TOKENS, total};
+use super::avx512::{CACHED, ROWS, TOKENS, put};
 use super::{GROUP, LANES, MANY};
 use crate::pool::{Pool, SharedSlice};
 
@@ -131,12 +131,7 @@ fn tile<const R: usize, const N: usize, const FIRST: bool>(
         }
     }
     for (totals, sums) in totals.into_iter().zip(sums) {
-        let mut four = [_mm512_setzero_ps(); ROWS];
-        four[..R].copy_from_slice(&totals);
-        let mut own = [0.0; ROWS];
-        // SAFETY: there are four elements; the features of sums are among these.
-        unsafe { _mm_storeu_ps(own.as_mut_ptr(), total(four)) };
-        sums[lane..lane + R].copy_from_slice(&own[..R]);
+        put(totals, &mut sums[lane..lane + R]);
     }
 }
 

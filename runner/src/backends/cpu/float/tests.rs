@@ -63,17 +63,56 @@ fn every_set_agrees_with_double_precision() {
 /// How many rows x has does not change a result.
 #[test]
 fn a_row_is_computed_alike_alone_and_with_others() {
-    let (encoding, bytes, _) = encoded(Kind::Bf16, &numbers(16 * 96, 1));
-    let arrays = Arrays { data: &bytes, ..Arrays::default() };
-    let weight = Weight::new(encoding, &[16, 96], arrays).expect("a weight");
-    let x = numbers(40 * 96, 5);
-    for instructions in Instructions::available() {
-        let mut all = vec![[0.0; GROUP]; 40];
-        products(instructions, &weight, 0..16, &x, &mut Vec::new(), &mut all);
-        for (x, all) in x.chunks_exact(96).zip(all) {
-            let mut alone = [[0.0; GROUP]];
-            products(instructions, &weight, 0..16, x, &mut Vec::new(), &mut alone);
-            assert_eq!(alone[0].map(f32::to_bits), all.map(f32::to_bits), "{instructions}");
+    for (kind, columns) in [Kind::F32, Kind::F16, Kind::Bf16].into_iter().flat_map(|kind| [(kind, 96), (kind, 47)]) {
+        let (encoding, bytes, _) = encoded(kind, &numbers(16 * columns, 1));
+        let arrays = Arrays { data: &bytes, ..Arrays::default() };
+        let weight = Weight::new(encoding, &[16, columns as u64], arrays).expect("a weight");
+        let x = numbers(40 * columns, 5);
+        for instructions in Instructions::available() {
+            let mut all = vec![[0.0; GROUP]; 40];
+            products(instructions, &weight, 0..16, &x, &mut Vec::new(), &mut all);
+            for (x, all) in x.chunks_exact(columns).zip(all) {
+                let mut alone = [[0.0; GROUP]];
+                products(instructions, &weight, 0..16, x, &mut Vec::new(), &mut alone);
+                assert_eq!(alone[0].map(f32::to_bits), all.map(f32::to_bits), "{instructions} {kind:?} {columns}");
+            }
+        }
+    }
+}
+
+/// Both factors are rounded to BF16; sums are off by a little for each element.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn bf16_instructions_agree_with_double_precision() {
+    use crate::pool::Pool;
+    if Instructions::best().set() != Set::Avx512Bf16 {
+        return crate::fixtures::skipped("kernels of BF16: this machine has no AVX-512 BF16");
+    }
+    let pool = Pool::new(2).expect("threads");
+    for (rows, columns, m) in [(1, 32, 1), (16, 64, 6), (5, 96, 3), (16, 576, 29), (3, 2048, 9)] {
+        let (_, bytes, own) = encoded(Kind::Bf16, &numbers(rows * columns, 3));
+        let x = numbers(m * columns, 11);
+        let all: Vec<&[u8]> = bytes.chunks_exact(2 * columns).collect();
+        let of = |x: &[f32]| {
+            let (mut rounded, mut sums) = (bf16_rows::Bf16Rows::EMPTY, vec![[0.0; GROUP]; x.len() / columns]);
+            // SAFETY: the machine has the instructions.
+            unsafe {
+                rounded.fill(&pool, x, columns);
+                bf16_rows::products(&all, columns, &rounded, &mut sums);
+            }
+            sums
+        };
+        let sums = of(&x);
+        for (token, sums) in sums.iter().enumerate() {
+            let x = &x[token * columns..][..columns];
+            assert_eq!(of(x)[0][..rows], sums[..rows], "a row alone and with others");
+            for (row, sum) in sums[..rows].iter().enumerate() {
+                let pairs = || own[row * columns..][..columns].iter().zip(x);
+                let exact: f64 = pairs().map(|(a, b)| f64::from(*a) * f64::from(bf16::from_f32(*b).to_f32())).sum();
+                let size: f64 = pairs().map(|(a, b)| f64::from((a * b).abs())).sum();
+                let error = (f64::from(*sum) - exact).abs();
+                assert!(error <= columns as f64 * size * 2f64.powi(-23), "{rows} {columns}: {sum} is not {exact}");
+            }
         }
     }
 }

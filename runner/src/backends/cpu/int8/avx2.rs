@@ -216,22 +216,7 @@ fn interleave(panel: &mut Panel, strip: usize, lane: usize) {
 
 macro_rules! kernels {
     ($features:literal, $products:ident, $rows:ident, $tile:ident, $dot:ident) => {
-        /// Adds the products of a part with all rows of x.
-        #[target_feature(enable = $features)]
-        pub(super) fn $products<L: Layout>(
-            part: &Part<'_>,
-            x: &Activations,
-            panel: &mut Panel,
-            sums: &mut [[f32; LANES]],
-        ) {
-            panel.unpack::<Vectors, L>(part);
-            interleave_all(part, panel);
-            match (L::HALVES, L::WIDE) {
-                (true, _) => $rows::<PART, false>(part, x, panel, sums),
-                (false, false) => $rows::<BLOCK, false>(part, x, panel, sums),
-                (false, true) => $rows::<BLOCK, true>(part, x, panel, sums),
-            }
-        }
+        super::tile::products!($features, $products, $rows);
 
         #[target_feature(enable = $features)]
         fn $rows<const SIZE: usize, const BYTES: bool>(

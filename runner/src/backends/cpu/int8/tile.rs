@@ -38,3 +38,30 @@ fn add<const SIZE: usize>(panel: &Panel, blocks: &[Block], sums: &mut [f32; LANE
 fn combined([d, m]: [f32; 2], e: f32, products: i32, sum: f32, total: f32) -> f32 {
     e.mul_add(d.mul_add(products as f32, m * sum), total)
 }
+
+/// Defines, for some features, what adds the products of a part with all rows of x: by a function that takes how many elements
+/// share a scale, and whether codes have up to eight bits.
+#[cfg(target_arch = "x86_64")]
+macro_rules! products {
+    ($features:literal, $products:ident, $rows:ident) => {
+        /// Adds the products of a part with all rows of x.
+        #[target_feature(enable = $features)]
+        pub(super) fn $products<L: Layout>(
+            part: &Part<'_>,
+            x: &Activations,
+            panel: &mut Panel,
+            sums: &mut [[f32; LANES]],
+        ) {
+            panel.unpack::<Vectors, L>(part);
+            interleave_all(part, panel);
+            match (L::HALVES, L::WIDE) {
+                (true, _) => $rows::<PART, false>(part, x, panel, sums),
+                (false, false) => $rows::<BLOCK, false>(part, x, panel, sums),
+                (false, true) => $rows::<BLOCK, true>(part, x, panel, sums),
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use products;

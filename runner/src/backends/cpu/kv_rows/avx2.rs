@@ -11,25 +11,13 @@ use std::arch::x86_64::{
 
 use protocol::KvType;
 
-use super::{BLOCK, CacheRows, Q8_0_BYTES, exponentials_generic};
-
-const F32: u8 = 0;
-const F16: u8 = 1;
-const BF16: u8 = 2;
-const Q8_0: u8 = 3;
+use super::kind::{BF16, F16, F32, Q8_0, block_bytes};
+use super::{BLOCK, CacheRows, exponentials_generic};
 
 /// Elements of a vector.
 const LANES: usize = 8;
 /// Vectors of a block.
 const VECTORS: usize = BLOCK / LANES;
-
-const fn block_bytes(kind: u8) -> usize {
-    match kind {
-        F32 => 4 * BLOCK,
-        Q8_0 => Q8_0_BYTES,
-        _ => 2 * BLOCK,
-    }
-}
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn dot(rows: CacheRows<'_>, query: &[f32], out: &mut [f32]) {

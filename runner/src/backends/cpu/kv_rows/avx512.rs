@@ -11,25 +11,13 @@ use std::arch::x86_64::{
 
 use protocol::KvType;
 
-use super::{BLOCK, CacheRows, Q8_0_BYTES};
-
-const F32: u8 = 0;
-const F16: u8 = 1;
-const BF16: u8 = 2;
-const Q8_0: u8 = 3;
+use super::kind::{BF16, F16, F32, Q8_0, block_bytes};
+use super::{BLOCK, CacheRows};
 
 /// Elements of a vector.
 const LANES: usize = 16;
 /// Queries that are computed together.
 const QUERIES: usize = 4;
-
-const fn block_bytes(kind: u8) -> usize {
-    match kind {
-        F32 => 4 * BLOCK,
-        Q8_0 => Q8_0_BYTES,
-        _ => 2 * BLOCK,
-    }
-}
 
 /// Calls a kernel for the type of rows and as many queries as there are, up to four at a time.
 macro_rules! for_each_queries {

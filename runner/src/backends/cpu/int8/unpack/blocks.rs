@@ -1,13 +1,31 @@
 //! GGML's small blocks: codes with one scale, low nibbles the first half of a group, high ones the second.
 
+use formats::codec::codebook;
+
 use super::{Codes, Layout, Machine, Numbers, Rows, Units, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
 /// The steps of `IQ4_NL` and `IQ4_XS`, and 128.
-pub(super) const STEPS: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+pub(super) const STEPS: [u8; 16] = {
+    let mut codes = [0; 16];
+    let mut at = 0;
+    while at < codes.len() {
+        codes[at] = codebook::STEPS[at].cast_unsigned() ^ 128;
+        at += 1;
+    }
+    codes
+};
 /// Doubled E2M1 numbers, and 12.
-pub(super) const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+pub(super) const E2M1: [u8; 16] = {
+    let mut codes = [0; 16];
+    let mut at = 0;
+    while at < codes.len() {
+        codes[at] = (codebook::E2M1[at] as i8 + 12).cast_unsigned();
+        at += 1;
+    }
+    codes
+};
 
 /// Half `d`; nibbles.
 pub(in crate::backends::cpu::int8) struct Q4_0;
@@ -111,22 +129,11 @@ impl Layout for Mxfp4 {
 
     #[inline(always)]
     fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
-        let mut exponents = [0u32; HALF];
-        for (row, exponent) in exponents.iter_mut().enumerate() {
-            *exponent = u32::from(units[row][0]);
-        }
-        for (at, exponent) in exponents.into_iter().enumerate() {
-            let d = half_of_e8m0(exponent);
+        for (at, unit) in units.iter().enumerate() {
+            let d = codebook::half_of_e8m0(unit[0]);
             (numbers.scales[0][at], numbers.offsets[0][at]) = (d, -12.0 * d);
         }
     }
-}
-
-/// Half of 2^(x - 127). 255 is no NaN to ggml.
-#[inline(always)]
-fn half_of_e8m0(x: u32) -> f32 {
-    // The two smallest are subnormal.
-    f32::from_bits(if x < 2 { 0x0020_0000 << x } else { (x - 1) << 23 })
 }
 
 impl Layout for Nvfp4 {
@@ -149,22 +156,9 @@ impl Layout for Nvfp4 {
     fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
         for (row, unit) in units.iter().enumerate() {
             for (part, code) in field::<4>(unit, 0).iter().enumerate() {
-                let d = half_of_ue4m3(*code);
+                let d = codebook::half_of_ue4m3(*code);
                 (numbers.scales[part][row], numbers.offsets[part][row]) = (d, -12.0 * d);
             }
         }
-    }
-}
-
-/// Half of an E4M3 number without its sign; 0x7f, which is a NaN elsewhere, is 0.
-#[inline(always)]
-fn half_of_ue4m3(x: u8) -> f32 {
-    /// 2^-10: half of the smallest subnormal.
-    const SMALLEST: f32 = 1.0 / 1024.0;
-    let (exponent, mantissa) = (u32::from(x >> 3 & 15), u32::from(x & 7));
-    match exponent {
-        _ if x == 0x7f => 0.0,
-        0 => mantissa as f32 * SMALLEST,
-        _ => f32::from_bits((exponent + 127 - 7 - 1) << 23 | mantissa << 20),
     }
 }
