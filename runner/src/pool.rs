@@ -62,10 +62,10 @@ struct Job {
 }
 
 impl Job {
-    /// How many of the tasks that are left a thread takes: long ranges first, which memory likes, short ones at the end, so that a
-    /// slow thread holds up nobody.
+    /// How many of the tasks that are left a thread takes: long ranges first, which memory likes, short ones at the end, so
+    /// that a slow thread holds up nobody.
     fn share(&self, left: usize) -> usize {
-        (left / (self.threads + 1)).max(1)
+        (left / (2 * self.threads)).max(1)
     }
 }
 

@@ -48,7 +48,8 @@ pub(super) const fn power_of_two(exponent: i32) -> f32 {
 /// `2^(code - 127)`; 255 is infinity, as in MLX.
 #[inline(always)]
 pub(super) fn e8m0(code: u8) -> f32 {
-    power_of_two(i32::from(code) - 127)
+    // Only the smallest is subnormal.
+    f32::from_bits(if code == 0 { 0x0040_0000 } else { u32::from(code) << 23 })
 }
 
 /// The smallest exponent `e` with `2^e >= value`, for a positive value; 0 for what is no positive finite number.

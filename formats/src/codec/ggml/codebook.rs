@@ -81,10 +81,9 @@ pub fn half_of_e8m0(x: u8) -> f32 {
 pub fn half_of_ue4m3(x: u8) -> f32 {
     /// 2^-10: half of the smallest subnormal.
     const SMALLEST: f32 = 1.0 / 1024.0;
-    let (exponent, mantissa) = (u32::from(x >> 3 & 15), u32::from(x & 7));
-    match exponent {
-        _ if x == 0x7f => 0.0,
-        0 => mantissa as f32 * SMALLEST,
-        _ => f32::from_bits((exponent + 127 - 7 - 1) << 23 | mantissa << 20),
-    }
+    let magnitude = u32::from(x & 0x7f);
+    let subnormal = (magnitude as f32 * SMALLEST).to_bits();
+    // Without branches, so that several are computed at a time.
+    let finite = if magnitude < 8 { subnormal } else { (magnitude << 20) + ((127 - 7 - 1) << 23) };
+    f32::from_bits(if x == 0x7f { 0 } else { finite })
 }

@@ -5,7 +5,7 @@
 //! scalar one, which does not fuse: it is off by `columns · 2⁻²⁴ · Σ |w·x|` at most.
 //!
 //! With AVX-512 BF16, weights of BF16 are multiplied with activations rounded to BF16, two elements in a lane at a time:
-//! each x is off by 2⁻⁹ of it at most.
+//! each x is off by 2⁻⁸ of it at most.
 #![expect(unsafe_code, reason = "SIMD")]
 
 #[cfg(target_arch = "x86_64")]
@@ -53,6 +53,19 @@ impl Kind {
     }
 }
 
+/// The kinds as parameters of kernels.
+#[cfg(target_arch = "x86_64")]
+mod kind {
+    pub(super) const F32: u8 = 0;
+    pub(super) const F16: u8 = 1;
+    pub(super) const BF16: u8 = 2;
+
+    /// Bytes of a number.
+    pub(super) const fn bytes(kind: u8) -> usize {
+        if kind == F32 { 4 } else { 2 }
+    }
+}
+
 /// Up to [`GROUP`] rows of a weight.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
@@ -81,8 +94,11 @@ pub(super) fn products(
         }
         product(instructions, Rows { kind, all: &own[..count], columns }, x, sums);
     } else {
-        expanded.resize(GROUP * columns, 0.0);
-        for (out, row) in expanded.chunks_exact_mut(columns).zip(rows) {
+        // Room is only added.
+        if expanded.len() < count * columns {
+            expanded.resize(GROUP * columns, 0.0);
+        }
+        for (out, row) in expanded[..count * columns].chunks_exact_mut(columns).zip(rows) {
             weight.decode_row(row, out);
         }
         numbers(instructions, &expanded[..count * columns], columns, x, sums);

@@ -74,6 +74,9 @@ impl Set {
 }
 
 impl Instructions {
+    /// Those of every machine.
+    pub(crate) const SCALAR: Self = Self(Set::Scalar);
+
     /// All that this machine has, the best one last.
     pub(crate) fn available() -> impl DoubleEndedIterator<Item = Self> {
         Set::ALL.into_iter().filter(|set| set.is_here()).map(Self)
@@ -87,7 +90,7 @@ impl Instructions {
 
     /// The best that this machine has.
     pub(crate) fn best() -> Self {
-        Self::available().next_back().unwrap_or(Self(Set::Scalar))
+        Self::available().next_back().unwrap_or(Self::SCALAR)
     }
 
     /// The set of that name.
@@ -133,6 +136,14 @@ mod tests {
     #[test]
     fn the_daemon_knows_every_name() {
         assert_eq!(Set::ALL.map(Set::name), protocol::limits::INSTRUCTIONS);
+    }
+
+    /// Tests of kernels run those that the machine has.
+    #[test]
+    fn sets_that_are_missing_are_told() {
+        for set in Set::ALL.into_iter().filter(|set| !set.is_here()) {
+            crate::fixtures::skipped(&format!("kernels with {}: this machine does not have it", set.name()));
+        }
     }
 
     #[test]

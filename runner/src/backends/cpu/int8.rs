@@ -34,7 +34,8 @@ use super::instructions::{Instructions, Set};
 pub(super) use activations::Activations;
 pub(super) use panel::Panel;
 use panel::{DEPTH, LANES};
-use unpack::{Format, Groups, Layout, Place, with_layout};
+use unpack::format::{Format, with_layout};
+use unpack::{Groups, Layout, Place};
 
 /// Elements in a block of activations.
 const BLOCK: usize = 32;
@@ -61,8 +62,8 @@ impl<'a> Matrix<'a> {
                 let Numbers { dtype, bytes: scales } = weight.scale()?;
                 let biases = weight.bias().map_or(&[][..], |biases| biases.bytes);
                 let size = encoding.group_size() as usize;
-                let count = weight.columns() / size;
-                Groups { size, dtype, scales, biases, count, global: weight.global_scale() }
+                let (units, count) = ((size / BLOCK).max(1), weight.columns() / size);
+                Groups { units, dtype, scales, biases, count, global: weight.global_scale() }
             }
             _ => Groups::NONE,
         };

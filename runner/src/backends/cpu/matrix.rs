@@ -21,7 +21,7 @@ use formats::{Encoding, Weight};
 use super::Cpu;
 use super::arena::Buffer;
 use super::float::{self, GROUP};
-use super::instructions::Instructions;
+use super::instructions::{Instructions, Set};
 use super::int8::{self, Panel};
 use super::rounded::{Rounded, Rounding};
 use crate::backend::{LowRank, MatrixSource, WeightSource};
@@ -144,6 +144,9 @@ impl Cpu {
         let columns = matrices[0].columns;
         let m = x.len() / columns;
         let mut out = matrices.map(|matrix| self.arena.take(m * matrix.rows));
+        if m == 0 {
+            return out;
+        }
         self.rounded(&matrices.map(|matrix| matrix.rounding), x, columns, |rounded| {
             let mut first = 0;
             let mut outs = out.iter_mut();
@@ -329,7 +332,8 @@ impl Task<'_> {
                 for (bytes_of, row) in all.iter_mut().zip(own.clone()) {
                     *bytes_of = &bytes[stored(row, *part) * 2 * columns..][..2 * columns];
                 }
-                // SAFETY: only a machine that has the instructions computes so.
+                assert!(instructions.set() == Set::Avx512Bf16, "who computes so has the instructions");
+                // SAFETY: the set exists only where the machine has the instructions.
                 unsafe { float::bf16_rows::products(&all[..own.len()], columns, &rounded.bf16, sums) };
             }
             #[cfg(not(target_arch = "x86_64"))]

@@ -64,8 +64,11 @@ impl Rounded {
             Rounding::None => {}
             Rounding::Int8 => self.int8.fill(pool, instructions, x, columns),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: only a machine that has the instructions wants it.
-            Rounding::Bf16 => unsafe { self.bf16.fill(pool, x, columns) },
+            Rounding::Bf16 => {
+                assert!(instructions.set() == Set::Avx512Bf16, "what wants it has the instructions");
+                // SAFETY: the set exists only where the machine has the instructions.
+                unsafe { self.bf16.fill(pool, x, columns) }
+            }
             #[cfg(not(target_arch = "x86_64"))]
             Rounding::Bf16 => unreachable!("invariant: only some machines want it"),
         }

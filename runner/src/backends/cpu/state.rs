@@ -326,8 +326,8 @@ impl Kv {
             return;
         };
         let (block, place) = self.place(Half::Keys, head, old);
-        // Decoding is exact, whatever the instructions.
-        CacheRows::new(self.kv_type, self.key_dim, &self.blocks[block][place]).decode(Instructions::best(), numbers);
+        // Decoding is exact, whatever the instructions; it is rarely done here.
+        CacheRows::new(self.kv_type, self.key_dim, &self.blocks[block][place]).decode(Instructions::SCALAR, numbers);
         let part = &mut numbers[turn.first..turn.first + 2 * turn.cosines.len()];
         rotation::rotate(part, turn.cosines, turn.sines, turn.layout);
         encode_row(self.kv_type, numbers, self.row_mut(Half::Keys, head, new));

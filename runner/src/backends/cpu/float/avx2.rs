@@ -7,16 +7,13 @@ use std::arch::x86_64::{
     _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_slli_epi32,
 };
 
+use super::kind::{self, BF16, F16, F32};
 use super::{GROUP, Kind, LANES, Rows, sixteen};
 
 /// Rows of weights that are computed together, and rows of x.
 const TILE: usize = 2;
 /// Lanes of a vector.
 const WIDTH: usize = 8;
-
-const F32: u8 = 0;
-const F16: u8 = 1;
-const BF16: u8 = 2;
 
 /// The products of rows with all rows of x.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -53,15 +50,15 @@ fn tile<const KIND: u8, const N: usize>(
     x: &[f32],
     sums: &mut [[f32; GROUP]],
 ) {
-    let Rows { columns, kind, .. } = rows;
-    assert!(x.len() >= N * columns && two.iter().all(|row| row.len() == columns * kind.bytes()));
+    let Rows { columns, .. } = rows;
+    assert!(x.len() >= N * columns && two.iter().all(|row| row.len() == columns * kind::bytes(KIND)));
     let mut totals = [[[_mm256_setzero_ps(); 2]; TILE]; N];
     let whole = columns / LANES * LANES;
     for at in (0..whole).step_by(LANES) {
         // SAFETY: sixteen numbers from `at` on are within rows and x, as was asserted.
         let own = two.map(|row| unsafe {
-            let row = row.as_ptr().add(at * kind.bytes());
-            [load::<KIND>(row), load::<KIND>(row.add(WIDTH * kind.bytes()))]
+            let row = row.as_ptr().add(at * kind::bytes(KIND));
+            [load::<KIND>(row), load::<KIND>(row.add(WIDTH * kind::bytes(KIND)))]
         });
         for (token, totals) in totals.iter_mut().enumerate() {
             // SAFETY: as above.
@@ -73,7 +70,7 @@ fn tile<const KIND: u8, const N: usize>(
         }
     }
     if whole < columns {
-        let own = two.map(|row| halves(&sixteen(kind, row, whole)));
+        let own = two.map(|row| halves(&sixteen(rows.kind, row, whole)));
         for (token, totals) in totals.iter_mut().enumerate() {
             let mut rest = [0.0; LANES];
             rest[..columns - whole].copy_from_slice(&x[token * columns + whole..(token + 1) * columns]);

@@ -9,6 +9,7 @@ use std::arch::x86_64::{
     _mm512_loadu_ps, _mm512_setzero_ps, _mm512_slli_epi32,
 };
 
+use super::kind::{self, BF16, F16, F32};
 use super::{GROUP, Kind, LANES, MANY, Rows, sixteen};
 
 /// Rows of weights that are computed together.
@@ -17,10 +18,6 @@ pub(super) const ROWS: usize = 4;
 pub(super) const TOKENS: usize = 6;
 /// Rows of x that stay in the cache while all rows of weights pass: so many numbers.
 pub(super) const CACHED: usize = 1 << 16;
-
-const F32: u8 = 0;
-const F16: u8 = 1;
-const BF16: u8 = 2;
 
 /// The products of rows with all rows of x.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
@@ -84,15 +81,15 @@ fn tile<const KIND: u8, const R: usize, const N: usize>(
     x: &[f32],
     sums: &mut [[f32; GROUP]],
 ) {
-    let Rows { columns, kind, .. } = rows;
-    assert!(x.len() >= N * columns && all.iter().all(|row| row.len() == columns * kind.bytes()));
+    let Rows { columns, .. } = rows;
+    assert!(x.len() >= N * columns && all.iter().all(|row| row.len() == columns * kind::bytes(KIND)));
     let mut totals = [[_mm512_setzero_ps(); R]; N];
     let whole = columns / LANES * LANES;
     for at in (0..whole).step_by(LANES) {
         let mut own = [_mm512_setzero_ps(); R];
         for row in 0..R {
             // SAFETY: sixteen numbers from `at` on are within rows, as was asserted.
-            own[row] = unsafe { load::<KIND>(all[row].as_ptr().add(at * kind.bytes())) };
+            own[row] = unsafe { load::<KIND>(all[row].as_ptr().add(at * kind::bytes(KIND))) };
         }
         for token in 0..N {
             // SAFETY: and within x.
@@ -107,7 +104,7 @@ fn tile<const KIND: u8, const R: usize, const N: usize>(
             let mut rest = [0.0; LANES];
             rest[..columns - whole].copy_from_slice(&x[token * columns + whole..(token + 1) * columns]);
             for (total, row) in totals.iter_mut().zip(all) {
-                let own = sixteen(kind, row, whole);
+                let own = sixteen(rows.kind, row, whole);
                 // SAFETY: both have sixteen elements.
                 *total =
                     unsafe { _mm512_fmadd_ps(_mm512_loadu_ps(own.as_ptr()), _mm512_loadu_ps(rest.as_ptr()), *total) };

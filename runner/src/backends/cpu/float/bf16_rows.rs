@@ -1,7 +1,7 @@
 //! Products of BF16 weights with activations rounded to BF16, with AVX-512 BF16.
 //!
-//! A lane gets two neighbouring elements at a time, `fma(w₁, x₁, w₀·x₀ + sum)` as the instruction rounds it: subnormal numbers
-//! count as zeros. Rows are whole runs of 32 elements.
+//! A lane gets two neighbouring elements at a time, `fma(w₀, x₀, fma(w₁, x₁, sum))` as the instruction rounds it:
+//! subnormal numbers count as zeros. Rows are whole runs of 32 elements.
 #![expect(unsafe_code, reason = "SIMD")]
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
@@ -110,7 +110,7 @@ fn tile<const R: usize, const N: usize, const FIRST: bool>(
     x: &[u16],
     sums: &mut [[f32; GROUP]],
 ) {
-    assert!(x.len() >= N * columns && all.iter().all(|row| row.len() == 2 * columns));
+    assert!(columns.is_multiple_of(RUN) && x.len() >= N * columns && all.iter().all(|row| row.len() == 2 * columns));
     let mut totals = [[_mm512_setzero_ps(); R]; N];
     for at in (0..columns).step_by(RUN) {
         let mut own = [zeros(); R];

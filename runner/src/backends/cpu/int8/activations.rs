@@ -96,6 +96,14 @@ fn round(instructions: Instructions, x: &[f32], blocks: &mut [Block]) {
     round_with(x, blocks);
 }
 
+/// What numbers are multiplied with to be codes: 0 where the scale is so small that they are none.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
+pub(super) fn inverse(scale: f32) -> f32 {
+    let inverse = 1.0 / scale;
+    if scale > 0.0 && inverse.is_finite() { inverse } else { 0.0 }
+}
+
 /// The same for any machine, and the definition of the others.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
@@ -104,7 +112,7 @@ pub(super) fn round_with(x: &[f32], blocks: &mut [Block]) {
         let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
         // Codes have no word for what is not a number; the scale has, and it is in all sums of the block.
         let scale = if x.iter().any(|x| x.is_nan()) { f32::NAN } else { largest / 127.0 };
-        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        let inverse = inverse(scale);
         for (quant, x) in block.quants.iter_mut().zip(x) {
             *quant = (x * inverse).round_ties_even() as i8;
         }
@@ -127,7 +135,8 @@ mod tests {
         let mut wrong = plain.clone();
         (wrong[3], wrong[40], wrong[75]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
         wrong[128..160].fill(0.0);
-        for x in [plain, wrong] {
+        let tiny: Vec<f32> = plain.iter().zip(0..).map(|(x, at)| x * [1e-37, 1e-38, 1e-40, 1e-45][at / 48]).collect();
+        for x in [plain, wrong, tiny] {
             let mut expected = vec![Block::ZERO; x.len() / BLOCK];
             round_with(&x, &mut expected);
             for instructions in Instructions::available() {

@@ -11,10 +11,10 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
-use super::activations::Block;
-use super::avx2::Vectors;
+use super::activations::{Block, inverse};
 use super::panel::{DEPTH, LANES, PART, Panel, RUN};
 use super::unpack::Layout;
+use super::unpack::vectors::Vectors;
 use super::{Activations, BLOCK, Part};
 
 /// Rows of x that are computed together.
@@ -30,7 +30,7 @@ pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
         // Codes have no word for what is not a number; the scale has, and it is in all sums of the block.
         let is_number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(halves[0], halves[1]) == u16::MAX;
         let scale = if is_number { largest / 127.0 } else { f32::NAN };
-        let inverse = _mm512_set1_ps(if scale > 0.0 { 1.0 / scale } else { 0.0 });
+        let inverse = _mm512_set1_ps(inverse(scale));
         for (half, x) in halves.into_iter().enumerate() {
             let x = _mm512_mul_ps(x, inverse);
             let quants = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x), x);
@@ -182,6 +182,7 @@ super::few::kernel!(
     few_rows,
     few_unit,
     few_run,
+    few_pairs,
     few_dot
 );
 

@@ -1,8 +1,18 @@
 //! Products with few rows of x, which is what decoding is: codes are multiplied as they lie, eight rows at a time, and what lanes
 //! hold is added up across rows. Integer sums are exact in any order, so the results are those of [`super::tile`].
 
+use std::arch::x86_64::{
+    __m256, __m256i, _mm_loadu_si128, _mm_setr_epi8, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256,
+    _mm256_castps_si256, _mm256_castsi128_si256, _mm256_castsi256_ps, _mm256_cvtepi32_ps, _mm256_fmadd_ps,
+    _mm256_inserti128_si256, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_permute2x128_si256,
+    _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_epi8,
+    _mm256_shuffle_ps, _mm256_srli_epi16, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32,
+    _mm256_unpacklo_epi64,
+};
+
+use super::activations::Block;
 use super::panel::LANES;
-use super::unpack::Place;
+use super::unpack::{Layout, Numbers, Order, Place, Units};
 
 /// Rows of x up to which this is faster than to put codes side by side.
 pub(super) const FEW: usize = 4;
@@ -22,7 +32,7 @@ pub(super) type Sums = [[f32; LANES]];
 
 /// Defines a kernel for some features, with what adds the products of four codes in each lane.
 macro_rules! kernel {
-    ($features:literal, $few:ident, $rows:ident, $unit:ident, $run:ident, $dot:ident) => {
+    ($features:literal, $few:ident, $rows:ident, $unit:ident, $run:ident, $pairs:ident, $dot:ident) => {
         /// The products with few rows of x.
         #[target_feature(enable = $features)]
         pub(super) fn $few<L: $crate::backends::cpu::int8::unpack::Layout>(
@@ -47,7 +57,7 @@ macro_rules! kernel {
         ) {
             use std::arch::x86_64::{_mm256_set1_ps, _mm256_storeu_ps};
             use $crate::backends::cpu::int8::BLOCK;
-            use $crate::backends::cpu::int8::avx2::Vectors;
+            use $crate::backends::cpu::int8::unpack::vectors::Vectors;
             use $crate::backends::cpu::int8::unpack::{Numbers, Rows};
             let elements = L::RUNS * BLOCK;
             let mut blocks: [&[_]; N] = [&[]; N];
@@ -87,6 +97,12 @@ macro_rules! kernel {
             blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
+            if L::NIBBLES.is_some() {
+                for run in 0..L::RUNS {
+                    $pairs::<L, N>(units, unit, run, numbers, blocks, totals);
+                }
+                return;
+            }
             $run::<L, N, 0>(units, unit, numbers, blocks, totals);
             if L::RUNS > 1 {
                 $run::<L, N, 1>(units, unit, numbers, blocks, totals);
@@ -112,11 +128,10 @@ macro_rules! kernel {
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             use std::arch::x86_64::{
-                __m256i, _mm256_add_epi32, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-                _mm256_mul_ps, _mm256_permute2x128_si256, _mm256_set1_ps, _mm256_setzero_si256, _mm256_unpackhi_epi32,
-                _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+                _mm256_add_epi32, _mm256_loadu_si256, _mm256_permute2x128_si256, _mm256_setzero_si256,
+                _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
             };
-            use $crate::backends::cpu::int8::avx2::Vectors;
+            use $crate::backends::cpu::int8::unpack::vectors::Vectors;
             let run = usize::from(RUN);
             let mut codes = [_mm256_setzero_si256(); 8];
             for row in 0..8 {
@@ -143,25 +158,67 @@ macro_rules! kernel {
                 }
                 let first = _mm256_permute2x128_si256::<0x20>(fours[0], fours[1]);
                 let second = _mm256_permute2x128_si256::<0x31>(fours[0], fours[1]);
-                let scale = _mm256_set1_ps(block.scale);
-                let of_part = |products: __m256i, sum: f32, part: usize| {
-                    // SAFETY: there are eight numbers.
-                    let (d, m) = unsafe {
-                        (
-                            _mm256_loadu_ps(numbers.scales[part].as_ptr()),
-                            _mm256_loadu_ps(numbers.offsets[part].as_ptr()),
-                        )
-                    };
-                    _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(products), _mm256_mul_ps(m, _mm256_set1_ps(sum)))
-                };
                 if L::HALVES {
-                    let product = of_part(first, block.halves[0], 2 * run);
-                    totals[token] = _mm256_fmadd_ps(scale, product, totals[token]);
-                    let product = of_part(second, block.halves[1], 2 * run + 1);
-                    totals[token] = _mm256_fmadd_ps(scale, product, totals[token]);
+                    totals[token] = $crate::backends::cpu::int8::few::add_part(
+                        numbers,
+                        2 * run,
+                        first,
+                        block.scale,
+                        block.halves[0],
+                        totals[token],
+                    );
+                    totals[token] = $crate::backends::cpu::int8::few::add_part(
+                        numbers,
+                        2 * run + 1,
+                        second,
+                        block.scale,
+                        block.halves[1],
+                        totals[token],
+                    );
                 } else {
-                    let product = of_part(_mm256_add_epi32(first, second), block.sum, run);
-                    totals[token] = _mm256_fmadd_ps(scale, product, totals[token]);
+                    let all = _mm256_add_epi32(first, second);
+                    totals[token] = $crate::backends::cpu::int8::few::add_part(
+                        numbers,
+                        run,
+                        all,
+                        block.scale,
+                        block.sum,
+                        totals[token],
+                    );
+                }
+            }
+        }
+
+        /// Adds the products of a run of nibbles of eight rows, two rows in a vector.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn $pairs<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize>(
+            units: &$crate::backends::cpu::int8::unpack::Units<'_>,
+            unit: usize,
+            run: usize,
+            numbers: &$crate::backends::cpu::int8::unpack::Numbers,
+            blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
+            totals: &mut [std::arch::x86_64::__m256; N],
+        ) {
+            use std::arch::x86_64::{_mm256_add_epi32, _mm256_setzero_si256};
+            use $crate::backends::cpu::int8::few;
+            let codes = few::nibbles::<L>(units, run);
+            for token in 0..N {
+                let block = &blocks[token][unit * L::RUNS + run];
+                let quants = few::quants_of_nibbles::<L>(block);
+                let mut sums = [_mm256_setzero_si256(); 4];
+                for at in 0..4 {
+                    let [low, high] = codes[at];
+                    sums[at] = $dot::<L>($dot::<L>(sums[at], low, quants[0]), high, quants[1]);
+                }
+                let [first, second] = few::sums_of_pairs::<L>(sums);
+                if L::HALVES {
+                    totals[token] = few::add_part(numbers, 2 * run, first, block.scale, block.halves[0], totals[token]);
+                    totals[token] =
+                        few::add_part(numbers, 2 * run + 1, second, block.scale, block.halves[1], totals[token]);
+                } else {
+                    let all = _mm256_add_epi32(first, second);
+                    totals[token] = few::add_part(numbers, run, all, block.scale, block.sum, totals[token]);
                 }
             }
         }
@@ -169,3 +226,91 @@ macro_rules! kernel {
 }
 
 pub(super) use kernel;
+
+/// Adds the products of a part: `scale · (d · products + m · sum)`, of eight rows.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(super) fn add_part(
+    numbers: &Numbers,
+    part: usize,
+    products: __m256i,
+    scale: f32,
+    sum: f32,
+    total: __m256,
+) -> __m256 {
+    // SAFETY: there are eight numbers.
+    let (d, m) =
+        unsafe { (_mm256_loadu_ps(numbers.scales[part].as_ptr()), _mm256_loadu_ps(numbers.offsets[part].as_ptr())) };
+    let product = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(products), _mm256_mul_ps(m, _mm256_set1_ps(sum)));
+    _mm256_fmadd_ps(_mm256_set1_ps(scale), product, total)
+}
+
+/// The low and the high nibbles of a run of eight rows, of rows 0 and 4 in the first vectors, then of 1 and 5, and so on.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(super) fn nibbles<L: Layout>(units: &Units<'_>, run: usize) -> [[__m256i; 2]; 4] {
+    let how = L::NIBBLES.expect("invariant: runs are nibbles");
+    let mut codes = [[_mm256_setzero_si256(); 2]; 4];
+    let mask = _mm256_set1_epi8(15);
+    for at in 0..4 {
+        // SAFETY: there are 16 bytes each.
+        let (first, second) = unsafe {
+            let run = run as u8;
+            let (first, second) = (how.of(units[at], run), how.of(units[at + 4], run));
+            (_mm_loadu_si128(first.as_ptr().cast()), _mm_loadu_si128(second.as_ptr().cast()))
+        };
+        let both = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(first), second);
+        codes[at] = [_mm256_and_si256(both, mask), _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask)];
+        if let Some(table) = how.table {
+            // SAFETY: there are 16 bytes.
+            let table = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) });
+            codes[at] = [_mm256_shuffle_epi8(table, codes[at][0]), _mm256_shuffle_epi8(table, codes[at][1])];
+        }
+    }
+    codes
+}
+
+/// What the low and what the high nibbles of a run meet, twice each.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(super) fn quants_of_nibbles<L: Layout>(block: &Block) -> [__m256i; 2] {
+    // SAFETY: a block has 32 quants.
+    let mut all = unsafe { _mm256_loadu_si256(block.quants.as_ptr().cast()) };
+    match L::NIBBLES.expect("invariant: runs are nibbles").order {
+        Order::Halves => {
+            return [_mm256_permute2x128_si256::<0x00>(all, all), _mm256_permute2x128_si256::<0x11>(all, all)];
+        }
+        // Every other one of each half goes to its second quarter.
+        Order::Pairs => {
+            let places = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+            all = _mm256_shuffle_epi8(all, _mm256_broadcastsi128_si256(places));
+        }
+        Order::Quarters => {}
+    }
+    [_mm256_permute4x64_epi64::<0b10_00_10_00>(all), _mm256_permute4x64_epi64::<0b11_01_11_01>(all)]
+}
+
+/// The sums of eight rows over the first and over the second half of their lanes; where halves do not count, over the even and the
+/// odd ones.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(super) fn sums_of_pairs<L: Layout>([a, b, c, d]: [__m256i; 4]) -> [__m256i; 2] {
+    if !L::HALVES {
+        let ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+        let cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+        return [_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd)];
+    }
+    let low = (_mm256_unpacklo_epi64(a, b), _mm256_unpacklo_epi64(c, d));
+    let high = (_mm256_unpackhi_epi64(a, b), _mm256_unpackhi_epi64(c, d));
+    [neighbours(low.0, low.1), neighbours(high.0, high.1)]
+}
+
+/// The sums of neighbours, of two vectors.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn neighbours(a: __m256i, b: __m256i) -> __m256i {
+    let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+    let even = _mm256_shuffle_ps::<0b10_00_10_00>(a, b);
+    let odd = _mm256_shuffle_ps::<0b11_01_11_01>(a, b);
+    _mm256_add_epi32(_mm256_castps_si256(even), _mm256_castps_si256(odd))
+}

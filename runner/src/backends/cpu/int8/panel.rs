@@ -1,6 +1,8 @@
 //! A panel: 256 columns of 16 rows as tiles want them, a lane for each row.
 #![expect(unsafe_code, reason = "the units of rows are looked up without a check each")]
 
+use std::mem::offset_of;
+
 use super::unpack::{Layout, Machine, Numbers, Rows};
 use super::{BLOCK, Part};
 
@@ -28,6 +30,14 @@ pub(in crate::backends::cpu) struct Panel {
     pub(super) rows: [[u8; DEPTH]; LANES],
 }
 
+/// Runs, scales, offsets and rows begin at whole vectors of 512 bits, which kernels load as such.
+const _: () = {
+    let vector = LANES * RUN;
+    assert!(align_of::<Panel>() == vector && vector == 64 && DEPTH.is_multiple_of(vector));
+    assert!(offset_of!(Panel, codes).is_multiple_of(vector) && offset_of!(Panel, scales).is_multiple_of(vector));
+    assert!(offset_of!(Panel, offsets).is_multiple_of(vector) && offset_of!(Panel, rows).is_multiple_of(vector));
+};
+
 impl Panel {
     /// Memory for one, which is written before it is read.
     pub(in crate::backends::cpu) fn new() -> Box<Self> {
@@ -40,9 +50,12 @@ impl Panel {
     }
 
     /// Unpacks columns of rows to [`rows`](Self::rows), scales and offsets; [`interleave`](Self::interleave) is next.
+    ///
+    /// # Safety
+    /// There are the instructions of the machine `M`.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
-    pub(super) fn unpack<M: Machine, L: Layout>(&mut self, part: &Part<'_>) {
+    pub(super) unsafe fn unpack<M: Machine, L: Layout>(&mut self, part: &Part<'_>) {
         let elements = L::RUNS * BLOCK;
         let parts = elements / if L::HALVES { PART } else { BLOCK };
         assert!((part.first + part.columns) / elements * L::BYTES <= part.place.row_bytes, "columns of the rows");
@@ -81,6 +94,7 @@ impl Panel {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 fn unpack_unit<M: Machine, L: Layout>(unit: &[u8], codes: &mut [[u8; BLOCK]]) {
+    const { assert!(matches!(L::RUNS, 1 | 2 | 8), "those are written out below") };
     codes[0] = L::codes::<M>(unit, 0).into();
     if L::RUNS > 1 {
         codes[1] = L::codes::<M>(unit, 1).into();

@@ -2,12 +2,14 @@
 
 use super::activations::Block;
 use super::panel::{LANES, PART, Panel, RUN};
-use super::unpack::{Layout, Portable};
+use super::unpack::Layout;
+use super::unpack::portable::Portable;
 use super::{Activations, BLOCK, Part};
 
 /// Adds the products of a part with all rows of x to `sums`.
 pub(super) fn scalar<L: Layout>(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
-    panel.unpack::<Portable, L>(part);
+    // SAFETY: it needs no instructions in particular.
+    unsafe { panel.unpack::<Portable, L>(part) };
     panel.interleave();
     for (row, sums) in sums.iter_mut().enumerate() {
         let blocks = &x.row(row, part.first / BLOCK)[..part.columns / BLOCK];
@@ -52,7 +54,8 @@ macro_rules! products {
             panel: &mut Panel,
             sums: &mut [[f32; LANES]],
         ) {
-            panel.unpack::<Vectors, L>(part);
+            // SAFETY: the caller has the instructions, and more.
+            unsafe { panel.unpack::<Vectors, L>(part) };
             interleave_all(part, panel);
             match (L::HALVES, L::WIDE) {
                 (true, _) => $rows::<PART, false>(part, x, panel, sums),

@@ -15,66 +15,16 @@
 
 pub(super) mod apart;
 pub(super) mod blocks;
+pub(super) mod format;
+pub(super) mod portable;
 pub(super) mod super_blocks;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod vectors;
 
-use formats::encoding::Micro;
-use formats::{Dtype, Encoding, GgmlType};
+use formats::Dtype;
 
 use super::BLOCK;
 use super::panel::{HALF, PART};
-
-/// How the codes of a row lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q2K,
-    Q3K,
-    Q4K,
-    Q5K,
-    Q6K,
-    Iq4Nl,
-    Iq4Xs,
-    Tq1,
-    Tq2,
-    Mxfp4Blocks,
-    Nvfp4Blocks,
-    /// Codes of so many bits.
-    Affine(u8),
-    Mxfp4,
-    Nvfp4,
-}
-
-impl Format {
-    /// The format of an encoding; `None` where it is not computed with as integers.
-    pub(super) fn of(encoding: Encoding) -> Option<Self> {
-        Some(match encoding {
-            Encoding::Blocks(GgmlType::Q4_0) => Self::Q4_0,
-            Encoding::Blocks(GgmlType::Q4_1) => Self::Q4_1,
-            Encoding::Blocks(GgmlType::Q5_0) => Self::Q5_0,
-            Encoding::Blocks(GgmlType::Q5_1) => Self::Q5_1,
-            Encoding::Blocks(GgmlType::Q8_0) => Self::Q8_0,
-            Encoding::Blocks(GgmlType::Q2_K) => Self::Q2K,
-            Encoding::Blocks(GgmlType::Q3_K) => Self::Q3K,
-            Encoding::Blocks(GgmlType::Q4_K) => Self::Q4K,
-            Encoding::Blocks(GgmlType::Q5_K) => Self::Q5K,
-            Encoding::Blocks(GgmlType::Q6_K) => Self::Q6K,
-            Encoding::Blocks(GgmlType::IQ4_NL) => Self::Iq4Nl,
-            Encoding::Blocks(GgmlType::IQ4_XS) => Self::Iq4Xs,
-            Encoding::Blocks(GgmlType::TQ1_0) => Self::Tq1,
-            Encoding::Blocks(GgmlType::TQ2_0) => Self::Tq2,
-            Encoding::Blocks(GgmlType::MXFP4) => Self::Mxfp4Blocks,
-            Encoding::Blocks(GgmlType::NVFP4) => Self::Nvfp4Blocks,
-            Encoding::Affine { bits, .. } => Self::Affine(bits),
-            Encoding::Micro(Micro::Mxfp4) => Self::Mxfp4,
-            Encoding::Micro(Micro::Nvfp4) => Self::Nvfp4,
-            _ => return None,
-        })
-    }
-}
 
 /// Where the rows of a weight lie.
 #[derive(Clone, Copy)]
@@ -89,8 +39,8 @@ pub(super) struct Place<'a> {
 /// Scales and biases that lie apart from codes.
 #[derive(Clone, Copy)]
 pub(super) struct Groups<'a> {
-    /// Elements that share them.
-    pub(super) size: usize,
+    /// Units of 32 codes that share them, a power of two.
+    pub(super) units: usize,
     pub(super) dtype: Dtype,
     /// One for each group, row by row.
     pub(super) scales: &'a [u8],
@@ -105,7 +55,7 @@ pub(super) struct Groups<'a> {
 impl Groups<'_> {
     /// Where there are none.
     pub(super) const NONE: Self =
-        Self { size: BLOCK, dtype: Dtype::F32, scales: &[], biases: &[], count: 0, global: None };
+        Self { units: 1, dtype: Dtype::F32, scales: &[], biases: &[], count: 0, global: None };
 }
 
 /// Rows that are unpacked together.
@@ -113,8 +63,8 @@ impl Groups<'_> {
 /// Invariant: all of them are among the codes.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
-    pub(super) place: &'a Place<'a>,
-    pub(super) rows: [usize; HALF],
+    place: &'a Place<'a>,
+    rows: [usize; HALF],
 }
 
 impl<'a> Rows<'a> {
@@ -129,16 +79,23 @@ impl<'a> Rows<'a> {
         Self { place, rows }
     }
 
-    /// Asks for the same unit of rows further on, which most likely come next. Memory is what decoding waits for, and machines do
-    /// not foresee short runs of many rows.
+    pub(super) fn place(&self) -> &'a Place<'a> {
+        self.place
+    }
+
+    pub(super) fn rows(&self) -> [usize; HALF] {
+        self.rows
+    }
+
+    /// Asks for the lines that begin in this unit of rows further on, which most likely come next. Memory is what decoding waits
+    /// for, and machines do not foresee short runs of many rows.
     #[inline(always)]
     pub(super) fn prefetch<M: Machine, L: Layout>(&self, unit: usize) {
         let Place { codes, row_bytes, .. } = *self.place;
         let ahead = HALF * row_bytes * (AHEAD / (HALF * row_bytes)).max(1);
-        for row in self.rows {
-            let next = codes.as_ptr().wrapping_add(row * row_bytes + ahead + unit * L::BYTES);
-            for line in 0..L::BYTES.div_ceil(LINE) {
-                M::prefetch(next.wrapping_add(LINE * line));
+        for line in (unit * L::BYTES).div_ceil(LINE)..((unit + 1) * L::BYTES).div_ceil(LINE) {
+            for row in self.rows {
+                M::prefetch(codes.as_ptr().wrapping_add(row * row_bytes + ahead + line * LINE));
             }
         }
     }
@@ -186,10 +143,53 @@ pub(super) trait Layout {
     const HALVES: bool;
     /// Whether codes have up to 8 bits, and not 7.
     const WIDE: bool;
+    /// How runs are nibbles, where each of them is the nibbles of 16 bytes: two rows of such are computed at a time.
+    const NIBBLES: Option<Nibbles> = None;
     /// The codes of a run.
     fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes;
     /// `d` and `m` of a unit of each row, of that number.
     fn numbers<M: Machine>(rows: &Rows<'_>, unit: usize, units: &Units<'_>, numbers: &mut Numbers);
+}
+
+/// Runs that are the nibbles of 16 bytes each.
+#[derive(Clone, Copy)]
+pub(super) struct Nibbles {
+    /// Where in a unit the first run begins.
+    pub(super) at: usize,
+    pub(super) order: Order,
+    /// What a nibble stands for, if not for itself.
+    pub(super) table: Option<&'static [u8; 16]>,
+}
+
+/// Which elements of 32 the nibbles of 16 bytes are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The low ones are the first half, the high ones the second.
+    Halves,
+    /// Those of a byte are two that follow each other.
+    Pairs,
+    /// Those of eight bytes are 16 elements, as in `Halves`.
+    Quarters,
+}
+
+impl Nibbles {
+    /// The 16 bytes of a run.
+    #[inline(always)]
+    pub(super) fn of(self, unit: &[u8], run: u8) -> &[u8; BLOCK / 2] {
+        field(unit, self.at + usize::from(run) * (BLOCK / 2))
+    }
+
+    /// The codes of a run.
+    #[inline(always)]
+    pub(super) fn codes<M: Machine>(self, unit: &[u8], run: u8) -> M::Codes {
+        let packed = self.of(unit, run);
+        let codes = match self.order {
+            Order::Halves => M::Codes::nibbles(packed),
+            Order::Pairs => M::Codes::pairs(packed),
+            Order::Quarters => M::Codes::nibbles(packed).with_quarters_swapped(),
+        };
+        self.table.map_or(codes, |table| codes.lookup(table))
+    }
 }
 
 /// What the instructions do that compilers do not find by themselves.
@@ -198,8 +198,14 @@ pub(super) trait Machine {
     type Codes: Codes;
     /// The number with those bits as float16.
     fn half(bits: [u8; 2]) -> f32;
-    /// The same of eight.
-    fn halves(bits: &[[u8; 2]; HALF]) -> [f32; HALF];
+    /// The same of eight; only the lower 16 bits of each count.
+    fn halves(bits: [u32; HALF]) -> [f32; HALF];
+    /// The numbers with those bits as float16, where nothing may be loaded with them.
+    fn float16(bits: [u16; HALF]) -> [f32; HALF];
+    /// The numbers with those bits as BF16.
+    fn bf16(bits: [u16; HALF]) -> [f32; HALF];
+    /// The E4M3 numbers that are the low bytes of eight, and those that are the high ones.
+    fn e4m3(pairs: [u16; HALF]) -> [[f32; HALF]; 2];
     /// Eight numbers of each row as numbers of lanes.
     fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF];
     /// Asks for the line that an address is in; it need not be readable.
@@ -217,6 +223,10 @@ pub(super) trait Codes: Copy + From<[u8; BLOCK]> + Into<[u8; BLOCK]> {
     fn nibbles(packed: &[u8; BLOCK / 2]) -> Self;
     /// The low nibble of the first byte, its high one, and so on.
     fn pairs(packed: &[u8; BLOCK / 2]) -> Self;
+    /// Codes of 2, 3, 5 or 6 bits each, a stream whose first code has the lowest bits of the first byte.
+    fn stream<const BITS: usize>(packed: &[u8]) -> Self;
+    /// The second and the third eight change places.
+    fn with_quarters_swapped(self) -> Self;
     /// A bit of each: 1 where it is set; the first is the lowest of the first byte.
     fn spread(bits: [u8; BLOCK / 8]) -> Self;
     /// Some bits of each: `self >> shift & mask`.
@@ -226,160 +236,6 @@ pub(super) trait Codes: Copy + From<[u8; BLOCK]> + Into<[u8; BLOCK]> {
     /// For each index, below 16, what the table has there.
     fn lookup(self, table: &[u8; 16]) -> Self;
 }
-
-/// No instructions in particular.
-pub(super) struct Portable;
-
-impl Machine for Portable {
-    type Codes = [u8; BLOCK];
-
-    fn half(bits: [u8; 2]) -> f32 {
-        half::f16::from_le_bytes(bits).to_f32()
-    }
-
-    fn halves(bits: &[[u8; 2]; HALF]) -> [f32; HALF] {
-        bits.map(Self::half)
-    }
-
-    fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {
-        std::array::from_fn(|at| rows.map(|row| row[at]))
-    }
-
-    fn prefetch(_address: *const u8) {}
-}
-
-impl Codes for [u8; BLOCK] {
-    fn nibbles(packed: &[u8; BLOCK / 2]) -> Self {
-        std::array::from_fn(|at| packed[at % (BLOCK / 2)] >> (at / (BLOCK / 2) * 4) & 15)
-    }
-
-    fn pairs(packed: &[u8; BLOCK / 2]) -> Self {
-        std::array::from_fn(|at| packed[at / 2] >> (at % 2 * 4) & 15)
-    }
-
-    fn spread(bits: [u8; BLOCK / 8]) -> Self {
-        std::array::from_fn(|at| bits[at / 8] >> (at % 8) & 1)
-    }
-
-    fn bits(self, shift: u8, mask: u8) -> Self {
-        self.map(|code| code >> shift & mask)
-    }
-
-    fn with(self, more: Self, shift: u8) -> Self {
-        std::array::from_fn(|at| self[at] | more[at] << shift)
-    }
-
-    fn lookup(self, table: &[u8; 16]) -> Self {
-        self.map(|code| table[usize::from(code)])
-    }
-}
-
-/// Does something with the layout of a format, which has the name that is given.
-macro_rules! with_layout {
-    ($format:expr, $layout:ident => $work:expr) => {{
-        use $crate::backends::cpu::int8::unpack::{Format, apart, blocks, super_blocks};
-        match $format {
-            Format::Q4_0 => {
-                type $layout = blocks::Q4_0;
-                $work
-            }
-            Format::Q4_1 => {
-                type $layout = blocks::Q4_1;
-                $work
-            }
-            Format::Q5_0 => {
-                type $layout = blocks::Q5_0;
-                $work
-            }
-            Format::Q5_1 => {
-                type $layout = blocks::Q5_1;
-                $work
-            }
-            Format::Q8_0 => {
-                type $layout = blocks::Q8_0;
-                $work
-            }
-            Format::Iq4Nl => {
-                type $layout = blocks::Iq4Nl;
-                $work
-            }
-            Format::Mxfp4Blocks => {
-                type $layout = blocks::Mxfp4;
-                $work
-            }
-            Format::Nvfp4Blocks => {
-                type $layout = blocks::Nvfp4;
-                $work
-            }
-            Format::Q2K => {
-                type $layout = super_blocks::Q2K;
-                $work
-            }
-            Format::Q3K => {
-                type $layout = super_blocks::Q3K;
-                $work
-            }
-            Format::Q4K => {
-                type $layout = super_blocks::Q4K;
-                $work
-            }
-            Format::Q5K => {
-                type $layout = super_blocks::Q5K;
-                $work
-            }
-            Format::Q6K => {
-                type $layout = super_blocks::Q6K;
-                $work
-            }
-            Format::Iq4Xs => {
-                type $layout = super_blocks::Iq4Xs;
-                $work
-            }
-            Format::Tq1 => {
-                type $layout = super_blocks::Tq1;
-                $work
-            }
-            Format::Tq2 => {
-                type $layout = super_blocks::Tq2;
-                $work
-            }
-            Format::Affine(2) => {
-                type $layout = apart::Affine<2>;
-                $work
-            }
-            Format::Affine(3) => {
-                type $layout = apart::Affine<3>;
-                $work
-            }
-            Format::Affine(4) => {
-                type $layout = apart::Affine<4>;
-                $work
-            }
-            Format::Affine(5) => {
-                type $layout = apart::Affine<5>;
-                $work
-            }
-            Format::Affine(6) => {
-                type $layout = apart::Affine<6>;
-                $work
-            }
-            Format::Affine(_) => {
-                type $layout = apart::Affine<8>;
-                $work
-            }
-            Format::Mxfp4 => {
-                type $layout = apart::Mxfp4;
-                $work
-            }
-            Format::Nvfp4 => {
-                type $layout = apart::Nvfp4;
-                $work
-            }
-        }
-    }};
-}
-
-pub(super) use with_layout;
 
 /// A few bytes of a unit.
 #[inline(always)]

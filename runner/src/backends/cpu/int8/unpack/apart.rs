@@ -1,12 +1,13 @@
 //! MLX's codes, a stream of bits, with scales and biases in arrays of their own. A unit is 32 codes.
 
 use formats::Dtype;
-use formats::codec::{micro_scale, unpack_codes};
+use formats::codec::micro_scale;
 use formats::encoding::Micro;
 
 use super::blocks::E2M1;
-use super::{Codes, Groups, Layout, Machine, Numbers, Rows, Units};
+use super::{Codes, Groups, Layout, Machine, Nibbles, Numbers, Order, Rows, Units};
 use crate::backends::cpu::int8::BLOCK;
+use crate::backends::cpu::int8::panel::HALF;
 
 /// Groups of unsigned codes of so many bits: `w = scale · code + bias`.
 pub(in crate::backends::cpu::int8) struct Affine<const BITS: usize>;
@@ -15,64 +16,82 @@ pub(in crate::backends::cpu::int8) struct Mxfp4;
 /// E2M1 numbers, an E4M3 scale for each 16.
 pub(in crate::backends::cpu::int8) struct Nvfp4;
 
+/// Nibbles of a unit, two that follow each other in a byte.
+const fn pairs(table: Option<&'static [u8; 16]>) -> Nibbles {
+    Nibbles { at: 0, order: Order::Pairs, table }
+}
+
 impl<const BITS: usize> Layout for Affine<BITS> {
     const BYTES: usize = BITS * BLOCK / 8;
     const RUNS: usize = 1;
     const HALVES: bool = false;
     const WIDE: bool = BITS == 8;
+    const NIBBLES: Option<Nibbles> = if BITS == 4 { Some(pairs(None)) } else { None };
 
     #[inline(always)]
-    fn codes<M: Machine>(unit: &[u8], _run: u8) -> M::Codes {
-        if BITS == 4 {
-            return M::Codes::pairs(super::field(unit, 0));
+    fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
+        match BITS {
+            4 => pairs(None).codes::<M>(unit, run),
+            8 => M::Codes::from(*super::field(unit, 0)),
+            _ => M::Codes::stream::<BITS>(unit),
         }
-        let mut codes = [0; BLOCK];
-        unpack_codes::<BITS>(unit, &mut codes);
-        codes.into()
     }
 
     #[inline(always)]
     fn numbers<M: Machine>(rows: &Rows<'_>, unit: usize, _units: &Units<'_>, numbers: &mut Numbers) {
-        let Groups { size, dtype, scales, biases, count, .. } = rows.place.groups;
-        for (lane, row) in rows.rows.into_iter().enumerate() {
-            let group = row * count + unit * BLOCK / size;
-            numbers.scales[0][lane] = number::<M>(dtype, scales, group);
-            numbers.offsets[0][lane] = number::<M>(dtype, biases, group);
+        let Groups { units, dtype, scales, biases, count, .. } = rows.place().groups;
+        // Within a group they stay what they are; who unpacks begins at whole panels, which are whole groups.
+        if unit & (units - 1) != 0 {
+            return;
         }
+        let group = unit >> units.trailing_zeros();
+        let all = rows.rows().map(|row| row * count + group);
+        numbers.scales[0] = eight::<M>(dtype, scales, all);
+        numbers.offsets[0] = eight::<M>(dtype, biases, all);
     }
 }
 
+/// The numbers at eight places.
 #[inline(always)]
-fn number<M: Machine>(dtype: Dtype, numbers: &[u8], at: usize) -> f32 {
-    let pair = || [numbers[2 * at], numbers[2 * at + 1]];
-    match dtype {
-        Dtype::F16 => M::half(pair()),
-        Dtype::Bf16 => f32::from_bits(u32::from(u16::from_le_bytes(pair())) << 16),
-        _ => f32::from_le_bytes([numbers[4 * at], numbers[4 * at + 1], numbers[4 * at + 2], numbers[4 * at + 3]]),
+fn eight<M: Machine>(dtype: Dtype, numbers: &[u8], places: [usize; HALF]) -> [f32; HALF] {
+    if dtype == Dtype::F32 {
+        return places.map(|at| f32::from_le_bytes(numbers.as_chunks().0[at]));
     }
+    let mut bits = [0; HALF];
+    for (bits, at) in bits.iter_mut().zip(places) {
+        *bits = u16::from_le_bytes(numbers.as_chunks().0[at]);
+    }
+    if dtype == Dtype::F16 { M::float16(bits) } else { M::bf16(bits) }
 }
 
-/// Defines a layout of E2M1 numbers with so many scales for 32 of them.
+/// Defines a layout of E2M1 numbers with so many scales for 32 of them, made of their codes by `$multipliers`.
 macro_rules! micro {
-    ($layout:ident, $micro:expr, $scales:literal) => {
+    ($layout:ident, $scales:literal, $multipliers:ident) => {
         impl Layout for $layout {
             const BYTES: usize = BLOCK / 2;
             const RUNS: usize = 1;
             const HALVES: bool = $scales == 2;
             const WIDE: bool = false;
+            const NIBBLES: Option<Nibbles> = Some(pairs(Some(&E2M1)));
 
             #[inline(always)]
-            fn codes<M: Machine>(unit: &[u8], _run: u8) -> M::Codes {
-                M::Codes::pairs(super::field(unit, 0)).lookup(&E2M1)
+            fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
+                pairs(Some(&E2M1)).codes::<M>(unit, run)
             }
 
             #[inline(always)]
             fn numbers<M: Machine>(rows: &Rows<'_>, unit: usize, _units: &Units<'_>, numbers: &mut Numbers) {
-                let Groups { scales, count, global, .. } = rows.place.groups;
-                for (lane, row) in rows.rows.into_iter().enumerate() {
-                    for (part, code) in scales[row * count + $scales * unit..][..$scales].iter().enumerate() {
+                let Groups { scales, count, global, .. } = rows.place().groups;
+                let mut codes = [[0; $scales]; HALF];
+                for (codes, row) in codes.iter_mut().zip(rows.rows()) {
+                    *codes = scales.as_chunks().0[row * (count / $scales) + unit];
+                }
+                let factor = global.unwrap_or(1.0);
+                let multipliers = $multipliers::<M>(codes);
+                for part in 0..$scales {
+                    for lane in 0..HALF {
                         // Halved, because codes are doubled.
-                        let d = 0.5 * micro_scale($micro, *code, global);
+                        let d = 0.5 * (multipliers[part][lane] * factor);
                         (numbers.scales[part][lane], numbers.offsets[part][lane]) = (d, -12.0 * d);
                     }
                 }
@@ -81,5 +100,25 @@ macro_rules! micro {
     };
 }
 
-micro!(Mxfp4, Micro::Mxfp4, 1);
-micro!(Nvfp4, Micro::Nvfp4, 2);
+micro!(Mxfp4, 1, powers);
+micro!(Nvfp4, 2, e4m3);
+
+/// What elements are multiplied with whose scales are exponents.
+#[inline(always)]
+fn powers<M: Machine>(codes: [[u8; 1]; HALF]) -> [[f32; HALF]; 1] {
+    let mut powers = [0.0; HALF];
+    for lane in 0..HALF {
+        powers[lane] = micro_scale(Micro::Mxfp4, codes[lane][0], None);
+    }
+    [powers]
+}
+
+/// The same of scales that are E4M3 numbers.
+#[inline(always)]
+fn e4m3<M: Machine>(codes: [[u8; 2]; HALF]) -> [[f32; HALF]; 2] {
+    let mut pairs = [0; HALF];
+    for lane in 0..HALF {
+        pairs[lane] = u16::from_le_bytes(codes[lane]);
+    }
+    M::e4m3(pairs)
+}

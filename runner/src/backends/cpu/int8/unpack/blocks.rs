@@ -2,7 +2,7 @@
 
 use formats::codec::codebook;
 
-use super::{Codes, Layout, Machine, Numbers, Rows, Units, field};
+use super::{Codes, Layout, Machine, Nibbles, Numbers, Order, Rows, Units, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -46,15 +46,23 @@ pub(in crate::backends::cpu::int8) struct Nvfp4;
 
 /// Defines a layout of blocks that begin with half `d`.
 macro_rules! block {
+    ($layout:ident, $bytes:literal, wide $wide:literal, $numbers:ident($number:literal), nibbles $nibbles:expr) => {
+        block!(@ $layout, $bytes, $wide, $numbers, $number, Some($nibbles), |unit, run| $nibbles.codes::<M>(unit, run));
+    };
     ($layout:ident, $bytes:literal, wide $wide:literal, $numbers:ident($number:literal), |$unit:ident| $codes:expr) => {
+        block!(@ $layout, $bytes, $wide, $numbers, $number, None, |$unit, _run| $codes);
+    };
+    (@ $layout:ident, $bytes:literal, $wide:literal, $numbers:ident, $number:literal, $nibbles:expr,
+        |$unit:ident, $run:ident| $codes:expr) => {
         impl Layout for $layout {
             const BYTES: usize = $bytes;
             const RUNS: usize = 1;
             const HALVES: bool = false;
             const WIDE: bool = $wide;
+            const NIBBLES: Option<Nibbles> = $nibbles;
 
             #[inline(always)]
-            fn codes<M: Machine>($unit: &[u8], _run: u8) -> M::Codes {
+            fn codes<M: Machine>($unit: &[u8], $run: u8) -> M::Codes {
                 $codes
             }
 
@@ -66,12 +74,17 @@ macro_rules! block {
     };
 }
 
-block!(Q4_0, 18, wide false, scaled(-8.0), |unit| M::Codes::nibbles(field(unit, 2)));
-block!(Q4_1, 20, wide false, shifted(2), |unit| M::Codes::nibbles(field(unit, 4)));
+block!(Q4_0, 18, wide false, scaled(-8.0), nibbles halves(2, None));
+block!(Q4_1, 20, wide false, shifted(2), nibbles halves(4, None));
 block!(Q5_0, 22, wide false, scaled(-16.0), |unit| five_bits::<M>(field(unit, 2)));
 block!(Q5_1, 24, wide false, shifted(2), |unit| five_bits::<M>(field(unit, 4)));
 block!(Q8_0, 34, wide true, scaled(-128.0), |unit| flipped::<M>(field(unit, 2)));
-block!(Iq4Nl, 18, wide true, scaled(-128.0), |unit| M::Codes::nibbles(field(unit, 2)).lookup(&STEPS));
+block!(Iq4Nl, 18, wide true, scaled(-128.0), nibbles halves(2, Some(&STEPS)));
+
+/// Nibbles from a place on: low ones, then high ones.
+pub(super) const fn halves(at: usize, table: Option<&'static [u8; 16]>) -> Nibbles {
+    Nibbles { at, order: Order::Halves, table }
+}
 
 /// Signed codes, and 128.
 #[inline(always)]
@@ -103,11 +116,12 @@ fn shifted<M: Machine>(units: &Units<'_>, numbers: &mut Numbers, place: usize) {
 /// Numbers at a place of each row's unit.
 #[inline(always)]
 fn halves_at<M: Machine>(units: &Units<'_>, place: usize) -> [f32; HALF] {
-    let mut bits = [[0; 2]; HALF];
+    let mut bits = [0; HALF];
     for (row, bits) in bits.iter_mut().enumerate() {
-        *bits = *field(units[row], place);
+        // What comes after the number is loaded with it, because that costs less.
+        *bits = u32::from_le_bytes(*field(units[row], place));
     }
-    M::halves(&bits)
+    M::halves(bits)
 }
 
 /// Fifth bits, then nibbles.
@@ -122,9 +136,11 @@ impl Layout for Mxfp4 {
     const HALVES: bool = false;
     const WIDE: bool = false;
 
+    const NIBBLES: Option<Nibbles> = Some(halves(1, Some(&E2M1)));
+
     #[inline(always)]
-    fn codes<M: Machine>(unit: &[u8], _run: u8) -> M::Codes {
-        M::Codes::nibbles(field(unit, 1)).lookup(&E2M1)
+    fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
+        halves(1, Some(&E2M1)).codes::<M>(unit, run)
     }
 
     #[inline(always)]
@@ -136,26 +152,32 @@ impl Layout for Mxfp4 {
     }
 }
 
+/// How the nibbles of `NVFP4` lie.
+const QUARTERS: Nibbles = Nibbles { at: 4, order: Order::Quarters, table: Some(&E2M1) };
+
 impl Layout for Nvfp4 {
     const BYTES: usize = 36;
     const RUNS: usize = 2;
     const HALVES: bool = true;
     const WIDE: bool = false;
 
+    const NIBBLES: Option<Nibbles> = Some(QUARTERS);
+
     #[inline(always)]
     fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
-        // The nibbles of each eight bytes are 16 elements: the middle two quarters change places.
-        let codes: [u8; BLOCK] = M::Codes::nibbles(field(unit, 4 + 16 * usize::from(run))).lookup(&E2M1).into();
-        let mut ordered = codes;
-        ordered[8..16].copy_from_slice(&codes[16..24]);
-        ordered[16..24].copy_from_slice(&codes[8..16]);
-        ordered.into()
+        QUARTERS.codes::<M>(unit, run)
     }
 
     #[inline(always)]
     fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
+        let mut codes = [[0; HALF]; 4];
         for (row, unit) in units.iter().enumerate() {
             for (part, code) in field::<4>(unit, 0).iter().enumerate() {
+                codes[part][row] = *code;
+            }
+        }
+        for (part, codes) in codes.iter().enumerate() {
+            for (row, code) in codes.iter().enumerate() {
                 let d = codebook::half_of_ue4m3(*code);
                 (numbers.scales[part][row], numbers.offsets[part][row]) = (d, -12.0 * d);
             }

@@ -1,7 +1,7 @@
 //! GGML's blocks of 256: the K types, `IQ4_XS`, and the types of three values.
 
-use super::blocks::STEPS;
-use super::{Codes, Layout, Machine, Numbers, Rows, Units, field};
+use super::blocks::{STEPS, halves};
+use super::{Codes, Layout, Machine, Nibbles, Numbers, Rows, Units, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -25,12 +25,13 @@ pub(in crate::backends::cpu::int8) struct Tq2;
 /// Defines a layout of blocks. `$numbers` gives `d` and `m` of `$parts` parts of a row's block.
 macro_rules! super_block {
     ($layout:ident, $bytes:literal, halves $halves:literal, wide $wide:literal, parts $parts:literal,
-        numbers $numbers:ident, |$unit:ident, $run:ident| $codes:expr) => {
+        numbers $numbers:ident, |$unit:ident, $run:ident| $codes:expr $(, nibbles $nibbles:expr)?) => {
         impl Layout for $layout {
             const BYTES: usize = $bytes;
             const RUNS: usize = 8;
             const HALVES: bool = $halves;
             const WIDE: bool = $wide;
+            $(const NIBBLES: Option<Nibbles> = Some($nibbles);)?
 
             #[inline(always)]
             fn codes<M: Machine>($unit: &[u8], $run: u8) -> M::Codes {
@@ -73,9 +74,16 @@ super_block!(Q6K, 210, halves true, wide false, parts 16, numbers q6_k, |unit, r
     let high = M::Codes::from(*field(unit, 128 + 32 * half));
     low.bits(run / 2 * 4, 15).with(high.bits(2 * run, 3), 4)
 });
-super_block!(Iq4Xs, 136, halves false, wide true, parts 8, numbers iq4_xs, |unit, run| {
-    M::Codes::nibbles(field(unit, 8 + 16 * usize::from(run))).lookup(&STEPS)
-});
+super_block!(
+    Iq4Xs,
+    136,
+    halves false,
+    wide true,
+    parts 8,
+    numbers iq4_xs,
+    |unit, run| halves(8, Some(&STEPS)).codes::<M>(unit, run),
+    nibbles halves(8, Some(&STEPS))
+);
 super_block!(Tq1, 54, halves false, wide false, parts 8, numbers tq1_0, |unit, run| digits(unit, run).into());
 super_block!(Tq2, 66, halves false, wide false, parts 8, numbers tq2_0, |unit, run| two_bits::<M>(&unit[..64], run));
 
@@ -100,19 +108,40 @@ fn four_bits<M: Machine>(nibbles: &[u8], run: u8) -> M::Codes {
 /// Of 256 digits the first 160 are five runs of 32 bytes, the next 80 five runs of 16, the rest four runs of 4.
 #[inline(always)]
 fn digits(unit: &[u8], run: u8) -> [u8; BLOCK] {
-    const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
+    let mut bytes = *field::<BLOCK>(unit, 0);
+    if run >= 5 {
+        let (first, second) = bytes.split_at_mut(BLOCK / 2);
+        first.copy_from_slice(field::<16>(unit, 32));
+        if run == 7 {
+            second.as_chunks_mut::<4>().0.fill(*field(unit, 48));
+        } else {
+            second.copy_from_slice(first);
+        }
+    }
+    let factors = &FACTORS[usize::from(run)];
     let mut codes = [0; BLOCK];
-    for (at, code) in codes.iter_mut().enumerate() {
-        let at = usize::from(run) * BLOCK + at;
-        let (byte, digit) = match at {
-            0..160 => (at % 32, at / 32),
-            160..240 => (32 + (at - 160) % 16, (at - 160) / 16),
-            _ => (48 + (at - 240) % 4, (at - 240) / 4),
-        };
-        *code = ((u16::from(unit[byte].wrapping_mul(POWERS[digit])) * 3) >> 8) as u8;
+    for at in 0..BLOCK {
+        codes[at] = ((u16::from(bytes[at].wrapping_mul(factors[at])) * 3) >> 8) as u8;
     }
     codes
 }
+
+/// What brings the digit of each element to the top of its byte.
+const FACTORS: [[u8; BLOCK]; 8] = {
+    const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
+    let mut factors = [[0; BLOCK]; 8];
+    let mut at = 0;
+    while at < 256 {
+        let digit = match at {
+            0..160 => at / 32,
+            160..240 => (at - 160) / 16,
+            _ => (at - 240) / 4,
+        };
+        factors[at / BLOCK][at % BLOCK] = POWERS[digit];
+        at += 1;
+    }
+    factors
+};
 
 #[inline(always)]
 fn q2_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {

@@ -1,0 +1,165 @@
+//! Which encodings are computed with as integers, and the layout of each.
+
+use formats::encoding::Micro;
+use formats::{Encoding, GgmlType};
+
+/// How the codes of a row lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::backends::cpu::int8) enum Format {
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2K,
+    Q3K,
+    Q4K,
+    Q5K,
+    Q6K,
+    Iq4Nl,
+    Iq4Xs,
+    Tq1,
+    Tq2,
+    Mxfp4Blocks,
+    Nvfp4Blocks,
+    /// Codes of so many bits.
+    Affine(u8),
+    Mxfp4,
+    Nvfp4,
+}
+
+impl Format {
+    /// The format of an encoding; `None` where it is not computed with as integers.
+    pub(in crate::backends::cpu::int8) fn of(encoding: Encoding) -> Option<Self> {
+        Some(match encoding {
+            Encoding::Blocks(GgmlType::Q4_0) => Self::Q4_0,
+            Encoding::Blocks(GgmlType::Q4_1) => Self::Q4_1,
+            Encoding::Blocks(GgmlType::Q5_0) => Self::Q5_0,
+            Encoding::Blocks(GgmlType::Q5_1) => Self::Q5_1,
+            Encoding::Blocks(GgmlType::Q8_0) => Self::Q8_0,
+            Encoding::Blocks(GgmlType::Q2_K) => Self::Q2K,
+            Encoding::Blocks(GgmlType::Q3_K) => Self::Q3K,
+            Encoding::Blocks(GgmlType::Q4_K) => Self::Q4K,
+            Encoding::Blocks(GgmlType::Q5_K) => Self::Q5K,
+            Encoding::Blocks(GgmlType::Q6_K) => Self::Q6K,
+            Encoding::Blocks(GgmlType::IQ4_NL) => Self::Iq4Nl,
+            Encoding::Blocks(GgmlType::IQ4_XS) => Self::Iq4Xs,
+            Encoding::Blocks(GgmlType::TQ1_0) => Self::Tq1,
+            Encoding::Blocks(GgmlType::TQ2_0) => Self::Tq2,
+            Encoding::Blocks(GgmlType::MXFP4) => Self::Mxfp4Blocks,
+            Encoding::Blocks(GgmlType::NVFP4) => Self::Nvfp4Blocks,
+            Encoding::Affine { bits, .. } => Self::Affine(bits),
+            Encoding::Micro(Micro::Mxfp4) => Self::Mxfp4,
+            Encoding::Micro(Micro::Nvfp4) => Self::Nvfp4,
+            _ => return None,
+        })
+    }
+}
+
+/// Does something with the layout of a format, which has the name that is given.
+macro_rules! with_layout {
+    ($format:expr, $layout:ident => $work:expr) => {{
+        use $crate::backends::cpu::int8::unpack::format::Format;
+        use $crate::backends::cpu::int8::unpack::{apart, blocks, super_blocks};
+        match $format {
+            Format::Q4_0 => {
+                type $layout = blocks::Q4_0;
+                $work
+            }
+            Format::Q4_1 => {
+                type $layout = blocks::Q4_1;
+                $work
+            }
+            Format::Q5_0 => {
+                type $layout = blocks::Q5_0;
+                $work
+            }
+            Format::Q5_1 => {
+                type $layout = blocks::Q5_1;
+                $work
+            }
+            Format::Q8_0 => {
+                type $layout = blocks::Q8_0;
+                $work
+            }
+            Format::Iq4Nl => {
+                type $layout = blocks::Iq4Nl;
+                $work
+            }
+            Format::Mxfp4Blocks => {
+                type $layout = blocks::Mxfp4;
+                $work
+            }
+            Format::Nvfp4Blocks => {
+                type $layout = blocks::Nvfp4;
+                $work
+            }
+            Format::Q2K => {
+                type $layout = super_blocks::Q2K;
+                $work
+            }
+            Format::Q3K => {
+                type $layout = super_blocks::Q3K;
+                $work
+            }
+            Format::Q4K => {
+                type $layout = super_blocks::Q4K;
+                $work
+            }
+            Format::Q5K => {
+                type $layout = super_blocks::Q5K;
+                $work
+            }
+            Format::Q6K => {
+                type $layout = super_blocks::Q6K;
+                $work
+            }
+            Format::Iq4Xs => {
+                type $layout = super_blocks::Iq4Xs;
+                $work
+            }
+            Format::Tq1 => {
+                type $layout = super_blocks::Tq1;
+                $work
+            }
+            Format::Tq2 => {
+                type $layout = super_blocks::Tq2;
+                $work
+            }
+            Format::Affine(2) => {
+                type $layout = apart::Affine<2>;
+                $work
+            }
+            Format::Affine(3) => {
+                type $layout = apart::Affine<3>;
+                $work
+            }
+            Format::Affine(4) => {
+                type $layout = apart::Affine<4>;
+                $work
+            }
+            Format::Affine(5) => {
+                type $layout = apart::Affine<5>;
+                $work
+            }
+            Format::Affine(6) => {
+                type $layout = apart::Affine<6>;
+                $work
+            }
+            Format::Affine(_) => {
+                type $layout = apart::Affine<8>;
+                $work
+            }
+            Format::Mxfp4 => {
+                type $layout = apart::Mxfp4;
+                $work
+            }
+            Format::Nvfp4 => {
+                type $layout = apart::Nvfp4;
+                $work
+            }
+        }
+    }};
+}
+
+pub(in crate::backends::cpu::int8) use with_layout;

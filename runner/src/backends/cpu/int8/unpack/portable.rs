@@ -1,0 +1,77 @@
+//! Unpacking for any machine, and the definition of the others.
+
+use formats::codec::{micro_scale, unpack_codes};
+use formats::encoding::Micro;
+
+use super::{Codes, Machine};
+use crate::backends::cpu::int8::BLOCK;
+use crate::backends::cpu::int8::panel::HALF;
+
+/// No instructions in particular.
+pub(in crate::backends::cpu::int8) struct Portable;
+
+impl Machine for Portable {
+    type Codes = [u8; BLOCK];
+
+    fn half(bits: [u8; 2]) -> f32 {
+        half::f16::from_le_bytes(bits).to_f32()
+    }
+
+    fn halves(bits: [u32; HALF]) -> [f32; HALF] {
+        bits.map(|bits| half::f16::from_bits(bits as u16).to_f32())
+    }
+
+    fn float16(bits: [u16; HALF]) -> [f32; HALF] {
+        bits.map(|bits| half::f16::from_bits(bits).to_f32())
+    }
+
+    fn bf16(bits: [u16; HALF]) -> [f32; HALF] {
+        bits.map(|bits| half::bf16::from_bits(bits).to_f32())
+    }
+
+    fn e4m3(pairs: [u16; HALF]) -> [[f32; HALF]; 2] {
+        [0, 8].map(|shift| pairs.map(|pair| micro_scale(Micro::Nvfp4, (pair >> shift) as u8, None)))
+    }
+
+    fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {
+        std::array::from_fn(|at| rows.map(|row| row[at]))
+    }
+
+    fn prefetch(_address: *const u8) {}
+}
+
+impl Codes for [u8; BLOCK] {
+    fn nibbles(packed: &[u8; BLOCK / 2]) -> Self {
+        std::array::from_fn(|at| packed[at % (BLOCK / 2)] >> (at / (BLOCK / 2) * 4) & 15)
+    }
+
+    fn pairs(packed: &[u8; BLOCK / 2]) -> Self {
+        std::array::from_fn(|at| packed[at / 2] >> (at % 2 * 4) & 15)
+    }
+
+    fn stream<const BITS: usize>(packed: &[u8]) -> Self {
+        let mut codes = [0; BLOCK];
+        unpack_codes::<BITS>(packed, &mut codes);
+        codes
+    }
+
+    fn with_quarters_swapped(self) -> Self {
+        std::array::from_fn(|at| self[[0, 2, 1, 3][at / 8] * 8 + at % 8])
+    }
+
+    fn spread(bits: [u8; BLOCK / 8]) -> Self {
+        std::array::from_fn(|at| bits[at / 8] >> (at % 8) & 1)
+    }
+
+    fn bits(self, shift: u8, mask: u8) -> Self {
+        self.map(|code| code >> shift & mask)
+    }
+
+    fn with(self, more: Self, shift: u8) -> Self {
+        std::array::from_fn(|at| self[at] | more[at] << shift)
+    }
+
+    fn lookup(self, table: &[u8; 16]) -> Self {
+        self.map(|code| table[usize::from(code)])
+    }
+}
