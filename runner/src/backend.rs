@@ -41,11 +41,23 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
     fn rows(&self, rows: usize, width: usize, fill: impl FnOnce(&mut [f32]) -> Result<()>) -> Result<Self::Act>;
     /// Hands some rows to `each`, in order.
     fn read(&self, x: &Self::Act, rows: Range<usize>, each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()>;
+    /// How many rows there are.
+    fn count(&self, x: &Self::Act) -> usize;
     /// Some rows, in that order.
     fn select(&self, x: &Self::Act, rows: &[usize]) -> Result<Self::Act>;
 
     /// `x · Wᵀ + b` for several projections of the same rows.
-    fn project<const N: usize>(&self, matrices: [&Self::Matrix; N], x: &Self::Act) -> Result<[Self::Act; N]>;
+    fn project<'a, const N: usize>(&'a self, matrices: [&'a Self::Matrix; N], x: &Self::Act) -> Result<[Self::Act; N]> {
+        self.project_runs(&[Run { by: 0, rows: 0..self.count(x) }], |_| matrices, x)
+    }
+    /// The same for runs of rows, one or more that are all rows in their order, each by projections of its own; those of a kind are
+    /// alike in shape.
+    fn project_runs<'a, const N: usize>(
+        &'a self,
+        runs: &[Run],
+        by: impl Fn(usize) -> [&'a Self::Matrix; N] + Sync,
+        x: &Self::Act,
+    ) -> Result<[Self::Act; N]>;
     /// Each head of `x` by a matrix of its own: `[tokens, heads · input]` to `[tokens, heads · output]`; by its transpose
     /// where that is said.
     fn project_heads(&self, matrices: &[Self::Matrix], transposed: bool, x: &Self::Act) -> Result<Self::Act>;
@@ -122,6 +134,14 @@ pub(crate) struct MatrixSource<B: Backend> {
     pub(crate) bias: Option<Vec<f32>>,
     /// What adapters add: `scale · up(down(x))`.
     pub(crate) adapters: Vec<LowRank<B>>,
+}
+
+/// Rows that are projected alike.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// By which projections.
+    pub(crate) by: usize,
+    pub(crate) rows: Range<usize>,
 }
 
 /// Where the numbers of a matrix are.

@@ -14,7 +14,7 @@ use candle_core::{D, DType, Device, Tensor};
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
-    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, Map, MatrixSource, NormOf, Part, Sequence,
+    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, Map, MatrixSource, NormOf, Part, Run, Sequence,
     StateShape,
 };
 use crate::device;
@@ -109,12 +109,29 @@ impl Backend for Candle {
         numbers.iter().try_for_each(|row| each(row))
     }
 
+    fn count(&self, x: &Tensor) -> usize {
+        x.dims()[0]
+    }
+
     fn select(&self, x: &Tensor, rows: &[usize]) -> Result<Tensor> {
         Ok(x.index_select(&self.index(rows)?, 0)?)
     }
 
-    fn project<const N: usize>(&self, matrices: [&Matrix; N], x: &Tensor) -> Result<[Tensor; N]> {
-        let all = matrices.iter().map(|matrix| matrix.forward(x)).collect::<Result<Vec<_>>>()?;
+    fn project_runs<'a, const N: usize>(
+        &'a self,
+        runs: &[Run],
+        by: impl Fn(usize) -> [&'a Matrix; N] + Sync,
+        x: &Tensor,
+    ) -> Result<[Tensor; N]> {
+        let of_kind = |at: usize| -> Result<Tensor> {
+            if let [run] = runs {
+                return by(run.by)[at].forward(x);
+            }
+            let own = |run: &Run| x.narrow(0, run.rows.start, run.rows.len())?.contiguous();
+            let all = runs.iter().map(|run| by(run.by)[at].forward(&own(run)?)).collect::<Result<Vec<_>>>()?;
+            Ok(Tensor::cat(&all, 0)?)
+        };
+        let all = (0..N).map(of_kind).collect::<Result<Vec<_>>>()?;
         all.try_into().ok().context("invariant: one result for each")
     }
 

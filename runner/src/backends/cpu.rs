@@ -14,6 +14,7 @@ mod instructions;
 mod int8;
 mod kv_rows;
 mod matrix;
+mod products;
 mod recurrent;
 mod rotation;
 mod rounded;
@@ -22,11 +23,11 @@ mod state;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use architectures::{HeadLayout, NormKind};
 
 use crate::backend::{
-    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, Map, MatrixSource, NormOf, Part, Sequence,
+    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, Map, MatrixSource, NormOf, Part, Run, Sequence,
     StateShape,
 };
 use crate::pool::Pool;
@@ -124,6 +125,10 @@ impl Backend for Cpu {
         x.numbers[rows.start * x.width..rows.end * x.width].chunks_exact(x.width).try_for_each(each)
     }
 
+    fn count(&self, x: &Act) -> usize {
+        x.rows()
+    }
+
     fn select(&self, x: &Act, rows: &[usize]) -> Result<Act> {
         let mut numbers = self.arena.take(rows.len() * x.width);
         for (row, out) in rows.iter().zip(numbers.chunks_exact_mut(x.width)) {
@@ -132,14 +137,25 @@ impl Backend for Cpu {
         Ok(Act { numbers, width: x.width })
     }
 
-    fn project<const N: usize>(&self, matrices: [&Matrix; N], x: &Act) -> Result<[Act; N]> {
-        for matrix in matrices {
-            ensure!(matrix.columns() == x.width, "invariant: a projection of {} gets {}", matrix.columns(), x.width);
-        }
-        let widths = matrices.map(Matrix::rows);
-        let mut widths = widths.iter();
-        Ok(self.products(matrices, &x.numbers).map(|numbers| {
-            let width = widths.next().copied().unwrap_or(1);
+    fn project_runs<'a, const N: usize>(
+        &'a self,
+        runs: &[Run],
+        by: impl Fn(usize) -> [&'a Matrix; N] + Sync,
+        x: &Act,
+    ) -> Result<[Act; N]> {
+        let shape = |run: &Run| by(run.by).map(|matrix| (matrix.rows(), matrix.columns()));
+        let Some(shapes) = runs.first().map(shape) else { bail!("invariant: there are rows to project") };
+        ensure!(
+            shapes.iter().all(|(_, columns)| *columns == x.width) && runs.iter().all(|run| shape(run) == shapes),
+            "invariant: projections of {shapes:?} get {}",
+            x.width
+        );
+        let mut next = 0;
+        let follow = runs.iter().all(|run| run.rows.start == std::mem::replace(&mut next, run.rows.end));
+        ensure!(follow && next == x.rows(), "invariant: runs are all rows");
+        let mut widths = shapes.iter();
+        Ok(self.run_products(runs, by, &x.numbers).map(|numbers| {
+            let width = widths.next().map_or(1, |(rows, _)| *rows);
             Act { numbers, width }
         }))
     }

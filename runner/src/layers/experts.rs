@@ -4,21 +4,30 @@
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
-use architectures::{Groups, RouterScores};
+use architectures::{Activation, Groups, RouterScores};
 
 use super::Loader;
 use super::ffn::Gated;
-use crate::backend::{Backend, Map};
+use crate::backend::{Backend, Map, Run};
 
 /// Experts and their router.
 #[derive(Debug)]
 pub(crate) struct Experts<B: Backend> {
     router: Router<B>,
-    networks: Vec<Gated<B>>,
+    networks: Vec<Network<B>>,
+    activation: Activation,
     shared: Option<Shared<B>>,
     hidden: usize,
     /// Who chose what in the pass that is computed.
     routes: Mutex<Routes>,
+}
+
+/// The projections of an expert.
+#[derive(Debug)]
+struct Network<B: Backend> {
+    gate: B::Matrix,
+    up: B::Matrix,
+    down: B::Matrix,
 }
 
 #[derive(Debug)]
@@ -55,6 +64,8 @@ struct Routes {
     ranks: Vec<f32>,
     /// Indexes of experts or groups, the best first.
     order: Vec<usize>,
+    /// Those of each expert that somebody chose, in the order of experts; which tokens, and with which weights.
+    runs: Vec<Run>,
     tokens: Vec<usize>,
     weights: Vec<f32>,
 }
@@ -67,11 +78,10 @@ impl<B: Backend> Experts<B> {
             weights.matrix(backend, &matrices.projection(index), input, output, None)
         };
         let expert = |index: u64| {
-            Ok(Gated {
+            Ok(Network {
                 gate: matrix(&own.gate, index, hidden, width)?,
                 up: matrix(&own.up, index, hidden, width)?,
                 down: matrix(&own.down, index, width, hidden)?,
-                activation: own.activation,
             })
         };
         let shared = |shared: &architectures::SharedExpert| -> Result<Shared<B>> {
@@ -92,6 +102,7 @@ impl<B: Backend> Experts<B> {
                 },
             },
             networks: (0..own.count).map(expert).collect::<Result<_>>()?,
+            activation: own.activation,
             shared: own.shared.as_ref().map(shared).transpose()?,
             hidden,
             routes: Mutex::default(),
@@ -108,20 +119,17 @@ impl<B: Backend> Experts<B> {
             token += 1;
             routes.choose(&self.router.rule, token - 1, logits)
         })?;
-        let Routes { all, tokens: chosen, weights, .. } = &mut *routes;
         #[cfg(test)]
-        tape::pass(all);
-        all.sort_unstable_by_key(|(expert, token, _)| (*expert, *token));
-        let mut sum = self.shared(backend, x, tokens)?;
-        for routes in all.chunk_by(|a, b| a.0 == b.0) {
-            chosen.clear();
-            weights.clear();
-            chosen.extend(routes.iter().map(|(_, token, _)| *token));
-            weights.extend(routes.iter().map(|(_, _, weight)| *weight));
-            let made = self.networks[routes[0].0].forward(backend, &backend.select(x, chosen)?)?;
-            sum = backend.scatter(sum, &made, chosen, weights)?;
-        }
-        Ok(sum)
+        tape::pass(&mut routes.all);
+        routes.group();
+        let Routes { runs, tokens: chosen, weights, .. } = &*routes;
+        let sum = self.shared(backend, x, tokens)?;
+        let rows = backend.select(x, chosen)?;
+        let by = |expert: usize| &self.networks[expert];
+        let [gate, up] = backend.project_runs(runs, |expert| [&by(expert).gate, &by(expert).up], &rows)?;
+        let gated = backend.map(gate, Map::Gate(self.activation, &up))?;
+        let [made] = backend.project_runs(runs, |expert| [&by(expert).down], &gated)?;
+        backend.scatter(sum, &made, chosen, weights)
     }
 
     /// What the shared expert makes; zeros where there is none.
@@ -179,6 +187,25 @@ impl Routes {
         all.extend(order.iter().map(|expert| (*expert, token, scores[*expert])));
         weigh(rule, &mut all[first..]);
         Ok(())
+    }
+}
+
+impl Routes {
+    /// Puts the routes of each expert together.
+    fn group(&mut self) {
+        let Self { all, runs, tokens, weights, .. } = self;
+        all.sort_unstable_by_key(|(expert, token, _)| (*expert, *token));
+        runs.clear();
+        tokens.clear();
+        weights.clear();
+        for (at, (expert, token, weight)) in all.iter().enumerate() {
+            tokens.push(*token);
+            weights.push(*weight);
+            match runs.last_mut() {
+                Some(run) if run.by == *expert => run.rows.end = at + 1,
+                _ => runs.push(Run { by: *expert, rows: at..at + 1 }),
+            }
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use formats::weight::Numbers;
 use formats::{Encoding, Weight};
 
 use super::instructions::{Instructions, Set};
-pub(super) use activations::Activations;
+pub(super) use activations::{ActivationRows, Activations};
 pub(super) use panel::Panel;
 use panel::{DEPTH, LANES};
 use unpack::format::{Format, with_layout};
@@ -76,7 +76,7 @@ impl<'a> Matrix<'a> {
         &self,
         instructions: Instructions,
         rows: impl ExactSizeIterator<Item = usize>,
-        x: &Activations,
+        x: ActivationRows<'_>,
         panel: &mut Panel,
         sums: &mut [[f32; LANES]],
     ) {
@@ -93,7 +93,7 @@ impl<'a> Matrix<'a> {
         &self,
         instructions: Instructions,
         rows: &[usize],
-        x: &Activations,
+        x: ActivationRows<'_>,
         panel: &mut Panel,
         sums: &mut [[f32; LANES]],
     ) {

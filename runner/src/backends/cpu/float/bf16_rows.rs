@@ -46,6 +46,11 @@ impl Bf16Rows {
             unsafe { round(&x[own.clone()], out.range(own)) };
         });
     }
+
+    /// The elements of the rows from one of them on.
+    pub(in crate::backends::cpu) fn after(&self, row: usize, columns: usize) -> &[u16] {
+        &self.0[row * columns..]
+    }
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
@@ -61,8 +66,8 @@ fn round(x: &[f32], out: &mut [u16]) {
 
 /// The products of up to 16 rows with all rows of x.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-pub(in crate::backends::cpu) fn products(rows: &[&[u8]], columns: usize, x: &Bf16Rows, sums: &mut [[f32; GROUP]]) {
-    let x = &x.0[..sums.len() * columns];
+pub(in crate::backends::cpu) fn products(rows: &[&[u8]], columns: usize, x: &[u16], sums: &mut [[f32; GROUP]]) {
+    let x = &x[..sums.len() * columns];
     if sums.len() < MANY {
         // Rows are read one after the other, as memory likes it.
         for (lane, row) in rows.iter().enumerate() {

@@ -70,13 +70,28 @@ impl Activations {
         if x.len() < PARALLEL_FROM { round(0..rows) } else { pool.run(rows, round) }
     }
 
+    /// The rows from one of them on.
+    pub(in crate::backends::cpu) fn after(&self, row: usize) -> ActivationRows<'_> {
+        ActivationRows { blocks: &self.blocks[row * self.row_blocks..], row_blocks: self.row_blocks }
+    }
+}
+
+/// Some rows of activations, `[m, blocks]`.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::backends::cpu) struct ActivationRows<'a> {
+    blocks: &'a [Block],
+    /// Blocks in a row.
+    row_blocks: usize,
+}
+
+impl<'a> ActivationRows<'a> {
     /// The blocks of a row from one of them on.
-    pub(super) fn row(&self, row: usize, first: usize) -> &[Block] {
+    pub(super) fn row(self, row: usize, first: usize) -> &'a [Block] {
         &self.blocks[row * self.row_blocks + first..(row + 1) * self.row_blocks]
     }
 
     /// The same of consecutive rows, and how many blocks lie from a row to the next.
-    pub(super) fn rows(&self, row: usize, count: usize, first: usize) -> (&[Block], usize) {
+    pub(super) fn rows(self, row: usize, count: usize, first: usize) -> (&'a [Block], usize) {
         (&self.blocks[row * self.row_blocks + first..(row + count) * self.row_blocks], self.row_blocks)
     }
 }

@@ -15,7 +15,7 @@ use super::activations::{Block, inverse};
 use super::panel::{DEPTH, LANES, PART, Panel, RUN};
 use super::unpack::Layout;
 use super::unpack::vectors::Vectors;
-use super::{Activations, BLOCK, Part};
+use super::{ActivationRows, BLOCK, Part};
 
 /// Rows of x that are computed together.
 const ROWS: usize = 8;
@@ -100,7 +100,7 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         fn $rows<const SIZE: usize, const BYTES: bool>(
             part: &Part<'_>,
-            x: &Activations,
+            x: ActivationRows<'_>,
             panel: &Panel,
             sums: &mut [[f32; LANES]],
         ) {

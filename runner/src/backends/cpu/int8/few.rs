@@ -37,7 +37,7 @@ macro_rules! kernel {
         #[target_feature(enable = $features)]
         pub(super) fn $few<L: $crate::backends::cpu::int8::unpack::Layout>(
             whole: $crate::backends::cpu::int8::few::Whole<'_>,
-            x: &$crate::backends::cpu::int8::Activations,
+            x: $crate::backends::cpu::int8::ActivationRows<'_>,
             sums: &mut $crate::backends::cpu::int8::few::Sums,
         ) {
             match sums {
@@ -52,7 +52,7 @@ macro_rules! kernel {
         #[target_feature(enable = $features)]
         fn $rows<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize>(
             whole: $crate::backends::cpu::int8::few::Whole<'_>,
-            x: &$crate::backends::cpu::int8::Activations,
+            x: $crate::backends::cpu::int8::ActivationRows<'_>,
             sums: [&mut [f32; 16]; N],
         ) {
             use std::arch::x86_64::{_mm256_set1_ps, _mm256_storeu_ps};

@@ -24,7 +24,7 @@ fn products(instructions: Instructions, weight: &Weight<'_>, x: &[f32]) -> Vec<V
     let activations = rounded(instructions, x, columns);
     let matrix = Matrix::new(weight).expect("an encoding with kernels");
     let (mut panel, mut sums) = (Panel::new(), vec![[f32::NAN; LANES]; x.len() / columns]);
-    matrix.products(instructions, 0..weight.rows(), &activations, &mut panel, &mut sums);
+    matrix.products(instructions, 0..weight.rows(), activations.after(0), &mut panel, &mut sums);
     sums.iter().map(|sums| sums[..weight.rows()].to_vec()).collect()
 }
 

@@ -4,10 +4,10 @@ use super::activations::Block;
 use super::panel::{LANES, PART, Panel, RUN};
 use super::unpack::Layout;
 use super::unpack::portable::Portable;
-use super::{Activations, BLOCK, Part};
+use super::{ActivationRows, BLOCK, Part};
 
 /// Adds the products of a part with all rows of x to `sums`.
-pub(super) fn scalar<L: Layout>(part: &Part<'_>, x: &Activations, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
+pub(super) fn scalar<L: Layout>(part: &Part<'_>, x: ActivationRows<'_>, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
     // SAFETY: it needs no instructions in particular.
     unsafe { panel.unpack::<Portable, L>(part) };
     panel.interleave();
@@ -50,7 +50,7 @@ macro_rules! products {
         #[target_feature(enable = $features)]
         pub(super) fn $products<L: Layout>(
             part: &Part<'_>,
-            x: &Activations,
+            x: ActivationRows<'_>,
             panel: &mut Panel,
             sums: &mut [[f32; LANES]],
         ) {

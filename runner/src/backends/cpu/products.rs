@@ -1,0 +1,226 @@
+//! The products of a region: all projections of the same rows, and all runs of rows that have projections of their own, as experts
+//! have, are computed together. Groups of 16 rows of all weights are its tasks.
+#![expect(unsafe_code, reason = "threads write columns of one slice")]
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::PoisonError;
+
+use architectures::Rows;
+use formats::Weight;
+use formats::encoding::Role;
+
+use super::Cpu;
+use super::arena::Buffer;
+use super::float::{self, GROUP};
+use super::instructions::{Instructions, Set};
+use super::int8::{self, Panel};
+use super::matrix::{Matrix, stored};
+use super::rounded::{Rounded, Rounding};
+use crate::backend::{LowRank, Run, WeightSource};
+use crate::pool::SharedSlice;
+
+/// Multiplications below which a region is not worth waking threads for.
+const PARALLEL_FROM: usize = 1 << 16;
+
+/// A weight as the rows of a region are computed with.
+enum Reader<'a> {
+    Integers(int8::Matrix<'a>, Option<Rows>),
+    Bf16(Weight<'a>, Option<Rows>),
+    Mapped(Weight<'a>, Option<Rows>),
+    Numbers(&'a [f32]),
+}
+
+/// A projection of a run of rows.
+struct Task<'a> {
+    reader: Reader<'a>,
+    matrix: &'a Matrix,
+    /// The rows of x.
+    x: Range<usize>,
+    /// `[all rows of x, rows]`.
+    out: &'a SharedSlice<'a, f32>,
+}
+
+impl Cpu {
+    /// `x · Wᵀ + b` for several weights.
+    pub(super) fn products<const N: usize>(&self, matrices: [&Matrix; N], x: &[f32]) -> [Buffer; N] {
+        let rows = x.len() / matrices[0].columns;
+        self.run_products(&[Run { by: 0, rows: 0..rows }], |_| matrices, x)
+    }
+
+    /// The same for runs of rows, each with weights of its own that are alike in shape.
+    pub(super) fn run_products<'a, const N: usize>(
+        &'a self,
+        runs: &[Run],
+        by: impl Fn(usize) -> [&'a Matrix; N] + Sync,
+        x: &[f32],
+    ) -> [Buffer; N] {
+        let matrices = by(runs[0].by);
+        let m = x.len() / matrices[0].columns;
+        let mut out = matrices.map(|matrix| self.arena.take(m * matrix.rows));
+        if m == 0 {
+            return out;
+        }
+        self.compute(runs, &by, x, &mut out);
+        for run in runs {
+            for (matrix, out) in by(run.by).into_iter().zip(&mut out) {
+                let of = |width: usize| run.rows.start * width..run.rows.end * width;
+                self.add_others(matrix, &x[of(matrix.columns)], &mut out[of(matrix.rows)]);
+            }
+        }
+        out
+    }
+
+    /// The products of all weights whose rows are computed with as they lie.
+    fn compute<'a, const N: usize>(
+        &'a self,
+        runs: &[Run],
+        by: &(impl Fn(usize) -> [&'a Matrix; N] + Sync),
+        x: &[f32],
+        out: &mut [Buffer; N],
+    ) {
+        let matrices = by(runs[0].by);
+        let columns = matrices[0].columns;
+        let wanted = |rounding| runs.iter().flat_map(|run| by(run.by)).any(|matrix| matrix.rounding == rounding);
+        // What a panic has left in it is written anew.
+        let mut rounded = self.rounded.lock().unwrap_or_else(PoisonError::into_inner);
+        for rounding in [Rounding::Int8, Rounding::Bf16] {
+            if wanted(rounding) {
+                rounded.fill(rounding, &self.pool, self.instructions, x, columns);
+            }
+        }
+        let out = out.each_mut().map(|out| SharedSlice::new(out));
+        // Groups of the first matrix of each run, then those of the second, and so on.
+        let counts = matrices.map(|matrix| matrix.rows.div_ceil(GROUP));
+        let of_groups = |groups: Range<usize>| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                let scratch = scratch.get_or_insert_with(Scratch::new);
+                let (mut first, mut groups) = (0, groups);
+                for (at, count) in counts.into_iter().enumerate() {
+                    while groups.start < (first + count * runs.len()).min(groups.end) {
+                        let index = (groups.start - first) / count;
+                        let begin = first + index * count;
+                        let own = groups.start - begin..(groups.end - begin).min(count);
+                        groups.start = begin + own.end;
+                        let (matrix, x_rows) = (by(runs[index].by)[at], runs[index].rows.clone());
+                        let Some(reader) = Reader::of(matrix) else { continue };
+                        let task = Task { reader, matrix, x: x_rows, out: &out[at] };
+                        own.for_each(|group| task.group(group, self.instructions, x, &rounded, scratch));
+                    }
+                    first += count * runs.len();
+                }
+            });
+        };
+        let rows: usize = matrices.iter().map(|matrix| matrix.rows).sum();
+        let groups = counts.iter().sum::<usize>() * runs.len();
+        if x.len() * rows < PARALLEL_FROM { of_groups(0..groups) } else { self.pool.run(groups, of_groups) }
+    }
+
+    /// What is not computed by rows of the weight: weights that lie the other way round, and what adapters add.
+    fn add_others(&self, matrix: &Matrix, x: &[f32], out: &mut [f32]) {
+        if let WeightSource::Transposed { tensor, columns } = &matrix.weight {
+            self.transposed_product(tensor, *columns, x, out, matrix.bias.as_deref());
+        }
+        for LowRank { down, up, scale } in &matrix.adapters {
+            let [low] = self.products([down], x);
+            let [added] = self.products([up], &low);
+            out.iter_mut().zip(&*added).for_each(|(out, added)| *out += added * *scale as f32);
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// How a matrix is read, where its rows are those of the weight.
+    fn of(matrix: &'a Matrix) -> Option<Self> {
+        match &matrix.weight {
+            WeightSource::Mapped { tensor, rows } => {
+                let weight = tensor.weight();
+                let integers = if matrix.rounding == Rounding::Int8 { int8::Matrix::new(&weight) } else { None };
+                Some(match integers {
+                    Some(matrix) => Self::Integers(matrix, *rows),
+                    None if matrix.rounding == Rounding::Bf16 => Self::Bf16(weight, *rows),
+                    None => Self::Mapped(weight, *rows),
+                })
+            }
+            WeightSource::Numbers { numbers, .. } => Some(Self::Numbers(numbers)),
+            WeightSource::Transposed { .. } => None,
+        }
+    }
+}
+
+/// Memory of a group, which each thread has once.
+struct Scratch {
+    /// `[x's rows, 16]`.
+    sums: Vec<[f32; GROUP]>,
+    panel: Box<Panel>,
+    /// Expanded rows.
+    rows: Vec<f32>,
+}
+
+thread_local!(static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) });
+
+impl Scratch {
+    fn new() -> Self {
+        Self { sums: Vec::new(), panel: Panel::new(), rows: Vec::new() }
+    }
+}
+
+impl Task<'_> {
+    /// The results of a group of rows, for all rows of x that are the task's.
+    fn group(&self, group: usize, instructions: Instructions, x: &[f32], rounded: &Rounded, scratch: &mut Scratch) {
+        let (rows, columns) = (self.matrix.rows, self.matrix.columns);
+        let own = group * GROUP..((group + 1) * GROUP).min(rows);
+        let (begin, m) = (self.x.start, self.x.len());
+        // Room is only added.
+        if scratch.sums.len() < m {
+            scratch.sums.resize(m, [0.0; GROUP]);
+        }
+        let Scratch { sums, panel, rows: expanded } = scratch;
+        let (sums, x) = (&mut sums[..m], &x[begin * columns..self.x.end * columns]);
+        match &self.reader {
+            Reader::Integers(matrix, part) => {
+                let own = own.clone().map(|row| stored(row, *part));
+                matrix.products(instructions, own, rounded.int8.after(begin), panel, sums);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Reader::Bf16(weight, part) => {
+                let bytes = weight.array(Role::Weight);
+                let mut all = [&bytes[..0]; GROUP];
+                for (bytes_of, row) in all.iter_mut().zip(own.clone()) {
+                    *bytes_of = &bytes[stored(row, *part) * 2 * columns..][..2 * columns];
+                }
+                assert!(instructions.set() == Set::Avx512Bf16, "who computes so has the instructions");
+                // SAFETY: the set exists only where the machine has the instructions.
+                unsafe {
+                    float::bf16_rows::products(&all[..own.len()], columns, rounded.bf16.after(begin, columns), sums);
+                };
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Reader::Bf16(..) => unreachable!("invariant: only some machines compute so"),
+            Reader::Mapped(weight, part) => {
+                let own = own.clone().map(|row| stored(row, *part));
+                float::products(instructions, weight, own, x, expanded, sums);
+            }
+            Reader::Numbers(numbers) => {
+                let own = &numbers[own.start * columns..own.end * columns];
+                float::numbers(instructions, own, columns, x, sums);
+            }
+        }
+        for (row, sums) in self.x.clone().zip(sums.iter()) {
+            // SAFETY: groups do not overlap, and a region hands out each once.
+            let out = unsafe { self.out.range(row * rows + own.start..row * rows + own.end) };
+            match &self.matrix.bias {
+                Some(bias) => {
+                    for ((out, sum), bias) in out.iter_mut().zip(sums).zip(&bias[own.clone()]) {
+                        *out = sum + bias;
+                    }
+                }
+                // Of a whole group the size is known to the compiler.
+                None => match out.first_chunk_mut::<GROUP>() {
+                    Some(out) => *out = *sums,
+                    None => out.copy_from_slice(&sums[..out.len()]),
+                },
+            }
+        }
+    }
+}
