@@ -1,16 +1,19 @@
 """Generate with several types, thread counts and depths, in pairs with llama-bench on the same file.
 
-usage: scripts/bench generate [--model FILE]… [--types LIST] [--synthetic] [--threads LIST] [--depth LIST] [--pairs N]
-                              [--prompt N] [--tokens N] [--cpu SET] [--markdown] [--json FILE] [--bin DIR] [--dir DIR]
+usage: scripts/bench generate [--model FILE]… [--synthetic NAME]… [--types LIST] [--threads LIST] [--depth LIST] [--pairs N]
+                              [--prompt N] [--tokens N] [--parallel N] [--first] [--cpu SET] [--markdown] [--json FILE]
+                              [--bin DIR] [--dir DIR]
 
   prefill    tokens of a prompt per second, after so many tokens (depth) that are in the KV cache already
-  decode     tokens of an answer per second, likewise; and the bytes of weights and of the KV cache that are read for it, as
-             a share of what all threads read from memory in a stream, measured in the same run
-  first      from a name to the first token: the model is not loaded, its files are in the page cache
+  decode     tokens of an answer per second, likewise; and the bytes of the file that are read for it, as a share of what all
+             threads read from memory in streams, the best of what was measured between the pairs
+  parallel   tokens of so many answers at a time, per second in all: beside llama-server with as many slots
+  first      milliseconds from a name to the first token: the model is not loaded, its files are in the page cache
 
-Each pair is one run of ours and one of llama-bench, in turns, who comes first changes; printed are the medians, their
-ratio, and the load of the machine. Needs the release binaries; llama-bench and llama-quantize on PATH, else ours alone. Where
-LODE_BENCH_MISTRALRS names a Python that has mistral.rs, its rates are printed beside those of Q4_0, Q8_0 and Q4_K_M.
+Each pair is one run of ours and one of llama-bench, in turns, who comes first changes; printed are the medians, their ratio, and
+the load of the machine. All compute on the CPU. Needs the release binaries; llama-bench, llama-server and llama-quantize on PATH,
+else ours alone and no --types. Where LODE_BENCH_MISTRALRS names a Python that has mistral.rs, its rates of one run are printed
+beside those of Q4_0, Q8_0 and Q4_K_M without depth.
 """
 
 import argparse
@@ -29,9 +32,10 @@ import threading
 import time
 from pathlib import Path
 
+import bench_batching
+import bench_peers
 import gguf_synthetic
 
-TYPES = "Q4_0,Q4_1,Q8_0,Q4_K_M,BF16,F16"
 MISTRAL_TYPES = ("Q4_0", "Q8_0", "Q4_K_M")
 STREAM_BYTES = 1 << 29
 SENTENCE = "On the way along the coast we saw a red barn, two dogs asleep in the sun and a field of rye, and then it rained. "
@@ -41,22 +45,32 @@ class Daemon:
     """A daemon with so many threads, and the models that it has."""
 
     def __init__(self, base, options, folder, threads):
+        self.base = base
         self.lode = base.Bench(options, folder).lode(f"store-{threads}")
         environment = self.lode.environment()
-        environment.update(LODE_THREADS=str(threads), LODE_CONTEXT_LENGTH="32768")
+        environment.update(LODE_THREADS=str(threads), LODE_CONTEXT_LENGTH="32768", LODE_DEVICE="cpu")
+        if options.parallel:
+            environment["LODE_NUM_PARALLEL"] = str(options.parallel)
         if options.cpu:
             environment["LODE_CPU"] = options.cpu
         self.lode.environment = lambda: environment
         self.lode.spawn()
         self.lode.wait()
 
-    def create(self, name, path):
-        self.lode.command("create", name, "-f", path)
-
-    def generate(self, name, prompt, tokens, keep_alive=600):
+    def body(self, name, prompt, tokens, **more):
         options = {"temperature": 0, "num_predict": tokens, "seed": 1}
-        body = {"model": name, "prompt": prompt, "raw": True, "stream": False, "options": options, "keep_alive": keep_alive}
-        return self.lode.request("POST", "/api/generate", body)
+        return {"model": name, "prompt": prompt, "raw": True, "options": options, "keep_alive": 600, **more}
+
+    def generate(self, name, prompt, tokens):
+        answer = self.lode.request("POST", "/api/generate", self.body(name, prompt, tokens, stream=False))
+        for field in ("prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration"):
+            if not answer.get(field):
+                raise self.base.Failed(f"the answer of /api/generate has no {field}: {json.dumps(answer)[:200]}")
+        return answer
+
+    def stream(self, name, prompt, tokens):
+        connection = http.client.HTTPConnection("127.0.0.1", self.lode.port, timeout=600)
+        return bench_batching.Stream(connection, "/api/generate", self.body(name, prompt, tokens))
 
 
 class Prompts:
@@ -79,7 +93,7 @@ class Prompts:
 
 
 def run_ours(daemon, name, prompts, depth, options):
-    """Rates of a prompt and of an answer behind `depth` tokens: ((tokens, per second), (tokens, per second))."""
+    """Tokens of a prompt, its rate, and that of an answer, behind `depth` tokens."""
     if depth:
         start = prompts.begin(depth)
         before = daemon.generate(name, start, 1)["prompt_eval_count"]
@@ -87,66 +101,61 @@ def run_ours(daemon, name, prompts, depth, options):
         start, before = prompts.of(0), 0
     answer = daemon.generate(name, prompts.more(start, options.prompt), options.tokens)
     prompt = answer["prompt_eval_count"] - before
-    return prompt / (answer["prompt_eval_duration"] / 1e9), answer["eval_count"] / (answer["eval_duration"] / 1e9)
+    if prompt < 1:
+        raise daemon.base.Failed(f"a prompt behind {before} tokens is counted as {prompt} tokens")
+    return prompt, prompt / (answer["prompt_eval_duration"] / 1e9), answer["eval_count"] / (answer["eval_duration"] / 1e9)
 
 
-def run_theirs(path, threads, depth, options):
-    command = ["llama-bench", "-m", str(path), "-p", str(options.prompt), "-n", str(options.tokens), "-t", str(threads)]
-    command += ["-d", str(depth), "-r", "1", "-o", "json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True)
-    tests = json.loads(done.stdout)
-    prompt = next(test["avg_ts"] for test in tests if test["n_gen"] == 0)
-    return prompt, next(test["avg_ts"] for test in tests if test["n_prompt"] == 0)
+class Memory:
+    """Reads memory in streams: each thread compares two halves of its part, which are equal."""
+
+    def __init__(self):
+        self.memory = mmap.mmap(-1, STREAM_BYTES)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        ctypes.memset(self.address, 1, STREAM_BYTES)
+        self.compare = ctypes.CDLL(None).memcmp
+        self.compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+    def rate(self, threads):
+        """Bytes per second of so many threads: the best of three."""
+        half, best = STREAM_BYTES // threads // 2, 0.0
+        for _ in range(3):
+            begins = [self.address + index * 2 * half for index in range(threads)]
+            readers = [threading.Thread(target=self.compare, args=(begin, begin + half, half)) for begin in begins]
+            begun = time.perf_counter()
+            for reader in readers:
+                reader.start()
+            for reader in readers:
+                reader.join()
+            best = max(best, 2 * half * threads / (time.perf_counter() - begun))
+        return best
 
 
-def stream_rate(threads):
-    """Bytes per second that so many threads read from memory: the best of a few runs of memchr for what is not there."""
-    memory = mmap.mmap(-1, STREAM_BYTES)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    ctypes.memset(address, 1, STREAM_BYTES)
-    memchr = ctypes.CDLL(None).memchr
-    memchr.argtypes, memchr.restype = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t], ctypes.c_void_p
-    part, best = STREAM_BYTES // threads, 0.0
-    for _ in range(5):
-        readers = [threading.Thread(target=memchr, args=(address + i * part, 0, part)) for i in range(threads)]
-        begun = time.perf_counter()
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join()
-        best = max(best, part * threads / (time.perf_counter() - begun))
-    return best
+def together(count, generate):
+    """Tokens per second of so many at a time, of a function that answers one and says how many tokens it has."""
+    tokens, failures = [0] * count, []
 
+    def one(index):
+        try:
+            tokens[index] = generate(index)
+        except Exception as failure:
+            failures.append(failure)
 
-MISTRAL = """
-import json, sys
-from mistralrs import Runner, Which, CompletionRequest
-folder, file, prompt, tokens = sys.argv[1:]
-runner = Runner(which=Which.GGUF(tok_model_id=None, quantized_model_id=folder, quantized_filename=file))
-ask = lambda n: runner.send_completion_request(CompletionRequest(model="m", prompt=str(n) + prompt, max_tokens=int(tokens), temperature=0.0)).usage
-ask(0)
-usage = ask(1)
-print(json.dumps([usage.avg_prompt_tok_per_sec, usage.avg_compl_tok_per_sec]))
-"""
-
-
-def run_mistral(path, options):
-    python = os.environ.get("LODE_BENCH_MISTRALRS")
-    if not python:
-        return None
-    prompt = SENTENCE * max(1, options.prompt // 27)
-    command = [python, "-c", MISTRAL, str(path.parent), path.name, prompt, str(options.tokens)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True)
-    try:
-        return json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        return None
+    clients = [threading.Thread(target=one, args=(index,)) for index in range(count)]
+    begun = time.perf_counter()
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    if failures:
+        raise failures[0]
+    return sum(tokens) / (time.perf_counter() - begun)
 
 
 class Generate:
     def __init__(self, base, options, folder):
         self.base, self.options, self.folder = base, options, folder
-        self.rows, self.daemons = [], {}
+        self.rows, self.daemons, self.memory = [], {}, Memory()
         self.peer = shutil.which("llama-bench") is not None
 
     def say(self, text):
@@ -156,86 +165,117 @@ class Generate:
         """Name and path of each model to measure."""
         sources = list(self.options.model)
         if self.options.synthetic:
-            path = self.folder / "synthetic-1b.gguf"
-            self.say("writing a synthetic model of 1 B parameters")
-            gguf_synthetic.write(sources[0], path)
-            sources = [path] if self.options.only_synthetic else [*sources, path]
-        for source in sources:
-            if not self.options.types:
-                yield source.stem, source
-                continue
-            for kind in self.options.types.split(","):
-                path = self.folder / f"{source.stem}-{kind}.gguf"
-                command = ["llama-quantize", "--allow-requantize", str(source), str(path), kind]
-                if subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
-                    raise self.base.Failed(f"llama-quantize could not make {kind} of {source}")
-                yield path.stem, path
+            vocabulary = sources[0] if sources else default_model(self.base)
+            for name in self.options.synthetic:
+                self.say(f"writing the synthetic model {name}")
+                path = self.folder / f"synthetic-{name}.gguf"
+                gguf_synthetic.write(name, vocabulary, path)
+                sources.append(path)
+        for number, source in enumerate(sources or [default_model(self.base)]):
+            for kind in self.options.types or [None]:
+                if kind is None:
+                    yield source.stem, source
+                    continue
+                path = self.folder / f"{number}-{source.stem}-{kind}.gguf"
+                bench_peers.llama_quantize(self.base, source, path, kind)
+                yield f"{source.stem} {kind}", path
                 path.unlink()
 
     def measure(self):
-        for name, path in self.files():
-            model = name.lower().replace(".", "-")
+        for number, (name, path) in enumerate(self.files()):
+            model = f"model-{number}"
             for threads in self.options.threads:
-                daemon = self.daemons.setdefault(threads, None) or Daemon(self.base, self.options, self.folder, threads)
-                self.daemons[threads] = daemon
-                daemon.create(model, path)
-                prompts = Prompts(daemon, model)
-                stream = stream_rate(threads)
-                for depth in self.options.depth:
-                    self.pairs(name, model, path, daemon, prompts, threads, depth, stream)
-                if self.options.first:
-                    self.first(name, model, path, daemon, threads)
-                daemon.generate(model, "", 1, keep_alive=0)
-                daemon.lode.command("rm", model)
-                daemon.lode.command("gc")
+                if threads not in self.daemons:
+                    self.daemons[threads] = Daemon(self.base, self.options, self.folder, threads)
+                daemon = self.daemons[threads]
+                try:
+                    self.measure_model(name, model, path, daemon, threads)
+                except self.base.Failed as failure:
+                    raise self.base.with_log(failure, daemon.lode) from failure
 
-    def pairs(self, name, model, path, daemon, prompts, threads, depth, stream):
+    def measure_model(self, name, model, path, daemon, threads):
+        daemon.lode.command("create", model, "-f", path)
+        prompts = Prompts(daemon, model)
+        for depth in self.options.depth:
+            self.pairs(name, model, path, daemon, prompts, threads, depth)
+        if self.options.parallel:
+            self.parallel(name, model, path, daemon, prompts, threads)
+        if self.options.first:
+            self.first(name, model, daemon, threads)
+        self.base.unload(daemon.lode, model)
+        daemon.lode.command("rm", model)
+        daemon.lode.command("gc")
+
+    def row(self, name, threads, depth, what, own, peer=None, mistral=None, share=None):
+        ratio = own / peer if peer else None
+        row = {"model": name, "threads": threads, "depth": depth, "what": what, "own": own, "llama": peer, "ratio": ratio}
+        self.rows.append({**row, "mistral": mistral, "share": share, "load": os.getloadavg()[0]})
+        self.say("  " + line(self.rows[-1]))
+
+    def pairs(self, name, model, path, daemon, prompts, threads, depth):
         self.say(f"{name}, {threads} threads, depth {depth}, load {os.getloadavg()[0]:.2f}")
-        ours, theirs = [], []
+        tokens = run_ours(daemon, model, prompts, depth, self.options)[0]
+        ours, theirs, stream = [], [], 0.0
+
+        def run_theirs():
+            theirs.append(bench_peers.llama_bench(self.base, path, threads, depth, tokens, self.options.tokens))
+
         for number in range(self.options.pairs):
-            turns = [lambda: ours.append(run_ours(daemon, model, prompts, depth, self.options))]
+            stream = max(stream, self.memory.rate(threads))
+            turns = [lambda: ours.append(run_ours(daemon, model, prompts, depth, self.options)[1:])]
             if self.peer:
-                turns.append(lambda: theirs.append(run_theirs(path, threads, depth, self.options)))
+                turns.append(run_theirs)
             for turn in turns if number % 2 == 0 else reversed(turns):
                 turn()
-        mistral = run_mistral(path, self.options) if depth == 0 and name.endswith(MISTRAL_TYPES) else None
-        for at, kind in enumerate(["prefill", "decode"]):
+        mistral = None
+        if depth == 0 and threads == max(self.options.threads) and name.endswith(MISTRAL_TYPES):
+            mistral = bench_peers.mistral(self.base, path, prompts.more("", self.options.prompt), self.options.tokens)
+        for at, what in enumerate([f"prefill {tokens}", "decode"]):
             own = statistics.median(pair[at] for pair in ours)
             peer = statistics.median(pair[at] for pair in theirs) if theirs else None
-            row = {"model": name, "threads": threads, "depth": depth, "what": kind, "rate": own, "llama": peer}
-            row["ratio"] = own / peer if peer else None
-            row["mistral"] = mistral[at] if mistral else None
-            row["bandwidth"] = own * path.stat().st_size / stream if kind == "decode" else None
-            row["load"] = os.getloadavg()[0]
-            self.rows.append(row)
-            self.say("  " + line(row))
+            share = own * path.stat().st_size / stream if at == 1 else None
+            self.row(name, threads, depth, what, own, peer, mistral[at] if mistral else None, share)
 
-    def first(self, name, model, path, daemon, threads):
+    def parallel(self, name, model, path, daemon, prompts, threads):
+        """So many answers at a time, in turns with a llama-server."""
+        count, tokens = self.options.parallel, self.options.tokens
+        self.say(f"{name}, {threads} threads, {count} at a time, load {os.getloadavg()[0]:.2f}")
+
+        def ours():
+            texts = [prompts.of(1) for _ in range(count)]
+            return together(count, lambda index: daemon.generate(model, texts[index], tokens)["eval_count"])
+
+        if shutil.which("llama-server") is None:
+            self.row(name, threads, 0, f"parallel {count}", statistics.median(ours() for _ in range(self.options.pairs)))
+            return
+        with bench_peers.LlamaServer(self.base, path, threads, count, self.folder / "llama-server.log") as server:
+
+            def theirs():
+                texts = [prompts.of(1) for _ in range(count)]
+                return together(count, lambda index: server.generate(texts[index], tokens))
+
+            ours(), theirs()
+            pairs = [(ours(), theirs()) for _ in range(self.options.pairs)]
+        own, peer = (statistics.median(pair[at] for pair in pairs) for at in (0, 1))
+        self.row(name, threads, 0, f"parallel {count}", own, peer)
+
+    def first(self, name, model, daemon, threads):
         times = []
         for _ in range(self.options.pairs + 1):
-            daemon.generate(model, "", 1, keep_alive=0)
-            while daemon.lode.request("GET", "/api/ps").get("models"):
-                time.sleep(0.01)
-            body = {"model": model, "prompt": "Once", "raw": True, "options": {"temperature": 0, "num_predict": 4}}
-            connection = http.client.HTTPConnection("127.0.0.1", daemon.lode.port, timeout=600)
-            begun = time.perf_counter()
-            connection.request("POST", "/api/generate", json.dumps(body), {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            response.readline()
-            times.append((time.perf_counter() - begun) * 1000)
-            response.read()
-            connection.close()
-        row = {"model": name, "threads": threads, "depth": 0, "what": "first token, ms", "rate": statistics.median(times[1:])}
-        self.rows.append({**row, "llama": None, "ratio": None, "mistral": None, "bandwidth": None, "load": os.getloadavg()[0]})
-        self.say("  " + line(self.rows[-1]))
+            self.base.unload(daemon.lode, model)
+            stream = daemon.stream(model, "Once", 4)
+            if not stream.last or not stream.last.get("done"):
+                raise self.base.Failed(f"an answer of /api/generate does not end: {stream.last}")
+            times.append(stream.first * 1000)
+        self.row(name, threads, 0, "first token, ms", statistics.median(times[1:]))
 
 
 def cells(row):
     def number(value, digits=1):
         return "–" if value is None else f"{value:.{digits}f}"
 
-    share = "–" if row["bandwidth"] is None else f"{100 * row['bandwidth']:.0f} %"
-    return [row["model"], str(row["threads"]), str(row["depth"]), row["what"], number(row["rate"]), number(row["llama"]),
+    share = "–" if row["share"] is None else f"{100 * row['share']:.0f} %"
+    return [row["model"], str(row["threads"]), str(row["depth"]), row["what"], number(row["own"]), number(row["llama"]),
             number(row["ratio"], 2), number(row["mistral"]), share, number(row["load"], 2)]  # fmt: skip
 
 
@@ -254,25 +294,44 @@ def table(rows, markdown):
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)) for cells in lines)
 
 
-def parse_arguments(base, arguments):
+def default_model(base):
+    fetch = Path(__file__).resolve().parent / "fetch-model"
+    done = subprocess.run([str(fetch), "smollm2"], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise base.Failed("SmolLM2-135M could not be fetched; --model names another file")
+    return Path(done.stdout.strip())
+
+
+def parse_arguments(arguments):
     cache = Path.home() / ".cache" / "lode"
     target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
     usage = __doc__.partition("usage: ")[2].partition("\n\n")[0]
-    parser = argparse.ArgumentParser(prog="scripts/bench generate", usage=usage, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench generate", usage=usage, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
-    def numbers(text):
-        return [int(number) for number in text.split(",")]
+    def whole(least):
+        def number(text):
+            if int(text) < least:
+                raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+            return int(text)
 
+        return number
+
+    def several(least):
+        return lambda text: [whole(least)(number) for number in text.split(",")]
+
+    synthetic = sorted(gguf_synthetic.MODELS)
     parser.add_argument("--model", type=Path, action="append", default=[], metavar="FILE", help="a GGUF file (default SmolLM2-135M)")
-    parser.add_argument("--types", metavar="LIST", help=f"make these of each file first, e.g. {TYPES}")
-    parser.add_argument("--synthetic", action="store_true", help="and a synthetic model of 1 B parameters")
-    parser.add_argument("--only-synthetic", action="store_true", help="that one alone")
-    parser.add_argument("--threads", type=numbers, default=[len(os.sched_getaffinity(0))], metavar="LIST", help="default all cores")
-    parser.add_argument("--depth", type=numbers, default=[0], metavar="LIST", help="default 0")
+    parser.add_argument("--synthetic", action="append", default=[], choices=synthetic, help="a model with random weights")
+    parser.add_argument("--types", type=lambda text: text.split(","), metavar="LIST", help="make these of each file first, e.g. Q4_0,F16")
+    parser.add_argument("--threads", type=several(1), default=[len(os.sched_getaffinity(0))], metavar="LIST", help="default all cores")
+    parser.add_argument("--depth", type=several(0), default=[0], metavar="LIST", help="default 0")
+    parser.add_argument("--parallel", type=whole(1), metavar="N", help="so many answers at a time, too")
     parser.add_argument("--first", action="store_true", help="name to first token, too")
-    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="default 5")
-    parser.add_argument("--prompt", type=int, default=133, metavar="N", help="tokens of the prompt (default 133)")
-    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="tokens of the answer (default 64)")
+    parser.add_argument("--pairs", type=whole(1), default=5, metavar="N", help="default 5")
+    parser.add_argument("--prompt", type=whole(1), default=133, metavar="N", help="about so many tokens (default 133)")
+    parser.add_argument("--tokens", type=whole(1), default=64, metavar="N", help="tokens of the answer (default 64)")
     parser.add_argument("--cpu", metavar="SET", help="LODE_CPU of the runner")
     parser.add_argument("--markdown", action="store_true", help="print a table for a document")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too, one JSON object a line")
@@ -280,19 +339,16 @@ def parse_arguments(base, arguments):
     parser.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in")
     options = parser.parse_args(arguments)
     options.bin = options.bin.resolve()
-    options.synthetic |= options.only_synthetic
+    for path in [options.bin / "lode", *options.model]:
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
+    # What a bench of the other kind asks for.
     options.size, options.only, options.keep = 0, [], False
-    if not options.model:
-        fetch = Path(__file__).resolve().parent / "fetch-model"
-        done = subprocess.run([str(fetch), "smollm2"], stdout=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            raise base.Failed("SmolLM2-135M could not be fetched")
-        options.model = [Path(done.stdout.strip())]
     return options
 
 
 def main(base, arguments):
-    options = parse_arguments(base, arguments)
+    options = parse_arguments(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: sys.exit(128 + number))
     options.dir.mkdir(parents=True, exist_ok=True)
@@ -301,7 +357,7 @@ def main(base, arguments):
     failed = None
     try:
         generate.measure()
-    except base.Failed as failure:
+    except (base.Failed, OSError, ValueError) as failure:
         failed = failure
     finally:
         base.stop_all()

@@ -50,8 +50,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use protocol::KvType;
+use anyhow::{Context, Result, bail};
+use protocol::{InstructionSet, KvType};
 use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
 
@@ -125,7 +125,7 @@ pub(crate) struct Config {
     /// Threads of a runner that compute on the CPU; what the machine has where it is not set.
     pub(crate) threads: Option<usize>,
     /// The instructions that a runner's kernels are made of; the best that the machine has where it is not set.
-    pub(crate) cpu: Option<String>,
+    pub(crate) cpu: Option<InstructionSet>,
     /// Where sockets and other things go that end with the process.
     pub(crate) temporary: PathBuf,
     /// Log filter.
@@ -224,7 +224,7 @@ impl Config {
             isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
             runner_memory: bytes(&["LODE_RUNNER_MEMORY_LIMIT"])?,
             threads: first(&["LODE_THREADS"]).map(|text| threads(&text)).transpose()?,
-            cpu: first(&["LODE_CPU"]).map(cpu).transpose()?,
+            cpu: first(&["LODE_CPU"]).as_deref().map(cpu).transpose()?,
             temporary: env::temp_dir(),
             log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
@@ -284,11 +284,11 @@ fn threads(text: &str) -> Result<usize> {
     }
 }
 
-/// Whether this machine has them, the runner says.
-fn cpu(name: String) -> Result<String> {
-    let known = protocol::limits::INSTRUCTIONS;
-    ensure!(known.contains(&name.as_str()), "LODE_CPU is `{name}`, expected one of {}", known.join(", "));
-    Ok(name)
+/// Runners are on the same machine.
+fn cpu(name: &str) -> Result<InstructionSet> {
+    let known = InstructionSet::parse(name).filter(|set| set.is_here());
+    let here = InstructionSet::available_names;
+    known.with_context(|| format!("LODE_CPU is `{name}`, expected what this machine has: one of {}", here()))
 }
 
 /// Where nothing, or 0, is said: what runs beside a desktop.
@@ -342,8 +342,8 @@ mod tests {
 
     #[test]
     fn instructions_are_known_by_name() {
-        assert_eq!(cpu("avx2".to_owned()).ok().as_deref(), Some("avx2"));
-        assert!(cpu("avx1024".to_owned()).expect_err("no such set").to_string().contains("avx1024"));
+        assert_eq!(cpu("scalar").ok(), Some(InstructionSet::Scalar));
+        assert!(cpu("avx1024").expect_err("no such set").to_string().contains("avx1024"));
     }
 
     #[test]

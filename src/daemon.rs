@@ -104,7 +104,7 @@ async fn serve(config: Config) -> Result<()> {
         isolated: config.isolated,
         memory_limit: config.runner_memory,
         threads: config.threads,
-        cpu: config.cpu.clone(),
+        cpu: config.cpu,
     };
     let limits = Limits {
         most: config.max_loaded,

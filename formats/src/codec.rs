@@ -90,6 +90,27 @@ pub fn micro_scale(micro: Micro, code: u8, global: Option<f32>) -> f32 {
     micro::multiplier(micro, code, global)
 }
 
+/// What the E4M3 elements of each group of a row are multiplied with; `out` has one for each.
+///
+/// # Panics
+/// Where the elements of the weight are others, or `out` has another length.
+pub fn e4m3_scales(weight: &Weight<'_>, row: usize, out: &mut [f32]) {
+    let group = weight.encoding().group_size() as usize;
+    assert_eq!(out.len(), weight.columns().div_ceil(group), "one for each group");
+    match weight.encoding() {
+        Encoding::Micro(Micro::Mxfp8) => micro::scales(weight, Micro::Mxfp8, row, out),
+        Encoding::BlockFp8 { rows, columns } => {
+            block_fp8::scales(weight, rows as usize, columns as usize, row, out);
+        }
+        other => panic!("elements of {other} are not E4M3"),
+    }
+}
+
+/// The number of an E4M3 code.
+pub fn e4m3(code: u8) -> f32 {
+    small_float::e4m3(code)
+}
+
 /// Encodes whole rows of `columns` and appends them. Large inputs are shared between cores.
 ///
 /// # Panics

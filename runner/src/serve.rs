@@ -198,6 +198,7 @@ async fn load_model(
     tracing::info!(
         model = loaded.name,
         device = reply.device,
+        instructions = %runner.0.machine.instructions,
         context = reply.context,
         slots = reply.slots,
         kv_type = reply.kv_type.name(),

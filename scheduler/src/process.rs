@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use protocol::InstructionSet;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
@@ -29,7 +30,7 @@ pub struct RunnerOptions {
     /// How many threads compute on the CPU; what the machine has where it is not said.
     pub threads: Option<usize>,
     /// The instructions that kernels on the CPU are made of; the best that the machine has where it is not said.
-    pub cpu: Option<String>,
+    pub cpu: Option<InstructionSet>,
 }
 
 impl RunnerOptions {
@@ -46,7 +47,7 @@ impl RunnerOptions {
             arguments.extend(["--threads".into(), threads.to_string().into()]);
         }
         if let Some(cpu) = &self.cpu {
-            arguments.extend(["--cpu".into(), cpu.into()]);
+            arguments.extend(["--cpu".into(), cpu.name().into()]);
         }
         if number == 0 {
             arguments.push("--report-isolation".into());

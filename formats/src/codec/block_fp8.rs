@@ -8,17 +8,30 @@ use super::small_float::E4M3;
 use crate::Weight;
 
 pub(super) fn decode_row(weight: &Weight<'_>, rows: usize, columns: usize, row: usize, out: &mut [f32]) {
-    let scale = weight.scale.expect("invariant: a block FP8 weight has scales");
     let codes = weight.row_of(weight.data, row);
-    let (matrix, row) = (row / weight.rows, row % weight.rows);
-    let across = weight.columns.div_ceil(columns);
-    let first = (matrix * weight.rows.div_ceil(rows) + row / rows) * across;
+    let scale = scales_of(weight, rows, columns, row);
     for (block, (codes, out)) in codes.chunks(columns).zip(out.chunks_mut(columns)).enumerate() {
-        let scale = float::get(scale, first + block);
+        let scale = scale(block);
         for (code, out) in codes.iter().zip(out) {
             *out = E4M3[usize::from(*code)] * scale;
         }
     }
+}
+
+/// What the elements of each block of a row are multiplied with.
+pub(super) fn scales(weight: &Weight<'_>, rows: usize, columns: usize, row: usize, out: &mut [f32]) {
+    let scale = scales_of(weight, rows, columns, row);
+    for (block, out) in out.iter_mut().enumerate() {
+        *out = scale(block);
+    }
+}
+
+fn scales_of(weight: &Weight<'_>, rows: usize, columns: usize, row: usize) -> impl Fn(usize) -> f32 {
+    let scale = weight.scale.expect("invariant: a block FP8 weight has scales");
+    let (matrix, row) = (row / weight.rows, row % weight.rows);
+    let across = weight.columns.div_ceil(columns);
+    let first = (matrix * weight.rows.div_ceil(rows) + row / rows) * across;
+    move |block| float::get(scale, first + block)
 }
 
 #[cfg(test)]

@@ -40,6 +40,14 @@ pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'
 }
 
 /// Decodes one row.
+/// What the elements of each group of a row are multiplied with.
+pub(super) fn scales(weight: &Weight<'_>, micro: Micro, row: usize, out: &mut [f32]) {
+    let scale = weight.scale.expect("invariant: a microscaled weight has scales");
+    for (out, code) in out.iter_mut().zip(weight.row_of(scale.bytes, row)) {
+        *out = multiplier(micro, *code, weight.global_scale);
+    }
+}
+
 pub(super) fn decode_row(weight: &Weight<'_>, micro: Micro, row: usize, out: &mut [f32]) {
     let scale = weight.scale.expect("invariant: a microscaled weight has scales");
     let (codes, scales) = (weight.row_of(weight.data, row), weight.row_of(scale.bytes, row));

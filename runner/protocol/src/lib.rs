@@ -25,6 +25,7 @@
 
 mod embed;
 mod generate;
+mod instructions;
 pub mod limits;
 mod load;
 mod text;
@@ -34,6 +35,7 @@ pub use generate::{
     EvaluateOutput, EvaluateRequest, FinishReason, Format, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling,
     ToolChoice, Usage,
 };
+pub use instructions::InstructionSet;
 pub use load::{Array, Blob, ContextRequest, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor};
 pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 

@@ -12,6 +12,3 @@ pub const CHECKPOINTS: usize = 3;
 pub const TILE: (usize, usize) = (96, 128);
 /// Attention scores of one layer on another device.
 pub const DEVICE_SCORES: usize = 1 << 25;
-
-/// Sets of instructions that kernels on the CPU are made of, by name; a machine has some of them.
-pub const INSTRUCTIONS: [&str; 6] = ["scalar", "avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16"];

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use protocol::InstructionSet;
+
 use super::Finding;
 use crate::cli::text::size;
 use crate::config::Config;
@@ -33,13 +35,13 @@ pub(super) fn programs(config: &Config) -> Vec<Finding> {
 
 /// What models would run on.
 pub(super) fn hardware(config: &Config) -> Vec<Finding> {
-    let mut findings = vec![processor(), device(config)];
+    let mut findings = vec![processor(config.cpu), device(config)];
     findings.extend(memory());
     findings
 }
 
 #[cfg(target_arch = "x86_64")]
-fn processor() -> Finding {
+fn processor(chosen: Option<InstructionSet>) -> Finding {
     let missing: Vec<&str> = [
         ("AVX2", is_x86_feature_detected!("avx2")),
         ("FMA", is_x86_feature_detected!("fma")),
@@ -50,7 +52,9 @@ fn processor() -> Finding {
     .collect();
     let cores = cores();
     if missing.is_empty() {
-        Finding::ok("processor", format!("{cores}, with AVX2, FMA and F16C"))
+        let chosen = chosen.or_else(|| InstructionSet::available().next_back()).map_or("scalar", InstructionSet::name);
+        let sets = InstructionSet::available_names();
+        Finding::ok("processor", format!("{cores}, with AVX2, FMA and F16C; kernels with {chosen} of {sets}"))
     } else {
         let remedy =
             "models run many times slower without; where this is a virtual machine let it see the host's processor";
@@ -59,7 +63,7 @@ fn processor() -> Finding {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn processor() -> Finding {
+fn processor(_chosen: Option<InstructionSet>) -> Finding {
     Finding::ok("processor", format!("{}, {}", cores(), std::env::consts::ARCH))
 }
 

@@ -16,6 +16,8 @@ mod avx512;
 pub(super) mod bf16_rows;
 mod scratch;
 
+use formats::codec::{e4m3, e4m3_scales};
+use formats::encoding::Micro;
 use formats::{Dtype, Encoding, Weight};
 use half::{bf16, f16};
 
@@ -35,12 +37,16 @@ pub(super) enum Kind {
     F32,
     F16,
     Bf16,
+    /// With a scale for each group of a row, in whole runs of lanes.
+    E4m3,
 }
 
 impl Kind {
-    /// The kind of a plain encoding.
+    /// The kind of an encoding, where kernels read it as it lies.
     pub(super) fn of(encoding: Encoding) -> Option<Self> {
         match encoding {
+            Encoding::Micro(Micro::Mxfp8) => Some(Self::E4m3),
+            Encoding::BlockFp8 { columns, .. } if (columns as usize).is_multiple_of(LANES) => Some(Self::E4m3),
             Encoding::Plain(Dtype::F32) => Some(Self::F32),
             Encoding::Plain(Dtype::F16) => Some(Self::F16),
             Encoding::Plain(Dtype::Bf16) => Some(Self::Bf16),
@@ -49,7 +55,11 @@ impl Kind {
     }
 
     fn bytes(self) -> usize {
-        if self == Self::F32 { 4 } else { 2 }
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::E4m3 => 1,
+        }
     }
 }
 
@@ -59,10 +69,15 @@ mod kind {
     pub(super) const F32: u8 = 0;
     pub(super) const F16: u8 = 1;
     pub(super) const BF16: u8 = 2;
+    pub(super) const E4M3: u8 = 3;
 
     /// Bytes of a number.
     pub(super) const fn bytes(kind: u8) -> usize {
-        if kind == F32 { 4 } else { 2 }
+        match kind {
+            F32 => 4,
+            E4M3 => 1,
+            _ => 2,
+        }
     }
 }
 
@@ -73,36 +88,73 @@ struct Rows<'a> {
     /// Little-endian, `columns` of the kind in each; wherever they lie.
     all: &'a [&'a [u8]],
     columns: usize,
+    scales: Scales<'a>,
 }
 
-/// The products of up to 16 rows of a weight with all rows of x: `sums` is `[x's rows, 16]`. `expanded` is room for as
-/// many rows.
+/// What numbers of rows are multiplied with.
+#[derive(Clone, Copy)]
+struct Scales<'a> {
+    /// Elements of a row that share one.
+    group: usize,
+    /// `[rows, groups]`; empty where there are none.
+    all: &'a [f32],
+}
+
+impl Scales<'_> {
+    const NONE: Self = Self { group: LANES, all: &[] };
+}
+
+impl Rows<'_> {
+    /// What sixteen elements of a row from one of them on are multiplied with.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
+    fn scale(&self, row: usize, at: usize) -> f32 {
+        let Scales { group, all } = self.scales;
+        let groups = self.columns.div_ceil(group);
+        all[row.min(self.all.len() - 1) * groups + at / group]
+    }
+}
+
+/// The products of up to 16 rows of a weight with all rows of x: `sums` is `[x's rows, 16]`. `room` is for as many rows, expanded, or
+/// for their scales.
 pub(super) fn products(
     instructions: Instructions,
     weight: &Weight<'_>,
     rows: impl ExactSizeIterator<Item = usize>,
     x: &[f32],
-    expanded: &mut Vec<f32>,
+    room: &mut Vec<f32>,
     sums: &mut [[f32; GROUP]],
 ) {
     let (count, columns) = (rows.len().min(GROUP), weight.columns());
     let bytes = weight.array(formats::encoding::Role::Weight);
     if let Some(kind) = Kind::of(weight.encoding()).filter(|kind| *kind == Kind::F32 || sums.len() < MANY) {
+        let group = if kind == Kind::E4m3 { weight.encoding().group_size() as usize } else { columns };
+        let groups = columns.div_ceil(group);
+        let scales = if kind == Kind::E4m3 { of_size(room, count * groups) } else { &mut [][..] };
         let mut own = [&bytes[..0]; GROUP];
-        for (own, row) in own.iter_mut().zip(rows) {
+        for (at, (own, row)) in own.iter_mut().zip(rows).enumerate() {
             *own = &bytes[row * columns * kind.bytes()..][..columns * kind.bytes()];
+            if kind == Kind::E4m3 {
+                e4m3_scales(weight, row, &mut scales[at * groups..(at + 1) * groups]);
+            }
         }
-        product(instructions, Rows { kind, all: &own[..count], columns }, x, sums);
+        let scales = Scales { group, all: scales };
+        product(instructions, Rows { kind, all: &own[..count], columns, scales }, x, sums);
     } else {
-        // Room is only added.
-        if expanded.len() < count * columns {
-            expanded.resize(GROUP * columns, 0.0);
-        }
-        for (out, row) in expanded[..count * columns].chunks_exact_mut(columns).zip(rows) {
+        let expanded = of_size(room, count * columns);
+        for (out, row) in expanded.chunks_exact_mut(columns).zip(rows) {
             weight.decode_row(row, out);
         }
-        numbers(instructions, &expanded[..count * columns], columns, x, sums);
+        numbers(instructions, expanded, columns, x, sums);
     }
+}
+
+/// The beginning of what there is room for; it is only added.
+fn of_size(room: &mut Vec<f32>, size: usize) -> &mut [f32] {
+    if room.len() < size {
+        room.resize(size, 0.0);
+    }
+    &mut room[..size]
 }
 
 /// The same for rows that are in memory.
@@ -112,7 +164,7 @@ pub(super) fn numbers(instructions: Instructions, own: &[f32], columns: usize, x
     for (row, own) in rows.iter_mut().zip(own.chunks_exact(columns)) {
         *row = as_bytes(own);
     }
-    product(instructions, Rows { kind: Kind::F32, all: &rows[..count], columns }, x, sums);
+    product(instructions, Rows { kind: Kind::F32, all: &rows[..count], columns, scales: Scales::NONE }, x, sums);
 }
 
 /// The bytes of numbers, little-endian on the machines that this runs on.
@@ -133,8 +185,8 @@ fn product(instructions: Instructions, rows: Rows<'_>, x: &[f32], sums: &mut [[f
         Set::Avx2 | Set::AvxVnni => unsafe { avx2::product(rows, x, sums) },
         _ => {
             for (x, sums) in x.chunks_exact(rows.columns).zip(sums) {
-                for (row, sum) in rows.all.iter().zip(sums) {
-                    *sum = scalar(rows.kind, row, x);
+                for (row, sum) in sums[..rows.all.len()].iter_mut().enumerate() {
+                    *sum = scalar(rows, row, x);
                 }
             }
         }
@@ -142,10 +194,10 @@ fn product(instructions: Instructions, rows: Rows<'_>, x: &[f32], sums: &mut [[f
 }
 
 /// A row's product with one row of x, for any machine.
-fn scalar(kind: Kind, row: &[u8], x: &[f32]) -> f32 {
+fn scalar(rows: Rows<'_>, row: usize, x: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     for (at, x) in x.chunks(LANES).enumerate() {
-        let own = sixteen(kind, row, at * LANES);
+        let own = sixteen(rows, row, at * LANES);
         for ((lane, own), x) in lanes.iter_mut().zip(own).zip(x) {
             *lane += own * x;
         }
@@ -154,10 +206,16 @@ fn scalar(kind: Kind, row: &[u8], x: &[f32]) -> f32 {
 }
 
 /// Up to sixteen numbers of a row, zeros behind its end.
-fn sixteen(kind: Kind, row: &[u8], at: usize) -> [f32; LANES] {
+fn sixteen(rows: Rows<'_>, row: usize, at: usize) -> [f32; LANES] {
     let mut numbers = [0.0; LANES];
-    let bytes = &row[at * kind.bytes()..];
-    match kind {
+    let bytes = &rows.all[row][at * rows.kind.bytes()..];
+    match rows.kind {
+        Kind::E4m3 => {
+            let scale = rows.scale(row, at);
+            for (number, code) in numbers.iter_mut().zip(bytes) {
+                *number = e4m3(*code) * scale;
+            }
+        }
         Kind::F32 => {
             for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
                 *number = f32::from_le_bytes(*bytes);
@@ -190,7 +248,7 @@ pub(super) fn dot(instructions: Instructions, a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [[0.0; GROUP]];
     product(
         instructions,
-        Rows { kind: Kind::F32, all: &[as_bytes(&a[..length])], columns: length },
+        Rows { kind: Kind::F32, all: &[as_bytes(&a[..length])], columns: length, scales: Scales::NONE },
         &b[..length],
         &mut sums,
     );

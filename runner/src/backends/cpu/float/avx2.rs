@@ -2,12 +2,13 @@
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
-    __m256, _mm_add_ps, _mm_cvtss_f32, _mm_loadu_si128, _mm_movehl_ps, _mm_shuffle_ps, _mm256_add_ps,
+    __m128i, __m256, _mm_add_ps, _mm_and_si128, _mm_cmpeq_epi16, _mm_cvtepi8_epi16, _mm_cvtss_f32, _mm_loadl_epi64,
+    _mm_loadu_si128, _mm_movehl_ps, _mm_or_si128, _mm_set1_epi16, _mm_shuffle_ps, _mm_slli_epi16, _mm256_add_ps,
     _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extractf128_ps,
-    _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_slli_epi32,
+    _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32,
 };
 
-use super::kind::{self, BF16, F16, F32};
+use super::kind::{self, BF16, E4M3, F16, F32};
 use super::{GROUP, Kind, LANES, Rows, sixteen};
 
 /// Rows of weights that are computed together, and rows of x.
@@ -22,6 +23,7 @@ pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
         Kind::F32 => of_kind::<F32>(rows, x, sums),
         Kind::F16 => of_kind::<F16>(rows, x, sums),
         Kind::Bf16 => of_kind::<BF16>(rows, x, sums),
+        Kind::E4m3 => of_kind::<E4M3>(rows, x, sums),
     }
 }
 
@@ -56,10 +58,16 @@ fn tile<const KIND: u8, const N: usize>(
     let whole = columns / LANES * LANES;
     for at in (0..whole).step_by(LANES) {
         // SAFETY: sixteen numbers from `at` on are within rows and x, as was asserted.
-        let own = two.map(|row| unsafe {
+        let mut own = two.map(|row| unsafe {
             let row = row.as_ptr().add(at * kind::bytes(KIND));
             [load::<KIND>(row), load::<KIND>(row.add(WIDTH * kind::bytes(KIND)))]
         });
+        if KIND == E4M3 {
+            for (row, own) in own.iter_mut().enumerate() {
+                let scale = _mm256_set1_ps(rows.scale(lane + row, at));
+                *own = [_mm256_mul_ps(own[0], scale), _mm256_mul_ps(own[1], scale)];
+            }
+        }
         for (token, totals) in totals.iter_mut().enumerate() {
             // SAFETY: as above.
             let x = unsafe {
@@ -70,7 +78,7 @@ fn tile<const KIND: u8, const N: usize>(
         }
     }
     if whole < columns {
-        let own = two.map(|row| halves(&sixteen(rows.kind, row, whole)));
+        let own = [0, 1].map(|row| halves(&sixteen(rows, (lane + row).min(rows.all.len() - 1), whole)));
         for (token, totals) in totals.iter_mut().enumerate() {
             let mut rest = [0.0; LANES];
             rest[..columns - whole].copy_from_slice(&x[token * columns + whole..(token + 1) * columns]);
@@ -111,9 +119,22 @@ unsafe fn load<const KIND: u8>(from: *const u8) -> __m256 {
         match KIND {
             F32 => _mm256_loadu_ps(from.cast()),
             F16 => _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+            E4M3 => e4m3(_mm_loadl_epi64(from.cast())),
             _ => _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))),
         }
     }
+}
+
+/// Eight E4M3 numbers: those of float16 with the same digits have exponents that are greater by 8.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn e4m3(codes: __m128i) -> __m256 {
+    // The sign is twice there, above and in place of the highest bit of the exponent.
+    let half = _mm_and_si128(_mm_slli_epi16::<7>(_mm_cvtepi8_epi16(codes)), _mm_set1_epi16(!0x4000));
+    let digits = _mm_set1_epi16(0x7f << 7);
+    let is_nan = _mm_cmpeq_epi16(_mm_and_si128(half, digits), digits);
+    let half = _mm_or_si128(half, _mm_and_si128(is_nan, _mm_set1_epi16(0x7c00)));
+    _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0))
 }
 
 /// The sum of sixteen lanes.

@@ -3,13 +3,15 @@
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
 use std::arch::x86_64::{
-    __m128, __m512, _mm_add_ps, _mm_movehl_ps, _mm_movelh_ps, _mm_storeu_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
-    _mm256_add_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_loadu_si256, _mm512_castps512_ps256,
-    _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_extractf32x8_ps, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_setzero_ps, _mm512_slli_epi32,
+    __m128, __m128i, __m512, _mm_add_ps, _mm_loadu_si128, _mm_movehl_ps, _mm_movelh_ps, _mm_storeu_ps, _mm_unpackhi_ps,
+    _mm_unpacklo_ps, _mm256_add_ps, _mm256_and_si256, _mm256_castps256_ps128, _mm256_cmpeq_epi16_mask,
+    _mm256_cvtepi8_epi16, _mm256_extractf128_ps, _mm256_loadu_si256, _mm256_mask_blend_epi16, _mm256_set1_epi16,
+    _mm256_slli_epi16, _mm512_castps512_ps256, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps,
+    _mm512_extractf32x8_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_slli_epi32,
 };
 
-use super::kind::{self, BF16, F16, F32};
+use super::kind::{self, BF16, E4M3, F16, F32};
 use super::{GROUP, Kind, LANES, MANY, Rows, sixteen};
 
 /// Rows of weights that are computed together.
@@ -26,6 +28,7 @@ pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
         Kind::F32 => of_kind::<F32>(rows, x, sums),
         Kind::F16 => of_kind::<F16>(rows, x, sums),
         Kind::Bf16 => of_kind::<BF16>(rows, x, sums),
+        Kind::E4m3 => of_kind::<E4M3>(rows, x, sums),
     }
 }
 
@@ -90,6 +93,9 @@ fn tile<const KIND: u8, const R: usize, const N: usize>(
         for row in 0..R {
             // SAFETY: sixteen numbers from `at` on are within rows, as was asserted.
             own[row] = unsafe { load::<KIND>(all[row].as_ptr().add(at * kind::bytes(KIND))) };
+            if KIND == E4M3 {
+                own[row] = _mm512_mul_ps(own[row], _mm512_set1_ps(rows.scale(lane + row, at)));
+            }
         }
         for token in 0..N {
             // SAFETY: and within x.
@@ -103,8 +109,8 @@ fn tile<const KIND: u8, const R: usize, const N: usize>(
         for (token, totals) in totals.iter_mut().enumerate() {
             let mut rest = [0.0; LANES];
             rest[..columns - whole].copy_from_slice(&x[token * columns + whole..(token + 1) * columns]);
-            for (total, row) in totals.iter_mut().zip(all) {
-                let own = sixteen(rows.kind, row, whole);
+            for (row, total) in totals.iter_mut().enumerate() {
+                let own = sixteen(rows, (lane + row).min(rows.all.len() - 1), whole);
                 // SAFETY: both have sixteen elements.
                 *total =
                     unsafe { _mm512_fmadd_ps(_mm512_loadu_ps(own.as_ptr()), _mm512_loadu_ps(rest.as_ptr()), *total) };
@@ -140,9 +146,22 @@ unsafe fn load<const KIND: u8>(from: *const u8) -> __m512 {
         match KIND {
             F32 => _mm512_loadu_ps(from.cast()),
             F16 => _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
+            E4M3 => e4m3(_mm_loadu_si128(from.cast())),
             _ => _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))),
         }
     }
+}
+
+/// Sixteen E4M3 numbers: those of float16 with the same digits have exponents that are greater by 8.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn e4m3(codes: __m128i) -> __m512 {
+    // The sign is twice there, above and in place of the highest bit of the exponent.
+    let half = _mm256_and_si256(_mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(codes)), _mm256_set1_epi16(!0x4000));
+    let digits = _mm256_set1_epi16(0x7f << 7);
+    let is_nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(half, digits), digits);
+    let half = _mm256_mask_blend_epi16(is_nan, half, _mm256_set1_epi16(0x7e00));
+    _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0))
 }
 
 /// The sums of the lanes of each of four.

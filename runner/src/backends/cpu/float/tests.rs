@@ -1,6 +1,6 @@
 //! Every kind of plain weight with every set of instructions.
 
-use formats::weight::Arrays;
+use formats::weight::{Arrays, Numbers};
 
 use super::*;
 
@@ -24,6 +24,7 @@ fn encoded(kind: Kind, numbers: &[f32]) -> (Encoding, Vec<u8>, Vec<f32>) {
             let bytes = halves.iter().flat_map(|x| x.to_le_bytes()).collect();
             (Encoding::Plain(Dtype::Bf16), bytes, halves.iter().map(|x| x.to_f32()).collect())
         }
+        Kind::E4m3 => unreachable!("it has scales"),
     }
 }
 
@@ -76,6 +77,62 @@ fn a_row_is_computed_alike_alone_and_with_others() {
                 products(instructions, &weight, 0..16, x, &mut Vec::new(), &mut alone);
                 assert_eq!(alone[0].map(f32::to_bits), all.map(f32::to_bits), "{instructions} {kind:?} {columns}");
             }
+        }
+    }
+}
+
+/// Numbers of FP8 with scales, as they lie for a few rows of x and expanded for many: within rounding, and alike.
+#[test]
+fn fp8_is_read_as_it_lies() {
+    let (rows, columns, m) = (13, 5 * 32, 9);
+    let code = |at: usize| (at * 89 % 251) as u8;
+    let data: Vec<u8> = (0..rows * columns).map(code).map(|code| if code == 0x7f { 1 } else { code }).collect();
+    let codes: Vec<u8> = (0..rows * 5).map(|at| 120 + (at * 7 % 12) as u8).collect();
+    let blocks: Vec<u8> = (0..5 * 3).flat_map(|at| (0.01f32 * at as f32 - 0.05).to_le_bytes()).collect();
+    let micro = Some(Numbers { dtype: Dtype::U8, bytes: &codes });
+    let block = Some(Numbers { dtype: Dtype::F32, bytes: &blocks });
+    for (encoding, scale) in
+        [(Encoding::Micro(Micro::Mxfp8), micro), (Encoding::BlockFp8 { rows: 3, columns: 64 }, block)]
+    {
+        let arrays = Arrays { data: &data, scale, ..Arrays::default() };
+        let weight = Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight");
+        let x = numbers(m * columns, 11);
+        let mut own = vec![0.0; columns];
+        for instructions in Instructions::available() {
+            let (mut room, mut many) = (Vec::new(), vec![[0.0; GROUP]; m]);
+            products(instructions, &weight, 0..rows, &x, &mut room, &mut many);
+            for (x, many) in x.chunks_exact(columns).zip(&many) {
+                let mut alone = [[0.0; GROUP]];
+                products(instructions, &weight, 0..rows, x, &mut room, &mut alone);
+                assert_eq!(alone[0][..rows], many[..rows], "{instructions} {encoding}");
+                for (row, sum) in many[..rows].iter().enumerate() {
+                    weight.decode_row(row, &mut own);
+                    let exact: f64 = own.iter().zip(x).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                    let size: f64 = own.iter().zip(x).map(|(a, b)| f64::from((a * b).abs())).sum();
+                    let bound = columns as f64 * size * 2f64.powi(-24) + 1e-9;
+                    assert!(
+                        (f64::from(*sum) - exact).abs() <= bound,
+                        "{instructions} {encoding}: {sum} is not {exact}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// What is no number in FP8 is none in a result.
+#[test]
+fn what_is_no_number_is_not_hidden() {
+    let scale = Some(Numbers { dtype: Dtype::U8, bytes: &[127] });
+    for code in [0x7f, 0xff] {
+        let mut data = [0x38; 32];
+        data[17] = code;
+        let arrays = Arrays { data: &data, scale, ..Arrays::default() };
+        let weight = Weight::new(Encoding::Micro(Micro::Mxfp8), &[1, 32], arrays).expect("a weight");
+        for instructions in Instructions::available() {
+            let mut sums = [[0.0; GROUP]];
+            products(instructions, &weight, 0..1, &[1.0; 32], &mut Vec::new(), &mut sums);
+            assert!(sums[0][0].is_nan(), "{instructions}");
         }
     }
 }

@@ -87,15 +87,16 @@ impl<'a> Rows<'a> {
         self.rows
     }
 
-    /// Asks for the lines that begin in this unit of rows further on, which most likely come next. Memory is what decoding waits
-    /// for, and machines do not foresee short runs of many rows.
+    /// Asks for the same unit of rows further on, which most likely come next. Memory is what decoding waits for, and machines do
+    /// not foresee short runs of many rows.
     #[inline(always)]
     pub(super) fn prefetch<M: Machine, L: Layout>(&self, unit: usize) {
         let Place { codes, row_bytes, .. } = *self.place;
         let ahead = HALF * row_bytes * (AHEAD / (HALF * row_bytes)).max(1);
-        for line in (unit * L::BYTES).div_ceil(LINE)..((unit + 1) * L::BYTES).div_ceil(LINE) {
-            for row in self.rows {
-                M::prefetch(codes.as_ptr().wrapping_add(row * row_bytes + ahead + line * LINE));
+        for row in self.rows {
+            let next = codes.as_ptr().wrapping_add(row * row_bytes + ahead + unit * L::BYTES);
+            for line in 0..L::BYTES.div_ceil(LINE) {
+                M::prefetch(next.wrapping_add(LINE * line));
             }
         }
     }
