@@ -230,10 +230,12 @@ class Generate:
         mistral = None
         if depth == 0 and threads == max(self.options.threads) and name.endswith(MISTRAL_TYPES):
             mistral = bench_peers.mistral(self.base, path, prompts.more("", self.options.prompt), self.options.tokens)
+        # A token takes some of the experts only.
+        reads_all = not any(key.endswith(".expert_count") for key in gguf_synthetic.read_values(path))
         for at, what in enumerate([f"prefill {tokens}", "decode"]):
             own = statistics.median(pair[at] for pair in ours)
             peer = statistics.median(pair[at] for pair in theirs) if theirs else None
-            share = own * path.stat().st_size / stream if at == 1 else None
+            share = own * path.stat().st_size / stream if at == 1 and reads_all else None
             self.row(name, threads, depth, what, own, peer, mistral[at] if mistral else None, share)
 
     def parallel(self, name, model, path, daemon, prompts, threads):

@@ -159,6 +159,12 @@ impl Fixture {
         Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
+    /// Logits at every position, or at the last ones where it has no others.
+    fn golden_logits(&self, sequence: &str) -> Result<Vec<f32>> {
+        let all = format!("logits.{sequence}");
+        self.golden(&if self.has(&all)? { all } else { format!("last_{all}") })
+    }
+
     fn has(&self, golden: &str) -> Result<bool> {
         Ok(header(&self.folder.join("golden.safetensors"))?.tensor(golden).is_some())
     }
@@ -194,10 +200,7 @@ impl Fixture {
 
     /// Logits of a prompt that is computed at once, and of one that is computed in pieces.
     fn check_logits<B: Backend>(&self, decoder: &Arc<Decoder<B>>, sequence: &str, ids: &[u32]) -> Result<()> {
-        // Some have the logits of the last positions only.
-        let all = format!("logits.{sequence}");
-        let is_whole = self.has(&all)?;
-        let expected = if is_whole { self.golden(&all)? } else { self.golden(&format!("last_logits.{sequence}"))? };
+        let expected = self.golden_logits(sequence)?;
         for pieces in [&[ids.len()][..], &[1, 1, ids.len() - 4, 2]] {
             let mut cache = cache(decoder)?;
             cache.keep_prefix(ids);
@@ -206,22 +209,17 @@ impl Fixture {
                 found.extend(logits(decoder, &mut cache, &ids[first..first + piece])?);
                 first += piece;
             }
-            let from = if is_whole { 0 } else { found.len() - expected.len() };
-            self.close(&found[from..], &expected, &format!("{sequence} in pieces of {pieces:?}"));
+            self.close(
+                &found[found.len() - expected.len()..],
+                &expected,
+                &format!("{sequence} in pieces of {pieces:?}"),
+            );
         }
         Ok(())
     }
 
     fn check_hidden<B: Backend>(&self, decoder: &Arc<Decoder<B>>, sequence: &str, ids: &[u32]) -> Result<()> {
-        let mut cache = cache(decoder)?;
-        cache.keep_prefix(ids);
-        let stream = decoder.forward(ids, &mut [cache.sequence(0, ids.len())])?;
-        let mut found = Vec::new();
-        decoder.hidden(&stream, 0..ids.len(), &mut |row| {
-            found.extend_from_slice(row);
-            Ok(())
-        })?;
-        self.close(&found, &self.golden(&format!("last_hidden_state.{sequence}"))?, sequence);
+        self.close(&hidden(decoder, ids)?, &self.golden(&format!("last_hidden_state.{sequence}"))?, sequence);
         Ok(())
     }
 
@@ -308,6 +306,19 @@ pub(crate) fn logits<B: Backend>(decoder: &Arc<Decoder<B>>, cache: &mut SlotCach
     Ok(found)
 }
 
+/// The hidden states of a text, in rows.
+fn hidden<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32]) -> Result<Vec<f32>> {
+    let mut cache = cache(decoder)?;
+    cache.keep_prefix(ids);
+    let stream = decoder.forward(ids, &mut [cache.sequence(0, ids.len())])?;
+    let mut found = Vec::new();
+    decoder.hidden(&stream, 0..ids.len(), &mut |row| {
+        found.extend_from_slice(row);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
 /// The likeliest tokens after a prompt.
 fn greedy<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32], count: usize) -> Result<Vec<u32>> {
     let mut cache = cache(decoder)?;
@@ -332,11 +343,17 @@ pub(crate) fn cpu_with(instructions: Instructions) -> Cpu {
     Cpu::new(Arc::new(Pool::new(2).expect("threads")), instructions)
 }
 
-/// The median over positions of the cosine of rows of `width`.
-pub(crate) fn median_cosine(a: &[f32], b: &[f32], width: usize) -> f64 {
+/// The cosines of rows of `width`, from the least to the largest.
+pub(crate) fn cosines(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let cosine = |(a, b): (&[f32], &[f32])| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
     let mut all: Vec<f64> = a.chunks_exact(width).zip(b.chunks_exact(width)).map(cosine).collect();
     all.sort_by(f64::total_cmp);
+    all
+}
+
+/// The median over rows of `width` of their cosine.
+pub(crate) fn median_cosine(a: &[f32], b: &[f32], width: usize) -> f64 {
+    let all = cosines(a, b, width);
     all[all.len() / 2]
 }

@@ -25,12 +25,40 @@ async fn every_decoder() {
     let server = Server::start(&[("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await;
     let all = named(&hf, "decoder");
     assert!(all.len() >= 38, "{}", all.len());
-    // What is multiplied as integers has rounded activations; the runner's own tests say how close that is.
+    // What is multiplied as integers has rounded activations.
     let reference = Server::start(&[("LODE_REFERENCE", "1")]).await;
     for (name, facts) in all {
         let server = if name.ends_with("mxfp4") { &reference } else { &server };
         check(server, &hf, &name, facts["tokenizer"].as_str().expect("a tokenizer")).await;
     }
+}
+
+/// With the instructions that a user's machine has, logits point where they should, whatever is rounded on the way.
+#[tokio::test]
+async fn the_best_instructions_point_the_same_way() {
+    let Some(hf) = fixtures("fixture_models::the_best_instructions_point_the_same_way", "hf") else { return };
+    let server = Server::start(&[]).await;
+    for (name, least) in [("llama", 0.999), ("gemma3_text", 0.999), ("qwen3-fp8", 0.999), ("gpt_oss-mxfp4", 0.99)] {
+        let fixture = hf.join(name);
+        server.create(name, &fixture.join("model")).await;
+        let (runner, facts) = (server.runner(name).await, read_json(&fixture.join("golden.json")));
+        for sequence in ["s5", "s37", "s100"] {
+            let expected = golden(&fixture, &format!("logits.{sequence}"));
+            let tokens = numbers(&facts["sequences"][sequence]["input_ids"]);
+            let found = runner.logits(&tokens, false).await;
+            let rows = found.iter().zip(expected.chunks_exact(expected.len() / tokens.len()));
+            let mut cosines: Vec<f64> = rows.map(|(row, expected)| cosine(row, expected)).collect();
+            assert_eq!(cosines.len(), tokens.len());
+            cosines.sort_by(f64::total_cmp);
+            let median = cosines[cosines.len() / 2];
+            assert!(median >= least, "{name} {sequence}: a median cosine of {median:.5}");
+        }
+    }
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
 #[tokio::test]

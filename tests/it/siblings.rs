@@ -88,7 +88,7 @@ async fn pictures_are_refused_and_nothing_is_lost() {
 /// Weights without a folder to themselves: the config beside them counts.
 #[tokio::test]
 async fn a_single_file_runs_with_what_is_beside_it() {
-    let server = Server::start(&[in_float32()]).await;
+    let server = Server::start(&[]).await;
     let own = folder("ernie4_5");
     std::fs::copy(own.path().join("model.safetensors"), own.path().join("other.safetensors")).expect("a copy");
     server.create("m", &own.path().join("model.safetensors")).await;
@@ -106,7 +106,7 @@ async fn a_single_file_runs_with_what_is_beside_it() {
 /// An architecture that is not known is stored, shown, planned and exported; to run it is refused by its name.
 #[tokio::test]
 async fn what_is_not_known_is_kept() {
-    let server = Server::start(&[in_float32()]).await;
+    let server = Server::start(&[]).await;
     let own = folder("ernie4_5");
     let config = own.path().join("config.json");
     let text = std::fs::read_to_string(&config).expect("a config").replace("\"ernie4_5\"", "\"zebra9\"");

@@ -85,6 +85,9 @@ impl<'a> Matrix<'a> {
         for (own, row) in own.iter_mut().zip(rows) {
             *own = row;
         }
+        if count == 0 || sums.is_empty() {
+            return;
+        }
         sums.fill([0.0; LANES]);
         with_layout!(self.format, Own => self.of_layout::<Own>(instructions, &own[..count], x, panel, sums));
     }

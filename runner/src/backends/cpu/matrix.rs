@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | GGML's types of up to 8 bits but `IQ1` … `IQ3`; affine groups; `mxfp4`, `nvfp4` | as integers, see [`int8`] | rounded to 8 bits by blocks of 32 |
 //! | BF16, where there are instructions for it | float, see [`float`] | rounded to BF16 |
-//! | plain; all others, expanded row by row | float, see [`float`] | float |
+//! | plain; FP8, read as it lies for few rows of x | float, see [`float`] | float |
+//! | all others, expanded row by row | float, see [`float`] | float |
 //!
 //! See [`super::products`] for how a region computes them.
 #![expect(unsafe_code, reason = "threads write columns of one slice")]

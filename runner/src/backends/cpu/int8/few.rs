@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 
 use super::activations::Block;
 use super::panel::LANES;
-use super::unpack::{Layout, Numbers, Order, Place, Units};
+use super::unpack::{Factors, Layout, Order, Place, Units};
 
 /// Rows of x up to which this is faster than to put codes side by side.
 pub(super) const FEW: usize = 4;
@@ -58,7 +58,7 @@ macro_rules! kernel {
             use std::arch::x86_64::{_mm256_set1_ps, _mm256_storeu_ps};
             use $crate::backends::cpu::int8::BLOCK;
             use $crate::backends::cpu::int8::unpack::vectors::Vectors;
-            use $crate::backends::cpu::int8::unpack::{Numbers, Rows};
+            use $crate::backends::cpu::int8::unpack::{Factors, Rows};
             let elements = L::RUNS * BLOCK;
             let mut blocks: [&[_]; N] = [&[]; N];
             for token in 0..N {
@@ -66,7 +66,7 @@ macro_rules! kernel {
                 assert!(blocks[token].len() * BLOCK == whole.columns);
             }
             assert!(whole.columns / elements * L::BYTES <= whole.place.row_bytes);
-            let mut numbers = Numbers::ZERO;
+            let mut factors = Factors::ZERO;
             for lane in [0, 8] {
                 if lane >= whole.rows.len() {
                     continue;
@@ -77,8 +77,8 @@ macro_rules! kernel {
                     rows.prefetch::<Vectors, L>(unit);
                     // SAFETY: rows have the units of all columns, as was asserted.
                     let units = unsafe { rows.units::<L>(unit) };
-                    L::numbers::<Vectors>(&rows, unit, &units, &mut numbers);
-                    $unit::<L, N>(&units, unit, &numbers, &blocks, &mut totals);
+                    L::factors::<Vectors>(&rows, unit, &units, &mut factors);
+                    $unit::<L, N>(&units, unit, &factors, &blocks, &mut totals);
                 }
                 for token in 0..N {
                     // SAFETY: there are eight elements from the lane on.
@@ -93,27 +93,27 @@ macro_rules! kernel {
         fn $unit<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize>(
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
-            numbers: &$crate::backends::cpu::int8::unpack::Numbers,
+            factors: &$crate::backends::cpu::int8::unpack::Factors,
             blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             if L::NIBBLES.is_some() {
                 for run in 0..L::RUNS {
-                    $pairs::<L, N>(units, unit, run, numbers, blocks, totals);
+                    $pairs::<L, N>(units, unit, run, factors, blocks, totals);
                 }
                 return;
             }
-            $run::<L, N, 0>(units, unit, numbers, blocks, totals);
+            $run::<L, N, 0>(units, unit, factors, blocks, totals);
             if L::RUNS > 1 {
-                $run::<L, N, 1>(units, unit, numbers, blocks, totals);
+                $run::<L, N, 1>(units, unit, factors, blocks, totals);
             }
             if L::RUNS == 8 {
-                $run::<L, N, 2>(units, unit, numbers, blocks, totals);
-                $run::<L, N, 3>(units, unit, numbers, blocks, totals);
-                $run::<L, N, 4>(units, unit, numbers, blocks, totals);
-                $run::<L, N, 5>(units, unit, numbers, blocks, totals);
-                $run::<L, N, 6>(units, unit, numbers, blocks, totals);
-                $run::<L, N, 7>(units, unit, numbers, blocks, totals);
+                $run::<L, N, 2>(units, unit, factors, blocks, totals);
+                $run::<L, N, 3>(units, unit, factors, blocks, totals);
+                $run::<L, N, 4>(units, unit, factors, blocks, totals);
+                $run::<L, N, 5>(units, unit, factors, blocks, totals);
+                $run::<L, N, 6>(units, unit, factors, blocks, totals);
+                $run::<L, N, 7>(units, unit, factors, blocks, totals);
             }
         }
 
@@ -123,7 +123,7 @@ macro_rules! kernel {
         fn $run<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize, const RUN: u8>(
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
-            numbers: &$crate::backends::cpu::int8::unpack::Numbers,
+            factors: &$crate::backends::cpu::int8::unpack::Factors,
             blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
@@ -160,7 +160,7 @@ macro_rules! kernel {
                 let second = _mm256_permute2x128_si256::<0x31>(fours[0], fours[1]);
                 if L::HALVES {
                     totals[token] = $crate::backends::cpu::int8::few::add_part(
-                        numbers,
+                        factors,
                         2 * run,
                         first,
                         block.scale,
@@ -168,7 +168,7 @@ macro_rules! kernel {
                         totals[token],
                     );
                     totals[token] = $crate::backends::cpu::int8::few::add_part(
-                        numbers,
+                        factors,
                         2 * run + 1,
                         second,
                         block.scale,
@@ -178,7 +178,7 @@ macro_rules! kernel {
                 } else {
                     let all = _mm256_add_epi32(first, second);
                     totals[token] = $crate::backends::cpu::int8::few::add_part(
-                        numbers,
+                        factors,
                         run,
                         all,
                         block.scale,
@@ -196,7 +196,7 @@ macro_rules! kernel {
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
             run: usize,
-            numbers: &$crate::backends::cpu::int8::unpack::Numbers,
+            factors: &$crate::backends::cpu::int8::unpack::Factors,
             blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
@@ -213,12 +213,12 @@ macro_rules! kernel {
                 }
                 let [first, second] = few::sums_of_pairs::<L>(sums);
                 if L::HALVES {
-                    totals[token] = few::add_part(numbers, 2 * run, first, block.scale, block.halves[0], totals[token]);
+                    totals[token] = few::add_part(factors, 2 * run, first, block.scale, block.halves[0], totals[token]);
                     totals[token] =
-                        few::add_part(numbers, 2 * run + 1, second, block.scale, block.halves[1], totals[token]);
+                        few::add_part(factors, 2 * run + 1, second, block.scale, block.halves[1], totals[token]);
                 } else {
                     let all = _mm256_add_epi32(first, second);
-                    totals[token] = few::add_part(numbers, run, all, block.scale, block.sum, totals[token]);
+                    totals[token] = few::add_part(factors, run, all, block.scale, block.sum, totals[token]);
                 }
             }
         }
@@ -231,7 +231,7 @@ pub(super) use kernel;
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) fn add_part(
-    numbers: &Numbers,
+    factors: &Factors,
     part: usize,
     products: __m256i,
     scale: f32,
@@ -240,7 +240,7 @@ pub(super) fn add_part(
 ) -> __m256 {
     // SAFETY: there are eight numbers.
     let (d, m) =
-        unsafe { (_mm256_loadu_ps(numbers.scales[part].as_ptr()), _mm256_loadu_ps(numbers.offsets[part].as_ptr())) };
+        unsafe { (_mm256_loadu_ps(factors.scales[part].as_ptr()), _mm256_loadu_ps(factors.offsets[part].as_ptr())) };
     let product = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(products), _mm256_mul_ps(m, _mm256_set1_ps(sum)));
     _mm256_fmadd_ps(_mm256_set1_ps(scale), product, total)
 }

@@ -3,7 +3,7 @@
 
 use std::mem::offset_of;
 
-use super::unpack::{Layout, Machine, Numbers, Rows};
+use super::unpack::{Factors, Layout, Machine, Rows};
 use super::{BLOCK, Part};
 
 /// Rows of a panel.
@@ -59,7 +59,7 @@ impl Panel {
         let elements = L::RUNS * BLOCK;
         let parts = elements / if L::HALVES { PART } else { BLOCK };
         assert!((part.first + part.columns) / elements * L::BYTES <= part.place.row_bytes, "columns of the rows");
-        let mut numbers = Numbers::ZERO;
+        let mut factors = Factors::ZERO;
         for lane in [0, HALF] {
             let rows = Rows::new(part.place, part.rows, lane);
             for at in 0..part.columns / elements {
@@ -67,8 +67,8 @@ impl Panel {
                 rows.prefetch::<M, L>(unit);
                 // SAFETY: the columns of the part are among those of the rows, as was asserted.
                 let units = unsafe { rows.units::<L>(unit) };
-                L::numbers::<M>(&rows, unit, &units, &mut numbers);
-                for (index, (scales, offsets)) in numbers.scales.iter().zip(&numbers.offsets).take(parts).enumerate() {
+                L::factors::<M>(&rows, unit, &units, &mut factors);
+                for (index, (scales, offsets)) in factors.scales.iter().zip(&factors.offsets).take(parts).enumerate() {
                     self.scales[at * parts + index][lane..lane + HALF].copy_from_slice(scales);
                     self.offsets[at * parts + index][lane..lane + HALF].copy_from_slice(offsets);
                 }

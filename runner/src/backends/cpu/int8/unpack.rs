@@ -122,7 +122,7 @@ pub(super) type Units<'a> = [&'a [u8]; HALF];
 
 /// `d` and `m` of the parts of a unit, of eight rows each.
 #[repr(align(32))]
-pub(super) struct Numbers {
+pub(super) struct Factors {
     pub(super) scales: [[f32; HALF]; SUPER / PART],
     pub(super) offsets: [[f32; HALF]; SUPER / PART],
 }
@@ -130,7 +130,7 @@ pub(super) struct Numbers {
 /// Elements of the largest units.
 pub(super) const SUPER: usize = 256;
 
-impl Numbers {
+impl Factors {
     pub(super) const ZERO: Self = Self { scales: [[0.0; HALF]; SUPER / PART], offsets: [[0.0; HALF]; SUPER / PART] };
 }
 
@@ -149,7 +149,7 @@ pub(super) trait Layout {
     /// The codes of a run.
     fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes;
     /// `d` and `m` of a unit of each row, of that number.
-    fn numbers<M: Machine>(rows: &Rows<'_>, unit: usize, units: &Units<'_>, numbers: &mut Numbers);
+    fn factors<M: Machine>(rows: &Rows<'_>, unit: usize, units: &Units<'_>, factors: &mut Factors);
 }
 
 /// Runs that are the nibbles of 16 bytes each.

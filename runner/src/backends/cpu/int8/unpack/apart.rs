@@ -5,7 +5,7 @@ use formats::codec::micro_scale;
 use formats::encoding::Micro;
 
 use super::blocks::E2M1;
-use super::{Codes, Groups, Layout, Machine, Nibbles, Numbers, Order, Rows, Units};
+use super::{Codes, Factors, Groups, Layout, Machine, Nibbles, Order, Rows, Units};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -38,7 +38,7 @@ impl<const BITS: usize> Layout for Affine<BITS> {
     }
 
     #[inline(always)]
-    fn numbers<M: Machine>(rows: &Rows<'_>, unit: usize, _units: &Units<'_>, numbers: &mut Numbers) {
+    fn factors<M: Machine>(rows: &Rows<'_>, unit: usize, _units: &Units<'_>, factors: &mut Factors) {
         let Groups { units, dtype, scales, biases, count, .. } = rows.place().groups;
         // Within a group they stay what they are; who unpacks begins at whole panels, which are whole groups.
         if unit & (units - 1) != 0 {
@@ -46,8 +46,8 @@ impl<const BITS: usize> Layout for Affine<BITS> {
         }
         let group = unit >> units.trailing_zeros();
         let all = rows.rows().map(|row| row * count + group);
-        numbers.scales[0] = eight::<M>(dtype, scales, all);
-        numbers.offsets[0] = eight::<M>(dtype, biases, all);
+        factors.scales[0] = eight::<M>(dtype, scales, all);
+        factors.offsets[0] = eight::<M>(dtype, biases, all);
     }
 }
 
@@ -80,7 +80,7 @@ macro_rules! micro {
             }
 
             #[inline(always)]
-            fn numbers<M: Machine>(rows: &Rows<'_>, unit: usize, _units: &Units<'_>, numbers: &mut Numbers) {
+            fn factors<M: Machine>(rows: &Rows<'_>, unit: usize, _units: &Units<'_>, factors: &mut Factors) {
                 let Groups { scales, count, global, .. } = rows.place().groups;
                 let mut codes = [[0; $scales]; HALF];
                 for (codes, row) in codes.iter_mut().zip(rows.rows()) {
@@ -92,7 +92,7 @@ macro_rules! micro {
                     for lane in 0..HALF {
                         // Halved, because codes are doubled.
                         let d = 0.5 * (multipliers[part][lane] * factor);
-                        (numbers.scales[part][lane], numbers.offsets[part][lane]) = (d, -12.0 * d);
+                        (factors.scales[part][lane], factors.offsets[part][lane]) = (d, -12.0 * d);
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use formats::codec::codebook;
 
-use super::{Codes, Layout, Machine, Nibbles, Numbers, Order, Rows, Units, field};
+use super::{Codes, Factors, Layout, Machine, Nibbles, Order, Rows, Units, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -46,13 +46,13 @@ pub(in crate::backends::cpu::int8) struct Nvfp4;
 
 /// Defines a layout of blocks that begin with half `d`.
 macro_rules! block {
-    ($layout:ident, $bytes:literal, wide $wide:literal, $numbers:ident($number:literal), nibbles $nibbles:expr) => {
-        block!(@ $layout, $bytes, $wide, $numbers, $number, Some($nibbles), |unit, run| $nibbles.codes::<M>(unit, run));
+    ($layout:ident, $bytes:literal, wide $wide:literal, $factors:ident($number:literal), nibbles $nibbles:expr) => {
+        block!(@ $layout, $bytes, $wide, $factors, $number, Some($nibbles), |unit, run| $nibbles.codes::<M>(unit, run));
     };
-    ($layout:ident, $bytes:literal, wide $wide:literal, $numbers:ident($number:literal), |$unit:ident| $codes:expr) => {
-        block!(@ $layout, $bytes, $wide, $numbers, $number, None, |$unit, _run| $codes);
+    ($layout:ident, $bytes:literal, wide $wide:literal, $factors:ident($number:literal), |$unit:ident| $codes:expr) => {
+        block!(@ $layout, $bytes, $wide, $factors, $number, None, |$unit, _run| $codes);
     };
-    (@ $layout:ident, $bytes:literal, $wide:literal, $numbers:ident, $number:literal, $nibbles:expr,
+    (@ $layout:ident, $bytes:literal, $wide:literal, $factors:ident, $number:literal, $nibbles:expr,
         |$unit:ident, $run:ident| $codes:expr) => {
         impl Layout for $layout {
             const BYTES: usize = $bytes;
@@ -67,8 +67,8 @@ macro_rules! block {
             }
 
             #[inline(always)]
-            fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
-                $numbers::<M>(units, numbers, $number);
+            fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
+                $factors::<M>(units, factors, $number);
             }
         }
     };
@@ -98,19 +98,19 @@ fn flipped<M: Machine>(codes: &[u8; BLOCK]) -> M::Codes {
 
 /// `m = zero · d`.
 #[inline(always)]
-fn scaled<M: Machine>(units: &Units<'_>, numbers: &mut Numbers, zero: f32) {
+fn scaled<M: Machine>(units: &Units<'_>, factors: &mut Factors, zero: f32) {
     let scales = halves_at::<M>(units, 0);
-    numbers.scales[0] = scales;
-    for (offset, scale) in numbers.offsets[0].iter_mut().zip(scales) {
+    factors.scales[0] = scales;
+    for (offset, scale) in factors.offsets[0].iter_mut().zip(scales) {
         *offset = zero * scale;
     }
 }
 
 /// Half `m` lies at `place`.
 #[inline(always)]
-fn shifted<M: Machine>(units: &Units<'_>, numbers: &mut Numbers, place: usize) {
-    numbers.scales[0] = halves_at::<M>(units, 0);
-    numbers.offsets[0] = halves_at::<M>(units, place);
+fn shifted<M: Machine>(units: &Units<'_>, factors: &mut Factors, place: usize) {
+    factors.scales[0] = halves_at::<M>(units, 0);
+    factors.offsets[0] = halves_at::<M>(units, place);
 }
 
 /// Numbers at a place of each row's unit.
@@ -144,10 +144,10 @@ impl Layout for Mxfp4 {
     }
 
     #[inline(always)]
-    fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
+    fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
         for (at, unit) in units.iter().enumerate() {
             let d = codebook::half_of_e8m0(unit[0]);
-            (numbers.scales[0][at], numbers.offsets[0][at]) = (d, -12.0 * d);
+            (factors.scales[0][at], factors.offsets[0][at]) = (d, -12.0 * d);
         }
     }
 }
@@ -169,7 +169,7 @@ impl Layout for Nvfp4 {
     }
 
     #[inline(always)]
-    fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
+    fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
         let mut codes = [[0; HALF]; 4];
         for (row, unit) in units.iter().enumerate() {
             for (part, code) in field::<4>(unit, 0).iter().enumerate() {
@@ -179,7 +179,7 @@ impl Layout for Nvfp4 {
         for (part, codes) in codes.iter().enumerate() {
             for (row, code) in codes.iter().enumerate() {
                 let d = codebook::half_of_ue4m3(*code);
-                (numbers.scales[part][row], numbers.offsets[part][row]) = (d, -12.0 * d);
+                (factors.scales[part][row], factors.offsets[part][row]) = (d, -12.0 * d);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! GGML's blocks of 256: the K types, `IQ4_XS`, and the types of three values.
 
 use super::blocks::{STEPS, halves};
-use super::{Codes, Layout, Machine, Nibbles, Numbers, Rows, Units, field};
+use super::{Codes, Factors, Layout, Machine, Nibbles, Rows, Units, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -22,10 +22,10 @@ pub(in crate::backends::cpu::int8) struct Tq1;
 /// Codes of two bits; half `d`.
 pub(in crate::backends::cpu::int8) struct Tq2;
 
-/// Defines a layout of blocks. `$numbers` gives `d` and `m` of `$parts` parts of a row's block.
+/// Defines a layout of blocks. `$factors` gives `d` and `m` of `$parts` parts of a row's block.
 macro_rules! super_block {
     ($layout:ident, $bytes:literal, halves $halves:literal, wide $wide:literal, parts $parts:literal,
-        numbers $numbers:ident, |$unit:ident, $run:ident| $codes:expr $(, nibbles $nibbles:expr)?) => {
+        factors $factors:ident, |$unit:ident, $run:ident| $codes:expr $(, nibbles $nibbles:expr)?) => {
         impl Layout for $layout {
             const BYTES: usize = $bytes;
             const RUNS: usize = 8;
@@ -39,36 +39,36 @@ macro_rules! super_block {
             }
 
             #[inline(always)]
-            fn numbers<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, numbers: &mut Numbers) {
+            fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
                 let mut scales = [[[0.0; 8]; HALF]; $parts / 8];
                 let mut offsets = [[[0.0; 8]; HALF]; $parts / 8];
                 for row in 0..HALF {
-                    let (own_scales, own_offsets): ([f32; $parts], [f32; $parts]) = $numbers::<M>(units[row]);
+                    let (own_scales, own_offsets): ([f32; $parts], [f32; $parts]) = $factors::<M>(units[row]);
                     for at in 0..$parts / 8 {
                         scales[at][row] = *own_scales[8 * at..].first_chunk().expect("invariant: eight of them");
                         offsets[at][row] = *own_offsets[8 * at..].first_chunk().expect("invariant: eight of them");
                     }
                 }
                 for at in 0..$parts / 8 {
-                    numbers.scales[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&scales[at]));
-                    numbers.offsets[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&offsets[at]));
+                    factors.scales[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&scales[at]));
+                    factors.offsets[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&offsets[at]));
                 }
             }
         }
     };
 }
 
-super_block!(Q2K, 84, halves true, wide false, parts 16, numbers q2_k, |unit, run| two_bits::<M>(&unit[16..80], run));
-super_block!(Q3K, 110, halves true, wide false, parts 16, numbers q3_k, |unit, run| {
+super_block!(Q2K, 84, halves true, wide false, parts 16, factors q2_k, |unit, run| two_bits::<M>(&unit[16..80], run));
+super_block!(Q3K, 110, halves true, wide false, parts 16, factors q3_k, |unit, run| {
     two_bits::<M>(&unit[32..96], run).with(bit::<M>(field(unit, 0), run), 2)
 });
-super_block!(Q4K, 144, halves false, wide false, parts 8, numbers six_bits, |unit, run| {
+super_block!(Q4K, 144, halves false, wide false, parts 8, factors six_bits, |unit, run| {
     four_bits::<M>(&unit[16..144], run)
 });
-super_block!(Q5K, 176, halves false, wide false, parts 8, numbers six_bits, |unit, run| {
+super_block!(Q5K, 176, halves false, wide false, parts 8, factors six_bits, |unit, run| {
     four_bits::<M>(&unit[48..176], run).with(bit::<M>(field(unit, 16), run), 4)
 });
-super_block!(Q6K, 210, halves true, wide false, parts 16, numbers q6_k, |unit, run| {
+super_block!(Q6K, 210, halves true, wide false, parts 16, factors q6_k, |unit, run| {
     let (half, run) = (usize::from(run / 4), run % 4);
     let low = M::Codes::from(*field(unit, 64 * half + 32 * usize::from(run % 2)));
     let high = M::Codes::from(*field(unit, 128 + 32 * half));
@@ -80,12 +80,12 @@ super_block!(
     halves false,
     wide true,
     parts 8,
-    numbers iq4_xs,
+    factors iq4_xs,
     |unit, run| halves(8, Some(&STEPS)).codes::<M>(unit, run),
     nibbles halves(8, Some(&STEPS))
 );
-super_block!(Tq1, 54, halves false, wide false, parts 8, numbers tq1_0, |unit, run| digits(unit, run).into());
-super_block!(Tq2, 66, halves false, wide false, parts 8, numbers tq2_0, |unit, run| two_bits::<M>(&unit[..64], run));
+super_block!(Tq1, 54, halves false, wide false, parts 8, factors tq1_0, |unit, run| digits(unit, run).into());
+super_block!(Tq2, 66, halves false, wide false, parts 8, factors tq2_0, |unit, run| two_bits::<M>(&unit[..64], run));
 
 /// Element `l` of run `j` of half `n` is the bits `2j` of byte `32n + l`.
 #[inline(always)]
