@@ -9,6 +9,8 @@ usage: scripts/bench generate [--model FILE]… [--synthetic NAME]… [--types L
              threads read from memory in streams, the best of what was measured between the pairs
   parallel   tokens of so many answers at a time, per second in all: beside llama-server with as many slots
   first      milliseconds from a name to the first token: the model is not loaded, its files are in the page cache
+  cold       likewise with nothing in the page cache, where it may be dropped: MB of the file per second, and as a share of what
+             reading the store's files one after the other gives
 
 Each pair is one run of ours and one of llama-bench, in turns, who comes first changes; printed are the medians, their ratio, and
 the load of the machine. All compute on the CPU. Needs the release binaries; llama-bench, llama-server and llama-quantize on PATH,
@@ -129,6 +131,27 @@ class Memory:
                 reader.join()
             best = max(best, 2 * half * threads / (time.perf_counter() - begun))
         return best
+
+
+def drop_page_cache():
+    """Whether the system could be told to."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError:
+        return False
+    return True
+
+
+def read_all(files):
+    """The seconds that reading all files takes."""
+    buffer = bytearray(1 << 20)
+    begun = time.perf_counter()
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+    return time.perf_counter() - begun
 
 
 def together(count, generate):
@@ -270,6 +293,23 @@ class Generate:
                 raise self.base.Failed(f"an answer of /api/generate does not end: {stream.last}")
             times.append(stream.first * 1000)
         self.row(name, threads, 0, "first token, ms", statistics.median(times[1:]))
+        self.cold(name, model, daemon, threads)
+
+    def cold(self, name, model, daemon, threads):
+        files = sorted(path for path in (daemon.lode.home / "blobs").rglob("*") if path.is_file())
+        total = sum(path.stat().st_size for path in files)
+        own, disk = [], []
+        for _ in range(self.options.pairs):
+            # What a runner has mapped stays in memory.
+            self.base.unload(daemon.lode, model)
+            if not drop_page_cache():
+                self.say("the page cache may not be dropped: no cold start")
+                return
+            disk.append(total / read_all(files))
+            drop_page_cache()
+            own.append(total / daemon.stream(model, "Once", 4).first)
+        own, disk = statistics.median(own), statistics.median(disk)
+        self.row(name, threads, 0, "cold first token, MB/s", own / 1e6, share=own / disk)
 
 
 def cells(row):
@@ -330,7 +370,7 @@ def parse_arguments(arguments):
     parser.add_argument("--threads", type=several(1), default=[len(os.sched_getaffinity(0))], metavar="LIST", help="default all cores")
     parser.add_argument("--depth", type=several(0), default=[0], metavar="LIST", help="default 0")
     parser.add_argument("--parallel", type=whole(1), metavar="N", help="so many answers at a time, too")
-    parser.add_argument("--first", action="store_true", help="name to first token, too")
+    parser.add_argument("--first", action="store_true", help="name to first token, and cold, too")
     parser.add_argument("--pairs", type=whole(1), default=5, metavar="N", help="default 5")
     parser.add_argument("--prompt", type=whole(1), default=133, metavar="N", help="about so many tokens (default 133)")
     parser.add_argument("--tokens", type=whole(1), default=64, metavar="N", help="tokens of the answer (default 64)")

@@ -20,7 +20,7 @@ use crate::model::{Documents, Model, TextModel};
 use crate::pool::Pool;
 use crate::pooling::Pooling;
 use crate::weights::Weights;
-use crate::{device, failure};
+use crate::{device, failure, read_ahead};
 
 /// What of the machine a load may use.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,7 @@ impl Loaded {
             .map_err(|error| failure::unsupported(&error))?;
         let device = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
         let blobs = Blobs::take(&request.blobs, machine.maps, || files.next())?;
+        read_ahead::begin(&request.tensors, &blobs);
         match device {
             candle_core::Device::Cpu if !request.reference => {
                 let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;

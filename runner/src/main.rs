@@ -48,6 +48,7 @@ mod pool;
 mod pooling;
 #[cfg(test)]
 mod quantized_experts;
+mod read_ahead;
 #[cfg(test)]
 mod residency;
 mod sampler;
