@@ -14,7 +14,7 @@ mod rows;
 mod simd;
 mod small_float;
 
-pub use ggml::codebook;
+pub use ggml::{codebook, grid};
 pub use rows::{Output, Target};
 
 use rows::{Rows, Source};

@@ -12,7 +12,7 @@ mod layout;
 pub mod codebook;
 mod encode;
 mod flat;
-mod grid;
+pub mod grid;
 mod half;
 mod plain;
 mod super_block;

@@ -8,7 +8,7 @@ mod tables;
 use super::half;
 use super::layout::{field, half_at, u16_of, u32_of};
 
-use tables::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
+pub use tables::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
 /// Half `d`; for each 32 elements four indices of a byte, four times 7 bits of signs, and a scale of 4 bits.
 #[inline(always)]
@@ -127,11 +127,20 @@ fn shifted_point(scale: f32, point: &[u8; 8], down: bool, out: &mut [f32; 8]) {
     }
 }
 
-/// Eight signs of which seven are written: their number is even.
+/// Eight signs for the seven that are written, a bit each, 1 for negative: their number is even.
+pub static SIGNS: [u8; 128] = {
+    let mut signs = [0; 128];
+    let mut bits = 0;
+    while bits < 128 {
+        signs[bits] = bits as u8 | (bits.count_ones() as u8 & 1) << 7;
+        bits += 1;
+    }
+    signs
+};
+
 #[inline(always)]
 fn seven_signs(bits: u32) -> u8 {
-    let bits = (bits & 127) as u8;
-    bits | (bits.count_ones() as u8 & 1) << 7
+    SIGNS[(bits & 127) as usize]
 }
 
 #[inline(always)]

@@ -4,7 +4,7 @@
 //! `gguf-py/gguf/quants.py`: hexadecimal bytes, 2 or 4 bits for each coordinate, low bits first, each the index of a value.
 
 /// Points of `IQ2_XXS`.
-pub(super) static IQ2_XXS: [[u8; 8]; 256] = expand(
+pub static IQ2_XXS: [[u8; 8]; 256] = expand(
     &[8, 25, 43],
     b"\
     00000200050008000a00110014002000220028002a00410044005000580061006400800082008a00a2000101040110011501400184019801\
@@ -20,7 +20,7 @@ pub(super) static IQ2_XXS: [[u8; 8]; 256] = expand(
 );
 
 /// Points of `IQ2_XS`.
-pub(super) static IQ2_XS: [[u8; 8]; 512] = expand(
+pub static IQ2_XS: [[u8; 8]; 512] = expand(
     &[8, 25, 43],
     b"\
     00000200050008000a0011001400160019002000220025002800410044004600490050005200550058006100640080008200850088009100\
@@ -45,7 +45,7 @@ pub(super) static IQ2_XS: [[u8; 8]; 512] = expand(
 );
 
 /// Points of `IQ2_S`.
-pub(super) static IQ2_S: [[u8; 8]; 1024] = expand(
+pub static IQ2_S: [[u8; 8]; 1024] = expand(
     &[8, 25, 43],
     b"\
     00000200050008000a0011001400160019002000220025002800410044004600490050005200550058006100640066006900800082008500\
@@ -88,7 +88,7 @@ pub(super) static IQ2_S: [[u8; 8]; 1024] = expand(
 );
 
 /// Points of `IQ3_XXS`.
-pub(super) static IQ3_XXS: [[u8; 4]; 256] = expand(
+pub static IQ3_XXS: [[u8; 4]; 256] = expand(
     &[4, 12, 20, 28, 36, 44, 52, 62],
     b"\
     0000020004001100130017002000220031004200730075000101030110011201210125013001320141015401700100020202040211022002\
@@ -104,7 +104,7 @@ pub(super) static IQ3_XXS: [[u8; 4]; 256] = expand(
 );
 
 /// Points of `IQ3_S`.
-pub(super) static IQ3_S: [[u8; 4]; 512] = expand(
+pub static IQ3_S: [[u8; 4]; 512] = expand(
     &[1, 3, 5, 7, 9, 11, 13, 15],
     b"\
     0000010002000500070010001100120014001600200021002500330040004200450047005100530060006200710074007700000101010201\
@@ -129,7 +129,7 @@ pub(super) static IQ3_S: [[u8; 4]; 512] = expand(
 );
 
 /// Points of `IQ1_S` and `IQ1_M`: 0, 1 and 2 stand for -1, 0 and 1.
-pub(super) static IQ1_S: [[u8; 8]; 2048] = expand(
+pub static IQ1_S: [[u8; 8]; 2048] = expand(
     &[0, 1, 2],
     b"\
     00000200050008000a00110015002000220028002a00450051005400560065008000820088008a009500a000a200a800aa00040105011101\

@@ -6,6 +6,8 @@
 //! | `Q4_1`, `Q5_1`; `Q4_K`, `Q5_K`; affine | 32 | as stored | stored |
 //! | `Q2_K`; `Q3_K`, `Q6_K` | 16 | as stored, from 0 on | stored; `-4·d`, `-32·d` |
 //! | `IQ4_NL`, `IQ4_XS` | 32 | the step and 128 | `-128·d` |
+//! | `IQ2_XXS`, `IQ3_XXS`, `IQ3_S`; `IQ2_XS`, `IQ2_S` | 32; 16 | the coordinate and 64 | `-64·d` |
+//! | `IQ1_S`; `IQ1_M` | 32; 16 | the coordinate and 1; eighths of that, and 2 where it is shifted up | `-d ± d/8`; `-9·d` |
 //! | `MXFP4`, `mxfp4`; `NVFP4`, `nvfp4` | 32; 16 | the doubled element and 12 | `-12·d`, where `d` is half of the scale |
 //!
 //! Nothing is rounded but `d` and `m`, where the format makes them of several numbers. Layouts are those of
@@ -16,6 +18,7 @@
 pub(super) mod apart;
 pub(super) mod blocks;
 pub(super) mod format;
+pub(super) mod grids;
 pub(super) mod portable;
 pub(super) mod super_blocks;
 #[cfg(target_arch = "x86_64")]
@@ -236,6 +239,10 @@ pub(super) trait Codes: Copy + From<[u8; BLOCK]> + Into<[u8; BLOCK]> {
     fn with(self, more: Self, shift: u8) -> Self;
     /// For each index, below 16, what the table has there.
     fn lookup(self, table: &[u8; 16]) -> Self;
+    /// Four times eight codes.
+    fn eights(eights: [[u8; 8]; BLOCK / 8]) -> Self;
+    /// 128 minus a code where its bit is set; codes are between 1 and 127. The first bit is the lowest of the first byte.
+    fn mirrored(self, bits: [u8; BLOCK / 8]) -> Self;
 }
 
 /// A few bytes of a unit.

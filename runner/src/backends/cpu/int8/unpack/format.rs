@@ -18,6 +18,13 @@ pub(in crate::backends::cpu::int8) enum Format {
     Q6K,
     Iq4Nl,
     Iq4Xs,
+    Iq2Xxs,
+    Iq2Xs,
+    Iq2S,
+    Iq3Xxs,
+    Iq3S,
+    Iq1S,
+    Iq1M,
     Tq1,
     Tq2,
     Mxfp4Blocks,
@@ -44,6 +51,13 @@ impl Format {
             Encoding::Blocks(GgmlType::Q6_K) => Self::Q6K,
             Encoding::Blocks(GgmlType::IQ4_NL) => Self::Iq4Nl,
             Encoding::Blocks(GgmlType::IQ4_XS) => Self::Iq4Xs,
+            Encoding::Blocks(GgmlType::IQ2_XXS) => Self::Iq2Xxs,
+            Encoding::Blocks(GgmlType::IQ2_XS) => Self::Iq2Xs,
+            Encoding::Blocks(GgmlType::IQ2_S) => Self::Iq2S,
+            Encoding::Blocks(GgmlType::IQ3_XXS) => Self::Iq3Xxs,
+            Encoding::Blocks(GgmlType::IQ3_S) => Self::Iq3S,
+            Encoding::Blocks(GgmlType::IQ1_S) => Self::Iq1S,
+            Encoding::Blocks(GgmlType::IQ1_M) => Self::Iq1M,
             Encoding::Blocks(GgmlType::TQ1_0) => Self::Tq1,
             Encoding::Blocks(GgmlType::TQ2_0) => Self::Tq2,
             Encoding::Blocks(GgmlType::MXFP4) => Self::Mxfp4Blocks,
@@ -60,7 +74,7 @@ impl Format {
 macro_rules! with_layout {
     ($format:expr, $layout:ident => $work:expr) => {{
         use $crate::backends::cpu::int8::unpack::format::Format;
-        use $crate::backends::cpu::int8::unpack::{apart, blocks, super_blocks};
+        use $crate::backends::cpu::int8::unpack::{apart, blocks, grids, super_blocks};
         match $format {
             Format::Q4_0 => {
                 type $layout = blocks::Q4_0;
@@ -116,6 +130,34 @@ macro_rules! with_layout {
             }
             Format::Iq4Xs => {
                 type $layout = super_blocks::Iq4Xs;
+                $work
+            }
+            Format::Iq2Xxs => {
+                type $layout = grids::Iq2Xxs;
+                $work
+            }
+            Format::Iq2Xs => {
+                type $layout = grids::Iq2Xs;
+                $work
+            }
+            Format::Iq2S => {
+                type $layout = grids::Iq2S;
+                $work
+            }
+            Format::Iq3Xxs => {
+                type $layout = grids::Iq3Xxs;
+                $work
+            }
+            Format::Iq3S => {
+                type $layout = grids::Iq3S;
+                $work
+            }
+            Format::Iq1S => {
+                type $layout = grids::Iq1S;
+                $work
+            }
+            Format::Iq1M => {
+                type $layout = grids::Iq1M;
                 $work
             }
             Format::Tq1 => {

@@ -74,4 +74,12 @@ impl Codes for [u8; BLOCK] {
     fn lookup(self, table: &[u8; 16]) -> Self {
         self.map(|code| table[usize::from(code)])
     }
+
+    fn eights(eights: [[u8; 8]; BLOCK / 8]) -> Self {
+        std::array::from_fn(|at| eights[at / 8][at % 8])
+    }
+
+    fn mirrored(self, bits: [u8; BLOCK / 8]) -> Self {
+        std::array::from_fn(|at| if bits[at / 8] >> (at % 8) & 1 == 1 { 128 - self[at] } else { self[at] })
+    }
 }

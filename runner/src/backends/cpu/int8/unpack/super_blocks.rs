@@ -58,6 +58,8 @@ macro_rules! super_block {
     };
 }
 
+pub(super) use super_block;
+
 super_block!(Q2K, 84, halves true, wide false, parts 16, factors q2_k, |unit, run| two_bits::<M>(&unit[16..80], run));
 super_block!(Q3K, 110, halves true, wide false, parts 16, factors q3_k, |unit, run| {
     two_bits::<M>(&unit[32..96], run).with(bit::<M>(field(unit, 0), run), 2)

@@ -12,8 +12,8 @@ use std::arch::x86_64::{
     _mm256_mullo_epi16, _mm256_or_si256, _mm256_packus_epi16, _mm256_permute2x128_si256, _mm256_permute4x64_epi64,
     _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x,
     _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_slli_epi16, _mm256_slli_epi32,
-    _mm256_srl_epi16, _mm256_srlv_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_unpackhi_epi32,
-    _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+    _mm256_srl_epi16, _mm256_srlv_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_unpackhi_epi32,
+    _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 use super::{Codes, Machine};
@@ -278,14 +278,7 @@ impl Codes for Vector {
     #[inline(always)]
     fn spread(bits: [u8; BLOCK / 8]) -> Self {
         // SAFETY: see the machine.
-        Self(unsafe {
-            // Each of the four bytes eight times, then another bit of each.
-            let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
-            let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(i32::from_le_bytes(bits)), places);
-            let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
-            let set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, each), each);
-            _mm256_and_si256(set, _mm256_set1_epi8(1))
-        })
+        Self(unsafe { _mm256_and_si256(where_set(bits), _mm256_set1_epi8(1)) })
     }
 
     #[inline(always)]
@@ -311,4 +304,32 @@ impl Codes for Vector {
             _mm256_shuffle_epi8(table, self.0)
         })
     }
+
+    #[inline(always)]
+    fn eights(eights: [[u8; 8]; BLOCK / 8]) -> Self {
+        let [first, second, third, fourth] = eights.map(i64::from_le_bytes);
+        // SAFETY: see the machine.
+        Self(unsafe { _mm256_setr_epi64x(first, second, third, fourth) })
+    }
+
+    #[inline(always)]
+    fn mirrored(self, bits: [u8; BLOCK / 8]) -> Self {
+        // SAFETY: see the machine.
+        Self(unsafe {
+            let negative = where_set(bits);
+            let signed = _mm256_sub_epi8(_mm256_xor_si256(self.0, negative), negative);
+            _mm256_and_si256(signed, _mm256_set1_epi8(127))
+        })
+    }
+}
+
+/// A byte for each bit, the first the lowest of the first byte: all ones where it is set.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn where_set(bits: [u8; BLOCK / 8]) -> __m256i {
+    // Each of the four bytes eight times, then another bit of each.
+    let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+    let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(i32::from_le_bytes(bits)), places);
+    let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+    _mm256_cmpeq_epi8(_mm256_and_si256(bytes, each), each)
 }

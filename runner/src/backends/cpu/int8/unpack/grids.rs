@@ -1,0 +1,167 @@
+//! GGML's blocks of 256 whose elements are coordinates of points of a grid: `IQ1`, `IQ2` and `IQ3`.
+//!
+//! Coordinates are below 64, so they fit with their signs into codes of 7 bits and nothing is rounded.
+
+use formats::codec::grid::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, SIGNS};
+
+use super::super_blocks::super_block;
+use super::{Codes, Factors, Layout, Machine, Rows, Units, field};
+use crate::backends::cpu::int8::BLOCK;
+use crate::backends::cpu::int8::panel::HALF;
+
+/// `d`; for each 32 elements four indices of a byte, four times 7 bits of signs, a scale of 4 bits.
+pub(in crate::backends::cpu::int8) struct Iq2Xxs;
+/// `d`; for each 8 elements 9 bits of index, 7 of signs; a scale of 4 bits for each 16.
+pub(in crate::backends::cpu::int8) struct Iq2Xs;
+/// `d`; for each 8 elements a byte of index and one of signs; the indices' high 2 bits; a scale of 4 bits for each 16.
+pub(in crate::backends::cpu::int8) struct Iq2S;
+/// `d`; a byte of index for each 4 elements; for each 32 four times 7 bits of signs, a scale of 4 bits.
+pub(in crate::backends::cpu::int8) struct Iq3Xxs;
+/// `d`; a byte of index for each 4 elements, their ninth bits; signs; a scale of 4 bits for each 32.
+pub(in crate::backends::cpu::int8) struct Iq3S;
+/// `d`; a byte of index for each 8 elements; for each 32 the indices' high 3 bits, a scale of 3 bits, the shift's sign.
+pub(in crate::backends::cpu::int8) struct Iq1S;
+/// A byte of index for each 8 elements; nibbles of the index's high 3 bits and the shift's sign; four words of four scales of 3
+/// bits each, for 16 elements, and a nibble of `d`.
+pub(in crate::backends::cpu::int8) struct Iq1M;
+
+/// Bytes of a run of `IQ2_XXS`.
+const RUN: usize = 8;
+
+super_block!(Iq2Xxs, 66, halves false, wide false, parts 8, factors iq2_xxs, |unit, run| {
+    let group: &[u8; RUN] = field(unit, 2 + RUN * usize::from(run));
+    let points = [0, 1, 2, 3].map(|at| IQ2_XXS[usize::from(group[at])]);
+    signed::<M>(points, four_times_seven(u32::from_le_bytes(*field(group, 4))))
+});
+super_block!(Iq2Xs, 74, halves true, wide false, parts 16, factors iq2_xs, |unit, run| {
+    let codes: &[u8; 8] = field(unit, 2 + 8 * usize::from(run));
+    let codes = [0, 1, 2, 3].map(|at| u16::from_le_bytes(*field(codes, 2 * at)));
+    signed::<M>(codes.map(|code| IQ2_XS[usize::from(code & 511)]), codes.map(|code| SIGNS[usize::from(code >> 9)]))
+});
+super_block!(Iq2S, 82, halves true, wide false, parts 16, factors iq2_s, |unit, run| {
+    let run = usize::from(run);
+    let (low, high): (&[u8; 4], u8) = (field(unit, 2 + 4 * run), unit[66 + run]);
+    let index = |at: usize| usize::from(low[at]) | usize::from(high >> (2 * at) & 3) << 8;
+    signed::<M>([0, 1, 2, 3].map(|at| IQ2_S[index(at)]), *field(unit, 34 + 4 * run))
+});
+super_block!(Iq3Xxs, 98, halves false, wide false, parts 8, factors iq3_xxs, |unit, run| {
+    let run = usize::from(run);
+    let indices: &[u8; 8] = field(unit, 2 + 8 * run);
+    let points = [0, 1, 2, 3].map(|at| pair(&IQ3_XXS, [0, 1].map(|half| usize::from(indices[2 * at + half]))));
+    signed::<M>(points, four_times_seven(u32::from_le_bytes(*field(unit, 66 + 4 * run))))
+});
+super_block!(Iq3S, 110, halves false, wide false, parts 8, factors iq3_s, |unit, run| {
+    let run = usize::from(run);
+    let (low, high): (&[u8; 8], u8) = (field(unit, 2 + 8 * run), unit[66 + run]);
+    let index = |at: usize| usize::from(low[at]) | usize::from(high >> at & 1) << 8;
+    let points = [0, 1, 2, 3].map(|at| pair(&IQ3_S, [index(2 * at), index(2 * at + 1)]));
+    signed::<M>(points, *field(unit, 74 + 4 * run))
+});
+super_block!(Iq1S, 50, halves false, wide false, parts 8, factors iq1_s, |unit, run| {
+    let run = usize::from(run);
+    let (low, word): (&[u8; 4], _) = (field(unit, 2 + 4 * run), u16::from_le_bytes(*field(unit, 34 + 2 * run)));
+    let index = |at: usize| usize::from(low[at]) | usize::from(word >> (3 * at) & 7) << 8;
+    M::Codes::eights([0, 1, 2, 3].map(|at| IQ1_S[index(at)]))
+});
+super_block!(Iq1M, 56, halves true, wide false, parts 16, factors iq1_m, |unit, run| {
+    let run = usize::from(run);
+    let (low, high): (&[u8; 4], &[u8; 2]) = (field(unit, 4 * run), field(unit, 32 + 2 * run));
+    let nibbles = [high[0] & 15, high[0] >> 4, high[1] & 15, high[1] >> 4];
+    let index = |at: usize| usize::from(low[at]) | usize::from(nibbles[at] & 7) << 8;
+    let up = nibbles.map(|nibble| if nibble & 8 == 0 { [2; 8] } else { [0; 8] });
+    M::Codes::eights(up).with(M::Codes::eights([0, 1, 2, 3].map(|at| IQ1_S[index(at)])), 3)
+});
+
+/// Coordinates with their signs, and 64.
+#[inline(always)]
+fn signed<M: Machine>(points: [[u8; 8]; 4], signs: [u8; 4]) -> M::Codes {
+    M::Codes::eights(points).with(M::Codes::from([64; BLOCK]), 0).mirrored(signs)
+}
+
+/// Two points of four coordinates.
+#[inline(always)]
+fn pair<const POINTS: usize>(grid: &[[u8; 4]; POINTS], [first, second]: [usize; 2]) -> [u8; 8] {
+    let [first, second] = [grid[first], grid[second]].map(u32::from_le_bytes);
+    (u64::from(first) | u64::from(second) << 32).to_le_bytes()
+}
+
+/// The signs in the low bits of a word.
+#[inline(always)]
+fn four_times_seven(word: u32) -> [u8; 4] {
+    [0, 7, 14, 21].map(|shift| SIGNS[(word >> shift & 127) as usize])
+}
+
+/// A nibble of some.
+#[inline(always)]
+fn nibble(bytes: &[u8], at: usize) -> f32 {
+    f32::from(bytes[at / 2] >> (at % 2 * 4) & 15)
+}
+
+/// Scales, and the offsets of codes that stand for coordinates and 64.
+#[inline(always)]
+fn centred<const PARTS: usize>(scales: [f32; PARTS]) -> ([f32; PARTS], [f32; PARTS]) {
+    (scales, scales.map(|scale| -64.0 * scale))
+}
+
+#[inline(always)]
+fn iq2_xxs<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+    let d = M::half(*field(unit, 0));
+    centred([0, 1, 2, 3, 4, 5, 6, 7].map(|run| d * (0.5 + f32::from(unit[2 + RUN * run + 7] >> 4)) * 0.25))
+}
+
+#[inline(always)]
+fn iq2_xs<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+    scales_of_sixteen(M::half(*field(unit, 0)), *field(unit, 66))
+}
+
+#[inline(always)]
+fn iq2_s<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+    scales_of_sixteen(M::half(*field(unit, 0)), *field(unit, 74))
+}
+
+/// Scales of 16 elements each.
+#[inline(always)]
+fn scales_of_sixteen(d: f32, nibbles: [u8; 8]) -> ([f32; 16], [f32; 16]) {
+    let mut scales = [0.0; 16];
+    for (at, scale) in scales.iter_mut().enumerate() {
+        *scale = d * (0.5 + nibble(&nibbles, at)) * 0.25;
+    }
+    centred(scales)
+}
+
+#[inline(always)]
+fn iq3_xxs<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+    let d = M::half(*field(unit, 0));
+    centred([0, 1, 2, 3, 4, 5, 6, 7].map(|run| d * (0.5 + f32::from(unit[66 + 4 * run + 3] >> 4)) * 0.5))
+}
+
+#[inline(always)]
+fn iq3_s<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+    let (d, nibbles): (_, &[u8; 4]) = (M::half(*field(unit, 0)), field(unit, 106));
+    centred([0, 1, 2, 3, 4, 5, 6, 7].map(|run| d * (1.0 + 2.0 * nibble(nibbles, run))))
+}
+
+#[inline(always)]
+fn iq1_s<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+    let d = M::half(*field(unit, 0));
+    let words = [0, 1, 2, 3, 4, 5, 6, 7].map(|run| u16::from_le_bytes(*field(unit, 34 + 2 * run)));
+    let scales = words.map(|word| d * f32::from(2 * (word >> 12 & 7) + 1));
+    let mut offsets = scales;
+    for (offset, word) in offsets.iter_mut().zip(words) {
+        *offset *= if word & 0x8000 == 0 { -0.875 } else { -1.125 };
+    }
+    (scales, offsets)
+}
+
+#[inline(always)]
+fn iq1_m<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+    let words = [0, 1, 2, 3].map(|word| u16::from_le_bytes(*field(unit, 48 + 2 * word)));
+    let bits = words[0] >> 12 | words[1] >> 12 << 4 | words[2] >> 12 << 8 | words[3] >> 12 << 12;
+    // Codes are eighths.
+    let d = M::half(bits.to_le_bytes()) * 0.125;
+    let mut scales = [0.0; 16];
+    for (at, scale) in scales.iter_mut().enumerate() {
+        *scale = d * f32::from(2 * (words[at / 4] >> (at % 4 * 3) & 7) + 1);
+    }
+    (scales, scales.map(|scale| -9.0 * scale))
+}
