@@ -5,8 +5,8 @@ usage: scripts/bench generate [--model FILE]… [--synthetic NAME]… [--types L
                               [--bin DIR] [--dir DIR]
 
   prefill    tokens of a prompt per second, after so many tokens (depth) that are in the KV cache already
-  decode     tokens of an answer per second, likewise; and the bytes of the file that are read for it, as a share of what all
-             threads read from memory in streams, the best of what was measured between the pairs
+  decode     tokens of an answer per second, likewise; and the file's bytes for each token, as a share of what all threads read
+             from memory in streams, the best of what was measured between the pairs; none where a token takes some experts only
   parallel   tokens of so many answers at a time, per second in all: beside llama-server with as many slots
   first      milliseconds from a name to the first token: the model is not loaded, its files are in the page cache
   cold       likewise with nothing in the page cache, where it may be dropped: MB of the file per second, and as a share of what
@@ -70,9 +70,13 @@ class Daemon:
                 raise self.base.Failed(f"the answer of /api/generate has no {field}: {json.dumps(answer)[:200]}")
         return answer
 
-    def stream(self, name, prompt, tokens):
+    def first(self, name):
+        """Seconds to the first token of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.lode.port, timeout=600)
-        return bench_batching.Stream(connection, "/api/generate", self.body(name, prompt, tokens))
+        stream = bench_batching.Stream(connection, "/api/generate", self.body(name, "Once", 4))
+        if not stream.last or not stream.last.get("done"):
+            raise self.base.Failed(f"an answer of /api/generate does not end: {stream.last}")
+        return stream.first
 
 
 class Prompts:
@@ -280,18 +284,18 @@ class Generate:
                 return together(count, lambda index: server.generate(texts[index], tokens))
 
             ours(), theirs()
-            pairs = [(ours(), theirs()) for _ in range(self.options.pairs)]
-        own, peer = (statistics.median(pair[at] for pair in pairs) for at in (0, 1))
-        self.row(name, threads, 0, f"parallel {count}", own, peer)
+            own, peer = [], []
+            for number in range(self.options.pairs):
+                turns = [(own, ours), (peer, theirs)]
+                for rates, measure in turns if number % 2 == 0 else reversed(turns):
+                    rates.append(measure())
+        self.row(name, threads, 0, f"parallel {count}", statistics.median(own), statistics.median(peer))
 
     def first(self, name, model, daemon, threads):
         times = []
         for _ in range(self.options.pairs + 1):
             self.base.unload(daemon.lode, model)
-            stream = daemon.stream(model, "Once", 4)
-            if not stream.last or not stream.last.get("done"):
-                raise self.base.Failed(f"an answer of /api/generate does not end: {stream.last}")
-            times.append(stream.first * 1000)
+            times.append(daemon.first(model) * 1000)
         self.row(name, threads, 0, "first token, ms", statistics.median(times[1:]))
         self.cold(name, model, daemon, threads)
 
@@ -307,7 +311,7 @@ class Generate:
                 return
             disk.append(total / read_all(files))
             drop_page_cache()
-            own.append(total / daemon.stream(model, "Once", 4).first)
+            own.append(total / daemon.first(model))
         own, disk = statistics.median(own), statistics.median(disk)
         self.row(name, threads, 0, "cold first token, MB/s", own / 1e6, share=own / disk)
 
@@ -399,14 +403,15 @@ def main(base, arguments):
     failed = None
     try:
         generate.measure()
-    except (base.Failed, OSError, ValueError) as failure:
+    except (base.Failed, OSError, ValueError, http.client.HTTPException) as failure:
         failed = failure
     finally:
         base.stop_all()
         shutil.rmtree(folder, ignore_errors=True)
-    print(table(generate.rows, options.markdown))
-    if options.json:
-        options.json.write_text("".join(json.dumps(row) + "\n" for row in generate.rows))
+        # What was measured is not lost, whatever happened.
+        print(table(generate.rows, options.markdown))
+        if options.json:
+            options.json.write_text("".join(json.dumps(row) + "\n" for row in generate.rows))
     if failed:
         print(f"bench: {failed}", file=sys.stderr)
     sys.exit(1 if failed else 0)

@@ -143,7 +143,8 @@ def data_of(name, shape, pool, at):
     if len(shape) == 1:
         yield struct.pack("<f", 1.0) * count
     elif is_float32(name, shape):
-        yield b"".join(b"\0\0" + pool[2 * index : 2 * index + 2] for index in range(count))
+        places = ((at + 2 * index) % len(pool) for index in range(count))
+        yield b"".join(b"\0\0" + pool[place : place + 2] for place in places)
     else:
         left = 2 * count
         while left:

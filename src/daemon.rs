@@ -40,6 +40,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{delete, get, head, post};
 use axum::serve::{IncomingStream, Listener, ListenerExt};
+use protocol::InstructionSet;
 use registry::server::Server;
 use registry::server::access::Access;
 use scheduler::{Limits, RunnerOptions, Scheduler};
@@ -91,6 +92,10 @@ async fn serve(config: Config) -> Result<()> {
         bail!(
             "LODE_HOST asks for TLS; set LODE_TLS_CERT and LODE_TLS_KEY to the PEM files of a certificate and its key"
         );
+    }
+    if let Some(cpu) = config.cpu.filter(|cpu| !cpu.is_here()) {
+        let here = InstructionSet::available_names();
+        bail!("LODE_CPU is `{}`, expected what this machine has: one of {here}", cpu.name());
     }
     let store = Store::open(&config.home, Options { crash_at: config.crash_at })?;
     let access = access::configured(&config.registry, store.home())?;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use architectures::{Blueprint, Document, TensorNames, describe};
 use formats::safetensors::Header;
 use formats::{Encoding, Gguf};
@@ -159,10 +159,16 @@ impl Fixture {
         Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
-    /// Logits at every position, or at the last ones where it has no others.
-    fn golden_logits(&self, sequence: &str) -> Result<Vec<f32>> {
+    /// Logits, and of `found`, which are those at every position, the same: all, or the last ones where it has no others.
+    fn golden_logits<'a>(&self, sequence: &str, found: &'a [f32]) -> Result<(Vec<f32>, &'a [f32])> {
         let all = format!("logits.{sequence}");
-        self.golden(&if self.has(&all)? { all } else { format!("last_{all}") })
+        if self.has(&all)? {
+            return Ok((self.golden(&all)?, found));
+        }
+        let last = self.golden(&format!("last_{all}"))?;
+        ensure!(!last.is_empty() && last.len() <= found.len(), "{}: golden {all} of {}", self.name, last.len());
+        let own = &found[found.len() - last.len()..];
+        Ok((last, own))
     }
 
     fn has(&self, golden: &str) -> Result<bool> {
@@ -200,7 +206,6 @@ impl Fixture {
 
     /// Logits of a prompt that is computed at once, and of one that is computed in pieces.
     fn check_logits<B: Backend>(&self, decoder: &Arc<Decoder<B>>, sequence: &str, ids: &[u32]) -> Result<()> {
-        let expected = self.golden_logits(sequence)?;
         for pieces in [&[ids.len()][..], &[1, 1, ids.len() - 4, 2]] {
             let mut cache = cache(decoder)?;
             cache.keep_prefix(ids);
@@ -209,11 +214,8 @@ impl Fixture {
                 found.extend(logits(decoder, &mut cache, &ids[first..first + piece])?);
                 first += piece;
             }
-            self.close(
-                &found[found.len() - expected.len()..],
-                &expected,
-                &format!("{sequence} in pieces of {pieces:?}"),
-            );
+            let (expected, found) = self.golden_logits(sequence, &found)?;
+            self.close(found, &expected, &format!("{sequence} in pieces of {pieces:?}"));
         }
         Ok(())
     }
@@ -346,8 +348,10 @@ pub(crate) fn cpu_with(instructions: Instructions) -> Cpu {
 /// The cosines of rows of `width`, from the least to the largest.
 pub(crate) fn cosines(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    assert!(a.len() == b.len() && !a.is_empty(), "as many rows");
     let cosine = |(a, b): (&[f32], &[f32])| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
     let mut all: Vec<f64> = a.chunks_exact(width).zip(b.chunks_exact(width)).map(cosine).collect();
+    assert!(all.iter().all(|cosine| cosine.is_finite()), "what is not a number has no direction");
     all.sort_by(f64::total_cmp);
     all
 }

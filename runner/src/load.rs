@@ -19,8 +19,9 @@ use crate::memory::Account;
 use crate::model::{Documents, Model, TextModel};
 use crate::pool::Pool;
 use crate::pooling::Pooling;
+use crate::read_ahead::ReadAhead;
 use crate::weights::Weights;
-use crate::{device, failure, read_ahead};
+use crate::{device, failure};
 
 /// What of the machine a load may use.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,8 @@ pub(crate) struct Loaded {
     weights: u64,
     blueprint: Blueprint,
     reference: bool,
+    /// Ends with the model.
+    _read_ahead: ReadAhead,
 }
 
 impl Loaded {
@@ -58,17 +61,23 @@ impl Loaded {
             .map_err(|error| failure::unsupported(&error))?;
         let device = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
         let blobs = Blobs::take(&request.blobs, machine.maps, || files.next())?;
-        read_ahead::begin(&request.tensors, &blobs);
+        let read_ahead = ReadAhead::begin(&blueprint, &request.tensors, &blobs);
         match device {
             candle_core::Device::Cpu if !request.reference => {
                 let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
-                Self::on(Cpu::new(Arc::new(pool), machine.instructions), request, &blobs, blueprint)
+                Self::on(Cpu::new(Arc::new(pool), machine.instructions), request, &blobs, blueprint, read_ahead)
             }
-            device => Self::on(Candle::new(device, request.reference), request, &blobs, blueprint),
+            device => Self::on(Candle::new(device, request.reference), request, &blobs, blueprint, read_ahead),
         }
     }
 
-    fn on<B: Backend>(backend: B, request: &LoadRequest, blobs: &Blobs, blueprint: Blueprint) -> Result<(Self, Slots)> {
+    fn on<B: Backend>(
+        backend: B,
+        request: &LoadRequest,
+        blobs: &Blobs,
+        blueprint: Blueprint,
+        read_ahead: ReadAhead,
+    ) -> Result<(Self, Slots)> {
         let device = backend.device();
         let document = |document: &protocol::Document| Ok((document.name.clone(), blobs.get(document.blob)?.clone()));
         let documents = request.documents.iter().map(document).collect::<Result<Vec<_>>>()?;
@@ -93,7 +102,7 @@ impl Loaded {
         let slots = slots(blueprint.context, request.reference, wanted);
         let engine = Engine::start(model.clone(), Arc::new(decoder), slots)?;
         let (name, reference) = (request.model.clone(), request.reference);
-        Ok((Self { name, model, engine, device, weights, blueprint, reference }, slots))
+        Ok((Self { name, model, engine, device, weights, blueprint, reference, _read_ahead: read_ahead }, slots))
     }
 
     /// Replaces the KV cache; the weights stay as they are.

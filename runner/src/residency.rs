@@ -17,6 +17,7 @@ use crate::cache::{CacheShape, SlotCache};
 use crate::decoder::Decoder;
 use crate::mapped::Blobs;
 use crate::pool::Pool;
+use crate::read_ahead::ReadAhead;
 use crate::weights::Weights;
 
 const HIDDEN: u64 = 1024;
@@ -143,6 +144,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     let weights = Weights::map(&plan, &blobs)?;
     let cpu = Cpu::new(Arc::new(Pool::new(2)?), Instructions::best());
     let decoder = Arc::new(Decoder::load(cpu, &weights, &blueprint)?);
+    ReadAhead::begin(&blueprint, &plan.tensors, &blobs).wait();
     // SAFETY: nobody writes to the file any more.
     let map = unsafe { Mmap::map(&File::open(&path)?) }?;
     let in_memory = |pages: &[bool], place: &Range<u64>| {

@@ -49,6 +49,7 @@ async fn the_best_instructions_point_the_same_way() {
             let rows = found.iter().zip(expected.chunks_exact(expected.len() / tokens.len()));
             let mut cosines: Vec<f64> = rows.map(|(row, expected)| cosine(row, expected)).collect();
             assert_eq!(cosines.len(), tokens.len());
+            assert!(cosines.iter().all(|cosine| cosine.is_finite()), "{name} {sequence}: {cosines:?}");
             cosines.sort_by(f64::total_cmp);
             let median = cosines[cosines.len() / 2];
             assert!(median >= least, "{name} {sequence}: a median cosine of {median:.5}");

@@ -3,7 +3,7 @@
 
 mod named;
 
-pub(super) use named::names as names_of;
+pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{
     Activation, Attention, Blueprint, DeltaNet, Experts, Ffn, Latent, LatentQuery, Layer, Mixer, Norm, Residual,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::Blueprint;
-use super::check::names_of;
+use super::check::{names_of, names_of_every_token};
 
 /// The names of the tensors that a decoder reads; there may be others, those of a vision tower or buffers, for instance.
 #[derive(Clone, Debug)]
@@ -13,6 +13,12 @@ impl Blueprint {
     /// The names of the tensors that it is made of.
     pub fn reads(&self) -> Reads {
         Reads(names_of(self).map(str::to_owned).collect())
+    }
+
+    /// The names of the tensors that every token needs whole, in the order of layers: neither a table of which it needs a row, nor
+    /// experts, of which it takes some.
+    pub fn read_by_every_token(&self) -> impl Iterator<Item = &str> {
+        names_of_every_token(self)
     }
 }
 

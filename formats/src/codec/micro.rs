@@ -39,7 +39,6 @@ pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'
     Encode { values, micro, target, out }.run();
 }
 
-/// Decodes one row.
 /// What the elements of each group of a row are multiplied with.
 pub(super) fn scales(weight: &Weight<'_>, micro: Micro, row: usize, out: &mut [f32]) {
     let scale = weight.scale.expect("invariant: a microscaled weight has scales");
@@ -48,6 +47,7 @@ pub(super) fn scales(weight: &Weight<'_>, micro: Micro, row: usize, out: &mut [f
     }
 }
 
+/// Decodes one row.
 pub(super) fn decode_row(weight: &Weight<'_>, micro: Micro, row: usize, out: &mut [f32]) {
     let scale = weight.scale.expect("invariant: a microscaled weight has scales");
     let (codes, scales) = (weight.row_of(weight.data, row), weight.row_of(scale.bytes, row));

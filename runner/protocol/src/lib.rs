@@ -16,6 +16,9 @@
 //! | `GET /status` | – | [`Status`] |
 //! | `POST /unload` | – | an empty answer, then the process ends |
 //!
+//! A daemon may tell a runner by `--cpu` which of the machine's instructions to compute with: an [`InstructionSet`], which both of
+//! them look for in the same way.
+//!
 //! A runner has no path of the store. Its standard input is a Unix socket, by which the daemon passes the descriptors of the
 //! blobs that a load plan names, in its order: messages of one byte, their number, with up to [`DESCRIPTORS`] of them. The runner answers each
 //! message by a byte when it has taken what came with it, so that few descriptors are open at a time. When the socket

@@ -8,7 +8,7 @@ mod state;
 
 use std::ops::Range;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use architectures::{Activation, HeadLayout, NormKind};
 use candle_core::{D, DType, Device, Tensor};
 use protocol::limits::DEVICE_SCORES;
@@ -123,6 +123,7 @@ impl Backend for Candle {
         by: impl Fn(usize) -> [&'a Matrix; N] + Sync,
         x: &Tensor,
     ) -> Result<[Tensor; N]> {
+        ensure!(Run::are_all(runs, x.dim(0)?), "invariant: runs are all rows");
         let of_kind = |at: usize| -> Result<Tensor> {
             if let [run] = runs {
                 return by(run.by)[at].forward(x);

@@ -23,7 +23,7 @@ mod state;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use architectures::{HeadLayout, NormKind};
 
 use crate::backend::{
@@ -144,15 +144,10 @@ impl Backend for Cpu {
         x: &Act,
     ) -> Result<[Act; N]> {
         let shape = |run: &Run| by(run.by).map(|matrix| (matrix.rows(), matrix.columns()));
-        let Some(shapes) = runs.first().map(shape) else { bail!("invariant: there are rows to project") };
-        ensure!(
-            shapes.iter().all(|(_, columns)| *columns == x.width) && runs.iter().all(|run| shape(run) == shapes),
-            "invariant: projections of {shapes:?} get {}",
-            x.width
-        );
-        let mut next = 0;
-        let follow = runs.iter().all(|run| run.rows.start == std::mem::replace(&mut next, run.rows.end));
-        ensure!(follow && next == x.rows(), "invariant: runs are all rows");
+        ensure!(Run::are_all(runs, x.rows()), "invariant: runs are all rows");
+        let shapes = shape(&runs[0]);
+        ensure!(shapes.iter().all(|own| own.1 == x.width), "invariant: projections of {shapes:?} get {}", x.width);
+        ensure!(runs.iter().all(|run| shape(run) == shapes), "invariant: projections of runs are alike in shape");
         let mut widths = shapes.iter();
         Ok(self.run_products(runs, by, &x.numbers).map(|numbers| {
             let width = widths.next().map_or(1, |(rows, _)| *rows);

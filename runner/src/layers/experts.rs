@@ -64,8 +64,9 @@ struct Routes {
     ranks: Vec<f32>,
     /// Indexes of experts or groups, the best first.
     order: Vec<usize>,
-    /// Those of each expert that somebody chose, in the order of experts; which tokens, and with which weights.
+    /// The routes of each expert that somebody chose, in the order of experts.
     runs: Vec<Run>,
+    /// The token and the weight of each route.
     tokens: Vec<usize>,
     weights: Vec<f32>,
 }
@@ -127,7 +128,9 @@ impl<B: Backend> Experts<B> {
         let rows = backend.select(x, chosen)?;
         let by = |expert: usize| &self.networks[expert];
         let [gate, up] = backend.project_runs(runs, |expert| [&by(expert).gate, &by(expert).up], &rows)?;
+        drop(rows);
         let gated = backend.map(gate, Map::Gate(self.activation, &up))?;
+        drop(up);
         let [made] = backend.project_runs(runs, |expert| [&by(expert).down], &gated)?;
         backend.scatter(sum, &made, chosen, weights)
     }
@@ -188,9 +191,7 @@ impl Routes {
         weigh(rule, &mut all[first..]);
         Ok(())
     }
-}
 
-impl Routes {
     /// Puts the routes of each expert together.
     fn group(&mut self) {
         let Self { all, runs, tokens, weights, .. } = self;

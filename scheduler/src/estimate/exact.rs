@@ -99,7 +99,7 @@ impl Decoder<'_> {
     pub fn cpu_activations(&self, cache: &Cache) -> u64 {
         let (tokens, [mixer, ffn]) = (self.tokens(cache), self.widths());
         // A code for each element, a scale and a sum for each block of 32.
-        let rounded = 5 * (tokens * Amount(self.widest())) / 4;
+        let rounded = 5 * (tokens * self.widest()) / 4;
         let logits = CANDIDATE * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
         (FLOAT * tokens * (3 * Amount(self.blueprint.hidden) + mixer + ffn) + rounded + logits).0
     }
@@ -128,17 +128,19 @@ impl Decoder<'_> {
     fn widths(&self) -> [Amount; 2] {
         let layers = || self.blueprint.layers.iter();
         let mixer = layers().map(|layer| mixer_width(&layer.mixer)).max().unwrap_or_default();
-        [mixer, layers().map(|layer| ffn_width(&layer.ffn)).max().unwrap_or_default()]
+        let hidden = self.blueprint.hidden;
+        [mixer, layers().map(|layer| ffn_width(&layer.ffn, hidden)).max().unwrap_or_default()]
     }
 
-    /// Elements of the widest row that is multiplied.
-    fn widest(&self) -> u64 {
+    /// Elements that are rounded for a token at most: the widest row that is multiplied; a row for each of its experts.
+    fn widest(&self) -> Amount {
+        let hidden = self.blueprint.hidden;
         let wide = |layer: &architectures::Layer| match &layer.ffn {
-            Ffn::Gated(own) => own.width,
-            Ffn::Plain(own) => own.width,
-            Ffn::Experts(own) => own.width,
+            Ffn::Gated(own) => Amount(own.width),
+            Ffn::Plain(own) => Amount(own.width),
+            Ffn::Experts(own) => Amount(own.router.top_k) * Amount(own.width.max(hidden)),
         };
-        self.blueprint.layers.iter().map(wide).max().unwrap_or(0).max(self.blueprint.hidden)
+        self.blueprint.layers.iter().map(wide).max().unwrap_or_default().max(Amount(hidden))
     }
 
     /// Private bytes of the runner's process that no request changes.
@@ -173,15 +175,15 @@ fn mixer_width(mixer: &Mixer) -> Amount {
     }
 }
 
-/// Elements of a token that a feed-forward network has at a time.
-fn ffn_width(ffn: &Ffn) -> Amount {
+/// Elements of a token that a feed-forward network has at a time, beside what it gets and gives.
+fn ffn_width(ffn: &Ffn, hidden: u64) -> Amount {
     match ffn {
         Ffn::Gated(own) => 2 * Amount(own.width),
         Ffn::Plain(own) => Amount(own.width),
-        // All tokens may take the same experts.
+        // A row for each expert that a token takes: what goes in, or what comes out; gate and up.
         Ffn::Experts(own) => {
             let shared = own.shared.as_ref().map_or(0, |shared| shared.ffn.width);
-            let routed = Amount(own.router.top_k) * (2 * Amount(own.width));
+            let routed = Amount(own.router.top_k) * (Amount(hidden) + 2 * Amount(own.width));
             routed.max(2 * Amount(shared)) + Amount(own.count)
         }
     }

@@ -40,31 +40,21 @@ pub(super) fn hardware(config: &Config) -> Vec<Finding> {
     findings
 }
 
-#[cfg(target_arch = "x86_64")]
+/// Which kernels run, of those that the machine has instructions for.
 fn processor(chosen: Option<InstructionSet>) -> Finding {
-    let missing: Vec<&str> = [
-        ("AVX2", is_x86_feature_detected!("avx2")),
-        ("FMA", is_x86_feature_detected!("fma")),
-        ("F16C", is_x86_feature_detected!("f16c")),
-    ]
-    .iter()
-    .filter_map(|(name, has)| (!has).then_some(*name))
-    .collect();
-    let cores = cores();
-    if missing.is_empty() {
-        let chosen = chosen.or_else(|| InstructionSet::available().next_back()).map_or("scalar", InstructionSet::name);
-        let sets = InstructionSet::available_names();
-        Finding::ok("processor", format!("{cores}, with AVX2, FMA and F16C; kernels with {chosen} of {sets}"))
-    } else {
-        let remedy =
-            "models run many times slower without; where this is a virtual machine let it see the host's processor";
-        Finding::warning("processor", format!("{cores}, without {}", missing.join(", ")), remedy)
+    let here = InstructionSet::available_names();
+    let found = |set: InstructionSet| format!("{}, kernels for {} (there are {here})", cores(), set.name());
+    match chosen.or_else(|| InstructionSet::available().next_back()) {
+        Some(set) if !set.is_here() => {
+            let found = format!("LODE_CPU is `{}`, and this machine has {here}", set.name());
+            Finding::failure("processor", found, "unset LODE_CPU, or name one of these")
+        }
+        Some(InstructionSet::Scalar) | None if chosen.is_none() && cfg!(target_arch = "x86_64") => {
+            let remedy = "models run many times slower without AVX2, FMA and F16C; where this is a virtual machine let it see the host's processor";
+            Finding::warning("processor", found(InstructionSet::Scalar), remedy)
+        }
+        set => Finding::ok("processor", found(set.unwrap_or(InstructionSet::Scalar))),
     }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn processor(_chosen: Option<InstructionSet>) -> Finding {
-    Finding::ok("processor", format!("{}, {}", cores(), std::env::consts::ARCH))
 }
 
 fn cores() -> String {

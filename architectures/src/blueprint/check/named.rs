@@ -14,14 +14,14 @@ const MAX_ROWS: u64 = 1 << 32;
 pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
     let mut all = Named::default();
     all.blueprint(blueprint);
-    if let Some(tensor) = all.tensors.iter().find(|tensor| !is_possible(tensor.view)) {
+    if let Some(tensor) = all.all().find(|tensor| !is_possible(tensor.view)) {
         let shown: String = tensor.name.chars().take(60).collect();
         return Err(format!("a part of `{shown}` is {:?}, which no tensor has", tensor.view));
     }
     if all.blocks.iter().any(|tensor| tensor.view.rows.is_none()) {
         return Err("matrices that are blocks of rows do not say which".to_owned());
     }
-    match all.tensors.iter().map(|tensor| tensor.name.len()).chain(all.modules).max() {
+    match all.all().map(|tensor| tensor.name.len()).chain(all.modules.iter().copied()).max() {
         Some(length) if length > MAX_NAME => Err(format!("a tensor's name has {length} bytes, at most {MAX_NAME}")),
         _ => Ok(()),
     }
@@ -31,6 +31,15 @@ pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
 pub(in crate::blueprint) fn names(blueprint: &Blueprint) -> impl Iterator<Item = &str> {
     let mut all = Named::default();
     all.blueprint(blueprint);
+    all.tensors.into_iter().chain(all.experts).map(|tensor| tensor.name.as_str())
+}
+
+/// The names of tensors that every token needs whole, in the order of layers: neither tables of which it needs a row, nor experts.
+pub(in crate::blueprint) fn names_of_every_token(blueprint: &Blueprint) -> impl Iterator<Item = &str> {
+    let mut all = Named::default();
+    blueprint.layers.iter().for_each(|layer| all.layer(layer));
+    all.norms(&blueprint.norm);
+    all.projections(blueprint.output.iter().map(|output| &output.projection));
     all.tensors.into_iter().map(|tensor| tensor.name.as_str())
 }
 
@@ -45,7 +54,9 @@ fn is_possible(view: View) -> bool {
 /// Everything that has a name.
 #[derive(Default)]
 struct Named<'a> {
+    /// But those of experts.
     tensors: Vec<&'a Tensor>,
+    experts: Vec<&'a Tensor>,
     /// Those whose blocks of rows are matrices.
     blocks: Vec<&'a Tensor>,
     /// Lengths of the names of modules.
@@ -53,6 +64,10 @@ struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Tensor> {
+        self.tensors.iter().chain(&self.experts).copied()
+    }
+
     fn blueprint(&mut self, blueprint: &'a Blueprint) {
         let embedding = &blueprint.embedding;
         self.tensors.push(&embedding.weight);
@@ -114,7 +129,8 @@ impl<'a> Named<'a> {
         self.projections([&experts.router.projection]);
         self.tensors.extend(&experts.router.bias);
         for matrices in [&experts.gate, &experts.up, &experts.down] {
-            self.matrices(matrices);
+            self.experts.extend(matrices.tensors());
+            self.blocks(matrices);
         }
         if let Some(shared) = &experts.shared {
             self.gated(&shared.ffn);
@@ -128,6 +144,10 @@ impl<'a> Named<'a> {
 
     fn matrices(&mut self, matrices: &'a Matrices) {
         self.tensors.extend(matrices.tensors());
+        self.blocks(matrices);
+    }
+
+    fn blocks(&mut self, matrices: &'a Matrices) {
         if let Matrices::Blocks(tensor) = matrices {
             self.blocks.push(tensor);
         }

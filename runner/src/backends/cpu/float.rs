@@ -88,20 +88,8 @@ struct Rows<'a> {
     /// Little-endian, `columns` of the kind in each; wherever they lie.
     all: &'a [&'a [u8]],
     columns: usize,
-    scales: Scales<'a>,
-}
-
-/// What numbers of rows are multiplied with.
-#[derive(Clone, Copy)]
-struct Scales<'a> {
-    /// Elements of a row that share one.
-    group: usize,
-    /// `[rows, groups]`; empty where there are none.
-    all: &'a [f32],
-}
-
-impl Scales<'_> {
-    const NONE: Self = Self { group: LANES, all: &[] };
+    /// What sixteen numbers of a row are multiplied with, `[rows, sixteens of columns]`; empty where there is nothing.
+    scales: &'a [f32],
 }
 
 impl Rows<'_> {
@@ -109,9 +97,7 @@ impl Rows<'_> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
     fn scale(&self, row: usize, at: usize) -> f32 {
-        let Scales { group, all } = self.scales;
-        let groups = self.columns.div_ceil(group);
-        all[row.min(self.all.len() - 1) * groups + at / group]
+        self.scales[row.min(self.all.len() - 1) * self.columns.div_ceil(LANES) + at / LANES]
     }
 }
 
@@ -128,17 +114,15 @@ pub(super) fn products(
     let (count, columns) = (rows.len().min(GROUP), weight.columns());
     let bytes = weight.array(formats::encoding::Role::Weight);
     if let Some(kind) = Kind::of(weight.encoding()).filter(|kind| *kind == Kind::F32 || sums.len() < MANY) {
-        let group = if kind == Kind::E4m3 { weight.encoding().group_size() as usize } else { columns };
-        let groups = columns.div_ceil(group);
-        let scales = if kind == Kind::E4m3 { of_size(room, count * groups) } else { &mut [][..] };
+        let sixteens = columns.div_ceil(LANES);
+        let scales = if kind == Kind::E4m3 { of_size(room, count * sixteens) } else { &mut [][..] };
         let mut own = [&bytes[..0]; GROUP];
         for (at, (own, row)) in own.iter_mut().zip(rows).enumerate() {
             *own = &bytes[row * columns * kind.bytes()..][..columns * kind.bytes()];
             if kind == Kind::E4m3 {
-                e4m3_scales(weight, row, &mut scales[at * groups..(at + 1) * groups]);
+                scales_of_sixteens(weight, row, &mut scales[at * sixteens..(at + 1) * sixteens]);
             }
         }
-        let scales = Scales { group, all: scales };
         product(instructions, Rows { kind, all: &own[..count], columns, scales }, x, sums);
     } else {
         let expanded = of_size(room, count * columns);
@@ -146,6 +130,19 @@ pub(super) fn products(
             weight.decode_row(row, out);
         }
         numbers(instructions, expanded, columns, x, sums);
+    }
+}
+
+/// The scales of a row, each as often as it has sixteens.
+fn scales_of_sixteens(weight: &Weight<'_>, row: usize, out: &mut [f32]) {
+    let group = weight.encoding().group_size() as usize;
+    let (groups, each) = (weight.columns().div_ceil(group), group / LANES);
+    e4m3_scales(weight, row, &mut out[..groups]);
+    // From the last one on, because each goes to where it is or behind that.
+    for at in (0..groups).rev() {
+        let end = ((at + 1) * each).min(out.len());
+        let scale = out[at];
+        out[at * each..end].fill(scale);
     }
 }
 
@@ -164,7 +161,7 @@ pub(super) fn numbers(instructions: Instructions, own: &[f32], columns: usize, x
     for (row, own) in rows.iter_mut().zip(own.chunks_exact(columns)) {
         *row = as_bytes(own);
     }
-    product(instructions, Rows { kind: Kind::F32, all: &rows[..count], columns, scales: Scales::NONE }, x, sums);
+    product(instructions, Rows { kind: Kind::F32, all: &rows[..count], columns, scales: &[] }, x, sums);
 }
 
 /// The bytes of numbers, little-endian on the machines that this runs on.
@@ -248,7 +245,7 @@ pub(super) fn dot(instructions: Instructions, a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [[0.0; GROUP]];
     product(
         instructions,
-        Rows { kind: Kind::F32, all: &[as_bytes(&a[..length])], columns: length, scales: Scales::NONE },
+        Rows { kind: Kind::F32, all: &[as_bytes(&a[..length])], columns: length, scales: &[] },
         &b[..length],
         &mut sums,
     );

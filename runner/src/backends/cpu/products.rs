@@ -37,8 +37,9 @@ struct Task<'a> {
     matrix: &'a Matrix,
     /// The rows of x.
     x: Range<usize>,
-    /// `[all rows of x, rows]`.
+    /// `[all rows of x, width]`.
     out: &'a SharedSlice<'a, f32>,
+    width: usize,
 }
 
 impl Cpu {
@@ -49,6 +50,9 @@ impl Cpu {
     }
 
     /// The same for runs of rows, each with weights of its own that are alike in shape.
+    ///
+    /// # Panics
+    /// Runs are not all rows in their order, or weights of a kind have several shapes.
     pub(super) fn run_products<'a, const N: usize>(
         &'a self,
         runs: &[Run],
@@ -57,6 +61,7 @@ impl Cpu {
     ) -> [Buffer; N] {
         let matrices = by(runs[0].by);
         let m = x.len() / matrices[0].columns;
+        assert!(Run::are_all(runs, m), "runs are all rows");
         let mut out = matrices.map(|matrix| self.arena.take(m * matrix.rows));
         if m == 0 {
             return out;
@@ -104,7 +109,7 @@ impl Cpu {
                         groups.start = begin + own.end;
                         let (matrix, x_rows) = (by(runs[index].by)[at], runs[index].rows.clone());
                         let Some(reader) = Reader::of(matrix) else { continue };
-                        let task = Task { reader, matrix, x: x_rows, out: &out[at] };
+                        let task = Task { reader, matrix, x: x_rows, out: &out[at], width: matrices[at].rows };
                         own.for_each(|group| task.group(group, self.instructions, x, &rounded, scratch));
                     }
                     first += count * runs.len();
@@ -169,6 +174,7 @@ impl Task<'_> {
     /// The results of a group of rows, for all rows of x that are the task's.
     fn group(&self, group: usize, instructions: Instructions, x: &[f32], rounded: &Rounded, scratch: &mut Scratch) {
         let (rows, columns) = (self.matrix.rows, self.matrix.columns);
+        assert!(rows == self.width, "weights of a kind are alike in shape");
         let own = group * GROUP..((group + 1) * GROUP).min(rows);
         let (begin, m) = (self.x.start, self.x.len());
         // Room is only added.
@@ -207,7 +213,8 @@ impl Task<'_> {
             }
         }
         for (row, sums) in self.x.clone().zip(sums.iter()) {
-            // SAFETY: groups do not overlap, and a region hands out each once.
+            // SAFETY: a region hands out each group of each run once. Runs have rows of their own, as was asserted; groups of a
+            // run have columns of their own, since the weight has as many rows as results are wide.
             let out = unsafe { self.out.range(row * rows + own.start..row * rows + own.end) };
             match &self.matrix.bias {
                 Some(bias) => {
@@ -224,3 +231,6 @@ impl Task<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
