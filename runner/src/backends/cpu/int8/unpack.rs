@@ -210,6 +210,9 @@ pub(super) trait Machine {
     fn bf16(bits: [u16; HALF]) -> [f32; HALF];
     /// The E4M3 numbers that are the low bytes of eight, and those that are the high ones.
     fn e4m3(pairs: [u16; HALF]) -> [[f32; HALF]; 2];
+    /// Eight scales of each row, times `d`, and eight offsets, times `m`, which have six bits each: the low four or six in the first
+    /// eight bytes, the rest of the last four of either in what is left of these.
+    fn six_bits(packed: [&[u8; 12]; HALF], d: &[f32; HALF], m: &[f32; HALF], factors: &mut Factors);
     /// Eight numbers of each row as numbers of lanes.
     fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF];
     /// Asks for the line that an address is in; it need not be readable.
@@ -239,8 +242,8 @@ pub(super) trait Codes: Copy + From<[u8; BLOCK]> + Into<[u8; BLOCK]> {
     fn with(self, more: Self, shift: u8) -> Self;
     /// For each index, below 16, what the table has there.
     fn lookup(self, table: &[u8; 16]) -> Self;
-    /// Four times eight codes.
-    fn eights(eights: [[u8; 8]; BLOCK / 8]) -> Self;
+    /// Four times eight codes, the first in the lowest bits.
+    fn eights(eights: [u64; BLOCK / 8]) -> Self;
     /// 128 minus a code where its bit is set; codes are between 1 and 127. The first bit is the lowest of the first byte.
     fn mirrored(self, bits: [u8; BLOCK / 8]) -> Self;
 }

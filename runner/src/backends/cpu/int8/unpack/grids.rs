@@ -25,70 +25,86 @@ pub(in crate::backends::cpu::int8) struct Iq1S;
 /// bits each, for 16 elements, and a nibble of `d`.
 pub(in crate::backends::cpu::int8) struct Iq1M;
 
+/// Something of each eight of a run. No closures: those are not compiled for the instructions of who calls them.
+macro_rules! eights {
+    (|$at:ident| $of:expr) => {{
+        let mut all = [Default::default(); 4];
+        for ($at, one) in all.iter_mut().enumerate() {
+            *one = $of;
+        }
+        all
+    }};
+}
+
 /// Bytes of a run of `IQ2_XXS`.
 const RUN: usize = 8;
 
 super_block!(Iq2Xxs, 66, halves false, wide false, parts 8, factors iq2_xxs, |unit, run| {
     let group: &[u8; RUN] = field(unit, 2 + RUN * usize::from(run));
-    let points = [0, 1, 2, 3].map(|at| IQ2_XXS[usize::from(group[at])]);
-    signed::<M>(points, four_times_seven(u32::from_le_bytes(*field(group, 4))))
+    let signs = u32::from_le_bytes(*field(group, 4));
+    let points = eights!(|at| u64::from_le_bytes(IQ2_XXS[usize::from(group[at])]));
+    signed::<M>(points, four_times_seven(signs))
 });
 super_block!(Iq2Xs, 74, halves true, wide false, parts 16, factors iq2_xs, |unit, run| {
-    let codes: &[u8; 8] = field(unit, 2 + 8 * usize::from(run));
-    let codes = [0, 1, 2, 3].map(|at| u16::from_le_bytes(*field(codes, 2 * at)));
-    signed::<M>(codes.map(|code| IQ2_XS[usize::from(code & 511)]), codes.map(|code| SIGNS[usize::from(code >> 9)]))
+    let codes = u64::from_le_bytes(*field(unit, 2 + 8 * usize::from(run)));
+    let points = eights!(|at| u64::from_le_bytes(IQ2_XS[(codes >> (16 * at) & 511) as usize]));
+    signed::<M>(points, eights!(|at| SIGNS[(codes >> (16 * at + 9) & 127) as usize]))
 });
 super_block!(Iq2S, 82, halves true, wide false, parts 16, factors iq2_s, |unit, run| {
     let run = usize::from(run);
-    let (low, high): (&[u8; 4], u8) = (field(unit, 2 + 4 * run), unit[66 + run]);
-    let index = |at: usize| usize::from(low[at]) | usize::from(high >> (2 * at) & 3) << 8;
-    signed::<M>([0, 1, 2, 3].map(|at| IQ2_S[index(at)]), *field(unit, 34 + 4 * run))
+    let (low, high): (&[u8; 4], _) = (field(unit, 2 + 4 * run), usize::from(unit[66 + run]));
+    let points = eights!(|at| u64::from_le_bytes(IQ2_S[usize::from(low[at]) | (high >> (2 * at) & 3) << 8]));
+    signed::<M>(points, *field(unit, 34 + 4 * run))
 });
 super_block!(Iq3Xxs, 98, halves false, wide false, parts 8, factors iq3_xxs, |unit, run| {
     let run = usize::from(run);
     let indices: &[u8; 8] = field(unit, 2 + 8 * run);
-    let points = [0, 1, 2, 3].map(|at| pair(&IQ3_XXS, [0, 1].map(|half| usize::from(indices[2 * at + half]))));
-    signed::<M>(points, four_times_seven(u32::from_le_bytes(*field(unit, 66 + 4 * run))))
+    let four = eights!(|at| pair(
+        IQ3_XXS[usize::from(indices[2 * at])],
+        IQ3_XXS[usize::from(indices[2 * at + 1])]
+    ));
+    signed::<M>(four, four_times_seven(u32::from_le_bytes(*field(unit, 66 + 4 * run))))
 });
 super_block!(Iq3S, 110, halves false, wide false, parts 8, factors iq3_s, |unit, run| {
     let run = usize::from(run);
-    let (low, high): (&[u8; 8], u8) = (field(unit, 2 + 8 * run), unit[66 + run]);
-    let index = |at: usize| usize::from(low[at]) | usize::from(high >> at & 1) << 8;
-    let points = [0, 1, 2, 3].map(|at| pair(&IQ3_S, [index(2 * at), index(2 * at + 1)]));
+    let (low, high): (&[u8; 8], _) = (field(unit, 2 + 8 * run), usize::from(unit[66 + run]));
+    let points = eights!(|at| pair(
+        IQ3_S[usize::from(low[2 * at]) | (high >> (2 * at) & 1) << 8],
+        IQ3_S[usize::from(low[2 * at + 1]) | (high >> (2 * at + 1) & 1) << 8]
+    ));
     signed::<M>(points, *field(unit, 74 + 4 * run))
 });
 super_block!(Iq1S, 50, halves false, wide false, parts 8, factors iq1_s, |unit, run| {
     let run = usize::from(run);
-    let (low, word): (&[u8; 4], _) = (field(unit, 2 + 4 * run), u16::from_le_bytes(*field(unit, 34 + 2 * run)));
-    let index = |at: usize| usize::from(low[at]) | usize::from(word >> (3 * at) & 7) << 8;
-    M::Codes::eights([0, 1, 2, 3].map(|at| IQ1_S[index(at)]))
+    let low: &[u8; 4] = field(unit, 2 + 4 * run);
+    let high = usize::from(u16::from_le_bytes(*field(unit, 34 + 2 * run)));
+    M::Codes::eights(eights!(|at| u64::from_le_bytes(IQ1_S[usize::from(low[at]) | (high >> (3 * at) & 7) << 8])))
 });
 super_block!(Iq1M, 56, halves true, wide false, parts 16, factors iq1_m, |unit, run| {
     let run = usize::from(run);
-    let (low, high): (&[u8; 4], &[u8; 2]) = (field(unit, 4 * run), field(unit, 32 + 2 * run));
-    let nibbles = [high[0] & 15, high[0] >> 4, high[1] & 15, high[1] >> 4];
-    let index = |at: usize| usize::from(low[at]) | usize::from(nibbles[at] & 7) << 8;
-    let up = nibbles.map(|nibble| if nibble & 8 == 0 { [2; 8] } else { [0; 8] });
-    M::Codes::eights(up).with(M::Codes::eights([0, 1, 2, 3].map(|at| IQ1_S[index(at)])), 3)
+    let low: &[u8; 4] = field(unit, 4 * run);
+    let high = usize::from(u16::from_le_bytes(*field(unit, 32 + 2 * run)));
+    let points = eights!(|at| u64::from_le_bytes(IQ1_S[usize::from(low[at]) | (high >> (4 * at) & 7) << 8]));
+    let up = eights!(|at| if high >> (4 * at + 3) & 1 == 0 { 0x0202_0202_0202_0202 } else { 0 });
+    M::Codes::eights(up).with(M::Codes::eights(points), 3)
 });
 
 /// Coordinates with their signs, and 64.
 #[inline(always)]
-fn signed<M: Machine>(points: [[u8; 8]; 4], signs: [u8; 4]) -> M::Codes {
+fn signed<M: Machine>(points: [u64; 4], signs: [u8; 4]) -> M::Codes {
     M::Codes::eights(points).with(M::Codes::from([64; BLOCK]), 0).mirrored(signs)
 }
 
 /// Two points of four coordinates.
 #[inline(always)]
-fn pair<const POINTS: usize>(grid: &[[u8; 4]; POINTS], [first, second]: [usize; 2]) -> [u8; 8] {
-    let [first, second] = [grid[first], grid[second]].map(u32::from_le_bytes);
-    (u64::from(first) | u64::from(second) << 32).to_le_bytes()
+fn pair(first: [u8; 4], second: [u8; 4]) -> u64 {
+    u64::from(u32::from_le_bytes(first)) | u64::from(u32::from_le_bytes(second)) << 32
 }
 
 /// The signs in the low bits of a word.
 #[inline(always)]
 fn four_times_seven(word: u32) -> [u8; 4] {
-    [0, 7, 14, 21].map(|shift| SIGNS[(word >> shift & 127) as usize])
+    eights!(|at| SIGNS[(word >> (7 * at) & 127) as usize])
 }
 
 /// A nibble of some.

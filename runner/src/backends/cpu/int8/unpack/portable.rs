@@ -3,7 +3,7 @@
 use formats::codec::{micro_scale, unpack_codes};
 use formats::encoding::Micro;
 
-use super::{Codes, Machine};
+use super::{Codes, Factors, Machine};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -31,6 +31,20 @@ impl Machine for Portable {
 
     fn e4m3(pairs: [u16; HALF]) -> [[f32; HALF]; 2] {
         [0, 8].map(|shift| pairs.map(|pair| micro_scale(Micro::Nvfp4, (pair >> shift) as u8, None)))
+    }
+
+    fn six_bits(packed: [&[u8; 12]; HALF], d: &[f32; HALF], m: &[f32; HALF], factors: &mut Factors) {
+        for (row, packed) in packed.into_iter().enumerate() {
+            for part in 0..4 {
+                let [scale, offset, rest] = [packed[part], packed[4 + part], packed[8 + part]];
+                let codes = [scale & 63, offset & 63, rest & 15 | scale >> 2 & 0x30, rest >> 4 | offset >> 2 & 0x30];
+                let [first, first_offset, second, second_offset] = codes.map(f32::from);
+                factors.scales[part][row] = d[row] * first;
+                factors.offsets[part][row] = m[row] * first_offset;
+                factors.scales[4 + part][row] = d[row] * second;
+                factors.offsets[4 + part][row] = m[row] * second_offset;
+            }
+        }
     }
 
     fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {
@@ -75,8 +89,8 @@ impl Codes for [u8; BLOCK] {
         self.map(|code| table[usize::from(code)])
     }
 
-    fn eights(eights: [[u8; 8]; BLOCK / 8]) -> Self {
-        std::array::from_fn(|at| eights[at / 8][at % 8])
+    fn eights(eights: [u64; BLOCK / 8]) -> Self {
+        std::array::from_fn(|at| eights[at / 8].to_le_bytes()[at % 8])
     }
 
     fn mirrored(self, bits: [u8; BLOCK / 8]) -> Self {

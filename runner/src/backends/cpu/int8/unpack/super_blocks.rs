@@ -22,10 +22,34 @@ pub(in crate::backends::cpu::int8) struct Tq1;
 /// Codes of two bits; half `d`.
 pub(in crate::backends::cpu::int8) struct Tq2;
 
-/// Defines a layout of blocks. `$factors` gives `d` and `m` of `$parts` parts of a row's block.
+/// Defines a layout of blocks. `$of_row` gives `d` and `m` of `$parts` parts of a row's block; `$of_rows` those of eight rows.
 macro_rules! super_block {
     ($layout:ident, $bytes:literal, halves $halves:literal, wide $wide:literal, parts $parts:literal,
-        factors $factors:ident, |$unit:ident, $run:ident| $codes:expr $(, nibbles $nibbles:expr)?) => {
+        factors $of_row:ident, |$unit:ident, $run:ident| $codes:expr $(, nibbles $nibbles:expr)?) => {
+        super_block!(@ $layout, $bytes, $halves, $wide, |$unit, $run| $codes, [$($nibbles)?], |units, factors| {
+            let mut scales = [[[0.0; 8]; HALF]; $parts / 8];
+            let mut offsets = [[[0.0; 8]; HALF]; $parts / 8];
+            for row in 0..HALF {
+                let (own_scales, own_offsets): ([f32; $parts], [f32; $parts]) = $of_row::<M>(units[row]);
+                for at in 0..$parts / 8 {
+                    scales[at][row] = *own_scales[8 * at..].first_chunk().expect("invariant: eight of them");
+                    offsets[at][row] = *own_offsets[8 * at..].first_chunk().expect("invariant: eight of them");
+                }
+            }
+            for at in 0..$parts / 8 {
+                factors.scales[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&scales[at]));
+                factors.offsets[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&offsets[at]));
+            }
+        });
+    };
+    ($layout:ident, $bytes:literal, halves $halves:literal, wide $wide:literal,
+        all factors $of_rows:ident, |$unit:ident, $run:ident| $codes:expr) => {
+        super_block!(@ $layout, $bytes, $halves, $wide, |$unit, $run| $codes, [], |units, factors| {
+            $of_rows::<M>(units, factors);
+        });
+    };
+    (@ $layout:ident, $bytes:literal, $halves:literal, $wide:literal, |$unit:ident, $run:ident| $codes:expr,
+        [$($nibbles:expr)?], |$units:ident, $factors:ident| $body:block) => {
         impl Layout for $layout {
             const BYTES: usize = $bytes;
             const RUNS: usize = 8;
@@ -39,21 +63,7 @@ macro_rules! super_block {
             }
 
             #[inline(always)]
-            fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
-                let mut scales = [[[0.0; 8]; HALF]; $parts / 8];
-                let mut offsets = [[[0.0; 8]; HALF]; $parts / 8];
-                for row in 0..HALF {
-                    let (own_scales, own_offsets): ([f32; $parts], [f32; $parts]) = $factors::<M>(units[row]);
-                    for at in 0..$parts / 8 {
-                        scales[at][row] = *own_scales[8 * at..].first_chunk().expect("invariant: eight of them");
-                        offsets[at][row] = *own_offsets[8 * at..].first_chunk().expect("invariant: eight of them");
-                    }
-                }
-                for at in 0..$parts / 8 {
-                    factors.scales[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&scales[at]));
-                    factors.offsets[8 * at..8 * at + 8].copy_from_slice(&M::transpose(&offsets[at]));
-                }
-            }
+            fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, $units: &Units<'_>, $factors: &mut Factors) $body
         }
     };
 }
@@ -64,10 +74,10 @@ super_block!(Q2K, 84, halves true, wide false, parts 16, factors q2_k, |unit, ru
 super_block!(Q3K, 110, halves true, wide false, parts 16, factors q3_k, |unit, run| {
     two_bits::<M>(&unit[32..96], run).with(bit::<M>(field(unit, 0), run), 2)
 });
-super_block!(Q4K, 144, halves false, wide false, parts 8, factors six_bits, |unit, run| {
+super_block!(Q4K, 144, halves false, wide false, all factors six_bits, |unit, run| {
     four_bits::<M>(&unit[16..144], run)
 });
-super_block!(Q5K, 176, halves false, wide false, parts 8, factors six_bits, |unit, run| {
+super_block!(Q5K, 176, halves false, wide false, all factors six_bits, |unit, run| {
     four_bits::<M>(&unit[48..176], run).with(bit::<M>(field(unit, 16), run), 4)
 });
 super_block!(Q6K, 210, halves true, wide false, parts 16, factors q6_k, |unit, run| {
@@ -167,17 +177,18 @@ fn q3_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     (scales, scales.map(|scale| -4.0 * scale))
 }
 
-/// `d`, `dmin`, and eight scales and offsets of six bits: the low four or six in the first eight bytes, the rest of the
-/// last four in what is left of them.
+/// `d`, `dmin`, and eight scales and offsets of six bits.
 #[inline(always)]
-fn six_bits<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
-    let (d, least) = (M::half(*field(unit, 0)), M::half(*field(unit, 2)));
-    let word = |at: usize| u32::from_le_bytes(*field(unit, at));
-    let [first, second, third] = [word(4), word(8), word(12)];
-    let both = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
-    let scales = both(first & 0x3f3f_3f3f, third & 0x0f0f_0f0f | first >> 2 & 0x3030_3030);
-    let offsets = both(second & 0x3f3f_3f3f, third >> 4 & 0x0f0f_0f0f | second >> 2 & 0x3030_3030);
-    (scales.map(|scale| d * f32::from(scale)), offsets.map(|offset| -least * f32::from(offset)))
+fn six_bits<M: Machine>(units: &Units<'_>, factors: &mut Factors) {
+    let (mut both, mut packed) = ([0; HALF], [&[0; 12]; HALF]);
+    for row in 0..HALF {
+        (both[row], packed[row]) = (u32::from_le_bytes(*field(units[row], 0)), field(units[row], 4));
+    }
+    let (d, mut least) = (M::halves(both), M::halves(both.map(|both| both >> 16)));
+    for least in &mut least {
+        *least = -*least;
+    }
+    M::six_bits(packed, &d, &least, factors);
 }
 
 #[inline(always)]
