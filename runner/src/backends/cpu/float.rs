@@ -88,8 +88,22 @@ struct Rows<'a> {
     /// Little-endian, `columns` of the kind in each; wherever they lie.
     all: &'a [&'a [u8]],
     columns: usize,
-    /// What sixteen numbers of a row are multiplied with, `[rows, sixteens of columns]`; empty where there is nothing.
-    scales: &'a [f32],
+    scales: Scales<'a>,
+}
+
+/// What numbers of rows are multiplied with.
+#[derive(Clone, Copy)]
+struct Scales<'a> {
+    /// `[rows, groups]`; empty where there is nothing.
+    all: &'a [f32],
+    /// How many a row has.
+    groups: usize,
+    /// The logarithm of a group's size, to the base of 2.
+    shift: u32,
+}
+
+impl Scales<'_> {
+    const NONE: Self = Self { all: &[], groups: 0, shift: 0 };
 }
 
 impl Rows<'_> {
@@ -97,7 +111,8 @@ impl Rows<'_> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
     fn scale(&self, row: usize, at: usize) -> f32 {
-        self.scales[row.min(self.all.len() - 1) * self.columns.div_ceil(LANES) + at / LANES]
+        let Scales { all, groups, shift } = self.scales;
+        all[row.min(self.all.len() - 1) * groups + (at >> shift)]
     }
 }
 
@@ -114,15 +129,20 @@ pub(super) fn products(
     let (count, columns) = (rows.len().min(GROUP), weight.columns());
     let bytes = weight.array(formats::encoding::Role::Weight);
     if let Some(kind) = Kind::of(weight.encoding()).filter(|kind| *kind == Kind::F32 || sums.len() < MANY) {
-        let sixteens = columns.div_ceil(LANES);
-        let scales = if kind == Kind::E4m3 { of_size(room, count * sixteens) } else { &mut [][..] };
+        // Groups of another size than a power of two are laid out by sixteens.
+        let size = weight.encoding().group_size() as usize;
+        let group = if kind == Kind::E4m3 && !size.is_power_of_two() { LANES } else { size.max(1) };
+        let groups = if kind == Kind::E4m3 { columns.div_ceil(group) } else { 0 };
+        let scales = of_size(room, count * groups);
         let mut own = [&bytes[..0]; GROUP];
         for (at, (own, row)) in own.iter_mut().zip(rows).enumerate() {
             *own = &bytes[row * columns * kind.bytes()..][..columns * kind.bytes()];
             if kind == Kind::E4m3 {
-                scales_of_sixteens(weight, row, &mut scales[at * sixteens..(at + 1) * sixteens]);
+                let scales = &mut scales[at * groups..(at + 1) * groups];
+                if group == size { e4m3_scales(weight, row, scales) } else { scales_of_sixteens(weight, row, scales) }
             }
         }
+        let scales = Scales { all: scales, groups, shift: group.trailing_zeros() };
         product(instructions, Rows { kind, all: &own[..count], columns, scales }, x, sums);
     } else {
         let expanded = of_size(room, count * columns);
@@ -161,7 +181,7 @@ pub(super) fn numbers(instructions: Instructions, own: &[f32], columns: usize, x
     for (row, own) in rows.iter_mut().zip(own.chunks_exact(columns)) {
         *row = as_bytes(own);
     }
-    product(instructions, Rows { kind: Kind::F32, all: &rows[..count], columns, scales: &[] }, x, sums);
+    product(instructions, Rows { kind: Kind::F32, all: &rows[..count], columns, scales: Scales::NONE }, x, sums);
 }
 
 /// The bytes of numbers, little-endian on the machines that this runs on.
@@ -245,7 +265,7 @@ pub(super) fn dot(instructions: Instructions, a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [[0.0; GROUP]];
     product(
         instructions,
-        Rows { kind: Kind::F32, all: &[as_bytes(&a[..length])], columns: length, scales: &[] },
+        Rows { kind: Kind::F32, all: &[as_bytes(&a[..length])], columns: length, scales: Scales::NONE },
         &b[..length],
         &mut sums,
     );
