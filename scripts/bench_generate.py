@@ -1,6 +1,6 @@
 """Generate with several types, thread counts and depths, in pairs with llama-bench on the same file.
 
-usage: scripts/bench generate [--model FILE]… [--synthetic NAME]… [--types LIST] [--threads LIST] [--depth LIST] [--pairs N]
+usage: scripts/bench generate [--model FILE]… [--synthetic NAME]… [--types LIST] [--quantize LIST] [--threads LIST] [--depth LIST] [--pairs N]
                               [--prompt N] [--tokens N] [--parallel N] [--first] [--cpu SET] [--markdown] [--json FILE]
                               [--bin DIR] [--dir DIR]
 
@@ -183,13 +183,13 @@ class Generate:
     def __init__(self, base, options, folder):
         self.base, self.options, self.folder = base, options, folder
         self.rows, self.daemons, self.memory = [], {}, Memory()
-        self.peer = shutil.which("llama-bench") is not None
+        self.quantized = self.peer = False
 
     def say(self, text):
         print(f"# {text}", file=sys.stderr, flush=True)
 
     def files(self):
-        """Name and path of each model to measure."""
+        """Name and path of each model to measure, and the type that `lode create` makes of it, if any."""
         sources = list(self.options.model)
         if self.options.synthetic:
             vocabulary = sources[0] if sources else default_model(self.base)
@@ -201,27 +201,32 @@ class Generate:
         for number, source in enumerate(sources or [default_model(self.base)]):
             for kind in self.options.types or [None]:
                 if kind is None:
-                    yield source.stem, source
+                    yield source.stem, source, None
                     continue
                 path = self.folder / f"{number}-{source.stem}-{kind}.gguf"
                 bench_peers.llama_quantize(self.base, source, path, kind)
-                yield f"{source.stem} {kind}", path
+                yield f"{source.stem} {kind}", path, None
                 path.unlink()
+            for kind in self.options.quantize:
+                yield f"{source.stem} {kind}", source, kind
 
     def measure(self):
-        for number, (name, path) in enumerate(self.files()):
+        for number, (name, path, kind) in enumerate(self.files()):
             model = f"model-{number}"
             for threads in self.options.threads:
                 if threads not in self.daemons:
                     self.daemons[threads] = Daemon(self.base, self.options, self.folder, threads)
                 daemon = self.daemons[threads]
                 try:
-                    self.measure_model(name, model, path, daemon, threads)
+                    self.measure_model(name, model, path, kind, daemon, threads)
                 except self.base.Failed as failure:
                     raise self.base.with_log(failure, daemon.lode) from failure
 
-    def measure_model(self, name, model, path, daemon, threads):
-        daemon.lode.command("create", model, "-f", path)
+    def measure_model(self, name, model, path, kind, daemon, threads):
+        daemon.lode.command("create", model, "-f", path, *(["-q", kind, "--requantize"] if kind else []))
+        # Nobody else reads what Lode quantizes.
+        self.quantized = kind is not None
+        self.peer = not self.quantized and shutil.which("llama-bench") is not None
         prompts = Prompts(daemon, model)
         for depth in self.options.depth:
             self.pairs(name, model, path, daemon, prompts, threads, depth)
@@ -258,7 +263,7 @@ class Generate:
         if depth == 0 and threads == max(self.options.threads) and name.endswith(MISTRAL_TYPES):
             mistral = bench_peers.mistral(self.base, path, prompts.more("", self.options.prompt), self.options.tokens)
         # A token takes some of the experts only.
-        reads_all = not any(key.endswith(".expert_count") for key in gguf_synthetic.read_values(path))
+        reads_all = not self.quantized and not any(key.endswith(".expert_count") for key in gguf_synthetic.read_values(path))
         for at, what in enumerate([f"prefill {tokens}", "decode"]):
             own = statistics.median(pair[at] for pair in ours)
             peer = statistics.median(pair[at] for pair in theirs) if theirs else None
@@ -274,7 +279,7 @@ class Generate:
             texts = [prompts.of(1) for _ in range(count)]
             return together(count, lambda index: daemon.generate(model, texts[index], tokens)["eval_count"])
 
-        if shutil.which("llama-server") is None:
+        if self.quantized or shutil.which("llama-server") is None:
             self.row(name, threads, 0, f"parallel {count}", statistics.median(ours() for _ in range(self.options.pairs)))
             return
         with bench_peers.LlamaServer(self.base, path, threads, count, self.folder / "llama-server.log") as server:
@@ -371,6 +376,8 @@ def parse_arguments(arguments):
     parser.add_argument("--model", type=Path, action="append", default=[], metavar="FILE", help="a GGUF file (default SmolLM2-135M)")
     parser.add_argument("--synthetic", action="append", default=[], choices=synthetic, help="a model with random weights")
     parser.add_argument("--types", type=lambda text: text.split(","), metavar="LIST", help="make these of each file first, e.g. Q4_0,F16")
+    own = {"type": lambda text: text.split(","), "default": [], "metavar": "LIST"}
+    parser.add_argument("--quantize", **own, help="and what `lode create -q` makes of it, e.g. int4,mxfp8")
     parser.add_argument("--threads", type=several(1), default=[len(os.sched_getaffinity(0))], metavar="LIST", help="default all cores")
     parser.add_argument("--depth", type=several(0), default=[0], metavar="LIST", help="default 0")
     parser.add_argument("--parallel", type=whole(1), metavar="N", help="so many answers at a time, too")

@@ -3,6 +3,8 @@
 //! There are two: [`cpu`](crate::backends::cpu), our kernels over mapped weights, and [`candle`](crate::backends::candle),
 //! tensors on any device. Encodings of weights are known inside of them only.
 
+mod run;
+
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -11,6 +13,7 @@ use architectures::{Activation, HeadLayout, LayerState, NormKind, Rows};
 use protocol::KvType;
 
 use crate::mapped::MappedTensor;
+pub(crate) use run::Run;
 
 /// Computes. Activations are float32 rows, `[tokens, width]`.
 pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
@@ -134,26 +137,6 @@ pub(crate) struct MatrixSource<B: Backend> {
     pub(crate) bias: Option<Vec<f32>>,
     /// What adapters add: `scale · up(down(x))`.
     pub(crate) adapters: Vec<LowRank<B>>,
-}
-
-/// Rows that are projected alike.
-#[derive(Clone, Debug)]
-pub(crate) struct Run {
-    /// By which projections.
-    pub(crate) by: usize,
-    pub(crate) rows: Range<usize>,
-}
-
-impl Run {
-    /// Whether runs are so many rows in their order, each once.
-    pub(crate) fn are_all(runs: &[Self], rows: usize) -> bool {
-        let mut next = 0;
-        let follows = |run: &Self| {
-            let begin = std::mem::replace(&mut next, run.rows.end);
-            run.rows.start == begin && begin <= run.rows.end
-        };
-        !runs.is_empty() && runs.iter().all(follows) && next == rows
-    }
 }
 
 /// Where the numbers of a matrix are.

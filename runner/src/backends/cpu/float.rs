@@ -37,7 +37,7 @@ pub(super) enum Kind {
     F32,
     F16,
     Bf16,
-    /// With a scale for each group of a row, in whole runs of lanes.
+    /// With a scale for each group of a row, whose size is a power of two and no less than the lanes.
     E4m3,
 }
 
@@ -46,7 +46,10 @@ impl Kind {
     pub(super) fn of(encoding: Encoding) -> Option<Self> {
         match encoding {
             Encoding::Micro(Micro::Mxfp8) => Some(Self::E4m3),
-            Encoding::BlockFp8 { columns, .. } if (columns as usize).is_multiple_of(LANES) => Some(Self::E4m3),
+            // Others are expanded.
+            Encoding::BlockFp8 { columns, .. } if columns.is_power_of_two() && columns as usize >= LANES => {
+                Some(Self::E4m3)
+            }
             Encoding::Plain(Dtype::F32) => Some(Self::F32),
             Encoding::Plain(Dtype::F16) => Some(Self::F16),
             Encoding::Plain(Dtype::Bf16) => Some(Self::Bf16),
@@ -129,17 +132,14 @@ pub(super) fn products(
     let (count, columns) = (rows.len().min(GROUP), weight.columns());
     let bytes = weight.array(formats::encoding::Role::Weight);
     if let Some(kind) = Kind::of(weight.encoding()).filter(|kind| *kind == Kind::F32 || sums.len() < MANY) {
-        // Groups of another size than a power of two are laid out by sixteens.
-        let size = weight.encoding().group_size() as usize;
-        let group = if kind == Kind::E4m3 && !size.is_power_of_two() { LANES } else { size.max(1) };
+        let group = weight.encoding().group_size() as usize;
         let groups = if kind == Kind::E4m3 { columns.div_ceil(group) } else { 0 };
         let scales = of_size(room, count * groups);
         let mut own = [&bytes[..0]; GROUP];
         for (at, (own, row)) in own.iter_mut().zip(rows).enumerate() {
             *own = &bytes[row * columns * kind.bytes()..][..columns * kind.bytes()];
             if kind == Kind::E4m3 {
-                let scales = &mut scales[at * groups..(at + 1) * groups];
-                if group == size { e4m3_scales(weight, row, scales) } else { scales_of_sixteens(weight, row, scales) }
+                e4m3_scales(weight, row, &mut scales[at * groups..(at + 1) * groups]);
             }
         }
         let scales = Scales { all: scales, groups, shift: group.trailing_zeros() };
@@ -150,19 +150,6 @@ pub(super) fn products(
             weight.decode_row(row, out);
         }
         numbers(instructions, expanded, columns, x, sums);
-    }
-}
-
-/// The scales of a row, each as often as it has sixteens.
-fn scales_of_sixteens(weight: &Weight<'_>, row: usize, out: &mut [f32]) {
-    let group = weight.encoding().group_size() as usize;
-    let (groups, each) = (weight.columns().div_ceil(group), group / LANES);
-    e4m3_scales(weight, row, &mut out[..groups]);
-    // From the last one on, because each goes to where it is or behind that.
-    for at in (0..groups).rev() {
-        let end = ((at + 1) * each).min(out.len());
-        let scale = out[at];
-        out[at * each..end].fill(scale);
     }
 }
 

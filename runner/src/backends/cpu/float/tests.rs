@@ -98,9 +98,12 @@ fn check_fp8(columns: usize, m: usize) {
         (0..5 * columns.div_ceil(64)).flat_map(|at| (0.01f32 * at as f32 - 0.05).to_le_bytes()).collect();
     let micro = Some(Numbers { dtype: Dtype::U8, bytes: &codes });
     let block = Some(Numbers { dtype: Dtype::F32, bytes: &blocks });
-    for (encoding, scale) in
-        [(Encoding::Micro(Micro::Mxfp8), micro), (Encoding::BlockFp8 { rows: 3, columns: 64 }, block)]
-    {
+    let wide = Some(Numbers { dtype: Dtype::F32, bytes: &blocks[..5 * columns.div_ceil(96) * 4] });
+    for (encoding, scale) in [
+        (Encoding::Micro(Micro::Mxfp8), micro),
+        (Encoding::BlockFp8 { rows: 3, columns: 64 }, block),
+        (Encoding::BlockFp8 { rows: 3, columns: 96 }, wide),
+    ] {
         if encoding == Encoding::Micro(Micro::Mxfp8) && !columns.is_multiple_of(32) {
             continue;
         }

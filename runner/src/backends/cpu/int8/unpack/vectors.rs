@@ -3,19 +3,19 @@
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
+mod six_bits;
+
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _MM_HINT_T1, _mm_and_si128, _mm_cmpeq_epi16, _mm_cvtph_ps, _mm_cvtsi32_si128,
-    _mm_cvtss_f32, _mm_loadl_epi64, _mm_loadu_si32, _mm_loadu_si128, _mm_or_si128, _mm_prefetch, _mm_set_epi64x,
-    _mm_set1_epi8, _mm_set1_epi16, _mm_setzero_si128, _mm_slli_epi16, _mm_srli_epi16, _mm_srli_si128,
-    _mm_unpackhi_epi16, _mm_unpackhi_epi32, _mm_unpacklo_epi8, _mm_unpacklo_epi16, _mm_unpacklo_epi32,
-    _mm_unpacklo_epi64, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castsi128_si256, _mm256_castsi256_ps,
-    _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32,
-    _mm256_cvtph_ps, _mm256_inserti128_si256, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_mullo_epi16,
-    _mm256_or_si256, _mm256_packus_epi16, _mm256_permute2x128_si256, _mm256_permute4x64_epi64, _mm256_set1_epi8,
-    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_setzero_si256,
-    _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_slli_epi16, _mm256_slli_epi32, _mm256_srl_epi16, _mm256_srlv_epi32,
-    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
-    _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    __m128i, __m256i, _MM_HINT_T1, _mm_and_si128, _mm_cmpeq_epi16, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32,
+    _mm_loadl_epi64, _mm_loadu_si128, _mm_or_si128, _mm_prefetch, _mm_set_epi64x, _mm_set1_epi16, _mm_setzero_si128,
+    _mm_slli_epi16, _mm_srli_epi16, _mm_unpacklo_epi16, _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm256_and_si256,
+    _mm256_broadcastsi128_si256, _mm256_castsi128_si256, _mm256_castsi256_ps, _mm256_cmpeq_epi8, _mm256_cvtepu8_epi16,
+    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_inserti128_si256, _mm256_loadu_si256, _mm256_mul_ps,
+    _mm256_mullo_epi16, _mm256_or_si256, _mm256_packus_epi16, _mm256_permute2x128_si256, _mm256_permute4x64_epi64,
+    _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_slli_epi16, _mm256_slli_epi32,
+    _mm256_srl_epi16, _mm256_srlv_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_unpackhi_epi32,
+    _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 use super::{Codes, Factors, Machine};
@@ -79,7 +79,7 @@ impl Machine for Vectors {
     #[inline(always)]
     fn six_bits(packed: [&[u8; 12]; HALF], d: &[f32; HALF], m: &[f32; HALF], factors: &mut Factors) {
         // SAFETY: see the machine.
-        unsafe { six_bits(packed, d, m, factors) }
+        unsafe { six_bits::six_bits(packed, d, m, factors) }
     }
 
     #[inline(always)]
@@ -207,64 +207,6 @@ fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {
         unsafe { _mm256_storeu_si256(lane.as_mut_ptr().cast(), own) };
     }
     lanes
-}
-
-/// See [`Machine::six_bits`]. Bytes of eight rows are put side by side first, then taken apart, a vector for two parts.
-#[target_feature(enable = "avx2,fma,f16c")]
-#[inline]
-fn six_bits(packed: [&[u8; 12]; HALF], d: &[f32; HALF], m: &[f32; HALF], factors: &mut Factors) {
-    let (mut first, mut rest) = ([_mm_setzero_si128(); HALF], [_mm_setzero_si128(); HALF]);
-    for row in 0..HALF {
-        // SAFETY: there are twelve bytes.
-        unsafe {
-            first[row] = _mm_loadl_epi64(packed[row].as_ptr().cast());
-            rest[row] = _mm_loadu_si32(packed[row].as_ptr().add(8));
-        }
-    }
-    let [[s0, s1], [o0, o1]] = bytes_by_eight(first);
-    let [[r0, r1], _] = bytes_by_eight(rest);
-    let low = |bytes, mask| _mm_and_si128(bytes, _mm_set1_epi8(mask));
-    let six = |rest: __m128i, bytes: __m128i| {
-        _mm_or_si128(
-            _mm_and_si128(rest, _mm_set1_epi8(15)),
-            _mm_and_si128(_mm_srli_epi16::<2>(bytes), _mm_set1_epi8(48)),
-        )
-    };
-    let scales = [low(s0, 63), low(s1, 63), six(r0, s0), six(r1, s1)];
-    let offsets = [low(o0, 63), low(o1, 63), six(_mm_srli_epi16::<4>(r0), o0), six(_mm_srli_epi16::<4>(r1), o1)];
-    // SAFETY: there are eight numbers of each.
-    unsafe {
-        let (d, m) = (_mm256_loadu_ps(d.as_ptr()), _mm256_loadu_ps(m.as_ptr()));
-        for two in 0..4 {
-            put_products(scales[two], d, &mut factors.scales[2 * two..]);
-            put_products(offsets[two], m, &mut factors.offsets[2 * two..]);
-        }
-    }
-}
-
-/// The bytes of eight rows side by side: those of places 0 and 1, 2 and 3; 4 and 5, 6 and 7.
-#[target_feature(enable = "avx2,fma,f16c")]
-#[inline]
-fn bytes_by_eight(rows: [__m128i; HALF]) -> [[__m128i; 2]; 2] {
-    let (a, b) = (_mm_unpacklo_epi8(rows[0], rows[1]), _mm_unpacklo_epi8(rows[4], rows[5]));
-    let (c, d) = (_mm_unpacklo_epi8(rows[2], rows[3]), _mm_unpacklo_epi8(rows[6], rows[7]));
-    let (low, other_low) = (_mm_unpacklo_epi16(a, c), _mm_unpacklo_epi16(b, d));
-    let (high, other_high) = (_mm_unpackhi_epi16(a, c), _mm_unpackhi_epi16(b, d));
-    [
-        [_mm_unpacklo_epi32(low, other_low), _mm_unpackhi_epi32(low, other_low)],
-        [_mm_unpacklo_epi32(high, other_high), _mm_unpackhi_epi32(high, other_high)],
-    ]
-}
-
-/// The products of eight bytes, and of the eight behind them, with numbers.
-#[target_feature(enable = "avx2,fma,f16c")]
-#[inline]
-fn put_products(bytes: __m128i, by: __m256, out: &mut [[f32; HALF]]) {
-    let both = [_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes))];
-    for (out, bytes) in out.iter_mut().zip(both) {
-        // SAFETY: there are eight numbers.
-        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), _mm256_mul_ps(_mm256_cvtepi32_ps(bytes), by)) };
-    }
 }
 
 /// Eight times eight numbers of 32 bits the other way round.
