@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 
 use super::activations::Block;
 use super::panel::LANES;
-use super::unpack::{Factors, Layout, Order, Place, Units};
+use super::unpack::{Layout, OfUnit, Order, Place, Units};
 
 /// Rows of x up to which this is faster than to put codes side by side.
 pub(super) const FEW: usize = 4;
@@ -73,12 +73,27 @@ macro_rules! kernel {
                 }
                 let rows = Rows::new(whole.place, whole.rows, lane);
                 let mut totals = [_mm256_set1_ps(0.0); N];
-                for unit in 0..whole.columns / elements {
-                    rows.prefetch::<Vectors, L>(unit);
-                    // SAFETY: rows have the units of all columns, as was asserted.
-                    let units = unsafe { rows.units::<L>(unit) };
-                    L::factors::<Vectors>(&rows, unit, &units, &mut factors);
-                    $unit::<L, N>(&units, unit, &factors, &blocks, &mut totals);
+                let count = whole.columns / elements;
+                // A loop of its own, because one in the other costs more than what it saves where units have their scales.
+                if L::TOGETHER == 1 {
+                    for unit in 0..count {
+                        rows.prefetch::<Vectors, L>(unit);
+                        // SAFETY: rows have the units of all columns, as was asserted.
+                        let units = unsafe { rows.units::<L>(unit) };
+                        L::factors::<Vectors>(&rows, unit, &units, &mut factors);
+                        $unit::<L, N>(&units, unit, factors.of::<L>(0), &blocks, &mut totals);
+                    }
+                } else {
+                    for first in (0..count).step_by(L::TOGETHER) {
+                        // SAFETY: as above.
+                        L::factors::<Vectors>(&rows, first, &unsafe { rows.units::<L>(first) }, &mut factors);
+                        for unit in first..(first + L::TOGETHER).min(count) {
+                            rows.prefetch::<Vectors, L>(unit);
+                            // SAFETY: as above.
+                            let units = unsafe { rows.units::<L>(unit) };
+                            $unit::<L, N>(&units, unit, factors.of::<L>(unit - first), &blocks, &mut totals);
+                        }
+                    }
                 }
                 for token in 0..N {
                     // SAFETY: there are eight elements from the lane on.
@@ -93,7 +108,7 @@ macro_rules! kernel {
         fn $unit<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize>(
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
-            factors: &$crate::backends::cpu::int8::unpack::Factors,
+            factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
             blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
@@ -123,7 +138,7 @@ macro_rules! kernel {
         fn $run<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize, const RUN: u8>(
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
-            factors: &$crate::backends::cpu::int8::unpack::Factors,
+            factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
             blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
@@ -196,7 +211,7 @@ macro_rules! kernel {
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
             run: usize,
-            factors: &$crate::backends::cpu::int8::unpack::Factors,
+            factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
             blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
@@ -231,16 +246,16 @@ pub(super) use kernel;
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) fn add_part(
-    factors: &Factors,
+    factors: OfUnit<'_>,
     part: usize,
     products: __m256i,
     scale: f32,
     sum: f32,
     total: __m256,
 ) -> __m256 {
+    let [d, m] = factors.part(part);
     // SAFETY: there are eight numbers.
-    let (d, m) =
-        unsafe { (_mm256_loadu_ps(factors.scales[part].as_ptr()), _mm256_loadu_ps(factors.offsets[part].as_ptr())) };
+    let (d, m) = unsafe { (_mm256_loadu_ps(d.as_ptr()), _mm256_loadu_ps(m.as_ptr())) };
     let product = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(products), _mm256_mul_ps(m, _mm256_set1_ps(sum)));
     _mm256_fmadd_ps(_mm256_set1_ps(scale), product, total)
 }

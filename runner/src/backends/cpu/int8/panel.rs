@@ -57,7 +57,6 @@ impl Panel {
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
     pub(super) unsafe fn unpack<M: Machine, L: Layout>(&mut self, part: &Part<'_>) {
         let elements = L::RUNS * BLOCK;
-        let parts = elements / if L::HALVES { PART } else { BLOCK };
         assert!((part.first + part.columns) / elements * L::BYTES <= part.place.row_bytes, "columns of the rows");
         let mut factors = Factors::ZERO;
         for lane in [0, HALF] {
@@ -67,10 +66,16 @@ impl Panel {
                 rows.prefetch::<M, L>(unit);
                 // SAFETY: the columns of the part are among those of the rows, as was asserted.
                 let units = unsafe { rows.units::<L>(unit) };
-                L::factors::<M>(&rows, unit, &units, &mut factors);
-                for (index, (scales, offsets)) in factors.scales.iter().zip(&factors.offsets).take(parts).enumerate() {
-                    self.scales[at * parts + index][lane..lane + HALF].copy_from_slice(scales);
-                    self.offsets[at * parts + index][lane..lane + HALF].copy_from_slice(offsets);
+                // Panels begin at whole blocks of the largest kind, where those begin that are made together.
+                let nth = unit % L::TOGETHER;
+                if nth == 0 {
+                    L::factors::<M>(&rows, unit, &units, &mut factors);
+                }
+                let own = factors.of::<L>(nth);
+                for index in 0..L::PARTS {
+                    let [scales, offsets] = own.part(index);
+                    self.scales[at * L::PARTS + index][lane..lane + HALF].copy_from_slice(scales);
+                    self.offsets[at * L::PARTS + index][lane..lane + HALF].copy_from_slice(offsets);
                 }
                 for (row, bytes) in units.into_iter().enumerate() {
                     let codes = &mut self.rows[lane + row][at * elements..][..elements];

@@ -243,6 +243,50 @@ fn cases_that_failed_once() {
     check_any(GgmlType::NVFP4, 1_864_583_435_865_498_010, true, 1, 2);
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// The same of scales that lie apart: any bits of theirs, rows that end within what is loaded at a time.
+    #[test]
+    fn every_set_equals_the_definition_of_what_lies_apart(
+        encoding in prop::sample::select(apart()),
+        dtype in prop::sample::select(vec![Dtype::F32, Dtype::F16, Dtype::Bf16]),
+        seed: u64,
+        groups in 1usize..12,
+        m in 1usize..7,
+        rows in 1usize..=16,
+    ) {
+        let group = encoding.group_size() as usize;
+        let columns = groups * group.max(BLOCK);
+        let count = rows * columns / group;
+        let of = |dtype, size: usize, seed| (dtype, bytes(count * size, seed));
+        let (data, scale, bias) = match encoding {
+            Encoding::Affine { bits, .. } => {
+                let size = if dtype == Dtype::F32 { 4 } else { 2 };
+                let numbers = [of(dtype, size, seed ^ 1), of(dtype, size, seed ^ 2)];
+                (bytes(rows * columns * usize::from(bits) / 8, seed), numbers[0].clone(), Some(numbers[1].clone()))
+            }
+            _ => (bytes(rows * columns / 2, seed), of(Dtype::U8, 1, seed ^ 1), None),
+        };
+        let arrays =
+            Arrays { data: &data, scale: Some(of_type(&scale)), bias: bias.as_ref().map(of_type), global_scale: None };
+        let weight = Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight");
+        check_sets(&weight, &activations(m * columns, seed.rotate_left(9)));
+    }
+}
+
+fn of_type((dtype, bytes): &(Dtype, Vec<u8>)) -> Numbers<'_> {
+    Numbers { dtype: *dtype, bytes }
+}
+
+/// All encodings whose scales lie apart.
+fn apart() -> Vec<Encoding> {
+    use formats::encoding::Micro;
+    let affine = |bits| [32, 64, 128].map(|group| Encoding::Affine { bits, group });
+    let mut all: Vec<Encoding> = [2, 3, 4, 5, 6, 8].into_iter().flat_map(affine).collect();
+    all.extend([Micro::Mxfp4, Micro::Nvfp4].map(Encoding::Micro));
+    all
+}
+
 fn check_any(kind: GgmlType, seed: u64, any_bits: bool, m: usize, rows: usize) {
     let columns = 256 + kind.block_elements() as usize;
     let data = if any_bits {
@@ -252,10 +296,13 @@ fn check_any(kind: GgmlType, seed: u64, any_bits: bool, m: usize, rows: usize) {
     };
     let arrays = Arrays { data: &data, ..Arrays::default() };
     let weight = Weight::new(Encoding::Blocks(kind), &[rows as u64, columns as u64], arrays).expect("a weight");
-    let x = activations(m * columns, seed.rotate_left(9));
-    let definition = products(scalar(), &weight, &x);
+    check_sets(&weight, &activations(m * columns, seed.rotate_left(9)));
+}
+
+fn check_sets(weight: &Weight<'_>, x: &[f32]) {
+    let definition = products(scalar(), weight, x);
     for instructions in Instructions::available() {
-        let found = products(instructions, &weight, &x);
+        let found = products(instructions, weight, x);
         assert!(are_alike(&found, &definition), "{instructions}: {found:?}, not {definition:?}");
     }
 }

@@ -135,6 +135,28 @@ pub(super) const SUPER: usize = 256;
 
 impl Factors {
     pub(super) const ZERO: Self = Self { scales: [[0.0; HALF]; SUPER / PART], offsets: [[0.0; HALF]; SUPER / PART] };
+
+    /// Those of the unit that is the `nth` of those that are made together.
+    #[inline(always)]
+    pub(super) fn of<L: Layout>(&self, nth: usize) -> OfUnit<'_> {
+        OfUnit { factors: self, first: nth * L::PARTS }
+    }
+}
+
+/// Those of one unit of several that are made together.
+#[derive(Clone, Copy)]
+pub(super) struct OfUnit<'a> {
+    factors: &'a Factors,
+    /// Its first part.
+    first: usize,
+}
+
+impl OfUnit<'_> {
+    /// `d` and `m` of a part.
+    #[inline(always)]
+    pub(super) fn part(&self, part: usize) -> [&[f32; HALF]; 2] {
+        [&self.factors.scales[self.first + part], &self.factors.offsets[self.first + part]]
+    }
 }
 
 /// How the units of a row lie: runs of 32 codes, and what makes numbers of them.
@@ -145,13 +167,17 @@ pub(super) trait Layout {
     const RUNS: usize;
     /// Whether 16 elements share a scale, and not 32.
     const HALVES: bool;
+    /// Scales of a unit.
+    const PARTS: usize = Self::RUNS * BLOCK / if Self::HALVES { PART } else { BLOCK };
     /// Whether codes have up to 8 bits, and not 7.
     const WIDE: bool;
     /// How runs are nibbles, where each of them is the nibbles of 16 bytes: two rows of such are computed at a time.
     const NIBBLES: Option<Nibbles> = None;
+    /// Units whose `d` and `m` are made together, of which the first has such a multiple as its number.
+    const TOGETHER: usize = 1;
     /// The codes of a run.
     fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes;
-    /// `d` and `m` of a unit of each row, of that number.
+    /// `d` and `m` of a unit of each row, of that number, and of those after it that are made together with it.
     fn factors<M: Machine>(rows: &Rows<'_>, unit: usize, units: &Units<'_>, factors: &mut Factors);
 }
 
@@ -204,10 +230,10 @@ pub(super) trait Machine {
     fn half(bits: [u8; 2]) -> f32;
     /// The same of eight; only the lower 16 bits of each count.
     fn halves(bits: [u32; HALF]) -> [f32; HALF];
-    /// The numbers with those bits as float16, where nothing may be loaded with them.
-    fn float16(bits: [u16; HALF]) -> [f32; HALF];
-    /// The numbers with those bits as BF16.
-    fn bf16(bits: [u16; HALF]) -> [f32; HALF];
+    /// Eight numbers of float16 of each row as numbers of lanes.
+    fn float16(rows: [&[u8; 16]; HALF], lanes: &mut [[f32; HALF]; HALF]);
+    /// The same of BF16.
+    fn bf16(rows: [&[u8; 16]; HALF], lanes: &mut [[f32; HALF]; HALF]);
     /// The E4M3 numbers that are the low bytes of eight, and those that are the high ones.
     fn e4m3(pairs: [u16; HALF]) -> [[f32; HALF]; 2];
     /// Eight scales of each row, times `d`, and eight offsets, times `m`, which have six bits each: the low four or six in the first

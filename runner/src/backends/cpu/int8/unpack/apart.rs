@@ -1,4 +1,5 @@
 //! MLX's codes, a stream of bits, with scales and biases in arrays of their own. A unit is 32 codes.
+#![expect(unsafe_code, reason = "scales of rows are looked up with one check for all")]
 
 use formats::Dtype;
 use formats::codec::micro_scale;
@@ -8,6 +9,9 @@ use super::blocks::E2M1;
 use super::{Codes, Factors, Groups, Layout, Machine, Nibbles, Order, Rows, Units};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
+
+/// Units whose scales are made together: what lies side by side in a row is loaded at once.
+const TOGETHER: usize = 8;
 
 /// Groups of unsigned codes of so many bits: `w = scale · code + bias`.
 pub(in crate::backends::cpu::int8) struct Affine<const BITS: usize>;
@@ -21,12 +25,42 @@ const fn pairs(table: Option<&'static [u8; 16]>) -> Nibbles {
     Nibbles { at: 0, order: Order::Pairs, table }
 }
 
+/// So many bytes of an array from a place on for each row. Where it ends before, they are taken from what [`copied`] makes of it.
+#[inline(always)]
+fn windows<'a, const SIZE: usize>(
+    all: &'a [u8],
+    places: [usize; HALF],
+    spare: &'a mut Option<[[u8; SIZE]; HALF]>,
+) -> [&'a [u8; SIZE]; HALF] {
+    if places.iter().any(|at| at + SIZE > all.len()) {
+        return spare.insert(copied(all, places)).each_ref();
+    }
+    places.map(|at| {
+        // SAFETY: as many bytes are there, as was seen.
+        unsafe { &*all.as_ptr().add(at).cast() }
+    })
+}
+
+/// The same with zeros behind the end.
+#[cold]
+#[inline(never)]
+fn copied<const SIZE: usize>(all: &[u8], places: [usize; HALF]) -> [[u8; SIZE]; HALF] {
+    let mut windows = [[0; SIZE]; HALF];
+    for (window, at) in windows.iter_mut().zip(places) {
+        let rest = all.get(at..).unwrap_or_default();
+        let count = rest.len().min(window.len());
+        window[..count].copy_from_slice(&rest[..count]);
+    }
+    windows
+}
+
 impl<const BITS: usize> Layout for Affine<BITS> {
     const BYTES: usize = BITS * BLOCK / 8;
     const RUNS: usize = 1;
     const HALVES: bool = false;
     const WIDE: bool = BITS == 8;
     const NIBBLES: Option<Nibbles> = if BITS == 4 { Some(pairs(None)) } else { None };
+    const TOGETHER: usize = TOGETHER;
 
     #[inline(always)]
     fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
@@ -40,28 +74,38 @@ impl<const BITS: usize> Layout for Affine<BITS> {
     #[inline(always)]
     fn factors<M: Machine>(rows: &Rows<'_>, unit: usize, _units: &Units<'_>, factors: &mut Factors) {
         let Groups { units, dtype, scales, biases, count, .. } = rows.place().groups;
-        // Within a group they stay what they are; who unpacks begins at whole panels, which are whole groups.
-        if unit & (units - 1) != 0 {
-            return;
-        }
         let group = unit >> units.trailing_zeros();
-        let all = rows.rows().map(|row| row * count + group);
-        factors.scales[0] = eight::<M>(dtype, scales, all);
-        factors.offsets[0] = eight::<M>(dtype, biases, all);
+        let first = rows.rows().map(|row| row * count + group);
+        for (numbers, parts) in [(scales, &mut factors.scales), (biases, &mut factors.offsets)] {
+            let parts = parts.first_chunk_mut().expect("invariant: so many are made together");
+            self::numbers::<M>(dtype, numbers, first, parts);
+            // Groups of several units: from behind, so that none is overwritten before it is read.
+            if units > 1 {
+                for unit in (1..TOGETHER).rev() {
+                    parts[unit] = parts[unit >> units.trailing_zeros()];
+                }
+            }
+        }
     }
 }
 
-/// The numbers at eight places.
+/// Eight numbers from a place on for each row, those of all rows side by side; zeros behind the end.
 #[inline(always)]
-fn eight<M: Machine>(dtype: Dtype, numbers: &[u8], places: [usize; HALF]) -> [f32; HALF] {
+fn numbers<M: Machine>(dtype: Dtype, all: &[u8], first: [usize; HALF], out: &mut [[f32; HALF]; TOGETHER]) {
     if dtype == Dtype::F32 {
-        return places.map(|at| f32::from_le_bytes(numbers.as_chunks().0[at]));
+        let mut numbers = [[0.0; HALF]; HALF];
+        let mut spare = None;
+        for (numbers, bytes) in numbers.iter_mut().zip(windows::<32>(all, first.map(|at| 4 * at), &mut spare)) {
+            for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
+                *number = f32::from_le_bytes(*bytes);
+            }
+        }
+        *out = M::transpose(&numbers);
+        return;
     }
-    let mut bits = [0; HALF];
-    for (bits, at) in bits.iter_mut().zip(places) {
-        *bits = u16::from_le_bytes(numbers.as_chunks().0[at]);
-    }
-    if dtype == Dtype::F16 { M::float16(bits) } else { M::bf16(bits) }
+    let mut spare = None;
+    let rows = windows(all, first.map(|at| 2 * at), &mut spare);
+    if dtype == Dtype::F16 { M::float16(rows, out) } else { M::bf16(rows, out) }
 }
 
 /// Defines a layout of E2M1 numbers with so many scales for 32 of them, made of their codes by `$multipliers`.

@@ -21,12 +21,12 @@ impl Machine for Portable {
         bits.map(|bits| half::f16::from_bits(bits as u16).to_f32())
     }
 
-    fn float16(bits: [u16; HALF]) -> [f32; HALF] {
-        bits.map(|bits| half::f16::from_bits(bits).to_f32())
+    fn float16(rows: [&[u8; 16]; HALF], lanes: &mut [[f32; HALF]; HALF]) {
+        words(rows, lanes, |bits| half::f16::from_le_bytes(bits).to_f32());
     }
 
-    fn bf16(bits: [u16; HALF]) -> [f32; HALF] {
-        bits.map(|bits| half::bf16::from_bits(bits).to_f32())
+    fn bf16(rows: [&[u8; 16]; HALF], lanes: &mut [[f32; HALF]; HALF]) {
+        words(rows, lanes, |bits| half::bf16::from_le_bytes(bits).to_f32());
     }
 
     fn e4m3(pairs: [u16; HALF]) -> [[f32; HALF]; 2] {
@@ -52,6 +52,13 @@ impl Machine for Portable {
     }
 
     fn prefetch(_address: *const u8) {}
+}
+
+/// Eight words of each row as numbers of lanes.
+fn words(rows: [&[u8; 16]; HALF], lanes: &mut [[f32; HALF]; HALF], number: impl Fn([u8; 2]) -> f32) {
+    for (at, lane) in lanes.iter_mut().enumerate() {
+        *lane = rows.map(|row| number([row[2 * at], row[2 * at + 1]]));
+    }
 }
 
 impl Codes for [u8; BLOCK] {

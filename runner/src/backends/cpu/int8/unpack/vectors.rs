@@ -8,14 +8,15 @@ mod six_bits;
 use std::arch::x86_64::{
     __m128i, __m256i, _MM_HINT_T1, _mm_and_si128, _mm_cmpeq_epi16, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32,
     _mm_loadl_epi64, _mm_loadu_si128, _mm_or_si128, _mm_prefetch, _mm_set_epi64x, _mm_set1_epi16, _mm_setzero_si128,
-    _mm_slli_epi16, _mm_srli_epi16, _mm_unpacklo_epi16, _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm256_and_si256,
-    _mm256_broadcastsi128_si256, _mm256_castsi128_si256, _mm256_castsi256_ps, _mm256_cmpeq_epi8, _mm256_cvtepu8_epi16,
-    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_inserti128_si256, _mm256_loadu_si256, _mm256_mul_ps,
-    _mm256_mullo_epi16, _mm256_or_si256, _mm256_packus_epi16, _mm256_permute2x128_si256, _mm256_permute4x64_epi64,
-    _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x,
-    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_slli_epi16, _mm256_slli_epi32,
-    _mm256_srl_epi16, _mm256_srlv_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_unpackhi_epi32,
-    _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    _mm_slli_epi16, _mm_srli_epi16, _mm_unpackhi_epi16, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi16,
+    _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castsi128_si256,
+    _mm256_castsi256_ps, _mm256_cmpeq_epi8, _mm256_cvtepu8_epi16, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
+    _mm256_inserti128_si256, _mm256_loadu_si256, _mm256_mul_ps, _mm256_mullo_epi16, _mm256_or_si256,
+    _mm256_packus_epi16, _mm256_permute2x128_si256, _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi32,
+    _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_setzero_si256,
+    _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_slli_epi16, _mm256_slli_epi32, _mm256_srl_epi16, _mm256_srlv_epi32,
+    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
+    _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 use super::{Codes, Factors, Machine};
@@ -52,22 +53,24 @@ impl Machine for Vectors {
     }
 
     #[inline(always)]
-    fn float16(bits: [u16; HALF]) -> [f32; HALF] {
-        let mut numbers = [0.0; HALF];
-        // SAFETY: see the machine; there are eight numbers.
-        unsafe { _mm256_storeu_ps(numbers.as_mut_ptr(), _mm256_cvtph_ps(side_by_side(bits))) };
-        numbers
+    fn float16(rows: [&[u8; 16]; HALF], lanes: &mut [[f32; HALF]; HALF]) {
+        // SAFETY: see the machine; there are eight numbers each.
+        unsafe {
+            for (lane, words) in lanes.iter_mut().zip(words(rows)) {
+                _mm256_storeu_ps(lane.as_mut_ptr(), _mm256_cvtph_ps(words));
+            }
+        }
     }
 
     #[inline(always)]
-    fn bf16(bits: [u16; HALF]) -> [f32; HALF] {
-        let mut numbers = [0.0; HALF];
-        // SAFETY: see the machine; there are eight numbers.
+    fn bf16(rows: [&[u8; 16]; HALF], lanes: &mut [[f32; HALF]; HALF]) {
+        // SAFETY: see the machine; there are eight numbers each.
         unsafe {
-            let wide = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(side_by_side(bits)));
-            _mm256_storeu_ps(numbers.as_mut_ptr(), _mm256_castsi256_ps(wide));
+            for (lane, words) in lanes.iter_mut().zip(words(rows)) {
+                let wide = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(words));
+                _mm256_storeu_ps(lane.as_mut_ptr(), _mm256_castsi256_ps(wide));
+            }
         }
-        numbers
     }
 
     #[inline(always)]
@@ -158,6 +161,33 @@ fn halves(bits: [u32; HALF]) -> [f32; HALF] {
     // SAFETY: there are eight numbers.
     unsafe { _mm256_storeu_ps(numbers.as_mut_ptr(), _mm256_cvtph_ps(_mm_unpacklo_epi64(first, second))) };
     numbers
+}
+
+/// The first words of all rows, the second ones, and so on.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn words(rows: [&[u8; 16]; HALF]) -> [__m128i; HALF] {
+    let mut own = [_mm_setzero_si128(); HALF];
+    for (own, row) in own.iter_mut().zip(rows) {
+        // SAFETY: there are 16 bytes.
+        *own = unsafe { _mm_loadu_si128(row.as_ptr().cast()) };
+    }
+    let [a, b, c, d, e, f, g, h] = own;
+    let pairs = |a, b| [_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b)];
+    let (low, high) = (fours(pairs(a, b), pairs(c, d)), fours(pairs(e, f), pairs(g, h)));
+    let mut words = [_mm_setzero_si128(); HALF];
+    for at in 0..HALF / 2 {
+        words[2 * at] = _mm_unpacklo_epi64(low[at], high[at]);
+        words[2 * at + 1] = _mm_unpackhi_epi64(low[at], high[at]);
+    }
+    words
+}
+
+/// Pairs of words of two rows and of two more, those of each place together.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn fours([a, b]: [__m128i; 2], [c, d]: [__m128i; 2]) -> [__m128i; 4] {
+    [_mm_unpacklo_epi32(a, c), _mm_unpackhi_epi32(a, c), _mm_unpacklo_epi32(b, d), _mm_unpackhi_epi32(b, d)]
 }
 
 /// Eight numbers in a vector, without a way through memory: who loads what was just stored in parts waits for it.
