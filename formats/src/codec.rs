@@ -90,17 +90,18 @@ pub fn micro_scale(micro: Micro, code: u8, global: Option<f32>) -> f32 {
     micro::multiplier(micro, code, global)
 }
 
-/// What the E4M3 elements of each group of a row are multiplied with; `out` has one for each.
+/// What the E4M3 elements of each group of some rows are multiplied with; `out` has one for each of all rows.
 ///
 /// # Panics
-/// Where the elements of the weight are others, or `out` has another length.
-pub fn e4m3_scales(weight: &Weight<'_>, row: usize, out: &mut [f32]) {
-    let group = weight.encoding().group_size() as usize;
-    assert_eq!(out.len(), weight.columns().div_ceil(group), "one for each group");
+/// Where the elements of the weight are others, or there is no such row.
+pub fn e4m3_scales(weight: &Weight<'_>, rows: impl Iterator<Item = usize>, out: &mut [f32]) {
     match weight.encoding() {
-        Encoding::Micro(Micro::Mxfp8) => micro::scales(weight, Micro::Mxfp8, row, out),
-        Encoding::BlockFp8 { rows, columns } => {
-            block_fp8::scales(weight, rows as usize, columns as usize, row, out);
+        Encoding::Micro(Micro::Mxfp8) => micro::powers(weight, rows, out),
+        Encoding::BlockFp8 { rows: height, columns: width } => {
+            let groups = weight.columns().div_ceil(width as usize);
+            for (row, out) in rows.zip(out.chunks_exact_mut(groups)) {
+                block_fp8::scales(weight, height as usize, width as usize, row, out);
+            }
         }
         other => panic!("elements of {other} are not E4M3"),
     }

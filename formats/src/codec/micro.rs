@@ -39,11 +39,28 @@ pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'
     Encode { values, micro, target, out }.run();
 }
 
-/// What the elements of each group of a row are multiplied with.
-pub(super) fn scales(weight: &Weight<'_>, micro: Micro, row: usize, out: &mut [f32]) {
+/// What the elements of each group of some rows are multiplied with, where scales are powers of two.
+pub(super) fn powers(weight: &Weight<'_>, rows: impl Iterator<Item = usize>, out: &mut [f32]) {
     let scale = weight.scale.expect("invariant: a microscaled weight has scales");
-    for (out, code) in out.iter_mut().zip(weight.row_of(scale.bytes, row)) {
-        *out = multiplier(micro, *code, weight.global_scale);
+    simd::run(Powers { codes: scale.bytes, groups: scale.bytes.len() / weight.rows(), rows, out });
+}
+
+struct Powers<'a, R> {
+    codes: &'a [u8],
+    /// How many a row has.
+    groups: usize,
+    rows: R,
+    out: &'a mut [f32],
+}
+
+impl<R: Iterator<Item = usize>> Work for Powers<'_, R> {
+    #[inline(always)]
+    fn run(self) {
+        for (row, out) in self.rows.zip(self.out.chunks_exact_mut(self.groups)) {
+            for (out, code) in out.iter_mut().zip(&self.codes[row * self.groups..]) {
+                *out = e8m0(*code);
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! | `avx-vnni` | and AVX-VNNI | integer products in one instruction |
 //! | `avx512` | AVX-512 F, BW, DQ, VL | vectors of 16 |
 //! | `avx512-vnni` | and AVX-512 VNNI | integer products in one instruction |
-//! | `avx512-bf16` | and AVX-512 BF16 | products of BF16 weights with activations rounded to BF16 |
+//! | `avx512-bf16` | and AVX-512 BF16, VBMI | products of BF16 and FP8 weights with activations rounded to BF16 |
 
 /// A set of instructions, each with what those before it can do (but that AVX-512 has no AVX-VNNI).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +77,9 @@ impl InstructionSet {
             Self::AvxVnni => avx2() && is_x86_feature_detected!("avxvnni"),
             Self::Avx512 => avx512(),
             Self::Avx512Vnni => vnni(),
-            Self::Avx512Bf16 => vnni() && is_x86_feature_detected!("avx512bf16"),
+            Self::Avx512Bf16 => {
+                vnni() && is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512vbmi")
+            }
         }
     }
 

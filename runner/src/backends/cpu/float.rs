@@ -4,8 +4,8 @@
 //! apart, 2, 1. So a result is the same to the bit however many rows x has, and with every set of instructions but the
 //! scalar one, which does not fuse: it is off by `columns · 2⁻²⁴ · Σ |w·x|` at most.
 //!
-//! With AVX-512 BF16, weights of BF16 are multiplied with activations rounded to BF16, two elements in a lane at a time:
-//! each x is off by 2⁻⁸ of it at most.
+//! With AVX-512 BF16, weights of BF16 and FP8 are multiplied with activations rounded to BF16, two elements in a lane at a
+//! time: each x is off by 2⁻⁸ of it at most.
 #![expect(unsafe_code, reason = "SIMD")]
 
 #[cfg(target_arch = "x86_64")]
@@ -124,25 +124,14 @@ impl Rows<'_> {
 pub(super) fn products(
     instructions: Instructions,
     weight: &Weight<'_>,
-    rows: impl ExactSizeIterator<Item = usize>,
+    rows: impl ExactSizeIterator<Item = usize> + Clone,
     x: &[f32],
     room: &mut Vec<f32>,
     sums: &mut [[f32; GROUP]],
 ) {
     let (count, columns) = (rows.len().min(GROUP), weight.columns());
-    let bytes = weight.array(formats::encoding::Role::Weight);
     if let Some(kind) = Kind::of(weight.encoding()).filter(|kind| *kind == Kind::F32 || sums.len() < MANY) {
-        let group = weight.encoding().group_size() as usize;
-        let groups = if kind == Kind::E4m3 { columns.div_ceil(group) } else { 0 };
-        let scales = of_size(room, count * groups);
-        let mut own = [&bytes[..0]; GROUP];
-        for (at, (own, row)) in own.iter_mut().zip(rows).enumerate() {
-            *own = &bytes[row * columns * kind.bytes()..][..columns * kind.bytes()];
-            if kind == Kind::E4m3 {
-                e4m3_scales(weight, row, &mut scales[at * groups..(at + 1) * groups]);
-            }
-        }
-        let scales = Scales { all: scales, groups, shift: group.trailing_zeros() };
+        let (own, scales) = as_they_lie(weight, kind, rows, room);
         product(instructions, Rows { kind, all: &own[..count], columns, scales }, x, sums);
     } else {
         let expanded = of_size(room, count * columns);
@@ -151,6 +140,27 @@ pub(super) fn products(
         }
         numbers(instructions, expanded, columns, x, sums);
     }
+}
+
+/// The bytes of up to 16 rows, and their scales, which are put into `room`.
+fn as_they_lie<'a>(
+    weight: &Weight<'a>,
+    kind: Kind,
+    rows: impl ExactSizeIterator<Item = usize> + Clone,
+    room: &'a mut Vec<f32>,
+) -> ([&'a [u8]; GROUP], Scales<'a>) {
+    let (columns, group) = (weight.columns(), weight.encoding().group_size() as usize);
+    let groups = if kind == Kind::E4m3 { columns.div_ceil(group) } else { 0 };
+    let scales = of_size(room, rows.len().min(GROUP) * groups);
+    if kind == Kind::E4m3 {
+        e4m3_scales(weight, rows.clone(), scales);
+    }
+    let bytes = weight.array(formats::encoding::Role::Weight);
+    let mut own = [&bytes[..0]; GROUP];
+    for (own, row) in own.iter_mut().zip(rows) {
+        *own = &bytes[row * columns * kind.bytes()..][..columns * kind.bytes()];
+    }
+    (own, Scales { all: scales, groups, shift: group.trailing_zeros() })
 }
 
 /// The beginning of what there is room for; it is only added.

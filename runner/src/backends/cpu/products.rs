@@ -8,7 +8,6 @@ use std::sync::PoisonError;
 
 use architectures::Rows;
 use formats::Weight;
-use formats::encoding::Role;
 
 use super::Cpu;
 use super::arena::Buffer;
@@ -160,13 +159,21 @@ struct Scratch {
     panel: Box<Panel>,
     /// Expanded rows.
     rows: Vec<f32>,
+    #[cfg(target_arch = "x86_64")]
+    bf16: float::bf16_rows::Room,
 }
 
 thread_local!(static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) });
 
 impl Scratch {
     fn new() -> Self {
-        Self { sums: Vec::new(), panel: Panel::new(), rows: Vec::new() }
+        Self {
+            sums: Vec::new(),
+            panel: Panel::new(),
+            rows: Vec::new(),
+            #[cfg(target_arch = "x86_64")]
+            bf16: float::bf16_rows::Room::EMPTY,
+        }
     }
 }
 
@@ -181,7 +188,7 @@ impl Task<'_> {
         if scratch.sums.len() < m {
             scratch.sums.resize(m, [0.0; GROUP]);
         }
-        let Scratch { sums, panel, rows: expanded } = scratch;
+        let Scratch { sums, panel, rows: expanded, .. } = scratch;
         let (sums, x) = (&mut sums[..m], &x[begin * columns..self.x.end * columns]);
         match &self.reader {
             Reader::Integers(matrix, part) => {
@@ -190,16 +197,11 @@ impl Task<'_> {
             }
             #[cfg(target_arch = "x86_64")]
             Reader::Bf16(weight, part) => {
-                let bytes = weight.array(Role::Weight);
-                let mut all = [&bytes[..0]; GROUP];
-                for (bytes_of, row) in all.iter_mut().zip(own.clone()) {
-                    *bytes_of = &bytes[stored(row, *part) * 2 * columns..][..2 * columns];
-                }
                 assert!(instructions.set() == Set::Avx512Bf16, "who computes so has the instructions");
+                let own = own.clone().map(|row| stored(row, *part));
+                let x = rounded.bf16.after(begin, columns);
                 // SAFETY: the set exists only where the machine has the instructions.
-                unsafe {
-                    float::bf16_rows::products(&all[..own.len()], columns, rounded.bf16.after(begin, columns), sums);
-                };
+                unsafe { float::bf16_rows::products(weight, own, x, &mut scratch.bf16, sums) };
             }
             #[cfg(not(target_arch = "x86_64"))]
             Reader::Bf16(..) => unreachable!("invariant: only some machines compute so"),

@@ -2,11 +2,11 @@
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 
 #[cfg(target_arch = "x86_64")]
-use super::float::bf16_rows::Bf16Rows;
+use super::float::bf16_rows::{self, Bf16Rows};
 use super::instructions::{Instructions, Set};
 use super::int8::{self, Activations};
 use crate::pool::Pool;
-use formats::{Dtype, Encoding};
+use formats::Encoding;
 
 /// What activations are rounded to for a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,7 @@ impl Rounding {
             return Self::Int8;
         }
         #[cfg(target_arch = "x86_64")]
-        if encoding == Encoding::Plain(Dtype::Bf16) && instructions.set() == Set::Avx512Bf16 && Bf16Rows::fits(columns)
-        {
+        if instructions.set() == Set::Avx512Bf16 && bf16_rows::takes(encoding, columns) {
             return Self::Bf16;
         }
         let _ = instructions;

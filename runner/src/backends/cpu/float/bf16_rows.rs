@@ -1,17 +1,22 @@
-//! Products of BF16 weights with activations rounded to BF16, with AVX-512 BF16.
+//! Products of BF16 and FP8 weights with activations rounded to BF16, with AVX-512 BF16.
 //!
 //! A lane gets two neighbouring elements at a time, `fma(w₀, x₀, fma(w₁, x₁, sum))` as the instruction rounds it:
-//! subnormal numbers count as zeros. Rows are whole runs of 32 elements.
+//! subnormal numbers count as zeros. Rows are whole runs of 32 elements. E4M3 numbers are BF16 numbers, too; their scales
+//! are not: the products of each run begin at zero, and are added to the sums times its scale.
 #![expect(unsafe_code, reason = "SIMD")]
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
+
+mod e4m3;
 
 use std::arch::x86_64::{
     __m256bh, __m256i, __m512bh, __m512i, _MM_HINT_T1, _mm_prefetch, _mm256_storeu_si256, _mm512_cvtneps_pbh,
     _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_setzero_ps,
 };
 
+use formats::{Encoding, Weight};
+
 use super::avx512::{CACHED, ROWS, TOKENS, put};
-use super::{GROUP, LANES, MANY};
+use super::{GROUP, Kind, LANES, MANY, Scales, as_they_lie};
 use crate::pool::{Pool, SharedSlice};
 
 /// Elements that are multiplied at a time.
@@ -53,7 +58,7 @@ impl Bf16Rows {
     }
 }
 
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 fn round(x: &[f32], out: &mut [u16]) {
     for (x, out) in x.as_chunks::<LANES>().0.iter().zip(out.as_chunks_mut::<LANES>().0) {
         // SAFETY: there are sixteen of both; the vectors are the same bits.
@@ -64,10 +69,55 @@ fn round(x: &[f32], out: &mut [u16]) {
     }
 }
 
-/// The products of up to 16 rows with all rows of x.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-pub(in crate::backends::cpu) fn products(rows: &[&[u8]], columns: usize, x: &[u16], sums: &mut [[f32; GROUP]]) {
-    let x = &x[..sums.len() * columns];
+/// Whether weights of an encoding, of rows of so many elements, are multiplied so.
+pub(in crate::backends::cpu) fn takes(encoding: Encoding, columns: usize) -> bool {
+    let is_taken = match Kind::of(encoding) {
+        Some(Kind::Bf16) => true,
+        Some(Kind::E4m3) => encoding.group_size() as usize >= RUN,
+        _ => false,
+    };
+    is_taken && Bf16Rows::fits(columns)
+}
+
+/// Memory for a few rows of a weight.
+#[derive(Debug)]
+pub(in crate::backends::cpu) struct Room {
+    /// FP8 numbers as BF16.
+    numbers: Vec<u16>,
+    scales: Vec<f32>,
+}
+
+impl Room {
+    /// None; it is only added.
+    pub(in crate::backends::cpu) const EMPTY: Self = Self { numbers: Vec::new(), scales: Vec::new() };
+}
+
+/// The products of up to 16 rows of a weight with all rows of x, rounded.
+///
+/// # Panics
+/// The weight is not [taken](takes).
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
+pub(in crate::backends::cpu) fn products(
+    weight: &Weight<'_>,
+    rows: impl ExactSizeIterator<Item = usize> + Clone,
+    x: &[u16],
+    room: &mut Room,
+    sums: &mut [[f32; GROUP]],
+) {
+    let (count, columns, encoding) = (rows.len().min(GROUP), weight.columns(), weight.encoding());
+    let kind = Kind::of(encoding).filter(|_| takes(encoding, columns)).expect("who multiplies so has asked for it");
+    let (own, scales) = as_they_lie(weight, kind, rows, &mut room.scales);
+    let (own, x) = (&own[..count], &x[..sums.len() * columns]);
+    if kind == Kind::E4m3 {
+        e4m3::products(own, scales, columns, x, &mut room.numbers, sums);
+    } else {
+        of_bf16(own, columns, x, sums);
+    }
+}
+
+/// The products of up to 16 rows of BF16.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
+fn of_bf16(rows: &[&[u8]], columns: usize, x: &[u16], sums: &mut [[f32; GROUP]]) {
     if sums.len() < MANY {
         // Rows are read one after the other, as memory likes it.
         for (lane, row) in rows.iter().enumerate() {
@@ -75,7 +125,7 @@ pub(in crate::backends::cpu) fn products(rows: &[&[u8]], columns: usize, x: &[u1
         }
         return;
     }
-    let many = (2 * CACHED / columns).max(TOKENS) / TOKENS * TOKENS;
+    let many = at_a_time::<TOKENS>(columns);
     for (x, sums) in x.chunks(many * columns).zip(sums.chunks_mut(many)) {
         for (at, four) in rows.chunks(ROWS).enumerate() {
             let mut own = [four[0]; ROWS];
@@ -85,7 +135,12 @@ pub(in crate::backends::cpu) fn products(rows: &[&[u8]], columns: usize, x: &[u1
     }
 }
 
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+/// Rows of x, whole tiles, that stay in the cache while all rows of weights pass.
+fn at_a_time<const TOKENS: usize>(columns: usize) -> usize {
+    (2 * CACHED / columns).max(TOKENS) / TOKENS * TOKENS
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 fn tokens<const R: usize>(own: [&[u8]; R], lane: usize, columns: usize, x: &[u16], sums: &mut [[f32; GROUP]]) {
     let mut at = 0;
     if R > 1 && sums.len() >= TOKENS {
@@ -106,7 +161,7 @@ fn tokens<const R: usize>(own: [&[u8]; R], lane: usize, columns: usize, x: &[u16
 }
 
 /// The products of R rows with N rows of x, to lanes of `sums` from `lane` on; the first time, what comes next is asked for.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 #[inline]
 fn tile<const R: usize, const N: usize, const FIRST: bool>(
     all: [&[u8]; R],
@@ -150,7 +205,7 @@ fn zeros() -> __m512bh {
 ///
 /// # Safety
 /// They are readable.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 #[inline]
 unsafe fn load(from: *const u8) -> __m512bh {
     // SAFETY: as the caller says; the vectors are the same bits.

@@ -91,32 +91,16 @@ fn fp8_is_read_as_it_lies() {
 
 fn check_fp8(columns: usize, m: usize) {
     let rows = 13;
-    let code = |at: usize| (at * 89 % 251) as u8;
-    let data: Vec<u8> = (0..rows * columns).map(code).map(|code| if code == 0x7f { 1 } else { code }).collect();
-    let codes: Vec<u8> = (0..rows * columns.div_ceil(32)).map(|at| 120 + (at * 7 % 12) as u8).collect();
-    let blocks: Vec<u8> =
-        (0..5 * columns.div_ceil(64)).flat_map(|at| (0.01f32 * at as f32 - 0.05).to_le_bytes()).collect();
-    let micro = Some(Numbers { dtype: Dtype::U8, bytes: &codes });
-    let block = Some(Numbers { dtype: Dtype::F32, bytes: &blocks });
-    let wide = Some(Numbers { dtype: Dtype::F32, bytes: &blocks[..5 * columns.div_ceil(96) * 4] });
-    for (encoding, scale) in [
-        (Encoding::Micro(Micro::Mxfp8), micro),
-        (Encoding::BlockFp8 { rows: 3, columns: 64 }, block),
-        (Encoding::BlockFp8 { rows: 3, columns: 96 }, wide),
-    ] {
-        if encoding == Encoding::Micro(Micro::Mxfp8) && !columns.is_multiple_of(32) {
-            continue;
-        }
-        let arrays = Arrays { data: &data, scale, ..Arrays::default() };
-        let weight = Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight");
+    of_fp8(rows, columns, |weight| {
         let x = numbers(m * columns, 11);
         let mut own = vec![0.0; columns];
         for instructions in Instructions::available() {
             let (mut room, mut many) = (Vec::new(), vec![[0.0; GROUP]; m]);
-            products(instructions, &weight, 0..rows, &x, &mut room, &mut many);
+            products(instructions, weight, 0..rows, &x, &mut room, &mut many);
             for (x, many) in x.chunks_exact(columns).zip(&many) {
                 let mut alone = [[0.0; GROUP]];
-                products(instructions, &weight, 0..rows, x, &mut room, &mut alone);
+                products(instructions, weight, 0..rows, x, &mut room, &mut alone);
+                let encoding = weight.encoding();
                 assert_eq!(alone[0][..rows], many[..rows], "{instructions} {encoding}");
                 for (row, sum) in many[..rows].iter().enumerate() {
                     weight.decode_row(row, &mut own);
@@ -130,6 +114,30 @@ fn check_fp8(columns: usize, m: usize) {
                 }
             }
         }
+    });
+}
+
+/// Weights of FP8 that rows of so many elements can have.
+fn of_fp8(rows: usize, columns: usize, mut check: impl FnMut(&Weight<'_>)) {
+    let code = |at: usize| (at * 89 % 251) as u8;
+    let data: Vec<u8> = (0..rows * columns).map(code).map(|code| if code == 0x7f { 1 } else { code }).collect();
+    let codes: Vec<u8> = (0..rows * columns.div_ceil(32)).map(|at| 120 + (at * 7 % 12) as u8).collect();
+    let blocks: Vec<u8> = (0..rows.div_ceil(3) * columns.div_ceil(64))
+        .flat_map(|at| (0.01f32 * at as f32 - 0.05).to_le_bytes())
+        .collect();
+    let micro = Some(Numbers { dtype: Dtype::U8, bytes: &codes });
+    let block = Some(Numbers { dtype: Dtype::F32, bytes: &blocks });
+    let wide = Some(Numbers { dtype: Dtype::F32, bytes: &blocks[..rows.div_ceil(3) * columns.div_ceil(96) * 4] });
+    for (encoding, scale) in [
+        (Encoding::Micro(Micro::Mxfp8), micro),
+        (Encoding::BlockFp8 { rows: 3, columns: 64 }, block),
+        (Encoding::BlockFp8 { rows: 3, columns: 96 }, wide),
+    ] {
+        if encoding == Encoding::Micro(Micro::Mxfp8) && !columns.is_multiple_of(32) {
+            continue;
+        }
+        let arrays = Arrays { data: &data, scale, ..Arrays::default() };
+        check(&Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight"));
     }
 }
 
@@ -154,34 +162,79 @@ fn what_is_no_number_is_not_hidden() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn bf16_instructions_agree_with_double_precision() {
-    use crate::pool::Pool;
     if Instructions::best().set() != Set::Avx512Bf16 {
         return crate::fixtures::skipped("kernels of BF16: this machine has no AVX-512 BF16");
     }
-    let pool = Pool::new(2).expect("threads");
-    for (rows, columns, m) in [(1, 32, 1), (16, 64, 6), (5, 96, 3), (16, 576, 29), (3, 2048, 9)] {
-        let (_, bytes, own) = encoded(Kind::Bf16, &numbers(rows * columns, 3));
-        let x = numbers(m * columns, 11);
-        let all: Vec<&[u8]> = bytes.chunks_exact(2 * columns).collect();
-        let of = |x: &[f32]| {
-            let (mut rounded, mut sums) = (bf16_rows::Bf16Rows::EMPTY, vec![[0.0; GROUP]; x.len() / columns]);
-            // SAFETY: the machine has the instructions.
-            unsafe {
-                rounded.fill(&pool, x, columns);
-                bf16_rows::products(&all, columns, rounded.after(0, columns), &mut sums);
+    for (rows, columns, m) in
+        [(1, 32, 1), (16, 64, 6), (5, 96, 3), (16, 576, 29), (3, 2048, 9), (7, 160, 8), (13, 96, 130)]
+    {
+        let (encoding, bytes, _) = encoded(Kind::Bf16, &numbers(rows * columns, 3));
+        let arrays = Arrays { data: &bytes, ..Arrays::default() };
+        let weight = Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight");
+        check_bf16(&weight, m);
+        of_fp8(rows, columns, |weight| {
+            if bf16_rows::takes(weight.encoding(), columns) {
+                check_bf16(weight, m);
             }
-            sums
-        };
-        let sums = of(&x);
-        for (token, sums) in sums.iter().enumerate() {
-            let x = &x[token * columns..][..columns];
-            assert_eq!(of(x)[0][..rows], sums[..rows], "a row alone and with others");
-            for (row, sum) in sums[..rows].iter().enumerate() {
-                let pairs = || own[row * columns..][..columns].iter().zip(x);
-                let exact: f64 = pairs().map(|(a, b)| f64::from(*a) * f64::from(bf16::from_f32(*b).to_f32())).sum();
-                let size: f64 = pairs().map(|(a, b)| f64::from((a * b).abs())).sum();
-                let error = (f64::from(*sum) - exact).abs();
-                assert!(error <= columns as f64 * size * 2f64.powi(-23), "{rows} {columns}: {sum} is not {exact}");
+        });
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn with_bf16(weight: &Weight<'_>, x: &[f32]) -> Vec<[f32; GROUP]> {
+    let pool = crate::pool::Pool::new(2).expect("threads");
+    let columns = weight.columns();
+    let (mut rounded, mut room) = (bf16_rows::Bf16Rows::EMPTY, bf16_rows::Room::EMPTY);
+    let mut sums = vec![[0.0; GROUP]; x.len() / columns];
+    // SAFETY: who calls it has asked for the instructions.
+    unsafe {
+        rounded.fill(&pool, x, columns);
+        bf16_rows::products(weight, 0..weight.rows(), rounded.after(0, columns), &mut room, &mut sums);
+    }
+    sums
+}
+
+#[cfg(target_arch = "x86_64")]
+fn check_bf16(weight: &Weight<'_>, m: usize) {
+    let (rows, columns, encoding) = (weight.rows(), weight.columns(), weight.encoding());
+    let x = numbers(m * columns, 11);
+    let mut own = vec![0.0; columns];
+    for (x, sums) in x.chunks_exact(columns).zip(with_bf16(weight, &x)) {
+        assert_eq!(with_bf16(weight, x)[0][..rows], sums[..rows], "{encoding}: a row alone and with others");
+        for (row, sum) in sums[..rows].iter().enumerate() {
+            weight.decode_row(row, &mut own);
+            let pairs = || own.iter().zip(x);
+            let exact: f64 = pairs().map(|(a, b)| f64::from(*a) * f64::from(bf16::from_f32(*b).to_f32())).sum();
+            let size: f64 = pairs().map(|(a, b)| f64::from((a * b).abs())).sum();
+            let error = (f64::from(*sum) - exact).abs();
+            let bound = columns as f64 * size * 2f64.powi(-23);
+            assert!(error <= bound, "{encoding} {rows} {columns}: {sum} is not {exact}");
+        }
+    }
+}
+
+/// Each code alone, times 1: the number that the codec makes of it, and no number where that has none.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn each_number_of_fp8_is_one_of_bf16() {
+    if Instructions::best().set() != Set::Avx512Bf16 {
+        return crate::fixtures::skipped("kernels of BF16: this machine has no AVX-512 BF16");
+    }
+    for code in 0..=u8::MAX {
+        for place in [0, 1, 17, 40, 63, 64, 95] {
+            let mut data = [0; 96];
+            data[place] = code;
+            let scale = Some(Numbers { dtype: Dtype::U8, bytes: &[127; 3] });
+            let arrays = Arrays { data: &data, scale, ..Arrays::default() };
+            let weight = Weight::new(Encoding::Micro(Micro::Mxfp8), &[1, 96], arrays).expect("a weight");
+            for m in [1, 9] {
+                for sums in with_bf16(&weight, &vec![1.0; m * 96]) {
+                    let (found, expected) = (sums[0], e4m3(code));
+                    assert!(
+                        (found - expected).abs() <= 0.0 || (found.is_nan() && expected.is_nan()),
+                        "{code}: {found}"
+                    );
+                }
             }
         }
     }
