@@ -93,12 +93,16 @@ pub fn micro_scale(micro: Micro, code: u8, global: Option<f32>) -> f32 {
 /// What the E4M3 elements of each group of some rows are multiplied with; `out` has one for each of all rows.
 ///
 /// # Panics
-/// Where the elements of the weight are others, or there is no such row.
-pub fn e4m3_scales(weight: &Weight<'_>, rows: impl Iterator<Item = usize>, out: &mut [f32]) {
+/// Where the elements of the weight are others, there is no such row, or `out` has another length.
+pub fn e4m3_scales(weight: &Weight<'_>, rows: impl ExactSizeIterator<Item = usize>, out: &mut [f32]) {
+    let groups = weight.columns().div_ceil(weight.encoding().group_size() as usize);
+    assert_eq!(out.len(), rows.len() * groups, "one for each group");
+    if out.is_empty() {
+        return;
+    }
     match weight.encoding() {
-        Encoding::Micro(Micro::Mxfp8) => micro::powers(weight, rows, out),
+        Encoding::Micro(Micro::Mxfp8) => micro::powers(weight, groups, rows, out),
         Encoding::BlockFp8 { rows: height, columns: width } => {
-            let groups = weight.columns().div_ceil(width as usize);
             for (row, out) in rows.zip(out.chunks_exact_mut(groups)) {
                 block_fp8::scales(weight, height as usize, width as usize, row, out);
             }

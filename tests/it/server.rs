@@ -20,7 +20,7 @@ pub(crate) struct Server {
     pub(crate) http: Client,
 }
 
-/// Has runners on the CPU compute with plain weights in float32: without the instructions for BF16, where this machine has them.
+/// Has runners on the CPU compute with plain weights and FP8 in float32: without the instructions for BF16, where this machine has them.
 pub(crate) fn in_float32() -> (&'static str, &'static str) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512bf16") {

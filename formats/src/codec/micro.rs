@@ -40,9 +40,9 @@ pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'
 }
 
 /// What the elements of each group of some rows are multiplied with, where scales are powers of two.
-pub(super) fn powers(weight: &Weight<'_>, rows: impl Iterator<Item = usize>, out: &mut [f32]) {
+pub(super) fn powers(weight: &Weight<'_>, groups: usize, rows: impl Iterator<Item = usize>, out: &mut [f32]) {
     let scale = weight.scale.expect("invariant: a microscaled weight has scales");
-    simd::run(Powers { codes: scale.bytes, groups: scale.bytes.len() / weight.rows(), rows, out });
+    simd::run(Powers { codes: scale.bytes, groups, rows, out });
 }
 
 struct Powers<'a, R> {
@@ -57,7 +57,7 @@ impl<R: Iterator<Item = usize>> Work for Powers<'_, R> {
     #[inline(always)]
     fn run(self) {
         for (row, out) in self.rows.zip(self.out.chunks_exact_mut(self.groups)) {
-            for (out, code) in out.iter_mut().zip(&self.codes[row * self.groups..]) {
+            for (out, code) in out.iter_mut().zip(&self.codes[row * self.groups..][..self.groups]) {
                 *out = e8m0(*code);
             }
         }

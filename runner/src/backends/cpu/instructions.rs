@@ -21,7 +21,7 @@ impl Instructions {
         Set::available().map(Self)
     }
 
-    /// Those of them that compute with weights of plain types in float32.
+    /// Those of them that compute with weights of plain types and FP8 in float32.
     #[cfg(test)]
     pub(crate) fn in_float32() -> impl DoubleEndedIterator<Item = Self> {
         Self::available().filter(|own| own.0 != Set::Avx512Bf16)

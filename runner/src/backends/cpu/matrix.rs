@@ -3,7 +3,7 @@
 //! | weights | how | activations |
 //! |---|---|---|
 //! | GGML's types of up to 8 bits but `Q1_0`, `Q2_0`, `Q8_1`, `Q8_K`; affine groups; `mxfp4`, `nvfp4` | as integers, see [`int8`] | rounded to 8 bits by blocks of 32 |
-//! | BF16; FP8 with a scale for 32 elements or more; where there are instructions for BF16 | float, see [`float`] | rounded to BF16 |
+//! | BF16, and FP8 with a scale for 32, 64, 128 … elements, of rows of whole 32s, where there are instructions for BF16 | float, see [`float`] | rounded to BF16 |
 //! | plain; FP8, read as it lies for few rows of x | float, see [`float`] | float |
 //! | all others, expanded row by row | float, see [`float`] | float |
 //!

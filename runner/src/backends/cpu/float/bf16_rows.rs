@@ -16,7 +16,7 @@ use std::arch::x86_64::{
 use formats::{Encoding, Weight};
 
 use super::avx512::{CACHED, ROWS, TOKENS, put};
-use super::{GROUP, Kind, LANES, MANY, Scales, as_they_lie};
+use super::{GROUP, Kind, LANES, MANY, Rows, Scales, as_they_lie};
 use crate::pool::{Pool, SharedSlice};
 
 /// Elements that are multiplied at a time.
@@ -38,7 +38,7 @@ impl Bf16Rows {
     /// Rounds `x` of `[m, columns]` in the place of what is here.
     ///
     /// # Safety
-    /// The machine has AVX-512 BF16.
+    /// The machine has all instructions of the set `avx512-bf16`.
     pub(in crate::backends::cpu) unsafe fn fill(&mut self, pool: &Pool, x: &[f32], columns: usize) {
         assert!(Self::fits(columns), "whole runs");
         if self.0.len() < x.len() {
@@ -109,7 +109,7 @@ pub(in crate::backends::cpu) fn products(
     let (own, scales) = as_they_lie(weight, kind, rows, &mut room.scales);
     let (own, x) = (&own[..count], &x[..sums.len() * columns]);
     if kind == Kind::E4m3 {
-        e4m3::products(own, scales, columns, x, &mut room.numbers, sums);
+        e4m3::products(Rows { kind, all: own, columns, scales }, x, &mut room.numbers, sums);
     } else {
         of_bf16(own, columns, x, sums);
     }

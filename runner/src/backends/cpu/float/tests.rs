@@ -3,6 +3,7 @@
 use formats::weight::{Arrays, Numbers};
 
 use super::*;
+use crate::pool::Pool;
 
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| (((i + seed) * 37 % 101) as f32 - 50.0) / 17.0).collect()
@@ -117,27 +118,23 @@ fn check_fp8(columns: usize, m: usize) {
     });
 }
 
-/// Weights of FP8 that rows of so many elements can have.
+/// Weights of FP8 that rows of so many elements can have: `mxfp8`, and blocks three rows high of several widths.
 fn of_fp8(rows: usize, columns: usize, mut check: impl FnMut(&Weight<'_>)) {
     let code = |at: usize| (at * 89 % 251) as u8;
     let data: Vec<u8> = (0..rows * columns).map(code).map(|code| if code == 0x7f { 1 } else { code }).collect();
-    let codes: Vec<u8> = (0..rows * columns.div_ceil(32)).map(|at| 120 + (at * 7 % 12) as u8).collect();
-    let blocks: Vec<u8> = (0..rows.div_ceil(3) * columns.div_ceil(64))
-        .flat_map(|at| (0.01f32 * at as f32 - 0.05).to_le_bytes())
-        .collect();
-    let micro = Some(Numbers { dtype: Dtype::U8, bytes: &codes });
-    let block = Some(Numbers { dtype: Dtype::F32, bytes: &blocks });
-    let wide = Some(Numbers { dtype: Dtype::F32, bytes: &blocks[..rows.div_ceil(3) * columns.div_ceil(96) * 4] });
-    for (encoding, scale) in [
-        (Encoding::Micro(Micro::Mxfp8), micro),
-        (Encoding::BlockFp8 { rows: 3, columns: 64 }, block),
-        (Encoding::BlockFp8 { rows: 3, columns: 96 }, wide),
-    ] {
-        if encoding == Encoding::Micro(Micro::Mxfp8) && !columns.is_multiple_of(32) {
-            continue;
-        }
+    let mut check = |encoding, dtype, scales: &[u8]| {
+        let scale = Some(Numbers { dtype, bytes: scales });
         let arrays = Arrays { data: &data, scale, ..Arrays::default() };
         check(&Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight"));
+    };
+    if columns.is_multiple_of(32) {
+        let powers: Vec<u8> = (0..rows * columns / 32).map(|at| 120 + (at * 7 % 12) as u8).collect();
+        check(Encoding::Micro(Micro::Mxfp8), Dtype::U8, &powers);
+    }
+    for width in [16, 32, 64, 96, 4096] {
+        let count = rows.div_ceil(3) * columns.div_ceil(width);
+        let scales: Vec<u8> = (0..count).flat_map(|at| (0.01f32 * at as f32 - 0.05).to_le_bytes()).collect();
+        check(Encoding::BlockFp8 { rows: 3, columns: width as u32 }, Dtype::F32, &scales);
     }
 }
 
@@ -163,44 +160,47 @@ fn what_is_no_number_is_not_hidden() {
 #[cfg(target_arch = "x86_64")]
 fn bf16_instructions_agree_with_double_precision() {
     if Instructions::best().set() != Set::Avx512Bf16 {
-        return crate::fixtures::skipped("kernels of BF16: this machine has no AVX-512 BF16");
+        return crate::fixtures::skipped("kernels of BF16: this machine does not have avx512-bf16");
     }
+    let pool = Pool::new(2).expect("threads");
     for (rows, columns, m) in
         [(1, 32, 1), (16, 64, 6), (5, 96, 3), (16, 576, 29), (3, 2048, 9), (7, 160, 8), (13, 96, 130)]
     {
         let (encoding, bytes, _) = encoded(Kind::Bf16, &numbers(rows * columns, 3));
         let arrays = Arrays { data: &bytes, ..Arrays::default() };
         let weight = Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight");
-        check_bf16(&weight, m);
+        check_bf16(&weight, m, &pool);
         of_fp8(rows, columns, |weight| {
-            if bf16_rows::takes(weight.encoding(), columns) {
-                check_bf16(weight, m);
+            let group = weight.encoding().group_size();
+            let is_taken = bf16_rows::takes(weight.encoding(), columns);
+            assert_eq!(is_taken, group >= 32 && group.is_power_of_two(), "{}", weight.encoding());
+            if is_taken {
+                check_bf16(weight, m, &pool);
             }
         });
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn with_bf16(weight: &Weight<'_>, x: &[f32]) -> Vec<[f32; GROUP]> {
-    let pool = crate::pool::Pool::new(2).expect("threads");
+fn with_bf16(weight: &Weight<'_>, x: &[f32], pool: &Pool) -> Vec<[f32; GROUP]> {
     let columns = weight.columns();
     let (mut rounded, mut room) = (bf16_rows::Bf16Rows::EMPTY, bf16_rows::Room::EMPTY);
     let mut sums = vec![[0.0; GROUP]; x.len() / columns];
     // SAFETY: who calls it has asked for the instructions.
     unsafe {
-        rounded.fill(&pool, x, columns);
+        rounded.fill(pool, x, columns);
         bf16_rows::products(weight, 0..weight.rows(), rounded.after(0, columns), &mut room, &mut sums);
     }
     sums
 }
 
 #[cfg(target_arch = "x86_64")]
-fn check_bf16(weight: &Weight<'_>, m: usize) {
+fn check_bf16(weight: &Weight<'_>, m: usize, pool: &Pool) {
     let (rows, columns, encoding) = (weight.rows(), weight.columns(), weight.encoding());
     let x = numbers(m * columns, 11);
     let mut own = vec![0.0; columns];
-    for (x, sums) in x.chunks_exact(columns).zip(with_bf16(weight, &x)) {
-        assert_eq!(with_bf16(weight, x)[0][..rows], sums[..rows], "{encoding}: a row alone and with others");
+    for (x, sums) in x.chunks_exact(columns).zip(with_bf16(weight, &x, pool)) {
+        assert_eq!(with_bf16(weight, x, pool)[0][..rows], sums[..rows], "{encoding}: a row alone and with others");
         for (row, sum) in sums[..rows].iter().enumerate() {
             weight.decode_row(row, &mut own);
             let pairs = || own.iter().zip(x);
@@ -218,8 +218,9 @@ fn check_bf16(weight: &Weight<'_>, m: usize) {
 #[cfg(target_arch = "x86_64")]
 fn each_number_of_fp8_is_one_of_bf16() {
     if Instructions::best().set() != Set::Avx512Bf16 {
-        return crate::fixtures::skipped("kernels of BF16: this machine has no AVX-512 BF16");
+        return crate::fixtures::skipped("kernels of BF16: this machine does not have avx512-bf16");
     }
+    let pool = Pool::new(2).expect("threads");
     for code in 0..=u8::MAX {
         for place in [0, 1, 17, 40, 63, 64, 95] {
             let mut data = [0; 96];
@@ -228,7 +229,7 @@ fn each_number_of_fp8_is_one_of_bf16() {
             let arrays = Arrays { data: &data, scale, ..Arrays::default() };
             let weight = Weight::new(Encoding::Micro(Micro::Mxfp8), &[1, 96], arrays).expect("a weight");
             for m in [1, 9] {
-                for sums in with_bf16(&weight, &vec![1.0; m * 96]) {
+                for sums in with_bf16(&weight, &vec![1.0; m * 96], &pool) {
                     let (found, expected) = (sums[0], e4m3(code));
                     assert!(
                         (found - expected).abs() <= 0.0 || (found.is_nan() && expected.is_nan()),

@@ -56,6 +56,14 @@ impl Panel {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
     pub(super) unsafe fn unpack<M: Machine, L: Layout>(&mut self, part: &Part<'_>) {
+        const {
+            let units = DEPTH / (L::RUNS * BLOCK);
+            assert!(
+                units.is_multiple_of(L::TOGETHER),
+                "panels begin where units begin whose factors are made together"
+            );
+            assert!(L::TOGETHER * L::PARTS <= DEPTH / PART, "there is room for them");
+        }
         let elements = L::RUNS * BLOCK;
         assert!((part.first + part.columns) / elements * L::BYTES <= part.place.row_bytes, "columns of the rows");
         let mut factors = Factors::ZERO;
@@ -66,7 +74,6 @@ impl Panel {
                 rows.prefetch::<M, L>(unit);
                 // SAFETY: the columns of the part are among those of the rows, as was asserted.
                 let units = unsafe { rows.units::<L>(unit) };
-                // Panels begin at whole blocks of the largest kind, where those begin that are made together.
                 let nth = unit % L::TOGETHER;
                 if nth == 0 {
                     L::factors::<M>(&rows, unit, &units, &mut factors);

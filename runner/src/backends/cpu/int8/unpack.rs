@@ -123,7 +123,7 @@ impl<'a> Rows<'a> {
 /// A unit of each of eight rows.
 pub(super) type Units<'a> = [&'a [u8]; HALF];
 
-/// `d` and `m` of the parts of a unit, of eight rows each.
+/// `d` and `m` of the parts of the units that are made together, of eight rows each.
 #[repr(align(32))]
 pub(super) struct Factors {
     pub(super) scales: [[f32; HALF]; SUPER / PART],

@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi8,
 };
 
-use super::{GROUP, MANY, ROWS, RUN, Scales, at_a_time, load, put, zeros};
+use super::{GROUP, MANY, ROWS, RUN, Rows, Scales, at_a_time, load, put, zeros};
 
 /// Numbers that are looked up at a time.
 const CODES: usize = 2 * RUN;
@@ -50,15 +50,8 @@ struct Tile<'a, const R: usize> {
 
 /// The products of up to 16 rows with all rows of x. `room` is for some rows as BF16.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
-pub(super) fn products(
-    rows: &[&[u8]],
-    scales: Scales<'_>,
-    columns: usize,
-    x: &[u16],
-    room: &mut Vec<u16>,
-    sums: &mut [[f32; GROUP]],
-) {
-    let Scales { all, groups, shift } = scales;
+pub(super) fn products(rows: Rows<'_>, x: &[u16], room: &mut Vec<u16>, sums: &mut [[f32; GROUP]]) {
+    let Rows { all: rows, columns, scales: Scales { all, groups, shift }, .. } = rows;
     let scales_of = |row: usize| &all[row * groups..(row + 1) * groups];
     if sums.len() < MANY {
         // Rows are read one after the other, as memory likes it.

@@ -47,7 +47,7 @@ fn windows<'a, const SIZE: usize>(
 fn copied<const SIZE: usize>(all: &[u8], places: [usize; HALF]) -> [[u8; SIZE]; HALF] {
     let mut windows = [[0; SIZE]; HALF];
     for (window, at) in windows.iter_mut().zip(places) {
-        let rest = all.get(at..).unwrap_or_default();
+        let rest = &all[at..];
         let count = rest.len().min(window.len());
         window[..count].copy_from_slice(&rest[..count]);
     }
