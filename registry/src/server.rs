@@ -65,6 +65,12 @@ impl<S: Storage> Server<S> {
     }
 }
 
+/// Where the client believes us to be; `scheme` is `http` or `https`.
+pub fn base_url(scheme: &str, headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
+    format!("{scheme}://{host}")
+}
+
 async fn handle<S: Storage>(State(server): State<Arc<Server<S>>>, request: Request) -> Response {
     let mut response = answer(&server, request).await.unwrap_or_else(|response| response);
     response.headers_mut().insert(VERSION, uploads::value("registry/2.0"));
@@ -120,10 +126,8 @@ impl<S: Storage> Server<S> {
         self.access.check(&parts.headers, &base, Some(repository), action).await.map(drop)
     }
 
-    /// Where the client believes us to be.
     fn base(&self, headers: &HeaderMap) -> String {
-        let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
-        format!("{}://{host}", self.scheme)
+        base_url(self.scheme, headers)
     }
 
     /// Whether a blob may be mounted from another repository by who asks. Where no repository is named it may be in any,

@@ -5,6 +5,7 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use registry::server::access::Refusal;
 
 use crate::ops::{BadArchive, CannotExport, CannotPlan, NoVersion, NotFound, Pinned};
 
@@ -34,8 +35,16 @@ impl IntoResponse for Failed {
     }
 }
 
-/// A failure in the form that clients of that path read: Ollama's, `OpenAI`'s or Anthropic's.
+/// Whether a path is the registry's.
+pub(super) fn of_registry(path: &str) -> bool {
+    path == "/v2" || path.starts_with("/v2/")
+}
+
+/// A failure in the form that clients of that path read: Ollama's, `OpenAI`'s, Anthropic's or the registry's.
 pub(super) fn in_dialect(path: &str, failed: Failed) -> Response {
+    if of_registry(path) && failed.status == StatusCode::FORBIDDEN {
+        return Refusal::Denied { message: failed.message }.into_response();
+    }
     if !path.starts_with("/v1/") {
         return failed.into_response();
     }

@@ -5,47 +5,76 @@
 //!              403              403               401 without a key, 403 with one that may not
 //! ```
 //!
-//! The registry (`/v2`) has users of its own, see `registry::server::access`; only its changes from other machines are
-//! looked at here.
+//! One rule holds for the whole port. Only where the registry (`/v2`) has users of its own, it decides itself who may do
+//! what there, see `registry::server::access`.
 
 pub(crate) mod keys;
 mod origin;
 mod scope;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use registry::server::access::{TOKEN_PATH, ask_for_password, secret, secret_as_token};
+use registry::server::base_url;
 
 use super::Daemon;
-use super::error::{Failed, in_dialect};
+use super::error::{Failed, in_dialect, of_registry};
 use keys::Keys;
 use scope::Need;
 
 pub(super) use origin::cors;
 pub(crate) use scope::Scope;
 
+/// How long clients of the registry may keep what they are given for a key.
+const TOKEN_LIFE: Duration = Duration::from_mins(5);
+
 /// Lets requests through whose sender may do what they ask for.
 pub(super) async fn check(State(daemon): State<Daemon>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
+    let gives_token = path == TOKEN_PATH && request.method() == Method::GET && keys_of_registry(&daemon).is_some();
     match allowed(&daemon, &request) {
+        // Clients fetch a token for a password; here both are the key, which is looked at each time.
+        Ok(()) if gives_token => secret_as_token(secret(request.headers()).unwrap_or_default(), TOKEN_LIFE),
         Ok(()) => next.run(request).await,
+        Err(failed) if failed.status == StatusCode::UNAUTHORIZED && of_registry(&path) => {
+            let asked = if gives_token {
+                ask_for_password(&failed.message)
+            } else {
+                let scheme = if daemon.config.tls.is_some() { "https" } else { "http" };
+                daemon.access.ask(&base_url(scheme, request.headers()), &failed.message)
+            };
+            asked.into_response()
+        }
         Err(failed) => in_dialect(&path, failed),
     }
 }
 
+/// The keys that open the registry: there are some, and it has no users of its own.
+fn keys_of_registry(daemon: &Daemon) -> Option<&Keys> {
+    daemon.keys.as_ref().filter(|_| !daemon.config.registry.mode.needs_users())
+}
+
 fn allowed(daemon: &Daemon, request: &Request) -> Result<(), Failed> {
-    let keys = daemon.keys.as_ref();
-    origin::check(&daemon.config, keys.is_some(), request.headers())?;
+    let headers = request.headers();
     let need = scope::of(request.method(), request.uri().path());
+    let keys = if matches!(need, Need::Registry(_)) { keys_of_registry(daemon) } else { daemon.keys.as_ref() };
+    // Who asks for a key, or tells nothing worth one, need not know the host: pages have none.
+    origin::check(&daemon.config, keys.is_some(), request)?;
     let sender = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| *address);
     match (need, keys) {
-        (Need::Scope(scope), Some(keys)) => with_key(keys, scope, request.headers()),
+        (Need::Scope(scope), Some(keys)) => with_key(keys, scope, carried(headers)),
+        (Need::Registry(scope), Some(keys)) => with_key(keys, scope, secret(headers).as_deref()),
         (Need::Scope(scope), None) if scope.changes() => from_here(sender, "LODE_API_KEYS"),
-        (Need::RegistryChange, _) if !daemon.config.registry.chosen => from_here(sender, "LODE_REGISTRY_MODE"),
-        (Need::Nothing | Need::Scope(_) | Need::RegistryChange, _) => Ok(()),
+        // Where a mode was chosen, it says who may.
+        (Need::Registry(scope), None) if scope.changes() && !daemon.config.registry.chosen => {
+            from_here(sender, "LODE_API_KEYS or LODE_REGISTRY_MODE")
+        }
+        (Need::Nothing | Need::Scope(_) | Need::Registry(_), _) => Ok(()),
     }
 }
 
@@ -53,7 +82,7 @@ fn allowed(daemon: &Daemon, request: &Request) -> Result<(), Failed> {
 pub(super) fn scope_of(method: &Method, path: &str) -> Option<Scope> {
     match scope::of(method, path) {
         Need::Scope(scope) => Some(scope),
-        Need::Nothing | Need::RegistryChange => None,
+        Need::Nothing | Need::Registry(_) => None,
     }
 }
 
@@ -66,10 +95,10 @@ fn carried(headers: &HeaderMap) -> Option<&str> {
     bearer.map(|(_, key)| key).or(other).map(str::trim)
 }
 
-fn with_key(keys: &Keys, scope: Scope, headers: &HeaderMap) -> Result<(), Failed> {
-    let Some(key) = carried(headers) else {
-        let message =
-            "an API key is needed; send it as `Authorization: Bearer KEY` (commands take it from LODE_API_KEY)";
+fn with_key(keys: &Keys, scope: Scope, key: Option<&str>) -> Result<(), Failed> {
+    let Some(key) = key else {
+        let message = "an API key is needed; send it as `Authorization: Bearer KEY`, or to the registry as a password \
+                       with any user (commands take it from LODE_API_KEY)";
         return Err(Failed::new(StatusCode::UNAUTHORIZED, message));
     };
     let known = keys.find(key).map_err(|error| Failed::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")))?;

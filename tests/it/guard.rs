@@ -1,14 +1,18 @@
 //! Who may speak to a daemon, and what they may do.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::maintenance::fails;
 use crate::server::Server;
 use crate::support::tiny_model;
 
 /// A daemon with three keys: `(server, reader, runner, writer)`.
-async fn keyed() -> (Server, tempfile::TempDir, [String; 3]) {
+pub(crate) async fn keyed() -> (Server, tempfile::TempDir, [String; 3]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = Server::start(&[]).await;
     let (mut file, mut keys) = (String::new(), Vec::new());
@@ -71,6 +75,114 @@ async fn keys_open_what_their_scopes_say() {
     assert_eq!(status(&server, Method::GET, "/api/tags", bearer(&reader)).await.0, 401, "taken back while it runs");
 }
 
+/// One rule for the whole port: the registry asks for a key too, as `Bearer` or as the password of any user.
+#[tokio::test]
+async fn keys_open_the_registry() {
+    let (server, folder, [reader, runner, writer]) = keyed().await;
+    let bearer = |key: &str| Some(("authorization", format!("Bearer {key}")));
+    let basic = |key: &str| Some(("authorization", format!("Basic {}", STANDARD.encode(format!("anybody:{key}")))));
+    let blob = format!("/v2/library/m/blobs/sha256:{}", "0".repeat(64));
+    let uploads = "/v2/library/m/blobs/uploads/";
+    for (method, path, key, expect) in [
+        (Method::GET, "/v2/", None, 401),
+        (Method::GET, "/v2/_catalog", None, 401),
+        (Method::GET, "/v2/library/m/manifests/latest", None, 401),
+        (Method::GET, blob.as_str(), None, 401),
+        (Method::DELETE, blob.as_str(), None, 401),
+        (Method::PUT, "/v2/library/m/manifests/latest", None, 401),
+        (Method::POST, uploads, None, 401),
+        (Method::GET, "/v2/", bearer("lode-wrong"), 401),
+        (Method::GET, "/v2/", basic("lode-wrong"), 401),
+        (Method::GET, "/v2/", bearer(&reader), 200),
+        (Method::GET, "/v2/", basic(&reader), 200),
+        (Method::GET, blob.as_str(), basic(&reader), 404),
+        (Method::POST, uploads, basic(&reader), 403),
+        (Method::DELETE, blob.as_str(), basic(&runner), 403),
+        (Method::DELETE, blob.as_str(), bearer(&writer), 404),
+        (Method::POST, uploads, basic(&writer), 202),
+    ] {
+        let (status, body) = status(&server, method.clone(), path, key).await;
+        assert_eq!(status, expect, "{method} {path}: {body}");
+        if status == 401 {
+            assert_eq!(body["errors"][0]["code"], "UNAUTHORIZED", "{body}");
+        }
+    }
+    let refused = server.http.get(server.url("/v2/")).send().await.expect("an answer");
+    let challenge = refused.headers()["www-authenticate"].to_str().expect("text").to_owned();
+    assert!(challenge.starts_with(&format!("Bearer realm=\"http://{}/v2/token\"", server.address)), "{challenge}");
+    // Where clients fetch a token for the password, they get the key.
+    assert_eq!(status(&server, Method::GET, "/v2/token", None).await.0, 401);
+    assert_eq!(status(&server, Method::GET, "/v2/token", basic("lode-wrong")).await.0, 401);
+    let (_, given) = status(&server, Method::GET, "/v2/token?service=lode", basic(&reader)).await;
+    assert_eq!(given["token"], reader, "{given}");
+    // A registry with users of its own asks them, and nobody else.
+    let users = folder.path().join("users");
+    let made = server.lode_reading(&["htpasswd", "anna", "--password-stdin"], "secret");
+    assert!(made.status.success());
+    std::fs::write(&users, made.stdout).expect("a file");
+    let keys = folder.path().join("keys");
+    let server = server
+        .restart(&[
+            ("LODE_API_KEYS", keys.to_str().expect("a path")),
+            ("LODE_REGISTRY_MODE", "anonymous-pull"),
+            ("LODE_REGISTRY_USERS", users.to_str().expect("a path")),
+        ])
+        .await;
+    let anna = Some(("authorization", format!("Basic {}", STANDARD.encode("anna:secret"))));
+    assert_eq!(status(&server, Method::GET, &blob, None).await.0, 404, "everybody may pull");
+    assert_eq!(status(&server, Method::POST, uploads, basic(&writer)).await.0, 401, "a key is no user");
+    assert_eq!(status(&server, Method::POST, uploads, anna).await.0, 202);
+    assert_eq!(status(&server, Method::GET, "/api/tags", None).await.0, 401);
+}
+
+/// What a request says of its host must be one thing, whatever the key.
+#[tokio::test]
+async fn a_request_names_one_host() {
+    let server = Server::start(&[]).await;
+    let ask = async |lines: &str| {
+        let mut connection = TcpStream::connect(&server.address).await.expect("a connection");
+        let request = format!("{lines}\r\nConnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = Vec::new();
+        connection.read_to_end(&mut answer).await.expect("an answer");
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    for (lines, expect) in [
+        ("GET /api/tags HTTP/1.1\r\nHost: localhost", 200),
+        ("GET /api/tags HTTP/1.1\r\nHost: localhost\r\nHost: localhost", 400),
+        ("GET /api/tags HTTP/1.1\r\nHost: localhost\r\nHost: evil.example.com", 400),
+        ("GET http://localhost/api/tags HTTP/1.1\r\nHost: localhost", 200),
+        ("GET http://evil.example.com/api/tags HTTP/1.1\r\nHost: localhost", 403),
+        ("GET /api/tags HTTP/1.1\r\nHost: localhost\r\nOrigin: app://x\r\nOrigin: https://evil.example.com", 403),
+    ] {
+        let answer = ask(lines).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expect} ")), "{lines}: {answer}");
+    }
+}
+
+/// A page whose name was made to lead here has no key. Where a registry asks its own users, or nobody, it must not be let in by
+/// the name either.
+#[tokio::test]
+async fn a_rebound_name_reads_nothing() {
+    let evil = || Some(("host", "evil.example.com".to_owned()));
+    let (server, folder, _) = keyed().await;
+    let keys = folder.path().join("keys");
+    let keys = ("LODE_API_KEYS", keys.to_str().expect("a path"));
+    let users = folder.path().join("users");
+    let made = server.lode_reading(&["htpasswd", "anna", "--password-stdin"], "secret");
+    std::fs::write(&users, made.stdout).expect("a file");
+    // Where others are served, too.
+    let server = server.restart_on("0.0.0.0", &[keys]).await;
+    for path in ["/v2/_catalog", "/v2/library/m/tags/list", "/api/tags"] {
+        assert_eq!(status(&server, Method::GET, path, evil()).await.0, 401, "{path}");
+    }
+    let mode = [("LODE_REGISTRY_MODE", "anonymous-pull"), ("LODE_REGISTRY_USERS", users.to_str().expect("a path"))];
+    let server = server.restart_on("0.0.0.0", &[keys, mode[0], mode[1]]).await;
+    assert_eq!(status(&server, Method::GET, "/v2/library/m/tags/list", evil()).await.0, 403, "everybody may pull");
+    let server = server.restart_on("0.0.0.0", &[]).await;
+    assert_eq!(status(&server, Method::GET, "/v2/_catalog", evil()).await.0, 403);
+}
+
 #[tokio::test]
 async fn commands_send_their_key() {
     let (server, _folder, [reader, _, writer]) = keyed().await;
@@ -101,6 +213,9 @@ async fn strange_hosts_and_pages_are_refused() {
         ("origin", "http://localhost:3000", 200),
         ("origin", "https://a.example.org", 200),
         ("origin", "https://example.net", 403),
+        ("origin", "tauri://localhost", 200),
+        ("origin", "evil://x", 403),
+        ("origin", "chrome-extension://abcdefghijklmnop", 403),
     ] {
         let (status, body) = status(&server, Method::GET, "/api/tags", Some((name, value.to_owned()))).await;
         assert_eq!(status, expect, "{name}: {value}: {body}");

@@ -2,6 +2,7 @@
 
 mod foreign;
 mod hub;
+mod keys;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,6 +33,16 @@ pub(crate) struct DockerRegistry {
 impl DockerRegistry {
     /// Starts one; where the program is not there the test is skipped.
     pub(crate) async fn start(test: &str, users: Option<&str>) -> Option<Self> {
+        Self::with(test, |folder| {
+            let Some(users) = users else { return String::new() };
+            std::fs::write(folder.join("users"), users).expect("a file of users");
+            format!("auth: {{htpasswd: {{realm: test, path: {}/users}}}}\n", folder.display())
+        })
+        .await
+    }
+
+    /// The same with more in its configuration.
+    async fn with(test: &str, more: impl FnOnce(&Path) -> String) -> Option<Self> {
         if !Path::new(PROGRAM).is_file() {
             skip(test, "there is no /usr/bin/docker-registry; scripts/test installs it");
             return None;
@@ -39,14 +50,10 @@ impl DockerRegistry {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let address = format!("127.0.0.1:{}", free_port());
         let path = folder.path().display();
-        let auth = users.map(|users| {
-            std::fs::write(folder.path().join("users"), users).expect("a file of users");
-            format!("auth: {{htpasswd: {{realm: test, path: {path}/users}}}}\n")
-        });
+        let more = more(folder.path());
         let config = format!(
             "version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {path}/data}}}}\n\
-             http: {{addr: '{address}'}}\n{}",
-            auth.unwrap_or_default()
+             http: {{addr: '{address}'}}\n{more}"
         );
         std::fs::write(folder.path().join("config.yml"), config).expect("a configuration");
         let mut command = Command::new(PROGRAM);
@@ -86,14 +93,18 @@ fn path(folder: &Path) -> &str {
     folder.to_str().expect("a plain path")
 }
 
-/// skopeo copies an artifact into a layout; the manifest and all blobs are the same bytes.
-fn check_skopeo(test: &str, artifact: &str, manifest: &Stored) {
+/// skopeo copies an artifact into a layout; the manifest and all blobs are the same bytes. `user` is a user and a password.
+fn check_skopeo(test: &str, artifact: &str, user: Option<[&str; 2]>, manifest: &Stored) {
     if run("skopeo", &["--version"]).is_err() {
         return skip(test, "there is no skopeo; scripts/test installs it");
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let target = format!("oci:{}:m", path(folder.path()));
-    let copied = run("skopeo", &["copy", "-q", "--src-tls-verify=false", &format!("docker://{artifact}"), &target]);
+    let user = user.map(|[user, password]| format!("--src-creds={user}:{password}"));
+    let source = format!("docker://{artifact}");
+    let mut arguments = vec!["copy", "-q", "--src-tls-verify=false"];
+    arguments.extend(user.as_deref());
+    let copied = run("skopeo", &[&arguments[..], &[&source, &target]].concat());
     copied.unwrap_or_else(|e| panic!("skopeo copy {artifact}: {e}"));
     let mut expected: BTreeSet<String> = manifest.blobs().into_keys().collect();
     expected.insert(manifest.digest.clone());
@@ -103,7 +114,7 @@ fn check_skopeo(test: &str, artifact: &str, manifest: &Stored) {
 }
 
 /// oras fetches an artifact into a folder: each layer under its title.
-fn check_oras(test: &str, artifact: &str, manifest: &Stored) {
+fn check_oras(test: &str, artifact: &str, user: Option<[&str; 2]>, manifest: &Stored) {
     let Ok(python) = std::env::var("LODE_TEST_PYTHON") else {
         return skip(test, "LODE_TEST_PYTHON names no Python with the package `oras`; scripts/test makes one");
     };
@@ -112,7 +123,9 @@ fn check_oras(test: &str, artifact: &str, manifest: &Stored) {
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let script = root().join("tests/clients/oras_pull.py");
-    let pulled = run(&python, &[path(&script), artifact, path(folder.path())]);
+    let mut arguments = vec![path(&script), artifact, path(folder.path())];
+    arguments.extend(user.iter().flatten());
+    let pulled = run(&python, &arguments);
     pulled.unwrap_or_else(|e| panic!("oras pull {artifact}: {e}"));
     let layers = list(&manifest.json["layers"]);
     let titled = |layer: &Value| Some(layer["annotations"]["org.opencontainers.image.title"].as_str()?.to_owned());
@@ -135,7 +148,7 @@ async fn check(test: &str, registry: &DockerRegistry, source: &Server, model: &s
     let artifact = format!("{}/models/{model}:1", registry.address);
     source.push(model, &artifact).await;
     let manifest = stored::created(&source.home(), model);
-    check_skopeo(test, &artifact, &manifest);
+    check_skopeo(test, &artifact, None, &manifest);
     let target = Server::start(&[]).await;
     target.pull(&artifact).await;
     assert_same((source, &local(model)), (&target, &artifact)).await;
@@ -148,7 +161,7 @@ async fn the_tiny_model_goes_and_comes_back() {
     let source = Server::start(&[]).await;
     source.create("tiny", &tiny_model()).await;
     check(test, &registry, &source, "tiny").await;
-    check_oras(test, &format!("{}/models/tiny:1", registry.address), &stored::created(&source.home(), "tiny"));
+    check_oras(test, &format!("{}/models/tiny:1", registry.address), None, &stored::created(&source.home(), "tiny"));
 }
 
 #[tokio::test]
@@ -158,8 +171,8 @@ async fn clients_of_others_pull_from_lode() {
     source.create("tiny", &tiny_model()).await;
     let artifact = format!("{}/library/tiny:latest", source.address);
     let manifest = stored::created(&source.home(), "tiny");
-    check_skopeo(test, &artifact, &manifest);
-    check_oras(test, &artifact, &manifest);
+    check_skopeo(test, &artifact, None, &manifest);
+    check_oras(test, &artifact, None, &manifest);
 }
 
 #[tokio::test]

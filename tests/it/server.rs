@@ -81,11 +81,16 @@ impl Server {
     }
 
     /// Kills the daemon as `kill -9` does and starts another on the same store.
-    pub(crate) async fn restart(mut self, environment: &[(&str, &str)]) -> Self {
+    pub(crate) async fn restart(self, environment: &[(&str, &str)]) -> Self {
+        self.restart_on("127.0.0.1", environment).await
+    }
+
+    /// The same on an address of this machine, or on all of them.
+    pub(crate) async fn restart_on(mut self, address: &str, environment: &[(&str, &str)]) -> Self {
         self.kill();
-        let address = format!("127.0.0.1:{}", free_port());
-        self.child = spawn(self.folder.path(), &address, environment);
-        self.address = address;
+        let port = free_port();
+        self.child = spawn(self.folder.path(), &format!("{address}:{port}"), environment);
+        self.address = format!("127.0.0.1:{port}");
         self.wait().await;
         self
     }

@@ -43,6 +43,7 @@ pub use error::AccessError;
 pub use key::TokenKey;
 pub use password::htpasswd_line;
 pub use refusal::Refusal;
+pub use token_endpoint::{ask_for_password, secret_as_token};
 
 use crate::RepositoryName;
 use challenge::TokenFault;
@@ -53,6 +54,15 @@ use users::UserFile;
 
 /// Where tokens are fetched. The challenge names it; the server has to send it to [`Access::token`].
 pub const TOKEN_PATH: &str = "/v2/token";
+
+/// The secret that a request carries, whoever's it is: what stands behind `Bearer`, or the password of `Basic`.
+pub fn secret(headers: &HeaderMap) -> Option<String> {
+    match Credentials::of(headers) {
+        Credentials::Bearer(secret) => Some(secret),
+        Credentials::Basic { password, .. } => Some(password.0),
+        Credentials::Absent | Credentials::Malformed(_) => None,
+    }
+}
 
 /// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -298,6 +308,12 @@ impl Access {
     pub fn sign_blob(&self, repository: &RepositoryName, digest: &Digest) -> String {
         let expires = self.0.clock.seconds().saturating_add(self.0.link_life.as_secs());
         self.0.linker.sign(repository, digest, expires)
+    }
+
+    /// Asks who somebody is, in the way that is offered. For whoever decides elsewhere; `base_url` as in [`Access::check`].
+    pub fn ask(&self, base_url: &str, message: &str) -> Refusal {
+        let wanted = Wanted { base_url, repository: None, action: Action::Pull };
+        self.unauthorized(wanted, TokenFault::Absent, message)
     }
 
     /// Whether strangers may read; links are not needed then.

@@ -4,14 +4,16 @@
 //! made to believe in (DNS rebinding), and the `Origin` that browsers add to what pages send. Programs send no origin.
 //!
 //! A daemon that serves this machine only accepts the names of this machine. One that serves others accepts addresses
-//! and the names of local networks too, and any name where TLS or API keys already keep strange pages out. Other names,
+//! and the names of local networks too, and any name where TLS or an API key already keeps strange pages out. Other names,
 //! and the origins of pages that may call the daemon, are set by `LODE_ALLOWED_HOSTS` and `LODE_ORIGINS`.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
+use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::config::Config;
@@ -20,24 +22,45 @@ use crate::daemon::error::Failed;
 /// How long a browser may remember what it was allowed.
 const PREFLIGHT_AGE: Duration = Duration::from_hours(12);
 
-/// Refuses requests that name a host or an origin that is not ours.
-pub(super) fn check(config: &Config, has_keys: bool, headers: &HeaderMap) -> Result<(), Failed> {
-    if let Some(host) = text(headers, &header::HOST).filter(|host| !host_is_known(config, has_keys, host)) {
-        return Err(Failed::new(
-            StatusCode::FORBIDDEN,
-            format!(
-                "requests for the host `{host}` are refused: this daemon does not know that it is meant; \
-                 LODE_ALLOWED_HOSTS takes more names"
-            ),
-        ));
+/// Schemes of pages that programs of this machine bring along, which no web site can claim. Those of a browser's extensions are not
+/// among them: who installs one does not say that it may remove models.
+const PROGRAMS: [&str; 5] = ["app", "file", "tauri", "vscode-webview", "vscode-file"];
+
+/// Refuses requests that name a host or an origin that is not ours. `is_kept` says that what is asked for is given to nobody
+/// without a key.
+pub(super) fn check(config: &Config, is_kept: bool, request: &Request) -> Result<(), Failed> {
+    for host in hosts(request)? {
+        if !host_is_known(config, is_kept, host) {
+            return Err(Failed::new(
+                StatusCode::FORBIDDEN,
+                format!(
+                    "requests for the host `{host}` are refused: this daemon does not know that it is meant; \
+                     LODE_ALLOWED_HOSTS takes more names"
+                ),
+            ));
+        }
     }
-    if let Some(origin) = text(headers, &header::ORIGIN).filter(|origin| !origin_is_known(&config.origins, origin)) {
-        return Err(Failed::new(
-            StatusCode::FORBIDDEN,
-            format!("requests from pages of `{origin}` are refused; LODE_ORIGINS takes more origins"),
-        ));
+    for origin in request.headers().get_all(header::ORIGIN) {
+        let origin = text(origin);
+        if !origin_is_known(&config.origins, origin) {
+            return Err(Failed::new(
+                StatusCode::FORBIDDEN,
+                format!("requests from pages of `{origin}` are refused; LODE_ORIGINS takes more origins"),
+            ));
+        }
     }
     Ok(())
+}
+
+/// The host that a request names, in its header, in its line, or in both.
+fn hosts(request: &Request) -> Result<impl Iterator<Item = &str>, Failed> {
+    let mut named = request.headers().get_all(header::HOST).iter();
+    let (first, second) = (named.next(), named.next());
+    if second.is_some() {
+        return Err(Failed::bad_request("there is more than one `Host` header"));
+    }
+    let authority = request.uri().authority().map(Authority::as_str);
+    Ok(first.map(text).into_iter().chain(authority))
 }
 
 /// Tells browsers which pages may read the answers, and answers their questions beforehand.
@@ -56,27 +79,26 @@ pub(crate) fn cors(config: &Config) -> CorsLayer {
         .max_age(PREFLIGHT_AGE)
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+fn text(value: &HeaderValue) -> &str {
     // What is not text is certainly nobody's name.
-    headers.get(name).map(|value| value.to_str().unwrap_or("?"))
+    value.to_str().unwrap_or("?")
 }
 
-fn host_is_known(config: &Config, has_keys: bool, host: &str) -> bool {
+fn host_is_known(config: &Config, is_kept: bool, host: &str) -> bool {
     let name = name_of(host);
     if is_this_machine(name) || config.allowed_hosts.iter().any(|known| matches(known, name)) {
         return true;
     }
     // A page whose name leads here has no certificate for it, and no key.
     let serves_others = !config.address.ip().is_loopback();
-    serves_others && (config.tls.is_some() || has_keys || is_of_a_local_network(name))
+    serves_others && (config.tls.is_some() || is_kept || is_of_a_local_network(name))
 }
 
 /// Whether pages of an origin may call the daemon: those of this machine, those of local programs, and those listed.
 fn origin_is_known(listed: &[String], origin: &str) -> bool {
     let of_this_machine = match origin.split_once("://") {
         Some(("http" | "https", host)) => is_this_machine(name_of(host)),
-        // Pages of local programs that are not served over HTTP: `app://`, `file://`, `tauri://`, ….
-        Some(_) => true,
+        Some((scheme, _)) => PROGRAMS.contains(&scheme),
         None => false,
     };
     of_this_machine || listed.iter().any(|known| matches(known, origin))
@@ -145,9 +167,15 @@ mod tests {
     #[test]
     fn knows_origins() {
         let listed = ["https://*.example.com".to_owned(), "http://box:3000".to_owned()];
-        for known in
-            ["http://localhost:3000", "https://127.0.0.1", "app://x", "https://a.example.com", "http://box:3000"]
-        {
+        for known in [
+            "http://localhost:3000",
+            "https://127.0.0.1",
+            "app://x",
+            "tauri://localhost",
+            "vscode-webview://12",
+            "https://a.example.com",
+            "http://box:3000",
+        ] {
             assert!(origin_is_known(&listed, known), "{known}");
         }
         for foreign in [
@@ -158,6 +186,10 @@ mod tests {
             "null",
             "",
             "http://127.0.0.1.example.com",
+            "evil://x",
+            "chrome-extension://abcdefgh",
+            "moz-extension://12",
+            "APP://x",
         ] {
             assert!(!origin_is_known(&listed, foreign), "{foreign}");
         }

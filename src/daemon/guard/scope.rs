@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use axum::http::Method;
 
+use crate::daemon::error::of_registry;
+
 /// What an API key may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -53,8 +55,8 @@ pub(super) enum Need {
     Nothing,
     /// A key with this scope, where there are keys.
     Scope(Scope),
-    /// What the registry's own users are for.
-    RegistryChange,
+    /// The same of the registry, where it has no users of its own.
+    Registry(Scope),
 }
 
 /// Calls that only look, though they are posts.
@@ -89,8 +91,8 @@ pub(super) fn of(method: &Method, path: &str) -> Need {
     if *method == Method::OPTIONS || matches!(path, "/" | "/healthz" | "/readyz" | "/api/version" | "/openapi.json") {
         return Need::Nothing;
     }
-    if path == "/v2" || path.starts_with("/v2/") {
-        return if looks { Need::Nothing } else { Need::RegistryChange };
+    if of_registry(path) {
+        return Need::Registry(if looks { Scope::Read } else { Scope::Write });
     }
     Need::Scope(if looks || LOOKS.contains(&path) {
         Scope::Read
@@ -125,8 +127,9 @@ mod tests {
             (Method::DELETE, "/api/delete", Need::Scope(Scope::Write)),
             (Method::POST, "/api/lode/prune", Need::Scope(Scope::Admin)),
             (Method::POST, "/api/of/tomorrow", Need::Scope(Scope::Admin)),
-            (Method::GET, "/v2/a/manifests/b", Need::Nothing),
-            (Method::PUT, "/v2/a/manifests/b", Need::RegistryChange),
+            (Method::GET, "/v2/a/manifests/b", Need::Registry(Scope::Read)),
+            (Method::PUT, "/v2/a/manifests/b", Need::Registry(Scope::Write)),
+            (Method::DELETE, "/v2/a/manifests/b", Need::Registry(Scope::Write)),
             (Method::POST, "/v2x", Need::Scope(Scope::Admin)),
         ] {
             assert_eq!(of(&method, path), need, "{method} {path}");

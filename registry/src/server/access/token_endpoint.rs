@@ -3,6 +3,8 @@
 //! A token is given to users for their password, and to strangers where these may do something. It grants what was
 //! asked for as far as the mode allows, which may be nothing; the client finds out when it uses the token.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -31,6 +33,21 @@ struct Given {
     issued_at: Option<String>,
 }
 
+/// Answers `GET` of [`TOKEN_PATH`](super::TOKEN_PATH) where secrets are good as they are: the token is the secret.
+pub fn secret_as_token(secret: String, life: Duration) -> Response {
+    let given = Given { access_token: secret.clone(), token: secret, expires_in: life.as_secs(), issued_at: None };
+    not_stored(given)
+}
+
+/// Asks for a password, of whom a token is wanted.
+pub fn ask_for_password(message: &str) -> Refusal {
+    Refusal::Unauthorized { challenge: challenge::basic(), message: message.to_owned() }
+}
+
+fn not_stored(given: Given) -> Response {
+    ([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], Json(given)).into_response()
+}
+
 impl Access {
     /// Answers `GET` of [`TOKEN_PATH`](super::TOKEN_PATH). `query` is the request's, empty where it has none.
     pub async fn token(&self, headers: &HeaderMap, query: &str) -> Response {
@@ -51,15 +68,13 @@ impl Access {
         let token = self.0.signer.sign(&token, now, life);
         let issued_at = i64::try_from(now).ok().and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
         let issued_at = issued_at.and_then(|time| time.format(&Rfc3339).ok());
-        let given = Given { access_token: token.clone(), token, expires_in: life, issued_at };
-        ([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], Json(given)).into_response()
+        not_stored(Given { access_token: token.clone(), token, expires_in: life, issued_at })
     }
 
     /// Who asks for a token.
     async fn who(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
         // Here it is the password that is asked for, whatever is offered elsewhere.
-        let refused =
-            |message: &str| Refusal::Unauthorized { challenge: challenge::basic(), message: message.to_owned() };
+        let refused = ask_for_password;
         if !self.0.mode.needs_users() {
             return Ok(None);
         }
