@@ -46,6 +46,7 @@ mod registries;
 mod variables;
 
 use std::env;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -120,6 +121,8 @@ pub(crate) struct Config {
     pub(crate) runner: PathBuf,
     /// Runners give up network, programs and files.
     pub(crate) isolated: bool,
+    /// What runners get of the environment.
+    pub(crate) runner_environment: Vec<(OsString, OsString)>,
     /// Bytes of private memory that a runner may have.
     pub(crate) runner_memory: Option<u64>,
     /// Threads of a runner that compute on the CPU; what the machine has where it is not set.
@@ -222,6 +225,7 @@ impl Config {
             reference: first(&["LODE_REFERENCE"]).is_some_and(|value| value != "0"),
             runner: runner()?,
             isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
+            runner_environment: env::vars_os().filter(|(name, _)| variables::is_for_runners(name)).collect(),
             runner_memory: bytes(&["LODE_RUNNER_MEMORY_LIMIT"])?,
             threads: first(&["LODE_THREADS"]).map(|text| threads(&text)).transpose()?,
             cpu: first(&["LODE_CPU"]).as_deref().map(cpu).transpose()?,

@@ -106,6 +106,7 @@ async fn serve(config: Config) -> Result<()> {
     let options = RunnerOptions {
         program: config.runner.clone(),
         sockets: sockets.0.clone(),
+        environment: config.runner_environment.clone(),
         isolated: config.isolated,
         memory_limit: config.runner_memory,
         threads: config.threads,

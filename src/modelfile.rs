@@ -30,13 +30,14 @@ impl Modelfile {
         let mut file = Self::default();
         let mut lines = text.lines().enumerate();
         while let Some((index, line)) = lines.next() {
-            let line = line.trim();
+            // Its end may belong to a text that goes on.
+            let line = line.trim_start();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
             let number = index + 1;
             let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-            let (lead, rest) = lead(word, rest.trim());
+            let (lead, rest) = lead(word, rest.trim_start());
             let value = value(rest, &mut lines.by_ref().map(|(_, line)| line), number)?;
             file.apply(word, lead, value, number)?;
         }
@@ -95,13 +96,42 @@ impl Modelfile {
     }
 }
 
+/// An instruction with a text, as [`Modelfile::parse`] reads it. The text may be anybody's: no line of it becomes an instruction. One
+/// that the grammar cannot say is told in a comment.
+pub(crate) fn instruction(word: &str, text: &str) -> String {
+    if !text.contains("\"\"\"") && !text.ends_with('"') {
+        return format!("{word} \"\"\"{text}\"\"\"");
+    }
+    let quoted = format!("\"{text}\"");
+    if !text.contains(['\n', '\r']) && !quoted.starts_with("\"\"\"") {
+        return format!("{word} {quoted}");
+    }
+    format!("# {word} has quotes that no Modelfile can say; the model of FROM has it")
+}
+
+/// The same for a message; a role that is none is told in a comment.
+pub(crate) fn message(role: &str, content: &str) -> String {
+    if ROLES.contains(&role) {
+        return instruction(&format!("MESSAGE {role}"), content);
+    }
+    format!("# MESSAGE of `{}`, which is no role; the model of FROM has it", role.escape_debug())
+}
+
+/// The same for a parameter; a name that is no word is told in a comment.
+pub(crate) fn parameter(name: &str, value: &Value) -> String {
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return format!("PARAMETER {name} {value}");
+    }
+    format!("# PARAMETER `{}` is none; the model of FROM has it", name.escape_debug())
+}
+
 /// The word between the instruction and its value, for instructions that have one.
 fn lead<'a>(word: &str, rest: &'a str) -> (Option<&'a str>, &'a str) {
     if !word.eq_ignore_ascii_case("PARAMETER") && !word.eq_ignore_ascii_case("MESSAGE") {
         return (None, rest);
     }
     match rest.split_once(char::is_whitespace) {
-        Some((lead, rest)) => (Some(lead), rest.trim()),
+        Some((lead, rest)) => (Some(lead), rest.trim_start()),
         None if rest.is_empty() => (None, rest),
         None => (Some(rest), ""),
     }
@@ -123,15 +153,57 @@ fn value<'a>(rest: &'a str, lines: &mut dyn Iterator<Item = &'a str>, number: us
         }
         bail!("line {number}: `\"\"\"` is never closed");
     }
+    let rest = rest.trim_end();
     let quoted = rest.strip_prefix('"').and_then(|inner| inner.strip_suffix('"'));
     Ok(quoted.unwrap_or(rest).to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+
+    proptest! {
+        /// Whatever a text is, it becomes one instruction with that text, or none.
+        #[test]
+        fn texts_add_no_instructions(
+            parts in prop::collection::vec(prop::sample::select(vec!["\"", "\"\"\"", "a", " ", "\n", "\r", "\nFROM evil\n", "#"]), 0..12),
+        ) {
+            let text = parts.concat();
+            let lines = [
+                "FROM a".to_owned(),
+                instruction("SYSTEM", &text),
+                instruction("TEMPLATE", "{{ messages }}"),
+                message("user", &text),
+                message(&text, "x"),
+                parameter(&text, &json!(1)),
+                parameter("temperature", &json!(0.5)),
+            ];
+            let file = Modelfile::parse(&lines.join("\n")).expect("a Modelfile");
+            prop_assert_eq!(&file.from, "a");
+            prop_assert_eq!(file.template.as_deref(), Some("{{ messages }}"));
+            prop_assert!(file.adapters.is_empty() && file.licenses.is_empty());
+            // A carriage return before the end of a line is part of the end.
+            let said = text.replace("\r\n", "\n");
+            if let Some(system) = &file.system {
+                prop_assert_eq!(system, &said);
+            }
+            for (role, content) in &file.messages {
+                prop_assert!(role == "user" && (*content == said || content == "x"), "{:?}", file.messages);
+            }
+            prop_assert_eq!(file.parameters.get("temperature"), Some(&json!(0.5)));
+        }
+    }
+
+    #[test]
+    fn texts_are_written_as_they_are_read() {
+        for text in ["", "plain", "two\nlines", "say \"hi\"", "a \"\"\" b", "ends with a \"", " spaces "] {
+            let file = Modelfile::parse(&format!("FROM a\n{}", instruction("SYSTEM", text))).expect("a Modelfile");
+            assert_eq!(file.system.as_deref(), Some(text));
+        }
+    }
 
     #[test]
     fn reads_instructions() {

@@ -23,6 +23,8 @@ pub struct RunnerOptions {
     pub program: PathBuf,
     /// Where sockets go; private to the user. Short: a socket's path has a hundred characters at most.
     pub sockets: PathBuf,
+    /// Their whole environment: nothing of the daemon's own, which may have tokens, is passed on.
+    pub environment: Vec<(OsString, OsString)>,
     /// Whether they give up the network, other programs, and all files but what drivers need and their sockets.
     pub isolated: bool,
     /// Bytes of private memory that each may have.
@@ -79,6 +81,7 @@ impl Process {
         let mut command = Command::new(&options.program);
         let (parent, own) = UnixStream::pair().map_err(failed)?;
         command.args(options.arguments(number, &socket)).stdin(OwnedFd::from(own)).kill_on_drop(true);
+        command.env_clear().envs(options.environment.iter().map(|(name, value)| (name, value)));
         let child = command.spawn().map_err(failed)?;
         let (ended, watched) = watch::channel(None);
         let runner = Runner::new(socket.clone(), child.id().unwrap_or_default(), watched)?;

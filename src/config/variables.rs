@@ -1,10 +1,19 @@
 //! Reading variables: what is empty counts as not set.
 
 use std::env;
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::ollama::KeepAliveSpec;
+
+/// Whether runners get a variable: those of loaders, drivers and allocators, where a clock is, and what a panic tells. All others, logins
+/// and tokens among them, stay with the daemon.
+pub(super) fn is_for_runners(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    ["LD_LIBRARY_PATH", "GLIBC_TUNABLES", "RUST_BACKTRACE", "TZ"].contains(&name)
+        || ["CUDA_", "NVIDIA_", "MALLOC_"].iter().any(|kind| name.starts_with(kind))
+}
 
 /// The first of the variables that is set to something.
 pub(super) fn first(names: &[&str]) -> Option<String> {

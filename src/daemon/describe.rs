@@ -12,6 +12,7 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 
+use crate::modelfile;
 use crate::ops::{Capabilities, Library, Model};
 
 /// The last second that RFC 3339 can say. A `keep_alive` may be longer than that.
@@ -146,15 +147,14 @@ impl Given {
         }
         for (word, text) in [("TEMPLATE", &self.template), ("SYSTEM", &self.system), ("LICENSE", &self.license)] {
             if !text.is_empty() {
-                lines.push(format!("{word} \"\"\"{text}\"\"\""));
+                lines.push(modelfile::instruction(word, text));
             }
         }
         for (name, value) in &self.parameters {
             let items = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
-            lines.extend(items.iter().map(|item| format!("PARAMETER {name} {item}")));
+            lines.extend(items.iter().map(|item| modelfile::parameter(name, item)));
         }
-        let message = |message: &Message| format!("MESSAGE {} \"\"\"{}\"\"\"", message.role, message.content);
-        lines.extend(self.messages.iter().map(message));
+        lines.extend(self.messages.iter().map(|message| modelfile::message(&message.role, &message.content)));
         lines.join("\n") + "\n"
     }
 }

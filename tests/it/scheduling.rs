@@ -213,6 +213,24 @@ async fn runners_have_the_limit_that_is_asked_for() {
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
 }
 
+/// What the daemon was told in confidence is nothing to runners.
+#[tokio::test]
+async fn runners_have_an_environment_of_their_own() {
+    let given =
+        [("HF_TOKEN", "hf_secret"), ("LODE_API_KEY", "lode-secret"), ("CUDA_VISIBLE_DEVICES", "0"), ("TZ", "UTC")];
+    let server = Server::start(&given).await;
+    server.create("tiny", &tiny_model()).await;
+    server.ask("/api/generate", &short("tiny")).await;
+    let pid = server.runner_pid().await;
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("it runs");
+    let environment = String::from_utf8_lossy(&environment);
+    let names: Vec<&str> = environment.split_terminator('\0').filter_map(|line| line.split('=').next()).collect();
+    assert!(names.contains(&"CUDA_VISIBLE_DEVICES") && names.contains(&"TZ"), "{names:?}");
+    for name in ["HF_TOKEN", "LODE_API_KEY", "LODE_HOME", "DOCKER_CONFIG", "PATH", "HOME"] {
+        assert!(!names.contains(&name), "{names:?}");
+    }
+}
+
 /// Seconds of the crowd; `LODE_TEST_SOAK_SECONDS` says more.
 fn soak() -> Duration {
     let asked = std::env::var("LODE_TEST_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
