@@ -65,8 +65,12 @@ impl<S: Storage> Server<S> {
     }
 }
 
-/// Where the client believes us to be; `scheme` is `http` or `https`.
+/// Where the client believes us to be; `scheme` is `http` or `https`. Behind a proxy that speaks TLS it is `https`: a password must not be
+/// asked for without it.
 pub fn base_url(scheme: &str, headers: &HeaderMap) -> String {
+    let is_forwarded =
+        headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
+    let scheme = if is_forwarded { "https" } else { scheme };
     let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
     format!("{scheme}://{host}")
 }

@@ -7,12 +7,23 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use api::ollama::KeepAliveSpec;
 
-/// Whether runners get a variable: those of loaders, drivers and allocators, where a clock is, and what a panic tells. All others, logins
-/// and tokens among them, stay with the daemon.
+/// Variables that runners get, besides those of CUDA and of allocators.
+const FOR_RUNNERS: [&str; 8] = [
+    "GLIBC_TUNABLES",
+    "HOME",
+    "LD_LIBRARY_PATH",
+    "LODE_LOG",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "RUST_BACKTRACE",
+    "TZ",
+];
+
+/// Whether runners get a variable: those of loaders, drivers and their caches, and allocators, where a clock is, and how much is logged. All
+/// others, logins and tokens among them, stay with the daemon.
 pub(super) fn is_for_runners(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    ["LD_LIBRARY_PATH", "GLIBC_TUNABLES", "RUST_BACKTRACE", "TZ"].contains(&name)
-        || ["CUDA_", "NVIDIA_", "MALLOC_"].iter().any(|kind| name.starts_with(kind))
+    FOR_RUNNERS.contains(&name) || ["CUDA_", "MALLOC_"].iter().any(|kind| name.starts_with(kind))
 }
 
 /// The first of the variables that is set to something.

@@ -63,8 +63,9 @@ fn allowed(daemon: &Daemon, request: &Request) -> Result<(), Failed> {
     let headers = request.headers();
     let need = scope::of(request.method(), request.uri().path());
     let keys = if matches!(need, Need::Registry(_)) { keys_of_registry(daemon) } else { daemon.keys.as_ref() };
-    // Who asks for a key, or tells nothing worth one, need not know the host: pages have none.
-    origin::check(&daemon.config, keys.is_some(), request)?;
+    // Where a key or a user is asked for, or nothing is told that is worth one, the host need not be known: pages have neither.
+    let is_kept = keys.is_some() || (matches!(need, Need::Registry(_)) && !daemon.access.anyone_may_pull());
+    origin::check(&daemon.config, is_kept, request)?;
     let sender = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| *address);
     match (need, keys) {
         (Need::Scope(scope), Some(keys)) => with_key(keys, scope, carried(headers)),
@@ -101,7 +102,11 @@ fn with_key(keys: &Keys, scope: Scope, key: Option<&str>) -> Result<(), Failed> 
                        with any user (commands take it from LODE_API_KEY)";
         return Err(Failed::new(StatusCode::UNAUTHORIZED, message));
     };
-    let known = keys.find(key).map_err(|error| Failed::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")))?;
+    let known = keys.find(key).map_err(|error| {
+        // What is wrong with the file is for who has it: a line may have a key where its hash belongs.
+        tracing::error!("{error:#}");
+        Failed::new(StatusCode::INTERNAL_SERVER_ERROR, "the API keys cannot be read; the daemon's log says why")
+    })?;
     let Some(owner) = known else {
         return Err(Failed::new(StatusCode::UNAUTHORIZED, "this API key is not known"));
     };

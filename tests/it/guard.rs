@@ -110,6 +110,10 @@ async fn keys_open_the_registry() {
     let refused = server.http.get(server.url("/v2/")).send().await.expect("an answer");
     let challenge = refused.headers()["www-authenticate"].to_str().expect("text").to_owned();
     assert!(challenge.starts_with(&format!("Bearer realm=\"http://{}/v2/token\"", server.address)), "{challenge}");
+    // Behind a proxy that speaks TLS a password is not asked for without it.
+    let proxied = server.http.get(server.url("/v2/")).header("x-forwarded-proto", "https").send().await;
+    let challenge = proxied.expect("an answer").headers()["www-authenticate"].to_str().expect("text").to_owned();
+    assert!(challenge.starts_with("Bearer realm=\"https://"), "{challenge}");
     // Where clients fetch a token for the password, they get the key.
     assert_eq!(status(&server, Method::GET, "/v2/token", None).await.0, 401);
     assert_eq!(status(&server, Method::GET, "/v2/token", basic("lode-wrong")).await.0, 401);
@@ -179,6 +183,9 @@ async fn a_rebound_name_reads_nothing() {
     let mode = [("LODE_REGISTRY_MODE", "anonymous-pull"), ("LODE_REGISTRY_USERS", users.to_str().expect("a path"))];
     let server = server.restart_on("0.0.0.0", &[keys, mode[0], mode[1]]).await;
     assert_eq!(status(&server, Method::GET, "/v2/library/m/tags/list", evil()).await.0, 403, "everybody may pull");
+    let private = [("LODE_REGISTRY_MODE", "private"), mode[1]];
+    let server = server.restart_on("0.0.0.0", &[keys, private[0], private[1]]).await;
+    assert_eq!(status(&server, Method::GET, "/v2/library/m/tags/list", evil()).await.0, 401, "only users may pull");
     let server = server.restart_on("0.0.0.0", &[]).await;
     assert_eq!(status(&server, Method::GET, "/v2/_catalog", evil()).await.0, 403);
 }

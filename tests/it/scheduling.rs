@@ -216,8 +216,8 @@ async fn runners_have_the_limit_that_is_asked_for() {
 /// What the daemon was told in confidence is nothing to runners.
 #[tokio::test]
 async fn runners_have_an_environment_of_their_own() {
-    let given =
-        [("HF_TOKEN", "hf_secret"), ("LODE_API_KEY", "lode-secret"), ("CUDA_VISIBLE_DEVICES", "0"), ("TZ", "UTC")];
+    let secrets = [("HF_TOKEN", "hf_secret"), ("LODE_API_KEY", "lode-secret"), ("NVIDIA_API_KEY", "nvapi-secret")];
+    let given = [&secrets[..], &[("CUDA_VISIBLE_DEVICES", "0"), ("TZ", "UTC")]].concat();
     let server = Server::start(&given).await;
     server.create("tiny", &tiny_model()).await;
     server.ask("/api/generate", &short("tiny")).await;
@@ -225,8 +225,8 @@ async fn runners_have_an_environment_of_their_own() {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("it runs");
     let environment = String::from_utf8_lossy(&environment);
     let names: Vec<&str> = environment.split_terminator('\0').filter_map(|line| line.split('=').next()).collect();
-    assert!(names.contains(&"CUDA_VISIBLE_DEVICES") && names.contains(&"TZ"), "{names:?}");
-    for name in ["HF_TOKEN", "LODE_API_KEY", "LODE_HOME", "DOCKER_CONFIG", "PATH", "HOME"] {
+    assert!(["CUDA_VISIBLE_DEVICES", "TZ", "LODE_LOG"].iter().all(|name| names.contains(name)), "{names:?}");
+    for name in ["HF_TOKEN", "LODE_API_KEY", "NVIDIA_API_KEY", "LODE_HOME", "DOCKER_CONFIG", "PATH"] {
         assert!(!names.contains(&name), "{names:?}");
     }
 }

@@ -27,7 +27,7 @@ const PREFLIGHT_AGE: Duration = Duration::from_hours(12);
 const PROGRAMS: [&str; 5] = ["app", "file", "tauri", "vscode-webview", "vscode-file"];
 
 /// Refuses requests that name a host or an origin that is not ours. `is_kept` says that what is asked for is given to nobody
-/// without a key.
+/// without a key or a password.
 pub(super) fn check(config: &Config, is_kept: bool, request: &Request) -> Result<(), Failed> {
     for host in hosts(request)? {
         if !host_is_known(config, is_kept, host) {
