@@ -73,6 +73,15 @@ async fn keys_open_what_their_scopes_say() {
         std::fs::read_to_string(&path).expect("keys").lines().skip(1).map(|line| format!("{line}\n")).collect();
     std::fs::write(&path, rest.concat()).expect("a file");
     assert_eq!(status(&server, Method::GET, "/api/tags", bearer(&reader)).await.0, 401, "taken back while it runs");
+
+    // Somebody put a key where its hash belongs.
+    std::fs::write(&path, format!("reader {reader} read\n")).expect("a file");
+    for path in ["/api/tags", "/v2/"] {
+        let (status, body) = status(&server, Method::GET, path, bearer("lode-wrong")).await;
+        assert!(status == 500 && body.to_string().contains("API keys"), "{path}: {status} {body}");
+        assert!(!body.to_string().contains(&reader), "{path}: {body}");
+    }
+    assert!(server.log().contains("line 1 of the API keys"), "who looks after the daemon is told");
 }
 
 /// One rule for the whole port: the registry asks for a key too, as `Bearer` or as the password of any user.

@@ -6,15 +6,21 @@ use crate::server::Server;
 use crate::stored;
 use crate::support::{skip, tiny_model};
 
+/// A daemon that asks for keys and has the model `tiny`, and a key that may read it.
+async fn keyed_with_tiny() -> (Server, tempfile::TempDir, String) {
+    let (server, folder, [reader, _, writer]) = keyed().await;
+    let model = tiny_model();
+    let create = ["create", "tiny", "-f", model.to_str().expect("a path")];
+    let made = server.lode_with(&[("LODE_API_KEY", &writer)], &create);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    (server, folder, reader)
+}
+
 /// A key is the password of any user.
 #[tokio::test]
 async fn clients_send_a_key_as_a_password() {
     let test = "real_registry::keys::clients_send_a_key_as_a_password";
-    let (server, _folder, [reader, _, writer]) = keyed().await;
-    let model = tiny_model();
-    let made =
-        server.lode_with(&[("LODE_API_KEY", &writer)], &["create", "tiny", "-f", model.to_str().expect("a path")]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let (server, _folder, reader) = keyed_with_tiny().await;
     let artifact = format!("{}/library/tiny:latest", server.address);
     let manifest = stored::created(&server.home(), "tiny");
     check_skopeo(test, &artifact, Some(["anybody", &reader]), &manifest);
@@ -59,11 +65,7 @@ async fn skopeo_pushes_with_a_key_that_may() {
 #[tokio::test]
 async fn a_mirror_sends_a_key() {
     let test = "real_registry::keys::a_mirror_sends_a_key";
-    let (server, _folder, [reader, _, writer]) = keyed().await;
-    let model = tiny_model();
-    let made =
-        server.lode_with(&[("LODE_API_KEY", &writer)], &["create", "tiny", "-f", model.to_str().expect("a path")]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let (server, _folder, reader) = keyed_with_tiny().await;
     let proxy = format!("proxy: {{remoteurl: 'http://{}', username: mirror, password: {reader}}}\n", server.address);
     let Some(mirror) = DockerRegistry::with(test, |_| proxy).await else { return };
     let target = Server::start(&[]).await;

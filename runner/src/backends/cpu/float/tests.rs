@@ -159,10 +159,7 @@ fn what_is_no_number_is_not_hidden() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn bf16_instructions_agree_with_double_precision() {
-    if Instructions::best().set() != Set::Avx512Bf16 {
-        return crate::fixtures::skipped("kernels of BF16: this machine does not have avx512-bf16");
-    }
-    let pool = Pool::new(2).expect("threads");
+    let Some(pool) = pool_for_bf16() else { return };
     for (rows, columns, m) in
         [(1, 32, 1), (16, 64, 6), (5, 96, 3), (16, 576, 29), (3, 2048, 9), (7, 160, 8), (13, 96, 130)]
     {
@@ -179,6 +176,16 @@ fn bf16_instructions_agree_with_double_precision() {
             }
         });
     }
+}
+
+/// Threads, where there are kernels of BF16.
+#[cfg(target_arch = "x86_64")]
+fn pool_for_bf16() -> Option<Pool> {
+    if Instructions::best().set() != Set::Avx512Bf16 {
+        crate::fixtures::skipped("kernels of BF16: this machine does not have avx512-bf16");
+        return None;
+    }
+    Some(Pool::new(2).expect("threads"))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -217,10 +224,7 @@ fn check_bf16(weight: &Weight<'_>, m: usize, pool: &Pool) {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn each_number_of_fp8_is_one_of_bf16() {
-    if Instructions::best().set() != Set::Avx512Bf16 {
-        return crate::fixtures::skipped("kernels of BF16: this machine does not have avx512-bf16");
-    }
-    let pool = Pool::new(2).expect("threads");
+    let Some(pool) = pool_for_bf16() else { return };
     for code in 0..=u8::MAX {
         for place in [0, 1, 17, 40, 63, 64, 95] {
             let mut data = [0; 96];
