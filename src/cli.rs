@@ -39,8 +39,6 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::Config;
 
-pub(crate) use text::bytes;
-
 /// A model registry and content-addressed tensor store.
 #[derive(Debug, Parser)]
 #[command(version, about, arg_required_else_help = true)]
@@ -196,7 +194,7 @@ pub(crate) fn main() -> ExitCode {
 fn dispatch(command: Command, config: Config) -> Result<()> {
     if matches!(command, Command::Serve) {
         crate::telemetry::start(&config.log, config.log_format);
-        return crate::daemon::run(config);
+        return daemon::run(config.into_settings()?);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

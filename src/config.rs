@@ -46,112 +46,39 @@ mod registries;
 mod variables;
 
 use std::env;
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use daemon::{RegistryAccess, Settings, TlsFiles};
 use protocol::{InstructionSet, KvType};
 use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
+use transfer::HubSettings;
 
-use crate::daemon::TlsFiles;
 use crate::telemetry::LogFormat;
 
 use address::host;
-pub(crate) use devices::DevicesConfig;
+use devices::devices;
 pub(crate) use registries::RegistriesConfig;
 use variables::{bytes, duration, first, list, number, positive};
 
 /// Everything that is configured.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// Folder of the store.
-    pub(crate) home: PathBuf,
-    /// Address of the daemon.
-    pub(crate) address: SocketAddr,
+    /// What the daemon is told.
+    pub(crate) daemon: Settings,
     /// Where commands reach the daemon: scheme, host and port.
     pub(crate) url: String,
-    /// What the daemon speaks TLS with.
-    pub(crate) tls: Option<TlsFiles>,
-    /// More names that requests may be for.
-    pub(crate) allowed_hosts: Vec<String>,
-    /// More origins whose pages may call the daemon.
-    pub(crate) origins: Vec<String>,
-    /// The file of API keys.
-    pub(crate) keys: Option<PathBuf>,
     /// The API key that commands send.
     pub(crate) key: Option<ApiKey>,
-    /// Who may use the registry.
-    pub(crate) registry: RegistryConfig,
-    /// Other registries, for pulls and pushes.
+    /// Other registries, for logins.
     pub(crate) registries: RegistriesConfig,
-    /// The hub of Hugging Face, or a mirror of it.
-    pub(crate) hub: HubConfig,
-    /// The hosts from which the registry fetches what is missing, where it does.
-    pub(crate) pull_through: Option<Vec<String>>,
-    /// How long an idle model stays loaded; `None` is forever.
-    pub(crate) keep_alive: Option<Duration>,
-    /// Context where a request names none, in tokens.
-    pub(crate) context: u64,
-    /// Requests that a model answers at a time.
-    pub(crate) parallel: u64,
-    /// How KV caches keep their elements.
-    pub(crate) kv_type: KvType,
-    /// Models loaded at a time.
-    pub(crate) max_loaded: usize,
-    /// Requests that wait at a time.
-    pub(crate) max_queue: usize,
-    /// Bytes that loaded models may need together.
-    pub(crate) memory_limit: Option<u64>,
-    /// Names of models that are loaded at the start.
-    pub(crate) preload: Vec<String>,
-    /// Names of models that are loaded at the start and stay.
-    pub(crate) pin: Vec<String>,
-    /// How long a load may take.
-    pub(crate) load_timeout: Duration,
-    /// The device of runners.
-    pub(crate) device: String,
-    /// How plans treat devices.
-    pub(crate) devices: DevicesConfig,
-    /// Runners compute in float32 throughout.
-    pub(crate) reference: bool,
-    /// The runner's program.
-    pub(crate) runner: PathBuf,
-    /// Runners give up network, programs and files.
-    pub(crate) isolated: bool,
-    /// What runners get of the environment.
-    pub(crate) runner_environment: Vec<(OsString, OsString)>,
-    /// Bytes of private memory that a runner may have.
-    pub(crate) runner_memory: Option<u64>,
-    /// Threads of a runner that compute on the CPU; what the machine has where it is not set.
-    pub(crate) threads: Option<usize>,
-    /// The instructions that a runner's kernels are made of; the best that the machine has where it is not set.
-    pub(crate) cpu: Option<InstructionSet>,
-    /// Where sockets and other things go that end with the process.
-    pub(crate) temporary: PathBuf,
     /// Log filter.
     pub(crate) log: String,
     /// How lines of the log look.
     pub(crate) log_format: LogFormat,
-    /// Where to be killed, for tests.
-    pub(crate) crash_at: Option<CrashPoint>,
-}
-
-/// Where models called `hf.co/…` come from.
-#[derive(Clone)]
-pub(crate) struct HubConfig {
-    /// Its address.
-    pub(crate) endpoint: String,
-    /// Who we are there.
-    pub(crate) token: Option<String>,
-}
-
-impl std::fmt::Debug for HubConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "HubConfig({}, {})", self.endpoint, if self.token.is_some() { "with a token" } else { "anonymous" })
-    }
 }
 
 /// A secret that is not to be seen in logs.
@@ -164,77 +91,91 @@ impl std::fmt::Debug for ApiKey {
     }
 }
 
-/// Who may use the registry.
-#[derive(Clone, Debug)]
-pub(crate) struct RegistryConfig {
-    /// How much strangers may do.
-    pub(crate) mode: Mode,
-    /// Whether somebody chose it; what is only the default is for this machine.
-    pub(crate) chosen: bool,
-    /// The htpasswd file.
-    pub(crate) users: Option<PathBuf>,
-    /// What clients are offered to log in with.
-    pub(crate) challenge: Challenge,
-}
-
 impl Config {
     /// Reads the environment.
     pub(crate) fn read() -> Result<Self> {
         let tls = tls(first(&["LODE_TLS_CERT"]), first(&["LODE_TLS_KEY"]))?;
         let host = host(&first(&["LODE_HOST", "OLLAMA_HOST"]).unwrap_or_default(), tls.is_some())?;
         let home = home()?;
+        let registries = RegistriesConfig::new(
+            &home,
+            first(&["DOCKER_CONFIG"])
+                .map(PathBuf::from)
+                .or_else(|| env::home_dir().map(|folder| folder.join(".docker"))),
+            env::var_os("PATH").unwrap_or_default(),
+            first(&["LODE_STALL_TIMEOUT"]).map(|text| positive("LODE_STALL_TIMEOUT", &text)).transpose()?,
+        );
         Ok(Self {
-            registries: RegistriesConfig::new(
-                &home,
-                first(&["DOCKER_CONFIG"])
-                    .map(PathBuf::from)
-                    .or_else(|| env::home_dir().map(|folder| folder.join(".docker"))),
-                env::var_os("PATH").unwrap_or_default(),
-                first(&["LODE_STALL_TIMEOUT"]).map(|text| positive("LODE_STALL_TIMEOUT", &text)).transpose()?,
-            ),
-            hub: HubConfig {
-                endpoint: first(&["HF_ENDPOINT"]).unwrap_or_else(|| "https://huggingface.co".to_owned()),
-                token: first(&["HF_TOKEN"]),
-            },
-            pull_through: first(&["LODE_PULL_THROUGH"]).and_then(|text| hosts(&text)),
-            home,
-            address: host.address,
+            daemon: settings(home, host.address, tls, &registries)?,
             url: host.url,
-            tls,
-            allowed_hosts: list(&["LODE_ALLOWED_HOSTS"]),
-            origins: list(&["LODE_ORIGINS", "OLLAMA_ORIGINS"]),
-            keys: first(&["LODE_API_KEYS"]).map(PathBuf::from),
             key: first(&["LODE_API_KEY", "OLLAMA_API_KEY"]).map(ApiKey),
-            registry: registry(
-                first(&["LODE_REGISTRY_MODE"]),
-                first(&["LODE_REGISTRY_USERS"]),
-                first(&["LODE_REGISTRY_CHALLENGE"]),
-            )?,
-            keep_alive: duration(&["LODE_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE"], "5m")?,
-            context: number(&["LODE_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"], 4096)?,
-            parallel: number(&["LODE_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"], 1)?,
-            kv_type: kv_type(first(&["LODE_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"]))?,
-            max_loaded: max_loaded(first(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"]))?,
-            max_queue: usize::try_from(number(&["LODE_MAX_QUEUE", "OLLAMA_MAX_QUEUE"], 512)?)?,
-            memory_limit: bytes(&["LODE_MEMORY_LIMIT"])?,
-            preload: list(&["LODE_PRELOAD"]),
-            pin: list(&["LODE_PIN"]),
-            load_timeout: duration(&["LODE_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT"], "5m")?.unwrap_or(Duration::MAX),
-            device: first(&["LODE_DEVICE"]).unwrap_or_else(|| "auto".to_owned()),
-            devices: DevicesConfig::read()?,
-            reference: first(&["LODE_REFERENCE"]).is_some_and(|value| value != "0"),
-            runner: runner()?,
-            isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
-            runner_environment: env::vars_os().filter(|(name, _)| variables::is_for_runners(name)).collect(),
-            runner_memory: bytes(&["LODE_RUNNER_MEMORY_LIMIT"])?,
-            threads: first(&["LODE_THREADS"]).map(|text| threads(&text)).transpose()?,
-            cpu: first(&["LODE_CPU"]).as_deref().map(cpu).transpose()?,
-            temporary: env::temp_dir(),
+            registries,
             log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
-            crash_at: crash_at()?,
         })
     }
+
+    /// What the daemon is told, for it to begin.
+    ///
+    /// # Errors
+    /// Its address asks for TLS, and there is no certificate.
+    pub(crate) fn into_settings(self) -> Result<Settings> {
+        if self.daemon.tls.is_none() && self.url.starts_with("https://") {
+            bail!(
+                "LODE_HOST asks for TLS; set LODE_TLS_CERT and LODE_TLS_KEY to the PEM files of a certificate and its key"
+            );
+        }
+        Ok(self.daemon)
+    }
+}
+
+/// What the daemon is told.
+fn settings(
+    home: PathBuf,
+    address: SocketAddr,
+    tls: Option<TlsFiles>,
+    registries: &RegistriesConfig,
+) -> Result<Settings> {
+    Ok(Settings {
+        home,
+        address,
+        tls,
+        allowed_hosts: list(&["LODE_ALLOWED_HOSTS"]),
+        origins: list(&["LODE_ORIGINS", "OLLAMA_ORIGINS"]),
+        keys: first(&["LODE_API_KEYS"]).map(PathBuf::from),
+        registry: registry(
+            first(&["LODE_REGISTRY_MODE"]),
+            first(&["LODE_REGISTRY_USERS"]),
+            first(&["LODE_REGISTRY_CHALLENGE"]),
+        )?,
+        registries: registries.settings(),
+        hub: HubSettings {
+            endpoint: first(&["HF_ENDPOINT"]).unwrap_or_else(|| "https://huggingface.co".to_owned()),
+            token: first(&["HF_TOKEN"]),
+        },
+        pull_through: first(&["LODE_PULL_THROUGH"]).and_then(|text| hosts(&text)),
+        keep_alive: duration(&["LODE_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE"], "5m")?,
+        context: number(&["LODE_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"], 4096)?,
+        parallel: number(&["LODE_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"], 1)?,
+        kv_type: kv_type(first(&["LODE_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"]))?,
+        max_loaded: max_loaded(first(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"]))?,
+        max_queue: usize::try_from(number(&["LODE_MAX_QUEUE", "OLLAMA_MAX_QUEUE"], 512)?)?,
+        memory_limit: bytes(&["LODE_MEMORY_LIMIT"])?,
+        preload: list(&["LODE_PRELOAD"]),
+        pin: list(&["LODE_PIN"]),
+        load_timeout: duration(&["LODE_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT"], "5m")?.unwrap_or(Duration::MAX),
+        device: first(&["LODE_DEVICE"]).unwrap_or_else(|| "auto".to_owned()),
+        devices: devices()?,
+        reference: first(&["LODE_REFERENCE"]).is_some_and(|value| value != "0"),
+        runner: runner()?,
+        isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
+        runner_environment: env::vars_os().filter(|(name, _)| variables::is_for_runners(name)).collect(),
+        runner_memory: bytes(&["LODE_RUNNER_MEMORY_LIMIT"])?,
+        threads: first(&["LODE_THREADS"]).map(|text| threads(&text)).transpose()?,
+        cpu: first(&["LODE_CPU"]).as_deref().map(cpu).transpose()?,
+        temporary: env::temp_dir(),
+        crash_at: crash_at()?,
+    })
 }
 
 /// Hosts with commas between them; `1` is that of names without one.
@@ -312,7 +253,7 @@ fn tls(certificate: Option<String>, key: Option<String>) -> Result<Option<TlsFil
     }
 }
 
-fn registry(mode: Option<String>, users: Option<String>, challenge: Option<String>) -> Result<RegistryConfig> {
+fn registry(mode: Option<String>, users: Option<String>, challenge: Option<String>) -> Result<RegistryAccess> {
     let chosen = mode.is_some();
     let mode = mode.unwrap_or_else(|| "open".to_owned());
     let mode = Mode::parse(&mode).with_context(|| {
@@ -327,7 +268,7 @@ fn registry(mode: Option<String>, users: Option<String>, challenge: Option<Strin
              (`lode htpasswd USER` prints its lines)"
         );
     }
-    Ok(RegistryConfig { mode, chosen, users: users.map(PathBuf::from), challenge })
+    Ok(RegistryAccess { mode, chosen, users: users.map(PathBuf::from), challenge })
 }
 
 #[cfg(test)]

@@ -10,12 +10,9 @@
 //! - Only `config` reads the environment.
 //! - This program does not link candle, does not tokenize and renders no template.
 
-mod bridge;
 mod cli;
 mod config;
-mod daemon;
-mod modelfile;
-mod ops;
+mod size;
 mod telemetry;
 
 use std::process::ExitCode;

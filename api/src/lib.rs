@@ -8,6 +8,7 @@ pub mod anthropic;
 mod demand;
 mod frame;
 pub mod lode;
+pub mod modelfile;
 pub mod ollama;
 pub mod openai;
 mod refusal;

@@ -14,8 +14,8 @@ use manifests::Index;
 
 use super::client::Client;
 use super::text::{short, size};
-use crate::bridge::{self, ChannelWriter};
 use crate::config::Config;
+use daemon::bridge::{self, ChannelWriter};
 
 /// Arguments of `lode save`.
 #[derive(Debug, Args)]

@@ -39,7 +39,7 @@ impl Client {
     pub(super) fn new(config: &Config) -> Result<Self> {
         // The daemon is on this machine or named by the user; a proxy for the outside is not meant for it.
         let mut http = reqwest::Client::builder().no_proxy();
-        if let Some(tls) = &config.tls {
+        if let Some(tls) = &config.daemon.tls {
             let certificate = &tls.certificate;
             let pem = std::fs::read(certificate).with_context(|| format!("cannot read `{}`", certificate.display()))?;
             let trusted = reqwest::Certificate::from_pem_bundle(&pem)
@@ -61,13 +61,13 @@ impl Client {
     }
 
     async fn start(&self, config: &Config) -> Result<()> {
-        if !config.address.ip().is_loopback() && !config.address.ip().is_unspecified() {
-            bail!("no daemon answers at {}; start one there with `lode serve`", config.address);
+        if !config.daemon.address.ip().is_loopback() && !config.daemon.address.ip().is_unspecified() {
+            bail!("no daemon answers at {}; start one there with `lode serve`", config.daemon.address);
         }
-        std::fs::create_dir_all(&config.home).with_context(|| {
-            format!("cannot make the folder `{}`; LODE_HOME chooses another", config.home.display())
+        std::fs::create_dir_all(&config.daemon.home).with_context(|| {
+            format!("cannot make the folder `{}`; LODE_HOME chooses another", config.daemon.home.display())
         })?;
-        let log = config.home.join("daemon.log");
+        let log = config.daemon.home.join("daemon.log");
         let output = OpenOptions::new().create(true).append(true).open(&log);
         let output = output.with_context(|| format!("cannot write `{}`", log.display()))?;
         eprintln!("starting a daemon in the background (log: {}; `lode shutdown` stops it)", log.display());

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::text::{size, table};
 use super::{Format, adapter};
 use crate::config::Config;
-use crate::modelfile::Modelfile;
+use api::modelfile::Modelfile;
 
 /// Arguments of `lode create`.
 #[derive(Debug, Args)]

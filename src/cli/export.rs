@@ -23,9 +23,10 @@ use tokio::sync::mpsc;
 use self::staging::{Placed, Staging};
 use super::Interrupted;
 use super::client::Client;
-use super::text::{bytes, size};
-use crate::bridge::{self, ChannelReader, Piece};
+use super::text::size;
 use crate::config::Config;
+use crate::size::bytes;
+use daemon::bridge::{self, ChannelReader, Piece};
 
 /// Arguments of `lode export`.
 #[derive(Debug, Args)]

@@ -28,7 +28,7 @@ enum Next {
 
 pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conversation) -> Result<()> {
     let mut editor = DefaultEditor::new()?;
-    let history = config.home.join("history");
+    let history = config.daemon.home.join("history");
     // There is none at the first time.
     let _ = editor.load_history(&history);
     eprintln!("/? for help, /bye to leave");

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::daemon::{Scope, make_key};
+use daemon::{Scope, make_key};
 
 /// What `key` is told.
 #[derive(Debug, Args)]

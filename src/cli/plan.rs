@@ -6,8 +6,9 @@ use clap::Args;
 
 use super::Format;
 use super::client::Client;
-use super::text::{bytes, short, size, table};
+use super::text::{short, size, table};
 use crate::config::Config;
+use crate::size::bytes;
 
 /// Arguments of `lode plan`.
 #[derive(Debug, Args)]

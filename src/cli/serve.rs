@@ -15,15 +15,15 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Stops the daemon of this store, if one runs.
 pub(super) async fn shutdown(config: &Config) -> Result<()> {
-    let Some(pid) = Store::holder(&config.home)? else {
-        eprintln!("no daemon has the store `{}` open", config.home.display());
+    let Some(pid) = Store::holder(&config.daemon.home)? else {
+        eprintln!("no daemon has the store `{}` open", config.daemon.home.display());
         return Ok(());
     };
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context("the lock of the store names no process")?;
     kill_process(process, Signal::TERM).with_context(|| format!("cannot stop process {pid}"))?;
     let begin = Instant::now();
     while begin.elapsed() < STOP_TIMEOUT {
-        if Store::holder(&config.home)? != Some(pid) {
+        if Store::holder(&config.daemon.home)? != Some(pid) {
             eprintln!("stopped the daemon (process {pid})");
             return Ok(());
         }
@@ -38,9 +38,9 @@ pub(super) async fn version(config: &Config) -> Result<()> {
     let client = Client::new(config)?;
     if client.answers().await {
         let daemon: VersionResponse = client.get("/api/version").await?;
-        println!("daemon {} at {}", daemon.version, config.address);
+        println!("daemon {} at {}", daemon.version, config.daemon.address);
     } else {
-        eprintln!("no daemon answers at {}", config.address);
+        eprintln!("no daemon answers at {}", config.daemon.address);
     }
     Ok(())
 }

@@ -21,12 +21,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use registry::client::{Chain, Credentials, DockerConfig, HostSettings};
 use serde::Deserialize;
+use transfer::RegistrySettings;
 
 /// Where settings and logins are.
 #[derive(Clone, Debug)]
 pub(crate) struct RegistriesConfig {
     /// `registries.toml` in the store's folder.
-    pub(crate) settings: PathBuf,
+    pub(crate) file: PathBuf,
     /// Our own logins, in Docker's format.
     pub(crate) logins: PathBuf,
     /// Docker's logins, where there is a home folder.
@@ -61,7 +62,7 @@ struct Entry {
 impl RegistriesConfig {
     pub(super) fn new(home: &Path, docker: Option<PathBuf>, search_path: OsString, stall: Option<Duration>) -> Self {
         Self {
-            settings: home.join("registries.toml"),
+            file: home.join("registries.toml"),
             logins: home.join("auth.json"),
             docker: docker.map(|folder| folder.join("config.json")),
             search_path,
@@ -71,10 +72,10 @@ impl RegistriesConfig {
 
     /// The settings of a registry. The file is read each time, so that a change needs no restart.
     pub(crate) fn host(&self, host: &str) -> Result<HostSettings> {
-        let file = match std::fs::read_to_string(&self.settings) {
-            Ok(text) => toml::from_str(&text).with_context(|| format!("`{}`", self.settings.display()))?,
+        let file = match std::fs::read_to_string(&self.file) {
+            Ok(text) => toml::from_str(&text).with_context(|| format!("`{}`", self.file.display()))?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => File::default(),
-            Err(e) => return Err(e).with_context(|| format!("cannot read `{}`", self.settings.display())),
+            Err(e) => return Err(e).with_context(|| format!("cannot read `{}`", self.file.display())),
         };
         let mut settings = HostSettings { stall: self.stall, ..HostSettings::for_host(host) };
         if let Some(entry) = file.registry.into_iter().find_map(|(name, entry)| (name == host).then_some(entry)) {
@@ -88,8 +89,14 @@ impl RegistriesConfig {
         DockerConfig::new(self.logins.clone(), self.search_path.clone())
     }
 
+    /// What transfers ask.
+    pub(super) fn settings(&self) -> RegistrySettings {
+        let own = self.clone();
+        RegistrySettings { host: Arc::new(move |host| own.host(host)), credentials: self.credentials() }
+    }
+
     /// Everybody who knows logins.
-    pub(crate) fn credentials(&self) -> Arc<dyn Credentials> {
+    fn credentials(&self) -> Arc<dyn Credentials> {
         let own = self.own_logins();
         let docker = self.docker.clone().map(|path| DockerConfig::new(path, self.search_path.clone()));
         let places = [own].into_iter().chain(docker).map(|place| Arc::new(place) as Arc<dyn Credentials>);
@@ -122,11 +129,11 @@ mod tests {
         assert_eq!(config.host("example.com").expect("no file"), HostSettings::for_host("example.com"));
         let text =
             "[registry.\"example.com\"]\nplain_http = true\nmirrors = [\"http://a\", \"http://b\"]\nparallel = 900\n";
-        std::fs::write(&config.settings, text).expect("written");
+        std::fs::write(&config.file, text).expect("written");
         let settings = config.host("example.com").expect("settings");
         assert!(settings.plain_http && settings.mirrors.len() == 2 && settings.parallel == 64, "{settings:?}");
         assert!(!config.host("other.com").expect("defaults").plain_http);
-        std::fs::write(&config.settings, "[registry.\"x\"]\nplain = true\n").expect("written");
+        std::fs::write(&config.file, "[registry.\"x\"]\nplain = true\n").expect("written");
         let error = format!("{:#}", config.host("x").expect_err("an unknown setting"));
         assert!(error.contains("registries.toml") && error.contains("plain"), "{error}");
     }

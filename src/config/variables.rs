@@ -51,7 +51,7 @@ pub(super) fn number(names: &[&str], default: u64) -> Result<u64> {
 
 /// A number of bytes; 0 is the same as nothing.
 pub(super) fn bytes(names: &[&str]) -> Result<Option<u64>> {
-    let parse = |text: String| crate::cli::bytes(&text).map_err(|e| anyhow::anyhow!("{}: {e}", names[0]));
+    let parse = |text: String| crate::size::bytes(&text).map_err(|e| anyhow::anyhow!("{}: {e}", names[0]));
     first(names).filter(|text| text.trim() != "0").map(parse).transpose()
 }
 

@@ -1,14 +1,14 @@
 //! The rules of the house that no compiler checks: who may depend on whom, how long a file may be, what must be
 //! written down.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::root;
 
 /// Folder, crate, and the crates of ours that it may depend on. An edge that is not here is refused.
-const EDGES: [(&str, &str, &[&str]); 16] = [
+const EDGES: [(&str, &str, &[&str]); 21] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
@@ -22,25 +22,60 @@ const EDGES: [(&str, &str, &[&str]); 16] = [
     ("runner", "runner", &["architectures", "formats", "prompt", "protocol", "vocabulary"]),
     ("runner/protocol", "protocol", &[]),
     ("runner/prompt", "prompt", &["protocol", "vocabulary"]),
-    ("scheduler", "scheduler", &["architectures", "content", "formats", "protocol"]),
-    ("api", "api", &["manifests", "protocol"]),
+    ("scheduler", "scheduler", &["architectures", "protocol"]),
+    ("api", "api", &["protocol"]),
     (
-        "",
-        "lode",
+        "ops/library",
+        "library",
+        &["architectures", "content", "formats", "import", "manifests", "protocol", "scheduler", "store", "vocabulary"],
+    ),
+    (
+        "ops/build",
+        "build",
+        &["archive", "content", "export", "formats", "import", "library", "manifests", "protocol", "store"],
+    ),
+    (
+        "ops/transfer",
+        "transfer",
+        &["build", "content", "formats", "import", "library", "manifests", "registry", "store"],
+    ),
+    ("ops/upkeep", "upkeep", &["content", "formats", "import", "library", "manifests", "store"]),
+    (
+        "daemon",
+        "daemon",
         &[
             "api",
             "architectures",
             "archive",
+            "build",
             "content",
-            "export",
             "formats",
             "import",
+            "library",
             "manifests",
             "protocol",
             "registry",
             "scheduler",
             "store",
-            "vocabulary",
+            "transfer",
+            "upkeep",
+        ],
+    ),
+    (
+        "",
+        "lode",
+        &[
+            "api",
+            "archive",
+            "content",
+            "daemon",
+            "import",
+            "library",
+            "manifests",
+            "protocol",
+            "registry",
+            "store",
+            "transfer",
         ],
     ),
 ];
@@ -52,17 +87,16 @@ const LONGEST: usize = 800;
 const FOREIGN: [&str; 3] = ["target", ".git", "shared"];
 
 #[test]
-fn crates_depend_only_on_what_the_table_allows() {
-    let ours: Vec<&str> = EDGES.iter().map(|(_, name, _)| *name).collect();
+fn crates_depend_on_what_the_table_says() {
+    let ours: BTreeSet<&str> = EDGES.iter().map(|(_, name, _)| *name).collect();
     let mut wrong = Vec::new();
     for (folder, name, allowed) in EDGES {
         let path = root().join(folder).join("Cargo.toml");
         let manifest = text(&path);
-        for dependency in dependencies(&manifest) {
-            if ours.contains(&dependency) && !allowed.contains(&dependency) {
-                wrong.push(format!("`{name}` depends on `{dependency}`"));
-            }
-        }
+        let (declared, allowed): (BTreeSet<&str>, BTreeSet<&str>) =
+            (dependencies(&manifest).intersection(&ours).copied().collect(), allowed.iter().copied().collect());
+        wrong.extend(declared.difference(&allowed).map(|other| format!("`{name}` depends on `{other}`")));
+        wrong.extend(allowed.difference(&declared).map(|other| format!("`{name}` need not depend on `{other}`")));
         for (section, line) in lines(&manifest) {
             let foreign = is_dependencies(section) && !line.contains("workspace = true");
             // A path or a table of its own would be an edge that is not seen above.
@@ -71,7 +105,106 @@ fn crates_depend_only_on_what_the_table_allows() {
             }
         }
     }
-    assert!(wrong.is_empty(), "edges that ARCHITECTURE.md does not allow: {wrong:#?}");
+    assert!(wrong.is_empty(), "edges that are not those of ARCHITECTURE.md: {wrong:#?}");
+}
+
+#[test]
+fn what_a_crate_depends_on_it_uses() {
+    let mut unused = Vec::new();
+    for (folder, name, _) in EDGES {
+        let manifest = text(&root().join(folder).join("Cargo.toml"));
+        let own = if folder.is_empty() { "src/".to_owned() } else { format!("{folder}/src/") };
+        let all: String = sources().into_iter().filter(|(path, _)| path.starts_with(&own)).map(|(_, s)| s).collect();
+        for dependency in dependencies(&manifest) {
+            let word = dependency.replace('-', "_");
+            let is_named = |(at, _): (usize, &str)| {
+                let before = all[..at].chars().next_back().unwrap_or(' ');
+                let rest = &all[at + word.len()..];
+                !before.is_alphanumeric() && before != '_' && (rest.starts_with("::") || rest.starts_with(" as "))
+            };
+            if !all.match_indices(&word).any(is_named) {
+                unused.push(format!("`{name}` does not use `{dependency}`"));
+            }
+        }
+    }
+    assert!(unused.is_empty(), "dependencies without a use: {unused:#?}");
+}
+
+/// Crates whose files must not need each other in circles.
+const WITHOUT_CYCLES: [&str; 6] = ["ops/library", "ops/build", "ops/transfer", "ops/upkeep", "daemon", ""];
+
+/// A module and those below it belong together; all others can be read one after the other.
+#[test]
+fn files_do_not_need_each_other_in_circles() {
+    for folder in WITHOUT_CYCLES {
+        let own = if folder.is_empty() { "src/".to_owned() } else { format!("{folder}/src/") };
+        let files: BTreeMap<String, String> = sources()
+            .into_iter()
+            .filter_map(|(path, source)| Some((module(path.strip_prefix(&own)?)?, source)))
+            .collect();
+        assert!(files.len() > 5, "only {} files were found below `{own}`", files.len());
+        let mut needs: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (name, source) in &files {
+            let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+            needs.insert(name, paths(code).iter().filter_map(|path| nearest(&files, path)).collect());
+        }
+        // What needs nothing that is left, and what nothing that is left needs, is left out, until only circles are.
+        let apart = |a: &str, b: &str| !is_within(a, b) && !is_within(b, a);
+        loop {
+            let names: BTreeSet<&str> = needs.keys().copied().collect();
+            let before = needs.len();
+            let wanted: BTreeSet<&str> = needs
+                .iter()
+                .flat_map(|(name, others)| others.iter().copied().filter(|other| apart(name, other)))
+                .collect();
+            needs.retain(|name, others| {
+                others.retain(|other| names.contains(other) && apart(name, other));
+                wanted.contains(name) && !others.is_empty()
+            });
+            if needs.len() == before {
+                break;
+            }
+        }
+        assert!(needs.is_empty(), "files of `{own}` that need each other: {needs:#?}");
+    }
+}
+
+/// `a/b.rs` as `a::b`; none for the root of a crate and for tests.
+fn module(path: &str) -> Option<String> {
+    let name = path.strip_suffix(".rs")?;
+    let is_root = ["lib", "main"].contains(&name);
+    (!is_root && !name.ends_with("tests")).then(|| name.replace('/', "::"))
+}
+
+/// Everything that a source calls `crate::…`, with the names in braces written out.
+fn paths(source: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for rest in source.split("crate::").skip(1) {
+        let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        let end = rest.find(|c| !is_path(c)).unwrap_or(rest.len());
+        let (path, rest) = rest.split_at(end);
+        match rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+            Some((names, _)) => paths.extend(names.split(',').map(|name| format!("{path}{}", name.trim()))),
+            None => paths.push(path.to_owned()),
+        }
+    }
+    paths
+}
+
+/// The file that a path leads into.
+fn nearest<'a>(files: &'a BTreeMap<String, String>, path: &str) -> Option<&'a str> {
+    let mut path = path.trim_end_matches(':');
+    loop {
+        if let Some((name, _)) = files.get_key_value(path) {
+            return Some(name);
+        }
+        path = path.rsplit_once("::")?.0;
+    }
+}
+
+/// Whether a module is the other, or below it.
+fn is_within(inner: &str, outer: &str) -> bool {
+    inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with("::"))
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::config::Config;
 pub(super) fn programs(config: &Config) -> Vec<Finding> {
     let ours = env!("CARGO_PKG_VERSION");
     let mut findings = vec![Finding::ok("lode", format!("version {ours}"))];
-    let runner = &config.runner;
+    let runner = &config.daemon.runner;
     let remedy = "install `lode` and `lode-runner` of one build side by side, or set LODE_RUNNER";
     findings.push(match Command::new(runner).arg("--version").output() {
         Err(error) => Finding::failure("runner", format!("`{}` cannot be run: {error}", runner.display()), remedy),
@@ -35,7 +35,7 @@ pub(super) fn programs(config: &Config) -> Vec<Finding> {
 
 /// What models would run on.
 pub(super) fn hardware(config: &Config) -> Vec<Finding> {
-    let mut findings = vec![processor(config.cpu), device(config)];
+    let mut findings = vec![processor(config.daemon.cpu), device(config)];
     findings.extend(memory());
     findings
 }
@@ -63,7 +63,7 @@ fn cores() -> String {
 }
 
 fn device(config: &Config) -> Finding {
-    let name = &config.device;
+    let name = &config.daemon.device;
     let has_nvidia = Path::new("/dev/nvidiactl").exists();
     if name.starts_with("cuda") && !has_nvidia {
         let remedy = "install the driver of the card, or unset LODE_DEVICE";

@@ -22,7 +22,7 @@ pub(super) async fn check(config: &Config) -> Vec<Finding> {
 }
 
 async fn daemon(config: &Config) -> Finding {
-    let address = config.address;
+    let address = config.daemon.address;
     let client = match Client::new(config) {
         Ok(client) => client,
         Err(error) => return Finding::failure("daemon", format!("{error:#}"), "mend what the message names"),
@@ -49,11 +49,11 @@ async fn daemon(config: &Config) -> Finding {
 }
 
 fn exposure(config: &Config) -> Finding {
-    let (address, ip) = (config.address, config.address.ip());
+    let (address, ip) = (config.daemon.address, config.daemon.address.ip());
     if ip.is_loopback() {
         return Finding::ok("access", format!("{address} is for this machine only"));
     }
-    match (config.keys.is_some(), config.tls.is_some()) {
+    match (config.daemon.keys.is_some(), config.daemon.tls.is_some()) {
         (true, true) => Finding::ok("access", format!("{address} asks for API keys and speaks TLS")),
         (true, false) => Finding::warning(
             "access",
@@ -87,7 +87,7 @@ fn proxies(get: impl Fn(&str) -> Option<String>, config: &Config) -> Finding {
     }
     let found = set.join(", ");
     let exempt = either("NO_PROXY").unwrap_or_default();
-    let host = config.address.ip();
+    let host = config.daemon.address.ip();
     let covers = exempt.split(',').any(|item| {
         let item = item.trim();
         item == "*" || item == host.to_string() || (host.is_loopback() && item == "localhost")

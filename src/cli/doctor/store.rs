@@ -13,7 +13,7 @@ const LITTLE_SPACE: u64 = 5 << 30;
 
 /// Looks at the store's folder. A folder that is not there yet is looked at where it will be made.
 pub(super) fn check(config: &Config) -> Vec<Finding> {
-    let home = &config.home;
+    let home = &config.daemon.home;
     let there = home.ancestors().find(|folder| folder.exists()).unwrap_or(home);
     vec![folder(home, there), holder(home), space(there)]
 }

@@ -1,0 +1,110 @@
+//! A loaded model for a request: which context, how much memory, how long, and the plan of the load.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use manifests::ModelRef;
+use protocol::{ContextRequest, KvType, LoadReply};
+use scheduler::{Context, KeepAlive, KeepAliveChoice, Lease, Residence, Wanted};
+
+use crate::daemon::Daemon;
+use crate::error::Failed;
+use crate::models;
+use library::{MemoryNeed, Model, load_plan};
+
+impl Daemon {
+    /// The context for a request that names `num_ctx` tokens, or none. No model has more than it was made for.
+    pub(crate) fn context(&self, model: &Model, num_ctx: Option<u64>) -> Context {
+        let possible = |tokens: u64| tokens.min(model.understood.context()).max(1);
+        match num_ctx {
+            Some(tokens) => Context::Exactly(possible(tokens)),
+            None => Context::AtLeast(possible(self.settings.context)),
+        }
+    }
+
+    /// A loaded model for one request, which may have to wait for its turn. `asked` is how long the request wants it kept.
+    pub(crate) async fn acquire(
+        &self,
+        model: &Model,
+        context: Context,
+        asked: Option<KeepAlive>,
+    ) -> Result<Lease, Failed> {
+        // The reference mode computes and keeps in float32.
+        let kv_type = if self.settings.reference { KvType::F32 } else { self.settings.kv_type };
+        let cache = ContextRequest { context: context.tokens(), slots: self.settings.parallel, kv_type };
+        let need = MemoryNeed::of(model, cache);
+        let wanted = Wanted {
+            model: model.manifest.digest().to_string(),
+            name: model.name.clone(),
+            context,
+            need: need.total(),
+            keep_alive: KeepAliveChoice { asked, default: self.keep_alive() },
+            residence: self.residence(model),
+        };
+        let loads = AtomicBool::new(false);
+        let plan = || {
+            loads.store(true, Ordering::Relaxed);
+            let (library, model, settings) = (self.library.clone(), model.clone(), self.settings.clone());
+            async move {
+                models::blocking(&library, move |library| {
+                    library.record_use(model.manifest.digest(), SystemTime::now())?;
+                    load_plan(library, &model, &settings.device, cache, settings.reference)
+                })
+                .await
+            }
+        };
+        let lease: Lease = self.scheduler.acquire(wanted, plan).await?;
+        // Another request may have had the KV cache made anew meanwhile.
+        if loads.load(Ordering::Relaxed) && lease.reply().context == cache.context {
+            compare(&model.name, need, lease.reply());
+        }
+        Ok(lease)
+    }
+
+    /// How long a model stays loaded where a request does not say.
+    fn keep_alive(&self) -> KeepAlive {
+        self.settings.keep_alive.map_or(KeepAlive::Forever, KeepAlive::For)
+    }
+
+    fn residence(&self, model: &Model) -> Residence {
+        let key = |name: &str| name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
+        let own = key(&model.name);
+        let pinned = own.is_some() && self.settings.pin.iter().any(|name| key(name) == own);
+        if pinned { Residence::Pinned } else { Residence::Evictable }
+    }
+
+    /// Loads the models that are to be there before anybody asks, one after the other.
+    pub(crate) async fn preload(&self) {
+        let pinned = self.settings.pin.iter();
+        let others = self.settings.preload.iter().filter(|name| !self.settings.pin.contains(name));
+        for name in pinned.chain(others) {
+            match self.preload_one(name).await {
+                Ok(()) => tracing::info!(model = name, "loaded before anybody asked"),
+                Err(failed) => tracing::error!(model = name, "cannot load it beforehand: {}", failed.message),
+            }
+        }
+    }
+
+    async fn preload_one(&self, name: &str) -> Result<(), Failed> {
+        let model = models::find(self, models::reference(name, "")?).await?;
+        drop(self.acquire(&model, self.context(&model, None), None).await?);
+        Ok(())
+    }
+}
+
+/// Tells people whether a load has taken what was planned. Pages of the KV cache are taken only once it fills, and
+/// activations with the first prompt.
+fn compare(model: &str, need: MemoryNeed, reply: &LoadReply) {
+    let MemoryNeed { kv_cache, process, .. } = need;
+    tracing::info!(
+        model,
+        planned.kv_cache = kv_cache,
+        planned.private = process,
+        kv_cache = reply.kv_cache,
+        private = reply.private,
+        "memory as planned and as it is"
+    );
+    if kv_cache != reply.kv_cache && process > 0 {
+        tracing::warn!(model, "the KV cache is not as large as planned: please report it");
+    }
+}

@@ -1,0 +1,105 @@
+//! Anthropic's API: its words for a call of a model.
+
+use api::Refusal;
+use api::anthropic::{ErrorResponse, Message, MessageStream, MessagesRequest, TokenCount};
+use axum::Json;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use protocol::TokenizeRequest;
+use serde::de::DeserializeOwned;
+
+use crate::call::Ready;
+use crate::choices::{self, Choices};
+use crate::daemon::Daemon;
+use crate::error::{self, Failed};
+use crate::headers::{attested, truncated};
+use crate::openai::random_id;
+use crate::sse::frames;
+
+/// A request that failed.
+#[derive(Debug)]
+pub(crate) struct Failure(Failed);
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let Failed { status, message } = self.0;
+        if status.is_server_error() {
+            tracing::warn!(status = status.as_u16(), "{message}");
+        }
+        (status, Json(ErrorResponse::new(status.as_u16(), message))).into_response()
+    }
+}
+
+impl<E: Into<Failed>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+fn refused(refusal: &Refusal) -> Failure {
+    Failure(Failed::new(StatusCode::BAD_REQUEST, refusal.to_string()))
+}
+
+/// The body of a request, as [`error::Body`].
+pub(crate) struct Body<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let error::Body(body) = error::Body::from_request(request, state).await?;
+        Ok(Self(body))
+    }
+}
+
+pub(crate) async fn messages(
+    State(daemon): State<Daemon>,
+    Body(request): Body<MessagesRequest>,
+) -> Result<Response, Failure> {
+    let (name, streams, limit) = (request.model.clone(), request.streams(), request.max_tokens.unwrap_or(0));
+    let (dialogue, demand) = request.translate().map_err(|refusal| refused(&refusal))?;
+    let call = choices::begin(&daemon, &name, &demand).await?;
+    let prompt = choices::conversation(&call, dialogue)?.prompt();
+    let mut asked = call.request(&daemon, prompt);
+    demand.apply(&mut asked);
+    let digest = call.digest();
+    let message = Message::begun(&random_id(), &name);
+    let all = Choices::begin(call.ready(&daemon).await?, vec![asked], &demand).await?;
+    if streams {
+        let (frames, response) = frames();
+        let mut stream = MessageStream::new(message, limit);
+        tokio::spawn(async move {
+            if frames.send(&stream.begin()).await {
+                all.tell(frames, |_, event| stream.event(event)).await;
+            }
+        });
+        return Ok(attested(response, &digest));
+    }
+    let answer = all.answers(1).await?.pop().unwrap_or_default();
+    let dropped = answer.usage.truncated_tokens;
+    Ok(truncated(attested(Json(message.whole(answer, limit)).into_response(), &digest), dropped))
+}
+
+pub(crate) async fn count_tokens(
+    State(daemon): State<Daemon>,
+    Body(request): Body<MessagesRequest>,
+) -> Result<Response, Failure> {
+    let name = request.model.clone();
+    let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
+    let call = choices::begin(&daemon, &name, &api::Demand::default()).await?;
+    let render = choices::conversation(&call, dialogue)?.render();
+    let ready = call.ready(&daemon).await?;
+    let text = ready.runner().render(&render).await?;
+    let input_tokens = count(&ready, text).await?;
+    Ok(attested(Json(TokenCount { input_tokens }).into_response(), &call.digest()))
+}
+
+/// Tokens of a rendered conversation. The runner puts the model's first token before it where the template does not.
+async fn count(ready: &Ready, text: String) -> Result<u64, scheduler::Error> {
+    let request = |text, add_special| TokenizeRequest { text, add_special, parse_special: true };
+    let first = ready.runner().tokenize(&request(String::new(), true)).await?.first().copied();
+    let tokens = ready.runner().tokenize(&request(text, false)).await?;
+    let added = first.is_some() && tokens.first() != first.as_ref();
+    Ok(tokens.len() as u64 + u64::from(added))
+}

@@ -1,0 +1,215 @@
+//! A call of a model: what every dialect does with a request that a runner is to answer.
+//!
+//! The model is found, its own parameters are put below the request's, a runner is leased, and the request goes there.
+//! What comes back is a [`Generation`]. Nothing here knows which API the client speaks: a dialect makes a [`Call`], says
+//! what to generate, and turns [`Piece`]s into its own documents.
+//!
+//! A request fails with a status until the runner has said its first word; after that a failure is the last thing that a
+//! generation yields. Whoever drops a [`Generation`], or the future that makes it, cancels it.
+
+mod conversation;
+mod generation;
+mod meter;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::ollama::Options;
+use content::Digest;
+use protocol::{FailureKind, GenerateEvent, GenerateRequest, Prompt};
+use scheduler::{Context, Events, KeepAlive, Lease, Runner};
+
+use crate::daemon::Daemon;
+use crate::error::Failed;
+use crate::models::find_called;
+use library::{Capability, Model, Own};
+
+use meter::Meter;
+
+pub(crate) use conversation::{Conversation, Think, message};
+pub(crate) use generation::{End, Generation, Piece, ToolCall, Whole};
+
+/// How many of a prompt's first tokens stay when its beginning is dropped, where nobody says.
+const KEEP: u64 = 4;
+/// A generation without a limit that may go on beyond its context ends after so many contexts, as Ollama's do.
+const ENDLESS: u64 = 10;
+
+/// A request whose model and options are known.
+#[derive(Debug)]
+pub(crate) struct Call {
+    begin: Instant,
+    /// The model's name as the client wrote it.
+    pub(crate) name: String,
+    pub(crate) model: Model,
+    own: Arc<Own>,
+    /// The request's options, and the model's parameters where it says nothing.
+    pub(crate) options: Options,
+    /// Where the request says.
+    pub(crate) keep_alive: Option<KeepAlive>,
+}
+
+impl Call {
+    /// Finds the model and puts its parameters below the options of the request.
+    ///
+    /// # Errors
+    /// 400 for a name that is none, 404 where there is no such model.
+    pub(crate) async fn begin(
+        daemon: &Daemon,
+        name: &str,
+        options: Options,
+        keep_alive: Option<KeepAlive>,
+    ) -> Result<Self, Failed> {
+        let begin = Instant::now();
+        let (model, own) = find_called(daemon, name).await?;
+        let (parameters, unknown) = Options::read(&own.parameters).map_err(Failed::bad_request)?;
+        if !unknown.is_empty() {
+            tracing::warn!(model = model.name, ?unknown, "parameters that nobody knows are ignored");
+        }
+        let options = options.over(parameters);
+        Ok(Self { begin, name: name.to_owned(), model, own, options, keep_alive })
+    }
+
+    /// Refuses what the model cannot do.
+    ///
+    /// # Errors
+    /// 400, in Ollama's words.
+    pub(crate) fn require(&self, capability: Capability) -> Result<(), Failed> {
+        if self.own.capabilities.has(capability) {
+            return Ok(());
+        }
+        Err(self.unsupported(capability.name()))
+    }
+
+    /// Refuses to write (`what`: `chat`, `generate`) with a model that was made for embedding.
+    ///
+    /// # Errors
+    /// 400, in Ollama's words.
+    pub(crate) fn require_text(&self, what: &str) -> Result<(), Failed> {
+        let has = |capability| self.own.capabilities.has(capability);
+        // An architecture that nobody runs is no embedding model either; the load says more about it.
+        if has(Capability::Embedding) && !has(Capability::Completion) { Err(self.unsupported(what)) } else { Ok(()) }
+    }
+
+    fn unsupported(&self, what: &str) -> Failed {
+        Failed::bad_request(format!("\"{}\" does not support {what}", self.name))
+    }
+
+    /// How much the model is to think: what is asked for, else as it likes where it can.
+    ///
+    /// # Errors
+    /// 400 where thinking is asked for and the model cannot.
+    pub(crate) fn thinking(&self, asked: Option<Think>) -> Result<Option<Think>, Failed> {
+        if self.own.capabilities.has(Capability::Thinking) {
+            return Ok(Some(asked.unwrap_or(Think::On)));
+        }
+        match asked {
+            Some(Think::On | Think::Level(_)) => Err(self.unsupported(Capability::Thinking.name())),
+            Some(Think::Off) | None => Ok(None),
+        }
+    }
+
+    /// Which model answers.
+    pub(crate) fn digest(&self) -> Digest {
+        *self.model.manifest.digest()
+    }
+
+    /// The context that is asked for.
+    pub(crate) fn context(&self, daemon: &Daemon) -> Context {
+        daemon.context(&self.model, self.options.num_ctx)
+    }
+
+    /// A request with the call's options for this prompt: thinking is told apart unless the prompt asks for none. A
+    /// dialect changes in it what it has other words for.
+    pub(crate) fn request(&self, daemon: &Daemon, prompt: Prompt) -> GenerateRequest {
+        let options = &self.options;
+        let asks_not_to =
+            matches!(&prompt, Prompt::Chat(chat) if chat.variables.get("thinking") == Some(&false.into()));
+        GenerateRequest {
+            sampling: options.sampling(self.context(daemon).tokens()),
+            stop: options.stop.clone().unwrap_or_default(),
+            max_tokens: options.max_tokens(),
+            keep: options.num_keep.unwrap_or(KEEP),
+            thinking: matches!(prompt, Prompt::Chat(_))
+                && self.own.capabilities.has(Capability::Thinking)
+                && !asks_not_to,
+            ..GenerateRequest::new(prompt)
+        }
+    }
+
+    /// Leases a runner that has the model loaded, loading it where it is not.
+    pub(crate) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
+        let lease = daemon.acquire(&self.model, self.context(daemon), self.keep_alive).await?;
+        let (lease, model) = (Arc::new(lease), self.model.name.clone());
+        Ok(Ready { lease, model, begin: self.begin, load: self.begin.elapsed() })
+    }
+
+    /// Unloads the model. Requests that use it fail.
+    pub(crate) fn unload(&self, daemon: &Daemon) {
+        daemon.scheduler.stop(&self.digest().to_string());
+    }
+
+    /// Whether the request wants the model kept for no time.
+    pub(crate) fn wants_no_keeping(&self) -> bool {
+        self.keep_alive == Some(KeepAlive::For(Duration::ZERO))
+    }
+}
+
+/// A loaded model, leased for as long as this or a generation of it lives. Clones share the lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    lease: Arc<Lease>,
+    /// The model's name, for people.
+    model: String,
+    begin: Instant,
+    load: Duration,
+}
+
+impl Ready {
+    /// The runner, for what is not a generation.
+    pub(crate) fn runner(&self) -> &Runner {
+        self.lease.runner()
+    }
+
+    /// Tokens that a sequence may have.
+    pub(crate) fn context(&self) -> u64 {
+        self.lease.reply().context
+    }
+
+    /// Time from the request's arrival until the model was there.
+    pub(crate) fn load(&self) -> Duration {
+        self.load
+    }
+
+    /// Time since the request's arrival.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// Begins to generate, and waits for the runner's first word. May be called several times: each is a generation.
+    ///
+    /// # Errors
+    /// What the runner says before any text: 400 where the request is at fault, else 500.
+    pub(crate) async fn generate(&self, mut request: GenerateRequest) -> Result<Generation, Failed> {
+        if request.shift && request.max_tokens.is_none() {
+            request.max_tokens = Some(self.context().saturating_mul(ENDLESS));
+        }
+        let mut meter = Meter::new(self.model.clone());
+        let begun = self.first_word(&request).await.inspect_err(|_| meter.failed());
+        let (first, events) = begun?;
+        Ok(Generation::new(self.clone(), first, events, meter))
+    }
+
+    async fn first_word(&self, request: &GenerateRequest) -> Result<(GenerateEvent, Events), Failed> {
+        let mut events = self.runner().generate(request).await?;
+        match events.next().await {
+            Some(Ok(GenerateEvent::Error { error, kind })) => Err(refused(error, kind)),
+            Some(event) => Ok((event?, events)),
+            None => Err(anyhow::anyhow!("the runner said nothing").into()),
+        }
+    }
+}
+
+/// What a runner refused, in its own words.
+fn refused(message: String, kind: FailureKind) -> Failed {
+    scheduler::Error::Refused { kind, message }.into()
+}

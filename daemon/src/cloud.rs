@@ -1,0 +1,20 @@
+//! The parts of Ollama's API that need an account there: there is none here, and each says so.
+
+use api::ollama::{CloudStatus, StatusResponse};
+use axum::Json;
+use axum::http::{StatusCode, Uri};
+
+use crate::error::Failed;
+
+/// Clients ask before they offer models that run elsewhere.
+pub(crate) async fn status() -> Json<StatusResponse> {
+    Json(StatusResponse { cloud: CloudStatus { disabled: true, source: "config".to_owned() } })
+}
+
+pub(crate) async fn absent(uri: Uri) -> Failed {
+    let message = format!(
+        "`{}` is a service of ollama.com, which Lode does not use: models run on this machine only",
+        uri.path()
+    );
+    Failed::new(StatusCode::NOT_IMPLEMENTED, message)
+}

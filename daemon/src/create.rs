@@ -1,0 +1,268 @@
+//! `/api/create`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::lode::{PlannedTensor, QuantizePlan};
+use api::ollama::{CreateRequest, ErrorResponse, License, Progress};
+use axum::Json;
+use axum::extract::{ConnectInfo, State};
+use axum::response::{IntoResponse, Response};
+use content::Digest;
+use formats::Encoding;
+use import::{Decision, NamedFile, Policy, Quantization, Reason, Reuse, Scheme, Sources, TensorRow, UserPolicy};
+
+use crate::daemon::Daemon;
+use crate::error::{Body, Failed};
+use crate::models::{blocking, reference};
+use crate::stream::{Lines, lines};
+use build::{CreateSpec, Created, QuantizeSpec, Source};
+use library::Observer;
+
+/// Bytes between two lines of progress.
+const STEP: u64 = 16 << 20;
+
+pub(crate) async fn create(
+    State(daemon): State<Daemon>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Body(request): Body<CreateRequest>,
+) -> Result<Response, Failed> {
+    let streams = request.stream.unwrap_or(true);
+    let dry_run = request.dry_run;
+    let own = daemon.clone();
+    let spec = tokio::task::spawn_blocking(move || spec(&own, request, peer)).await;
+    let spec = spec.map_err(|e| Failed::from(anyhow::anyhow!("the create ended unexpectedly: {e}")))??;
+    if dry_run {
+        return plan(&daemon, spec).await;
+    }
+    let step = if spec.quantize.is_some() { "quantizing tensors" } else { "importing tensors" };
+    let (lines, response) = lines();
+    let work = tokio::task::spawn_blocking(move || {
+        let observer = Reporter { lines: lines.clone(), streams, step, told: AtomicU64::new(0) };
+        let work = std::panic::AssertUnwindSafe(|| build::create(&daemon.library, &spec, &observer));
+        let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the create panicked")));
+        if result.is_ok() {
+            daemon.library.collect();
+        }
+        if streams {
+            tell(&lines, result);
+            return None;
+        }
+        Some(result.map_err(Failed::from))
+    });
+    if streams {
+        return Ok(response);
+    }
+    let done = work.await.map_err(|e| Failed::from(anyhow::anyhow!("the create ended unexpectedly: {e}")))?;
+    if let Some(result) = done {
+        result?;
+    }
+    Ok(Json(Progress::status("success")).into_response())
+}
+
+/// Says what a quantization would do.
+async fn plan(daemon: &Daemon, spec: CreateSpec) -> Result<Response, Failed> {
+    let Some(quantize) = spec.quantize else {
+        return Err(Failed::bad_request("'dry_run' shows what a quantization does; say which with 'quantize'"));
+    };
+    let scheme = quantize.policy.scheme.name().to_owned();
+    let planned = blocking(&daemon.library, move |library| {
+        // The source stays while it is read.
+        let _guard = library.store.guard();
+        build::plan_quantization(library, &spec.source, &quantize)
+    });
+    Ok(Json(quantize_plan(scheme, planned.await?)).into_response())
+}
+
+fn quantize_plan(quantize: String, quantization: Quantization) -> QuantizePlan {
+    let totals = quantization.totals();
+    QuantizePlan {
+        quantize,
+        tensors: quantization.tensors.iter().map(planned).collect(),
+        encoded: totals.encoded,
+        kept: totals.kept,
+        dropped: totals.dropped,
+        before: totals.before,
+        after: totals.after,
+        unused_rules: quantization.unused_rules,
+    }
+}
+
+fn planned(row: &TensorRow) -> PlannedTensor {
+    let kept = |reason: &str| (shown(row.from), Some(reason.to_owned()));
+    let (to, reason) = match row.decision {
+        Decision::Encode(to) => (shown(to), None),
+        Decision::Drop => ("drop".to_owned(), None),
+        Decision::Keep(Reason::User) => kept("policy"),
+        Decision::Keep(Reason::Precision) => kept("precision"),
+        Decision::Keep(Reason::Misaligned) => kept("misaligned"),
+        Decision::Keep(Reason::NotFloat) => kept("not-float"),
+        Decision::Keep(Reason::Already) => kept("already"),
+    };
+    let (name, shape) = (row.name.clone(), row.shape.clone());
+    PlannedTensor { name, shape, from: shown(row.from), to, reason, before: row.before, after: row.after }
+}
+
+/// The name that people know, with the group where that is a choice.
+fn shown(encoding: Encoding) -> String {
+    match encoding {
+        Encoding::Affine { group, .. } => format!("{encoding}:{group}"),
+        other => other.to_string(),
+    }
+}
+
+fn tell(lines: &Lines, result: anyhow::Result<Created>) {
+    match result {
+        Ok(created) => {
+            lines.send_blocking(&Progress::status(summary(&created)));
+            lines.send_blocking(&Progress::status("success"));
+        }
+        Err(error) => {
+            lines.send_blocking(&ErrorResponse { error: Failed::from(error).message });
+        }
+    }
+}
+
+/// How much was new and how much was shared.
+fn summary(created: &Created) -> String {
+    let ((new, new_bytes), (shared, shared_bytes)) = (created.new, created.shared);
+    match new {
+        0 => format!("all {shared} tensor blobs ({}) were there already; nothing was written", size(shared_bytes)),
+        _ => format!("{new} tensor blobs ({}) are new, {shared} ({}) are shared", size(new_bytes), size(shared_bytes)),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    indicatif::HumanBytes(bytes).to_string()
+}
+
+fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<CreateSpec, Failed> {
+    refuse_unsupported(&request)?;
+    api::ollama::Options::read(&request.parameters).map_err(Failed::bad_request)?;
+    let name = reference(&request.model, &request.name)?;
+    let quantize = quantize(&request)?;
+    let files = |files: BTreeMap<String, String>| {
+        files.into_iter().map(|(name, digest)| uploaded(daemon, name, &digest)).collect::<Result<Vec<_>, _>>()
+    };
+    let adapters = files(request.adapters)?;
+    let source = match (request.path, request.from, request.files.is_empty()) {
+        (Some(path), None, true) => Source::at(&local_path(&path, peer)?)?,
+        (None, Some(from), true) => Source::Model(from.parse()?),
+        (None, None, false) => Source::Files(files(request.files)?),
+        (None, None, true) => return Err(Failed::bad_request("neither 'from' or 'files' was specified")),
+        _ => return Err(Failed::bad_request("give one of 'from', 'files' and 'path'")),
+    };
+    Ok(CreateSpec {
+        name,
+        source,
+        template: request.template,
+        system: request.system,
+        licenses: request.license.map(License::texts).unwrap_or_default(),
+        parameters: request.parameters,
+        messages: request.messages,
+        adapters,
+        quantize,
+    })
+}
+
+/// What cannot be done is refused: a model that lacks it would be another one in silence.
+fn refuse_unsupported(request: &CreateRequest) -> Result<(), Failed> {
+    let elsewhere = request.remote_host.as_ref().is_some_and(|host| !host.is_empty());
+    for (given, reason) in [
+        (!request.draft_files.is_empty(), "'draft_files' are not supported: models run without a draft model"),
+        (elsewhere, "'remote_host' is not supported: models run on this machine"),
+    ] {
+        if given {
+            return Err(Failed::bad_request(reason));
+        }
+    }
+    for message in &request.messages {
+        if !["system", "user", "assistant"].contains(&message.role.as_str()) {
+            let reason = format!("a message has the role `{}`, expected system, user or assistant", message.role);
+            return Err(Failed::bad_request(reason));
+        }
+    }
+    Ok(())
+}
+
+/// How the tensors are to be encoded, where that was asked for.
+fn quantize(request: &CreateRequest) -> Result<Option<QuantizeSpec>, Failed> {
+    let Some(kind) = request.quantize.as_ref().filter(|kind| !kind.is_empty()) else {
+        let alone =
+            [("policy", request.policy.is_some()), ("requantize", request.requantize), ("no_cache", request.no_cache)];
+        return match alone.into_iter().find(|(_, given)| *given) {
+            Some((field, _)) => {
+                Err(Failed::bad_request(format!("'{field}' needs 'quantize', the type to quantize to")))
+            }
+            None => Ok(None),
+        };
+    };
+    let policy = Policy {
+        scheme: Scheme::parse(kind).map_err(anyhow::Error::from)?,
+        user: UserPolicy::parse(request.policy.as_deref().unwrap_or_default()).map_err(anyhow::Error::from)?,
+    };
+    Ok(Some(QuantizeSpec {
+        policy,
+        sources: if request.requantize { Sources::Any } else { Sources::Floats },
+        reuse: if request.no_cache { Reuse::Check } else { Reuse::Known },
+    }))
+}
+
+/// A path is only for those who could read the file themselves.
+fn local_path(path: &str, peer: SocketAddr) -> Result<PathBuf, Failed> {
+    if !peer.ip().is_loopback() {
+        return Err(Failed::bad_request("'path' is for clients on the daemon's machine; upload the files instead"));
+    }
+    let path = Path::new(path);
+    if !path.is_absolute() {
+        return Err(Failed::bad_request(format!("`{}` is not an absolute path", path.display())));
+    }
+    Ok(path.to_owned())
+}
+
+fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Failed> {
+    let parsed: Digest = digest.parse().map_err(|e| Failed::bad_request(format!("file `{name}`: {e}")))?;
+    let path = daemon.library.store.path(&parsed);
+    if !path.is_file() {
+        return Err(Failed::bad_request(format!("file `{name}`: blob \"{digest}\" not found; upload it first")));
+    }
+    Ok(NamedFile { name, source: daemon.library.open(&parsed) })
+}
+
+struct Reporter {
+    lines: Lines,
+    streams: bool,
+    /// What is told while bytes are counted.
+    step: &'static str,
+    /// Bytes that were last told.
+    told: AtomicU64,
+}
+
+impl Observer for Reporter {
+    fn status(&self, status: String) {
+        if self.streams {
+            self.lines.send_blocking(&Progress::status(status));
+        }
+    }
+
+    fn bytes(&self, done: u64, total: u64) {
+        let told = self.told.load(Ordering::Relaxed);
+        let due = done == total || done >= told + STEP;
+        // Several workers report; one of them tells.
+        let mine = due && self.told.compare_exchange(told, done, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if self.streams && mine {
+            self.lines.send_blocking(&Progress {
+                status: self.step.to_owned(),
+                digest: Some("sha256:model".to_owned()),
+                total: Some(total),
+                completed: Some(done),
+            });
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.lines.is_open()
+    }
+}

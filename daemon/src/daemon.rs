@@ -1,0 +1,24 @@
+//! What the handlers of the daemon share.
+
+use std::sync::Arc;
+
+use library::Library;
+use registry::server::access::Access;
+use scheduler::Scheduler;
+
+use crate::guard::keys::Keys;
+use crate::guard::permissions::Permissions;
+use crate::metrics::counts::Counts;
+use crate::settings::Settings;
+
+/// What handlers share.
+#[derive(Clone, Debug)]
+pub(crate) struct Daemon {
+    pub(crate) library: Library,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) access: Access,
+    pub(crate) keys: Option<Keys>,
+    pub(crate) counts: Counts,
+    pub(crate) settings: Settings,
+    pub(crate) permissions: Arc<Permissions>,
+}

@@ -1,0 +1,202 @@
+//! Models as the API describes them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use api::modelfile;
+use api::ollama::{Details, ModelEntry, ShowRequest, ShowResponse, TensorEntry};
+use architectures::Fact;
+use manifests::media_types;
+use protocol::Message;
+use serde_json::{Map, Value};
+use time::format_description::well_known::Rfc3339;
+use time::macros::datetime;
+use time::{Duration, OffsetDateTime};
+
+use library::{Capabilities, Library, Model};
+
+/// The last second that RFC 3339 can say. A `keep_alive` may be longer than that.
+const LAST: OffsetDateTime = datetime!(9999-12-31 23:59:59 UTC);
+
+/// A time as RFC 3339 with nanoseconds, in UTC; the last one that there is where it is later.
+pub(crate) fn timestamp(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = Duration::try_from(since).ok().and_then(|since| OffsetDateTime::UNIX_EPOCH.checked_add(since));
+    time.unwrap_or(LAST).format(&Rfc3339).unwrap_or_default()
+}
+
+/// The digest without its algorithm, as Ollama's clients expect it.
+pub(crate) fn id(model: &Model) -> String {
+    model.manifest.digest().hex()
+}
+
+/// The family that users see: of a model that can be run, as we name it; else as its source does.
+fn family(model: &Model) -> &str {
+    model.understood.known().map_or(model.config.model_family.as_str(), |described| described.architecture.family.name)
+}
+
+pub(crate) fn details(model: &Model) -> Details {
+    let (config, family) = (&model.config, family(model));
+    // What somebody else wrote of a model may name more than one, e.g. that of a projector.
+    let named = config.model_families.iter().any(|other| other == family);
+    let blueprint = model.understood.known().map(|described| &described.architecture.blueprint);
+    Details {
+        parent_model: String::new(),
+        format: config.model_format.clone(),
+        family: family.to_owned(),
+        families: if named { config.model_families.clone() } else { vec![family.to_owned()] },
+        parameter_size: config.model_type.clone(),
+        quantization_level: config.file_type.clone(),
+        context_length: blueprint.map_or(config.context_length, |blueprint| blueprint.context),
+        embedding_length: blueprint.map_or(config.embedding_length, |blueprint| blueprint.hidden),
+    }
+}
+
+/// A line of the list of models. What its files are too damaged to tell is left out.
+pub(crate) fn entry(library: &Library, model: &Model) -> ModelEntry {
+    let capabilities = library.capabilities(model).unwrap_or_else(|error| {
+        tracing::warn!(model = model.name, "what it can do is not known: {error:#}");
+        Capabilities::default()
+    });
+    ModelEntry {
+        capabilities: capabilities.names(),
+        name: model.name.clone(),
+        model: model.name.clone(),
+        modified_at: timestamp(model.modified),
+        size: model.manifest.total_size(),
+        digest: id(model),
+        details: details(model),
+        pinned: false,
+    }
+}
+
+/// Everything about a model; with its tensors where that is asked for.
+pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> Result<ShowResponse> {
+    let text = |media_type| model.layer_text(library, media_type).map(Option::unwrap_or_default);
+    let parameters = model.parameters(library)?;
+    let licenses = model.manifest.layers_of(media_types::LICENSE).map(|layer| library.text(layer.digest()));
+    let given = Given {
+        template: text(media_types::TEMPLATE)?,
+        system: if request.system.is_empty() { text(media_types::SYSTEM)? } else { request.system.clone() },
+        license: licenses.collect::<Result<Vec<_>>>()?.join("\n"),
+        messages: model.messages(library)?,
+        parameters: parameters.clone().into_iter().chain(request.options.clone()).collect(),
+    };
+    Ok(ShowResponse {
+        modelfile: given.modelfile(model),
+        parameters: parameter_lines(&parameters, "").join("\n"),
+        license: given.license,
+        template: Some(given.template)
+            .filter(|template| !template.is_empty())
+            .map_or_else(|| library.chat_template(model).map(Option::unwrap_or_default), Ok)?,
+        system: given.system,
+        details: details(model),
+        messages: given.messages,
+        model_info: model_info(model),
+        projector_info: Map::new(),
+        tensors: if request.verbose { tensors(library, model)? } else { Vec::new() },
+        capabilities: library.capabilities(model)?.names(),
+        modified_at: timestamp(model.modified),
+    })
+}
+
+fn tensors(library: &Library, model: &Model) -> Result<Vec<TensorEntry>> {
+    let entry = |tensor: import::StoredTensor| TensorEntry {
+        kind: tensor.encoding.to_string(),
+        size: tensor.size(),
+        digest: tensor.parts.first().map(|codes| codes.blob.to_string()).unwrap_or_default(),
+        name: tensor.name,
+        shape: tensor.shape,
+    };
+    Ok(library.catalogue(&model.manifest)?.into_iter().map(entry).collect())
+}
+
+/// A line for each parameter, the name in thirty columns; lists have a line for each item.
+fn parameter_lines(parameters: &Map<String, Value>, prefix: &str) -> Vec<String> {
+    let line = |name: &str, value: &Value| format!("{prefix}{name:<30} {value}");
+    parameters
+        .iter()
+        .flat_map(|(name, value)| match value {
+            Value::Array(items) => items.iter().map(|item| line(name, item)).collect(),
+            single => vec![line(name, single)],
+        })
+        .collect()
+}
+
+/// What a model was given besides its weights.
+struct Given {
+    template: String,
+    system: String,
+    license: String,
+    messages: Vec<Message>,
+    parameters: Map<String, Value>,
+}
+
+impl Given {
+    fn modelfile(&self, model: &Model) -> String {
+        let mut lines = vec![
+            "# Modelfile generated by \"lode show\"".to_owned(),
+            format!("# To build a new Modelfile based on this, replace FROM with:\n# FROM {}\n", model.name),
+            format!("FROM {}@{}", model.name, model.manifest.digest()),
+        ];
+        // FROM has them already.
+        for layer in model.manifest.layers_of(media_types::ADAPTER) {
+            // Anybody may have written the name: no line of it is to be an instruction.
+            let name = layer.name().unwrap_or("adapter").escape_debug();
+            lines.push(format!("# ADAPTER {name}@{}", layer.digest()));
+        }
+        for (word, text) in [("TEMPLATE", &self.template), ("SYSTEM", &self.system), ("LICENSE", &self.license)] {
+            if !text.is_empty() {
+                lines.push(modelfile::instruction(word, text));
+            }
+        }
+        for (name, value) in &self.parameters {
+            let items = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+            lines.extend(items.iter().map(|item| modelfile::parameter(name, item)));
+        }
+        lines.extend(self.messages.iter().map(|message| modelfile::message(&message.role, &message.content)));
+        lines.join("\n") + "\n"
+    }
+}
+
+/// Facts under the keys that GGUF files have.
+fn model_info(model: &Model) -> Map<String, Value> {
+    let lode = model.config.lode.clone().unwrap_or_default();
+    let mut info = Map::new();
+    let mut set = |key: String, value: Value| info.insert(key, value);
+    let architecture = model.understood.known().map(|described| &described.architecture);
+    let name = architecture.map_or(model.config.model_family.as_str(), |known| known.family.gguf.architecture);
+    set("general.architecture".to_owned(), name.into());
+    set("general.parameter_count".to_owned(), lode.parameter_count.into());
+    set("general.tensor_count".to_owned(), lode.tensor_count.into());
+    set("general.source_format".to_owned(), lode.source_format.clone().into());
+    for (key, fact) in architecture.map(architectures::Architecture::facts).unwrap_or_default() {
+        let value = match fact {
+            Fact::Unsigned(number) => number.into(),
+            Fact::Float(number) => number.into(),
+        };
+        set(format!("{name}.{key}"), value);
+    }
+    for (key, number) in model.understood.unknown().into_iter().flat_map(|unknown| &unknown.sizes) {
+        set(format!("{name}.{key}"), (*number).into());
+    }
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_end_with_the_year_9999() {
+        let after = |seconds| timestamp(UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        for (seconds, expect) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+            (253_402_300_800, "9999-12-31T23:59:59Z"),
+            (1 << 60, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(after(seconds), expect, "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `/api/embed`, and the older `/api/embeddings`.
+
+use api::ollama::{EmbedRequest, EmbedResponse, EmbeddingsRequest, EmbeddingsResponse};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use protocol::EmbedInput;
+
+use crate::daemon::Daemon;
+use crate::error::{Body, Failed};
+use crate::generate::{begin, nanos};
+use crate::headers::{attested, truncated};
+
+pub(crate) async fn embed(State(daemon): State<Daemon>, Body(request): Body<EmbedRequest>) -> Result<Response, Failed> {
+    let texts = request.texts().map_err(Failed::bad_request)?;
+    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    let ready = call.ready(&daemon).await?;
+    let model = call.name.clone();
+    // Nothing to embed loads the model.
+    if texts.is_empty() {
+        let answer = EmbedResponse { model, ..EmbedResponse::default() };
+        return Ok(attested(Json(answer).into_response(), &call.digest()));
+    }
+    let asked = protocol::EmbedRequest {
+        inputs: texts.into_iter().map(|text| EmbedInput::Text { text }).collect(),
+        truncate: request.truncate.unwrap_or(true),
+        dimensions: Some(request.dimensions).filter(|dimensions| *dimensions > 0),
+    };
+    let reply = ready.runner().embed(&asked).await?;
+    let answer = EmbedResponse {
+        model,
+        embeddings: reply.embeddings,
+        total_duration: nanos(ready.elapsed()),
+        load_duration: nanos(ready.load()),
+        prompt_eval_count: reply.prompt_tokens.iter().sum(),
+        prompt_truncated_count: reply.truncated_tokens,
+    };
+    Ok(truncated(attested(Json(answer).into_response(), &call.digest()), reply.truncated_tokens))
+}
+
+pub(crate) async fn embeddings(
+    State(daemon): State<Daemon>,
+    Body(request): Body<EmbeddingsRequest>,
+) -> Result<Response, Failed> {
+    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    let ready = call.ready(&daemon).await?;
+    let (mut embedding, mut dropped) = (Vec::new(), 0);
+    if !request.prompt.is_empty() {
+        let inputs = vec![EmbedInput::Text { text: request.prompt }];
+        let reply = ready.runner().embed(&protocol::EmbedRequest { inputs, truncate: true, dimensions: None }).await?;
+        embedding = reply.embeddings.into_iter().flatten().map(f64::from).collect();
+        dropped = reply.truncated_tokens;
+    }
+    let answer = Json(EmbeddingsResponse { embedding }).into_response();
+    Ok(truncated(attested(answer, &call.digest()), dropped))
+}

@@ -1,0 +1,174 @@
+//! Errors as the Ollama API tells them: a status and `{"error": "text"}`.
+
+use std::io::{self, ErrorKind};
+
+use api::ollama::ErrorResponse;
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use registry::server::access::Refusal;
+
+/// A request that failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+}
+
+impl Failed {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+}
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() {
+            tracing::warn!(status = self.status.as_u16(), "{}", self.message);
+        }
+        (self.status, Json(ErrorResponse { error: self.message })).into_response()
+    }
+}
+
+/// Whether a path is the registry's.
+pub(crate) fn of_registry(path: &str) -> bool {
+    path == "/v2" || path.starts_with("/v2/")
+}
+
+/// A failure in the form that clients of that path read: Ollama's, `OpenAI`'s, Anthropic's or the registry's.
+pub(crate) fn in_dialect(path: &str, failed: Failed) -> Response {
+    if of_registry(path) && failed.status == StatusCode::FORBIDDEN {
+        return Refusal::Denied { message: failed.message }.into_response();
+    }
+    if !path.starts_with("/v1/") {
+        return failed.into_response();
+    }
+    let kind = match failed.status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        _ => "api_error",
+    };
+    let error = serde_json::json!({ "type": kind, "message": failed.message, "param": null, "code": null });
+    let document = if path.starts_with("/v1/messages") {
+        serde_json::json!({ "type": "error", "error": { "type": kind, "message": failed.message } })
+    } else {
+        serde_json::json!({ "error": error })
+    };
+    (failed.status, Json(document)).into_response()
+}
+
+impl From<anyhow::Error> for Failed {
+    fn from(error: anyhow::Error) -> Self {
+        let status = status(&error);
+        Self::new(status, format!("{error:#}"))
+    }
+}
+
+/// Whose fault it was, by the first error in the chain that tells.
+fn status(error: &anyhow::Error) -> StatusCode {
+    let full = |cause: &&(dyn std::error::Error + 'static)| cause.downcast_ref::<io::Error>().is_some_and(is_full);
+    if error.chain().any(|cause| full(&cause)) {
+        return StatusCode::INSUFFICIENT_STORAGE;
+    }
+    error.chain().find_map(status_of).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// What an error of ours says of whose fault it was; `None` where it says nothing, so that its cause is asked.
+fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
+    if let Some(error) = cause.downcast_ref() {
+        return Some(match error {
+            library::Error::NotFound(_) | library::Error::NoVersion(_) => StatusCode::NOT_FOUND,
+            library::Error::Pinned(_) => StatusCode::CONFLICT,
+            library::Error::CannotPlan(_) => StatusCode::BAD_REQUEST,
+        });
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return Some(match error {
+            build::Error::BadArchive(_) | build::Error::CannotExport(_) => StatusCode::BAD_REQUEST,
+        });
+    }
+    if let Some(error) = cause.downcast_ref::<import::Error>() {
+        return is_bad_source(error).then_some(StatusCode::BAD_REQUEST);
+    }
+    if cause.is::<manifests::Error>() || cause.is::<archive::Error>() {
+        return Some(StatusCode::BAD_REQUEST);
+    }
+    match cause.downcast_ref() {
+        Some(store::Error::Content(content::Error::Busy(_))) => Some(StatusCode::CONFLICT),
+        _ => None,
+    }
+}
+
+/// Whether an import failed because of what it was given.
+fn is_bad_source(error: &import::Error) -> bool {
+    match error {
+        import::Error::Source(_) | import::Error::Format { .. } => true,
+        import::Error::Io { source, .. } => source.kind() != ErrorKind::Other,
+        import::Error::Target { .. }
+        | import::Error::Damaged { .. }
+        | import::Error::Changed { .. }
+        | import::Error::Cancelled => false,
+    }
+}
+
+impl From<scheduler::Error> for Failed {
+    fn from(error: scheduler::Error) -> Self {
+        use scheduler::Error;
+        let status = match &error {
+            Error::Refused { kind: protocol::FailureKind::BadRequest, .. } => StatusCode::BAD_REQUEST,
+            Error::Busy | Error::Stopped | Error::Pinned { .. } | Error::BackOff { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Error::Refused { kind: protocol::FailureKind::Unsupported, .. } => StatusCode::NOT_IMPLEMENTED,
+            Error::Refused { kind: protocol::FailureKind::OutOfMemory | protocol::FailureKind::Internal, .. }
+            | Error::OutOfMemory(_)
+            | Error::File { .. }
+            | Error::TooLarge { .. }
+            | Error::Start { .. }
+            | Error::Died(_)
+            | Error::Timeout { .. }
+            | Error::Protocol(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<manifests::Error> for Failed {
+    fn from(error: manifests::Error) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+/// The body of a request, read as JSON whatever its content type: `curl -d` sends none that fits.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: serde::de::DeserializeOwned, S: Send + Sync> axum::extract::FromRequest<S> for Body<T> {
+    type Rejection = Failed;
+
+    async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, Failed> {
+        let bytes = axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
+            let response = JsonRejection::BytesRejection(rejection);
+            Failed::new(response.status(), response.body_text())
+        })?;
+        if bytes.is_empty() {
+            return Err(Failed::bad_request("missing request body"));
+        }
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|e| Failed::bad_request(format!("the request is not readable: {e}")))
+    }
+}
+
+/// Any path that is not served.
+pub(crate) async fn not_found(uri: Uri) -> Failed {
+    Failed::new(StatusCode::NOT_FOUND, format!("`{}` is not served here", uri.path()))
+}

@@ -1,0 +1,183 @@
+//! Who may speak to the daemon, and what they may do: hosts and origins, API keys, and calls from other machines.
+//!
+//! ```text
+//! request ──▶ Host known? ──▶ Origin known? ──▶ key for this scope, or nobody needs one ──▶ handler
+//!              403              403               401 without a key, 403 with one that may not
+//! ```
+//!
+//! One rule holds for the whole port. Only where the registry (`/v2`) has users of its own, it decides itself who may do
+//! what there, see `registry::server::access`.
+
+pub(crate) mod keys;
+mod origin;
+pub(crate) mod permissions;
+mod scope;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use registry::server::access::{TOKEN_PATH, ask_for_password, secret, secret_as_token};
+use registry::server::base_url;
+
+use crate::daemon::Daemon;
+use crate::error::{Failed, in_dialect, of_registry};
+use keys::Keys;
+
+pub(crate) use origin::cors;
+pub(crate) use permissions::Permission;
+use permissions::Permissions;
+pub use scope::Scope;
+
+/// How long clients of the registry may keep what they are given for a key.
+const TOKEN_LIFE: Duration = Duration::from_mins(5);
+
+/// Lets requests through whose sender may do what they ask for.
+pub(crate) async fn check(State(daemon): State<Daemon>, request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let gives_token = path == TOKEN_PATH && request.method() == Method::GET && keys_of_registry(&daemon).is_some();
+    match allowed(&daemon, &request) {
+        // Clients fetch a token for a password; here both are the key, which is looked at each time.
+        Ok(()) if gives_token => secret_as_token(secret(request.headers()).unwrap_or_default(), TOKEN_LIFE),
+        Ok(()) => next.run(request).await,
+        Err(failed) if failed.status == StatusCode::UNAUTHORIZED && of_registry(&path) => {
+            let asked = if gives_token {
+                ask_for_password(&failed.message)
+            } else {
+                let scheme = if daemon.settings.tls.is_some() { "https" } else { "http" };
+                daemon.access.ask(&base_url(scheme, request.headers()), &failed.message)
+            };
+            asked.into_response()
+        }
+        Err(failed) => in_dialect(&path, failed),
+    }
+}
+
+/// The keys that open the registry: there are some, and it has no users of its own.
+fn keys_of_registry(daemon: &Daemon) -> Option<&Keys> {
+    daemon.keys.as_ref().filter(|_| !daemon.settings.registry.mode.needs_users())
+}
+
+fn allowed(daemon: &Daemon, request: &Request) -> Result<(), Failed> {
+    let headers = request.headers();
+    let need = need(&daemon.permissions, request);
+    let keys = if matches!(need, Need::Registry(_)) { keys_of_registry(daemon) } else { daemon.keys.as_ref() };
+    // Where a key or a user is asked for, or nothing is told that is worth one, the host need not be known: pages have neither.
+    let is_kept = keys.is_some() || (matches!(need, Need::Registry(_)) && !daemon.access.anyone_may_pull());
+    origin::check(&daemon.settings, is_kept, request)?;
+    let sender = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| *address);
+    match (need, keys) {
+        (Need::Scope(scope), Some(keys)) => with_key(keys, scope, carried(headers)),
+        (Need::Registry(scope), Some(keys)) => with_key(keys, scope, secret(headers).as_deref()),
+        (Need::Scope(scope), None) if scope.changes() => from_here(sender, "LODE_API_KEYS"),
+        // Where a mode was chosen, it says who may.
+        (Need::Registry(scope), None) if scope.changes() && !daemon.settings.registry.chosen => {
+            from_here(sender, "LODE_API_KEYS or LODE_REGISTRY_MODE")
+        }
+        (Need::Nothing | Need::Scope(_) | Need::Registry(_), _) => Ok(()),
+    }
+}
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Everybody may.
+    Nothing,
+    /// A key with this scope, where there are keys.
+    Scope(Scope),
+    /// The same of the registry, where it has no users of its own.
+    Registry(Scope),
+}
+
+/// What a request needs. A call that the table does not have needs the most, unless it only looks: it is answered by 404.
+fn need(permissions: &Permissions, request: &Request) -> Need {
+    let looks = matches!(*request.method(), Method::GET | Method::HEAD);
+    if *request.method() == Method::OPTIONS {
+        return Need::Nothing;
+    }
+    if of_registry(request.uri().path()) {
+        return Need::Registry(if looks { Scope::Read } else { Scope::Write });
+    }
+    let route = request.extensions().get::<MatchedPath>();
+    match route.and_then(|route| permissions.find(route.as_str(), request.method())) {
+        Some(Permission::Everybody) => Need::Nothing,
+        Some(Permission::Scope(scope)) => Need::Scope(scope),
+        None => Need::Scope(if looks { Scope::Read } else { Scope::Admin }),
+    }
+}
+
+/// The key that a request carries: `Authorization: Bearer` as Ollama's and `OpenAI`'s clients send it, or Anthropic's
+/// `x-api-key`.
+fn carried(headers: &HeaderMap) -> Option<&str> {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let bearer = bearer.and_then(|value| value.split_once(' ').filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer")));
+    let other = headers.get("x-api-key").and_then(|value| value.to_str().ok());
+    bearer.map(|(_, key)| key).or(other).map(str::trim)
+}
+
+fn with_key(keys: &Keys, scope: Scope, key: Option<&str>) -> Result<(), Failed> {
+    let Some(key) = key else {
+        let message = "an API key is needed; send it as `Authorization: Bearer KEY`, or to the registry as a password \
+                       with any user (commands take it from LODE_API_KEY)";
+        return Err(Failed::new(StatusCode::UNAUTHORIZED, message));
+    };
+    let known = keys.find(key).map_err(|error| {
+        // What is wrong with the file is for who has it: a line may have a key where its hash belongs.
+        tracing::error!("{error:#}");
+        Failed::new(StatusCode::INTERNAL_SERVER_ERROR, "the API keys cannot be read; the daemon's log says why")
+    })?;
+    let Some(owner) = known else {
+        return Err(Failed::new(StatusCode::UNAUTHORIZED, "this API key is not known"));
+    };
+    if owner.scopes.contains(&scope) {
+        return Ok(());
+    }
+    let message = format!("the API key of `{}` may not do this; it needs the scope `{}`", owner.name, scope.name());
+    Err(Failed::new(StatusCode::FORBIDDEN, message))
+}
+
+/// Refuses what changes something when another machine asks for it. `remedy` is the variable to set.
+fn from_here(sender: Option<SocketAddr>, remedy: &str) -> Result<(), Failed> {
+    // A daemon behind a socket that is not TCP has no remote callers.
+    if sender.is_none_or(|address| address.ip().to_canonical().is_loopback()) {
+        return Ok(());
+    }
+    let message = format!(
+        "this changes what the daemon has, and nobody may do that from another machine without being known; set {remedy} \
+         where the daemon runs"
+    );
+    Err(Failed::new(StatusCode::FORBIDDEN, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_come_from_this_machine() {
+        for here in [None, Some("127.0.0.1:1"), Some("[::1]:1"), Some("[::ffff:127.0.0.1]:1")] {
+            let sender = here.map(|text| text.parse().expect("an address"));
+            assert!(from_here(sender, "X").is_ok(), "{here:?}");
+        }
+        for elsewhere in ["10.0.0.1:1", "[fd00::1]:1", "[::ffff:10.0.0.1]:1"] {
+            let failed = from_here(Some(elsewhere.parse().expect("an address")), "X").expect_err(elsewhere);
+            assert_eq!(failed.status, StatusCode::FORBIDDEN);
+            assert!(failed.message.contains("set X"), "{}", failed.message);
+        }
+    }
+
+    #[test]
+    fn keys_are_found_in_either_header() {
+        let headers = |name: &'static str, value: &'static str| {
+            HeaderMap::from_iter([(header::HeaderName::from_static(name), header::HeaderValue::from_static(value))])
+        };
+        assert_eq!(carried(&headers("authorization", "Bearer k")), Some("k"));
+        assert_eq!(carried(&headers("authorization", "bearer  k ")), Some("k"));
+        assert_eq!(carried(&headers("authorization", "Basic k")), None);
+        assert_eq!(carried(&headers("x-api-key", "k")), Some("k"));
+        assert_eq!(carried(&HeaderMap::new()), None);
+    }
+}

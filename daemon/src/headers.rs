@@ -1,0 +1,28 @@
+//! What the headers of an answer tell of the model and the prompt, whatever the dialect.
+
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
+use content::Digest;
+
+/// Which model answered: the digest of its manifest.
+const MODEL_DIGEST: HeaderName = HeaderName::from_static("x-lode-model-digest");
+/// How many of the prompt's tokens were dropped because they did not fit. Only where there are any, and only in answers
+/// that are sent when all is known; streams tell it in their last document.
+const TRUNCATED_TOKENS: HeaderName = HeaderName::from_static("x-lode-truncated-tokens");
+
+/// An answer that names the model.
+pub(crate) fn attested(mut response: Response, model: &Digest) -> Response {
+    // A digest is text that a header can carry; were it not, the answer is still right.
+    if let Ok(value) = HeaderValue::from_str(&model.to_string()) {
+        response.headers_mut().insert(MODEL_DIGEST, value);
+    }
+    response
+}
+
+/// An answer that says how many tokens of its prompt were dropped.
+pub(crate) fn truncated(mut response: Response, tokens: u64) -> Response {
+    if tokens > 0 {
+        response.headers_mut().insert(TRUNCATED_TOKENS, tokens.into());
+    }
+    response
+}

@@ -1,0 +1,49 @@
+//! The daemon: the HTTP APIs over the store and the scheduler.
+//!
+//! ```text
+//! connection ──▶ guard ──▶ routes ──▶ handler ──▶ ops (library, build, transfer, upkeep)
+//!                                        └──────▶ call ──▶ scheduler ──▶ runner
+//! ```
+//!
+//! # Invariants
+//! - What is served is the table in [`routes`]; router, scopes and the `OpenAPI` document are made from it.
+//! - It survives any exit of a runner, links no candle, tokenizes nothing and renders no template.
+
+mod access;
+mod acquire;
+mod activation;
+mod anthropic;
+pub mod bridge;
+mod call;
+mod choices;
+mod cloud;
+mod create;
+mod daemon;
+mod describe;
+mod embed;
+mod error;
+mod generate;
+mod guard;
+mod headers;
+mod health;
+mod maintenance;
+mod metrics;
+mod models;
+mod openai;
+mod openapi;
+mod perplexity;
+mod routes;
+mod serve;
+mod settings;
+mod sse;
+mod stream;
+mod tls;
+mod tokens;
+mod transfer;
+mod uploads;
+
+pub use guard::Scope;
+pub use guard::keys::make as make_key;
+pub use serve::run;
+pub use settings::{RegistryAccess, Settings};
+pub use tls::TlsFiles;

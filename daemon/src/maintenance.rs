@@ -1,0 +1,82 @@
+//! Looking after the store: `/api/lode/…`, `/api/save`, `/api/load` and `/api/export`.
+
+pub(crate) mod archive;
+pub(crate) mod compare;
+pub(crate) mod export;
+pub(crate) mod keep;
+pub(crate) mod plan;
+pub(crate) mod upkeep;
+pub(crate) mod versions;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use api::lode::Step;
+use api::ollama::ErrorResponse;
+use axum::response::Response;
+use serde::Serialize;
+
+use crate::daemon::Daemon;
+use crate::error::Failed;
+use crate::stream::{Lines, lines};
+use library::{Library, Observer};
+
+/// Bytes between two lines of progress.
+const STEP: u64 = 64 << 20;
+
+/// Answers with lines while something is done that takes its time. It is told when the client goes away.
+fn stepwise<T: Serialize + 'static>(
+    daemon: &Daemon,
+    doing: &'static str,
+    work: impl FnOnce(&Library, &dyn Observer) -> Result<T> + Send + 'static,
+) -> Response {
+    let (lines, response) = lines();
+    let library = daemon.library.clone();
+    // It ends by itself: at the latest with the connection, by way of `goes_on`.
+    drop(tokio::task::spawn_blocking(move || {
+        let steps = Steps { lines, doing, told: AtomicU64::new(0) };
+        let work = std::panic::AssertUnwindSafe(|| work(&library, &steps));
+        let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the operation panicked")));
+        match result {
+            Ok(report) => {
+                let status = "success".to_owned();
+                steps.lines.send_blocking(&Step { status, total: None, completed: None, report: Some(report) })
+            }
+            Err(error) => steps.lines.send_blocking(&ErrorResponse { error: Failed::from(error).message }),
+        };
+    }));
+    response
+}
+
+/// Tells a client how it goes.
+struct Steps {
+    lines: Lines,
+    doing: &'static str,
+    /// Bytes that were last told.
+    told: AtomicU64,
+}
+
+impl Steps {
+    fn step(&self, status: String, total: Option<u64>, completed: Option<u64>) {
+        self.lines.send_blocking(&Step::<()> { status, total, completed, report: None });
+    }
+}
+
+impl Observer for Steps {
+    fn status(&self, status: String) {
+        self.step(status, None, None);
+    }
+
+    fn bytes(&self, done: u64, total: u64) {
+        let told = self.told.load(Ordering::Relaxed);
+        let due = done == total || done >= told + STEP;
+        // Several threads report; one of them tells.
+        if due && self.told.compare_exchange(told, done, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.step(self.doing.to_owned(), Some(total), Some(done));
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.lines.is_open()
+    }
+}

@@ -1,0 +1,104 @@
+//! `/api/save` and `/api/load`.
+
+use std::io;
+
+use api::lode::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
+use axum::Json;
+use axum::body::Body as Bytes;
+use axum::extract::{RawQuery, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use content::Digest;
+use futures_util::StreamExt;
+use manifests::ModelRef;
+
+use crate::bridge::{self, ChannelReader, ChannelWriter};
+use crate::daemon::Daemon;
+use crate::error::{Body, Failed};
+use crate::models::{blocking, reference};
+use build::{Archive, Loaded, Since};
+
+pub(crate) async fn save(State(daemon): State<Daemon>, Body(request): Body<SaveRequest>) -> Result<Response, Failed> {
+    let models = request.models.iter().map(|name| reference(name, "")).collect::<Result<Vec<_>, _>>()?;
+    let since = since(request.since)?;
+    let archive = blocking(&daemon.library, move |library| Archive::plan(library, &models, &since)).await?;
+    let size = archive.size();
+    let (sender, receiver) = bridge::channel();
+    // It ends with the connection: then nothing more can be sent.
+    drop(tokio::task::spawn_blocking(move || {
+        let mut output = ChannelWriter::new(sender);
+        if let Err(error) = archive.write(&mut output) {
+            tracing::warn!("a save broke off: {error:#}");
+            output.fail(io::Error::other(format!("{error:#}")));
+        }
+    }));
+    let headers = [(header::CONTENT_TYPE, "application/x-tar".to_owned()), (header::CONTENT_LENGTH, size.to_string())];
+    Ok((headers, Bytes::from_stream(bridge::stream(receiver))).into_response())
+}
+
+fn since(request: Option<SinceRequest>) -> Result<Since, Failed> {
+    let digest = |text: &str| text.parse::<Digest>().map_err(|e| Failed::bad_request(e.to_string()));
+    Ok(match request {
+        None => Since::Nothing,
+        Some(SinceRequest::Model(model)) => Since::Model(reference(&model, "")?),
+        Some(SinceRequest::Archive { manifest, blobs }) => Since::Archive {
+            manifest: digest(&manifest)?,
+            blobs: blobs.iter().map(|blob| digest(blob)).collect::<Result<_, _>>()?,
+        },
+    })
+}
+
+/// The parameter `name` of the URL: what to call the only model of the archive.
+fn given_name(query: Option<String>) -> Result<Option<ModelRef>, Failed> {
+    let url = reqwest::Url::parse(&format!("http://localhost/?{}", query.unwrap_or_default()));
+    let url = url.map_err(|error| Failed::bad_request(format!("the query of the URL is not readable: {error}")))?;
+    let name = url.query_pairs().find(|(key, value)| key == "name" && !value.is_empty());
+    let name: Option<ModelRef> = name.map(|(_, value)| value.parse()).transpose()?;
+    if name.as_ref().is_some_and(|name| name.digest().is_some()) {
+        return Err(Failed::bad_request("a loaded model needs a name with a tag, not a digest"));
+    }
+    Ok(name)
+}
+
+pub(crate) async fn load(
+    State(daemon): State<Daemon>,
+    RawQuery(query): RawQuery,
+    body: Bytes,
+) -> Result<Json<LoadResponse>, Failed> {
+    let name = given_name(query)?;
+    let (sender, receiver) = bridge::channel();
+    let work = blocking(&daemon.library, move |library| {
+        let mut input = ChannelReader::new(receiver);
+        let loaded = build::load(library, &mut input, name.as_ref());
+        input.drain();
+        loaded
+    });
+    let send = async move {
+        let mut stream = body.into_data_stream();
+        while let Some(piece) = stream.next().await {
+            let broken = piece.is_err();
+            let piece = piece.map_err(|error| io::Error::new(io::ErrorKind::UnexpectedEof, BrokeOff(error)));
+            if sender.send(piece).await.is_err() || broken {
+                return;
+            }
+        }
+    };
+    let ((), loaded) = tokio::join!(send, work);
+    Ok(Json(answer(loaded?)))
+}
+
+fn answer(loaded: Loaded) -> LoadResponse {
+    let model = |(name, digest): (ModelRef, Digest)| LoadedModel { name: name.to_string(), digest: digest.to_string() };
+    LoadResponse {
+        models: loaded.models.into_iter().map(model).collect(),
+        new_blobs: loaded.new.0,
+        new_bytes: loaded.new.1,
+        shared_blobs: loaded.shared.0,
+        shared_bytes: loaded.shared.1,
+    }
+}
+
+/// The client went away, or its connection did.
+#[derive(Debug, thiserror::Error)]
+#[error("the upload broke off: {0}")]
+struct BrokeOff(axum::Error);

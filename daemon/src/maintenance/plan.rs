@@ -1,0 +1,162 @@
+//! `/api/lode/plan`.
+
+use std::io;
+
+use api::lode::{PlanRequest, PlanResponse, PlanSource, PlannedDevice, PlannedMemory};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use protocol::KvType;
+use registry::client;
+use scheduler::estimate::exact::Exact;
+use scheduler::estimate::{DeviceUse, Estimate};
+
+use crate::daemon::Daemon;
+use crate::error::{Body, Failed};
+use crate::models::reference;
+use library::{PlanSpec, Subject};
+use manifests::ModelRef;
+use transfer::Hosts;
+
+/// The most sequences at a time and tokens of a sequence that are planned for.
+const MOST: u64 = 1 << 40;
+
+pub(crate) async fn plan(
+    State(daemon): State<Daemon>,
+    Body(request): Body<PlanRequest>,
+) -> Result<Json<PlanResponse>, Failed> {
+    let number = |what: &str, asked: Option<u64>| match asked {
+        Some(number) if !(1..=MOST).contains(&number) => {
+            Err(Failed::bad_request(format!("'{what}' is {number}, expected 1 to {MOST}")))
+        }
+        other => Ok(other),
+    };
+    let name = reference(&request.model, "")?;
+    let spec = PlanSpec {
+        devices: request.gpus,
+        asked_context: number("num_ctx", request.num_ctx)?,
+        default_context: daemon.settings.context,
+        parallel: number("num_parallel", request.num_parallel)?.unwrap_or(daemon.settings.parallel),
+        kv_type: kv_type(request.kv_cache_type.as_deref())?.unwrap_or(daemon.settings.kv_type),
+        assumed: daemon.settings.devices,
+    };
+    let hosts = Hosts::new(&daemon.settings.registries, request.insecure);
+    let (subject, source) = subject(&daemon, &hosts, name).await?;
+    Ok(Json(answer(&subject, source, &spec)?))
+}
+
+/// The facts about a model: from the store where it is there, else from its registry.
+async fn subject(daemon: &Daemon, hosts: &Hosts, name: ModelRef) -> Result<(Subject, PlanSource), Failed> {
+    let (library, wanted) = (daemon.library.clone(), name.clone());
+    let stored = tokio::task::spawn_blocking(move || Subject::stored(&library, &wanted)).await;
+    let stored = stored.map_err(|e| anyhow::anyhow!("the operation ended unexpectedly: {e}"))?;
+    match stored {
+        Ok(subject) => Ok((subject, PlanSource::Store)),
+        Err(error) if matches!(error.downcast_ref(), Some(library::Error::NotFound(_))) => {
+            let subject = transfer::subject_at_registry(hosts, &name).await.map_err(failed)?;
+            Ok((subject, PlanSource::Registry))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn answer(subject: &Subject, source: PlanSource, spec: &PlanSpec) -> anyhow::Result<PlanResponse> {
+    let plan = subject.plan(spec)?;
+    let mut notes = plan.notes;
+    if source == PlanSource::Registry {
+        notes.push("the model is not here; sizes of tensors are those that its manifest or its headers say".to_owned());
+    }
+    Ok(PlanResponse {
+        model: subject.name.clone(),
+        digest: subject.digest.to_string(),
+        source,
+        architecture: plan.architecture,
+        context: plan.context,
+        parallel: spec.parallel,
+        kv_cache_type: spec.kv_type.name().to_owned(),
+        ollama: of_ollama(&plan.ollama, &spec.devices),
+        exact: plan.exact.as_ref().map(|exact| of_exact(exact, &spec.devices)),
+        notes,
+    })
+}
+
+/// What a registry is to blame for is told apart from what this daemon is.
+fn failed(error: anyhow::Error) -> Failed {
+    let status = error.chain().find_map(|cause| match of_registry(cause)? {
+        client::Error::NotFound { .. } => Some(StatusCode::NOT_FOUND),
+        client::Error::Settings(_) | client::Error::File { .. } => None,
+        _ => Some(StatusCode::BAD_GATEWAY),
+    });
+    match status {
+        Some(status) => Failed::new(status, format!("{error:#}")),
+        None => error.into(),
+    }
+}
+
+/// What a registry's client said. What is read of a remote file says it wrapped, and an I/O error does not count what it
+/// wraps among its causes.
+fn of_registry<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e client::Error> {
+    cause.downcast_ref().or_else(|| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
+}
+
+fn kv_type(name: Option<&str>) -> Result<Option<KvType>, Failed> {
+    let Some(name) = name else { return Ok(None) };
+    KvType::parse(name).map(Some).ok_or_else(|| {
+        let known: Vec<&str> = KvType::ALL.into_iter().map(KvType::name).collect();
+        Failed::bad_request(format!("'kv_cache_type' is `{name}`, expected one of {}", known.join(", ")))
+    })
+}
+
+fn of_ollama(estimate: &Estimate, devices: &[u64]) -> PlannedMemory {
+    let total = |of: fn(&DeviceUse) -> u64| total(&estimate.devices, &estimate.system, of);
+    PlannedMemory {
+        layers: estimate.total_layers as u64,
+        layers_on_devices: estimate.layout.assigned() as u64,
+        weights: total(|used| used.weights),
+        kv_cache: total(|used| used.cache),
+        graph: total(|used| used.graph),
+        process: 0,
+        reserve: estimate.reserve,
+        on_devices: estimate.device_size(),
+        in_system: estimate.system.size(),
+        private: estimate.system.cache,
+        total: estimate.total_size(),
+        devices: planned_devices(&estimate.devices, devices),
+    }
+}
+
+fn of_exact(plan: &Exact, devices: &[u64]) -> PlannedMemory {
+    let total = |of: fn(&DeviceUse) -> u64| total(&plan.devices, &plan.system, of);
+    let in_system = plan.mapped().saturating_add(plan.private());
+    PlannedMemory {
+        layers: plan.total_layers as u64,
+        layers_on_devices: plan.layout.assigned() as u64,
+        weights: total(|used| used.weights),
+        kv_cache: total(|used| used.cache),
+        graph: total(|used| used.graph),
+        process: plan.process,
+        reserve: 0,
+        on_devices: plan.device_size(),
+        in_system,
+        private: plan.private(),
+        total: plan.device_size().saturating_add(in_system),
+        devices: planned_devices(&plan.devices, devices),
+    }
+}
+
+/// What the devices and the system hold of something.
+fn total(devices: &[DeviceUse], system: &DeviceUse, of: fn(&DeviceUse) -> u64) -> u64 {
+    devices.iter().chain([system]).map(of).fold(0, u64::saturating_add)
+}
+
+fn planned_devices(uses: &[DeviceUse], devices: &[u64]) -> Vec<PlannedDevice> {
+    let planned = |(used, &free): (&DeviceUse, &u64)| PlannedDevice {
+        free,
+        layers: used.layers as u64,
+        weights: used.weights,
+        kv_cache: used.cache,
+        graph: used.graph,
+        total: used.size(),
+    };
+    uses.iter().zip(devices).map(planned).collect()
+}

@@ -1,0 +1,118 @@
+//! `/api/lode/fsck`, `repair`, `du`.
+
+use std::time::{Duration, SystemTime};
+
+use api::lode::{
+    DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample,
+};
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use content::{Descriptor, Digest};
+use manifests::ModelRef;
+use transfer::{Hosts, Refetch, Upstream};
+use upkeep::{Fetcher, Selection, Usage};
+
+use super::stepwise;
+use crate::daemon::Daemon;
+use crate::error::{Body, Failed};
+use crate::models::blocking;
+
+pub(crate) async fn fsck(State(daemon): State<Daemon>, Body(request): Body<FsckRequest>) -> Result<Response, Failed> {
+    let selection = match (request.sample, request.since) {
+        (None, None) => Selection::All,
+        (Some(Sample::Count(count)), None) => Selection::Count(count),
+        (Some(Sample::Percent(percent)), None) => Selection::Percent(percent),
+        (None, Some(seconds)) => Selection::NotWithin(Duration::from_secs(seconds)),
+        (Some(_), Some(_)) => return Err(Failed::bad_request("give one of 'sample' and 'since'")),
+    };
+    Ok(stepwise(&daemon, "reading blobs", move |library, observer| {
+        if request.rebuild {
+            observer.status("making the index anew".to_owned());
+            library.rebuild()?;
+        }
+        Ok(checked(upkeep::fsck(library, selection, SystemTime::now(), observer)?))
+    }))
+}
+
+pub(crate) async fn repair(
+    State(daemon): State<Daemon>,
+    Body(request): Body<RepairRequest>,
+) -> Result<Response, Failed> {
+    let model: Option<ModelRef> = request.model.map(|model| model.parse()).transpose()?;
+    let source = Elsewhere(Refetch {
+        upstream: Upstream {
+            library: daemon.library.clone(),
+            hosts: Hosts::new(&daemon.settings.registries, false),
+            allowed: None,
+        },
+        hub: daemon.settings.hub.clone(),
+        handle: tokio::runtime::Handle::current(),
+    });
+    Ok(stepwise(&daemon, "reading blobs", move |library, observer| {
+        Ok(repaired(upkeep::repair(library, model.as_ref(), &source, observer)?))
+    }))
+}
+
+pub(crate) async fn du(State(daemon): State<Daemon>) -> Result<Json<DuResponse>, Failed> {
+    Ok(Json(measured(blocking(&daemon.library, upkeep::usage).await?)))
+}
+
+/// Registries and hubs, as a repair wants them.
+struct Elsewhere(Refetch);
+
+impl Fetcher for Elsewhere {
+    fn fetch(&self, model: &ModelRef, blob: &Descriptor) -> anyhow::Result<()> {
+        self.0.fetch(model, blob)
+    }
+
+    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> anyhow::Result<()> {
+        self.0.fetch_manifest(model, digest)
+    }
+}
+
+fn problem(problem: upkeep::Problem) -> Problem {
+    let upkeep::Problem { digest, layer, models, error } = problem;
+    Problem { digest: digest.map(|digest| digest.to_string()), layer, models, error }
+}
+
+fn checked(report: upkeep::FsckReport) -> FsckReport {
+    let upkeep::FsckReport { models, blobs, bytes, problems } = report;
+    FsckReport { models, blobs, bytes, problems: problems.into_iter().map(problem).collect() }
+}
+
+fn repaired(report: upkeep::RepairReport) -> RepairReport {
+    let blob = |blob: upkeep::RepairedBlob| RepairedBlob {
+        digest: blob.digest.to_string(),
+        layer: blob.layer,
+        model: blob.model,
+        bytes: blob.bytes,
+    };
+    RepairReport {
+        blobs: report.blobs,
+        repaired: report.repaired.into_iter().map(blob).collect(),
+        failed: report.failed.into_iter().map(problem).collect(),
+    }
+}
+
+fn measured(usage: Usage) -> DuResponse {
+    let model = |model: upkeep::ModelUsage| DuModel {
+        name: model.name,
+        digest: model.digest.to_string(),
+        bytes: model.bytes,
+        unique_bytes: model.unique_bytes,
+        shared_bytes: model.shared_bytes,
+        pinned: model.pinned,
+    };
+    DuResponse {
+        models: usage.models.into_iter().map(model).collect(),
+        blobs: usage.blobs,
+        bytes: usage.bytes,
+        version_bytes: usage.version_bytes,
+        linked_bytes: usage.linked_bytes,
+        unreferenced_bytes: usage.unreferenced_bytes,
+        ingest_bytes: usage.ingest_bytes,
+        damaged_bytes: usage.damaged_bytes,
+        free_bytes: usage.free_bytes,
+    }
+}

@@ -1,0 +1,106 @@
+//! `/metrics`: what the daemon counts, as Prometheus reads it.
+//!
+//! Names and labels are in `docs/operation.md`. Counters are made where things happen (`metrics::counter!`); this page
+//! says what they mean, and measures what only has a value when somebody asks.
+
+pub(crate) mod counts;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use metrics::Unit;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+
+use crate::daemon::Daemon;
+use crate::error::Failed;
+use crate::models::blocking;
+use counts::Counts;
+
+/// How often samples that nobody asked for are put away, so that they do not pile up.
+const UPKEEP: Duration = Duration::from_secs(10);
+/// Upper bounds in seconds: from a token of a small model to the load of a large one.
+const SECONDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
+
+/// Begins to count.
+///
+/// # Errors
+/// Something counts already in this process.
+pub(crate) fn start() -> Result<Counts> {
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+        .context("the bounds of histograms")?
+        .build_recorder();
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder).context("something else counts in this process")?;
+    describe();
+    let kept = handle.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            kept.run_upkeep();
+        }
+    });
+    Ok(Counts::new(handle))
+}
+
+fn describe() {
+    use metrics::{describe_counter as counter, describe_gauge as gauge, describe_histogram as histogram};
+    counter!("lode_requests_total", "Requests, by route, method and status");
+    histogram!("lode_request_seconds", Unit::Seconds, "Time to the first byte of an answer, by route");
+    counter!("lode_tokens_total", "Tokens by model and kind: prompt, cached (of those), generated");
+    histogram!("lode_first_token_seconds", Unit::Seconds, "From a request's arrival to its first word, by model");
+    histogram!("lode_between_tokens_seconds", Unit::Seconds, "Mean time between the tokens of an answer, by model");
+    counter!("lode_generations_total", "Generations by model and how they ended: stop, length, error, cancelled");
+    gauge!("lode_loaded_models", "Models that are loaded");
+    gauge!("lode_queued_requests", "Requests that wait for a model");
+    gauge!("lode_active_requests", "Requests that use a model");
+    counter!("lode_refused_requests_total", "Requests that no model was loaded for: the queue was full, a load failed");
+    counter!("lode_loads_total", "Loads that were begun");
+    counter!("lode_kv_cache_rebuilds_total", "KV caches made anew for another context");
+    histogram!("lode_load_seconds", Unit::Seconds, "Time to load a model");
+    counter!("lode_evictions_total", "Models unloaded to make room");
+    counter!("lode_runner_deaths_total", "Runner processes that ended unexpectedly");
+    counter!("lode_pulled_bytes_total", Unit::Bytes, "Bytes fetched from registries");
+    counter!("lode_verified_bytes_total", Unit::Bytes, "Bytes hashed and found to be what they are called");
+    gauge!("lode_stored_bytes", Unit::Bytes, "Bytes of all blobs");
+    gauge!("lode_shared_bytes", Unit::Bytes, "Bytes that are not stored because models share blobs");
+    gauge!("lode_free_bytes", Unit::Bytes, "Free space on the disk of the store");
+}
+
+/// Counts a request, and the time until it is answered.
+pub(crate) async fn count(request: Request, next: Next) -> Response {
+    let begin = Instant::now();
+    // The route, not the path: there are as many paths as models.
+    let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    let method = request.method().as_str().to_owned();
+    let response = next.run(request).await;
+    metrics::histogram!("lode_request_seconds", "route" => route.clone()).record(begin.elapsed());
+    let status = response.status().as_u16().to_string();
+    metrics::counter!("lode_requests_total", "route" => route, "method" => method, "status" => status).increment(1);
+    response
+}
+
+/// `GET /metrics`.
+pub(crate) async fn metrics(State(daemon): State<Daemon>) -> Result<Response, Failed> {
+    let counts = daemon.counts.clone();
+    let (measured, free) =
+        blocking(&daemon.library, move |library| Ok((counts.measured(library)?, library.store.free_space()?))).await?;
+    metrics::gauge!("lode_stored_bytes").set(measured.stored as f64);
+    metrics::gauge!("lode_shared_bytes").set(measured.shared as f64);
+    metrics::gauge!("lode_free_bytes").set(free as f64);
+    let scheduled = daemon.scheduler.counts();
+    metrics::gauge!("lode_loaded_models").set(scheduled.loaded as f64);
+    metrics::gauge!("lode_queued_requests").set(scheduled.waiting as f64);
+    metrics::gauge!("lode_active_requests").set(scheduled.active as f64);
+    metrics::counter!("lode_loads_total").absolute(scheduled.loads);
+    metrics::counter!("lode_kv_cache_rebuilds_total").absolute(scheduled.rebuilds);
+    metrics::counter!("lode_evictions_total").absolute(scheduled.evictions);
+    metrics::counter!("lode_runner_deaths_total").absolute(scheduled.crashes);
+    metrics::counter!("lode_refused_requests_total").absolute(scheduled.refused);
+    let content = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    Ok((content, daemon.counts.handle.render()).into_response())
+}

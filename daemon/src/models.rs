@@ -1,0 +1,160 @@
+//! Listing, showing, copying and deleting models.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use api::ollama::{
+    CopyRequest, DeleteRequest, ModelEntry, PsEntry, PsResponse, ShowRequest, TagsResponse, VersionResponse,
+};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use manifests::ModelRef;
+
+use crate::daemon::Daemon;
+use crate::describe;
+use crate::error::{Body, Failed};
+use crate::headers::attested;
+use library::{Library, Model, Own};
+
+pub(crate) async fn root() -> &'static str {
+    // Clients look for this very text.
+    "Ollama is running"
+}
+
+pub(crate) async fn version() -> Json<VersionResponse> {
+    Json(VersionResponse { version: env!("CARGO_PKG_VERSION").to_owned() })
+}
+
+/// Runs something that reads the disk.
+pub(crate) async fn blocking<T: Send + 'static>(
+    library: &Library,
+    work: impl FnOnce(&Library) -> anyhow::Result<T> + Send + 'static,
+) -> Result<T, Failed> {
+    let library = library.clone();
+    let done = tokio::task::spawn_blocking(move || work(&library)).await;
+    Ok(done.map_err(|e| anyhow::anyhow!("the operation ended unexpectedly: {e}"))??)
+}
+
+/// The name in a request: `model`, or `name` from older clients.
+pub(crate) fn reference(model: &str, name: &str) -> Result<ModelRef, Failed> {
+    let text = if model.is_empty() { name } else { model };
+    if text.is_empty() {
+        return Err(Failed::bad_request("model is required"));
+    }
+    Ok(text.parse()?)
+}
+
+/// The model of that name.
+pub(crate) async fn find(daemon: &Daemon, reference: ModelRef) -> Result<Model, Failed> {
+    blocking(&daemon.library, move |library| library.find(&reference)).await
+}
+
+/// The same, for the text of a name. What is not found is called as the client called it.
+pub(crate) async fn find_named(daemon: &Daemon, name: &str) -> Result<Model, Failed> {
+    let found = find(daemon, reference(name, "")?).await;
+    found.map_err(|failed| as_written(failed, name))
+}
+
+/// The model of a name as a client wrote it, and what its own documents say.
+pub(crate) async fn find_called(daemon: &Daemon, name: &str) -> Result<(Model, Arc<Own>), Failed> {
+    let reference = reference(name, "")?;
+    let found = blocking(&daemon.library, move |library| {
+        let model = library.find(&reference)?;
+        let own = model.own(library)?;
+        Ok((model, own))
+    });
+    found.await.map_err(|failed| as_written(failed, name))
+}
+
+/// Puts the name as the client wrote it into what says that there is no such model.
+fn as_written(failed: Failed, name: &str) -> Failed {
+    // One that is there under another digest is told more.
+    if failed.status == StatusCode::NOT_FOUND && failed.message.starts_with("model '") {
+        return Failed::new(failed.status, format!("model '{name}' not found"));
+    }
+    failed
+}
+
+pub(crate) async fn tags(State(daemon): State<Daemon>) -> Result<Json<TagsResponse>, Failed> {
+    let listed = |library: &Library| {
+        let (models, pins) = (library.list()?, library.store.pins()?);
+        let pinned = |name: &str| {
+            let key = name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
+            key.is_some_and(|key| pins.binary_search(&key).is_ok())
+        };
+        let entry = |model: &Model| ModelEntry { pinned: pinned(&model.name), ..describe::entry(library, model) };
+        Ok(models.iter().map(entry).collect())
+    };
+    Ok(Json(TagsResponse { models: blocking(&daemon.library, listed).await? }))
+}
+
+pub(crate) async fn show(
+    State(daemon): State<Daemon>,
+    Body(mut request): Body<ShowRequest>,
+) -> Result<Response, Failed> {
+    if request.model.is_empty() {
+        request.model = std::mem::take(&mut request.name);
+    }
+    let model = find_named(&daemon, &request.model).await?;
+    let digest = *model.manifest.digest();
+    let answer = move |library: &Library| describe::show(library, &model, &request);
+    Ok(attested(Json(blocking(&daemon.library, answer).await?).into_response(), &digest))
+}
+
+pub(crate) async fn copy(State(daemon): State<Daemon>, Body(request): Body<CopyRequest>) -> Result<(), Failed> {
+    let name = |what: &str, name: &str| {
+        reference(name, "").map_err(|_| Failed::bad_request(format!("{what} \"{name}\" is invalid")))
+    };
+    let (source, destination) = (name("source", &request.source)?, name("destination", &request.destination)?);
+    let copied = blocking(&daemon.library, move |library| library.copy(&source, &destination)).await;
+    copied.map_err(|failed| match failed.status {
+        // This endpoint quotes the name in another way.
+        StatusCode::NOT_FOUND => Failed::new(failed.status, format!("model \"{}\" not found", request.source)),
+        _ => failed,
+    })
+}
+
+pub(crate) async fn delete(State(daemon): State<Daemon>, Body(request): Body<DeleteRequest>) -> Result<(), Failed> {
+    let name = if request.model.is_empty() { request.name } else { request.model };
+    let reference = reference(&name, "")?;
+    let asked = reference.clone();
+    blocking(&daemon.library, move |library| library.ensure_not_pinned(&asked)).await?;
+    let model = find(&daemon, reference.clone()).await;
+    // A model whose documents are damaged can be deleted all the same.
+    if let Ok(model) = &model {
+        let digest = model.manifest.digest().to_string();
+        if !blocking(&daemon.library, Library::list)
+            .await?
+            .iter()
+            .any(|other| other.name != model.name && other.manifest.digest() == model.manifest.digest())
+        {
+            daemon.scheduler.stop(&digest);
+        }
+    }
+    let deleted = blocking(&daemon.library, move |library| library.delete(&reference)).await;
+    deleted.map_err(|failed| as_written(failed, &name))
+}
+
+pub(crate) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>, Failed> {
+    /// What is told of a model that stays for good.
+    const FOREVER: Duration = Duration::from_hours(876_000);
+    let listed = blocking(&daemon.library, Library::list).await?;
+    let entry = |loaded: scheduler::Loaded| {
+        let model = listed.iter().find(|model| model.manifest.digest().to_string() == loaded.key.model);
+        let size = loaded.reply.weights + loaded.reply.kv_cache;
+        PsEntry {
+            name: loaded.name.clone(),
+            model: loaded.name,
+            size,
+            digest: loaded.key.model.trim_start_matches("sha256:").to_owned(),
+            details: model.map(describe::details).unwrap_or_default(),
+            expires_at: describe::timestamp(loaded.expires.unwrap_or_else(|| SystemTime::now() + FOREVER)),
+            size_vram: if loaded.reply.device == "cpu" { 0 } else { size },
+            context_length: loaded.reply.context,
+            pid: loaded.pid,
+        }
+    };
+    Ok(Json(PsResponse { models: daemon.scheduler.loaded().into_iter().map(entry).collect() }))
+}

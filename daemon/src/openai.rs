@@ -1,0 +1,22 @@
+//! `OpenAI`'s API: its words for a call of a model.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod embeddings;
+mod failure;
+pub(crate) mod models;
+pub(crate) mod responses;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rand::Rng;
+
+/// What makes the ids of an answer its own.
+pub(crate) fn random_id() -> String {
+    format!("{:016x}", rand::rng().random::<u64>())
+}
+
+/// Seconds since 1970.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,43 @@
+//! `/v1/chat/completions`.
+
+use std::time::SystemTime;
+
+use api::openai::chat::{self, ChatCompletion, ChatRequest, ChatStream};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+
+use super::failure::{Body, Failure, refused};
+use super::{random_id, seconds};
+use crate::choices::{self, Choices, several};
+use crate::daemon::Daemon;
+use crate::headers::{attested, truncated};
+use crate::sse::frames;
+
+pub(crate) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatRequest>) -> Result<Response, Failure> {
+    let name = request.model.clone();
+    let (streams, with_usage, with_logprobs) = (request.streams(), request.wants_usage(), request.wants_logprobs());
+    let count = request.choices().map_err(refused)?;
+    let (dialogue, demand) = request.translate().map_err(refused)?;
+    let call = choices::begin(&daemon, &name, &demand).await?;
+    let prompt = choices::conversation(&call, dialogue)?.prompt();
+    let mut asked = call.request(&daemon, prompt);
+    demand.apply(&mut asked);
+    let digest = call.digest();
+    let head = chat::head(&random_id(), seconds(SystemTime::now()), &name, &digest.to_string());
+    let all = Choices::begin(call.ready(&daemon).await?, several(&asked, count).collect(), &demand).await?;
+    if streams {
+        let (frames, response) = frames();
+        let mut stream = ChatStream::new(head, count, with_usage, with_logprobs);
+        tokio::spawn(async move {
+            if frames.send(&stream.begin()).await {
+                all.tell(frames, |choice, event| stream.event(choice, event)).await;
+            }
+        });
+        return Ok(attested(response, &digest));
+    }
+    let answers = all.answers(count as usize).await?;
+    let dropped = answers.first().map_or(0, |answer| answer.usage.truncated_tokens);
+    let document = ChatCompletion::new(head, answers, with_logprobs);
+    Ok(truncated(attested(Json(document).into_response(), &digest), dropped))
+}

@@ -1,0 +1,111 @@
+//! `/v1/completions`.
+
+use std::time::SystemTime;
+
+use api::Demand;
+use api::openai::Head;
+use api::openai::completions::{self, Completion, CompletionPrompt, CompletionRequest, CompletionStream};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use protocol::{GenerateRequest, Prompt};
+
+use super::failure::{Body, Failure, refused};
+use super::{random_id, seconds};
+use crate::call::{Call, Ready};
+use crate::choices::{self, Choices, several};
+use crate::daemon::Daemon;
+use crate::error::Failed;
+use crate::headers::{attested, truncated};
+use crate::sse::frames;
+use library::Capability;
+
+pub(crate) async fn completions(
+    State(daemon): State<Daemon>,
+    Body(request): Body<CompletionRequest>,
+) -> Result<Response, Failure> {
+    let name = request.model.clone();
+    let (streams, with_usage, with_logprobs) = (request.streams(), request.wants_usage(), request.wants_logprobs());
+    let count = request.choices().map_err(refused)?;
+    let (prompts, demand) = request.translate().map_err(refused)?;
+    let call = choices::begin(&daemon, &name, &demand).await?;
+    call.require_text("generate")?;
+    if prompts.iter().any(|prompt| matches!(prompt.prompt, Prompt::Insert { .. })) {
+        call.require(Capability::Insert)?;
+    }
+    let digest = call.digest();
+    let head = completions::head(&random_id(), seconds(SystemTime::now()), &name, &digest.to_string());
+    let ready = call.ready(&daemon).await?;
+    let mut before = Vec::with_capacity(prompts.len());
+    for prompt in &prompts {
+        before.push(echo(&ready, prompt).await?);
+    }
+    let requests = requests(&daemon, &call, &demand, prompts, count);
+    let all = Choices::begin(ready, requests, &demand).await?;
+    if streams {
+        let stream = CompletionStream::new(head, before.len(), count, with_usage, with_logprobs);
+        return Ok(attested(streamed(all, stream, before, count), &digest));
+    }
+    Ok(attested(whole(all, head, before, count, with_logprobs).await?, &digest))
+}
+
+/// For each prompt so many requests.
+fn requests(
+    daemon: &Daemon,
+    call: &Call,
+    demand: &Demand,
+    prompts: Vec<CompletionPrompt>,
+    count: u32,
+) -> Vec<GenerateRequest> {
+    let mut all = Vec::new();
+    for prompt in prompts {
+        let mut asked = call.request(daemon, prompt.prompt);
+        demand.apply(&mut asked);
+        all.extend(several(&asked, count));
+    }
+    all
+}
+
+/// The text of the prompt, where it is to be part of the answer.
+async fn echo(ready: &Ready, prompt: &CompletionPrompt) -> Result<String, Failed> {
+    if !prompt.echo {
+        return Ok(String::new());
+    }
+    match &prompt.prompt {
+        Prompt::Text { text } => Ok(text.clone()),
+        Prompt::Insert { prefix, .. } => Ok(prefix.clone()),
+        Prompt::Tokens { tokens } => Ok(ready.runner().detokenize(tokens.clone()).await?),
+        // No request for a completion is one.
+        Prompt::Chat(_) => Ok(String::new()),
+    }
+}
+
+fn streamed(all: Choices, mut stream: CompletionStream, before: Vec<String>, count: u32) -> Response {
+    let (frames, response) = frames();
+    tokio::spawn(async move {
+        let told = (0..).zip(before).filter(|(_, text)| !text.is_empty());
+        let all_told = told.flat_map(|(prompt, text): (u32, String)| {
+            (prompt * count..(prompt + 1) * count).map(move |choice| (choice, text.clone()))
+        });
+        let begin: Vec<_> = all_told.map(|(choice, text)| stream.before(choice, text)).collect();
+        if frames.send(&begin).await {
+            all.tell(frames, |choice, event| stream.event(choice, event)).await;
+        }
+    });
+    response
+}
+
+async fn whole(
+    all: Choices,
+    head: Head,
+    before: Vec<String>,
+    count: u32,
+    with_logprobs: bool,
+) -> Result<Response, Failed> {
+    let answers = all.answers(before.len() * count as usize).await?;
+    let per_prompt = answers.iter().step_by(count as usize);
+    let dropped = per_prompt.map(|answer| answer.usage.truncated_tokens).sum();
+    let before = before.into_iter().flat_map(|text| std::iter::repeat_n(text, count as usize));
+    let document = Completion::new(head, before.zip(answers).collect(), count, with_logprobs);
+    Ok(truncated(Json(document).into_response(), dropped))
+}

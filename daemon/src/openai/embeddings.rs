@@ -1,0 +1,26 @@
+//! `/v1/embeddings`.
+
+use api::Demand;
+use api::openai::{EmbeddingsRequest, EmbeddingsResponse};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+
+use super::failure::{Body, Failure, refused};
+use crate::choices;
+use crate::daemon::Daemon;
+use crate::headers::{attested, truncated};
+
+pub(crate) async fn embeddings(
+    State(daemon): State<Daemon>,
+    Body(request): Body<EmbeddingsRequest>,
+) -> Result<Response, Failure> {
+    let name = request.model.clone();
+    let demand = Demand { keep_alive: request.keep_alive, ..Demand::default() };
+    let (asked, encoding) = request.translate().map_err(refused)?;
+    let call = choices::begin(&daemon, &name, &demand).await?;
+    let reply = call.ready(&daemon).await?.runner().embed(&asked).await?;
+    let dropped = reply.truncated_tokens;
+    let answer = Json(EmbeddingsResponse::new(name, reply, encoding)).into_response();
+    Ok(truncated(attested(answer, &call.digest()), dropped))
+}

@@ -1,0 +1,56 @@
+//! Errors as `OpenAI`'s API tells them.
+
+use api::Refusal;
+use api::openai::ErrorResponse;
+use axum::Json;
+use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+
+use crate::error::{self, Failed};
+
+/// A request that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    body: ErrorResponse,
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() {
+            tracing::warn!(status = self.status.as_u16(), "{}", self.body.error.message);
+        }
+        (self.status, Json(self.body)).into_response()
+    }
+}
+
+impl<E: Into<Failed>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let failed: Failed = error.into();
+        let mut body = ErrorResponse::new(failed.status.as_u16(), failed.message);
+        if failed.status == StatusCode::NOT_FOUND {
+            // Nothing else can be missing here.
+            (body.error.param, body.error.code) = (Some("model".to_owned()), Some("model_not_found".to_owned()));
+        }
+        Self { status: failed.status, body }
+    }
+}
+
+/// The field is told apart from the message.
+pub(super) fn refused(refusal: Refusal) -> Failure {
+    Failure { status: StatusCode::BAD_REQUEST, body: refusal.into() }
+}
+
+/// The body of a request, as [`error::Body`].
+pub(crate) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let error::Body(body) = error::Body::from_request(request, state).await?;
+        Ok(Self(body))
+    }
+}

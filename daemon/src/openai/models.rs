@@ -1,0 +1,54 @@
+//! `/v1/models`, and `/v1/rerank`, which no model here can do.
+
+use api::openai::{Model as Document, ModelList, NO_RERANKING, RerankRequest};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use manifests::ModelRef;
+
+use super::failure::{Body, Failure};
+use super::seconds;
+use crate::daemon::Daemon;
+use crate::describe::timestamp;
+use crate::error::Failed;
+use crate::headers::attested;
+use crate::models::{blocking, find_named};
+use library::{Library, Model};
+
+pub(crate) async fn list(State(daemon): State<Daemon>, headers: HeaderMap) -> Result<Json<ModelList>, Failure> {
+    let models = blocking(&daemon.library, Library::list).await?;
+    Ok(Json(ModelList::new(models.iter().map(|model| document(model, model.name.clone(), &headers)).collect())))
+}
+
+pub(crate) async fn show(
+    State(daemon): State<Daemon>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let model = find_named(&daemon, &name).await?;
+    let answer = Json(document(&model, name, &headers)).into_response();
+    Ok(attested(answer, model.manifest.digest()))
+}
+
+/// The id is the name as the client knows it. Anthropic's clients always say which version they speak.
+fn document(model: &Model, id: String, headers: &HeaderMap) -> Document {
+    let repository = model.name.parse::<ModelRef>().map(|reference| reference.repository().to_owned());
+    let owner = repository
+        .unwrap_or_default()
+        .rsplit_once('/')
+        .map_or_else(|| "library".to_owned(), |(owner, _)| owner.to_owned());
+    let document = Document::new(id, seconds(model.modified), owner);
+    if headers.contains_key("anthropic-version") {
+        return document.for_anthropic(timestamp(model.modified));
+    }
+    document
+}
+
+pub(crate) async fn rerank(
+    State(daemon): State<Daemon>,
+    Body(request): Body<RerankRequest>,
+) -> Result<Response, Failure> {
+    find_named(&daemon, &request.model).await?;
+    Err(Failed::bad_request(NO_RERANKING).into())
+}

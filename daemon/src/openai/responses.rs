@@ -1,0 +1,46 @@
+//! `/v1/responses`.
+
+use std::time::SystemTime;
+
+use api::openai::responses::{Response as Document, ResponseStream, ResponsesRequest};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+
+use super::failure::{Body, Failure, refused};
+use super::{random_id, seconds};
+use crate::choices::{self, Choices};
+use crate::daemon::Daemon;
+use crate::headers::{attested, truncated};
+use crate::sse::frames;
+
+pub(crate) async fn responses(
+    State(daemon): State<Daemon>,
+    Body(request): Body<ResponsesRequest>,
+) -> Result<Response, Failure> {
+    let (name, streams) = (request.model.clone(), request.streams());
+    let (dialogue, demand, echo) = request.translate().map_err(refused)?;
+    let call = choices::begin(&daemon, &name, &demand).await?;
+    let prompt = choices::conversation(&call, dialogue)?.prompt();
+    let mut asked = call.request(&daemon, prompt);
+    demand.apply(&mut asked);
+    let digest = call.digest();
+    let document = Document::new(&random_id(), seconds(SystemTime::now()), name, echo);
+    let mut stream = ResponseStream::new(document);
+    let mut all = Choices::begin(call.ready(&daemon).await?, vec![asked], &demand).await?;
+    if streams {
+        let (frames, response) = frames();
+        tokio::spawn(async move {
+            if frames.send(&stream.begin()).await {
+                all.tell(frames, |_, event| stream.event(event)).await;
+            }
+        });
+        return Ok(attested(response, &digest));
+    }
+    while let Some((_, event)) = all.next().await {
+        stream.event(event?);
+    }
+    let dropped = stream.response().usage.and_then(|usage| usage.input_tokens_details.truncated_tokens);
+    let answer = Json(stream.response()).into_response();
+    Ok(truncated(attested(answer, &digest), dropped.unwrap_or(0)))
+}

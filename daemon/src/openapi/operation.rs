@@ -1,0 +1,315 @@
+//! An operation: a method on a path, what it takes and what it gives.
+
+use axum::http::Method;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::schemas::Schemas;
+use crate::guard::{Permission, Scope};
+
+/// Whose API an operation belongs to. It decides how failures are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Api {
+    Ollama,
+    OpenAi,
+    Anthropic,
+    Lode,
+    Operation,
+}
+
+impl Api {
+    pub(crate) const ALL: [Self; 5] = [Self::Ollama, Self::OpenAi, Self::Anthropic, Self::Lode, Self::Operation];
+
+    /// The tag.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ollama => "Ollama",
+            Self::OpenAi => "OpenAI",
+            Self::Anthropic => "Anthropic",
+            Self::Lode => "Lode",
+            Self::Operation => "Operation",
+        }
+    }
+
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Ollama => "Models by name: listing, running, making, moving. `null` is the same as a field left out.",
+            Self::OpenAi => "Chat, completions, embeddings, stateless responses.",
+            Self::Anthropic => "Messages.",
+            Self::Lode => "Looking after the store, and models as files.",
+            Self::Operation => "Whether the daemon is well.",
+        }
+    }
+
+    /// The component that tells a failure.
+    pub(crate) fn failure(self) -> &'static str {
+        match self {
+            Self::OpenAi => "OpenAiFailure",
+            Self::Anthropic => "AnthropicFailure",
+            Self::Ollama | Self::Lode | Self::Operation => "Failure",
+        }
+    }
+
+    pub(crate) fn describe_failure(self, schemas: &mut Schemas) -> Value {
+        let schema = schemas.written(self.error());
+        json!({ "description": "The request failed.", "content": { "application/json": { "schema": schema } } })
+    }
+
+    fn error(self) -> SchemaOf {
+        match self {
+            Self::OpenAi => SchemaGenerator::subschema_for::<api::openai::ErrorResponse>,
+            Self::Anthropic => SchemaGenerator::subschema_for::<api::anthropic::ErrorResponse>,
+            Self::Ollama | Self::Lode | Self::Operation => SchemaGenerator::subschema_for::<api::ollama::ErrorResponse>,
+        }
+    }
+}
+
+/// Makes the schema of a type.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// A form of an answer, or of a request.
+struct Content {
+    status: u16,
+    media: &'static str,
+    /// None is any bytes.
+    schema: Option<SchemaOf>,
+    /// Whether it is a stream, whose last document may be a failure.
+    streams: bool,
+}
+
+/// A parameter that is not in the body.
+struct Parameter {
+    name: &'static str,
+    place: &'static str,
+    about: &'static str,
+}
+
+/// A method on a path.
+pub(crate) struct Operation {
+    api: Api,
+    pub(crate) method: Method,
+    /// As the document has it.
+    pub(crate) path: &'static str,
+    summary: &'static str,
+    parameters: Vec<Parameter>,
+    takes: Option<(&'static str, Option<SchemaOf>)>,
+    /// Statuses that go well and say nothing more.
+    empty: Vec<u16>,
+    gives: Vec<Content>,
+    /// Statuses of failures beside those that every operation of its kind has.
+    fails: Vec<u16>,
+    /// Whether the answer names the model that gave it.
+    attested: bool,
+    pub(crate) permission: Permission,
+}
+
+impl Operation {
+    pub(crate) fn new(api: Api, method: Method, path: &'static str, summary: &'static str) -> Self {
+        Self {
+            api,
+            method,
+            path,
+            summary,
+            parameters: Vec::new(),
+            takes: None,
+            empty: Vec::new(),
+            gives: Vec::new(),
+            fails: Vec::new(),
+            attested: false,
+            permission: Permission::Everybody,
+        }
+    }
+
+    /// The body of the request is such a document.
+    pub(crate) fn takes<T: JsonSchema>(mut self) -> Self {
+        self.takes = Some(("application/json", Some(SchemaGenerator::subschema_for::<T>)));
+        self
+    }
+
+    /// The body of the request is bytes.
+    pub(crate) fn takes_bytes(mut self, media: &'static str) -> Self {
+        self.takes = Some((media, None));
+        self
+    }
+
+    /// A parameter in the `path`, the `query` or a `header`.
+    pub(crate) fn parameter(mut self, place: &'static str, name: &'static str, about: &'static str) -> Self {
+        self.parameters.push(Parameter { name, place, about });
+        self
+    }
+
+    /// The answer is such a document; where several are named it is one of them.
+    pub(crate) fn gives<T: JsonSchema>(self) -> Self {
+        self.content(200, "application/json", Some(SchemaGenerator::subschema_for::<T>), false)
+    }
+
+    /// The same with another status.
+    pub(crate) fn gives_with<T: JsonSchema>(self, status: u16) -> Self {
+        self.content(status, "application/json", Some(SchemaGenerator::subschema_for::<T>), false)
+    }
+
+    /// The answer is lines of such documents.
+    pub(crate) fn lines<T: JsonSchema>(self) -> Self {
+        self.content(200, "application/x-ndjson", Some(SchemaGenerator::subschema_for::<T>), true)
+    }
+
+    /// The answer is events with such documents.
+    pub(crate) fn events<T: JsonSchema>(self) -> Self {
+        self.content(200, "text/event-stream", Some(SchemaGenerator::subschema_for::<T>), true)
+    }
+
+    /// The answer is bytes or text.
+    pub(crate) fn gives_bytes(self, media: &'static str) -> Self {
+        self.content(200, media, None, false)
+    }
+
+    /// The answer is a status alone.
+    pub(crate) fn gives_nothing(mut self, status: u16) -> Self {
+        self.empty.push(status);
+        self
+    }
+
+    /// Statuses of failures that are this operation's own.
+    pub(crate) fn fails(mut self, statuses: &[u16]) -> Self {
+        self.fails.extend(statuses);
+        self
+    }
+
+    /// The answer names the model that gave it.
+    pub(crate) fn attested(mut self) -> Self {
+        self.attested = true;
+        self
+    }
+
+    /// A key must allow this, where keys are asked for.
+    pub(crate) fn needs(mut self, scope: Scope) -> Self {
+        self.permission = Permission::Scope(scope);
+        self
+    }
+
+    /// Whether the body of the request, where there is one, is a document; else it is bytes without an end that is known.
+    pub(crate) fn takes_documents(&self) -> bool {
+        self.takes.is_none_or(|(_, schema)| schema.is_some())
+    }
+
+    fn content(mut self, status: u16, media: &'static str, schema: Option<SchemaOf>, streams: bool) -> Self {
+        self.gives.push(Content { status, media, schema, streams });
+        self
+    }
+
+    /// The operation in `OpenAPI`'s words.
+    pub(crate) fn describe(&self, schemas: &mut Schemas) -> Value {
+        let mut described = json!({ "tags": [self.api.name()], "summary": self.summary, "operationId": self.id() });
+        if !self.parameters.is_empty() {
+            described["parameters"] = self.parameters.iter().map(Parameter::describe).collect();
+        }
+        if let Some((media, schema)) = self.takes {
+            let schema = schema.map(|schema| schemas.read(schema));
+            described["requestBody"] = json!({ "required": true, "content": { media: media_type(schema) } });
+        }
+        described["responses"] = self.responses(schemas).into();
+        match self.permission {
+            Permission::Scope(scope) => {
+                described["security"] = json!([{}, { "bearer": [] }, { "key": [] }]);
+                described["x-lode-scope"] = scope.name().into();
+            }
+            Permission::Everybody => described["security"] = json!([]),
+        }
+        described
+    }
+
+    fn id(&self) -> String {
+        let words = self.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let words: Vec<&str> = std::iter::once(self.method.as_str()).chain(words).collect();
+        words.join("_").to_ascii_lowercase()
+    }
+
+    fn responses(&self, schemas: &mut Schemas) -> Map<String, Value> {
+        let mut responses = Map::new();
+        for status in &self.empty {
+            responses.insert(status.to_string(), json!({ "description": "Done." }));
+        }
+        for content in &self.gives {
+            let response =
+                responses.entry(content.status.to_string()).or_insert_with(|| json!({ "description": "The answer." }));
+            let slot = &mut response["content"][content.media];
+            let before = Some(slot["schema"].take()).filter(|schema| !schema.is_null());
+            let schema = content.schema.map(|schema| schemas.written(schema));
+            let error = (content.streams && before.is_none()).then(|| schemas.written(self.api.error()));
+            *slot = media_type(before.into_iter().chain(schema).chain(error).reduce(either));
+            if self.attested && content.status == 200 {
+                response["headers"] = headers_of_answers();
+            }
+        }
+        for status in self.failures() {
+            let failure = json!({ "$ref": format!("#/components/responses/{}", self.api.failure()) });
+            responses.entry(status.to_string()).or_insert(failure);
+        }
+        responses
+    }
+
+    /// Hosts and origins are looked at first, then keys, then the body's length and what it says.
+    fn failures(&self) -> Vec<u16> {
+        let mut failures = vec![403, 500];
+        if self.takes.is_some() {
+            failures.extend([400, 413]);
+        }
+        if self.permission != Permission::Everybody {
+            failures.push(401);
+        }
+        failures.extend(&self.fails);
+        failures.sort_unstable();
+        failures.dedup();
+        failures
+    }
+}
+
+impl Parameter {
+    fn describe(&self) -> Value {
+        json!({
+            "name": self.name,
+            "in": self.place,
+            "description": self.about,
+            "required": self.place == "path",
+            "schema": { "type": "string" },
+        })
+    }
+}
+
+fn media_type(schema: Option<Value>) -> Value {
+    schema.map_or_else(|| json!({}), |schema| json!({ "schema": schema }))
+}
+
+/// A schema for either of two, the first of which may be one itself.
+fn either(schema: Value, other: Value) -> Value {
+    match schema {
+        Value::Object(mut either) if either.len() == 1 && either.contains_key("anyOf") => {
+            if let Some(Value::Array(options)) = either.get_mut("anyOf") {
+                options.push(other);
+            }
+            either.into()
+        }
+        schema => json!({ "anyOf": [schema, other] }),
+    }
+}
+
+/// Headers of answers that models gave.
+pub(crate) fn headers() -> Value {
+    json!({
+        "ModelDigest": {
+            "description": "The digest of the manifest of the model that answered.",
+            "schema": { "type": "string" },
+        },
+        "TruncatedTokens": {
+            "description": "Tokens of the prompt that were dropped because they did not fit; absent where there are none.",
+            "schema": { "type": "integer", "minimum": 1 },
+        },
+    })
+}
+
+fn headers_of_answers() -> Value {
+    json!({
+        "X-Lode-Model-Digest": { "$ref": "#/components/headers/ModelDigest" },
+        "X-Lode-Truncated-Tokens": { "$ref": "#/components/headers/TruncatedTokens" },
+    })
+}

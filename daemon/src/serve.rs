@@ -1,0 +1,217 @@
+//! Running the daemon: from the address to the last answer.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use axum::Router;
+use axum::extract::Request;
+use axum::extract::connect_info::Connected;
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::serve::{IncomingStream, Listener, ListenerExt};
+use library::Library;
+use protocol::InstructionSet;
+use registry::server::Server;
+use scheduler::{Limits, RunnerOptions, Scheduler};
+use store::{Options, Store};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::Instrument;
+use transfer::{Hosts, Repositories, Upstream};
+
+use crate::daemon::Daemon;
+use crate::guard::keys::Keys;
+use crate::routes::{permissions, router};
+use crate::settings::Settings;
+use crate::tls::TlsListener;
+use crate::{access, activation, error, guard, metrics};
+
+/// Time between two collections that nobody asks for.
+const SWEEP: Duration = Duration::from_hours(1);
+/// How long a model that is in use stays while others wait for its place: short enough to wait for, long against a load.
+const TURN: Duration = Duration::from_secs(2);
+/// How long requests may go on once the daemon was told to stop.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// Runs the daemon until it is told to stop.
+///
+/// # Errors
+/// It cannot begin to serve; the text says what to change.
+pub fn run(settings: Settings) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(settings))
+}
+
+async fn serve(settings: Settings) -> Result<()> {
+    // First the address: a second daemon must fail before it touches anything.
+    let address = settings.address;
+    let listener = activation::listener(address).await?;
+    let tls = settings.tls.clone();
+    if let Some(cpu) = settings.cpu.filter(|cpu| !cpu.is_here()) {
+        let here = InstructionSet::available_names();
+        bail!("LODE_CPU is `{}`, expected what this machine has: one of {here}", cpu.name());
+    }
+    let store = Store::open(&settings.home, Options { crash_at: settings.crash_at })?;
+    let access = access::configured(&settings.registry, store.home())?;
+    let keys = settings.keys.as_deref().map(Keys::open).transpose()?;
+    let library = Library::new(store);
+    library.tidy();
+    let sockets = SocketFolder::create(settings.temporary.join(format!("lode-{}", std::process::id())))?;
+    let options = RunnerOptions {
+        program: settings.runner.clone(),
+        sockets: sockets.0.clone(),
+        environment: settings.runner_environment.clone(),
+        isolated: settings.isolated,
+        memory_limit: settings.runner_memory,
+        threads: settings.threads,
+        cpu: settings.cpu,
+    };
+    let limits = Limits {
+        most: settings.max_loaded,
+        memory: settings.memory_limit,
+        queue: settings.max_queue,
+        load_timeout: settings.load_timeout,
+        turn: TURN,
+    };
+    let scheduler = Scheduler::new(options, limits);
+    let daemon = Daemon {
+        library: library.clone(),
+        scheduler: scheduler.clone(),
+        access,
+        keys,
+        counts: metrics::start()?,
+        settings,
+        permissions: Arc::new(permissions()),
+    };
+    tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
+    let (stop, stopped) = watch::channel(false);
+    let preloading = daemon.clone();
+    let mut server = match tls {
+        Some(files) => start(TlsListener::bind(listener, files)?.tap_io(|_| ()), application(daemon), stopped),
+        None => start(listener, application(daemon), stopped),
+    };
+    activation::serving();
+    tokio::select! {
+        ended = &mut server => return ended?.context("serving failed"),
+        () = told_to_stop() => tracing::info!("stopping"),
+        () = background(library, preloading) => {}
+    }
+    activation::stopping();
+    let _ = stop.send(true);
+    if tokio::time::timeout(SHUTDOWN_GRACE, &mut server).await.is_err() {
+        tracing::warn!("requests that were not finished are cut off");
+        server.abort();
+    }
+    if tokio::time::timeout(SHUTDOWN_GRACE, scheduler.stop_all()).await.is_err() {
+        tracing::warn!("a runner that was killed is not gone; it ends with the daemon");
+    }
+    Ok(())
+}
+
+/// What nobody asked for; ends with the daemon.
+async fn background(library: Library, daemon: Daemon) {
+    tokio::join!(sweep(library), daemon.preload());
+}
+
+/// Removes now and then what nobody needs; ends with the daemon.
+async fn sweep(library: Library) {
+    loop {
+        // Not at the start: what an interrupted pull has converted is there for it to go on.
+        tokio::time::sleep(SWEEP).await;
+        let library = library.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || library.sweep()).await {
+            tracing::error!("a collection ended unexpectedly: {error}");
+        }
+    }
+}
+
+/// Serves in a task until it is told to stop and all requests are answered.
+fn start<L>(listener: L, routes: Router, mut stopped: watch::Receiver<bool>) -> JoinHandle<std::io::Result<()>>
+where
+    L: Listener,
+    L::Addr: std::fmt::Debug,
+    SocketAddr: for<'a> Connected<IncomingStream<'a, L>>,
+{
+    let routes = routes.into_make_service_with_connect_info::<SocketAddr>();
+    let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
+        // An error means that the sender is gone, which is a reason to stop too.
+        let _ = stopped.wait_for(|stop| *stop).await;
+    });
+    tokio::spawn(server.into_future())
+}
+
+/// A folder for sockets, for this user only; removed at the end.
+struct SocketFolder(PathBuf);
+
+impl SocketFolder {
+    fn create(path: PathBuf) -> Result<Self> {
+        // What a process with the same id left behind.
+        let _ = std::fs::remove_dir_all(&path);
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("cannot make the folder `{}` for sockets", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for SocketFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        // Without signals the daemon runs until it is killed.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Everything that is served, with what every request passes on its way.
+fn application(daemon: Daemon) -> Router {
+    router()
+        .merge(registry(&daemon))
+        .fallback(error::not_found)
+        // Inside of what refuses: a refused request has no route yet.
+        .route_layer(axum::middleware::from_fn(metrics::count))
+        .layer(axum::middleware::from_fn_with_state(daemon.clone(), guard::check))
+        .layer(guard::cors(&daemon.settings))
+        .layer(axum::middleware::from_fn(span))
+        .with_state(daemon)
+}
+
+/// The registry over the library, with what it fetches from others.
+fn registry(daemon: &Daemon) -> Router<Daemon> {
+    let scheme = if daemon.settings.tls.is_some() { "https" } else { "http" };
+    let library = daemon.library.clone();
+    let hosts = if daemon.access.anyone_may_pull() {
+        Hosts::anonymous(&daemon.settings.registries)
+    } else {
+        Hosts::new(&daemon.settings.registries, false)
+    };
+    let allowed = daemon.settings.pull_through.clone();
+    let upstream = allowed.map(|allowed| Upstream { library: library.clone(), hosts, allowed: Some(allowed) });
+    Server::new(Repositories { library, upstream }, daemon.access.clone(), scheme).router()
+}
+
+/// A span per request, and a line when it is answered.
+async fn span(request: Request, next: Next) -> Response {
+    let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path());
+    async {
+        let begin = std::time::Instant::now();
+        let response = next.run(request).await;
+        tracing::debug!(status = response.status().as_u16(), elapsed = ?begin.elapsed(), "answered");
+        response
+    }
+    .instrument(span)
+    .await
+}

@@ -1,0 +1,46 @@
+//! `/api/tokenize` and `/api/detokenize`: text to the model's tokens and back.
+
+use api::ollama::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+
+use crate::daemon::Daemon;
+use crate::error::{Body, Failed};
+use crate::generate::{begin, nanos};
+use crate::headers::attested;
+
+pub(crate) async fn tokenize(
+    State(daemon): State<Daemon>,
+    Body(request): Body<TokenizeRequest>,
+) -> Result<Response, Failed> {
+    let Some(text) = request.content.or(request.text) else {
+        return Err(Failed::bad_request("content is required"));
+    };
+    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    let ready = call.ready(&daemon).await?;
+    let (add_special, parse_special) = (request.add_special, request.parse_special.unwrap_or(true));
+    let tokens = ready.runner().tokenize(&protocol::TokenizeRequest { text, add_special, parse_special }).await?;
+    let answer = TokenizeResponse {
+        model: call.name.clone(),
+        tokens,
+        total_duration: nanos(ready.elapsed()),
+        load_duration: nanos(ready.load()),
+    };
+    Ok(attested(Json(answer).into_response(), &call.digest()))
+}
+
+pub(crate) async fn detokenize(
+    State(daemon): State<Daemon>,
+    Body(request): Body<DetokenizeRequest>,
+) -> Result<Response, Failed> {
+    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    let ready = call.ready(&daemon).await?;
+    let answer = DetokenizeResponse {
+        model: call.name.clone(),
+        content: ready.runner().detokenize(request.tokens).await?,
+        total_duration: nanos(ready.elapsed()),
+        load_duration: nanos(ready.load()),
+    };
+    Ok(attested(Json(answer).into_response(), &call.digest()))
+}

@@ -1,0 +1,176 @@
+//! `/api/pull` and `/api/push`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ollama::{ErrorResponse, Progress, PullRequest, PushLine, PushRequest};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use registry::client::Pushed;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::daemon::Daemon;
+use crate::error::{Body, Failed};
+use crate::models::reference;
+use crate::stream::{Lines, lines};
+use transfer::{Hosts, HubReference, Meter, Push, PushedBlob};
+
+/// Time between two lines of progress.
+const TICK: Duration = Duration::from_millis(100);
+
+pub(crate) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullRequest>) -> Result<Response, Failed> {
+    let text = if request.model.is_empty() { &request.name } else { &request.model };
+    // The name of a revision is not in the grammar of other names.
+    let hub = HubReference::parse(text).map_err(|error| Failed::bad_request(format!("{error:#}")))?;
+    let name = if hub.is_none() { Some(reference(&request.model, &request.name)?) } else { None };
+    let hosts = Hosts::new(&daemon.settings.registries, request.insecure);
+    let job = async move |meter: Arc<Meter>| {
+        let pulled = match (hub, name) {
+            (Some(hub), _) => transfer::pull_from_hub(&daemon.library, &daemon.settings.hub, hub, None, &meter).await?,
+            (None, Some(name)) => transfer::pull(&daemon.library, &hosts, &name, &meter).await?,
+            (None, None) => anyhow::bail!("model is required"),
+        };
+        let (fetched, present) = (pulled.fetched, pulled.present);
+        meter.status(format!(
+            "fetched {} blobs ({} bytes); {} blobs ({} bytes) were here already",
+            fetched.0, fetched.1, present.0, present.1
+        ));
+        meter.status("removing unused layers");
+        let library = daemon.library.clone();
+        tokio::task::spawn_blocking(move || library.collect()).await?;
+        Ok(Vec::new())
+    };
+    run("pulling model", request.stream, job).await
+}
+
+pub(crate) async fn push(State(daemon): State<Daemon>, Body(request): Body<PushRequest>) -> Result<Response, Failed> {
+    let name = reference(&request.model, &request.name)?;
+    let destination = match request.destination.as_str() {
+        "" => name.clone(),
+        other => other.parse()?,
+    };
+    let hosts = Hosts::new(&daemon.settings.registries, request.insecure);
+    let job = async move |meter: Arc<Meter>| {
+        meter.status("retrieving manifest");
+        let push = Push::prepare(&daemon.library, &hosts, &name, &destination).await?;
+        let done = if request.dry_run { push.plan().await? } else { push.execute(&meter).await? };
+        meter.status(summary(&done, request.dry_run));
+        Ok(if request.dry_run { done.iter().map(line).collect() } else { Vec::new() })
+    };
+    run("pushing model", request.stream, job).await
+}
+
+fn summary(done: &[PushedBlob], dry_run: bool) -> String {
+    let of = |how: Pushed| done.iter().filter(move |blob| blob.how == how);
+    let (sent, bytes) = (of(Pushed::Sent).count(), of(Pushed::Sent).map(|blob| blob.descriptor.size).sum::<u64>());
+    let (mounted, present) = (of(Pushed::Mounted).count(), of(Pushed::Present).count());
+    let verb = if dry_run { "would push" } else { "pushed" };
+    format!("{verb} {sent} blobs ({bytes} bytes), mounted {mounted}, {present} were there already")
+}
+
+fn line(blob: &PushedBlob) -> PushLine {
+    let status = match blob.how {
+        Pushed::Present => "present",
+        Pushed::Mounted => "mount",
+        Pushed::Sent => "send",
+    };
+    PushLine {
+        status: status.to_owned(),
+        name: blob.name.clone(),
+        digest: blob.descriptor.digest.to_string(),
+        total: blob.descriptor.size,
+    }
+}
+
+/// Runs a transfer and tells how it goes. It ends with the client: what was transferred until then is kept.
+async fn run<J, F>(label: &'static str, stream: Option<bool>, job: J) -> Result<Response, Failed>
+where
+    J: FnOnce(Arc<Meter>) -> F,
+    F: Future<Output = anyhow::Result<Vec<PushLine>>> + Send + 'static,
+{
+    let (sender, statuses) = unbounded_channel();
+    let meter = Arc::new(Meter::new(sender));
+    let work = job(meter.clone());
+    if stream == Some(false) {
+        work.await?;
+        return Ok(Json(Progress::status("success")).into_response());
+    }
+    let (lines, response) = lines();
+    tokio::spawn(async move {
+        let teller = Teller { label, lines: lines.clone(), meter, told: 0 };
+        tokio::select! {
+            () = teller.tell(statuses, work) => {}
+            () = lines.closed() => tracing::debug!("the client is gone, the transfer stops"),
+        }
+    });
+    Ok(response)
+}
+
+/// Turns a transfer's progress into lines.
+struct Teller {
+    label: &'static str,
+    lines: Lines,
+    meter: Arc<Meter>,
+    told: u64,
+}
+
+impl Teller {
+    async fn tell(
+        mut self,
+        mut statuses: UnboundedReceiver<String>,
+        work: impl Future<Output = anyhow::Result<Vec<PushLine>>>,
+    ) {
+        let mut work = std::pin::pin!(work);
+        let mut ticks = tokio::time::interval(TICK);
+        let result = loop {
+            tokio::select! {
+                biased;
+                Some(status) = statuses.recv() => self.status(status).await,
+                result = &mut work => break result,
+                _ = ticks.tick() => {
+                    while let Ok(status) = statuses.try_recv() {
+                        self.status(status).await;
+                    }
+                    self.bytes().await;
+                }
+            }
+        };
+        while let Ok(status) = statuses.try_recv() {
+            self.status(status).await;
+        }
+        match result {
+            Ok(plan) => {
+                for line in plan {
+                    self.lines.send(&line).await;
+                }
+                self.lines.send(&Progress::status("success")).await;
+            }
+            Err(error) => {
+                self.lines.send(&ErrorResponse { error: Failed::from(error).message }).await;
+            }
+        }
+    }
+
+    async fn status(&mut self, status: String) {
+        if self.meter.reading().0 > self.told {
+            self.bytes().await;
+        }
+        self.lines.send(&Progress::status(status)).await;
+    }
+
+    async fn bytes(&mut self) {
+        let (completed, total) = self.meter.reading();
+        if total == 0 || (completed == self.told && completed != 0) {
+            return;
+        }
+        self.told = completed;
+        let line = Progress {
+            status: self.label.to_owned(),
+            digest: Some("sha256:model".to_owned()),
+            total: Some(total),
+            completed: Some(completed),
+        };
+        self.lines.send(&line).await;
+    }
+}

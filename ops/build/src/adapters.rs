@@ -1,0 +1,39 @@
+//! Adapters that a model is given: their files become blobs and layers.
+
+use anyhow::{Context, Result};
+use import::NamedFile;
+use library::{Library, Observer};
+use manifests::{Layer, media_types};
+
+use crate::target::{StoreTarget, whole_file};
+
+/// The files of adapters as blobs, without those that only lie beside them.
+///
+/// # Errors
+/// A file cannot be read, or there is none that an adapter has.
+pub(crate) fn staged(files: Vec<NamedFile>, library: &Library, target: &StoreTarget<'_>) -> Result<Vec<NamedFile>> {
+    let blob = |file: NamedFile| {
+        let layer = whole_file(target, &file, media_types::ADAPTER, &file.name)?;
+        let digest = *layer.digest();
+        Ok(NamedFile { name: file.name, source: library.open(&digest) })
+    };
+    let wanted = import::adapter_files(files)?.into_iter();
+    wanted.map(blob).collect::<Result<_>>().context("cannot take the adapter")
+}
+
+/// Makes layers of adapters' files for a model that has these layers already.
+pub(crate) fn adapter_layers(
+    files: &[NamedFile],
+    layers: &[Layer],
+    target: &StoreTarget<'_>,
+    observer: &dyn Observer,
+) -> Result<Vec<Layer>> {
+    let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    let names = import::adapter_names(&names, layers.iter().filter_map(Layer::name));
+    let layer = |(file, name): (&NamedFile, String)| {
+        let layer = whole_file(target, file, media_types::ADAPTER, &name)?;
+        observer.status(format!("creating new layer {}", layer.digest()));
+        Ok(layer)
+    };
+    files.iter().zip(names).map(layer).collect::<Result<_>>()
+}

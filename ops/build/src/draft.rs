@@ -1,0 +1,119 @@
+//! A model whose blobs are in the store, before it has a manifest and a name.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use content::Digest;
+use import::NamedFile;
+use library::{FileDigests, Library, Observer};
+use manifests::config::RootFs;
+use manifests::{Document, Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
+use serde_json::{Map, Value};
+
+use crate::target::{ImportProgress, StoreTarget, ensure_space};
+
+/// What a create has done.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// Tensor blobs and their bytes that were new.
+    pub new: (u64, u64),
+    /// Tensor blobs and their bytes that were there already.
+    pub shared: (u64, u64),
+}
+
+/// A manifest before it is written.
+#[derive(Debug)]
+pub struct Draft {
+    /// In the manifest's order.
+    pub layers: Vec<Layer>,
+    /// What is known of the model without reading a tensor.
+    pub config: ModelConfig,
+    /// The manifest that it was made from.
+    pub base: Option<Digest>,
+    /// More annotations than every model has.
+    pub annotations: BTreeMap<String, String>,
+    /// With which it generates, where a request does not say.
+    pub parameters: Map<String, Value>,
+    /// What source files hash to, where that is known.
+    pub files: FileDigests,
+    /// Tensor blobs and their bytes that were new.
+    pub new: (u64, u64),
+    /// Tensor blobs and their bytes that were there already.
+    pub shared: (u64, u64),
+}
+
+impl Draft {
+    /// Writes config and manifest and gives the model its name, `key`.
+    ///
+    /// # Errors
+    /// The store's, or a tensor of the model cannot be read.
+    pub fn finish(
+        mut self,
+        library: &Library,
+        target: &StoreTarget<'_>,
+        key: &str,
+        observer: &dyn Observer,
+    ) -> Result<Created> {
+        observer.status("writing manifest".to_owned());
+        let manifest = self.manifest(target)?;
+        let stored = target.bytes(media_types::MANIFEST, manifest.raw())?;
+        ensure!(stored.digest == *manifest.digest(), "the manifest was changed on its way to the store");
+        library.describe(manifest.digest(), &Document::parse(manifest.raw())?)?;
+        // Before the name: a model whose tensors cannot be read takes nobody's place. And the first load need not read
+        // the headers again.
+        library.catalogue(&manifest)?;
+        if !self.files.is_empty() {
+            library.record_file_digests(manifest.digest(), &self.files)?;
+        }
+        library.store.set_tag(key, manifest.digest())?;
+        tracing::info!(model = key, digest = %manifest.digest(), "created");
+        Ok(Created { new: self.new, shared: self.shared })
+    }
+
+    pub(crate) fn manifest(&mut self, target: &StoreTarget<'_>) -> Result<manifests::Manifest> {
+        let diff_ids = self.layers.iter().map(|layer| layer.digest().to_string()).collect();
+        self.config.rootfs = RootFs { kind: "layers".to_owned(), diff_ids };
+        let config = target.bytes(media_types::CONFIG, &self.config.to_bytes()?)?;
+        let lode = self.config.lode.clone().unwrap_or_default();
+        let mut notes = BTreeMap::from([
+            (annotations::ARCHITECTURE.to_owned(), self.config.model_family.clone()),
+            (annotations::PARAMETERS.to_owned(), lode.parameter_count.to_string()),
+            (annotations::QUANTIZATION.to_owned(), self.config.file_type.clone()),
+        ]);
+        notes.extend(self.annotations.clone());
+        notes.extend(self.base.map(|base| (annotations::BASE.to_owned(), base.to_string())));
+        Ok(ManifestBuilder { config, layers: self.layers.clone(), annotations: notes }.build()?)
+    }
+}
+
+/// Imports files, wherever they are.
+///
+/// # Errors
+/// They are no model that can be imported, or the disk cannot take it.
+pub fn import_into(
+    library: &Library,
+    target: &StoreTarget<'_>,
+    files: &[NamedFile],
+    name: &ModelRef,
+    observer: &dyn Observer,
+) -> Result<Draft> {
+    let inventory = import::inventory(files)?;
+    let plan = import::plan(&inventory)?;
+    let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
+    ensure_space(library, total)?;
+    observer.status(format!("importing {name} ({} tensors)", inventory.tensors.len()));
+    let progress = ImportProgress::new(observer, total);
+    let imported = import::write(&inventory, &plan, target, &progress)?;
+    observer.bytes(total, total);
+    let known = inventory.files.iter().filter_map(|file| Some((file.name.clone(), file.source.digest()?)));
+    Ok(Draft {
+        files: known.collect(),
+        layers: imported.layers,
+        config: import::describe(&inventory),
+        base: None,
+        annotations: BTreeMap::new(),
+        parameters: Map::new(),
+        new: (imported.new_blobs, imported.new_bytes),
+        shared: (imported.shared_blobs, imported.shared_bytes),
+    })
+}

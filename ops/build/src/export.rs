@@ -1,0 +1,177 @@
+//! Exports: what files a model becomes, and the tar that they travel in.
+
+mod whole_files;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use archive::Writer;
+use content::Digest;
+use export::{ExportPlan, FolderOptions, StoredModel};
+use formats::Dtype;
+use import::{OpenBlob, Origin};
+use library::{FileDigests, Library, MAX_DOCUMENT, Model};
+use manifests::{ModelRef, media_types};
+use store::Guard;
+
+use crate::error::Error;
+
+/// The most bytes of tensors in one file where nothing is said: what Hugging Face's libraries write.
+const SHARD_SIZE: u64 = 5_000_000_000;
+
+/// What is to be exported, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportSpec {
+    /// What files there will be.
+    pub format: ExportFormat,
+    /// What floats are converted to; F32, F16 or BF16.
+    pub dtype: Option<Dtype>,
+    /// The most bytes of tensors in one file.
+    pub shard_size: Option<u64>,
+    /// Goes on where something would be lost.
+    pub lossy: bool,
+}
+
+/// What files a model becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// The files that it was imported from, bit for bit.
+    Origin,
+    /// A folder as Hugging Face's libraries read it.
+    Safetensors,
+    /// A folder as MLX reads it.
+    Mlx,
+    /// One GGUF file.
+    Gguf,
+}
+
+/// An export that can be written: everything in it is there, and stays while this lives.
+pub struct Export {
+    library: Library,
+    manifest: Digest,
+    plan: ExportPlan,
+    open: Arc<OpenBlob>,
+    /// Where what the files hash to is kept for the next export.
+    recorded: Option<FileDigests>,
+    _guard: Guard,
+}
+
+impl Export {
+    /// Decides which files there will be.
+    ///
+    /// # Errors
+    /// [`Error::CannotExport`], there is no such model, or something of it is missing.
+    pub fn plan(library: &Library, reference: &ModelRef, spec: &ExportSpec) -> Result<Self> {
+        refuse_options(spec)?;
+        let guard = library.store.guard();
+        let model = library.find(reference)?;
+        if let Some(need) = library.first_missing(&model.manifest)? {
+            let digest = need.descriptor.digest;
+            bail!("blob `{digest}` of `{}` is damaged or missing; run `lode repair {}`", need.layer, model.name);
+        }
+        let open = library.opener();
+        let manifest = *model.manifest.digest();
+        let (mut plan, recorded) = match (whole_files::plan(&model, spec)?, spec.format) {
+            (Some(plan), _) => (plan, None),
+            (None, ExportFormat::Origin) => {
+                (origin_plan(library, &model, &open)?, Some(library.file_digests(&manifest)?))
+            }
+            (None, ExportFormat::Safetensors | ExportFormat::Mlx | ExportFormat::Gguf) => {
+                (converted(library, &model, spec, &open)?, None)
+            }
+        };
+        refuse_losses(&plan, spec)?;
+        let known = recorded.iter().flatten();
+        for (name, digest) in known {
+            let files = plan.files.iter_mut().filter(|file| file.sha256.is_none() && file.name() == name);
+            files.for_each(|file| file.sha256 = Some(*digest));
+        }
+        Ok(Self { library: library.clone(), manifest, plan, open, recorded, _guard: guard })
+    }
+
+    /// Bytes of the whole tar.
+    pub fn size(&self) -> u64 {
+        let members = self.plan.files.iter().map(|file| archive::member_size(file.name(), file.size()));
+        members.fold(archive::END_SIZE, u64::saturating_add)
+    }
+
+    /// Writes the tar. What the files hash to is found out on the way, so an error may come at the very end.
+    ///
+    /// # Errors
+    /// Something cannot be read or written.
+    pub fn write(&self, output: &mut dyn Write) -> Result<()> {
+        let mut tar = Writer::new(output);
+        let mut found = FileDigests::new();
+        for file in &self.plan.files {
+            tar.member(file.name(), file.size())?;
+            let digest = export::write_file(file, &*self.open, &mut tar)?;
+            if file.sha256.is_none() {
+                found.insert(file.name().to_owned(), digest);
+            }
+        }
+        if let Some(recorded) = self.recorded.as_ref().filter(|_| !found.is_empty()) {
+            found.extend(recorded.clone());
+            self.library.record_file_digests(&self.manifest, &found)?;
+        }
+        tar.finish()?;
+        Ok(())
+    }
+}
+
+fn origin_plan(library: &Library, model: &Model, open: &Arc<OpenBlob>) -> Result<ExportPlan> {
+    Ok(export::origin_plan(&origin(library, model)?, model.manifest.layers(), open)?)
+}
+
+/// The origin document of a model.
+fn origin(library: &Library, model: &Model) -> Result<Origin> {
+    let Some(layer) = model.manifest.layers_of(media_types::ORIGIN).next() else {
+        let name = &model.name;
+        return Err(Error::CannotExport(format!(
+            "model '{name}' was not imported from files, so there are none to give back; try `--format safetensors`"
+        ))
+        .into());
+    };
+    let raw = library.store.read_blob(layer.digest(), MAX_DOCUMENT)?;
+    serde_json::from_slice(&raw).with_context(|| format!("the origin document `{}` is not readable", layer.digest()))
+}
+
+/// Files of another format than the model came in.
+fn converted(library: &Library, model: &Model, spec: &ExportSpec, open: &Arc<OpenBlob>) -> Result<ExportPlan> {
+    let tensors = library.catalogue(&model.manifest)?;
+    let name: ModelRef = model.name.parse()?;
+    let name = name.repository().rsplit('/').next().unwrap_or_default().to_owned();
+    let architecture = model.understood.known().map(|described| &described.architecture);
+    let layers = model.manifest.layers();
+    let stored = StoredModel { name: &name, architecture, tensors: &tensors, layers, open };
+    let shard_size = spec.shard_size.unwrap_or(SHARD_SIZE);
+    match spec.format {
+        ExportFormat::Safetensors => {
+            Ok(export::safetensors_plan(&stored, FolderOptions { dtype: spec.dtype, shard_size })?)
+        }
+        ExportFormat::Mlx => Ok(export::mlx_plan(&stored, shard_size)?),
+        ExportFormat::Gguf => Ok(export::gguf_plan(&stored, spec.dtype)?),
+        ExportFormat::Origin => origin_plan(library, model, open),
+    }
+}
+
+/// Options that would do nothing are refused: who gives them expects something.
+fn refuse_options(spec: &ExportSpec) -> Result<(), Error> {
+    let folder = matches!(spec.format, ExportFormat::Safetensors | ExportFormat::Mlx);
+    let floats = matches!(spec.format, ExportFormat::Safetensors | ExportFormat::Gguf);
+    let refuse = |option: &str, formats: &str| Err(Error::CannotExport(format!("`{option}` is for {formats} only")));
+    match spec {
+        ExportSpec { dtype: Some(_), .. } if !floats => refuse("--dtype", "`--format safetensors` and `gguf`"),
+        ExportSpec { shard_size: Some(0), .. } => Err(Error::CannotExport("files of 0 bytes hold nothing".to_owned())),
+        ExportSpec { shard_size: Some(_), .. } if !folder => refuse("--shard-size", "`--format safetensors` and `mlx`"),
+        _ => Ok(()),
+    }
+}
+
+fn refuse_losses(plan: &ExportPlan, spec: &ExportSpec) -> Result<(), Error> {
+    if spec.lossy || plan.losses.is_empty() {
+        return Ok(());
+    }
+    let losses = plan.losses.join("; ");
+    Err(Error::CannotExport(format!("something would be lost: {losses}; `--lossy` goes on all the same")))
+}

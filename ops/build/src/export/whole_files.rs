@@ -1,0 +1,45 @@
+//! Exports of models whose layers are whole files, as other tools push them: what is there is given, nothing is converted.
+
+use anyhow::Result;
+use export::ExportPlan;
+use library::{FileKind, ForeignFile, Layout, Model, adapter_names, classify};
+use manifests::Layer;
+
+use super::{ExportFormat, ExportSpec};
+use crate::error::Error;
+
+/// The files; `None` where the model's tensors have blobs of their own.
+pub(crate) fn plan(model: &Model, spec: &ExportSpec) -> Result<Option<ExportPlan>> {
+    let Layout::Files(files) = classify(&model.manifest) else { return Ok(None) };
+    let files: Vec<&ForeignFile> = files.iter().filter(|file| is_file(file)).collect();
+    let ggufs: Vec<&ForeignFile> = files.iter().copied().filter(|file| file.kind == FileKind::Gguf).collect();
+    match (spec.format, ggufs.as_slice()) {
+        (ExportFormat::Origin, _) => of(&files, &[]),
+        (ExportFormat::Gguf, [_]) if spec.dtype.is_none() => of(&ggufs, model.manifest.layers()),
+        _ => Err(Error::CannotExport(format!(
+            "model '{}' is kept as whole files, which are not converted; `--format origin` gives them, and `lode create` \
+             makes a model of them that can be exported in other formats",
+            model.name
+        ))
+        .into()),
+    }
+}
+
+fn of(files: &[&ForeignFile], wanted: &[Layer]) -> Result<Option<ExportPlan>> {
+    let adapters: Vec<&ForeignFile> = files.iter().copied().filter(|file| file.kind == FileKind::Adapter).collect();
+    let adapter_names = adapter_names(&adapters);
+    let others =
+        files.iter().filter(|file| file.kind != FileKind::Adapter).map(|file| (file.name.as_str(), &file.layer));
+    let adapters = adapter_names.iter().zip(&adapters).map(|(name, file)| (name.as_str(), &file.layer));
+    let named: Vec<(&str, &Layer)> = others.chain(adapters).collect();
+    Ok(Some(export::layers_plan(&named, wanted)?))
+}
+
+/// Prompts and templates that the manifest has without a name were never files.
+fn is_file(file: &ForeignFile) -> bool {
+    let weights = matches!(
+        file.kind,
+        FileKind::Gguf | FileKind::Safetensors | FileKind::Side | FileKind::Tar | FileKind::Adapter
+    );
+    weights || file.named
+}

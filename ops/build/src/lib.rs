@@ -1,0 +1,33 @@
+//! Models made of files and of other models, and given back as files.
+//!
+//! ```text
+//! Source ──▶ import, or plan and derive ──▶ Draft ──▶ manifest ──▶ name
+//! Model  ──▶ plan of files ──▶ tar
+//! ```
+//!
+//! # Invariants
+//! - A model has its name when everything of it is in the store and can be read, and nothing of it is visible before.
+//! - What breaks off leaves whole blobs only; a lease keeps those that the next attempt would find again.
+//! - Exports and archives are planned first: their length is known before their first byte.
+
+mod adapters;
+mod create;
+mod draft;
+mod error;
+mod export;
+mod image_layout;
+mod load;
+mod quantize;
+mod save;
+mod source;
+mod target;
+
+pub use create::{CreateSpec, create};
+pub use draft::{Created, Draft, import_into};
+pub use error::Error;
+pub use export::{Export, ExportFormat, ExportSpec};
+pub use load::{Loaded, load};
+pub use quantize::{QuantizeSpec, plan_quantization};
+pub use save::{Archive, Since};
+pub use source::Source;
+pub use target::{StoreTarget, whole_file};

@@ -1,0 +1,213 @@
+//! Models from an OCI image layout in a tar: one that `lode save` wrote, or another tool for OCI artifacts.
+//!
+//! The tar is read once, from its beginning to its end, in whatever order its files are. Blobs are verified by their
+//! names while they are written. Models get their names at the very end, when each is found complete; where anything is
+//! wrong none does, and the blobs are deleted again.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, bail, ensure};
+use archive::{Kind, Reader};
+use content::{Digest, Expected, IngestId};
+use library::{IMPORT_INGESTS, Library, MAX_DOCUMENT};
+use manifests::{Document, Index, Layer, MAX_MANIFEST, ModelConfig, ModelRef, annotations, media_types};
+
+use crate::error::Error;
+use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, digest_of};
+
+/// The marker of a layout is a line; a longer one is something else.
+const MAX_LAYOUT: u64 = 4096;
+
+/// What was loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Names, and the digests of manifests.
+    pub models: Vec<(ModelRef, Digest)>,
+    /// Blobs and their bytes that were new.
+    pub new: (u64, u64),
+    /// Blobs and their bytes that were there already.
+    pub shared: (u64, u64),
+}
+
+/// Loads the models of an archive. `name` is what to call the only model of one, whatever it is called there.
+///
+/// # Errors
+/// [`Error::BadArchive`] where the archive is to blame, else the store's.
+pub fn load(library: &Library, input: &mut dyn Read, name: Option<&ModelRef>) -> Result<Loaded> {
+    let guard = library.store.guard();
+    let loaded = Load { library, index: None, layout: false, loaded: Loaded::default() }.run(input, name);
+    drop(guard);
+    if loaded.is_err() {
+        // Nothing refers to the blobs that came.
+        library.collect();
+    }
+    loaded
+}
+
+struct Load<'a> {
+    library: &'a Library,
+    index: Option<Vec<u8>>,
+    layout: bool,
+    loaded: Loaded,
+}
+
+impl Load<'_> {
+    fn run(mut self, input: &mut dyn Read, name: Option<&ModelRef>) -> Result<Loaded> {
+        let mut tar = Reader::new(input);
+        while let Some(entry) = tar.next()? {
+            match entry.path.as_str() {
+                _ if entry.kind == Kind::Directory => {}
+                LAYOUT_FILE => {
+                    document(&mut tar, LAYOUT_FILE, entry.size, MAX_LAYOUT)?;
+                    self.layout = true;
+                }
+                INDEX_FILE => {
+                    ensure!(self.index.is_none(), Error::BadArchive(format!("it has two files `{INDEX_FILE}`")));
+                    self.index = Some(document(&mut tar, INDEX_FILE, entry.size, MAX_MANIFEST as u64)?);
+                }
+                path => match digest_of(path) {
+                    Some(digest) => self.blob(&mut tar, &digest, entry.size)?,
+                    None if path.starts_with("blobs/") => {
+                        bail!(Error::BadArchive(format!("`{path}` is not named by a digest")))
+                    }
+                    // Other tools add files of their own.
+                    None => tracing::debug!(path, "is not part of an image layout; ignored"),
+                },
+            }
+        }
+        ensure!(
+            self.layout,
+            Error::BadArchive(format!("it has no file `{LAYOUT_FILE}`, so it is no OCI image layout"))
+        );
+        let raw = self.index.take().ok_or_else(|| Error::BadArchive(format!("it has no file `{INDEX_FILE}`")))?;
+        let index = Index::parse(&raw).map_err(|error| Error::BadArchive(format!("`{INDEX_FILE}`: {error}")))?;
+        let models = names(&index, name)?;
+        for (name, entry) in &models {
+            self.check(name, entry, &index)?;
+        }
+        for (name, entry) in models {
+            let key = name.tag_key().context("invariant: names without a tag were refused")?;
+            self.library.store.set_tag(&key, entry.digest())?;
+            tracing::info!(model = key, digest = %entry.digest(), "loaded");
+            self.loaded.models.push((name, *entry.digest()));
+        }
+        Ok(self.loaded)
+    }
+
+    /// Takes a blob. One that is here already is passed over.
+    fn blob(&mut self, tar: &mut Reader<&mut dyn Read>, digest: &Digest, size: u64) -> Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let store = &self.library.store;
+        if store.blob_size(digest)? == Some(size) {
+            self.loaded.shared.0 += 1;
+            self.loaded.shared.1 += size;
+            return Ok(());
+        }
+        // An id of its own: a pull of the same blob may be under way.
+        let id = IngestId::parse(&format!("{IMPORT_INGESTS}load-{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
+        let mut ingest = store.start_ingest(&id, Expected::Blob { digest: *digest, size })?;
+        if let Err(error) = std::io::copy(tar, &mut ingest) {
+            // The first failure is the one to tell.
+            let _ = ingest.cancel();
+            return Err(failure(error).context(format!("blob `{digest}`")));
+        }
+        ingest.commit().map_err(|error| match error {
+            store::Error::Content(wrong @ (content::Error::WrongDigest { .. } | content::Error::WrongSize { .. })) => {
+                anyhow::Error::from(Error::BadArchive(wrong.to_string()))
+            }
+            other => other.into(),
+        })?;
+        self.loaded.new.0 += 1;
+        self.loaded.new.1 += size;
+        Ok(())
+    }
+
+    /// Holds a model against what is here: only a whole one gets a name.
+    fn check(&self, name: &ModelRef, entry: &Layer, index: &Index) -> Result<()> {
+        let library = self.library;
+        let bad = |reason: String| Error::BadArchive(format!("model '{name}': {reason}"));
+        let needed = || match index.annotations().get(annotations::SAVED_SINCE) {
+            Some(base) => {
+                format!("; it was saved with --since, for a store that has the model `{base}`: load that first")
+            }
+            None => String::new(),
+        };
+        let size = library.store.blob_size(entry.digest())?;
+        ensure!(
+            size == Some(entry.size()),
+            bad(format!("its manifest `{}` is not in the archive in that size{}", entry.digest(), needed()))
+        );
+        let manifest = library.manifest(entry.digest()).map_err(|error| bad(format!("{error:#}")))?;
+        if let Some(need) = library.first_missing(&manifest)? {
+            let (digest, layer) = (need.descriptor.digest, need.layer);
+            bail!(bad(format!("blob `{digest}` of `{layer}` is neither in the archive nor here{}", needed())));
+        }
+        let config = library.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
+        ModelConfig::parse(&config).map_err(|error| bad(error.to_string()))?;
+        // A model whose tensors cannot be read takes nobody's place.
+        library.catalogue(&manifest).map_err(|error| bad(format!("{error:#}")))?;
+        Ok(library.describe(entry.digest(), &Document::Manifest(manifest))?)
+    }
+}
+
+/// A small file of the archive.
+fn document(tar: &mut Reader<&mut dyn Read>, path: &str, size: u64, limit: u64) -> Result<Vec<u8>> {
+    ensure!(size <= limit, Error::BadArchive(format!("`{path}` has {size} bytes, {limit} at most are allowed")));
+    let mut bytes = Vec::new();
+    tar.read_to_end(&mut bytes).map_err(failure)?;
+    Ok(bytes)
+}
+
+/// Whose fault a failure to copy is: an archive that ends too early is to blame itself, a full disk is not.
+fn failure(error: std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => Error::BadArchive(error.to_string()).into(),
+        _ => error.into(),
+    }
+}
+
+/// What each manifest of an index is to be called.
+fn names<'a>(index: &'a Index, given: Option<&ModelRef>) -> Result<BTreeMap<ModelRef, &'a Layer>> {
+    let entries = index.manifests();
+    ensure!(!entries.is_empty(), Error::BadArchive(format!("`{INDEX_FILE}` lists no manifest")));
+    ensure!(
+        given.is_none() || entries.len() == 1,
+        Error::BadArchive(format!("it has {} models, so one name cannot be given to it", entries.len()))
+    );
+    let mut names = BTreeMap::new();
+    for entry in entries {
+        let known = [media_types::MANIFEST, media_types::DOCKER_MANIFEST];
+        ensure!(
+            known.contains(entry.media_type()),
+            Error::BadArchive(format!("`{}` is a `{}`, expected a manifest", entry.digest(), entry.media_type()))
+        );
+        let name = given.cloned().map_or_else(|| own_name(entry), Ok)?;
+        if let Some(other) = names.insert(name.clone(), entry).filter(|other| other.digest() != entry.digest()) {
+            bail!(Error::BadArchive(format!("both `{}` and `{}` are called '{name}'", other.digest(), entry.digest())));
+        }
+    }
+    Ok(names)
+}
+
+/// What an archive calls a manifest. By convention a bare word is a tag of nobody knows which repository.
+fn own_name(entry: &Layer) -> Result<ModelRef> {
+    let of = |key: &str| entry.annotations.get(key).filter(|name| name.contains(['/', ':']));
+    let Some(name) = of(annotations::CONTAINER_NAME).or_else(|| of(annotations::REF_NAME)) else {
+        let called = match entry.annotations.get(annotations::REF_NAME) {
+            Some(word) => format!("only `{word}`"),
+            None => "nothing".to_owned(),
+        };
+        bail!(Error::BadArchive(format!(
+            "it calls `{}` {called}; say what to call the model with --name",
+            entry.digest()
+        )));
+    };
+    let name: ModelRef = name.parse().map_err(|error: manifests::Error| Error::BadArchive(error.to_string()))?;
+    ensure!(
+        name.tag().is_some(),
+        Error::BadArchive(format!("'{name}' has no tag; say what to call the model with --name"))
+    );
+    Ok(name)
+}

@@ -1,0 +1,97 @@
+//! A target whose blobs outlive an attempt that fails, for the next one.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Result;
+use content::Digest;
+use import::{Fill, Target};
+use library::Library;
+use store::LeaseId;
+
+use crate::target::StoreTarget;
+
+/// How long the blobs of an attempt that failed are kept for the next.
+const RESUMABLE: Duration = Duration::from_hours(24);
+/// Time between two renewals of the lease. A process that is killed loses at most the work of so long.
+const RENEWAL: Duration = Duration::from_secs(10);
+
+/// The store, with a lease on what was derived.
+pub(crate) struct Leased<'a> {
+    library: &'a Library,
+    target: StoreTarget<'a>,
+    lease: LeaseId,
+    /// What earlier attempts have left under the lease: other types for the same name among it.
+    earlier: Vec<Digest>,
+    /// When the lease was last written.
+    renewed: Mutex<Option<Instant>>,
+}
+
+impl<'a> Leased<'a> {
+    /// For the model that will have that name.
+    pub(crate) fn new(library: &'a Library, target: StoreTarget<'a>, key: &str) -> Result<Self> {
+        let lease = lease(key)?;
+        let earlier = library.store.lease(&lease)?;
+        Ok(Self { library, target, lease, earlier, renewed: Mutex::default() })
+    }
+
+    /// Lets go of what is there for the model of that name: it has its name, and needs no lease any more.
+    pub(crate) fn end(library: &Library, key: &str) -> Result<()> {
+        library.store.end_lease(&lease(key)?)?;
+        Ok(())
+    }
+
+    /// Does the work. What was made stays for a day, or until [`Leased::end`]; where the work fails, also what it found.
+    pub(crate) fn while_working<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let done = work();
+        let has_made = self.renewed.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if has_made || done.is_err() {
+            self.renew();
+        }
+        done
+    }
+
+    fn renew(&self) {
+        let mut made = self.target.resumable();
+        if made.is_empty() {
+            return;
+        }
+        made.extend(&self.earlier);
+        made.sort_unstable();
+        made.dedup();
+        if let Err(error) = self.library.store.set_lease(&self.lease, &made, SystemTime::now() + RESUMABLE) {
+            tracing::warn!("blobs of a create that breaks off may be deleted before the next attempt: {error}");
+        }
+    }
+}
+
+fn lease(key: &str) -> Result<LeaseId> {
+    Ok(LeaseId::parse(&format!("quantize-{}", Digest::of(key.as_bytes()).short()))?)
+}
+
+impl Target for Leased<'_> {
+    fn may_have(&self, name: &str, size: u64) -> bool {
+        self.target.may_have(name, size)
+    }
+
+    fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+        self.target.has(digest, size)
+    }
+
+    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {
+        self.target.put(size, fill)
+    }
+
+    fn remembered(&self, source: &Digest) -> Option<Digest> {
+        self.target.remembered(source)
+    }
+
+    fn remember(&self, source: &Digest, blob: &Digest) {
+        self.target.remember(source, blob);
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        if renewed.is_none_or(|at| at.elapsed() >= RENEWAL) {
+            self.renew();
+            *renewed = Some(Instant::now());
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a quantization starts from: a model of the store, or files.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use anyhow::Result;
+use content::Digest;
+use import::{
+    BlobPlan, Inventory, NamedFile, Origin, Plan, Progress, Quantization, SideLayer, SourceFormat, SourceModel,
+    StoredTensor,
+};
+use library::{Library, MAX_DOCUMENT, Model};
+use manifests::{Layer, ModelConfig, media_types};
+use serde_json::{Map, Value};
+
+use super::QuantizeSpec;
+use crate::source::Source;
+use crate::target::StoreTarget;
+
+/// The source with everything that is known of it.
+pub(crate) struct Start {
+    pub(crate) model: SourceModel,
+    pub(crate) config: ModelConfig,
+    /// The manifest, where the source has one.
+    pub(crate) base: Option<Digest>,
+    pub(crate) parameters: Map<String, Value>,
+    /// As the source names it.
+    architecture: String,
+    tensors: Vec<StoredTensor>,
+    /// What is to be imported, where the source is not in the store.
+    files: Option<(Inventory, Plan)>,
+}
+
+/// The layers of the new model that are not derived.
+pub(crate) struct Others {
+    /// Tensors that stay as they are.
+    pub(crate) tensors: Vec<Layer>,
+    /// Blobs of them, and their bytes, that were new.
+    pub(crate) new: (u64, u64),
+    /// Blobs of them, and their bytes, that were there already.
+    pub(crate) shared: (u64, u64),
+    /// All else.
+    pub(crate) documents: Vec<Layer>,
+}
+
+impl Start {
+    pub(crate) fn find(library: &Library, source: &Source) -> Result<Self> {
+        match source {
+            Source::Files(files) => Self::files(files),
+            Source::Model(base) => Self::stored(library, &library.find(base)?),
+        }
+    }
+
+    fn files(files: &[NamedFile]) -> Result<Self> {
+        let inventory = import::inventory(files)?;
+        let plan = import::plan(&inventory)?;
+        let model = SourceModel::files(&inventory, &plan);
+        Ok(Self {
+            tensors: model.tensors()?,
+            model,
+            config: import::describe(&inventory),
+            base: None,
+            parameters: Map::new(),
+            architecture: inventory.architecture.clone(),
+            files: Some((inventory, plan)),
+        })
+    }
+
+    fn stored(library: &Library, model: &Model) -> Result<Self> {
+        let tensors = library.catalogue(&model.manifest)?;
+        let parameters = model.parameters(library)?;
+        let open = library.opener();
+        let open = Box::new(move |digest: &Digest| open(digest));
+        Ok(Self {
+            tensors,
+            model: SourceModel::stored(model.manifest.layers().to_vec(), open),
+            base: Some(*model.manifest.digest()),
+            parameters,
+            architecture: model.understood.gguf_name().unwrap_or(&model.config.model_family).to_owned(),
+            config: model.config.facts(),
+            files: None,
+        })
+    }
+
+    pub(crate) fn plan(&self, spec: &QuantizeSpec) -> Result<Quantization> {
+        let layers = self.model.layers();
+        Ok(Quantization::plan(&self.architecture, layers, &self.tensors, &spec.policy, spec.sources)?)
+    }
+
+    /// Bytes of blobs that stay as they are and have to be imported.
+    pub(crate) fn kept_bytes(&self, quantization: &Quantization) -> u64 {
+        if self.files.is_some() { kept(quantization).map(Layer::size).fold(0, u64::saturating_add) } else { 0 }
+    }
+
+    /// Sees to it that what is not derived is in the store.
+    pub(crate) fn keep(
+        &self,
+        library: &Library,
+        quantization: &Quantization,
+        progress: &dyn Progress,
+    ) -> Result<Others> {
+        let Some((inventory, plan)) = &self.files else { return self.keep_stored(library, quantization) };
+        let plan = rest_of(inventory, plan, quantization);
+        let imported = import::write(inventory, &plan, &StoreTarget::new(library)?, progress)?;
+        let (tensors, documents): (Vec<Layer>, Vec<Layer>) =
+            imported.layers.into_iter().partition(|layer| *layer.media_type() == media_types::TENSOR);
+        let documents = documents.into_iter().filter(|layer| *layer.media_type() != media_types::ORIGIN).collect();
+        let (new, shared) = ((imported.new_blobs, imported.new_bytes), (imported.shared_blobs, imported.shared_bytes));
+        Ok(Others { tensors, new, shared, documents })
+    }
+
+    fn keep_stored(&self, library: &Library, quantization: &Quantization) -> Result<Others> {
+        let is_gguf = import::gguf_header(self.model.layers(), self.model.open())?.is_some();
+        let headers = if is_gguf { self.headers(library)? } else { HashSet::new() };
+        let stays = |layer: &&Layer| {
+            let (media_type, name) = (layer.media_type(), layer.name().unwrap_or_default());
+            *media_type != media_types::TENSOR
+                && *media_type != media_types::ORIGIN
+                && (*media_type != media_types::HEADER || headers.contains(name))
+                && !is_index(name)
+        };
+        let documents = self.model.layers().iter().filter(stays).cloned().collect();
+        let tensors: Vec<Layer> = kept(quantization).cloned().collect();
+        let shared = (tensors.len() as u64, tensors.iter().map(Layer::size).fold(0, u64::saturating_add));
+        Ok(Others { tensors, new: (0, 0), shared, documents })
+    }
+
+    /// The names of the layers that are headers of files; others of the type are gaps between tensors.
+    fn headers(&self, library: &Library) -> Result<HashSet<String>> {
+        let layers = self.model.layers();
+        let Some(origin) = layers.iter().find(|layer| *layer.media_type() == media_types::ORIGIN) else {
+            // Nothing says which is which.
+            let headers = layers.iter().filter(|layer| *layer.media_type() == media_types::HEADER);
+            return Ok(headers.filter_map(|layer| layer.name().map(str::to_owned)).collect());
+        };
+        let origin: Origin = serde_json::from_slice(&library.store.read_blob(origin.digest(), MAX_DOCUMENT)?)?;
+        Ok(origin.files.into_iter().map(|file| file.name).collect())
+    }
+}
+
+fn kept(quantization: &Quantization) -> impl Iterator<Item = &Layer> {
+    quantization.blobs.iter().filter_map(|blob| match blob {
+        BlobPlan::Keep(layer) => Some(layer),
+        BlobPlan::Derive(_) => None,
+    })
+}
+
+/// The part of an import that is not derived. How the source files were put together is nobody's concern any more; the
+/// header of a GGUF file stays for the tokenizer in it.
+fn rest_of(inventory: &Inventory, plan: &Plan, quantization: &Quantization) -> Plan {
+    let kept: HashSet<&str> = kept(quantization).filter_map(Layer::name).collect();
+    let stays = |side: &&SideLayer| {
+        (inventory.format == SourceFormat::Gguf || side.media_type != media_types::HEADER) && !is_index(&side.name)
+    };
+    Plan {
+        blobs: plan.blobs.iter().filter(|blob| kept.contains(blob.name.as_str())).cloned().collect(),
+        side: plan.side.iter().filter(stays).cloned().collect(),
+        gaps: Vec::new(),
+        origin: Origin { format: plan.origin.format.clone(), files: Vec::new() },
+    }
+}
+
+/// Whether it says which file has which tensor.
+fn is_index(name: &str) -> bool {
+    Path::new(name).file_name().is_some_and(|name| name.to_string_lossy().ends_with(".safetensors.index.json"))
+}

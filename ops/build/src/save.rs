@@ -1,0 +1,143 @@
+//! Models as an OCI image layout in a tar. The same models give the same bytes: there is no time and no owner in it.
+//!
+//! ```text
+//! oci-layout              {"imageLayoutVersion":"1.0.0"}
+//! index.json              the manifests, each with the model's complete name
+//! blobs/sha256/<hex>      manifests, configs and layers, sorted
+//! ```
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+
+use anyhow::{Context, Result, bail, ensure};
+use archive::Writer;
+use content::{Digest, Hasher};
+use library::Library;
+use manifests::{ModelRef, annotations, media_types};
+use serde_json::{Map, Value, json};
+use store::{Guard, Store};
+
+use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, MARKER, path};
+
+/// How much is in memory at a time, in bytes.
+const PIECE: u64 = 1 << 20;
+
+/// What the other side has already.
+#[derive(Clone, Debug)]
+pub enum Since {
+    /// Nothing.
+    Nothing,
+    /// A model.
+    Model(ModelRef),
+    /// What an earlier archive has.
+    Archive {
+        /// The manifest of the first model in it.
+        manifest: Digest,
+        /// Everything that it has.
+        blobs: Vec<Digest>,
+    },
+}
+
+/// An archive that can be written: everything in it is known and there, and stays while this lives.
+#[derive(Debug)]
+pub struct Archive {
+    store: Store,
+    index: Vec<u8>,
+    blobs: BTreeMap<Digest, u64>,
+    _guard: Guard,
+}
+
+impl Archive {
+    /// Finds what belongs into the archive.
+    pub fn plan(library: &Library, models: &[ModelRef], since: &Since) -> Result<Self> {
+        let guard = library.store.guard();
+        let (base, there) = match since {
+            Since::Nothing => (None, HashSet::new()),
+            Since::Archive { manifest, blobs } => (Some(*manifest), blobs.iter().copied().collect()),
+            Since::Model(reference) => {
+                let model = library.find(reference)?;
+                let needs = library.needs(model.manifest.digest())?.into_iter();
+                (Some(*model.manifest.digest()), needs.map(|need| need.descriptor.digest).collect::<HashSet<_>>())
+            }
+        };
+        ensure!(
+            !models.is_empty(),
+            manifests::Error::Malformed { what: "the request", reason: "it names no model to save".to_owned() }
+        );
+        let (mut blobs, mut listed) = (BTreeMap::new(), Vec::new());
+        for reference in models {
+            let model = library.find(reference)?;
+            if let Some(need) = library.first_missing(&model.manifest)? {
+                let digest = need.descriptor.digest;
+                bail!("blob `{digest}` of `{}` is damaged or missing; run `lode repair {}`", need.layer, model.name);
+            }
+            for need in library.needs(model.manifest.digest())? {
+                // Manifests always go along: the index names them.
+                if need.layer == "manifest" || !there.contains(&need.descriptor.digest) {
+                    blobs.insert(need.descriptor.digest, need.descriptor.size);
+                }
+            }
+            let name: ModelRef = model.name.parse()?;
+            let name = name.tag_key().context("invariant: a model is found by its tag")?;
+            listed.push(json!({
+                "mediaType": model.manifest.media_type().as_str(),
+                "digest": model.manifest.digest().to_string(),
+                "size": model.manifest.raw().len(),
+                "annotations": {annotations::REF_NAME: name},
+            }));
+        }
+        Ok(Self { store: library.store.clone(), index: index(listed, base)?, blobs, _guard: guard })
+    }
+
+    /// Bytes of the whole archive.
+    pub fn size(&self) -> u64 {
+        let blobs = self.blobs.iter().map(|(digest, size)| archive::member_size(&path(digest), *size));
+        archive::member_size(LAYOUT_FILE, MARKER.len() as u64)
+            + archive::member_size(INDEX_FILE, self.index.len() as u64)
+            + blobs.sum::<u64>()
+            + archive::END_SIZE
+    }
+
+    /// Writes the archive. Every blob is hashed on its way: a damaged one ends the archive before its end.
+    pub fn write(&self, output: &mut dyn Write) -> Result<()> {
+        let mut tar = Writer::new(output);
+        tar.member(LAYOUT_FILE, MARKER.len() as u64)?;
+        tar.write_all(MARKER.as_bytes())?;
+        tar.member(INDEX_FILE, self.index.len() as u64)?;
+        tar.write_all(&self.index)?;
+        for (digest, size) in &self.blobs {
+            tar.member(&path(digest), *size)?;
+            self.write_blob(digest, *size, &mut tar)?;
+        }
+        tar.finish()?;
+        Ok(())
+    }
+
+    fn write_blob(&self, digest: &Digest, size: u64, output: &mut dyn Write) -> Result<()> {
+        let blob = self.store.open_blob(digest)?;
+        ensure!(blob.size() == size, "blob `{digest}` has {} bytes, expected {size}; run `lode fsck`", blob.size());
+        let mut hasher = Hasher::new(digest.algorithm());
+        let mut at = 0;
+        while at < size {
+            let bytes = blob.read(at..size.min(at + PIECE))?;
+            hasher.update(&bytes);
+            output.write_all(&bytes)?;
+            at += bytes.len() as u64;
+        }
+        let actual = hasher.finish();
+        ensure!(actual == *digest, "blob `{digest}` hashes to `{actual}`; run `lode fsck`");
+        Ok(())
+    }
+}
+
+fn index(manifests: Vec<Value>, base: Option<Digest>) -> Result<Vec<u8>> {
+    let mut index = Map::from_iter([
+        ("schemaVersion".to_owned(), json!(2)),
+        ("mediaType".to_owned(), json!(media_types::INDEX.as_str())),
+        ("manifests".to_owned(), Value::Array(manifests)),
+    ]);
+    if let Some(base) = base {
+        index.insert("annotations".to_owned(), json!({annotations::SAVED_SINCE: base.to_string()}));
+    }
+    Ok(serde_json::to_vec(&index)?)
+}

@@ -1,0 +1,203 @@
+//! Where an import writes: the store, with what it remembers of sources.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use content::{Descriptor, Digest, Expected, IngestId, MediaType};
+use import::{Event, Fill, NamedFile, Target};
+use library::{IMPORT_INGESTS, Library, Observer};
+use manifests::{Layer, media_types};
+use store::Store;
+
+/// The buffer for files that are copied whole, in bytes.
+const BUFFER: u64 = 1 << 20;
+
+/// The store as an importer's target.
+pub struct StoreTarget<'a> {
+    store: &'a Store,
+    /// Names and sizes of all layers of all models: what an import may find again.
+    known: HashSet<(String, u64)>,
+    /// The kind of the notes that say what became of a source.
+    note: &'static str,
+    /// Sources that were met and what they became; those from before and those from now.
+    made: Mutex<Vec<(Digest, Digest)>>,
+}
+
+/// The kind of note that says which blob was made from a source. It is a shortcut: losing it costs reading the source
+/// again.
+const SOURCE_NOTE: &str = "source-blob";
+/// The kind of note that says which blob was derived; it is about the key of the derivation, which is no blob. Losing it
+/// costs computing again.
+const DERIVED_NOTE: &str = "derived";
+
+impl<'a> StoreTarget<'a> {
+    /// For sources that are read as fast as the store.
+    pub fn new(library: &'a Library) -> Result<Self> {
+        let mut known = HashSet::new();
+        for tag in library.store.tags()? {
+            // A model that cannot be read only costs a comparison.
+            let Ok(manifest) = library.manifest(&tag.digest) else { continue };
+            known.extend(
+                manifest
+                    .layers_of(media_types::TENSOR)
+                    .filter_map(|layer| Some((layer.name()?.to_owned(), layer.size()))),
+            );
+        }
+        Ok(Self { known, ..Self::streaming(library) })
+    }
+
+    /// For sources that are far away: nothing is read twice in the hope of not having to write it.
+    pub fn streaming(library: &'a Library) -> Self {
+        Self { store: &library.store, known: HashSet::new(), note: SOURCE_NOTE, made: Mutex::default() }
+    }
+
+    /// For blobs that are derived from others.
+    pub fn deriving(library: &'a Library) -> Self {
+        Self { note: DERIVED_NOTE, ..Self::streaming(library) }
+    }
+
+    /// The blobs whose sources can be named, so that another attempt need not read them again.
+    pub fn resumable(&self) -> Vec<Digest> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(_, blob)| *blob).collect()
+    }
+
+    /// Takes back what was remembered of the sources of this import: they are not what they should be.
+    pub fn forget(&self) {
+        for (source, _) in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Err(error) = self.store.set_note(self.note, &source, b"") {
+                tracing::warn!("a damaged source stays remembered: {error}");
+            }
+        }
+    }
+
+    /// Whether the store has a blob of that size.
+    pub fn holds(&self, digest: &Digest, size: u64) -> Result<bool> {
+        Ok(self.store.blob_size(digest)? == Some(size))
+    }
+
+    /// Stores a small blob.
+    pub fn bytes(&self, media_type: MediaType, bytes: &[u8]) -> Result<Descriptor> {
+        let (digest, _) = self.write(bytes.len() as u64, &mut |sink| sink.write_all(bytes))?;
+        Ok(Descriptor { media_type, digest, size: bytes.len() as u64 })
+    }
+
+    /// Stores what `fill` writes; says what it is, and whether it is new.
+    pub fn write(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool)> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = IngestId::parse(&format!("{IMPORT_INGESTS}{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
+        let mut ingest = self.store.start_ingest(&id, Expected::Size(size))?;
+        if let Err(error) = fill(&mut ingest) {
+            // The first failure is the one to tell.
+            let _ = ingest.cancel();
+            return Err(error.into());
+        }
+        let digest = ingest.digest();
+        if ingest.offset() == size && self.holds(&digest, size)? {
+            ingest.cancel()?;
+            return Ok((digest, false));
+        }
+        match ingest.commit() {
+            Ok((digest, _)) => Ok((digest, true)),
+            Err(error) => {
+                // Nobody resumes it; what it wrote would only fill the disk further.
+                if let Err(error) = self.store.discard_ingest(&id) {
+                    tracing::warn!("a failed ingest stays: {error}");
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Target for StoreTarget<'_> {
+    fn may_have(&self, name: &str, size: u64) -> bool {
+        self.known.contains(&(name.to_owned(), size))
+    }
+
+    fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.holds(digest, size)?)
+    }
+
+    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {
+        self.write(size, fill).map_err(|error| match error.downcast::<std::io::Error>() {
+            Ok(io) => Box::new(io) as Box<dyn std::error::Error + Send + Sync>,
+            Err(other) => other.into(),
+        })
+    }
+
+    fn remembered(&self, source: &Digest) -> Option<Digest> {
+        let note = self.store.note(self.note, source).ok()??;
+        let blob = std::str::from_utf8(&note).ok()?.parse().ok()?;
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, blob));
+        Some(blob)
+    }
+
+    fn remember(&self, source: &Digest, blob: &Digest) {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, *blob));
+        if let Err(error) = self.store.set_note(self.note, source, blob.to_string().as_bytes()) {
+            tracing::warn!("another attempt will read a tensor again: {error}");
+        }
+    }
+}
+
+/// Adds up what an import tells, for an observer.
+pub(crate) struct ImportProgress<'a> {
+    observer: &'a dyn Observer,
+    total: u64,
+    done: AtomicU64,
+}
+
+impl<'a> ImportProgress<'a> {
+    pub(crate) fn new(observer: &'a dyn Observer, total: u64) -> Self {
+        Self { observer, total, done: AtomicU64::new(0) }
+    }
+}
+
+impl import::Progress for ImportProgress<'_> {
+    fn event(&self, event: Event<'_>) -> bool {
+        if let Event::Bytes(count) = event {
+            let done = self.done.fetch_add(count, Ordering::Relaxed) + count;
+            self.observer.bytes(done.min(self.total), self.total);
+        }
+        self.observer.goes_on()
+    }
+}
+
+/// A file as a layer of its own. One that is a blob already is not copied.
+pub fn whole_file(target: &StoreTarget<'_>, file: &NamedFile, media_type: MediaType, name: &str) -> Result<Layer> {
+    let failed = || format!("cannot copy `{}`", file.source.name());
+    file.source.read_exact_at(&mut [], 0).with_context(failed)?;
+    let size = file.source.size();
+    if let Some(digest) = file.source.digest()
+        && target.holds(&digest, size)?
+    {
+        return Ok(Layer::named(Descriptor { media_type, digest, size }, name));
+    }
+    let mut buffer = vec![0; BUFFER.min(size) as usize];
+    let copied = target.write(size, &mut |sink| {
+        let mut at = 0;
+        while at < size {
+            let piece = &mut buffer[..BUFFER.min(size - at) as usize];
+            file.source.read_exact_at(piece, at)?;
+            sink.write_all(piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    });
+    let (digest, _) = copied.with_context(failed)?;
+    Ok(Layer::named(Descriptor { media_type, digest, size }, name))
+}
+
+/// An import needs its size again, unless it shares tensors, which is known only later: so this is refused only where
+/// not even a tenth would fit. A disk that fills up later is an error of its own, and leaves nothing half-written.
+pub(crate) fn ensure_space(library: &Library, total: u64) -> Result<()> {
+    let free = library.store.free_space()?;
+    let home = library.store.home().display();
+    ensure!(
+        total / 10 <= free,
+        "the model has {total} bytes, the disk of `{home}` has {free} bytes free; make room first"
+    );
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! What a model of the store is, remembered so that its documents are read once.
+
+use anyhow::Result;
+use architectures::{Architecture, Blueprint, Family};
+use content::Descriptor;
+use manifests::{Layer, Manifest};
+use scheduler::estimate::exact::Tokenizer;
+use serde::{Deserialize, Serialize};
+use vocabulary::token_table::is_plain_bpe;
+
+use crate::blobs::beginning;
+use crate::derived::Derivation;
+use crate::library::Library;
+use crate::limits::MAX_DOCUMENT;
+use crate::understood::{Described, SourceDocument, Understood, Unknown, layer_names, tokenizer_json};
+
+const DERIVATION: Derivation = Derivation { kind: "architecture", version: 3 };
+
+impl Library {
+    /// What a model is.
+    ///
+    /// # Errors
+    /// Its documents cannot be read. That they say something strange is no error, but unknown.
+    pub fn understood(&self, manifest: &Manifest) -> Result<Understood> {
+        let note = self.derived(DERIVATION, manifest.digest(), || {
+            let (document, names) = if let Some(inventory) = self.whole_inventory(manifest)? {
+                let names = inventory.tensors.iter().map(|tensor| tensor.name.clone()).collect();
+                (SourceDocument::of_files(&inventory)?, names)
+            } else {
+                let open = |_: &str, descriptor: &Descriptor| self.open(&descriptor.digest);
+                (SourceDocument::of_layers(manifest, &open)?, layer_names(manifest))
+            };
+            let read = |layer: &Layer| beginning(&*self.open(layer.digest()), MAX_DOCUMENT);
+            let is_plain = |layer| read(layer).is_ok_and(|raw| is_plain_bpe(&raw));
+            let kind = |layer| if is_plain(layer) { Tokenizer::BytePair } else { Tokenizer::Json };
+            Ok(Note::from(&document.understood(&names, tokenizer_json(manifest).map(kind))))
+        })?;
+        Ok(note.into())
+    }
+}
+
+/// How it is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Note {
+    Known { family: String, tokenizer: Tokenizer, blueprint: Box<Blueprint> },
+    Unknown(Unknown),
+}
+
+impl From<&Understood> for Note {
+    fn from(understood: &Understood) -> Self {
+        match understood {
+            Understood::Known(described) => Self::Known {
+                family: described.architecture.family.name.to_owned(),
+                tokenizer: described.tokenizer,
+                blueprint: Box::new(described.architecture.blueprint.clone()),
+            },
+            Understood::Unknown(unknown) => Self::Unknown(unknown.clone()),
+        }
+    }
+}
+
+impl From<Note> for Understood {
+    fn from(note: Note) -> Self {
+        match note {
+            Note::Known { family, tokenizer, blueprint } => match Family::named(&family) {
+                Some(family) => {
+                    let architecture = Architecture { family, blueprint: *blueprint };
+                    Self::Known(Box::new(Described { architecture, tokenizer }))
+                }
+                // Only a note that somebody has written by hand says so: those of other builds are not read.
+                None => Self::Unknown(Unknown::because(format!("the family `{family}` is not known"))),
+            },
+            Note::Unknown(unknown) => Self::Unknown(unknown),
+        }
+    }
+}

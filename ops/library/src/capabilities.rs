@@ -1,0 +1,179 @@
+//! Finding out what a model can do, remembered so that its template and vocabulary are read once.
+
+use anyhow::Result;
+use formats::Gguf;
+use import::{MAX_GGUF_HEADER, NamedFile, ReadAt};
+use manifests::media_types;
+use vocabulary::chat_templates::{self, DEFAULT, Named};
+use vocabulary::{abilities, insert};
+
+use crate::blobs::beginning;
+use crate::capability::{Capabilities, Capability};
+use crate::derived::Derivation;
+use crate::documents::is_go;
+use crate::library::Library;
+use crate::limits::MAX_DOCUMENT;
+use crate::model::Model;
+
+/// Names of capabilities beside completion.
+const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 3 };
+
+impl Library {
+    /// What a model can do.
+    ///
+    /// # Errors
+    /// Its documents cannot be read.
+    pub fn capabilities(&self, model: &Model) -> Result<Capabilities> {
+        let found = || Ok(self.found_capabilities(model)?.names());
+        let mut all = Capabilities::parse(&self.derived(DERIVATION, model.manifest.digest(), found)?);
+        // Not remembered: whether a model can be run is known only where its documents could be read.
+        if let Some(known) = model.understood.known()
+            && !all.has(Capability::Embedding)
+        {
+            // An encoder has no next token to tell, whether or not somebody says how its vectors are pooled.
+            let generates = known.architecture.blueprint.output.is_some();
+            let first = if generates { Capability::Completion } else { Capability::Embedding };
+            all.0.insert(0, first);
+        }
+        Ok(all)
+    }
+
+    /// All but completion.
+    fn found_capabilities(&self, model: &Model) -> Result<Capabilities> {
+        let facts = Facts::read(&self.document_files(model))?;
+        let templates = match own_template(self, model)? {
+            Some(template) => vec![template],
+            None => facts.templates.into_iter().map(|(_, text)| text).collect(),
+        };
+        let offers = |offered: fn(&str) -> bool| templates.iter().any(|template| offered(template));
+        let capabilities = [
+            (Capability::Tools, !facts.embeds && offers(abilities::offers_tools)),
+            (Capability::Insert, !facts.embeds && facts.inserts),
+            (Capability::Embedding, facts.embeds),
+            (Capability::Thinking, !facts.embeds && offers(abilities::offers_thinking)),
+        ];
+        Ok(Capabilities(capabilities.into_iter().filter_map(|(capability, has)| has.then_some(capability)).collect()))
+    }
+
+    /// The chat template that a runner uses for conversations without tools; none where there is none.
+    ///
+    /// # Errors
+    /// The model's documents cannot be read.
+    pub fn chat_template(&self, model: &Model) -> Result<Option<String>> {
+        if let Some(template) = own_template(self, model)? {
+            return Ok(Some(template));
+        }
+        let templates = Facts::read(&self.document_files(model))?.templates;
+        let default = templates.iter().position(|(name, _)| name == DEFAULT).unwrap_or(0);
+        Ok(templates.into_iter().nth(default).map(|(_, text)| text))
+    }
+
+    /// The files that are not tensors.
+    fn document_files(&self, model: &Model) -> Vec<NamedFile> {
+        let documents = self.documents(&model.manifest).into_iter();
+        documents.map(|(name, digest)| NamedFile { name, source: self.open(&digest) }).collect()
+    }
+}
+
+/// The template that the model was created with, unless it is one that runners do not read.
+fn own_template(library: &Library, model: &Model) -> Result<Option<String>> {
+    Ok(model.layer_text(library, media_types::TEMPLATE)?.filter(|text| !is_go(text)))
+}
+
+/// What the files that came with the weights say.
+#[derive(Debug, Default)]
+struct Facts {
+    /// Chat templates by name.
+    templates: Vec<Named>,
+    /// Whether the vocabulary has the tokens for filling gaps.
+    inserts: bool,
+    /// Whether the model was made for embedding: somebody says how its vectors are pooled.
+    embeds: bool,
+}
+
+impl Facts {
+    fn read(documents: &[NamedFile]) -> Result<Self> {
+        let mut facts = Self::default();
+        for document in documents {
+            match document.name.as_str() {
+                "chat_template.jinja" => facts.templates = chat_templates::single(text(&*document.source)?),
+                "tokenizer_config.json" if facts.templates.is_empty() => {
+                    // One that is not JSON is refused by the load, which says so.
+                    let config = serde_json::from_str(&text(&*document.source)?).unwrap_or_default();
+                    facts.templates = chat_templates::of_config(&config);
+                }
+                "tokenizer.json" => {
+                    let vocabulary = text(&*document.source)?;
+                    facts.inserts |= insert::marks(&|token| vocabulary.contains(&format!("\"{token}\""))).is_some();
+                }
+                "modules.json" | "1_Pooling/config.json" => facts.embeds = true,
+                _ => facts.read_gguf(&*document.source)?,
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Reads the header of a GGUF file, where the document is one.
+    fn read_gguf(&mut self, source: &dyn ReadAt) -> Result<()> {
+        let raw = beginning(source, 4)?;
+        if raw != b"GGUF" {
+            return Ok(());
+        }
+        let raw = beginning(source, MAX_GGUF_HEADER)?;
+        // Of a split, only the first file has the keys. A header that is too long to be read here says nothing.
+        let Ok(gguf) = Gguf::parse_header(&raw) else { return Ok(()) };
+        if self.templates.is_empty() {
+            self.templates = chat_templates::of_gguf(&gguf);
+        }
+        if let Some(tokens) = gguf.array("tokenizer.ggml.tokens") {
+            let marks: Vec<_> = tokens.iter().filter_map(|token| token.as_str()).filter(|t| may_mark(t)).collect();
+            self.inserts |= insert::marks(&|token| marks.contains(&token)).is_some();
+        }
+        let architecture = gguf.text("general.architecture").unwrap_or_default();
+        self.embeds |= gguf.get(&format!("{architecture}.pooling_type")).is_some();
+        Ok(())
+    }
+}
+
+/// Whether a token may be one of those around a gap: all of them have a bracket.
+fn may_mark(token: &str) -> bool {
+    token.contains(['<', '['])
+}
+
+fn text(source: &dyn ReadAt) -> Result<String> {
+    Ok(String::from_utf8_lossy(&beginning(source, MAX_DOCUMENT)?).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(files: &[(&str, &str)]) -> Facts {
+        let folder = tempfile::tempdir().expect("a folder");
+        let documents: Vec<NamedFile> = files
+            .iter()
+            .map(|(name, text)| {
+                let path = folder.path().join(name.replace('/', "_"));
+                std::fs::write(&path, text).expect("a file");
+                NamedFile::local(*name, path)
+            })
+            .collect();
+        Facts::read(&documents).expect("readable")
+    }
+
+    #[test]
+    fn files_beside_the_weights_tell() {
+        let one = r#"{"chat_template": "{{ messages }}"}"#;
+        let named =
+            r#"{"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]}"#;
+        let single = |text: &str| vec![("default".to_owned(), text.to_owned())];
+        assert_eq!(facts(&[("tokenizer_config.json", one)]).templates, single("{{ messages }}"));
+        assert_eq!(facts(&[("tokenizer_config.json", named)]).templates.len(), 2);
+        let both = facts(&[("chat_template.jinja", "J"), ("tokenizer_config.json", one)]);
+        assert_eq!(both.templates, single("J"), "the file of its own comes first");
+        let vocabulary = r#"{"added_tokens": ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]}"#;
+        assert!(facts(&[("tokenizer.json", vocabulary)]).inserts);
+        assert!(!facts(&[("tokenizer.json", "{}"), ("config.json", "{}")]).inserts);
+        assert!(facts(&[("1_Pooling/config.json", "{}")]).embeds);
+    }
+}

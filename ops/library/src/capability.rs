@@ -1,0 +1,64 @@
+//! What a model can do.
+
+/// Something that a model can do; the names are Ollama's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Going on with a text or a conversation.
+    Completion,
+    /// Calling tools.
+    Tools,
+    /// Filling a gap in a text.
+    Insert,
+    /// Turning texts into vectors; models that were made for it do nothing else.
+    Embedding,
+    /// Thinking before the answer, and telling one from the other.
+    Thinking,
+}
+
+impl Capability {
+    pub(crate) const ALL: [Self; 5] = [Self::Completion, Self::Tools, Self::Insert, Self::Embedding, Self::Thinking];
+
+    /// As Ollama's API has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completion => "completion",
+            Self::Tools => "tools",
+            Self::Insert => "insert",
+            Self::Embedding => "embedding",
+            Self::Thinking => "thinking",
+        }
+    }
+}
+
+/// Everything that a model can do, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(pub(crate) Vec<Capability>);
+
+impl Capabilities {
+    /// Whether this is among them.
+    pub fn has(&self, capability: Capability) -> bool {
+        self.0.contains(&capability)
+    }
+
+    /// The names of all.
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(|capability| capability.name().to_owned()).collect()
+    }
+
+    pub(crate) fn parse(names: &[String]) -> Self {
+        let known = |name: &String| Capability::ALL.into_iter().find(|capability| capability.name() == name);
+        Self(names.iter().filter_map(known).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_read_as_it_was_written() {
+        let all = Capabilities(Capability::ALL.to_vec());
+        assert_eq!(Capabilities::parse(&all.names()), all);
+        assert_eq!(Capabilities::parse(&["dancing".to_owned()]), Capabilities::default());
+    }
+}

@@ -1,0 +1,91 @@
+//! What is derived of a model and remembered: in notes of the index, each with the version of the code that made it. A note
+//! of another version counts as absent, so nothing that an older build understood wrongly outlives it.
+//!
+//! ```text
+//! note = version "\n" JSON
+//! ```
+
+use anyhow::Result;
+use content::Digest;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::library::Library;
+
+/// A kind of derivation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Derivation {
+    /// The kind of note.
+    pub(crate) kind: &'static str,
+    /// To be changed with the code that makes it, beside what is in `architectures`, whose version counts by itself.
+    pub(crate) version: u32,
+}
+
+impl Derivation {
+    fn version(self) -> String {
+        format!("{} {}", self.version, architectures::VERSION)
+    }
+}
+
+impl Library {
+    /// What was derived of the model with that manifest; made where it is not remembered.
+    ///
+    /// # Errors
+    /// Those of `make`. The index is a shortcut only: what it cannot do is logged.
+    pub(crate) fn derived<T: Serialize + DeserializeOwned>(
+        &self,
+        derivation: Derivation,
+        manifest: &Digest,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let version = derivation.version();
+        let known = self.store.note(derivation.kind, manifest).unwrap_or_else(|error| {
+            tracing::warn!(kind = derivation.kind, "what was derived cannot be looked up: {error}");
+            None
+        });
+        if let Some(value) = known.and_then(|note| remembered(&note, &version)) {
+            return Ok(value);
+        }
+        let value = make()?;
+        let note = format!("{version}\n{}", serde_json::to_string(&value)?);
+        // It can be made again, so a full disk is no reason to go without.
+        if let Err(error) = self.store.set_note(derivation.kind, manifest, note.as_bytes()) {
+            tracing::warn!(kind = derivation.kind, "what was derived is not remembered: {error}");
+        }
+        Ok(value)
+    }
+}
+
+fn remembered<T: DeserializeOwned>(note: &[u8], version: &str) -> Option<T> {
+    let (own, value) = std::str::from_utf8(note).ok()?.split_once('\n')?;
+    if own != version {
+        return None;
+    }
+    serde_json::from_str(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Options, Store};
+
+    use super::*;
+
+    #[test]
+    fn notes_of_another_version_are_made_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let library = Library::new(Store::open(folder.path(), Options::default()).expect("a store"));
+        let about = Digest::of(b"a manifest");
+        let derived = |version, value: &str| {
+            let derivation = Derivation { kind: "test", version };
+            library.derived(derivation, &about, || Ok(value.to_owned())).expect("it is made")
+        };
+        assert_eq!(derived(1, "first"), "first");
+        assert_eq!(derived(1, "second"), "first", "it is remembered");
+        assert_eq!(derived(2, "second"), "second");
+        assert_eq!(derived(1, "third"), "third", "an older build does not trust a newer one either");
+        for note in [&b"[]"[..], b"\xff\n1", b"", format!("1 {}\nno JSON", architectures::VERSION).as_bytes()] {
+            library.store.set_note("test", &about, note).expect("a note");
+            assert_eq!(derived(1, "again"), "again", "{note:?}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The documents of a model: what is kept of its source beside tensors.
+
+use content::Digest;
+use manifests::{Manifest, media_types};
+
+use crate::library::Library;
+
+impl Library {
+    /// The files that are not tensors, by name. A whole GGUF file is one too: it begins with its header.
+    pub(crate) fn documents(&self, manifest: &Manifest) -> Vec<(String, Digest)> {
+        let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];
+        let document = |name: &str, digest: &Digest| (name.to_owned(), *digest);
+        let layers = manifest.layers().iter().filter(|layer| kept.contains(layer.media_type()));
+        let layers = layers.map(|layer| document(layer.name().unwrap_or_default(), layer.digest()));
+        let files = self.whole_files(manifest);
+        let files = files.iter().filter_map(|file| Some(document(&file.name, &file.source.digest()?)));
+        layers.chain(files).collect()
+    }
+}
+
+/// Models of Ollama have templates in Go's language, which runners do not read. Where there is one the template of the
+/// weights' own files is used.
+pub(crate) fn is_go(template: &str) -> bool {
+    ["{{ .", "{{.", "{{- .", "{{- if .", "{{ if .", "{{- range", "{{ range"].iter().any(|mark| template.contains(mark))
+}

@@ -1,0 +1,60 @@
+//! The models of a store: finding, listing and naming them, what this build makes of their documents, their tensors, and the
+//! plans for running them.
+//!
+//! ```text
+//! name ──▶ tag ──▶ manifest, config ──▶ Model ──▶ catalogue, capabilities, architecture (derived, remembered)
+//!                                                     └──▶ load plan, memory plan
+//! ```
+//!
+//! # Invariants
+//! - What is derived is a note of the index with the version of the code that made it: see [`Library::catalogue`] and the like.
+//! - A blob is opened by [`Library::open`], and nowhere else.
+//! - Nothing here asks another machine, and nothing here writes but names and notes.
+
+mod adapters;
+mod architecture;
+mod blobs;
+mod capabilities;
+mod capability;
+mod catalogue;
+mod collect;
+mod derived;
+mod divide;
+mod documents;
+mod error;
+mod file_digests;
+mod index;
+mod layout;
+mod library;
+mod limits;
+mod load_plan;
+mod memory_need;
+mod model;
+mod models;
+mod needs;
+mod observer;
+mod own;
+mod plan;
+mod recent;
+mod token_table;
+mod understood;
+mod used;
+mod versions;
+mod whole;
+
+pub use capability::{Capabilities, Capability};
+pub use collect::IMPORT_INGESTS;
+pub use divide::{Divided, adapter_names, divide};
+pub use error::Error;
+pub use file_digests::FileDigests;
+pub use layout::{FileKind, ForeignFile, Layout, classify};
+pub use library::Library;
+pub use limits::MAX_DOCUMENT;
+pub use load_plan::load_plan;
+pub use memory_need::MemoryNeed;
+pub use model::{Model, Opening, Own};
+pub use needs::{Need, layer_name};
+pub use observer::{Observer, Unwatched};
+pub use plan::{AssumedDevices, MemoryPlan, PlanSpec, Subject};
+pub use understood::{Described, Open, Understood, Unknown};
+pub use versions::{RolledBack, Version, VersionState, shown};

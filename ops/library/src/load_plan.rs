@@ -1,0 +1,168 @@
+//! The load plan: what a runner is told about a model.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use content::Digest;
+use formats::encoding::Role;
+use import::{Adapter, StoredPart, StoredTensor};
+use manifests::{Manifest, media_types};
+use protocol::{Array, Blob, ContextRequest, Document, LoadRequest, LowRank, Tensor};
+use scheduler::LoadPlan;
+
+use crate::documents::is_go;
+use crate::library::Library;
+use crate::model::Model;
+use crate::understood::{Understood, Unknown};
+
+/// Makes the plan. Every blob is looked at, so that a missing one is named here and not found by a crash.
+pub fn load_plan(
+    library: &Library,
+    model: &Model,
+    device: &str,
+    cache: ContextRequest,
+    reference: bool,
+) -> Result<LoadPlan> {
+    let described = match &*model.understood {
+        Understood::Known(described) => described,
+        Understood::Unknown(Unknown { reason, .. }) => {
+            bail!("model '{}' cannot be run: {reason}; its tensors are stored and can be listed", model.name)
+        }
+    };
+    let mut files = Files::of(library, &model.manifest)?;
+    // What sees or hears is no business of the decoder's, nor are buffers.
+    let reads = described.architecture.blueprint.reads();
+    let mut tensors = library.catalogue(&model.manifest)?;
+    tensors.retain(|tensor| reads.has(&tensor.name));
+    if let Some(reason) = import::obstacle(&tensors) {
+        bail!("model '{}' cannot be run: {reason}", model.name);
+    }
+    let documents = library.documents(&model.manifest);
+    let token_table = library.token_table(&documents).and_then(|path| files.add(path));
+    let documents = documents.into_iter().map(|(name, digest)| {
+        let blob = files.place(&digest)?;
+        Ok(Document { name, blob })
+    });
+    let documents = documents.collect::<Result<_>>()?;
+    let adapters = library.adapters(&model.manifest, &model.understood, &tensors);
+    let adapters = adapters.with_context(|| format!("model '{}' cannot be run", model.name))?;
+    let planned_tensors = tensors.iter().map(|tensor| files.planned(tensor)).collect::<Result<_>>()?;
+    let mut planned_adapters = Vec::new();
+    for adapter in &adapters {
+        planned_adapters.extend(files.low_ranks(adapter)?);
+    }
+    let Files { blobs, paths, .. } = files;
+    let request = LoadRequest {
+        version: protocol::VERSION,
+        model: model.manifest.digest().to_string(),
+        device: device.to_owned(),
+        context: cache.context,
+        slots: cache.slots,
+        kv_type: cache.kv_type,
+        reference,
+        blueprint: serde_json::to_value(&described.architecture.blueprint)?,
+        blobs,
+        tensors: planned_tensors,
+        adapters: planned_adapters,
+        documents,
+        token_table,
+        template: jinja(model.layer_text(library, media_types::TEMPLATE)?, &model.name),
+    };
+    Ok(LoadPlan { request, files: paths })
+}
+
+/// The blobs that a plan names, each once.
+struct Files<'a> {
+    library: &'a Library,
+    /// Of all blobs of the model, in bytes.
+    sizes: HashMap<Digest, u64>,
+    places: HashMap<Digest, usize>,
+    blobs: Vec<Blob>,
+    paths: Vec<PathBuf>,
+}
+
+impl<'a> Files<'a> {
+    /// None yet. Every blob of the model is looked at.
+    fn of(library: &'a Library, manifest: &Manifest) -> Result<Self> {
+        let mut sizes = HashMap::new();
+        for layer in manifest.layers() {
+            let (name, digest, expected) = (layer.name().unwrap_or("layer"), layer.digest(), layer.size());
+            let size = library.store.blob_size(digest)?;
+            let size = size
+                .with_context(|| format!("blob `{digest}` of `{name}` is missing; create or pull the model again"))?;
+            ensure!(
+                size == expected,
+                "blob `{digest}` of `{name}` has {size} bytes, its descriptor says {expected}; create or pull the model again"
+            );
+            sizes.insert(*digest, size);
+        }
+        Ok(Self { library, sizes, places: HashMap::new(), blobs: Vec::new(), paths: Vec::new() })
+    }
+
+    /// The place of a blob among those of the plan.
+    fn place(&mut self, digest: &Digest) -> Result<usize> {
+        if let Some(place) = self.places.get(digest) {
+            return Ok(*place);
+        }
+        let size = *self.sizes.get(digest).with_context(|| format!("blob `{digest}` is no layer of the model"))?;
+        self.blobs.push(Blob { name: digest.to_string(), size });
+        self.paths.push(self.library.store.path(digest));
+        self.places.insert(*digest, self.blobs.len() - 1);
+        Ok(self.blobs.len() - 1)
+    }
+
+    /// Adds a derived file; its place. A load does without one that has gone.
+    fn add(&mut self, path: PathBuf) -> Option<usize> {
+        let size = path.metadata().ok()?.len();
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        self.blobs.push(Blob { name, size });
+        self.paths.push(path);
+        Some(self.blobs.len() - 1)
+    }
+
+    fn array(&mut self, part: &StoredPart) -> Result<Array> {
+        let blob = self.place(&part.blob)?;
+        Ok(Array { blob, offset: part.offset, size: part.size, dtype: part.dtype.name().to_owned() })
+    }
+
+    /// Where the arrays of a tensor are.
+    fn planned(&mut self, tensor: &StoredTensor) -> Result<Tensor> {
+        let mut of = |role| tensor.part(role).map(|part| self.array(part)).transpose();
+        let (scale, bias, global_scale) = (of(Role::Scale)?, of(Role::Bias)?, of(Role::GlobalScale)?);
+        Ok(Tensor {
+            name: tensor.name.clone(),
+            dtype: tensor.dtype(),
+            group: tensor.group(),
+            shape: tensor.shape.clone(),
+            weight: self.array(&tensor.parts[0])?,
+            scale,
+            bias,
+            global_scale,
+        })
+    }
+
+    /// What an adapter adds to each projection.
+    fn low_ranks(&mut self, adapter: &Adapter) -> Result<Vec<LowRank>> {
+        let low_rank = |module: &import::AdaptedModule| {
+            Ok(LowRank {
+                module: module.name.clone(),
+                down: self.planned(&module.down)?,
+                up: self.planned(&module.up)?,
+                transposed: module.transposed,
+                layout: adapter.layout.name().to_owned(),
+                scale: module.scale,
+            })
+        };
+        adapter.modules.iter().map(low_rank).collect()
+    }
+}
+
+/// The model's own template as the runner is to use it.
+fn jinja(template: Option<String>, model: &str) -> Option<String> {
+    if template.as_deref().is_some_and(is_go) {
+        tracing::warn!(model, "its template is in Go's template language; the one that came with the weights is used");
+        return None;
+    }
+    template
+}

@@ -1,0 +1,160 @@
+//! Finding, listing, naming and removing models.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use content::{Descriptor, Digest, Hasher};
+use manifests::{Document, Manifest, ModelConfig, ModelRef};
+use store::{LinkKind, TagEntry};
+
+use crate::error::Error;
+use crate::library::Library;
+use crate::limits::MAX_DOCUMENT;
+use crate::model::{Contents, Model};
+use crate::understood::{Understood, Unknown};
+
+/// The largest manifest with its config that is remembered, in bytes. Those of most models have a few hundred KB.
+const MAX_REMEMBERED: usize = 4 << 20;
+
+impl Library {
+    /// Every model, the newest first. One that cannot be read is left out and logged: it must not hide the others.
+    pub fn list(&self) -> Result<Vec<Model>> {
+        let mut models: Vec<Model> = self
+            .store
+            .tags()?
+            .into_iter()
+            .filter_map(|tag| {
+                // A long list must not drive out the models that are used.
+                let read = || self.contents(&tag.digest).map(|(contents, _)| contents);
+                let contents = self.recent.peek(&tag.digest).map_or_else(read, Ok);
+                let model = contents.and_then(|contents| named(&tag, contents));
+                model.inspect_err(|error| tracing::warn!(model = tag.name, "cannot be read: {error:#}")).ok()
+            })
+            .collect();
+        models.sort_by(|a, b| b.modified.cmp(&a.modified).then(a.name.cmp(&b.name)));
+        Ok(models)
+    }
+
+    /// The model that a name means. Names are matched as they are written, else without regard to case.
+    pub fn find(&self, reference: &ModelRef) -> Result<Model> {
+        let tag = self.find_tag(reference)?.ok_or_else(|| Error::NotFound(reference.to_string()))?;
+        if let Some(digest) = reference.digest().filter(|digest| **digest != tag.digest) {
+            return Err(Error::NotFound(reference.to_string()))
+                .with_context(|| format!("`{}` is `{}` at the moment, not `{digest}`", tag.name, tag.digest));
+        }
+        self.read(&tag)
+    }
+
+    /// The tag that a name means.
+    pub fn find_tag(&self, reference: &ModelRef) -> Result<Option<TagEntry>> {
+        let Some(key) = reference.tag_key() else {
+            let prefix = format!("{}/{}:", reference.host(), reference.repository());
+            let wanted = reference.digest();
+            let mut tags = self.store.tags()?.into_iter();
+            return Ok(tags.find(|tag| tag.name.starts_with(&prefix) && Some(&tag.digest) == wanted));
+        };
+        if let Some(exact) = self.store.tag(&key)? {
+            return Ok(Some(exact));
+        }
+        Ok(self.store.tags()?.into_iter().find(|tag| tag.name.eq_ignore_ascii_case(&key)))
+    }
+
+    /// The model that a tag names, remembered for the next time.
+    fn read(&self, tag: &TagEntry) -> Result<Model> {
+        if let Some(contents) = self.recent.get(&tag.digest) {
+            return named(tag, contents);
+        }
+        let (contents, lasts) = self.contents(&tag.digest)?;
+        named(tag, if lasts { self.recent.remember(contents) } else { contents })
+    }
+
+    /// Reads manifest and config. The second says whether they may be remembered: nothing is damaged, nothing that is
+    /// known only from files could not be read, and they are not so large that sixteen of their kind would hurt.
+    fn contents(&self, digest: &Digest) -> Result<(Contents, bool)> {
+        let manifest = Arc::new(self.manifest(digest)?);
+        let config = self.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
+        let mut hasher = Hasher::new(manifest.config().digest.algorithm());
+        hasher.update(&config);
+        let good = manifest.digest() == digest && hasher.finish() == manifest.config().digest;
+        let small = manifest.raw().len() + config.len() <= MAX_REMEMBERED;
+        let (config, complete) = self.completed(ModelConfig::parse(&config)?, &manifest);
+        let (understood, readable) = match self.understood(&manifest) {
+            Ok(understood) => (understood, true),
+            Err(error) => (Understood::Unknown(Unknown::because(format!("{error:#}"))), false),
+        };
+        let contents =
+            Contents { manifest, config: Arc::new(config), understood: Arc::new(understood), own: Arc::default() };
+        Ok((contents, good && small && complete && readable))
+    }
+
+    /// Reads a manifest.
+    pub fn manifest(&self, digest: &Digest) -> Result<Manifest> {
+        let raw = self.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
+        Manifest::parse(&raw).with_context(|| format!("manifest `{digest}`"))
+    }
+
+    /// What a manifest says of a blob that it refers to.
+    pub fn descriptor(&self, manifest: &Digest, blob: &Digest) -> Option<Descriptor> {
+        let manifest = self.manifest(manifest).ok()?;
+        let layers = manifest.layers().iter().map(|layer| &layer.descriptor);
+        layers.chain([manifest.config()]).find(|descriptor| descriptor.digest == *blob).cloned()
+    }
+
+    /// Reads everything anew from now on.
+    pub fn forget_contents(&self) {
+        self.recent.clear();
+    }
+
+    /// Gives a model a second name.
+    pub fn copy(&self, source: &ModelRef, destination: &ModelRef) -> Result<()> {
+        // No collection between finding the model and naming it.
+        let _guard = self.store.guard();
+        let model = self.find(source)?;
+        let key = destination.tag_key().context("the new name needs a tag, not a digest")?;
+        Ok(self.store.set_tag(&key, model.manifest.digest())?)
+    }
+
+    /// Takes a name away from a model, and deletes what no other model needs. A pinned one stays.
+    pub fn delete(&self, reference: &ModelRef) -> Result<()> {
+        let tag = self.find_tag(reference)?.ok_or_else(|| Error::NotFound(reference.to_string()))?;
+        if reference.digest().is_some_and(|digest| *digest != tag.digest) {
+            return Err(Error::NotFound(reference.to_string()).into());
+        }
+        self.ensure_not_pinned(reference)?;
+        self.remove(&tag)?;
+        self.collect();
+        Ok(())
+    }
+
+    /// Takes a name away from a model. Its blobs stay until the next collection.
+    pub fn remove(&self, tag: &TagEntry) -> Result<()> {
+        self.store.remove_tag(&tag.name)?;
+        self.recent.forget(&tag.digest);
+        self.unlink(tag)
+    }
+
+    /// Takes a model that has lost its tag out of its repository, where a registry's client put it: unless another tag
+    /// there names it.
+    fn unlink(&self, tag: &TagEntry) -> Result<()> {
+        let Some((repository, _)) = tag.name.rsplit_once(':') else { return Ok(()) };
+        if self.store.tags_of(repository)?.iter().any(|other| other.digest == tag.digest)
+            || !self.store.unlink(repository, LinkKind::Manifest, &tag.digest)?
+        {
+            return Ok(());
+        }
+        // What cannot be read has no links to be found; they run out by themselves.
+        let Ok(raw) = self.store.read_blob(&tag.digest, manifests::MAX_MANIFEST as u64) else { return Ok(()) };
+        let Ok(document) = Document::parse(&raw) else { return Ok(()) };
+        for blob in document.children().blobs {
+            self.store.unlink(repository, LinkKind::Blob, &blob)?;
+        }
+        Ok(())
+    }
+}
+
+/// Contents under the name that was found.
+fn named(tag: &TagEntry, contents: Contents) -> Result<Model> {
+    let reference: ModelRef = tag.name.parse()?;
+    let Contents { manifest, config, understood, own } = contents;
+    Ok(Model { name: reference.to_string(), manifest, config, understood, modified: tag.modified, own })
+}

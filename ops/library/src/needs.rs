@@ -1,0 +1,68 @@
+//! What a model is made of: its documents and blobs, with what each is called.
+
+use std::collections::HashSet;
+
+use anyhow::{Context, Result};
+use content::{Descriptor, Digest};
+use manifests::{Document, Layer, Manifest, media_types};
+
+use crate::library::Library;
+
+/// A blob that a model needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Digest, size and type.
+    pub descriptor: Descriptor,
+    /// The layer's name, or what kind of blob it is.
+    pub layer: String,
+}
+
+impl Library {
+    /// Everything that the document `digest` needs, itself included, each blob once.
+    pub fn needs(&self, digest: &Digest) -> Result<Vec<Need>> {
+        let (mut needs, mut seen, mut documents) = (Vec::new(), HashSet::new(), vec![*digest]);
+        while let Some(digest) = documents.pop() {
+            // Indexes may list manifests that were never sent here.
+            let optional = !needs.is_empty();
+            if !seen.insert(digest) || (optional && self.store.blob_size(&digest)?.is_none()) {
+                continue;
+            }
+            let raw = self.store.read_blob(&digest, manifests::MAX_MANIFEST as u64)?;
+            let document = Document::parse(&raw).with_context(|| format!("manifest `{digest}`"))?;
+            let (media_type, children) = match &document {
+                Document::Manifest(manifest) => (manifest.media_type().clone(), parts(manifest)),
+                Document::Index(index) => {
+                    documents.extend(index.manifests().iter().map(|entry| *entry.digest()));
+                    (media_types::INDEX, Vec::new())
+                }
+            };
+            let descriptor = Descriptor { media_type, digest, size: raw.len() as u64 };
+            needs.push(Need { descriptor, layer: "manifest".to_owned() });
+            needs.extend(children.into_iter().filter(|need| seen.insert(need.descriptor.digest)));
+        }
+        Ok(needs)
+    }
+
+    /// The first blob of a manifest that is missing or has another size than the manifest says.
+    pub fn first_missing(&self, manifest: &Manifest) -> Result<Option<Need>> {
+        for need in parts(manifest) {
+            if self.store.blob_size(&need.descriptor.digest)? != Some(need.descriptor.size) {
+                return Ok(Some(need));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Config and layers of a manifest.
+fn parts(manifest: &Manifest) -> Vec<Need> {
+    let config = Need { descriptor: manifest.config().clone(), layer: "config".to_owned() };
+    let layer = |layer: &Layer| Need { descriptor: layer.descriptor.clone(), layer: layer_name(layer) };
+    [config].into_iter().chain(manifest.layers().iter().map(layer)).collect()
+}
+
+/// A layer's name, or the last word of its media type: `template`, `system`, …
+pub fn layer_name(layer: &Layer) -> String {
+    let word = || layer.media_type().as_str().rsplit(['.', '/']).next().unwrap_or("layer").to_owned();
+    layer.name().filter(|name| !name.is_empty()).map_or_else(word, str::to_owned)
+}

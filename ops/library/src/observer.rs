@@ -1,0 +1,25 @@
+//! Who is told how a long operation goes.
+
+/// Who is told how it goes, and whether to go on.
+pub trait Observer: Sync {
+    /// A step begins.
+    fn status(&self, status: String);
+    /// That many bytes of so many are done.
+    fn bytes(&self, done: u64, total: u64);
+    /// Whether to go on.
+    fn goes_on(&self) -> bool;
+}
+
+/// For what nobody waits for step by step.
+#[derive(Clone, Copy, Debug)]
+pub struct Unwatched;
+
+impl Observer for Unwatched {
+    fn status(&self, _status: String) {}
+
+    fn bytes(&self, _done: u64, _total: u64) {}
+
+    fn goes_on(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,274 @@
+//! What a plan is made from: a manifest, the documents of the source, or the header of a GGUF file. Of tensors only names
+//! and sizes are read.
+//!
+//! | layers | tensors | numbers |
+//! |---|---|---|
+//! | a blob for each tensor | the catalogue; of a model that is not here the manifest: blobs with their headers | the GGUF header that was kept, else `config.json` |
+//! | whole files | their headers | their headers, or `config.json` |
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use architectures::{Fact, TensorNames, names};
+use formats::Gguf;
+use formats::gguf::{Value, ValueType};
+use import::{NamedFile, StoredTensor};
+use manifests::{Layer, Manifest, media_types};
+use scheduler::estimate::exact::Tokenizer;
+use scheduler::estimate::{MetadataValue, Model, Tensor, Weights};
+
+use crate::error::Error;
+use crate::layout::{FileKind, ForeignFile, Layout, classify};
+use crate::understood::{Described, Open, SourceDocument, Understood, Unknown, layer_names, tokenizer_json};
+
+/// More blocks than any model has.
+const MAX_BLOCKS: usize = 1 << 16;
+
+/// The facts about a model.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    /// As GGUF describes the model.
+    pub(crate) model: Model,
+    /// Its weights by layer.
+    pub(crate) weights: Weights,
+    /// Bytes of its adapters. Ollama's estimate knows nothing of them.
+    pub(crate) adapters: u64,
+    /// What it is, or why Lode cannot run it.
+    pub(crate) described: Result<Box<Described>, String>,
+    /// The longest context that it was made for; 0 where nobody says.
+    pub(crate) context: u64,
+}
+
+impl Facts {
+    /// The weights with the adapters. Which projections those change is not known without reading them, so all of them
+    /// count as part of the first layer.
+    pub(crate) fn all_weights(&self) -> Weights {
+        let mut weights = self.weights.clone();
+        if let Some(first) = weights.blocks.first_mut() {
+            *first = first.map(|bytes| bytes.saturating_add(self.adapters));
+        }
+        weights
+    }
+}
+
+/// A tensor, wherever it was listed.
+struct Listed {
+    name: String,
+    /// Outermost first; empty where nobody says.
+    shape: Vec<u64>,
+    bytes: u64,
+}
+
+/// What is known of a model that is in the store.
+pub(crate) struct Stored {
+    pub(crate) tensors: Vec<StoredTensor>,
+    pub(crate) understood: Understood,
+}
+
+/// Reads the facts of a model. `stored` has what is known of it where it is in the store.
+pub(crate) fn facts(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
+    let facts = match classify(manifest) {
+        Layout::Lode | Layout::OllamaTensors => of_tensors(manifest, stored, open)?,
+        Layout::Files(files) => of_files(manifest, files, stored, open)?,
+        Layout::Unknown(reason) => {
+            return Err(Error::CannotPlan(format!("it is not a model that can be run here: {reason}")).into());
+        }
+    };
+    let adapters = manifest.layers_of(media_types::ADAPTER).map(Layer::size).fold(0, u64::saturating_add);
+    Ok(Facts { adapters, ..facts })
+}
+
+/// Of a model with a blob for each tensor.
+fn of_tensors(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
+    let layer = |layer: &Layer| Listed {
+        name: layer.name().unwrap_or_default().to_owned(),
+        shape: Vec::new(),
+        bytes: layer.size(),
+    };
+    let listed = |tensor: StoredTensor| Listed { bytes: tensor.size(), name: tensor.name, shape: tensor.shape };
+    let document = || SourceDocument::of_layers(manifest, open);
+    let (tensors, understood): (Vec<Listed>, Option<Understood>) = match stored {
+        Some(Stored { tensors, understood }) => (tensors.into_iter().map(listed).collect(), Some(understood)),
+        None => (manifest.layers_of(media_types::TENSOR).map(layer).collect(), None),
+    };
+    of_document(document, &layer_names(manifest), understood, manifest, &tensors)
+}
+
+/// Of a model of whole files, by their headers.
+fn of_files(manifest: &Manifest, files: Vec<ForeignFile>, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
+    let wanted = files.into_iter().filter_map(|file| match file.kind {
+        FileKind::Gguf | FileKind::Safetensors | FileKind::Side => {
+            let source = open(&file.name, &file.layer.descriptor);
+            Some(Ok(NamedFile { name: file.name, source }))
+        }
+        FileKind::Tar => {
+            Some(Err(Error::CannotPlan(format!("its weights are in the archive `{}`; pull it first", file.name))))
+        }
+        _ => None,
+    });
+    let inventory = import::inventory(&wanted.collect::<Result<Vec<_>, _>>()?)?;
+    let listed = inventory.tensors.iter().map(|tensor| Listed {
+        name: tensor.name.clone(),
+        shape: tensor.shape.clone(),
+        bytes: tensor.size,
+    });
+    let tensors: Vec<Listed> = listed.collect();
+    let document = || SourceDocument::of_files(&inventory);
+    let names = tensors.iter().map(|tensor| tensor.name.clone()).collect();
+    of_document(document, &names, stored.map(|stored| stored.understood), manifest, &tensors)
+}
+
+/// The document is read only where what it says is not known yet.
+fn of_document(
+    document: impl FnOnce() -> Result<SourceDocument>,
+    names: &TensorNames,
+    understood: Option<Understood>,
+    manifest: &Manifest,
+    tensors: &[Listed],
+) -> Result<Facts> {
+    if let Some(Understood::Known(described)) = understood {
+        return Ok(of_known(described, tensors));
+    }
+    let document = document()?;
+    // Of a model elsewhere it is not read: nearly all are this.
+    let given = tokenizer_json(manifest).map(|_| Tokenizer::BytePair);
+    match understood.unwrap_or_else(|| document.understood(names, given)) {
+        Understood::Known(described) => Ok(of_known(described, tensors)),
+        Understood::Unknown(unknown) => of_unknown(&document, tensors, unknown),
+    }
+}
+
+/// Of an architecture that Lode knows: the keys that a GGUF file of it has.
+fn of_known(described: Box<Described>, tensors: &[Listed]) -> Facts {
+    let (architecture, blueprint) = (&described.architecture, &described.architecture.blueprint);
+    let name = architecture.family.gguf.architecture;
+    // What does not fit into the 32 bits that the format has for these numbers counts as absent.
+    let keys = architecture.facts().into_iter().filter_map(|(key, fact)| match fact {
+        Fact::Unsigned(number) => Some((format!("{name}.{key}"), MetadataValue::U32(u32::try_from(number).ok()?))),
+        Fact::Float(_) => None,
+    });
+    let (tensors, weights) = by_gguf_name(name, tensors, blueprint.layers.len() as u64);
+    Facts {
+        model: Model {
+            architecture: name.to_owned(),
+            metadata: keys.collect(),
+            vocabulary: blueprint.vocabulary,
+            tensors,
+        },
+        weights,
+        adapters: 0,
+        context: blueprint.context,
+        described: Ok(described),
+    }
+}
+
+/// Of an architecture that Lode does not run: the keys of its GGUF header, or the sizes of its config.
+fn of_unknown(document: &SourceDocument, tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
+    let SourceDocument::Gguf(header) = document else { return of_sizes(tensors, unknown) };
+    let reason = unknown.reason;
+    let gguf = Gguf::parse_header(header).map_err(|error| Error::CannotPlan(format!("its GGUF header: {error}")))?;
+    let architecture = gguf.text("general.architecture").unwrap_or("unknown");
+    let number = |key: &str| gguf.unsigned(&format!("{architecture}.{key}")).unwrap_or(0);
+    let metadata: BTreeMap<String, MetadataValue> =
+        gguf.metadata.iter().filter_map(|(key, value)| Some(((*key).to_owned(), metadata_value(value)?))).collect();
+    let vocabulary = gguf.array("tokenizer.ggml.tokens").map_or(0, |tokens| tokens.len());
+    let model = Model { architecture: architecture.to_owned(), metadata, vocabulary, tensors: Vec::new() };
+    Ok(undescribed(reason, model, number, tensors))
+}
+
+/// Of a folder by the sizes that its config tells.
+fn of_sizes(tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
+    let Unknown { reason, architecture, sizes } = unknown;
+    let number = |name: &str| sizes.iter().find(|(key, _)| key == name).map_or(0, |(_, number)| *number);
+    if number("block_count") == 0 {
+        return Err(Error::CannotPlan(reason).into());
+    }
+    let value = |(key, number): &(String, u64)| {
+        Some((format!("{architecture}.{key}"), MetadataValue::U32(u32::try_from(*number).ok()?)))
+    };
+    let metadata = sizes.iter().filter_map(value).collect();
+    let model = Model { architecture, metadata, vocabulary: number("vocab_size"), tensors: Vec::new() };
+    Ok(undescribed(reason, model, number, tensors))
+}
+
+/// A model without a description, with its tensors; `number` gives the sizes that GGUF has keys for.
+fn undescribed(reason: String, model: Model, number: impl Fn(&str) -> u64, tensors: &[Listed]) -> Facts {
+    let (tensors, weights) = by_gguf_name(&model.architecture, tensors, number("block_count"));
+    let context = number("context_length");
+    Facts { weights, adapters: 0, described: Err(reason), context, model: Model { tensors, ..model } }
+}
+
+/// The values that an estimate looks at.
+fn metadata_value(value: &Value<'_>) -> Option<MetadataValue> {
+    Some(match value {
+        Value::U32(number) => MetadataValue::U32(*number),
+        Value::I32(number) => MetadataValue::I32(*number),
+        Value::U64(number) => MetadataValue::U64(*number),
+        // Longer lists are vocabularies.
+        Value::Array(array) if array.len() <= 1 << 16 => match array.kind() {
+            ValueType::U32 => MetadataValue::U32s(
+                array.iter().filter_map(|item| if let Value::U32(n) = item { Some(n) } else { None }).collect(),
+            ),
+            ValueType::I32 => MetadataValue::I32s(
+                array.iter().filter_map(|item| if let Value::I32(n) = item { Some(n) } else { None }).collect(),
+            ),
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// Tensors under the names that GGUF has for them, and their bytes by layer.
+fn by_gguf_name(architecture: &str, tensors: &[Listed], blocks: u64) -> (Vec<Tensor>, Weights) {
+    let named = tensors.iter().map(|tensor| Tensor {
+        name: gguf_name(architecture, &tensor.name),
+        shape: tensor.shape.iter().rev().copied().collect(),
+        bytes: tensor.bytes,
+    });
+    let named: Vec<Tensor> = named.collect();
+    // The estimate refuses more blocks than any model has; nothing is allocated for them before.
+    let blocks = blocks.min(MAX_BLOCKS as u64) as usize;
+    let weights = Weights::of(named.iter().map(|tensor| (tensor.name.as_str(), tensor.bytes)), blocks);
+    (named, weights)
+}
+
+/// A tensor's name in GGUF. One that the format has no name for is told by its layer, e.g. a group of experts.
+fn gguf_name(architecture: &str, name: &str) -> String {
+    let name = &names::of_folder(name);
+    let in_layer = || {
+        let (before, rest) = name.split_once("layers.")?;
+        // The layers of what sees and hears are none of the decoder's.
+        if ["vision", "visual", "image", "audio"].iter().any(|part| before.contains(part)) {
+            return None;
+        }
+        let (layer, rest) = rest.split_once('.')?;
+        layer.parse::<u32>().ok().map(|layer| format!("blk.{layer}.{rest}"))
+    };
+    names::gguf(architecture, name).or_else(in_layer).unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_have_the_names_of_gguf() {
+        for (name, expect) in [
+            ("model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight"),
+            ("model.layers.12.mlp.experts", "blk.12.ffn_exps"),
+            ("model.layers.12.mlp.mixers", "blk.12.mlp.mixers"),
+            ("model.embed_tokens.weight", "token_embd.weight"),
+            ("lm_head.weight", "output.weight"),
+            ("blk.0.ffn_gate.0.weight", "blk.0.ffn_gate.0.weight"),
+            ("layers.x.y", "layers.x.y"),
+            ("language_model.model.embed_tokens.weight", "token_embd.weight"),
+            ("model.language_model.layers.3.mlp.up_proj.weight", "blk.3.ffn_up.weight"),
+            (
+                "vision_tower.vision_model.encoder.layers.3.mlp.fc1.weight",
+                "vision_tower.vision_model.encoder.layers.3.mlp.fc1.weight",
+            ),
+        ] {
+            assert_eq!(gguf_name("llama", name), expect);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What this build makes of a model's source: its architecture, from the documents that say what it is. No config is asked:
+//! anybody may have written it, and older builds understood less.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use architectures::{Architecture, Document, Sizes, TensorNames, describe};
+use content::{Descriptor, Hasher};
+use formats::Gguf;
+use import::{Inventory, MAX_GGUF_HEADER, ReadAt};
+use manifests::{Layer, Manifest, media_types};
+use scheduler::estimate::exact::{Decoder, Tokenizer};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::MAX_DOCUMENT;
+
+/// Gives the bytes of a blob, here or at a registry; the text is what the manifest calls it.
+pub type Open<'a> = dyn Fn(&str, &Descriptor) -> Arc<dyn ReadAt> + 'a;
+
+/// What this build makes of a model.
+#[derive(Clone, Debug)]
+pub enum Understood {
+    /// It can be run.
+    Known(Box<Described>),
+    /// It can be stored and listed only.
+    Unknown(Unknown),
+}
+
+/// A model that cannot be run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Unknown {
+    /// Why.
+    pub reason: String,
+    /// What its source calls it; empty where it does not.
+    pub architecture: String,
+    /// The sizes that its source tells, under GGUF's keys without the architecture's name.
+    pub sizes: Vec<(String, u64)>,
+}
+
+impl Unknown {
+    /// One of which nothing is known.
+    pub fn because(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), architecture: String::new(), sizes: Vec::new() }
+    }
+
+    fn sized(reason: impl Into<String>, document: Document<'_>) -> Self {
+        let Sizes { architecture, numbers } = Sizes::of(document);
+        let sizes = numbers.into_iter().map(|(key, number)| (key.to_owned(), number)).collect();
+        Self { reason: reason.into(), architecture, sizes }
+    }
+}
+
+/// A model that can be run.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// Its family and its blueprint.
+    pub architecture: Architecture,
+    /// How text becomes tokens.
+    pub tokenizer: Tokenizer,
+}
+
+impl Described {
+    /// The decoder as estimates see it.
+    pub fn decoder(&self) -> Decoder<'_> {
+        Decoder { blueprint: &self.architecture.blueprint, tokenizer: self.tokenizer }
+    }
+}
+
+impl Understood {
+    /// The description, where there is one.
+    pub fn known(&self) -> Option<&Described> {
+        match self {
+            Self::Known(described) => Some(described),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// What is known of it, where it cannot be run.
+    pub fn unknown(&self) -> Option<&Unknown> {
+        match self {
+            Self::Known(_) => None,
+            Self::Unknown(unknown) => Some(unknown),
+        }
+    }
+
+    /// The longest context that the model was made for, in tokens; 0 where that is not known.
+    pub fn context(&self) -> u64 {
+        self.known().map_or(0, |described| described.architecture.blueprint.context)
+    }
+
+    /// The architecture as GGUF names it.
+    pub fn gguf_name(&self) -> Option<&'static str> {
+        Some(self.known()?.architecture.family.gguf.architecture)
+    }
+}
+
+/// The `tokenizer.json` that came with the model, if one did: it counts more than the vocabulary of a GGUF file.
+pub(crate) fn tokenizer_json(manifest: &Manifest) -> Option<&Layer> {
+    manifest.layers().iter().find(|layer| layer.name() == Some("tokenizer.json"))
+}
+
+/// The document in which a source says what it is.
+#[derive(Clone, Debug)]
+pub(crate) enum SourceDocument {
+    /// The header of a GGUF file; of a split, the first.
+    Gguf(Vec<u8>),
+    /// `config.json`.
+    Config(Vec<u8>),
+    /// There is none.
+    Missing,
+}
+
+impl SourceDocument {
+    /// Of a model with a blob for each tensor. A GGUF header counts more than a `config.json` that came beside it: the
+    /// tensors are those of the file.
+    pub(crate) fn of_layers(manifest: &Manifest, open: &Open<'_>) -> Result<Self> {
+        for layer in manifest.layers_of(media_types::HEADER).filter(|layer| layer.size() >= 4) {
+            let name = layer.name().unwrap_or("header");
+            let mut magic = [0; 4];
+            let blob = open(name, &layer.descriptor);
+            blob.read_exact_at(&mut magic, 0).with_context(|| format!("cannot read `{name}`"))?;
+            if magic == *b"GGUF" {
+                return Ok(Self::Gguf(read_document(name, &layer.descriptor, MAX_GGUF_HEADER, open)?));
+            }
+        }
+        match manifest.json("config.json") {
+            Some(layer) => Ok(Self::Config(read_document("config.json", &layer.descriptor, MAX_DOCUMENT, open)?)),
+            None => Ok(Self::Missing),
+        }
+    }
+
+    /// Of files that are as they came.
+    pub(crate) fn of_files(inventory: &Inventory) -> Result<Self> {
+        let read = |source: &dyn ReadAt, size: u64, most: u64| -> Result<Vec<u8>> {
+            let mut bytes = vec![0; size.min(most) as usize];
+            source.read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{}`", source.name()))?;
+            Ok(bytes)
+        };
+        let config = || inventory.side_files.iter().find(|file| file.name == "config.json");
+        match inventory.files.first() {
+            Some(file) if inventory.format == import::SourceFormat::Gguf => {
+                Ok(Self::Gguf(read(&*file.source, file.header, MAX_GGUF_HEADER)?))
+            }
+            _ => match config() {
+                Some(file) => Ok(Self::Config(read(&*file.source, file.size, MAX_DOCUMENT)?)),
+                None => Ok(Self::Missing),
+            },
+        }
+    }
+
+    /// What it says. `names` are those of the model's tensors; `given` is what a `tokenizer.json` beside it is, where there is one.
+    pub(crate) fn understood(&self, names: &TensorNames, given: Option<Tokenizer>) -> Understood {
+        let gguf = match self {
+            Self::Config(raw) => return read(Document::Config(raw), names, given.unwrap_or(Tokenizer::Json)),
+            Self::Missing => {
+                return Understood::Unknown(Unknown::because("it has neither a `config.json` nor a GGUF header"));
+            }
+            Self::Gguf(raw) => Gguf::parse_header(raw),
+        };
+        match gguf {
+            Ok(gguf) => {
+                let tokenizer = given.unwrap_or_else(|| tokenizer(&gguf));
+                read(Document::Gguf(&gguf), names, tokenizer)
+            }
+            Err(error) => Understood::Unknown(Unknown::because(error.to_string())),
+        }
+    }
+}
+
+fn read(document: Document<'_>, names: &TensorNames, tokenizer: Tokenizer) -> Understood {
+    match describe(document, names) {
+        Ok(architecture) => Understood::Known(Box::new(Described { architecture, tokenizer })),
+        Err(error) => Understood::Unknown(Unknown::sized(error.to_string(), document)),
+    }
+}
+
+fn tokenizer(gguf: &Gguf<'_>) -> Tokenizer {
+    match gguf.text("tokenizer.ggml.model") {
+        Some("llama") => Tokenizer::SentencePiece,
+        _ => Tokenizer::BytePair,
+    }
+}
+
+/// Reads a document of at most so many bytes and makes sure that it is the one that its descriptor means.
+pub(crate) fn read_document(name: &str, blob: &Descriptor, most: u64, open: &Open<'_>) -> Result<Vec<u8>> {
+    let size = blob.size;
+    if size > most {
+        bail!("`{name}` has {size} bytes, at most {most} are read of such a document");
+    }
+    let mut bytes = vec![0; size as usize];
+    open(name, blob).read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{name}`"))?;
+    let mut hasher = Hasher::new(blob.digest.algorithm());
+    hasher.update(&bytes);
+    let (found, expected) = (hasher.finish(), blob.digest);
+    ensure!(found == expected, "the bytes of `{name}` have the digest `{found}`, expected `{expected}`");
+    Ok(bytes)
+}
+
+/// The names of a manifest's tensor layers. Experts have one for all of them; nothing of a blueprint depends on which there
+/// are.
+pub(crate) fn layer_names(manifest: &Manifest) -> TensorNames {
+    manifest.layers_of(media_types::TENSOR).filter_map(Layer::name).map(str::to_owned).collect()
+}

@@ -1,0 +1,96 @@
+//! Models whose weights are whole GGUF files, as other tools push them: they are used where they lie.
+//!
+//! Nothing is imported and nothing is written but a note: what the header says is kept with the manifest's digest, so
+//! that listing models does not read vocabularies.
+
+use anyhow::Result;
+use import::{Inventory, NamedFile};
+use manifests::{Manifest, ModelConfig};
+
+use crate::derived::Derivation;
+use crate::layout::{FileKind, Layout, classify};
+use crate::library::Library;
+
+/// The config that the header of a model's files makes.
+const DERIVATION: Derivation = Derivation { kind: "whole-config", version: 1 };
+
+impl Library {
+    /// The GGUF files that are layers of the model as they are; none where its tensors have blobs of their own.
+    pub(crate) fn whole_files(&self, manifest: &Manifest) -> Vec<NamedFile> {
+        let Layout::Files(files) = classify(manifest) else { return Vec::new() };
+        let weights = files.into_iter().filter(|file| file.kind == FileKind::Gguf);
+        weights.map(|file| NamedFile { source: self.open(file.layer.digest()), name: file.name }).collect()
+    }
+
+    /// What the headers of these files say; `None` where there are no such files.
+    pub(crate) fn whole_inventory(&self, manifest: &Manifest) -> Result<Option<Inventory>> {
+        let files = self.whole_files(manifest);
+        if files.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(import::inventory(&files)?))
+    }
+
+    /// The config of a model with facts of its files, where those are whole and the config does not have them; and whether
+    /// they could be read.
+    pub(crate) fn completed(&self, config: ModelConfig, manifest: &Manifest) -> (ModelConfig, bool) {
+        if config.lode.is_some() {
+            return (config, true);
+        }
+        match self.described(manifest) {
+            Ok(Some(own)) => (merged(config, own), true),
+            Ok(None) => (config, true),
+            Err(error) => {
+                tracing::warn!(manifest = %manifest.digest(), "its GGUF file cannot be read: {error:#}");
+                (config, false)
+            }
+        }
+    }
+
+    fn described(&self, manifest: &Manifest) -> Result<Option<ModelConfig>> {
+        self.derived(DERIVATION, manifest.digest(), || {
+            let inventory = self.whole_inventory(manifest)?;
+            let config = inventory.map(|inventory| import::describe(&inventory));
+            Ok(config.map(|config| ModelConfig { model_format: "gguf".to_owned(), ..config }))
+        })
+    }
+}
+
+/// What the manifest's own config says stays; only what it is silent about is the file's.
+fn merged(theirs: ModelConfig, own: ModelConfig) -> ModelConfig {
+    let text = |theirs: String, own: String| if theirs.is_empty() { own } else { theirs };
+    let list = |theirs: Vec<String>, own: Vec<String>| if theirs.is_empty() { own } else { theirs };
+    let number = |theirs: u64, own: u64| if theirs == 0 { own } else { theirs };
+    ModelConfig {
+        model_format: text(theirs.model_format, own.model_format),
+        model_family: text(theirs.model_family, own.model_family),
+        model_families: list(theirs.model_families, own.model_families),
+        model_type: text(theirs.model_type, own.model_type),
+        file_type: text(theirs.file_type, own.file_type),
+        capabilities: list(theirs.capabilities, own.capabilities),
+        context_length: number(theirs.context_length, own.context_length),
+        embedding_length: number(theirs.embedding_length, own.embedding_length),
+        lode: own.lode,
+        ..theirs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_keeps_what_it_says() {
+        let theirs = ModelConfig { model_family: "theirs".to_owned(), context_length: 7, ..ModelConfig::default() };
+        let own = ModelConfig {
+            model_family: "llama".to_owned(),
+            file_type: "Q4_0".to_owned(),
+            embedding_length: 64,
+            lode: Some(manifests::LodeConfig::default()),
+            ..ModelConfig::default()
+        };
+        let both = merged(theirs, own);
+        assert_eq!((both.model_family.as_str(), both.file_type.as_str()), ("theirs", "Q4_0"));
+        assert_eq!((both.context_length, both.embedding_length, both.lode.is_some()), (7, 64, true));
+    }
+}

@@ -1,0 +1,34 @@
+//! Storing a manifest that came from elsewhere.
+
+use std::time::Duration;
+
+use content::{Digest, Expected, IngestId};
+use library::Library;
+
+/// How long a manifest is waited for that somebody else is storing, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY: Duration = Duration::from_millis(5);
+
+/// Stores a manifest that was read, where it is not here.
+pub(crate) fn store_document(library: &Library, digest: &Digest, raw: &[u8]) -> Result<(), store::Error> {
+    store_within(library, digest, raw, PATIENCE)
+}
+
+fn store_within(library: &Library, digest: &Digest, raw: &[u8], patience: Duration) -> Result<(), store::Error> {
+    if library.store.blob_size(digest)? == Some(raw.len() as u64) {
+        return Ok(());
+    }
+    let expected = Expected::Blob { digest: *digest, size: raw.len() as u64 };
+    let mut ingest = match library.store.start_ingest(&IngestId::of(digest), expected) {
+        Ok(ingest) => ingest,
+        // Somebody else stores the same few bytes.
+        Err(store::Error::Content(content::Error::Busy(_))) if patience > Duration::ZERO => {
+            std::thread::sleep(BUSY);
+            return store_within(library, digest, raw, patience.saturating_sub(BUSY));
+        }
+        Err(error) => return Err(error),
+    };
+    let begun = usize::try_from(ingest.offset()).unwrap_or(usize::MAX).min(raw.len());
+    ingest.append(&raw[begun..])?;
+    ingest.commit().map(drop)
+}

@@ -1,0 +1,87 @@
+//! Registries as the configuration has them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::Result;
+use manifests::ModelRef;
+use registry::client::{Chain, Credentials, Host, HostSettings, Remote};
+
+/// Gives the settings of a host.
+pub type HostSettingsOf = dyn Fn(&str) -> Result<HostSettings> + Send + Sync;
+
+/// What is configured of registries.
+#[derive(Clone)]
+pub struct RegistrySettings {
+    /// The settings of a host, asked each time, so that a change needs no restart.
+    pub host: Arc<HostSettingsOf>,
+    /// Who knows logins.
+    pub credentials: Arc<dyn Credentials>,
+}
+
+impl fmt::Debug for RegistrySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RegistrySettings")
+    }
+}
+
+/// Connects to registries as they are configured.
+#[derive(Clone, Debug)]
+pub struct Hosts {
+    configured: RegistrySettings,
+    /// HTTP without TLS, because the user said so for this operation.
+    insecure: bool,
+    /// Without any login.
+    anonymous: bool,
+}
+
+impl Hosts {
+    /// As configured; `insecure` is HTTP without TLS everywhere.
+    pub fn new(configured: &RegistrySettings, insecure: bool) -> Self {
+        Self { configured: configured.clone(), insecure, anonymous: false }
+    }
+
+    /// Logs in nowhere: for those who are nobody here.
+    pub fn anonymous(configured: &RegistrySettings) -> Self {
+        Self { anonymous: true, ..Self::new(configured, false) }
+    }
+
+    fn credentials(&self) -> Arc<dyn Credentials> {
+        if self.anonymous { Arc::new(Chain::default()) } else { self.configured.credentials.clone() }
+    }
+
+    fn settings(&self, host: &str) -> Result<HostSettings> {
+        let mut settings = (self.configured.host)(host)?;
+        settings.plain_http |= self.insecure;
+        Ok(settings)
+    }
+
+    /// The registry of a reference.
+    pub(crate) fn host(&self, reference: &ModelRef) -> Result<Host> {
+        Ok(Host::new(reference.host(), self.settings(reference.host())?, self.credentials())?)
+    }
+
+    /// Where a reference's model is pulled from: the mirrors of its registry, then that itself.
+    pub(crate) fn remote(&self, reference: &ModelRef) -> Result<(Remote, usize)> {
+        let (host, settings) = (reference.host(), self.settings(reference.host())?);
+        let credentials = self.credentials();
+        let mut sources = Vec::new();
+        for mirror in &settings.mirrors {
+            // A mirror is a host of its own: with its own authorities and proxy.
+            let name = mirror.split("://").last().and_then(|rest| rest.split('/').next()).unwrap_or_default();
+            let own = (self.configured.host)(name)?;
+            sources.push(Host::mirror(mirror, host, own, credentials.clone())?);
+        }
+        let parallel = settings.parallel;
+        sources.push(Host::new(host, settings, credentials)?);
+        Ok((Remote::new(sources, &repository(reference)), parallel))
+    }
+}
+
+/// The repository as the registry calls it.
+pub(crate) fn repository(reference: &ModelRef) -> String {
+    match reference.host() {
+        "docker.io" if !reference.repository().contains('/') => format!("library/{}", reference.repository()),
+        _ => reference.repository().to_owned(),
+    }
+}

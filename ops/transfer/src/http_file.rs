@@ -1,0 +1,310 @@
+//! Files on HTTP servers that serve ranges: what makes a [`RemoteFile`](crate::remote::RemoteFile) of a URL.
+//!
+//! Redirects are followed here and not by the HTTP library: the token is for the endpoint's own origin and goes nowhere
+//! else. Where a redirect led is remembered, because hubs redirect each request to a signed URL of another host; when that
+//! is refused it has expired and is asked for anew.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, LOCATION, RANGE, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode, Url};
+
+use crate::remote::{Fetch, RemoteSource};
+
+/// The most redirects of one request.
+const MAX_REDIRECTS: usize = 5;
+/// How often a request is tried that may go better the next time.
+const ATTEMPTS: u32 = 5;
+/// Wait after the first failure; it doubles each time.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// The longest wait that a server may ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long a connection may take, and how long nothing may come.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A server, with what it takes to be let in.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    client: Client,
+    origin: String,
+    token: Option<String>,
+    first_wait: Duration,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+/// A request that failed.
+#[derive(Debug)]
+enum Failure {
+    /// Trying again cannot help.
+    Final(io::Error),
+    /// It may go better next time, after the wait if the server asked for one.
+    Passing(io::Error, Option<Duration>),
+    /// The remembered address is refused.
+    Expired(io::Error),
+}
+
+impl Endpoint {
+    /// The server at `url`. Its token goes to that scheme, host and port only.
+    pub(crate) fn new(url: &str, token: Option<String>) -> io::Result<Self> {
+        let parsed = parse(url)?;
+        // A token in the clear would be anybody's; on this machine nobody listens.
+        let local = parsed.host_str().is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "[::1]"));
+        if token.is_some() && parsed.scheme() != "https" && !local {
+            return Err(invalid(format!("`{url}` is not https, so the token is not sent there; use https")));
+        }
+        let client = Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(TIMEOUT)
+            .read_timeout(TIMEOUT)
+            .user_agent(concat!("lode/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(io::Error::other)?;
+        Ok(Self { client, origin: origin(&parsed), token, first_wait: FIRST_WAIT })
+    }
+
+    /// A document, `limit` bytes at most.
+    pub(crate) async fn document(&self, url: &str, limit: u64) -> io::Result<Bytes> {
+        let start = parse(url)?;
+        let attempt = || async {
+            let (response, _) = self.follow(&start, None).await?;
+            let response = self.accepted(response, url, false)?;
+            if response.status() != StatusCode::OK {
+                return Err(Failure::Final(invalid(format!("`{url}` answered {}", response.status()))));
+            }
+            body(response, limit, url).await
+        };
+        self.patiently(attempt).await
+    }
+
+    /// A file of which everything is known.
+    pub(crate) fn file(&self, url: &str, size: u64, identity: Option<String>) -> io::Result<RemoteSource> {
+        let file = Arc::new(HttpFile {
+            endpoint: self.clone(),
+            name: url.to_owned(),
+            start: parse(url)?,
+            size,
+            resolved: Mutex::default(),
+        });
+        let fetch: Arc<Fetch> = Arc::new(move |range| {
+            let file = Arc::clone(&file);
+            async move { file.fetch(range).await }.boxed()
+        });
+        Ok(RemoteSource { name: url.to_owned(), size, identity, fetch })
+    }
+
+    /// The length of a file in bytes, from the answer to a request for its first byte.
+    pub(crate) async fn size(&self, url: &str) -> io::Result<u64> {
+        let start = parse(url)?;
+        let attempt = || async {
+            let (response, _) = self.follow(&start, Some(&(0..1))).await?;
+            // An empty file has no first byte; the refusal says how long it is.
+            if response.status() == StatusCode::RANGE_NOT_SATISFIABLE && total(&response) == Some(0) {
+                return Ok(0);
+            }
+            let response = self.accepted(response, url, false)?;
+            let known = if response.status() == StatusCode::OK { response.content_length() } else { total(&response) };
+            known.ok_or_else(|| Failure::Final(invalid(format!("`{url}`: the server does not say how long it is"))))
+        };
+        self.patiently(attempt).await
+    }
+
+    /// Sends a request and follows redirects. Says where it ended.
+    async fn follow(&self, start: &Url, range: Option<&Range<u64>>) -> Result<(Response, Url), Failure> {
+        let mut url = start.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            // Ranges are of the bytes as they are, not of a compressed form.
+            let mut request = self.client.get(url.clone()).header(ACCEPT_ENCODING, "identity");
+            if let Some(range) = range {
+                request = request.header(RANGE, format!("bytes={}-{}", range.start, range.end - 1));
+            }
+            if let Some(token) = self.token.as_ref().filter(|_| origin(&url) == self.origin) {
+                request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+            }
+            // The error's own text would have the URL, whose query may be a signature.
+            let passing = |e: reqwest::Error| Failure::Passing(io::Error::other(e.without_url()), None);
+            let response = request.send().await.map_err(passing)?;
+            if !is_redirect(response.status()) {
+                return Ok((response, url));
+            }
+            let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+            let next = location.and_then(|location| url.join(location).ok());
+            let next = next.ok_or_else(|| Failure::Final(invalid("a redirect leads nowhere".to_owned())))?;
+            let downgrade = url.scheme() == "https" && next.scheme() != "https";
+            if downgrade || !matches!(next.scheme(), "http" | "https") {
+                let scheme = next.scheme();
+                return Err(Failure::Final(invalid(format!("a redirect leads to `{scheme}:`, expected https"))));
+            }
+            url = next;
+        }
+        Err(Failure::Final(invalid(format!("there were more than {MAX_REDIRECTS} redirects"))))
+    }
+
+    /// The answer where it is a success, else why not. `resolved` says that the address was a remembered one.
+    fn accepted(&self, response: Response, url: &str, resolved: bool) -> Result<Response, Failure> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let wait = wait.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
+        let error = |kind, reason: &str| io::Error::new(kind, format!("`{url}` answered {status}{reason}"));
+        Err(match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if resolved => {
+                Failure::Expired(error(io::ErrorKind::PermissionDenied, ""))
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let hint = if self.token.is_some() {
+                    "; the token may not read it"
+                } else {
+                    "; it may not exist, or need a token (HF_TOKEN)"
+                };
+                Failure::Final(error(io::ErrorKind::PermissionDenied, hint))
+            }
+            StatusCode::NOT_FOUND | StatusCode::GONE => Failure::Final(error(io::ErrorKind::NotFound, "")),
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+                Failure::Passing(error(io::ErrorKind::Other, ""), wait)
+            }
+            status if status.is_server_error() => Failure::Passing(error(io::ErrorKind::Other, ""), wait),
+            _ => Failure::Final(error(io::ErrorKind::InvalidData, "")),
+        })
+    }
+
+    /// Tries several times, with longer and longer waits.
+    async fn patiently<T, F: Future<Output = Result<T, Failure>>>(&self, attempt: impl Fn() -> F) -> io::Result<T> {
+        let mut wait = self.first_wait;
+        for left in (0..ATTEMPTS).rev() {
+            let (error, asked) = match attempt().await {
+                Ok(done) => return Ok(done),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Passing(error, asked)) => (error, asked.unwrap_or(wait)),
+                Err(Failure::Expired(error)) => (error, Duration::ZERO),
+            };
+            if left == 0 {
+                return Err(io::Error::new(error.kind(), format!("tried {ATTEMPTS} times: {error}")));
+            }
+            tracing::debug!(%error, "trying again");
+            tokio::time::sleep(asked).await;
+            wait *= 2;
+        }
+        unreachable!("invariant: the last attempt returns")
+    }
+
+    #[cfg(test)]
+    fn impatient(mut self) -> Self {
+        self.first_wait = Duration::from_millis(1);
+        self
+    }
+}
+
+/// A file on a server.
+struct HttpFile {
+    endpoint: Endpoint,
+    name: String,
+    start: Url,
+    size: u64,
+    /// Where the redirects led the last time.
+    resolved: Mutex<Option<Url>>,
+}
+
+impl HttpFile {
+    async fn fetch(&self, range: Range<u64>) -> io::Result<Bytes> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        self.endpoint.patiently(|| self.attempt(range.clone())).await
+    }
+
+    async fn attempt(&self, range: Range<u64>) -> Result<Bytes, Failure> {
+        let remembered = self.resolved.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // A wrong turn is as likely as an expired one: it is remembered again only when it has led somewhere.
+        self.remember(None);
+        let from = remembered.as_ref().unwrap_or(&self.start);
+        let (response, end) = self.endpoint.follow(from, Some(&range)).await?;
+        let response = self.endpoint.accepted(response, &self.name, remembered.is_some())?;
+        self.check_range(&response, &range)?;
+        let bytes = body(response, range.end - range.start, &self.name).await?;
+        if bytes.len() as u64 != range.end - range.start {
+            let reason = format!("`{}`: the answer was cut", self.name);
+            return Err(Failure::Passing(io::Error::new(io::ErrorKind::UnexpectedEof, reason), None));
+        }
+        self.remember(Some(end).filter(|end| *end != self.start));
+        Ok(bytes)
+    }
+
+    fn remember(&self, url: Option<Url>) {
+        *self.resolved.lock().unwrap_or_else(PoisonError::into_inner) = url;
+    }
+
+    /// Whether the answer is what was asked for, and of a file of that length.
+    fn check_range(&self, response: &Response, range: &Range<u64>) -> Result<(), Failure> {
+        let name = &self.name;
+        let whole = *range == (0..self.size);
+        match response.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                let found = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
+                let expected = format!("bytes {}-{}/{}", range.start, range.end - 1, self.size);
+                if found == Some(expected.as_str()) {
+                    return Ok(());
+                }
+                let found = found.unwrap_or("nothing");
+                Err(Failure::Final(invalid(format!("`{name}`: `{expected}` was asked for, `{found}` came"))))
+            }
+            StatusCode::OK if whole && response.content_length().is_none_or(|length| length == self.size) => Ok(()),
+            status => Err(Failure::Final(invalid(format!(
+                "`{name}`: the server answered {status} to a request for a range; it must serve ranges, download the \
+                 file and import it from there"
+            )))),
+        }
+    }
+}
+
+/// The bytes of an answer; more than `limit` are refused before they are in memory.
+async fn body(mut response: Response, limit: u64, name: &str) -> Result<Bytes, Failure> {
+    let expected = response.content_length().unwrap_or(0);
+    let mut bytes = Vec::with_capacity(expected.min(limit) as usize);
+    loop {
+        let passing = |e: reqwest::Error| Failure::Passing(io::Error::other(e.without_url()), None);
+        let Some(piece) = response.chunk().await.map_err(passing)? else { return Ok(bytes.into()) };
+        if (bytes.len() + piece.len()) as u64 > limit {
+            return Err(Failure::Final(invalid(format!("`{name}`: more than {limit} bytes came"))));
+        }
+        bytes.extend_from_slice(&piece);
+    }
+}
+
+/// The length of the whole file in an answer to a request for a range.
+fn total(response: &Response) -> Option<u64> {
+    response.headers().get(CONTENT_RANGE)?.to_str().ok()?.rsplit_once('/')?.1.parse().ok()
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+fn origin(url: &Url) -> String {
+    let port = url.port_or_known_default().unwrap_or_default();
+    format!("{}://{}:{port}", url.scheme(), url.host_str().unwrap_or_default())
+}
+
+fn parse(url: &str) -> io::Result<Url> {
+    let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    parsed.ok_or_else(|| invalid(format!("`{url}` is not an address, expected https://HOST/…")))
+}
+
+fn invalid(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+//! Models of a Hugging Face hub: what a reference means there, and which files of a repository are the model.
+//!
+//! `hf.co/USER/REPO[:FILE-or-QUANTIZATION][@REVISION]`. The tag is a file's name, with or without `.gguf`, or a
+//! quantization, matched without regard to case. Without one, or with `latest`, it is `Q4_K_M`, else the first GGUF file,
+//! else the safetensors files.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use anyhow::{Context, Result, bail, ensure};
+use content::Digest;
+use manifests::ModelRef;
+use serde::Deserialize;
+
+/// Hosts whose names are hub references; the first is the one in names.
+const HOSTS: [&str; 2] = ["hf.co", "huggingface.co"];
+/// What is taken of a repository where nothing is said, if it is there.
+const DEFAULT_QUANTIZATION: &str = "Q4_K_M";
+const DEFAULT_REVISION: &str = "main";
+/// The list of a sharded model's files.
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
+/// The longest listing that is read, in bytes.
+pub(crate) const MAX_LISTING: u64 = 32 << 20;
+/// The longest index that is read, in bytes.
+pub(crate) const MAX_INDEX: u64 = 64 << 20;
+/// The most files that a repository may have.
+const MAX_FILES: usize = 50_000;
+
+/// A repository's model at a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubReference {
+    repository: String,
+    /// A file or quantization; `None` is the default choice.
+    wanted: Option<String>,
+    revision: String,
+}
+
+impl HubReference {
+    /// Reads what people type. `None` where the host is no hub, so that it is a name in a registry.
+    pub fn parse(text: &str) -> Result<Option<Self>> {
+        let text = text.strip_prefix("https://").unwrap_or(text);
+        let Some((host, rest)) = text.split_once('/') else { return Ok(None) };
+        if !HOSTS.iter().any(|known| host.eq_ignore_ascii_case(known)) {
+            return Ok(None);
+        }
+        let (rest, revision) = rest.split_once('@').unwrap_or((rest, DEFAULT_REVISION));
+        let (repository, wanted) = match rest.split_once(':') {
+            Some((repository, wanted)) => (repository, Some(wanted)),
+            None => (rest, None),
+        };
+        let expected = "expected hf.co/USER/REPO[:FILE-or-QUANTIZATION][@REVISION]";
+        let parts: Vec<&str> = repository.split('/').collect();
+        ensure!(parts.len() == 2 && parts.iter().all(|part| is_plain(part, 96)), "`{text}`: {expected}");
+        ensure!(!revision.starts_with("sha256:"), "`{text}`: a hub has branches, tags and commits, no digests");
+        ensure!(is_path(revision, 200), "`{text}`: `{revision}` is not a revision; {expected}");
+        if let Some(wanted) = wanted {
+            ensure!(is_path(wanted, 200), "`{text}`: `{wanted}` is not a file or quantization; {expected}");
+        }
+        let wanted = wanted.filter(|wanted| !wanted.eq_ignore_ascii_case("latest")).map(str::to_owned);
+        Ok(Some(Self { repository: repository.to_owned(), wanted, revision: revision.to_owned() }))
+    }
+
+    /// `USER/REPO`.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The same model for ever: with the commit in the place of a branch or tag.
+    pub fn at(&self, commit: &str) -> String {
+        let wanted = self.wanted.as_ref().map(|wanted| format!(":{wanted}")).unwrap_or_default();
+        format!("{}/{}{wanted}@{commit}", HOSTS[0], self.repository)
+    }
+
+    /// The name that the model has in the store. The same text always gives the same name.
+    pub fn model_ref(&self) -> Result<ModelRef> {
+        let mut tag = self.wanted.clone().unwrap_or_else(|| "latest".to_owned());
+        if self.revision != DEFAULT_REVISION {
+            tag = format!("{tag}-at-{}", self.revision);
+        }
+        Ok(format!("{}/{}:{}", HOSTS[0], self.repository, tag.replace('/', "-")).parse()?)
+    }
+
+    /// Where the listing of the repository is.
+    pub fn listing_url(&self, endpoint: &str) -> String {
+        let (repository, revision) = (escape(&self.repository, "/"), escape(&self.revision, ""));
+        format!("{}/api/models/{repository}/revision/{revision}?blobs=true", endpoint.trim_end_matches('/'))
+    }
+
+    /// Where a file of the commit is that the listing was of.
+    pub fn file_url(&self, endpoint: &str, listing: &Listing, path: &str) -> String {
+        let (repository, path) = (escape(&self.repository, "/"), escape(path, "/"));
+        format!("{}/{repository}/resolve/{}/{path}", endpoint.trim_end_matches('/'), listing.commit)
+    }
+
+    /// The index to be read before [`choose`](Self::choose), where the choice is safetensors and there is one.
+    pub fn index<'a>(&self, listing: &'a Listing) -> Result<Option<&'a HubFile>> {
+        let is_gguf = self.gguf(listing)?.is_some();
+        Ok(listing.file(INDEX).filter(|_| !is_gguf && self.one_file(listing).is_none()))
+    }
+
+    /// The files that are the model. `index` is what is in the file that [`index`](Self::index) names.
+    pub fn choose(&self, listing: &Listing, index: Option<&[u8]>) -> Result<Vec<HubFile>> {
+        if let Some(files) = self.gguf(listing)? {
+            return Ok(files);
+        }
+        let weights: Vec<&HubFile> = match (self.one_file(listing), index) {
+            (Some(file), _) => vec![file],
+            (None, Some(index)) => indexed(listing, index)?,
+            (None, None) => {
+                let named = |file: &&HubFile| file.path.starts_with("model") && is_safetensors(&file.path);
+                listing.files.iter().filter(named).collect()
+            }
+        };
+        ensure!(
+            !weights.is_empty(),
+            "`{}` has neither GGUF files nor model*.safetensors; other formats cannot be imported",
+            self.repository
+        );
+        let side = listing.files.iter().filter(|file| is_side_file(&file.path));
+        let index = listing.file(INDEX).filter(|_| index.is_some());
+        Ok(weights.into_iter().chain(side).chain(index).cloned().collect())
+    }
+
+    /// The safetensors file that the reference names.
+    fn one_file<'a>(&self, listing: &'a Listing) -> Option<&'a HubFile> {
+        let wanted = self.wanted.as_ref()?;
+        listing.files.iter().find(|file| is_safetensors(&file.path) && file.path.eq_ignore_ascii_case(wanted))
+    }
+
+    /// The GGUF file that is meant, with all of its split; `None` where safetensors files are.
+    fn gguf(&self, listing: &Listing) -> Result<Option<Vec<HubFile>>> {
+        let mut files: Vec<&HubFile> = listing.files.iter().filter(|file| is_model_gguf(&file.path)).collect();
+        // Short names first: where several fit, the plainest is meant.
+        files.sort_by_key(|file| (file.path.len(), &file.path));
+        let find = |wanted: &str| {
+            let by_name = files.iter().find(|file| is_named(&file.path, wanted));
+            by_name.or_else(|| files.iter().find(|file| is_quantized(&file.path, wanted))).copied()
+        };
+        let found = match &self.wanted {
+            Some(wanted) => match find(wanted) {
+                None if self.one_file(listing).is_none() => bail!("{}", self.no_such(wanted, &files)),
+                found => found,
+            },
+            None => find(DEFAULT_QUANTIZATION).or_else(|| files.iter().min_by_key(|file| &file.path).copied()),
+        };
+        found.map(|file| split(listing, file)).transpose()
+    }
+
+    fn no_such(&self, wanted: &str, files: &[&HubFile]) -> String {
+        const SHOWN: usize = 12;
+        let repository = &self.repository;
+        if files.is_empty() {
+            return format!("`{repository}` has no GGUF files, so there is no `{wanted}`; leave it out");
+        }
+        let names: Vec<&str> = files.iter().take(SHOWN).map(|file| file.path.as_str()).collect();
+        let more = if files.len() > SHOWN { ", …" } else { "" };
+        format!("`{repository}` has no file or quantization `{wanted}`; it has {}{more}", names.join(", "))
+    }
+}
+
+/// The files of a repository at one commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The commit, in hex.
+    pub commit: String,
+    pub files: Vec<HubFile>,
+}
+
+/// A file of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubFile {
+    /// Relative to the repository, with slashes.
+    pub path: String,
+    /// Length in bytes, where the hub tells.
+    pub size: Option<u64>,
+    /// The digest of the bytes; hubs tell it of large files.
+    pub digest: Option<Digest>,
+}
+
+#[derive(Deserialize)]
+struct WireListing {
+    sha: String,
+    #[serde(default)]
+    siblings: Vec<WireFile>,
+}
+
+#[derive(Deserialize)]
+struct WireFile {
+    rfilename: String,
+    #[serde(default)]
+    size: Option<u64>,
+    #[serde(default)]
+    lfs: Option<WireLarge>,
+}
+
+#[derive(Deserialize)]
+struct WireLarge {
+    #[serde(default)]
+    sha256: Option<String>,
+    #[serde(default)]
+    size: Option<u64>,
+}
+
+impl Listing {
+    /// Reads the hub's answer. Files with names that lead out of the repository are an error.
+    pub fn parse(raw: &[u8]) -> Result<Self> {
+        let wire: WireListing = serde_json::from_slice(raw).context("the hub's listing cannot be read")?;
+        let is_commit = (7..=64).contains(&wire.sha.len()) && wire.sha.bytes().all(|b| b.is_ascii_hexdigit());
+        ensure!(is_commit, "the hub says {:?} is the commit, expected hex digits", wire.sha);
+        let count = wire.siblings.len();
+        ensure!(count <= MAX_FILES, "the repository has {count} files, {MAX_FILES} at most are read");
+        let file = |wire: WireFile| {
+            let large = wire.lfs.unwrap_or(WireLarge { sha256: None, size: None });
+            let digest = large.sha256.map(|hex| format!("sha256:{hex}").parse()).transpose()?;
+            Ok(HubFile { path: import::relative_name(&wire.rfilename)?, size: large.size.or(wire.size), digest })
+        };
+        Ok(Self { commit: wire.sha, files: wire.siblings.into_iter().map(file).collect::<Result<_>>()? })
+    }
+
+    pub fn file(&self, path: &str) -> Option<&HubFile> {
+        self.files.iter().find(|file| file.path == path)
+    }
+}
+
+#[derive(Deserialize)]
+struct WireIndex {
+    weight_map: std::collections::HashMap<String, String>,
+}
+
+/// The shards that an index names.
+fn indexed<'a>(listing: &'a Listing, index: &[u8]) -> Result<Vec<&'a HubFile>> {
+    let index: WireIndex = serde_json::from_slice(index).with_context(|| format!("{INDEX} cannot be read"))?;
+    let names: BTreeSet<&String> = index.weight_map.values().collect();
+    let find = |name: &String| listing.file(name).with_context(|| format!("{INDEX} names `{name}`, which is missing"));
+    names.into_iter().map(find).collect()
+}
+
+/// A GGUF file with all others of its split.
+fn split(listing: &Listing, file: &HubFile) -> Result<Vec<HubFile>> {
+    let Some(names) = import::split_names(&file.path) else { return Ok(vec![file.clone()]) };
+    let find = |name: String| {
+        listing.file(&name).cloned().with_context(|| format!("`{name}` of the split is missing in the repository"))
+    };
+    names.into_iter().map(find).collect()
+}
+
+fn is_safetensors(path: &str) -> bool {
+    path.ends_with(".safetensors") && !path.contains('/')
+}
+
+/// A GGUF file, but for projectors, importance matrices and files of a split other than the first.
+fn is_model_gguf(path: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    let Some(stem) = file.strip_suffix(".gguf") else { return false };
+    let first = numbered(path).is_none_or(|(_, number)| number == "00001");
+    first && !stem.contains("mmproj") && !stem.starts_with("imatrix")
+}
+
+/// Without extension and without the number in a split.
+fn stem(path: &str) -> &str {
+    match numbered(path) {
+        Some((base, _)) => base,
+        None => path.get(..path.len().saturating_sub(".gguf".len())).unwrap_or(path),
+    }
+}
+
+/// What precedes the number in the name of one of a split, and the number.
+fn numbered(path: &str) -> Option<(&str, &str)> {
+    let (rest, count) = path.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (base, number) = rest.rsplit_once('-')?;
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+    (is_number(number) && is_number(count)).then_some((base, number))
+}
+
+/// Whether the file is called so: by its path or its last part, with or without what [`stem`] leaves out.
+fn is_named(path: &str, wanted: &str) -> bool {
+    let last = |text: &str| text.rsplit('/').next().unwrap_or(text).to_owned();
+    let names = [path.to_owned(), stem(path).to_owned(), last(path), last(stem(path))];
+    names.iter().any(|name| name.eq_ignore_ascii_case(wanted))
+}
+
+/// Whether the name has the quantization as a word. `_` is part of a word's end, so that `Q4_K` is not `Q4_K_M`. A
+/// quantization has a number in it: `XS` is a part of one.
+fn is_quantized(path: &str, wanted: &str) -> bool {
+    if !wanted.contains(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
+    let (stem, wanted) = (stem(path).to_ascii_lowercase(), wanted.to_ascii_lowercase());
+    stem.match_indices(&wanted).any(|(at, _)| {
+        let before = stem[..at].chars().next_back();
+        let after = stem[at + wanted.len()..].chars().next();
+        before.is_none_or(|c| !c.is_ascii_alphanumeric()) && after.is_none_or(|c| matches!(c, '-' | '.' | '/'))
+    })
+}
+
+/// What a safetensors model needs besides its weights, or should come with.
+fn is_side_file(path: &str) -> bool {
+    const NAMES: [&str; 5] =
+        ["config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"];
+    const BEGINNINGS: [&str; 4] = ["tokenizer", "vocab.", "chat_template.", "LICENSE"];
+    !path.contains('/') && (NAMES.contains(&path) || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning)))
+}
+
+fn is_plain(text: &str, longest: usize) -> bool {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    (1..=longest).contains(&text.len()) && text.bytes().all(fine) && !text.starts_with(['.', '-'])
+}
+
+fn is_path(text: &str, longest: usize) -> bool {
+    text.len() <= longest && text.split('/').all(|part| is_plain(part, longest))
+}
+
+/// Percent-escapes all but unreserved characters and those of `kept`.
+fn escape(text: &str, kept: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        let c = char::from(byte);
+        if byte.is_ascii_alphanumeric() || "-._~".contains(c) || kept.contains(c) {
+            escaped.push(c);
+        } else {
+            // Writing to a text does not fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

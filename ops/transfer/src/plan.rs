@@ -1,0 +1,37 @@
+//! Memory plans of models that are not here: of their registry only manifests, documents and headers are read.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use content::Descriptor;
+use import::ReadAt;
+use library::{Error, Subject};
+use manifests::ModelRef;
+use tokio::runtime::Handle;
+
+use crate::hosts::Hosts;
+use crate::hub::HubReference;
+use crate::remote::{RemoteFile, RemoteSource, Windows};
+use crate::resolve::{check_names, resolve};
+
+/// The facts about a model at its registry.
+///
+/// # Errors
+/// The registry's, or it is nothing that could be planned.
+pub async fn subject_at_registry(hosts: &Hosts, name: &ModelRef) -> Result<Subject> {
+    if HubReference::parse(&name.to_string())?.is_some() {
+        return Err(Error::CannotPlan("a hub has no manifest of it; pull it first".to_owned()).into());
+    }
+    let (remote, _) = hosts.remote(name)?;
+    let (_, manifest) = resolve(&remote, name).await?;
+    check_names(&manifest, name)?;
+    let (windows, handle, name) = (Windows::for_workers(), Handle::current(), name.clone());
+    let work = move || {
+        let open = |layer: &str, blob: &Descriptor| {
+            let source = RemoteSource::blob(&remote, layer, blob);
+            Arc::new(RemoteFile::new(source, handle.clone(), windows.clone())) as Arc<dyn ReadAt>
+        };
+        Subject::elsewhere(&name, &manifest, &open)
+    };
+    tokio::task::spawn_blocking(work).await?
+}

@@ -1,0 +1,358 @@
+//! Pulling a model.
+//!
+//! ```text
+//! resolve ──▶ plan against the store ──▶ lease ──▶ fetch ──▶ describe ──▶ tag
+//!  manifest    what is here already        │     in parallel,           visible only
+//!              is not fetched              │     verified, resumable    from here on
+//!                                          └── collections leave it alone
+//! ```
+//! A pull that is cut off at any point leaves whole blobs, begun ingests and a lease; the next one goes on from there.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail, ensure};
+use build::Created;
+use content::{Descriptor, Digest, IngestId};
+use import::ReadAt;
+use library::{Divided, ForeignFile, Layout, Library, MAX_DOCUMENT, Observer, classify, divide};
+use manifests::{Document, Manifest, ModelConfig, ModelRef, annotations, media_types};
+use registry::client::{Fetcher, Remote};
+use tokio::task::JoinSet;
+
+use crate::document::store_document;
+use crate::hosts::Hosts;
+use crate::http_file::Endpoint;
+use crate::hub::HubReference;
+use crate::meter::{Meter, Watched};
+use crate::pull_foreign::{ForeignModel, Hub, adopt, expand, pull_foreign, pull_hub};
+use crate::remote::{RemoteFile, RemoteSource, Windows};
+use crate::resolve::{blobs, check_names, resolve};
+
+/// How long what a pull has fetched is kept for it to go on.
+const LEASE: Duration = Duration::from_hours(24);
+/// Fetches begun for each request that may run: some wait for the disk.
+const FETCHES_PER_REQUEST: usize = 2;
+
+/// Where models called `hf.co/…` come from.
+#[derive(Clone)]
+pub struct HubSettings {
+    /// Its address.
+    pub endpoint: String,
+    /// Who we are there.
+    pub token: Option<String>,
+}
+
+impl fmt::Debug for HubSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HubSettings({}, {})", self.endpoint, if self.token.is_some() { "with a token" } else { "anonymous" })
+    }
+}
+
+/// What a pull has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pulled {
+    /// Blobs and bytes that were fetched.
+    pub fetched: (u64, u64),
+    /// Blobs and bytes that were here.
+    pub present: (u64, u64),
+}
+
+/// A model that is about to be pulled.
+#[derive(Debug)]
+struct Wanted {
+    /// The name it gets.
+    key: String,
+    manifest: Manifest,
+    /// Every blob once.
+    blobs: Vec<Descriptor>,
+}
+
+impl Wanted {
+    /// Keeps the model's blobs from collection for a while.
+    fn lease(&self, library: &Library) -> Result<()> {
+        let all: Vec<Digest> = self.blobs.iter().map(|blob| blob.digest).chain([*self.manifest.digest()]).collect();
+        Ok(library.store.set_lease(&lease(&self.manifest)?, &all, SystemTime::now() + LEASE)?)
+    }
+}
+
+/// Pulls the model that `name` means at its registry.
+///
+/// # Errors
+/// The registry's, or the store's.
+pub async fn pull(library: &Library, hosts: &Hosts, name: &ModelRef, meter: &Arc<Meter>) -> Result<Pulled> {
+    meter.status("pulling manifest");
+    let (remote, parallel) = hosts.remote(name)?;
+    let (digest, manifest) = resolve(&remote, name).await?;
+    let name = &with_tag(name, &digest)?;
+    check_names(&manifest, name)?;
+    let source = Source { remote, parallel, meter: meter.clone() };
+    match classify(&manifest) {
+        Layout::Lode => {
+            let (wanted, pulled) = transfer(library, &source, name, manifest, None).await?;
+            meter.status("writing manifest");
+            let library = library.clone();
+            tokio::task::spawn_blocking(move || finish(&library, &wanted)).await??;
+            Ok(pulled)
+        }
+        Layout::OllamaTensors => adopted(library, &source, name, manifest).await,
+        Layout::Files(files) => converted(library, &source, name, manifest, files).await,
+        Layout::Unknown(reason) => bail!("`{name}` is not a model that can be run here: {reason}"),
+    }
+}
+
+/// Pulls a model from a hub.
+///
+/// # Errors
+/// The hub's, or the store's.
+pub async fn pull_from_hub(
+    library: &Library,
+    hub: &HubSettings,
+    reference: HubReference,
+    name: Option<ModelRef>,
+    meter: &Arc<Meter>,
+) -> Result<Pulled> {
+    let endpoint = Endpoint::new(&hub.endpoint, hub.token.clone())?;
+    let hub = Hub { address: hub.endpoint.clone(), endpoint, handle: tokio::runtime::Handle::current() };
+    import(library, meter, move |library, observer| pull_hub(library, &hub, &reference, name, observer)).await
+}
+
+/// Runs an import on a thread; it stops at its next step when the caller is gone.
+async fn import(
+    library: &Library,
+    meter: &Arc<Meter>,
+    work: impl FnOnce(&Library, &dyn Observer) -> Result<Created> + Send + 'static,
+) -> Result<Pulled> {
+    let (library, watched) = (library.clone(), Watched::new(meter));
+    let observer = watched.observer();
+    let created = tokio::task::spawn_blocking(move || work(&library, &observer)).await??;
+    drop(watched);
+    Ok(Pulled { fetched: created.new, present: created.shared })
+}
+
+/// A model with Ollama's tensor layers: its blobs are used as they are.
+async fn adopted(library: &Library, source: &Source, name: &ModelRef, manifest: Manifest) -> Result<Pulled> {
+    let (wanted, pulled) = transfer(library, source, name, manifest, None).await?;
+    let (name, reference) = (name.clone(), name.to_string());
+    import(library, &source.meter, move |library, observer| {
+        adopt(library, &wanted.manifest, &name, &reference, observer)?;
+        release(library, &wanted)?;
+        Ok(Created { new: pulled.fetched, shared: pulled.present })
+    })
+    .await
+}
+
+/// A model in another tool's form: weights are read where they lie and become tensor blobs.
+async fn converted(
+    library: &Library,
+    source: &Source,
+    name: &ModelRef,
+    manifest: Manifest,
+    files: Vec<ForeignFile>,
+) -> Result<Pulled> {
+    let digest = *manifest.digest();
+    let (own, wanted) = (library.clone(), name.clone());
+    let known = tokio::task::spawn_blocking(move || came_from(&own, &wanted)).await?;
+    if let Some((_, bytes)) = known.filter(|(origin, _)| *origin == digest) {
+        source.meter.status("this very model is here already");
+        return Ok(Pulled { fetched: (0, 0), present: bytes });
+    }
+    let Divided { split, kept } = divide(files);
+    let copied: Vec<Descriptor> = kept.iter().map(|layer| layer.descriptor.clone()).collect();
+    let (wanted, _) = transfer(library, source, name, manifest, Some(copied)).await?;
+    let windows = Windows::for_workers();
+    let remote = |file: ForeignFile| -> (ForeignFile, Arc<dyn ReadAt>) {
+        let file_source = source.file(&file);
+        let read = RemoteFile::new(file_source, tokio::runtime::Handle::current(), windows.clone());
+        (file, Arc::new(read))
+    };
+    let files: Vec<_> = split.into_iter().map(remote).collect();
+    let name = name.clone();
+    import(library, &source.meter, move |library, observer| {
+        let files = expand(files, observer)?;
+        let reference = name.to_string();
+        let model = ForeignModel { name, files, kept, manifest: Some(digest), reference };
+        let created = pull_foreign(library, &model, observer)?;
+        release(library, &wanted)?;
+        Ok(created)
+    })
+    .await
+}
+
+/// The manifest that a model here was made from, and how many tensor blobs and bytes it has.
+fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))> {
+    let model = library.find(name).ok()?;
+    let here = |layer: &manifests::Layer| library.store.blob_size(layer.digest()).ok().flatten() == Some(layer.size());
+    if !model.manifest.layers().iter().all(here) {
+        return None;
+    }
+    let origin = model.manifest.annotations().get(annotations::ORIGIN_MANIFEST)?.parse().ok()?;
+    let tensors = model.manifest.layers_of(media_types::TENSOR);
+    Some((origin, tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()))))
+}
+
+/// Where a model comes from.
+struct Source {
+    remote: Remote,
+    parallel: usize,
+    meter: Arc<Meter>,
+}
+
+impl Source {
+    /// A layer that is read by ranges.
+    fn file(&self, file: &ForeignFile) -> RemoteSource {
+        RemoteSource::blob(&self.remote, &file.name, &file.layer.descriptor)
+    }
+}
+
+/// Leases and fetches blobs of a manifest: all, or `only` those.
+async fn transfer(
+    library: &Library,
+    source: &Source,
+    name: &ModelRef,
+    manifest: Manifest,
+    only: Option<Vec<Descriptor>>,
+) -> Result<(Arc<Wanted>, Pulled)> {
+    let key = name.tag_key().context("a pulled model needs a tag")?;
+    let blobs = match only {
+        Some(blobs) => blobs,
+        None => blobs(&manifest)?,
+    };
+    let wanted = Arc::new(Wanted { key, manifest, blobs });
+    let missing = begin(library, &wanted).await?;
+    let bytes = |blobs: &[Descriptor]| (blobs.len() as u64, blobs.iter().map(|blob| blob.size).sum::<u64>());
+    let (all, fetched) = (bytes(&wanted.blobs), bytes(&missing));
+    let pulled = Pulled { fetched, present: (all.0 - fetched.0, all.1 - fetched.1) };
+    source.meter.expect(fetched.1);
+    let fetcher = Fetcher::new(source.remote.clone(), source.parallel);
+    tokio::select! {
+        fetched = fetch(library, fetcher, missing, source.parallel, &source.meter) => fetched?,
+        () = keep(library, &wanted) => {}
+    }
+    // It was done while they streamed; clients wait for the line.
+    source.meter.status("verifying sha256 digest");
+    Ok((wanted, pulled))
+}
+
+/// The name under which a model is kept: one that is asked for by its digest alone gets a tag made of that.
+fn with_tag(name: &ModelRef, digest: &Digest) -> Result<ModelRef> {
+    if name.tag().is_some() {
+        return Ok(name.clone());
+    }
+    Ok(format!("{}/{}:sha256-{}", name.host(), name.repository(), digest.short()).parse()?)
+}
+
+/// Leases what the model consists of; gives the blobs that are not here.
+async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor>> {
+    let (library, wanted) = (library.clone(), wanted.clone());
+    tokio::task::spawn_blocking(move || {
+        let store = &library.store;
+        // No collection between the lease and the look at what is here.
+        let _guard = store.guard();
+        wanted.lease(&library)?;
+        let mut missing = Vec::new();
+        for blob in &wanted.blobs {
+            match store.blob_size(&blob.digest)? {
+                Some(size) if size == blob.size => {}
+                None => missing.push(blob.clone()),
+                Some(size) => {
+                    let (digest, said) = (blob.digest, blob.size);
+                    bail!(
+                        "the manifest of `{}` says of blob `{digest}` that it has {said} bytes; it has {size} here \
+                         (`lode fsck` tells who is right)",
+                        wanted.key
+                    )
+                }
+            }
+        }
+        let left = |blob: &Descriptor| blob.size.saturating_sub(store.ingest_size(&IngestId::of(&blob.digest)));
+        let bytes: u64 = missing.iter().fold(0, |sum, blob| left(blob).saturating_add(sum));
+        let (free, home) = (store.free_space()?, store.home().display());
+        let name = &wanted.key;
+        ensure!(
+            bytes <= free,
+            "{bytes} bytes are to be fetched for `{name}`, the disk of `{home}` has {free} bytes free; make room first"
+        );
+        Ok(missing)
+    })
+    .await?
+}
+
+fn lease(manifest: &Manifest) -> Result<IngestId> {
+    Ok(IngestId::parse(&format!("pull-{}", manifest.digest().hex()))?)
+}
+
+/// Fetches blobs with as many workers as requests are allowed, and some that wait for the disk. Each takes the next blob.
+async fn fetch(
+    library: &Library,
+    fetcher: Fetcher,
+    missing: Vec<Descriptor>,
+    parallel: usize,
+    meter: &Arc<Meter>,
+) -> Result<()> {
+    let workers = (parallel * FETCHES_PER_REQUEST).min(missing.len());
+    let queue = Arc::new(Mutex::new(VecDeque::from(missing)));
+    // Dropping it, because the client went away, ends the workers.
+    let mut running = JoinSet::new();
+    for _ in 0..workers {
+        let (store, fetcher, queue, meter) = (library.store.clone(), fetcher.clone(), queue.clone(), meter.clone());
+        running.spawn(async move {
+            loop {
+                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let Some(blob) = next else { return Ok::<_, anyhow::Error>(()) };
+                fetcher.fetch(&store, &blob, &*meter).await?;
+                // It was hashed on its way.
+                metrics::counter!("lode_pulled_bytes_total").increment(blob.size);
+                metrics::counter!("lode_verified_bytes_total").increment(blob.size);
+            }
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// Renews the lease for as long as it is not dropped.
+async fn keep(library: &Library, wanted: &Arc<Wanted>) {
+    loop {
+        tokio::time::sleep(LEASE / 8).await;
+        let (library, wanted) = (library.clone(), wanted.clone());
+        let renewed = tokio::task::spawn_blocking(move || {
+            let _guard = library.store.guard();
+            wanted.lease(&library)
+        });
+        if let Ok(Err(error)) = renewed.await {
+            tracing::warn!("the lease of a long pull was not renewed: {error:#}");
+        }
+    }
+}
+
+/// Makes the model visible.
+fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
+    let (store, manifest) = (&library.store, &wanted.manifest);
+    {
+        let _guard = store.guard();
+        for blob in &wanted.blobs {
+            let there = store.blob_size(&blob.digest)? == Some(blob.size);
+            ensure!(there, "blob `{}` of `{}` was removed meanwhile; pull again", blob.digest, wanted.key);
+        }
+        store_document(library, manifest.digest(), manifest.raw())?;
+        library.describe(manifest.digest(), &Document::parse(manifest.raw())?)?;
+        // Before the name: what cannot be read takes nobody's place.
+        ModelConfig::parse(&store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?)?;
+        library.catalogue(manifest)?;
+        store.set_tag(&wanted.key, manifest.digest())?;
+    }
+    release(library, wanted)?;
+    tracing::info!(model = wanted.key, digest = %manifest.digest(), "pulled");
+    Ok(())
+}
+
+/// Ends the lease: the model's name keeps its blobs now.
+fn release(library: &Library, wanted: &Wanted) -> Result<()> {
+    library.store.end_lease(&lease(&wanted.manifest)?)?;
+    Ok(())
+}

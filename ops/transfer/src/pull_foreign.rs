@@ -1,0 +1,257 @@
+//! Models of other tools made Lode's: imported where they lie, checked, written down with where they came from.
+//!
+//! ```text
+//! expand ──▶ convert: import ──▶ keep the rest ──▶ check digests ──▶ manifest and name
+//! ```
+//!
+//! # Invariants
+//! - No second copy: weights go from the connection into tensor blobs.
+//! - Nothing has a name before every file whose digest is known was read back from its blobs and had that digest.
+//!
+//! An attempt that fails leaves the tensors that were complete, under a lease; the next one does not fetch them again.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail, ensure};
+use build::{Created, Draft, StoreTarget, import_into, whole_file};
+use content::{Algorithm, Digest};
+use import::{Composed, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
+use library::{FileKind, ForeignFile, Library, MAX_DOCUMENT, Observer};
+use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
+use store::LeaseId;
+use tokio::runtime::Handle;
+
+use crate::http_file::Endpoint;
+use crate::hub::{HubFile, HubReference, Listing, MAX_INDEX, MAX_LISTING};
+use crate::remote::{RemoteFile, Windows};
+
+/// How long the tensors of an attempt that failed are kept for the next.
+const RESUMABLE: Duration = Duration::from_hours(24);
+
+/// A model that came in another form.
+#[derive(Debug)]
+pub(crate) struct ForeignModel {
+    /// What it is to be called.
+    pub(crate) name: ModelRef,
+    /// Weights and side files. A file whose identity is a digest is held against it.
+    pub(crate) files: Vec<NamedFile>,
+    /// Layers that stay; their blobs are in the store.
+    pub(crate) kept: Vec<Layer>,
+    /// The manifest it came in, where there was one.
+    pub(crate) manifest: Option<Digest>,
+    /// Where it came from, for people.
+    pub(crate) reference: String,
+}
+
+/// The files behind a manifest's layers: archives give their members, all else itself.
+pub(crate) fn expand(files: Vec<(ForeignFile, Arc<dyn ReadAt>)>, observer: &dyn Observer) -> Result<Vec<NamedFile>> {
+    let mut expanded = Vec::new();
+    for (file, source) in files {
+        if file.kind != FileKind::Tar {
+            expanded.push(NamedFile { name: file.name, source });
+            continue;
+        }
+        let expected = file.layer.digest();
+        // Of an archive only the members are kept: they are held against their own digests later.
+        observer.status(format!("verifying {}", file.name));
+        expanded.extend(import::verified_members(&source, expected)?);
+    }
+    let mut names = HashSet::new();
+    match expanded.iter().find(|file| !names.insert(file.name.as_str())) {
+        Some(twice) => bail!("the model has two files called `{}`", twice.name),
+        None => Ok(expanded),
+    }
+}
+
+/// Imports a model of another tool; it has its name when this returns, and nothing of it is visible before.
+pub(crate) fn pull_foreign(library: &Library, model: &ForeignModel, observer: &dyn Observer) -> Result<Created> {
+    let key = model.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
+    let _guard = library.store.guard();
+    let target = StoreTarget::streaming(library);
+    let lease = LeaseId::parse(&format!("foreign-{}", Digest::of(key.as_bytes()).short()))?;
+    match convert(library, &target, model, observer) {
+        Ok(draft) => {
+            let created = draft.finish(library, &target, &key, observer)?;
+            library.store.end_lease(&lease)?;
+            Ok(created)
+        }
+        Err(error) => {
+            let resumable = target.resumable();
+            if !resumable.is_empty()
+                && let Err(error) = library.store.set_lease(&lease, &resumable, SystemTime::now() + RESUMABLE)
+            {
+                tracing::warn!("the tensors of a failed pull may be deleted before the next attempt: {error}");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn convert(
+    library: &Library,
+    target: &StoreTarget<'_>,
+    model: &ForeignModel,
+    observer: &dyn Observer,
+) -> Result<Draft> {
+    let mut draft = import_into(library, target, &model.files, &model.name, observer)?;
+    for file in left_over(&draft, &model.files) {
+        if is_weights(&file.name) {
+            observer.status(format!("leaving out {}: the model's index does not name it", file.name));
+            continue;
+        }
+        draft.layers.push(whole_file(target, file, import::side_type(&file.name), &file.name)?);
+    }
+    observer.status("verifying sha256 digest".to_owned());
+    if let Err(error) = verify(library, &draft.layers, &model.files) {
+        target.forget();
+        return Err(error);
+    }
+    draft.layers.extend(model.kept.iter().cloned());
+    draft.annotations = BTreeMap::from([(annotations::ORIGIN_REFERENCE.to_owned(), model.reference.clone())]);
+    let manifest = model.manifest.map(|digest| (annotations::ORIGIN_MANIFEST.to_owned(), digest.to_string()));
+    draft.annotations.extend(manifest);
+    Ok(draft)
+}
+
+/// The files that the import made no layer of.
+fn left_over<'a>(draft: &Draft, files: &'a [NamedFile]) -> Vec<&'a NamedFile> {
+    let taken: HashSet<&str> = source_layers(&draft.layers).filter_map(Layer::name).collect();
+    files.iter().filter(|file| !taken.contains(file.name.as_str())).collect()
+}
+
+/// The layers that are called like files of the source.
+fn source_layers(layers: &[Layer]) -> impl Iterator<Item = &Layer> {
+    let types = [media_types::HEADER, media_types::JSON, media_types::FILE, media_types::LICENSE];
+    layers.iter().filter(move |layer| types.contains(layer.media_type()))
+}
+
+fn is_weights(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    [".gguf", ".safetensors"].iter().any(|extension| lower.ends_with(extension))
+}
+
+/// Holds every file whose identity is a digest against it, as its blobs have it.
+fn verify(library: &Library, layers: &[Layer], files: &[NamedFile]) -> Result<()> {
+    let origin =
+        layers.iter().find(|layer| *layer.media_type() == media_types::ORIGIN).context("there is no origin")?;
+    let origin: Origin = serde_json::from_slice(&library.store.read_blob(origin.digest(), MAX_DOCUMENT)?)?;
+    let open = library.opener();
+    for file in files {
+        let Some(expected) = file.source.identity().and_then(|identity| identity.parse::<Digest>().ok()) else {
+            continue;
+        };
+        let found = match origin.files.iter().find(|from| from.name == file.name) {
+            Some(from) => read_back(from, layers, &open, expected.algorithm()),
+            None => match source_layers(layers).find(|layer| layer.name() == Some(&file.name)) {
+                Some(layer) => open(layer.digest()).and_then(|blob| import::digest_of(&*blob, expected.algorithm())),
+                // It was left out.
+                None => continue,
+            },
+        };
+        let found = found.with_context(|| format!("cannot read `{}` back from its blobs", file.name))?;
+        ensure!(
+            found == expected,
+            "`{}` has the digest `{found}`, expected `{expected}`: it was changed on its way; pull again",
+            file.source.name()
+        );
+    }
+    Ok(())
+}
+
+fn read_back(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>, algorithm: Algorithm) -> io::Result<Digest> {
+    import::digest_of(&Composed::new(file, layers, Arc::clone(open))?, algorithm)
+}
+
+/// Makes a model of a manifest with tensor layers of Ollama's: all blobs, which are in the store, are used as they are;
+/// only the config is Lode's.
+pub(crate) fn adopt(
+    library: &Library,
+    manifest: &Manifest,
+    name: &ModelRef,
+    reference: &str,
+    observer: &dyn Observer,
+) -> Result<Created> {
+    let key = name.tag_key().context("a new model needs a name with a tag, not a digest")?;
+    let _guard = library.store.guard();
+    let tensors = library.catalogue(manifest)?;
+    let document = |digest: &Digest| library.store.read_blob(digest, MAX_DOCUMENT);
+    let counts = tensors.iter().filter_map(|tensor| formats::dtype::element_count(&tensor.shape));
+    let lode = LodeConfig {
+        tensor_count: tensors.len() as u64,
+        parameter_count: counts.fold(0, u64::saturating_add),
+        source_format: "huggingface".to_owned(),
+    };
+    // What Ollama says of the model stays; where its config is of another kind there is nothing to stay.
+    let theirs = ModelConfig::parse(&document(&manifest.config().digest)?).unwrap_or_default();
+    let draft = Draft {
+        layers: manifest.layers().to_vec(),
+        config: ModelConfig { lode: Some(lode), ..theirs },
+        base: None,
+        annotations: BTreeMap::from([
+            (annotations::ORIGIN_MANIFEST.to_owned(), manifest.digest().to_string()),
+            (annotations::ORIGIN_REFERENCE.to_owned(), reference.to_owned()),
+        ]),
+        parameters: serde_json::Map::new(),
+        files: BTreeMap::new(),
+        new: (0, 0),
+        shared: manifest.layers_of(media_types::TENSOR).fold((0, 0), |(n, bytes), layer| (n + 1, bytes + layer.size())),
+    };
+    draft.finish(library, &StoreTarget::streaming(library), &key, observer)
+}
+
+/// A hub and who asks it.
+#[derive(Clone, Debug)]
+pub(crate) struct Hub {
+    /// `https://huggingface.co`, or a mirror.
+    pub(crate) address: String,
+    pub(crate) endpoint: Endpoint,
+    /// Where requests run. The caller's thread is none of its.
+    pub(crate) handle: Handle,
+}
+
+/// Imports a model of a hub under the name that its reference has, or under another.
+pub(crate) fn pull_hub(
+    library: &Library,
+    hub: &Hub,
+    reference: &HubReference,
+    name: Option<ModelRef>,
+    observer: &dyn Observer,
+) -> Result<Created> {
+    observer.status(format!("reading what is in {}", reference.repository()));
+    let get = |url: &str, limit| hub.handle.block_on(hub.endpoint.document(url, limit));
+    let raw = get(&reference.listing_url(&hub.address), MAX_LISTING);
+    let listing = Listing::parse(&raw.with_context(|| format!("cannot list `{}`", reference.repository()))?)?;
+    let index = reference.index(&listing)?;
+    let index = index.map(|file| get(&reference.file_url(&hub.address, &listing, &file.path), MAX_INDEX));
+    let chosen = reference.choose(&listing, index.transpose()?.as_deref())?;
+    let windows = Windows::for_workers();
+    let open = |file: &HubFile| -> Result<NamedFile> {
+        let url = reference.file_url(&hub.address, &listing, &file.path);
+        let size = match file.size {
+            Some(size) => size,
+            None => hub.handle.block_on(hub.endpoint.size(&url))?,
+        };
+        // Where there is no digest the address does: it names a commit, which never changes.
+        let identity = file.digest.map_or_else(|| url.clone(), |digest| digest.to_string());
+        let source = hub.endpoint.file(&url, size, Some(identity))?;
+        let source = RemoteFile::new(source, hub.handle.clone(), Arc::clone(&windows));
+        Ok(NamedFile { name: file.path.clone(), source: Arc::new(source) })
+    };
+    let model = ForeignModel {
+        name: match name {
+            Some(name) => name,
+            None => reference.model_ref()?,
+        },
+        files: chosen.iter().map(open).collect::<Result<_>>()?,
+        kept: Vec::new(),
+        manifest: None,
+        reference: reference.at(&listing.commit),
+    };
+    pull_foreign(library, &model, observer)
+}
+
+#[cfg(test)]
+mod tests;

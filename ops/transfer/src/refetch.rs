@@ -1,0 +1,88 @@
+//! Where damaged blobs are fetched again from: the registry or the hub that their model came from.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use content::{Descriptor, Digest};
+use manifests::{ModelRef, annotations};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::hub::HubReference;
+use crate::meter::Meter;
+use crate::pull::{HubSettings, pull, pull_from_hub};
+use crate::upstream::Upstream;
+
+/// Fetches from where names lead. Called on threads that are not the runtime's own.
+#[derive(Clone, Debug)]
+pub struct Refetch {
+    /// The registries.
+    pub upstream: Upstream,
+    /// The hub.
+    pub hub: HubSettings,
+    /// Where requests run.
+    pub handle: Handle,
+}
+
+/// What a converted model remembers of where it came from.
+struct Origin {
+    reference: String,
+    manifest: Option<String>,
+}
+
+fn no_source(model: &ModelRef) -> String {
+    format!("`{}` does not give it; create `{model}` again, or load it from an archive", model.host())
+}
+
+fn repository(model: &ModelRef) -> String {
+    format!("{}/{}", model.host(), model.repository())
+}
+
+impl Refetch {
+    /// Fetches a config or a layer of a model.
+    ///
+    /// # Errors
+    /// Nobody gives it any more.
+    pub fn fetch(&self, model: &ModelRef, blob: &Descriptor) -> Result<()> {
+        // The registry of its name first: also of what others converted and pushed there.
+        let Err(error) = self.handle.block_on(self.upstream.blob(&repository(model), blob)) else { return Ok(()) };
+        match self.origin(model) {
+            Some(origin) => self.again(model, &origin).with_context(|| no_source(model)),
+            None => Err(error).with_context(|| no_source(model)),
+        }
+    }
+
+    /// Fetches a model's manifest, of which nothing but the digest is known.
+    ///
+    /// # Errors
+    /// Nobody gives it any more.
+    pub fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> Result<()> {
+        let found = self.handle.block_on(self.upstream.manifest(&repository(model), &digest.to_string()));
+        let kept = found.with_context(|| no_source(model))?;
+        kept.map(drop).with_context(|| no_source(model))
+    }
+
+    /// Where a model was converted from, whose blobs nobody else has.
+    fn origin(&self, model: &ModelRef) -> Option<Origin> {
+        let library = &self.upstream.library;
+        let tag = library.find_tag(model).ok()??;
+        let manifest = library.manifest(&tag.digest).ok()?;
+        let note = |key| manifest.annotations().get(key).cloned();
+        Some(Origin { reference: note(annotations::ORIGIN_REFERENCE)?, manifest: note(annotations::ORIGIN_MANIFEST) })
+    }
+
+    /// Converts it again, which reads only what is missing here.
+    fn again(&self, model: &ModelRef, origin: &Origin) -> Result<()> {
+        // Nobody listens.
+        let meter = Arc::new(Meter::new(unbounded_channel().0));
+        let Upstream { library, hosts, .. } = &self.upstream;
+        if let Some(hub) = HubReference::parse(&origin.reference)? {
+            let pulled = pull_from_hub(library, &self.hub, hub, Some(model.clone()), &meter);
+            return self.handle.block_on(pulled).map(drop);
+        }
+        // That very manifest, whatever the tag names by now.
+        let digest = origin.manifest.as_ref().map(|digest| format!("@{digest}")).unwrap_or_default();
+        let name: ModelRef = format!("{}{digest}", origin.reference).parse()?;
+        self.handle.block_on(pull(library, hosts, &name, &meter)).map(drop)
+    }
+}

@@ -1,0 +1,314 @@
+//! The store as a registry's storage: which repository has what.
+//!
+//! A repository is the tags of its name and what clients of the registry linked to it (`store`, links). Models made here
+//! are repositories of the default host: `smollm2` is served as `/v2/library/smollm2/…`, and also as `/v2/smollm2/…`.
+
+use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
+use library::Library;
+use manifests::ModelRef;
+use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
+use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
+use store::{LinkKind, Store};
+
+use crate::document::store_document;
+use crate::upstream::Upstream;
+
+/// The library, as the registry's server sees it.
+#[derive(Clone, Debug)]
+pub struct Repositories {
+    /// Whose store it is.
+    pub library: Library,
+    /// Where what is missing comes from, if from anywhere.
+    pub upstream: Option<Upstream>,
+}
+
+/// `host/name`, as the store calls a repository. Only names that commands can say too: what cannot be named could not be
+/// removed either.
+fn key(repository: &Repository) -> Result<String, Error> {
+    let host = repository.namespace.as_deref().unwrap_or(DEFAULT_HOST).to_ascii_lowercase();
+    let name = repository.name.as_str();
+    let key = if host == DEFAULT_HOST && !name.contains('/') {
+        format!("{host}/{DEFAULT_NAMESPACE}/{name}")
+    } else {
+        format!("{host}/{name}")
+    };
+    let said = |text: &str| text.parse::<ModelRef>().ok().map(|name| format!("{}/{}", name.host(), name.repository()));
+    let shown = key.parse::<ModelRef>().ok().map(|name| name.to_string());
+    if said(&key).as_ref() == Some(&key) && shown.and_then(|shown| said(&shown)).as_ref() == Some(&key) {
+        return Ok(key);
+    }
+    let reason = "it reads as another model's name, or a part of it is too long";
+    Err(Error::BadName { name: key.chars().take(160).collect(), what: "a repository", reason })
+}
+
+/// Whether a document is in a repository. Clients send what an index lists by its digest, so that it is linked too.
+fn has_document(store: &Store, repository: &str, document: &Digest) -> Result<bool, store::Error> {
+    Ok(store.is_linked(repository, LinkKind::Manifest, document)?
+        || store.tags_of(repository)?.iter().any(|tag| tag.digest == *document))
+}
+
+/// A document of the repository that refers to the blob.
+fn referring(store: &Store, repository: &str, blob: &Digest) -> Result<Option<Digest>, store::Error> {
+    for document in store.referrers(blob)? {
+        if has_document(store, repository, &document)? {
+            return Ok(Some(document));
+        }
+    }
+    Ok(None)
+}
+
+fn has_blob(store: &Store, repository: &str, blob: &Digest) -> Result<bool, store::Error> {
+    Ok(store.is_linked(repository, LinkKind::Blob, blob)? || referring(store, repository, blob)?.is_some())
+}
+
+fn is_anywhere(store: &Store, blob: &Digest) -> Result<bool, store::Error> {
+    if !store.referrers(blob)?.is_empty() {
+        return Ok(true);
+    }
+    for repository in store.linked_repositories()? {
+        if store.is_linked(&repository, LinkKind::Blob, blob)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl Repositories {
+    /// Runs something that reads or writes the disk.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Store) -> Result<T, store::Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let store = self.library.store.clone();
+        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        done.map_err(|e| Error::Other(Box::new(e)))?.map_err(Error::from)
+    }
+}
+
+impl Repositories {
+    /// Fetches a blob that the upstream has and a manifest of the repository refers to.
+    async fn fetch_blob(&self, upstream: &Upstream, repository: String, digest: Digest) -> Result<Option<u64>, Error> {
+        let (library, name) = (self.library.clone(), repository.clone());
+        let find = move |store: &Store| match referring(store, &name, &digest)? {
+            Some(document) => Ok(library.descriptor(&document, &digest)),
+            None => Ok(None),
+        };
+        let Some(blob) = self.blocking(find).await? else { return Ok(None) };
+        upstream.blob(&repository, &blob).await.map_err(other)?;
+        Ok(Some(blob.size))
+    }
+}
+
+fn other(error: anyhow::Error) -> Error {
+    Error::Other(error.into())
+}
+
+impl Provider for Repositories {
+    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        self.library.store.size(digest).await
+    }
+
+    async fn read(&self, digest: &Digest, range: std::ops::Range<u64>) -> Result<bytes::Bytes, Error> {
+        self.library.store.read(digest, range).await
+    }
+}
+
+impl Ingester for Repositories {
+    type Ingest = <Store as Ingester>::Ingest;
+
+    async fn ingest(&self, id: &IngestId, expected: Expected) -> Result<Self::Ingest, Error> {
+        self.library.store.ingest(id, expected).await
+    }
+}
+
+impl BlobStorage for Repositories {
+    async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
+        let (repository, digest) = (key(of)?, *digest);
+        let name = repository.clone();
+        let here = self.blocking(move |store| {
+            let Some(size) = store.blob_size(&digest)? else { return Ok(None) };
+            if referring(store, &name, &digest)?.is_some() {
+                return Ok(Some(size));
+            }
+            // Who is told that it is there does not send it, so that it has to stay for a while.
+            let _guard = store.guard();
+            if !store.is_linked(&name, LinkKind::Blob, &digest)? {
+                return Ok(None);
+            }
+            store.link(&name, LinkKind::Blob, &digest)?;
+            Ok(Some(size))
+        });
+        match (here.await?, &self.upstream) {
+            (None, Some(upstream)) if !of.mirrored => self.fetch_blob(upstream, repository, digest).await,
+            (here, _) => Ok(here),
+        }
+    }
+
+    async fn mount(&self, from: Option<&Repository>, to: &Repository, digest: &Digest) -> Result<bool, Error> {
+        let (from, to, digest) = (from.map(key).transpose()?, key(to)?, *digest);
+        self.blocking(move |store| {
+            let _guard = store.guard();
+            let there = store.blob_size(&digest)?.is_some()
+                && match from {
+                    Some(from) => has_blob(store, &from, &digest)?,
+                    None => is_anywhere(store, &digest)?,
+                };
+            if there {
+                store.link(&to, LinkKind::Blob, &digest)?;
+            }
+            Ok(there)
+        })
+        .await
+    }
+
+    async fn remove_blob(&self, of: &Repository, digest: &Digest) -> Result<Removal, Error> {
+        let (repository, digest) = (key(of)?, *digest);
+        self.blocking(move |store| {
+            if store.blob_size(&digest)?.is_none() {
+                return Ok(Removal::NotThere);
+            }
+            if let Some(document) = referring(store, &repository, &digest)? {
+                return Ok(Removal::Referenced(document));
+            }
+            let removed = store.unlink(&repository, LinkKind::Blob, &digest)?;
+            Ok(if removed { Removal::Done } else { Removal::NotThere })
+        })
+        .await
+    }
+
+    async fn resume(&self, id: &IngestId) -> Result<Option<Self::Ingest>, Error> {
+        if !self.library.store.has_ingest(id) {
+            return Ok(None);
+        }
+        self.library.store.ingest(id, Expected::Unknown).await.map(Some)
+    }
+
+    async fn finish(
+        &self,
+        to: &Repository,
+        mut upload: Self::Ingest,
+        expected: Expected,
+    ) -> Result<(Digest, u64), Error> {
+        upload.expect(expected).await?;
+        // From here until the link is made nothing leads to the blob.
+        let guard = self.blocking(|store| Ok(store.guard())).await?;
+        let (digest, size) = upload.commit().await?;
+        let repository = key(to)?;
+        self.blocking(move |store| {
+            let _guard = guard;
+            store.link(&repository, LinkKind::Blob, &digest)
+        })
+        .await?;
+        Ok((digest, size))
+    }
+}
+
+impl ManifestStorage for Repositories {
+    async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
+        let (repository, at) = (key(of)?, at.clone());
+        let (name, reference) = (repository.clone(), at.to_string());
+        let here = self.blocking(move |store| match at {
+            Reference::Tag(tag) => store.resolve_tag(&format!("{repository}:{tag}")),
+            Reference::Digest(digest) => {
+                let there = store.blob_size(&digest)?.is_some() && has_document(store, &repository, &digest)?;
+                Ok(there.then_some(digest))
+            }
+        });
+        match (here.await?, &self.upstream) {
+            (None, Some(upstream)) if !of.mirrored => upstream.manifest(&name, &reference).await.map_err(other),
+            (here, _) => Ok(here),
+        }
+    }
+
+    async fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> Result<(), Error> {
+        let repository = key(to)?;
+        let library = self.library.clone();
+        self.blocking(move |store| {
+            let _guard = store.guard();
+            let NewManifest { digest, raw, document, required, tags } = manifest;
+            // Again: a model that was removed meanwhile may have taken them along.
+            for blob in required {
+                if store.blob_size(&blob.digest)?.is_none() {
+                    return Err(Error::BlobNotFound(blob.digest).into());
+                }
+            }
+            store_document(&library, &digest, &raw)?;
+            library.describe(&digest, &document)?;
+            store.link(&repository, LinkKind::Manifest, &digest)?;
+            for tag in tags {
+                store.set_tag(&format!("{repository}:{tag}"), &digest)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn remove_manifest(&self, of: &Repository, at: &Reference) -> Result<Removal, Error> {
+        let (repository, at) = (key(of)?, at.clone());
+        self.blocking(move |store| {
+            let names: Vec<String> = match &at {
+                Reference::Tag(tag) => vec![format!("{repository}:{tag}")],
+                Reference::Digest(digest) => {
+                    let tags = store.tags_of(&repository)?.into_iter();
+                    tags.filter(|tag| tag.digest == *digest).map(|tag| tag.name).collect()
+                }
+            };
+            for name in &names {
+                if store.is_pinned(name)? {
+                    return Ok(Removal::Pinned);
+                }
+            }
+            let mut removed = match &at {
+                Reference::Tag(_) => false,
+                Reference::Digest(digest) => store.unlink(&repository, LinkKind::Manifest, digest)?,
+            };
+            for name in &names {
+                removed |= store.remove_tag(name)?;
+            }
+            Ok(if removed { Removal::Done } else { Removal::NotThere })
+        })
+        .await
+    }
+
+    async fn referrers(&self, of: &Repository, subject: &Digest) -> Result<Vec<Digest>, Error> {
+        let (repository, subject) = (key(of)?, *subject);
+        self.blocking(move |store| {
+            let mut found = Vec::new();
+            for document in store.about(&subject)? {
+                if store.blob_size(&document)?.is_some() && has_document(store, &repository, &document)? {
+                    found.push(document);
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn tags(&self, of: &Repository) -> Result<Option<Vec<String>>, Error> {
+        let repository = key(of)?;
+        self.blocking(move |store| {
+            let name = |tag: store::TagEntry| tag.name.rsplit_once(':').map(|(_, tag)| tag.to_owned());
+            let mut tags: Vec<String> = store.tags_of(&repository)?.into_iter().filter_map(name).collect();
+            tags.sort();
+            let known = !tags.is_empty()
+                || !store.links(&repository, LinkKind::Manifest)?.is_empty()
+                || !store.links(&repository, LinkKind::Blob)?.is_empty();
+            Ok(known.then_some(tags))
+        })
+        .await
+    }
+
+    async fn repositories(&self) -> Result<Vec<String>, Error> {
+        self.blocking(|store| {
+            let tagged = store.tags()?.into_iter();
+            let tagged = tagged.filter_map(|tag| tag.name.rsplit_once(':').map(|(name, _)| name.to_owned()));
+            let prefix = format!("{DEFAULT_HOST}/");
+            let own = |name: String| name.strip_prefix(&prefix).map(str::to_owned);
+            let mut names: Vec<String> = tagged.chain(store.linked_repositories()?).filter_map(own).collect();
+            names.sort();
+            names.dedup();
+            Ok(names)
+        })
+        .await
+    }
+}

@@ -1,0 +1,84 @@
+//! What a name means at its registry: the manifest, the blobs that it lists, and whether its names are names. Nothing is
+//! fetched but manifests.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+use content::{Descriptor, Digest};
+use library::MAX_DOCUMENT;
+use manifests::{Document, Manifest, ModelRef};
+use registry::client::Remote;
+
+/// Indexes may list indexes, but not for ever.
+const MAX_DEPTH: usize = 3;
+
+/// The manifest; of an index, the one that is for us.
+pub(crate) async fn resolve(remote: &Remote, name: &ModelRef) -> Result<(Digest, Manifest)> {
+    let mut reference = match name.digest() {
+        Some(digest) => digest.to_string(),
+        None => name.tag().unwrap_or(manifests::reference::DEFAULT_TAG).to_owned(),
+    };
+    for _ in 0..MAX_DEPTH {
+        let (digest, raw) = remote.manifest(&reference).await?;
+        match Document::parse(&raw).with_context(|| format!("manifest of `{name}`"))? {
+            Document::Manifest(manifest) => return Ok((digest, manifest)),
+            Document::Index(index) => reference = choose(&index, name)?.to_string(),
+        }
+    }
+    bail!("`{name}` is an index of indexes, more than {MAX_DEPTH} deep")
+}
+
+/// The only manifest of an index, or the one for this kind of machine.
+fn choose(index: &manifests::Index, name: &ModelRef) -> Result<Digest> {
+    match index.manifests() {
+        [] => bail!("`{name}` is an index without manifests"),
+        [only] => Ok(*only.digest()),
+        several => {
+            let raw: serde_json::Value = serde_json::from_slice(index.raw())?;
+            let machine = match std::env::consts::ARCH {
+                "x86_64" => "amd64",
+                "aarch64" => "arm64",
+                other => other,
+            };
+            let fits = |entry: &serde_json::Value| entry["platform"]["architecture"] == machine;
+            let position = raw["manifests"].as_array().and_then(|entries| entries.iter().position(fits));
+            let chosen = position.and_then(|position| several.get(position)).map(|entry| *entry.digest());
+            chosen.with_context(|| {
+                let count = several.len();
+                format!(
+                    "`{name}` is an index of {count} manifests, none of them for this machine; name one by its digest"
+                )
+            })
+        }
+    }
+}
+
+/// Every blob of a manifest once. The same digest with two sizes is a lie about one of them.
+pub(crate) fn blobs(manifest: &Manifest) -> Result<Vec<Descriptor>> {
+    let mut blobs: BTreeMap<Digest, &Descriptor> = BTreeMap::new();
+    for descriptor in manifest.layers().iter().map(|layer| &layer.descriptor).chain([manifest.config()]) {
+        let known = blobs.entry(descriptor.digest).or_insert(descriptor);
+        ensure!(
+            known.size == descriptor.size,
+            "the manifest says of blob `{}` that it has {} bytes, and that it has {}",
+            descriptor.digest,
+            known.size,
+            descriptor.size
+        );
+    }
+    let mut blobs: Vec<Descriptor> = blobs.into_values().cloned().collect();
+    // The largest first: what is left at the end is small.
+    blobs.sort_by(|a, b| b.size.cmp(&a.size).then(a.digest.cmp(&b.digest)));
+    Ok(blobs)
+}
+
+/// Whether the names in a manifest are names; refused before anything is fetched.
+pub(crate) fn check_names(manifest: &Manifest, name: &ModelRef) -> Result<()> {
+    for layer in manifest.layers() {
+        let layer_name = layer.name().unwrap_or_default();
+        let leaves = layer_name.starts_with(['/', '\\']) || layer_name.split(['/', '\\']).any(|part| part == "..");
+        ensure!(!leaves, "`{name}` has a layer called `{layer_name}`, which is no name for a file or tensor");
+    }
+    ensure!(manifest.config().size <= MAX_DOCUMENT, "`{name}` has a config of {} bytes", manifest.config().size);
+    Ok(())
+}

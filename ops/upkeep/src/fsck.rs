@@ -1,0 +1,187 @@
+//! Looking for damage in a store: names, documents, and the bytes of blobs. Nothing is changed by it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use content::Digest;
+use library::{Library, Observer, shown};
+
+use crate::problem::Problem;
+use crate::verify::{complaint, verify_all};
+
+/// Which blobs are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Every one.
+    All,
+    /// So many: those that were not read for the longest time.
+    Count(u64),
+    /// So many of a hundred, chosen likewise.
+    Percent(u64),
+    /// Those that were not found good within that time.
+    NotWithin(Duration),
+}
+
+/// What was looked at and what was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FsckReport {
+    /// Names of models.
+    pub models: u64,
+    /// Blobs that were read.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Everything that is wrong.
+    pub problems: Vec<Problem>,
+}
+
+/// Who needs a blob.
+struct Users {
+    /// As the first of them says.
+    size: u64,
+    layer: String,
+    models: Vec<String>,
+}
+
+/// Checks the store. Names, manifests and the presence of blobs are always looked at; `selection` says whose bytes are.
+///
+/// # Errors
+/// The store cannot be read at all, or nobody waits any more.
+pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: &dyn Observer) -> Result<FsckReport> {
+    let store = &library.store;
+    let mut report = FsckReport::default();
+    observer.status("checking names and manifests".to_owned());
+    for error in store.damaged_names(now)? {
+        report.problems.push(Problem { digest: None, layer: None, models: Vec::new(), error: error.to_string() });
+    }
+    let (users, unreadable) = users(library)?;
+    report.models = store.tags()?.len() as u64;
+    let mut damaged: BTreeMap<Digest, String> = BTreeMap::new();
+    for (digest, user) in &users {
+        match store.blob_size(digest)? {
+            Some(size) if size == user.size => {}
+            Some(size) => {
+                damaged.insert(*digest, format!("it has {size} bytes, its descriptor says {}", user.size));
+            }
+            None => {
+                damaged.insert(*digest, "it is missing".to_owned());
+            }
+        }
+    }
+    let mut blobs: BTreeMap<Digest, u64> = store.blobs()?.into_iter().collect();
+    blobs.extend(users.iter().map(|(digest, user)| (*digest, user.size)));
+    blobs.retain(|digest, _| !damaged.contains_key(digest));
+    let chosen = select(library, blobs.into_iter().collect(), selection, now)?;
+    report.blobs = chosen.len() as u64;
+    report.bytes = chosen.iter().map(|(_, size)| size).sum();
+    observer.status(format!("reading {} blobs", chosen.len()));
+    for ((digest, outcome), (_, size)) in verify_all(library, &chosen, observer)?.into_iter().zip(&chosen) {
+        damaged.extend(complaint(&outcome, *size).map(|error| (digest, error)));
+    }
+    report.problems.extend(unreadable);
+    report.problems.extend(still_there(library, &users, damaged)?);
+    Ok(report)
+}
+
+/// Every blob that is needed, with who needs it; and the manifests that cannot be read.
+fn users(library: &Library) -> Result<(HashMap<Digest, Users>, Vec<Problem>)> {
+    let mut roots = Vec::new();
+    for tag in library.store.tags()? {
+        roots.push((shown(&tag.name)?, tag.digest));
+    }
+    // Where a history is damaged that is told already.
+    for (name, versions) in library.store.all_kept_versions().unwrap_or_default() {
+        let name = shown(&name)?;
+        roots.extend(versions.into_iter().map(|digest| (format!("{name} (version {})", digest.short()), digest)));
+    }
+    let named: HashSet<Digest> = roots.iter().map(|(_, digest)| *digest).collect();
+    for digest in library.store.documents()?.into_iter().filter(|digest| !named.contains(digest)) {
+        roots.push((format!("manifest {} without a tag", digest.short()), digest));
+    }
+    let (mut users, mut unreadable): (HashMap<Digest, Users>, _) = (HashMap::new(), Vec::new());
+    for (model, root) in roots {
+        match library.needs(&root) {
+            Ok(needs) => {
+                for need in needs {
+                    let descriptor = need.descriptor;
+                    let new = || Users { size: descriptor.size, layer: need.layer, models: Vec::new() };
+                    users.entry(descriptor.digest).or_insert_with(new).models.push(model.clone());
+                }
+            }
+            Err(error) => unreadable.push(Problem {
+                digest: Some(root),
+                layer: Some("manifest".to_owned()),
+                error: format!("manifest `{root}` of model '{model}' cannot be read: {error:#}"),
+                models: vec![model],
+            }),
+        }
+    }
+    Ok((users, unreadable))
+}
+
+fn select(
+    library: &Library,
+    mut blobs: Vec<(Digest, u64)>,
+    selection: Selection,
+    now: SystemTime,
+) -> Result<Vec<(Digest, u64)>> {
+    let count = match selection {
+        Selection::All => return Ok(blobs),
+        Selection::Count(count) => count,
+        Selection::Percent(percent) => (blobs.len() as u64 * percent.min(100)).div_ceil(100),
+        Selection::NotWithin(time) => {
+            let mut old = Vec::new();
+            for (digest, size) in blobs {
+                let checked = library.store.last_verified(&digest)?;
+                if checked.is_none_or(|checked| now.duration_since(checked).is_ok_and(|age| age >= time)) {
+                    old.push((digest, size));
+                }
+            }
+            return Ok(old);
+        }
+    };
+    // A store that is sampled again and again is read all over.
+    let mut checked: HashMap<Digest, Option<SystemTime>> = HashMap::new();
+    for (digest, _) in &blobs {
+        checked.insert(*digest, library.store.last_verified(digest)?);
+    }
+    blobs.sort_by_key(|(digest, _)| (checked.get(digest).copied().flatten(), *digest));
+    blobs.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    Ok(blobs)
+}
+
+/// The problems with blobs. Models may have been removed meanwhile, and their blobs with them: those are no problems.
+fn still_there(
+    library: &Library,
+    before: &HashMap<Digest, Users>,
+    damaged: BTreeMap<Digest, String>,
+) -> Result<Vec<Problem>> {
+    if damaged.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A manifest that turned out to be damaged cannot be asked any more: then what was known before counts.
+    let (now, unreadable) = users(library)?;
+    let users = if unreadable.is_empty() { &now } else { before };
+    let mut problems = Vec::new();
+    for (digest, error) in damaged {
+        let user = users.get(&digest);
+        if user.is_none() && library.store.blob_size(&digest)?.is_none() {
+            continue;
+        }
+        let text = match user {
+            Some(user) => {
+                let (models, layer) = (user.models.join("', '"), &user.layer);
+                format!("blob `{digest}` of model '{models}', layer `{layer}`: {error}")
+            }
+            None => format!("blob `{digest}`, which no model needs: {error}"),
+        };
+        problems.push(Problem {
+            digest: Some(digest),
+            layer: user.map(|user| user.layer.clone()),
+            models: user.map(|user| user.models.clone()).unwrap_or_default(),
+            error: text,
+        });
+    }
+    Ok(problems)
+}

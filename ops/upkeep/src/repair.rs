@@ -1,0 +1,272 @@
+//! Fetching damaged and missing blobs again, and only those.
+
+use std::collections::HashSet;
+
+use anyhow::{Context, Result, ensure};
+use content::{Descriptor, Digest};
+use library::{Error, Library, Observer};
+use manifests::{Document, ModelRef};
+use store::Verified;
+
+use crate::problem::Problem;
+use crate::verify::{complaint, verify_all};
+
+/// Where blobs come from again: from where their model came. What is fetched is put into the store.
+pub trait Fetcher: Sync {
+    /// Fetches a config or a layer of a model.
+    ///
+    /// # Errors
+    /// Nobody gives it any more.
+    fn fetch(&self, model: &ModelRef, blob: &Descriptor) -> Result<()>;
+
+    /// Fetches a model's manifest, of which nothing but the digest is known.
+    ///
+    /// # Errors
+    /// Nobody gives it any more.
+    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> Result<()>;
+}
+
+/// What was read and what was fetched again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// Blobs that were read.
+    pub blobs: u64,
+    /// Those that were fetched again.
+    pub repaired: Vec<RepairedBlob>,
+    /// Those that are damaged still.
+    pub failed: Vec<Problem>,
+}
+
+/// A blob that was fetched again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairedBlob {
+    /// Its digest.
+    pub digest: Digest,
+    /// What the model calls it.
+    pub layer: String,
+    /// The model.
+    pub model: String,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// Reads every blob of the model, or of all models, and fetches again what is damaged or missing.
+///
+/// A damaged blob is set aside first, so that it is missing where it cannot be fetched: a model that says what it lacks is
+/// better than one that computes nonsense. Earlier versions of models are not repaired; nobody serves them any more.
+///
+/// # Errors
+/// There is no such model, the store cannot be read at all, or nobody waits any more.
+pub fn repair(
+    library: &Library,
+    model: Option<&ModelRef>,
+    fetcher: &dyn Fetcher,
+    observer: &dyn Observer,
+) -> Result<RepairReport> {
+    let report = repair_all(library, model, fetcher, observer);
+    // What was read before may have been damaged.
+    library.forget_contents();
+    report
+}
+
+fn repair_all(
+    library: &Library,
+    model: Option<&ModelRef>,
+    fetcher: &dyn Fetcher,
+    observer: &dyn Observer,
+) -> Result<RepairReport> {
+    // What is fetched for a damaged manifest is referred to by nothing that can be read.
+    let _guard = library.store.guard();
+    let tags = match model {
+        Some(reference) => vec![library.find_tag(reference)?.ok_or_else(|| Error::NotFound(reference.to_string()))?],
+        None => library.store.tags()?,
+    };
+    let mut report = RepairReport::default();
+    let mut needs = Vec::new();
+    let mut seen = HashSet::new();
+    for tag in tags {
+        let model: ModelRef = tag.name.parse()?;
+        let mended = mend_manifest(library, &model, &tag.digest, fetcher);
+        report.repaired.extend(mended.as_ref().ok().cloned().flatten());
+        match mended.and_then(|_| library.needs(&tag.digest)) {
+            Ok(found) => {
+                let new = found.into_iter().filter(|need| seen.insert(need.descriptor.digest));
+                needs.extend(new.map(|need| (model.clone(), need)));
+            }
+            Err(error) => report.failed.push(failure(&model, &tag.digest, "manifest", &error)),
+        }
+    }
+    let blobs: Vec<(Digest, u64)> =
+        needs.iter().map(|(_, need)| (need.descriptor.digest, need.descriptor.size)).collect();
+    report.blobs = blobs.len() as u64;
+    observer.status(format!("reading {} blobs", blobs.len()));
+    for ((digest, outcome), (model, need)) in verify_all(library, &blobs, observer)?.into_iter().zip(&needs) {
+        let Some(complaint) = complaint(&outcome, need.descriptor.size) else { continue };
+        // What cannot be read is not damaged, and what is whole is not to be moved because a manifest is wrong about it.
+        let whole = match &outcome {
+            Err(error) => Some(anyhow::anyhow!("{error}; it stays where it is")),
+            Ok(Verified::WrongSize { .. })
+                if library.store.verify(&digest, None, &mut |_| observer.goes_on())? == Verified::Good =>
+            {
+                Some(anyhow::anyhow!("the blob is good, the manifest is wrong about its size"))
+            }
+            Ok(_) => None,
+        };
+        if let Some(error) = whole {
+            report.failed.push(failure(model, &digest, &need.layer, &error));
+            continue;
+        }
+        ensure!(observer.goes_on(), "stopped: nobody waits for the answer any more");
+        observer.status(format!("blob {digest} of `{}`: {complaint}; fetching it again", need.layer));
+        match mend(library, &digest, Some(need.descriptor.size), &mut || fetcher.fetch(model, &need.descriptor)) {
+            Ok(bytes) => report.repaired.push(RepairedBlob {
+                digest,
+                layer: need.layer.clone(),
+                model: model.to_string(),
+                bytes,
+            }),
+            Err(error) => {
+                let error = error.context(complaint);
+                report.failed.push(failure(model, &digest, &need.layer, &error));
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Fetches the manifest again where it is not what its digest says; its blobs are known only then.
+fn mend_manifest(
+    library: &Library,
+    model: &ModelRef,
+    digest: &Digest,
+    fetcher: &dyn Fetcher,
+) -> Result<Option<RepairedBlob>> {
+    if library.store.verify(digest, None, &mut |_| true)? == Verified::Good {
+        return Ok(None);
+    }
+    let bytes = mend(library, digest, None, &mut || fetcher.fetch_manifest(model, digest))?;
+    let raw = library.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
+    library.describe(digest, &Document::parse(&raw)?)?;
+    Ok(Some(RepairedBlob { digest: *digest, layer: "manifest".to_owned(), model: model.to_string(), bytes }))
+}
+
+/// Sets a blob aside and has it fetched; returns its size in bytes.
+fn mend(library: &Library, digest: &Digest, size: Option<u64>, fetch: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
+    let store = &library.store;
+    store.set_aside(digest)?;
+    fetch()?;
+    let outcome = store.verify(digest, size, &mut |_| true)?;
+    ensure!(outcome == Verified::Good, "what was fetched is not it either: {outcome:?}");
+    store.discard_damaged(digest)?;
+    store.blob_size(digest)?.context("it vanished again")
+}
+
+fn failure(model: &ModelRef, digest: &Digest, layer: &str, error: &anyhow::Error) -> Problem {
+    Problem {
+        digest: Some(*digest),
+        layer: Some(layer.to_owned()),
+        models: vec![model.to_string()],
+        error: format!("blob `{digest}` of model '{model}', layer `{layer}`: {error:#}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+    use content::{Expected, IngestId};
+    use library::Unwatched;
+    use manifests::{Layer, ManifestBuilder, ModelConfig, annotations, media_types};
+    use store::{Options, Store};
+
+    use super::*;
+
+    /// A store with everything, from which another is repaired.
+    struct Other(Store, Store);
+
+    impl Fetcher for Other {
+        fn fetch(&self, _model: &ModelRef, blob: &Descriptor) -> Result<()> {
+            put(&self.1, &self.0.read_blob(&blob.digest, blob.size)?);
+            Ok(())
+        }
+
+        fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> Result<()> {
+            if model.repository().ends_with("lost") {
+                bail!("the registry does not have it any more");
+            }
+            put(&self.1, &self.0.read_blob(digest, 1 << 20)?);
+            Ok(())
+        }
+    }
+
+    fn put(store: &Store, bytes: &[u8]) -> Digest {
+        let id = IngestId::parse("test").expect("an id");
+        let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
+        ingest.append(bytes).expect("write");
+        ingest.commit().expect("commit").0
+    }
+
+    fn open() -> (tempfile::TempDir, Library) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::open(folder.path(), Options::default()).expect("a store");
+        (folder, Library::new(store))
+    }
+
+    /// A model of a config and two layers; its manifest and the layers.
+    fn model(store: &Store, name: &str) -> [Digest; 3] {
+        let config = ModelConfig::default().to_bytes().expect("a config");
+        put(store, &config);
+        let layers = [b"template".as_slice(), b"system"].map(|bytes| {
+            put(store, bytes);
+            Layer::new(Descriptor::of(media_types::TEMPLATE, bytes))
+        });
+        let manifest = ManifestBuilder {
+            config: Descriptor::of(media_types::CONFIG, &config),
+            layers: layers.to_vec(),
+            annotations: [(annotations::TITLE.to_owned(), name.to_owned())].into(),
+        };
+        let digest = put(store, manifest.build().expect("a manifest").raw());
+        let key = name.parse::<ModelRef>().expect("a name").tag_key().expect("a tag");
+        store.set_tag(&key, &digest).expect("tag");
+        [digest, *layers[0].digest(), *layers[1].digest()]
+    }
+
+    fn damage(store: &Store, digest: &Digest, bytes: Option<&[u8]>) {
+        std::fs::remove_file(store.path(digest)).expect("removal");
+        if let Some(bytes) = bytes {
+            std::fs::write(store.path(digest), bytes).expect("damage");
+        }
+    }
+
+    #[test]
+    fn fetches_only_what_is_damaged() {
+        let ((_a, whole), (_b, library)) = (open(), open());
+        let store = &library.store;
+        for name in ["m", "lost"] {
+            assert_eq!(model(&whole.store, name), model(store, name));
+        }
+        let [manifest, template, system] = model(store, "m");
+        let [lost, ..] = model(store, "lost");
+        let fetcher = Other(whole.store.clone(), store.clone());
+        let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
+        assert_eq!((done.blobs, done.repaired, done.failed), (5, vec![], vec![]), "nothing is wrong yet");
+
+        damage(store, &manifest, Some(b"{}"));
+        damage(store, &template, Some(b"tempLate"));
+        damage(store, &system, None);
+        damage(store, &lost, None);
+        let one: ModelRef = "m".parse().expect("a name");
+        let done = repair(&library, Some(&one), &fetcher, &Unwatched).expect("repair");
+        let mut fetched: Vec<Digest> = done.repaired.into_iter().map(|blob| blob.digest).collect();
+        fetched.sort();
+        let mut expect = [manifest, template, system];
+        expect.sort();
+        assert_eq!((fetched.as_slice(), done.failed), (expect.as_slice(), vec![]));
+        assert_eq!(store.damaged_bytes().expect("bytes"), 0, "damaged blobs go when there are good ones");
+
+        let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
+        assert_eq!((done.repaired.len(), done.failed.len()), (0, 1));
+        assert!(done.failed[0].error.contains("does not have it any more"), "{:?}", done.failed);
+        let unknown: ModelRef = "unknown".parse().expect("a name");
+        assert!(repair(&library, Some(&unknown), &fetcher, &Unwatched).is_err());
+    }
+}

@@ -1,0 +1,64 @@
+//! Hashing many blobs at once.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+use content::Digest;
+use library::{Library, Observer};
+use store::Verified;
+
+/// A blob with what it turned out to be, or why it cannot be read.
+pub(crate) type Outcome = (Digest, Result<Verified, store::Error>);
+
+/// Reads and hashes blobs; the answers are in the order of `blobs`. What is good is remembered as such
+/// until it is not.
+pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &dyn Observer) -> Result<Vec<Outcome>> {
+    let total = blobs.iter().map(|(_, size)| size).sum();
+    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let found: Mutex<Vec<(usize, Outcome)>> = Mutex::default();
+    let work = || {
+        loop {
+            let position = next.fetch_add(1, Ordering::Relaxed);
+            let Some((digest, size)) = blobs.get(position).filter(|_| observer.goes_on()) else { return };
+            let outcome = library.store.verify(digest, Some(*size), &mut |count| {
+                let done = done.fetch_add(count, Ordering::Relaxed) + count;
+                observer.bytes(done.min(total), total);
+                observer.goes_on()
+            });
+            found.lock().unwrap_or_else(PoisonError::into_inner).push((position, (*digest, outcome)));
+        }
+    };
+    // Twice the cores: some wait for the disk while others hash.
+    let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2).min(blobs.len());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+    ensure!(observer.goes_on(), "stopped: nobody waits for the answer any more");
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(position, _)| *position);
+    let now = std::time::SystemTime::now();
+    for (position, (digest, outcome)) in &found {
+        match outcome {
+            Ok(Verified::Good) => {
+                metrics::counter!("lode_verified_bytes_total").increment(blobs[*position].1);
+                library.store.record_verified(digest, now)?;
+            }
+            _ => library.store.forget_verified(digest)?,
+        }
+    }
+    Ok(found.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+/// What is wrong with a blob, for people; `None` where nothing is.
+pub(crate) fn complaint(outcome: &Result<Verified, store::Error>, expected: u64) -> Option<String> {
+    match outcome {
+        Ok(Verified::Good) => None,
+        Ok(Verified::Missing) => Some("it is missing".to_owned()),
+        Ok(Verified::WrongSize { actual }) => Some(format!("it has {actual} bytes, its descriptor says {expected}")),
+        Ok(Verified::WrongBytes { actual }) => Some(format!("its bytes hash to `{actual}`")),
+        Err(error) => Some(error.to_string()),
+    }
+}
