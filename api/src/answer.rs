@@ -18,6 +18,8 @@ pub struct Answer {
     pub reason: Option<FinishReason>,
     /// Counts and times; known at the end.
     pub usage: Usage,
+    /// The tokens of prompt and answer, where they were asked for.
+    pub tokens: Vec<u32>,
 }
 
 /// A call of a tool.
@@ -45,9 +47,10 @@ impl Answer {
                 self.tool_calls.push(ToolCall { name, arguments });
                 self.logprobs.extend(logprobs);
             }
-            GenerateEvent::Done { reason, usage, .. } => {
+            GenerateEvent::Done { reason, usage, tokens } => {
                 self.reason = Some(reason);
                 self.usage = usage;
+                self.tokens = tokens;
             }
             GenerateEvent::Error { .. } => {}
         }

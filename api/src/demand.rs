@@ -1,7 +1,7 @@
 //! What a request asks of a model, whichever API it came by.
 
-use protocol::{Format, GenerateRequest, Message, ToolChoice};
-use serde_json::Value;
+use protocol::{Format, GenerateRequest, Message, Prompt, RenderRequest, ToolChoice};
+use serde_json::{Map, Value};
 
 use crate::ollama::{KeepAliveSpec, Options, Think};
 
@@ -14,6 +14,37 @@ pub struct Dialogue {
     pub tools: Vec<Value>,
     /// Where the request says.
     pub think: Option<Think>,
+    /// A template instead of the model's.
+    pub template: Option<String>,
+}
+
+impl Dialogue {
+    /// What a runner is to render.
+    pub fn render(self) -> RenderRequest {
+        RenderRequest {
+            messages: self.messages,
+            tools: (!self.tools.is_empty()).then_some(Value::Array(self.tools)),
+            add_generation_prompt: true,
+            template: self.template,
+            variables: self.think.as_ref().map(variables).unwrap_or_default(),
+        }
+    }
+
+    /// The same as a prompt.
+    pub fn prompt(self) -> Prompt {
+        Prompt::Chat(self.render())
+    }
+}
+
+/// Thinking under every name that templates look for; each looks at its own.
+fn variables(think: &Think) -> Map<String, Value> {
+    let mut variables = Map::new();
+    variables.insert("enable_thinking".to_owned(), think.is_wanted().into());
+    variables.insert("thinking".to_owned(), think.is_wanted().into());
+    if let Think::Level(level) = think {
+        variables.insert("reasoning_effort".to_owned(), level.clone().into());
+    }
+    variables
 }
 
 /// How to generate: everything of a request but what to go on from.
@@ -21,6 +52,10 @@ pub struct Dialogue {
 pub struct Demand {
     /// Options that the request sets; what it leaves open is the model's choice.
     pub options: Options,
+    /// What holds where neither the request nor its model says.
+    pub fallback: Options,
+    /// Options of the request that nobody knows.
+    pub unknown_options: Vec<String>,
     /// See [`GenerateRequest::top_logprobs`].
     pub top_logprobs: Option<u32>,
     /// See [`GenerateRequest::logit_bias`].
@@ -33,6 +68,8 @@ pub struct Demand {
     pub one_tool_call: bool,
     /// Whether a prompt that does not fit is refused; else its beginning is dropped.
     pub refuse_long_prompts: bool,
+    /// Whether the oldest tokens go when the context is full; else the generation ends.
+    pub shift: bool,
     /// How long the model stays loaded.
     pub keep_alive: Option<KeepAliveSpec>,
 }
@@ -45,11 +82,36 @@ impl Demand {
         request.format.clone_from(&self.format);
         request.tool_choice = self.tool_choice.clone();
         request.truncate = !self.refuse_long_prompts;
+        request.shift = self.shift;
     }
 
-    /// What holds where neither a request nor its model says: the defaults of `OpenAI`'s and Anthropic's APIs, which differ
-    /// from Ollama's.
-    pub fn defaults() -> Options {
-        Options { temperature: Some(1.0), top_p: Some(1.0), ..Options::default() }
+    /// Nothing in particular, in the APIs of `OpenAI` and Anthropic: their defaults differ from Ollama's.
+    pub fn of_openai() -> Self {
+        let fallback = Options { temperature: Some(1.0), top_p: Some(1.0), ..Options::default() };
+        Self { fallback, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn thinking_has_all_its_names_in_templates() {
+        for (think, expect) in [
+            (None, json!({})),
+            (Some(Think::Flag(false)), json!({"enable_thinking": false, "thinking": false})),
+            (Some(Think::Flag(true)), json!({"enable_thinking": true, "thinking": true})),
+            (
+                Some(Think::Level("low".to_owned())),
+                json!({"enable_thinking": true, "thinking": true, "reasoning_effort": "low"}),
+            ),
+        ] {
+            let render = Dialogue { think: think.clone(), ..Dialogue::default() }.render();
+            assert_eq!(Value::Object(render.variables), expect, "{think:?}");
+            assert_eq!(render.tools, None, "no tools are not an empty list of tools");
+        }
     }
 }

@@ -8,6 +8,7 @@ mod create;
 mod embed;
 mod generate;
 mod keep_alive;
+mod lines;
 mod models;
 mod null;
 mod options;
@@ -21,8 +22,9 @@ pub use answer::{
 pub use cloud::{CloudStatus, StatusResponse};
 pub use create::{CreateRequest, License, Progress};
 pub use embed::{EmbedRequest, EmbedResponse, EmbeddingsRequest, EmbeddingsResponse};
-pub use generate::{ChatRequest, GenerateRequest};
+pub use generate::{ChatRequest, GenerateRequest, demand};
 pub use keep_alive::KeepAliveSpec;
+pub use lines::{AnswerLines, Endpoint, Line, Moment};
 pub use models::{
     CopyRequest, DeleteRequest, Details, ModelEntry, PsEntry, PsResponse, ShowRequest, ShowResponse, TagsResponse,
     TensorEntry, VersionResponse,

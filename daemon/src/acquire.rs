@@ -72,24 +72,6 @@ impl Daemon {
         let pinned = own.is_some() && self.settings.pin.iter().any(|name| key(name) == own);
         if pinned { Residence::Pinned } else { Residence::Evictable }
     }
-
-    /// Loads the models that are to be there before anybody asks, one after the other.
-    pub(crate) async fn preload(&self) {
-        let pinned = self.settings.pin.iter();
-        let others = self.settings.preload.iter().filter(|name| !self.settings.pin.contains(name));
-        for name in pinned.chain(others) {
-            match self.preload_one(name).await {
-                Ok(()) => tracing::info!(model = name, "loaded before anybody asked"),
-                Err(failed) => tracing::error!(model = name, "cannot load it beforehand: {}", failed.message),
-            }
-        }
-    }
-
-    async fn preload_one(&self, name: &str) -> Result<(), Failed> {
-        let model = models::find(self, models::reference(name, "")?).await?;
-        drop(self.acquire(&model, self.context(&model, None), None).await?);
-        Ok(())
-    }
 }
 
 /// Tells people whether a load has taken what was planned. Pages of the KV cache are taken only once it fills, and

@@ -3,16 +3,18 @@
 use api::Refusal;
 use api::anthropic::{ErrorResponse, Message, MessageStream, MessagesRequest, TokenCount};
 use axum::Json;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{FromRef, FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use protocol::TokenizeRequest;
 use serde::de::DeserializeOwned;
 
-use crate::call::Ready;
-use crate::choices::{self, Choices};
+use crate::body;
+use crate::budget::Budget;
+use crate::call::{Call, Ready};
+use crate::choices::Choices;
 use crate::daemon::Daemon;
-use crate::error::{self, Failed};
+use crate::error::Failed;
 use crate::headers::{attested, truncated};
 use crate::openai::random_id;
 use crate::sse::frames;
@@ -41,14 +43,17 @@ fn refused(refusal: &Refusal) -> Failure {
     Failure(Failed::new(StatusCode::BAD_REQUEST, refusal.to_string()))
 }
 
-/// The body of a request, as [`error::Body`].
+/// The body of a request, as [`body::Body`].
 pub(crate) struct Body<T>(T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>
+where
+    Budget: FromRef<S>,
+{
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
-        let error::Body(body) = error::Body::from_request(request, state).await?;
+        let body::Body(body) = body::Body::from_request(request, state).await?;
         Ok(Self(body))
     }
 }
@@ -59,10 +64,9 @@ pub(crate) async fn messages(
 ) -> Result<Response, Failure> {
     let (name, streams, limit) = (request.model.clone(), request.streams(), request.max_tokens.unwrap_or(0));
     let (dialogue, demand) = request.translate().map_err(|refusal| refused(&refusal))?;
-    let call = choices::begin(&daemon, &name, &demand).await?;
-    let prompt = choices::conversation(&call, dialogue)?.prompt();
-    let mut asked = call.request(&daemon, prompt);
-    demand.apply(&mut asked);
+    let call = Call::begin(&daemon, &name, &demand).await?;
+    let prompt = call.dialogue(dialogue)?.prompt();
+    let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
     let message = Message::begun(&random_id(), &name);
     let all = Choices::begin(call.ready(&daemon).await?, vec![asked], &demand).await?;
@@ -87,8 +91,8 @@ pub(crate) async fn count_tokens(
 ) -> Result<Response, Failure> {
     let name = request.model.clone();
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
-    let call = choices::begin(&daemon, &name, &api::Demand::default()).await?;
-    let render = choices::conversation(&call, dialogue)?.render();
+    let call = Call::begin(&daemon, &name, &api::Demand::default()).await?;
+    let render = call.dialogue(dialogue)?.render();
     let ready = call.ready(&daemon).await?;
     let text = ready.runner().render(&render).await?;
     let input_tokens = count(&ready, text).await?;

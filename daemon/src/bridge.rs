@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendTimeoutError;
 
 /// Pieces that wait before the sender waits too.
-const PIECES: usize = 16;
+const PIECES: usize = 4;
 /// Small writes are put together to pieces of so many bytes.
 const PIECE: usize = 1 << 18;
 
@@ -31,7 +31,7 @@ pub fn stream(receiver: mpsc::Receiver<Piece>) -> impl Stream<Item = Piece> + Se
 }
 
 /// How long the other side may be silent: while it is, the collector is kept away.
-const STALL: Duration = Duration::from_mins(10);
+const STALL: Duration = Duration::from_mins(1);
 
 fn silent() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("the client was silent for {} minutes", STALL.as_secs() / 60))

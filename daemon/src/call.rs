@@ -1,33 +1,29 @@
 //! A call of a model: what every dialect does with a request that a runner is to answer.
 //!
 //! The model is found, its own parameters are put below the request's, a runner is leased, and the request goes there.
-//! What comes back is a [`Generation`]. Nothing here knows which API the client speaks: a dialect makes a [`Call`], says
-//! what to generate, and turns [`Piece`]s into its own documents.
+//! What comes back is a [`Generation`]. Nothing here knows which API the client speaks: a dialect makes a [`Demand`] and a
+//! [`Dialogue`] of its request, and its own documents of the events.
 //!
 //! A request fails with a status until the runner has said its first word; after that a failure is the last thing that a
 //! generation yields. Whoever drops a [`Generation`], or the future that makes it, cancels it.
 
-mod conversation;
-mod generation;
 mod meter;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::ollama::Options;
+use api::ollama::{Options, Think};
+use api::{Answer, Demand, Dialogue};
 use content::Digest;
-use protocol::{FailureKind, GenerateEvent, GenerateRequest, Prompt};
+use protocol::{FailureKind, GenerateEvent, GenerateRequest, Message, Prompt};
 use scheduler::{Context, Events, KeepAlive, Lease, Runner};
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::models::find_called;
-use library::{Capability, Model, Own};
+use library::{Capability, Model, Opening, Own};
 
 use meter::Meter;
-
-pub(crate) use conversation::{Conversation, Think, message};
-pub(crate) use generation::{End, Generation, Piece, ToolCall, Whole};
 
 /// How many of a prompt's first tokens stay when its beginning is dropped, where nobody says.
 const KEEP: u64 = 4;
@@ -43,9 +39,9 @@ pub(crate) struct Call {
     pub(crate) model: Model,
     own: Arc<Own>,
     /// The request's options, and the model's parameters where it says nothing.
-    pub(crate) options: Options,
+    options: Options,
     /// Where the request says.
-    pub(crate) keep_alive: Option<KeepAlive>,
+    keep_alive: Option<KeepAlive>,
 }
 
 impl Call {
@@ -53,19 +49,18 @@ impl Call {
     ///
     /// # Errors
     /// 400 for a name that is none, 404 where there is no such model.
-    pub(crate) async fn begin(
-        daemon: &Daemon,
-        name: &str,
-        options: Options,
-        keep_alive: Option<KeepAlive>,
-    ) -> Result<Self, Failed> {
+    pub(crate) async fn begin(daemon: &Daemon, name: &str, demand: &Demand) -> Result<Self, Failed> {
         let begin = Instant::now();
+        if !demand.unknown_options.is_empty() {
+            tracing::warn!(unknown = ?demand.unknown_options, "options that nobody knows are ignored");
+        }
         let (model, own) = find_called(daemon, name).await?;
         let (parameters, unknown) = Options::read(&own.parameters).map_err(Failed::bad_request)?;
         if !unknown.is_empty() {
             tracing::warn!(model = model.name, ?unknown, "parameters that nobody knows are ignored");
         }
-        let options = options.over(parameters);
+        let options = demand.options.clone().over(parameters).over(demand.fallback.clone());
+        let keep_alive = demand.keep_alive.map(|keep| keep.0.map_or(KeepAlive::Forever, KeepAlive::For));
         Ok(Self { begin, name: name.to_owned(), model, own, options, keep_alive })
     }
 
@@ -100,12 +95,44 @@ impl Call {
     /// 400 where thinking is asked for and the model cannot.
     pub(crate) fn thinking(&self, asked: Option<Think>) -> Result<Option<Think>, Failed> {
         if self.own.capabilities.has(Capability::Thinking) {
-            return Ok(Some(asked.unwrap_or(Think::On)));
+            return Ok(Some(asked.unwrap_or(Think::Flag(true))));
         }
-        match asked {
-            Some(Think::On | Think::Level(_)) => Err(self.unsupported(Capability::Thinking.name())),
-            Some(Think::Off) | None => Ok(None),
+        if asked.is_some_and(|think| think.is_wanted()) {
+            return Err(self.unsupported(Capability::Thinking.name()));
         }
+        Ok(None)
+    }
+
+    /// What is to be rendered: the request's messages after the model's own. A system prompt of the request replaces the
+    /// model's.
+    ///
+    /// # Errors
+    /// 400 where the model cannot chat, call tools or think, and is asked to; its own messages cannot be read.
+    pub(crate) fn dialogue(&self, asked: Dialogue) -> Result<Dialogue, Failed> {
+        self.require_text("chat")?;
+        if !asked.tools.is_empty() {
+            self.require(Capability::Tools)?;
+        }
+        let think = self.thinking(asked.think.clone())?;
+        let brings_system = asked.messages.first().is_some_and(|message| message.role == "system");
+        let Opening { system, messages } = self.own_opening()?;
+        let system = system.filter(|_| !brings_system).map(|text| message("system", text));
+        let messages = system.into_iter().chain(messages).chain(asked.messages).collect();
+        Ok(Dialogue { messages, think, ..asked })
+    }
+
+    /// What precedes a single prompt: the system prompt of the request, else the model's, then the model's messages.
+    ///
+    /// # Errors
+    /// The model's own cannot be read.
+    pub(crate) fn opening(&self, system: Option<String>) -> Result<Vec<Message>, Failed> {
+        let Opening { system: own, messages } = self.own_opening()?;
+        let system = system.filter(|text| !text.is_empty()).or(own).map(|text| message("system", text));
+        Ok(system.into_iter().chain(messages).collect())
+    }
+
+    fn own_opening(&self) -> Result<Opening, Failed> {
+        self.own.opening.clone().map_err(|reason| Failed::from(anyhow::anyhow!(reason)))
     }
 
     /// Which model answers.
@@ -118,13 +145,12 @@ impl Call {
         daemon.context(&self.model, self.options.num_ctx)
     }
 
-    /// A request with the call's options for this prompt: thinking is told apart unless the prompt asks for none. A
-    /// dialect changes in it what it has other words for.
-    pub(crate) fn request(&self, daemon: &Daemon, prompt: Prompt) -> GenerateRequest {
+    /// A request for this prompt, as it is demanded: thinking is told apart unless the prompt asks for none.
+    pub(crate) fn request(&self, daemon: &Daemon, prompt: Prompt, demand: &Demand) -> GenerateRequest {
         let options = &self.options;
         let asks_not_to =
             matches!(&prompt, Prompt::Chat(chat) if chat.variables.get("thinking") == Some(&false.into()));
-        GenerateRequest {
+        let mut request = GenerateRequest {
             sampling: options.sampling(self.context(daemon).tokens()),
             stop: options.stop.clone().unwrap_or_default(),
             max_tokens: options.max_tokens(),
@@ -133,7 +159,9 @@ impl Call {
                 && self.own.capabilities.has(Capability::Thinking)
                 && !asks_not_to,
             ..GenerateRequest::new(prompt)
-        }
+        };
+        demand.apply(&mut request);
+        request
     }
 
     /// Leases a runner that has the model loaded, loading it where it is not.
@@ -143,9 +171,9 @@ impl Call {
         Ok(Ready { lease, model, begin: self.begin, load: self.begin.elapsed() })
     }
 
-    /// Unloads the model. Requests that use it fail.
+    /// Unloads the model as soon as nobody uses it: requests of others go on to their end.
     pub(crate) fn unload(&self, daemon: &Daemon) {
-        daemon.scheduler.stop(&self.digest().to_string());
+        daemon.scheduler.stop_when_idle(&self.digest().to_string());
     }
 
     /// Whether the request wants the model kept for no time.
@@ -207,6 +235,79 @@ impl Ready {
             None => Err(anyhow::anyhow!("the runner said nothing").into()),
         }
     }
+}
+
+/// A generation under way. Dropping it cancels it.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    ready: Ready,
+    first: Option<GenerateEvent>,
+    events: Events,
+    meter: Meter,
+}
+
+/// How long a generation has taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// From the request's arrival until now.
+    pub(crate) total: Duration,
+    /// From the request's arrival until the model was there.
+    pub(crate) load: Duration,
+}
+
+impl Generation {
+    /// One that has said its first word.
+    fn new(ready: Ready, first: GenerateEvent, events: Events, meter: Meter) -> Self {
+        meter.first_word(ready.elapsed().as_secs_f64());
+        Self { ready, first: Some(first), events, meter }
+    }
+
+    /// The next event, which is never an error. After the end or an error there is nothing to ask for. Nothing is lost where
+    /// the future is dropped before it is ready, so it may wait beside something else.
+    ///
+    /// # Errors
+    /// The runner died or gave up; what was yielded before is true all the same.
+    pub(crate) async fn next(&mut self) -> Result<GenerateEvent, Failed> {
+        let event = match self.first.take() {
+            Some(event) => Ok(event),
+            None => match self.events.next().await {
+                Some(event) => event.map_err(Failed::from),
+                None => Err(anyhow::anyhow!("the runner ended without an answer").into()),
+            },
+        };
+        let event = event.and_then(|event| match event {
+            GenerateEvent::Error { error, kind } => Err(refused(error, kind)),
+            event => Ok(event),
+        });
+        match &event {
+            Ok(GenerateEvent::Done { reason, usage, .. }) => self.meter.done(*reason, usage),
+            Ok(_) => {}
+            Err(_) => self.meter.failed(),
+        }
+        event
+    }
+
+    /// How long it has taken so far.
+    pub(crate) fn times(&self) -> Times {
+        Times { total: self.ready.elapsed(), load: self.ready.load() }
+    }
+
+    /// All of it, once it is over.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next); nothing is told of a generation that did not reach its end.
+    pub(crate) async fn whole(&mut self) -> Result<Answer, Failed> {
+        let mut answer = Answer::default();
+        while answer.reason.is_none() {
+            answer.push(self.next().await?);
+        }
+        Ok(answer)
+    }
+}
+
+/// A message that is only text.
+pub(crate) fn message(role: &str, content: String) -> Message {
+    Message { role: role.to_owned(), content, rest: serde_json::Map::new() }
 }
 
 /// What a runner refused, in its own words.

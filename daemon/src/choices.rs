@@ -3,42 +3,14 @@
 //! Each begins when the stream is first asked, all at once: which of them wait is the runner's decision. Nothing waits for
 //! the first word of all of them, because those that come last have none before the first are over.
 
-use api::{Answer, Demand, Dialogue, Frame};
+use api::{Answer, Demand, Frame};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll};
-use protocol::{FailureKind, GenerateEvent, GenerateRequest};
-use scheduler::KeepAlive;
+use protocol::{GenerateEvent, GenerateRequest};
 
-use crate::call::{Call, Conversation, Generation, Piece, Ready, Think};
-use crate::daemon::Daemon;
+use crate::call::{Generation, Ready};
 use crate::error::Failed;
 use crate::sse::Frames;
-use library::Capability;
-
-/// A call with these demands.
-///
-/// # Errors
-/// As [`Call::begin`].
-pub(crate) async fn begin(daemon: &Daemon, model: &str, demand: &Demand) -> Result<Call, Failed> {
-    let keep_alive = demand.keep_alive.map(|keep| keep.0.map_or(KeepAlive::Forever, KeepAlive::For));
-    let mut call = Call::begin(daemon, model, demand.options.clone(), keep_alive).await?;
-    call.options = std::mem::take(&mut call.options).over(Demand::defaults());
-    Ok(call)
-}
-
-/// What is to be rendered, with what the model brings along.
-///
-/// # Errors
-/// 400 where the model cannot chat, call tools or think, and is asked to.
-pub(crate) fn conversation(call: &Call, dialogue: Dialogue) -> Result<Conversation, Failed> {
-    call.require_text("chat")?;
-    if !dialogue.tools.is_empty() {
-        call.require(Capability::Tools)?;
-    }
-    let think = call.thinking(dialogue.think.map(Think::from))?;
-    let messages = call.conversation(dialogue.messages)?;
-    Ok(Conversation { messages, tools: dialogue.tools, think, template: None })
-}
 
 /// Events of several generations.
 pub(crate) struct Choices {
@@ -99,9 +71,7 @@ impl Choices {
             let failed = event.is_err();
             let event = event.unwrap_or_else(|failed| {
                 tracing::warn!("{}", failed.message);
-                let of_client = failed.status.is_client_error();
-                let kind = if of_client { FailureKind::BadRequest } else { FailureKind::Internal };
-                GenerateEvent::Error { kind, error: failed.message }
+                failed.into_event()
             });
             if !frames.send(&told(choice, event)).await {
                 tracing::debug!("the client went away");
@@ -133,32 +103,20 @@ fn choice(ready: Ready, index: u32, request: GenerateRequest, one_call: bool) ->
             },
         };
         loop {
-            let piece = match generation.next().await {
-                Ok(piece) => piece,
+            let event = match generation.next().await {
+                Ok(event) => event,
                 Err(failed) => return Some(((index, Err(failed)), (State::Over, called))),
             };
-            if one_call && called && matches!(piece, Piece::ToolCall { .. }) {
+            if one_call && called && matches!(event, GenerateEvent::ToolCall { .. }) {
                 continue;
             }
-            let called = called || matches!(piece, Piece::ToolCall { .. });
-            let over = matches!(piece, Piece::End(_));
+            let called = called || matches!(event, GenerateEvent::ToolCall { .. });
+            let over = matches!(event, GenerateEvent::Done { .. });
             let state = if over { State::Over } else { State::Running(generation) };
-            return Some(((index, Ok(event(piece))), (state, called)));
+            return Some(((index, Ok(event)), (state, called)));
         }
     });
     events.boxed()
-}
-
-/// The same in the words of the runner protocol.
-fn event(piece: Piece) -> GenerateEvent {
-    match piece {
-        Piece::Text { text, logprobs } => GenerateEvent::Text { text, logprobs },
-        Piece::Thinking { text, logprobs } => GenerateEvent::Thinking { text, logprobs },
-        Piece::ToolCall { call, logprobs } => {
-            GenerateEvent::ToolCall { name: call.name, arguments: call.arguments, logprobs }
-        }
-        Piece::End(end) => GenerateEvent::Done { reason: end.reason, usage: end.usage, tokens: end.tokens },
-    }
 }
 
 /// The requests for so many choices. Where one has a seed, each gets its own, or all would be the same.

@@ -14,8 +14,9 @@ use content::Digest;
 use formats::Encoding;
 use import::{Decision, NamedFile, Policy, Quantization, Reason, Reuse, Scheme, Sources, TensorRow, UserPolicy};
 
+use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::models::{blocking, reference};
 use crate::stream::{Lines, lines};
 use build::{CreateSpec, Created, QuantizeSpec, Source};
@@ -38,8 +39,9 @@ pub(crate) async fn create(
         return plan(&daemon, spec).await;
     }
     let step = if spec.quantize.is_some() { "quantizing tensors" } else { "importing tensors" };
+    let turn = daemon.jobs.turn().await?;
     let (lines, response) = lines();
-    let work = tokio::task::spawn_blocking(move || {
+    let work = turn.run(move || {
         let observer = Reporter { lines: lines.clone(), streams, step, told: AtomicU64::new(0) };
         let work = std::panic::AssertUnwindSafe(|| build::create(&daemon.library, &spec, &observer));
         let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the create panicked")));

@@ -6,8 +6,10 @@ use library::Library;
 use registry::server::access::Access;
 use scheduler::Scheduler;
 
+use crate::budget::Budget;
 use crate::guard::keys::Keys;
 use crate::guard::permissions::Permissions;
+use crate::jobs::Jobs;
 use crate::metrics::counts::Counts;
 use crate::settings::Settings;
 
@@ -20,5 +22,7 @@ pub(crate) struct Daemon {
     pub(crate) keys: Option<Keys>,
     pub(crate) counts: Counts,
     pub(crate) settings: Settings,
+    pub(crate) budget: Budget,
+    pub(crate) jobs: Jobs,
     pub(crate) permissions: Arc<Permissions>,
 }

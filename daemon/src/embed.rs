@@ -1,19 +1,22 @@
 //! `/api/embed`, and the older `/api/embeddings`.
 
-use api::ollama::{EmbedRequest, EmbedResponse, EmbeddingsRequest, EmbeddingsResponse};
+use api::ollama::{EmbedRequest, EmbedResponse, EmbeddingsRequest, EmbeddingsResponse, demand};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use protocol::EmbedInput;
 
+use crate::body::Body;
+use crate::call::Call;
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
-use crate::generate::{begin, nanos};
+use crate::error::Failed;
+use crate::generate::nanos;
 use crate::headers::{attested, truncated};
 
 pub(crate) async fn embed(State(daemon): State<Daemon>, Body(request): Body<EmbedRequest>) -> Result<Response, Failed> {
     let texts = request.texts().map_err(Failed::bad_request)?;
-    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    let demand = demand(&request.options, request.keep_alive).map_err(Failed::bad_request)?;
+    let call = Call::begin(&daemon, &request.model, &demand).await?;
     let ready = call.ready(&daemon).await?;
     let model = call.name.clone();
     // Nothing to embed loads the model.
@@ -42,7 +45,8 @@ pub(crate) async fn embeddings(
     State(daemon): State<Daemon>,
     Body(request): Body<EmbeddingsRequest>,
 ) -> Result<Response, Failed> {
-    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    let demand = demand(&request.options, request.keep_alive).map_err(Failed::bad_request)?;
+    let call = Call::begin(&daemon, &request.model, &demand).await?;
     let ready = call.ready(&daemon).await?;
     let (mut embedding, mut dropped) = (Vec::new(), 0);
     if !request.prompt.is_empty() {

@@ -4,9 +4,9 @@ use std::io::{self, ErrorKind};
 
 use api::ollama::ErrorResponse;
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use protocol::{FailureKind, GenerateEvent};
 use registry::server::access::Refusal;
 
 /// A request that failed.
@@ -19,6 +19,13 @@ pub(crate) struct Failed {
 impl Failed {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
+    }
+
+    /// The same as the last event of a generation.
+    pub(crate) fn into_event(self) -> GenerateEvent {
+        let of_client = self.status.is_client_error();
+        let kind = if of_client { FailureKind::BadRequest } else { FailureKind::Internal };
+        GenerateEvent::Error { kind, error: self.message }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -145,26 +152,6 @@ impl From<scheduler::Error> for Failed {
 impl From<manifests::Error> for Failed {
     fn from(error: manifests::Error) -> Self {
         Self::bad_request(error.to_string())
-    }
-}
-
-/// The body of a request, read as JSON whatever its content type: `curl -d` sends none that fits.
-pub(crate) struct Body<T>(pub(crate) T);
-
-impl<T: serde::de::DeserializeOwned, S: Send + Sync> axum::extract::FromRequest<S> for Body<T> {
-    type Rejection = Failed;
-
-    async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, Failed> {
-        let bytes = axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
-            let response = JsonRejection::BytesRejection(rejection);
-            Failed::new(response.status(), response.body_text())
-        })?;
-        if bytes.is_empty() {
-            return Err(Failed::bad_request("missing request body"));
-        }
-        serde_json::from_slice(&bytes)
-            .map(Self)
-            .map_err(|e| Failed::bad_request(format!("the request is not readable: {e}")))
     }
 }
 

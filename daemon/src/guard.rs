@@ -8,6 +8,7 @@
 //! One rule holds for the whole port. Only where the registry (`/v2`) has users of its own, it decides itself who may do
 //! what there, see `registry::server::access`.
 
+mod caller;
 pub(crate) mod keys;
 mod origin;
 pub(crate) mod permissions;
@@ -20,13 +21,15 @@ use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use registry::server::access::Mode;
 use registry::server::access::{TOKEN_PATH, ask_for_password, secret, secret_as_token};
-use registry::server::base_url;
+use registry::server::{OnlyHere, base_url};
 
 use crate::daemon::Daemon;
 use crate::error::{Failed, in_dialect, of_registry};
 use keys::Keys;
 
+pub(crate) use caller::Caller;
 pub(crate) use origin::cors;
 pub(crate) use permissions::Permission;
 use permissions::Permissions;
@@ -36,13 +39,22 @@ pub use scope::Scope;
 const TOKEN_LIFE: Duration = Duration::from_mins(5);
 
 /// Lets requests through whose sender may do what they ask for.
-pub(crate) async fn check(State(daemon): State<Daemon>, request: Request, next: Next) -> Response {
+pub(crate) async fn check(State(daemon): State<Daemon>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let gives_token = path == TOKEN_PATH && request.method() == Method::GET && keys_of_registry(&daemon).is_some();
     match allowed(&daemon, &request) {
         // Clients fetch a token for a password; here both are the key, which is looked at each time.
-        Ok(()) if gives_token => secret_as_token(secret(request.headers()).unwrap_or_default(), TOKEN_LIFE),
-        Ok(()) => next.run(request).await,
+        Ok(_) if gives_token => secret_as_token(secret(request.headers()).unwrap_or_default(), TOKEN_LIFE),
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                // Whoever may only look does not make this daemon ask others, and keep what they say.
+                if caller.require(Scope::Write).is_err() {
+                    request.extensions_mut().insert(OnlyHere);
+                }
+                request.extensions_mut().insert(caller);
+            }
+            next.run(request).await
+        }
         Err(failed) if failed.status == StatusCode::UNAUTHORIZED && of_registry(&path) => {
             let asked = if gives_token {
                 ask_for_password(&failed.message)
@@ -61,7 +73,8 @@ fn keys_of_registry(daemon: &Daemon) -> Option<&Keys> {
     daemon.keys.as_ref().filter(|_| !daemon.settings.registry.mode.needs_users())
 }
 
-fn allowed(daemon: &Daemon, request: &Request) -> Result<(), Failed> {
+/// Who makes the request, where it may be made.
+fn allowed(daemon: &Daemon, request: &Request) -> Result<Option<Caller>, Failed> {
     let headers = request.headers();
     let need = need(&daemon.permissions, request);
     let keys = if matches!(need, Need::Registry(_)) { keys_of_registry(daemon) } else { daemon.keys.as_ref() };
@@ -69,16 +82,24 @@ fn allowed(daemon: &Daemon, request: &Request) -> Result<(), Failed> {
     let is_kept = keys.is_some() || (matches!(need, Need::Registry(_)) && !daemon.access.anyone_may_pull());
     origin::check(&daemon.settings, is_kept, request)?;
     let sender = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| *address);
-    match (need, keys) {
-        (Need::Scope(scope), Some(keys)) => with_key(keys, scope, carried(headers)),
-        (Need::Registry(scope), Some(keys)) => with_key(keys, scope, secret(headers).as_deref()),
-        (Need::Scope(scope), None) if scope.changes() => from_here(sender, "LODE_API_KEYS"),
-        // Where a mode was chosen, it says who may.
-        (Need::Registry(scope), None) if scope.changes() && !daemon.settings.registry.chosen => {
-            from_here(sender, "LODE_API_KEYS or LODE_REGISTRY_MODE")
-        }
-        (Need::Nothing | Need::Scope(_) | Need::Registry(_), _) => Ok(()),
+    let registry = &daemon.settings.registry;
+    let caller = match (need, keys) {
+        (Need::Nothing, _) => return Ok(None),
+        (Need::Scope(_), Some(keys)) => Caller::WithKey(caller::owner(keys, carried(headers))?),
+        (Need::Registry(_), Some(keys)) => Caller::WithKey(caller::owner(keys, secret(headers).as_deref())?),
+        (Need::Scope(_), None) => Caller::at(sender, "LODE_API_KEYS"),
+        // Where a mode was chosen, it says who may; users are asked by the registry itself.
+        (Need::Registry(_), None) if registry.mode == Mode::Open && registry.chosen => Caller::Trusted,
+        (Need::Registry(_), None) if registry.mode.needs_users() => Caller::Trusted,
+        (Need::Registry(_), None) => Caller::at(sender, "LODE_API_KEYS or LODE_REGISTRY_MODE"),
+    };
+    match need {
+        // It says itself that nothing can be changed there.
+        Need::Registry(_) if registry.chosen && keys.is_none() => {}
+        Need::Scope(scope) | Need::Registry(scope) => caller.require(scope)?,
+        Need::Nothing => {}
     }
+    Ok(Some(caller))
 }
 
 /// What a request needs.
@@ -118,56 +139,9 @@ fn carried(headers: &HeaderMap) -> Option<&str> {
     bearer.map(|(_, key)| key).or(other).map(str::trim)
 }
 
-fn with_key(keys: &Keys, scope: Scope, key: Option<&str>) -> Result<(), Failed> {
-    let Some(key) = key else {
-        let message = "an API key is needed; send it as `Authorization: Bearer KEY`, or to the registry as a password \
-                       with any user (commands take it from LODE_API_KEY)";
-        return Err(Failed::new(StatusCode::UNAUTHORIZED, message));
-    };
-    let known = keys.find(key).map_err(|error| {
-        // What is wrong with the file is for who has it: a line may have a key where its hash belongs.
-        tracing::error!("{error:#}");
-        Failed::new(StatusCode::INTERNAL_SERVER_ERROR, "the API keys cannot be read; the daemon's log says why")
-    })?;
-    let Some(owner) = known else {
-        return Err(Failed::new(StatusCode::UNAUTHORIZED, "this API key is not known"));
-    };
-    if owner.scopes.contains(&scope) {
-        return Ok(());
-    }
-    let message = format!("the API key of `{}` may not do this; it needs the scope `{}`", owner.name, scope.name());
-    Err(Failed::new(StatusCode::FORBIDDEN, message))
-}
-
-/// Refuses what changes something when another machine asks for it. `remedy` is the variable to set.
-fn from_here(sender: Option<SocketAddr>, remedy: &str) -> Result<(), Failed> {
-    // A daemon behind a socket that is not TCP has no remote callers.
-    if sender.is_none_or(|address| address.ip().to_canonical().is_loopback()) {
-        return Ok(());
-    }
-    let message = format!(
-        "this changes what the daemon has, and nobody may do that from another machine without being known; set {remedy} \
-         where the daemon runs"
-    );
-    Err(Failed::new(StatusCode::FORBIDDEN, message))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn changes_come_from_this_machine() {
-        for here in [None, Some("127.0.0.1:1"), Some("[::1]:1"), Some("[::ffff:127.0.0.1]:1")] {
-            let sender = here.map(|text| text.parse().expect("an address"));
-            assert!(from_here(sender, "X").is_ok(), "{here:?}");
-        }
-        for elsewhere in ["10.0.0.1:1", "[fd00::1]:1", "[::ffff:10.0.0.1]:1"] {
-            let failed = from_here(Some(elsewhere.parse().expect("an address")), "X").expect_err(elsewhere);
-            assert_eq!(failed.status, StatusCode::FORBIDDEN);
-            assert!(failed.message.contains("set X"), "{}", failed.message);
-        }
-    }
 
     #[test]
     fn keys_are_found_in_either_header() {

@@ -25,15 +25,16 @@ use library::{Library, Observer};
 const STEP: u64 = 64 << 20;
 
 /// Answers with lines while something is done that takes its time. It is told when the client goes away.
-fn stepwise<T: Serialize + 'static>(
+async fn stepwise<T: Serialize + 'static>(
     daemon: &Daemon,
     doing: &'static str,
     work: impl FnOnce(&Library, &dyn Observer) -> Result<T> + Send + 'static,
-) -> Response {
+) -> Result<Response, Failed> {
+    let turn = daemon.jobs.turn().await?;
     let (lines, response) = lines();
     let library = daemon.library.clone();
     // It ends by itself: at the latest with the connection, by way of `goes_on`.
-    drop(tokio::task::spawn_blocking(move || {
+    drop(turn.run(move || {
         let steps = Steps { lines, doing, told: AtomicU64::new(0) };
         let work = std::panic::AssertUnwindSafe(|| work(&library, &steps));
         let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the operation panicked")));
@@ -45,7 +46,7 @@ fn stepwise<T: Serialize + 'static>(
             Err(error) => steps.lines.send_blocking(&ErrorResponse { error: Failed::from(error).message }),
         };
     }));
-    response
+    Ok(response)
 }
 
 /// Tells a client how it goes.

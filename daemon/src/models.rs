@@ -12,9 +12,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use manifests::ModelRef;
 
+use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::describe;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::headers::attested;
 use library::{Library, Model, Own};
 

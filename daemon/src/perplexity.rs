@@ -8,8 +8,9 @@ use axum::extract::State;
 use protocol::TokenizeRequest;
 use scheduler::{Context, Runner};
 
+use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::models::find_named;
 
 pub(crate) async fn perplexity(

@@ -17,7 +17,6 @@ mod openai;
 mod service;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
@@ -27,9 +26,6 @@ use crate::daemon::Daemon;
 use crate::guard::permissions::Permissions;
 use crate::guard::{Permission, Scope};
 use crate::openapi::{self, Operation};
-
-/// The largest JSON request: conversations with pictures, later on.
-const MAX_REQUEST: usize = 128 << 20;
 
 /// A row of the table.
 pub(crate) struct Route {
@@ -48,13 +44,11 @@ impl Operation {
     fn served_by<H: Handler<T, Daemon>, T: 'static>(self, handler: H) -> Route {
         let filter = MethodFilter::try_from(self.method.clone());
         let handler = on(filter.expect("invariant: the methods of the table are HTTP's"), handler);
-        let limit =
-            if self.takes_documents() { DefaultBodyLimit::max(MAX_REQUEST) } else { DefaultBodyLimit::disable() };
         Route {
             path: self.path,
             method: Some(self.method.clone()),
             permission: self.permission,
-            handler: handler.layer(limit),
+            handler,
             operation: Some(self),
         }
     }
@@ -63,8 +57,7 @@ impl Operation {
 impl Route {
     /// A row that answers every method and that the document leaves out.
     fn for_any_method<H: Handler<T, Daemon>, T: 'static>(path: &'static str, scope: Scope, handler: H) -> Self {
-        let handler = any(handler).layer(DefaultBodyLimit::max(MAX_REQUEST));
-        Self { path, method: None, permission: Permission::Scope(scope), handler, operation: None }
+        Self { path, method: None, permission: Permission::Scope(scope), handler: any(handler), operation: None }
     }
 
     /// At another path of the router than the document tells.

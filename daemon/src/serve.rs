@@ -1,6 +1,5 @@
 //! Running the daemon: from the address to the last answer.
 
-use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,26 +8,26 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::extract::Request;
-use axum::extract::connect_info::Connected;
 use axum::middleware::Next;
 use axum::response::Response;
-use axum::serve::{IncomingStream, Listener, ListenerExt};
+use axum::serve::ListenerExt;
 use library::Library;
 use protocol::InstructionSet;
 use registry::server::Server;
 use scheduler::{Limits, RunnerOptions, Scheduler};
 use store::{Options, Store};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tracing::Instrument;
 use transfer::{Hosts, Repositories, Upstream};
 
+use crate::budget::Budget;
 use crate::daemon::Daemon;
 use crate::guard::keys::Keys;
+use crate::jobs::Jobs;
 use crate::routes::{permissions, router};
 use crate::settings::Settings;
 use crate::tls::TlsListener;
-use crate::{access, activation, error, guard, metrics};
+use crate::{access, activation, connections, error, guard, metrics};
 
 /// Time between two collections that nobody asks for.
 const SWEEP: Duration = Duration::from_hours(1);
@@ -85,18 +84,25 @@ async fn serve(settings: Settings) -> Result<()> {
         keys,
         counts: metrics::start()?,
         settings,
+        budget: Budget::new(),
+        jobs: Jobs::new(),
         permissions: Arc::new(permissions()),
     };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
+    let limits = connections::Limits::of_process();
     let (stop, stopped) = watch::channel(false);
     let preloading = daemon.clone();
-    let mut server = match tls {
-        Some(files) => start(TlsListener::bind(listener, files)?.tap_io(|_| ()), application(daemon), stopped),
-        None => start(listener, application(daemon), stopped),
+    let routes = application(daemon);
+    let mut server = if let Some(files) = tls {
+        tokio::spawn(connections::serve(TlsListener::bind(listener, files)?, routes, limits, stopped))
+    } else {
+        // Answers are written in pieces; holding the last one back for more costs a round trip.
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        tokio::spawn(connections::serve(listener, routes, limits, stopped))
     };
     activation::serving();
     tokio::select! {
-        ended = &mut server => return ended?.context("serving failed"),
+        ended = &mut server => return ended.context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
         () = background(library, preloading) => {}
     }
@@ -127,21 +133,6 @@ async fn sweep(library: Library) {
             tracing::error!("a collection ended unexpectedly: {error}");
         }
     }
-}
-
-/// Serves in a task until it is told to stop and all requests are answered.
-fn start<L>(listener: L, routes: Router, mut stopped: watch::Receiver<bool>) -> JoinHandle<std::io::Result<()>>
-where
-    L: Listener,
-    L::Addr: std::fmt::Debug,
-    SocketAddr: for<'a> Connected<IncomingStream<'a, L>>,
-{
-    let routes = routes.into_make_service_with_connect_info::<SocketAddr>();
-    let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
-        // An error means that the sender is gone, which is a reason to stop too.
-        let _ = stopped.wait_for(|stop| *stop).await;
-    });
-    tokio::spawn(server.into_future())
 }
 
 /// A folder for sockets, for this user only; removed at the end.

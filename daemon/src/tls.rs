@@ -4,9 +4,6 @@
 //! go on with its own. There are [`MAX_HANDSHAKES`] at most; the one that has gone on longest gives way to the next.
 //! A handshake that fails is its client's affair and is logged for debugging only.
 //!
-//! Handlers get at the client's address in the usual way where the listener is wrapped:
-//! `axum::serve(TlsListener::bind(…)?.tap_io(|_| ()), routes.into_make_service_with_connect_info::<SocketAddr>())`.
-
 mod certificates;
 
 use std::collections::VecDeque;

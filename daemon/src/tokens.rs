@@ -1,13 +1,15 @@
 //! `/api/tokenize` and `/api/detokenize`: text to the model's tokens and back.
 
-use api::ollama::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse};
+use api::ollama::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse, demand};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
+use crate::body::Body;
+use crate::call::Call;
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
-use crate::generate::{begin, nanos};
+use crate::error::Failed;
+use crate::generate::nanos;
 use crate::headers::attested;
 
 pub(crate) async fn tokenize(
@@ -17,7 +19,8 @@ pub(crate) async fn tokenize(
     let Some(text) = request.content.or(request.text) else {
         return Err(Failed::bad_request("content is required"));
     };
-    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    let demand = demand(&request.options, request.keep_alive).map_err(Failed::bad_request)?;
+    let call = Call::begin(&daemon, &request.model, &demand).await?;
     let ready = call.ready(&daemon).await?;
     let (add_special, parse_special) = (request.add_special, request.parse_special.unwrap_or(true));
     let tokens = ready.runner().tokenize(&protocol::TokenizeRequest { text, add_special, parse_special }).await?;
@@ -34,7 +37,8 @@ pub(crate) async fn detokenize(
     State(daemon): State<Daemon>,
     Body(request): Body<DetokenizeRequest>,
 ) -> Result<Response, Failed> {
-    let call = begin(&daemon, &request.model, request.keep_alive, &request.options).await?;
+    let demand = demand(&request.options, request.keep_alive).map_err(Failed::bad_request)?;
+    let call = Call::begin(&daemon, &request.model, &demand).await?;
     let ready = call.ready(&daemon).await?;
     let answer = DetokenizeResponse {
         model: call.name.clone(),

@@ -10,8 +10,9 @@ use axum::response::{IntoResponse, Response};
 use registry::client::Pushed;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::models::reference;
 use crate::stream::{Lines, lines};
 use transfer::{Hosts, HubReference, Meter, Push, PushedBlob};

@@ -7,6 +7,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use content::{Digest, Expected, Ingest, IngestId, Ingester, Provider};
 use futures_util::StreamExt;
+use rand::Rng;
+use store::Store;
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
@@ -22,14 +24,16 @@ fn parse(text: &str) -> Result<Digest, Failed> {
 
 pub(crate) async fn exists(State(daemon): State<Daemon>, Path(digest): Path<String>) -> Result<StatusCode, Failed> {
     let parsed = parse(&digest)?;
-    if renew(&daemon, parsed).await? {
+    // Nothing is written for a question. Promised before it is looked at: a collection may be under way.
+    daemon.library.store.promise(&parsed, SystemTime::now() + LEASE);
+    if daemon.library.store.size(&parsed).await.map_err(failed)?.is_some() {
         return Ok(StatusCode::OK);
     }
     Err(Failed::new(StatusCode::NOT_FOUND, format!("blob \"{digest}\" not found")))
 }
 
-/// Takes a blob. The bytes are hashed as they come; those of an upload that broke off are resumed from by nobody, since
-/// this protocol has no ranges.
+/// Takes a blob. The bytes are hashed as they come; those of an upload that broke off go, since this protocol
+/// has no ranges to go on with.
 pub(crate) async fn upload(
     State(daemon): State<Daemon>,
     Path(digest): Path<String>,
@@ -47,30 +51,44 @@ pub(crate) async fn upload(
         Some(size) => Expected::Blob { digest, size },
         None => Expected::Digest(digest),
     };
-    let id = IngestId::of(&digest);
-    let begun = store.ingest(&id, expected).await.map_err(failed)?;
-    let mut ingest = if begun.offset() == 0 {
-        begun
-    } else {
-        begun.cancel().await.map_err(failed)?;
-        store.ingest(&id, expected).await.map_err(failed)?
-    };
+    // An id of its own: several clients may send the same bytes at once, and the first that is done gives them their name.
+    let id = IngestId::parse(&format!("blob-{:032x}", rand::rng().random::<u128>())).map_err(failed)?;
+    let mut unfinished = Unfinished { store: store.clone(), id: Some(id.clone()) };
+    let mut ingest = store.ingest(&id, expected).await.map_err(failed)?;
     let mut stream = body.into_data_stream();
     while let Some(piece) = stream.next().await {
         let piece = match piece {
             Ok(piece) => piece,
-            Err(error) => {
-                ingest.cancel().await.map_err(failed)?;
-                return Err(Failed::bad_request(format!("the upload broke off: {error}")));
-            }
+            Err(error) => return Err(Failed::bad_request(format!("the upload broke off: {error}"))),
         };
         ingest.write(piece).await.map_err(failed)?;
     }
     // Not before: a slow client must not keep the collector away.
     let _guard = guard(&daemon).await?;
     ingest.commit().await.map_err(failed)?;
+    unfinished.id = None;
     lease(&daemon, digest).await?;
     Ok(StatusCode::CREATED)
+}
+
+/// An upload that is removed where it does not come to its end: its client went away, or sent something else.
+struct Unfinished {
+    store: Store,
+    /// None once it is a blob.
+    id: Option<IngestId>,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let store = self.store.clone();
+        // It ends by itself: it removes one folder. What stays is removed by the next sweep.
+        drop(tokio::task::spawn_blocking(move || {
+            if let Err(error) = store.discard_ingest(&id) {
+                tracing::debug!("an upload that broke off stays for now: {error}");
+            }
+        }));
+    }
 }
 
 /// Keeps the collector away.

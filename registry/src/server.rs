@@ -75,6 +75,10 @@ pub fn base_url(scheme: &str, headers: &HeaderMap) -> String {
     format!("{scheme}://{host}")
 }
 
+/// An extension of a request that is answered with what is here, whatever others may have: who asks may not make us ask them.
+#[derive(Clone, Copy, Debug)]
+pub struct OnlyHere;
+
 async fn handle<S: Storage>(State(server): State<Arc<Server<S>>>, request: Request) -> Response {
     let mut response = answer(&server, request).await.unwrap_or_else(|response| response);
     response.headers_mut().insert(VERSION, uploads::value("registry/2.0"));
@@ -89,7 +93,8 @@ async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result
     }
     let mut found = route::parse(&parts.uri).map_err(IntoResponse::into_response)?;
     if let Some(Route::In(repository, _)) = &mut found {
-        repository.mirrored = parts.headers.contains_key(crate::MIRRORED);
+        repository.mirrored =
+            parts.headers.contains_key(crate::MIRRORED) || parts.extensions.get::<OnlyHere>().is_some();
         // A mirror is read; a token for a name here says nothing of the same name elsewhere.
         if repository.namespace.is_some() && !is_read(&parts.method) {
             let refused =

@@ -92,7 +92,7 @@ impl Store {
         Guard(self.clone())
     }
 
-    /// Deletes every blob that no tag, link or lease leads to. `children` says what a tagged document refers to.
+    /// Deletes every blob that no tag, link or lease leads to, and that is promised to nobody. `children` says what a tagged document refers to.
     ///
     /// # Errors
     /// [`Error::Unreadable`] where a document cannot be read: then nothing is deleted at all.
@@ -109,6 +109,7 @@ impl Store {
             state.collecting = true;
         }
         let _collecting = Collecting(&self.0.gate);
+        self.0.promises.expire(now);
         let marked = self.mark(now, children)?;
         // Nobody renews a link or a lease meanwhile: that needs a guard.
         for path in &marked.expired {
@@ -125,7 +126,10 @@ impl Store {
         children: impl Fn(&[u8]) -> Result<Children, String>,
     ) -> Result<Vec<(Digest, u64)>, Error> {
         let reachable = self.mark(now, children)?.reachable;
-        Ok(self.blobs()?.into_iter().filter(|(digest, _)| !reachable.contains(digest)).collect())
+        let promises = self.0.promises.lock();
+        let stays =
+            |digest: &Digest| reachable.contains(digest) || promises.get(digest).is_some_and(|until| *until > now);
+        Ok(self.blobs()?.into_iter().filter(|(digest, _)| !stays(digest)).collect())
     }
 
     fn mark(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Result<Marked, Error> {
@@ -136,7 +140,10 @@ impl Store {
         for link in self.all_links()? {
             match link.kind {
                 LinkKind::Manifest => documents.push(link.digest),
-                LinkKind::Blob if now.duration_since(link.modified).is_ok_and(|age| age >= BLOB_LINK_LIFE) => {
+                LinkKind::Blob
+                    if now.duration_since(link.modified).is_ok_and(|age| age >= BLOB_LINK_LIFE)
+                        && !self.0.promises.lock().contains_key(&link.digest) =>
+                {
                     expired.push(link.path);
                 }
                 LinkKind::Blob => {
@@ -179,7 +186,8 @@ impl Store {
     fn sweep(&self, reachable: &HashSet<Digest>) -> Result<Collected, Error> {
         let (mut blobs, mut bytes) = (0, 0);
         for (digest, size) in self.blobs()? {
-            if reachable.contains(&digest) {
+            let promises = self.0.promises.lock();
+            if reachable.contains(&digest) || promises.contains_key(&digest) {
                 continue;
             }
             // First the file: an index entry without one is harmless, the other way round leaks.

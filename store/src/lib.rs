@@ -51,6 +51,7 @@ mod lock;
 mod mapped;
 mod names;
 mod pins;
+mod promises;
 mod rebuild;
 mod roles;
 mod tags;
@@ -90,6 +91,7 @@ struct Inner {
     index: Index,
     held: ingest::Held,
     gate: collect::Gate,
+    promises: promises::Promises,
     /// Held while a tag, history, pin or lease is written or removed: they share folders, and writers of one name a temporary file.
     names: Mutex<()>,
     /// Files that were derived so far: their temporary names.
@@ -128,6 +130,7 @@ impl Store {
             index,
             held: ingest::Held::default(),
             gate: collect::Gate::default(),
+            promises: promises::Promises::default(),
             names: Mutex::default(),
             derivations: AtomicU64::default(),
             crash_at: options.crash_at,

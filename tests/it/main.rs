@@ -31,6 +31,7 @@ mod operation;
 mod peers;
 mod perplexity;
 mod plan;
+mod port;
 mod quant_vectors;
 mod quantize;
 mod quantized_imports;

@@ -57,10 +57,19 @@ impl Server {
         Self::start_in(folder, environment).await
     }
 
+    /// Starts a daemon by another program, which gets its command line.
+    pub(crate) async fn start_under(program: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_by(program, tempfile::tempdir().expect("a temporary folder"), environment).await
+    }
+
     async fn start_in(folder: tempfile::TempDir, environment: &[(&str, &str)]) -> Self {
+        Self::start_by(&[], folder, environment).await
+    }
+
+    async fn start_by(program: &[&str], folder: tempfile::TempDir, environment: &[(&str, &str)]) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
         let http = http().build().expect("a client");
-        let child = spawn(folder.path(), &address, environment);
+        let child = spawn(program, folder.path(), &address, environment);
         let mut server = Self { child, folder, address, http };
         server.wait().await;
         server
@@ -89,7 +98,7 @@ impl Server {
     pub(crate) async fn restart_on(mut self, address: &str, environment: &[(&str, &str)]) -> Self {
         self.kill();
         let port = free_port();
-        self.child = spawn(self.folder.path(), &format!("{address}:{port}"), environment);
+        self.child = spawn(&[], self.folder.path(), &format!("{address}:{port}"), environment);
         self.address = format!("127.0.0.1:{port}");
         self.wait().await;
         self
@@ -220,10 +229,11 @@ impl Server {
     }
 }
 
-fn spawn(folder: &Path, address: &str, environment: &[(&str, &str)]) -> Child {
+fn spawn(program: &[&str], folder: &Path, address: &str, environment: &[(&str, &str)]) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).expect("a log");
-    Command::new(LODE)
-        .arg("serve")
+    let line: Vec<&str> = program.iter().copied().chain([LODE, "serve"]).collect();
+    Command::new(line[0])
+        .args(&line[1..])
         .env("LODE_HOME", folder.join("home"))
         .env("LODE_HOST", address)
         .env("LODE_LOG", "debug,hyper=info,hyper_util=info,reqwest=info,sled=info")

@@ -132,7 +132,7 @@ impl MessagesRequest {
             format: self.format()?,
             one_tool_call: self.tool_choice.as_ref().is_some_and(|choice| choice.disable_parallel_tool_use),
             keep_alive: self.keep_alive,
-            ..Demand::default()
+            ..Demand::of_openai()
         })
     }
 
@@ -170,7 +170,7 @@ impl MessagesRequest {
                 Err(Refusal::new("messages", message))
             }
             Some(last) if last.role != "system" => {
-                Ok((Dialogue { messages: conversation.messages, tools, think }, choice))
+                Ok((Dialogue { messages: conversation.messages, tools, think, template: None }, choice))
             }
             _ => Err(Refusal::new("messages", "at least one message is required")),
         }

@@ -1,13 +1,13 @@
 //! What `/api/generate` and `/api/chat` are asked.
 
-use protocol::Message;
+use protocol::{Format, Message};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::null::or_default;
 use super::{KeepAliveSpec, Options, Think};
-use crate::shapes;
+use crate::{Demand, Dialogue, shapes};
 
 /// Body of `POST /api/generate`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -89,8 +89,111 @@ pub struct ChatRequest {
     pub debug_render_only: bool,
 }
 
+/// Who may say something in a conversation.
+const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
+const NO_IMAGES: &str = "this model does not support images";
+
+impl GenerateRequest {
+    /// How to generate.
+    ///
+    /// # Errors
+    /// What is wrong with the request, in Ollama's words.
+    pub fn demand(&self) -> Result<Demand, String> {
+        if !self.images.is_empty() {
+            return Err(NO_IMAGES.to_owned());
+        }
+        let has_system = self.system.as_ref().is_some_and(|system| !system.is_empty());
+        if self.raw && (!self.template.is_empty() || has_system || !self.context.is_empty()) {
+            return Err("raw mode does not support template, system, or context".to_owned());
+        }
+        if self.raw && !self.suffix.is_empty() {
+            return Err("raw mode does not support suffix".to_owned());
+        }
+        let demand = demand(&self.options, self.keep_alive)?;
+        Ok(Demand {
+            format: format(self.format.as_ref())?,
+            top_logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
+            refuse_long_prompts: !self.truncate.unwrap_or(true),
+            shift: self.shift.unwrap_or(true),
+            ..demand
+        })
+    }
+
+    /// The tokens that the prompt goes on from.
+    ///
+    /// # Errors
+    /// A number that is no token.
+    pub fn before(&self) -> Result<Vec<u32>, String> {
+        let token = |id: &i64| u32::try_from(*id).map_err(|_| format!("'context' has {id}, no token"));
+        self.context.iter().map(token).collect()
+    }
+}
+
+impl ChatRequest {
+    /// What is asked of the model.
+    ///
+    /// # Errors
+    /// What is wrong with the request, in Ollama's words.
+    pub fn translate(mut self) -> Result<(Dialogue, Demand), String> {
+        let demand = demand(&self.options, self.keep_alive)?;
+        let demand = Demand {
+            format: format(self.format.as_ref())?,
+            top_logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
+            refuse_long_prompts: !self.truncate.unwrap_or(true),
+            shift: self.shift.unwrap_or(true),
+            ..demand
+        };
+        self.messages.iter_mut().try_for_each(check)?;
+        if let Some(tool) = self.tools.iter().find(|tool| !tool["function"]["name"].is_string()) {
+            return Err(format!("the tool {tool} has no function with a name"));
+        }
+        Ok((Dialogue { messages: self.messages, tools: self.tools, think: self.think, template: None }, demand))
+    }
+}
+
+/// What every request of this API may set.
+///
+/// # Errors
+/// An option has a value of the wrong type.
+pub fn demand(options: &Map<String, Value>, keep_alive: Option<KeepAliveSpec>) -> Result<Demand, String> {
+    let (options, unknown_options) = Options::read(options)?;
+    Ok(Demand { options, unknown_options, keep_alive, ..Demand::default() })
+}
+
+fn top_logprobs(wanted: bool, top: i64) -> Result<Option<u32>, String> {
+    let top = u32::try_from(top).ok().filter(|count| *count <= 20);
+    let top = top.ok_or("top_logprobs must be between 0 and 20")?;
+    Ok(wanted.then_some(top))
+}
+
+/// `"json"` or a schema; nothing where it is empty.
+fn format(format: Option<&Value>) -> Result<Option<Format>, String> {
+    match format {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => Ok(None),
+        Some(Value::String(text)) if text == "json" => Ok(Some(Format::Json)),
+        Some(schema @ Value::Object(_)) => Ok(Some(Format::Schema { schema: schema.clone() })),
+        Some(other) => Err(format!("invalid format: {other}; expected \"json\" or a valid JSON Schema object")),
+    }
+}
+
+/// Refuses a message that nobody could render; roles are written in any case.
+fn check(message: &mut Message) -> Result<(), String> {
+    message.role.make_ascii_lowercase();
+    if !ROLES.contains(&message.role.as_str()) {
+        let role = &message.role;
+        return Err(format!("invalid role: {role}, must be one of [{}]", ROLES.join(", ")));
+    }
+    if message.rest.get("images").and_then(Value::as_array).is_some_and(|images| !images.is_empty()) {
+        return Err(NO_IMAGES.to_owned());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -105,5 +208,31 @@ mod tests {
         let chat = r#"{"model":"m","messages":null,"tools":null,"options":null,"logprobs":null}"#;
         let request: ChatRequest = serde_json::from_str(chat).expect("a request");
         assert!(request.messages.is_empty() && request.tools.is_empty());
+    }
+
+    #[test]
+    fn formats_are_json_or_a_schema() {
+        let schema = json!({"type": "object"});
+        for (given, expect) in [
+            (json!(null), Some(None)),
+            (json!(""), Some(None)),
+            (json!("json"), Some(Some(Format::Json))),
+            (schema.clone(), Some(Some(Format::Schema { schema }))),
+            (json!("yaml"), None),
+            (json!(["json"]), None),
+        ] {
+            assert_eq!(format(Some(&given)).ok(), expect, "{given}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_their_bounds() {
+        let before =
+            |context: &[i64]| GenerateRequest { context: context.to_vec(), ..GenerateRequest::default() }.before();
+        assert_eq!(top_logprobs(true, 20).ok(), Some(Some(20)));
+        assert_eq!(top_logprobs(false, 3).ok(), Some(None));
+        assert!(top_logprobs(true, 21).is_err() && top_logprobs(false, -1).is_err());
+        assert!(before(&[0, 7]).is_ok_and(|tokens| tokens == [0, 7]));
+        assert!(before(&[-1]).is_err() && before(&[1 << 32]).is_err());
     }
 }

@@ -68,7 +68,7 @@ impl Sampling {
             ..Options::default()
         };
         let logit_bias = self.logit_bias.iter().flatten().map(bias).collect::<Result<_, _>>()?;
-        Ok(Demand { options: options.over(given), logit_bias, keep_alive: self.keep_alive, ..Demand::default() })
+        Ok(Demand { options: options.over(given), logit_bias, keep_alive: self.keep_alive, ..Demand::of_openai() })
     }
 }
 

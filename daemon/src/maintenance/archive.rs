@@ -12,20 +12,22 @@ use content::Digest;
 use futures_util::StreamExt;
 use manifests::ModelRef;
 
+use crate::body::Body;
 use crate::bridge::{self, ChannelReader, ChannelWriter};
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::models::{blocking, reference};
 use build::{Archive, Loaded, Since};
 
 pub(crate) async fn save(State(daemon): State<Daemon>, Body(request): Body<SaveRequest>) -> Result<Response, Failed> {
     let models = request.models.iter().map(|name| reference(name, "")).collect::<Result<Vec<_>, _>>()?;
     let since = since(request.since)?;
+    let turn = daemon.jobs.turn().await?;
     let archive = blocking(&daemon.library, move |library| Archive::plan(library, &models, &since)).await?;
     let size = archive.size();
     let (sender, receiver) = bridge::channel();
     // It ends with the connection: then nothing more can be sent.
-    drop(tokio::task::spawn_blocking(move || {
+    drop(turn.run(move || {
         let mut output = ChannelWriter::new(sender);
         if let Err(error) = archive.write(&mut output) {
             tracing::warn!("a save broke off: {error:#}");
@@ -67,9 +69,11 @@ pub(crate) async fn load(
 ) -> Result<Json<LoadResponse>, Failed> {
     let name = given_name(query)?;
     let (sender, receiver) = bridge::channel();
-    let work = blocking(&daemon.library, move |library| {
+    let turn = daemon.jobs.turn().await?;
+    let library = daemon.library.clone();
+    let work = turn.run(move || {
         let mut input = ChannelReader::new(receiver);
-        let loaded = build::load(library, &mut input, name.as_ref());
+        let loaded = build::load(&library, &mut input, name.as_ref());
         input.drain();
         loaded
     });
@@ -84,7 +88,8 @@ pub(crate) async fn load(
         }
     };
     let ((), loaded) = tokio::join!(send, work);
-    Ok(Json(answer(loaded?)))
+    let loaded = loaded.map_err(|e| anyhow::anyhow!("the load ended unexpectedly: {e}"))??;
+    Ok(Json(answer(loaded)))
 }
 
 fn answer(loaded: Loaded) -> LoadResponse {

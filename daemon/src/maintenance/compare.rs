@@ -7,8 +7,9 @@ use content::Digest;
 use library::{Library, Unwatched};
 use upkeep::Diff;
 
+use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::models::{blocking, reference};
 
 pub(crate) async fn diff(

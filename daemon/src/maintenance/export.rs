@@ -10,9 +10,10 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
 
+use crate::body::Body;
 use crate::bridge::{self, ChannelWriter};
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::models::{blocking, reference};
 use build::{Export, ExportSpec};
 use formats::Dtype;
@@ -23,16 +24,18 @@ pub(crate) async fn export(
 ) -> Result<Response, Failed> {
     let model = reference(&request.model, "")?;
     let spec = spec(&request);
+    let turn = daemon.jobs.turn().await?;
     let export = blocking(&daemon.library, move |library| Export::plan(library, &model, &spec)).await?;
     if request.check {
         let (asker, _asks) = oneshot::channel();
-        blocking(&daemon.library, move |_| export.write(&mut WhileAsked(asker))).await?;
+        let checked = turn.run(move || export.write(&mut WhileAsked(asker))).await;
+        checked.map_err(|e| anyhow::anyhow!("the export ended unexpectedly: {e}"))??;
         return Ok(Json(ExportChecked {}).into_response());
     }
     let size = export.size();
     let (sender, receiver) = bridge::channel();
     // It ends with the connection: then nothing more can be sent.
-    drop(tokio::task::spawn_blocking(move || {
+    drop(turn.run(move || {
         let mut output = ChannelWriter::new(sender);
         if let Err(error) = export.write(&mut output) {
             tracing::warn!("an export broke off: {error:#}");

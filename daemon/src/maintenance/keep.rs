@@ -7,9 +7,10 @@ use axum::Json;
 use axum::extract::State;
 use store::Collected;
 
+use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::describe::timestamp;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::models::blocking;
 use library::{Library, shown};
 use upkeep::{PruneOptions, PrunePlan, plan_prune};

@@ -3,16 +3,18 @@
 use std::io;
 
 use api::lode::{PlanRequest, PlanResponse, PlanSource, PlannedDevice, PlannedMemory};
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use protocol::KvType;
 use registry::client;
 use scheduler::estimate::exact::Exact;
 use scheduler::estimate::{DeviceUse, Estimate};
 
+use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
+use crate::guard::{Caller, Scope};
 use crate::models::reference;
 use library::{PlanSpec, Subject};
 use manifests::ModelRef;
@@ -23,6 +25,7 @@ const MOST: u64 = 1 << 40;
 
 pub(crate) async fn plan(
     State(daemon): State<Daemon>,
+    Extension(caller): Extension<Caller>,
     Body(request): Body<PlanRequest>,
 ) -> Result<Json<PlanResponse>, Failed> {
     let number = |what: &str, asked: Option<u64>| match asked {
@@ -41,18 +44,31 @@ pub(crate) async fn plan(
         assumed: daemon.settings.devices,
     };
     let hosts = Hosts::new(&daemon.settings.registries, request.insecure);
-    let (subject, source) = subject(&daemon, &hosts, name).await?;
+    let (subject, source) = subject(&daemon, &caller, &hosts, name).await?;
     Ok(Json(answer(&subject, source, &spec)?))
 }
 
 /// The facts about a model: from the store where it is there, else from its registry.
-async fn subject(daemon: &Daemon, hosts: &Hosts, name: ModelRef) -> Result<(Subject, PlanSource), Failed> {
+async fn subject(
+    daemon: &Daemon,
+    caller: &Caller,
+    hosts: &Hosts,
+    name: ModelRef,
+) -> Result<(Subject, PlanSource), Failed> {
     let (library, wanted) = (daemon.library.clone(), name.clone());
     let stored = tokio::task::spawn_blocking(move || Subject::stored(&library, &wanted)).await;
     let stored = stored.map_err(|e| anyhow::anyhow!("the operation ended unexpectedly: {e}"))?;
     match stored {
         Ok(subject) => Ok((subject, PlanSource::Store)),
         Err(error) if matches!(error.downcast_ref(), Some(library::Error::NotFound(_))) => {
+            // With our logins, and wherever the name leads.
+            caller.require(Scope::Write).map_err(|refused| Failed {
+                message: format!(
+                    "model '{name}' is not here, and its registry is asked for who may pull only: {}",
+                    refused.message
+                ),
+                ..refused
+            })?;
             let subject = transfer::subject_at_registry(hosts, &name).await.map_err(failed)?;
             Ok((subject, PlanSource::Registry))
         }

@@ -14,8 +14,9 @@ use transfer::{Hosts, Refetch, Upstream};
 use upkeep::{Fetcher, Selection, Usage};
 
 use super::stepwise;
+use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::models::blocking;
 
 pub(crate) async fn fsck(State(daemon): State<Daemon>, Body(request): Body<FsckRequest>) -> Result<Response, Failed> {
@@ -26,13 +27,14 @@ pub(crate) async fn fsck(State(daemon): State<Daemon>, Body(request): Body<FsckR
         (None, Some(seconds)) => Selection::NotWithin(Duration::from_secs(seconds)),
         (Some(_), Some(_)) => return Err(Failed::bad_request("give one of 'sample' and 'since'")),
     };
-    Ok(stepwise(&daemon, "reading blobs", move |library, observer| {
+    stepwise(&daemon, "reading blobs", move |library, observer| {
         if request.rebuild {
             observer.status("making the index anew".to_owned());
             library.rebuild()?;
         }
         Ok(checked(upkeep::fsck(library, selection, SystemTime::now(), observer)?))
-    }))
+    })
+    .await
 }
 
 pub(crate) async fn repair(
@@ -49,9 +51,10 @@ pub(crate) async fn repair(
         hub: daemon.settings.hub.clone(),
         handle: tokio::runtime::Handle::current(),
     });
-    Ok(stepwise(&daemon, "reading blobs", move |library, observer| {
+    stepwise(&daemon, "reading blobs", move |library, observer| {
         Ok(repaired(upkeep::repair(library, model.as_ref(), &source, observer)?))
-    }))
+    })
+    .await
 }
 
 pub(crate) async fn du(State(daemon): State<Daemon>) -> Result<Json<DuResponse>, Failed> {

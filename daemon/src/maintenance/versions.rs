@@ -4,9 +4,10 @@ use api::lode::{HistoryEntry, HistoryResponse, ModelRequest, RollbackRequest, Ro
 use axum::Json;
 use axum::extract::State;
 
+use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::describe::timestamp;
-use crate::error::{Body, Failed};
+use crate::error::Failed;
 use crate::models::{blocking, reference};
 
 pub(crate) async fn history(

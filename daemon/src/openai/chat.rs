@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::failure::{Body, Failure, refused};
 use super::{random_id, seconds};
-use crate::choices::{self, Choices, several};
+use crate::call::Call;
+use crate::choices::{Choices, several};
 use crate::daemon::Daemon;
 use crate::headers::{attested, truncated};
 use crate::sse::frames;
@@ -19,10 +20,9 @@ pub(crate) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatR
     let (streams, with_usage, with_logprobs) = (request.streams(), request.wants_usage(), request.wants_logprobs());
     let count = request.choices().map_err(refused)?;
     let (dialogue, demand) = request.translate().map_err(refused)?;
-    let call = choices::begin(&daemon, &name, &demand).await?;
-    let prompt = choices::conversation(&call, dialogue)?.prompt();
-    let mut asked = call.request(&daemon, prompt);
-    demand.apply(&mut asked);
+    let call = Call::begin(&daemon, &name, &demand).await?;
+    let prompt = call.dialogue(dialogue)?.prompt();
+    let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
     let head = chat::head(&random_id(), seconds(SystemTime::now()), &name, &digest.to_string());
     let all = Choices::begin(call.ready(&daemon).await?, several(&asked, count).collect(), &demand).await?;

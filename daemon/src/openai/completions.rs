@@ -13,7 +13,7 @@ use protocol::{GenerateRequest, Prompt};
 use super::failure::{Body, Failure, refused};
 use super::{random_id, seconds};
 use crate::call::{Call, Ready};
-use crate::choices::{self, Choices, several};
+use crate::choices::{Choices, several};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::headers::{attested, truncated};
@@ -28,7 +28,7 @@ pub(crate) async fn completions(
     let (streams, with_usage, with_logprobs) = (request.streams(), request.wants_usage(), request.wants_logprobs());
     let count = request.choices().map_err(refused)?;
     let (prompts, demand) = request.translate().map_err(refused)?;
-    let call = choices::begin(&daemon, &name, &demand).await?;
+    let call = Call::begin(&daemon, &name, &demand).await?;
     call.require_text("generate")?;
     if prompts.iter().any(|prompt| matches!(prompt.prompt, Prompt::Insert { .. })) {
         call.require(Capability::Insert)?;
@@ -59,8 +59,7 @@ fn requests(
 ) -> Vec<GenerateRequest> {
     let mut all = Vec::new();
     for prompt in prompts {
-        let mut asked = call.request(daemon, prompt.prompt);
-        demand.apply(&mut asked);
+        let asked = call.request(daemon, prompt.prompt, demand);
         all.extend(several(&asked, count));
     }
     all

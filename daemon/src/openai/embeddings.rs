@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
 use super::failure::{Body, Failure, refused};
-use crate::choices;
+use crate::call::Call;
 use crate::daemon::Daemon;
 use crate::headers::{attested, truncated};
 
@@ -18,7 +18,7 @@ pub(crate) async fn embeddings(
     let name = request.model.clone();
     let demand = Demand { keep_alive: request.keep_alive, ..Demand::default() };
     let (asked, encoding) = request.translate().map_err(refused)?;
-    let call = choices::begin(&daemon, &name, &demand).await?;
+    let call = Call::begin(&daemon, &name, &demand).await?;
     let reply = call.ready(&daemon).await?.runner().embed(&asked).await?;
     let dropped = reply.truncated_tokens;
     let answer = Json(EmbeddingsResponse::new(name, reply, encoding)).into_response();

@@ -3,12 +3,14 @@
 use api::Refusal;
 use api::openai::ErrorResponse;
 use axum::Json;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRef, FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 
-use crate::error::{self, Failed};
+use crate::body;
+use crate::budget::Budget;
+use crate::error::Failed;
 
 /// A request that failed.
 #[derive(Debug)]
@@ -43,14 +45,17 @@ pub(super) fn refused(refusal: Refusal) -> Failure {
     Failure { status: StatusCode::BAD_REQUEST, body: refusal.into() }
 }
 
-/// The body of a request, as [`error::Body`].
+/// The body of a request, as [`body::Body`].
 pub(crate) struct Body<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>
+where
+    Budget: FromRef<S>,
+{
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
-        let error::Body(body) = error::Body::from_request(request, state).await?;
+        let body::Body(body) = body::Body::from_request(request, state).await?;
         Ok(Self(body))
     }
 }

@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::failure::{Body, Failure, refused};
 use super::{random_id, seconds};
-use crate::choices::{self, Choices};
+use crate::call::Call;
+use crate::choices::Choices;
 use crate::daemon::Daemon;
 use crate::headers::{attested, truncated};
 use crate::sse::frames;
@@ -20,10 +21,9 @@ pub(crate) async fn responses(
 ) -> Result<Response, Failure> {
     let (name, streams) = (request.model.clone(), request.streams());
     let (dialogue, demand, echo) = request.translate().map_err(refused)?;
-    let call = choices::begin(&daemon, &name, &demand).await?;
-    let prompt = choices::conversation(&call, dialogue)?.prompt();
-    let mut asked = call.request(&daemon, prompt);
-    demand.apply(&mut asked);
+    let call = Call::begin(&daemon, &name, &demand).await?;
+    let prompt = call.dialogue(dialogue)?.prompt();
+    let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
     let document = Document::new(&random_id(), seconds(SystemTime::now()), name, echo);
     let mut stream = ResponseStream::new(document);

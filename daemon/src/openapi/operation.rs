@@ -187,11 +187,6 @@ impl Operation {
         self
     }
 
-    /// Whether the body of the request, where there is one, is a document; else it is bytes without an end that is known.
-    pub(crate) fn takes_documents(&self) -> bool {
-        self.takes.is_none_or(|(_, schema)| schema.is_some())
-    }
-
     fn content(mut self, status: u16, media: &'static str, schema: Option<SchemaOf>, streams: bool) -> Self {
         self.gives.push(Content { status, media, schema, streams });
         self

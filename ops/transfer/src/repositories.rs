@@ -3,12 +3,14 @@
 //! A repository is the tags of its name and what clients of the registry linked to it (`store`, links). Models made here
 //! are repositories of the default host: `smollm2` is served as `/v2/library/smollm2/…`, and also as `/v2/smollm2/…`.
 
+use std::time::SystemTime;
+
 use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
 use library::Library;
 use manifests::ModelRef;
 use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
 use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
-use store::{LinkKind, Store};
+use store::{BLOB_LINK_LIFE, LinkKind, Store};
 
 use crate::document::store_document;
 use crate::upstream::Upstream;
@@ -130,13 +132,12 @@ impl BlobStorage for Repositories {
             if referring(store, &name, &digest)?.is_some() {
                 return Ok(Some(size));
             }
-            // Who is told that it is there does not send it, so that it has to stay for a while.
-            let _guard = store.guard();
             if !store.is_linked(&name, LinkKind::Blob, &digest)? {
                 return Ok(None);
             }
-            store.link(&name, LinkKind::Blob, &digest)?;
-            Ok(Some(size))
+            // Who is told that it is there does not send it, so that it has to stay for a while.
+            store.promise(&digest, SystemTime::now() + BLOB_LINK_LIFE);
+            Ok(store.blob_size(&digest)?.map(|_| size))
         });
         match (here.await?, &self.upstream) {
             (None, Some(upstream)) if !of.mirrored => self.fetch_blob(upstream, repository, digest).await,

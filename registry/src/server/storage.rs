@@ -16,7 +16,7 @@ pub struct Repository {
     pub name: RepositoryName,
     /// The registry that a mirror is asked on behalf of: the query parameter `ns`, as containerd sends it.
     pub namespace: Option<String>,
-    /// Whether who asks is a client that asks us as a mirror: then what is not here is not here.
+    /// Whether who asks is a client that asks us as a mirror, or may not make us ask others: then what is not here is not here.
     pub mirrored: bool,
 }
 

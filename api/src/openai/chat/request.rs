@@ -96,7 +96,10 @@ impl ChatRequest {
         let (tools, tool_choice) = tools::choose(tools, self.tool_choice.as_ref())?;
         let one_tool_call = self.parallel_tool_calls == Some(false);
         let messages = messages(self.messages)?;
-        Ok((Dialogue { messages, tools, think }, Demand { top_logprobs, format, tool_choice, one_tool_call, ..demand }))
+        Ok((
+            Dialogue { messages, tools, think, template: None },
+            Demand { top_logprobs, format, tool_choice, one_tool_call, ..demand },
+        ))
     }
 
     fn refuse_what_is_not_there(&self) -> Result<(), Refusal> {

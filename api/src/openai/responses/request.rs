@@ -96,7 +96,7 @@ impl ResponsesRequest {
         if messages.iter().all(|message| message.role == "system") {
             return Err(Refusal::new("input", "there is no input to respond to"));
         }
-        Ok((Dialogue { messages, tools, think }, Demand { tool_choice, ..demand }, complete(echo)))
+        Ok((Dialogue { messages, tools, think, template: None }, Demand { tool_choice, ..demand }, complete(echo)))
     }
 
     fn demand(&self) -> Result<Demand, Refusal> {
@@ -132,7 +132,7 @@ impl ResponsesRequest {
             one_tool_call: echo.parallel_tool_calls == Some(false),
             refuse_long_prompts,
             keep_alive: self.keep_alive,
-            ..Demand::default()
+            ..Demand::of_openai()
         })
     }
 

@@ -1,0 +1,122 @@
+//! Bodies of requests that are documents: how long they may be, how much of them may be in memory at a time, and how much they
+//! may become when they are read.
+//!
+//! A document takes many times its length once it is read: a list of empty lists is two bytes for each and more than
+//! thirty times that in memory. So values are counted before anything is made of them.
+
+use std::time::Duration;
+
+use axum::body::{Body as Bytes, BodyDataStream};
+use axum::extract::{FromRef, FromRequest, Request};
+use axum::http::StatusCode;
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::budget::Budget;
+use crate::daemon::Daemon;
+use crate::error::Failed;
+
+/// The longest document, in bytes: conversations with pictures, later on.
+const MOST_BYTES: usize = 16 << 20;
+/// The most bytes of a document that is too long that are taken all the same.
+const MOST_TAKEN: usize = 64 << 20;
+/// The most values in a document: texts, numbers, lists, objects.
+const MOST_VALUES: usize = 500_000;
+/// How long a document may take to come; what has come of it takes room meanwhile.
+const TIME: Duration = Duration::from_mins(1);
+
+impl FromRef<Daemon> for Budget {
+    fn from_ref(daemon: &Daemon) -> Self {
+        daemon.budget.clone()
+    }
+}
+
+/// The body of a request, read as JSON whatever its content type: `curl -d` sends none that fits.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>
+where
+    Budget: FromRef<S>,
+{
+    type Rejection = Failed;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failed> {
+        let reading = read(request.into_body(), Budget::from_ref(state));
+        let late = || Failed::new(StatusCode::REQUEST_TIMEOUT, format!("the request took more than {TIME:?} to come"));
+        let (bytes, _room) = tokio::time::timeout(TIME, reading).await.map_err(|_| late())??;
+        if bytes.is_empty() {
+            return Err(Failed::bad_request("missing request body"));
+        }
+        if values(&bytes) > MOST_VALUES {
+            return Err(Failed::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the request has more than {MOST_VALUES} values, which is the most that is read"),
+            ));
+        }
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|e| Failed::bad_request(format!("the request is not readable: {e}")))
+    }
+}
+
+/// Takes a body as it comes, and room for what has come: whoever announces much and sends nothing takes none.
+async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), Failed> {
+    let (mut bytes, mut room) = (Vec::new(), Vec::new());
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| Failed::bad_request(format!("the request broke off: {error}")))?;
+        if bytes.len() + piece.len() > MOST_BYTES {
+            drop((bytes, room));
+            return Err(too_long(pieces).await);
+        }
+        room.push(budget.take(piece.len()).await?);
+        bytes.extend_from_slice(&piece);
+    }
+    Ok((bytes, room))
+}
+
+/// Refuses a body that is too long. Some of the rest is taken and thrown away: a client that is still sending would see a broken
+/// connection instead of the answer.
+async fn too_long(mut rest: BodyDataStream) -> Failed {
+    let mut taken = 0;
+    while let Some(Ok(piece)) = rest.next().await {
+        taken += piece.len();
+        if taken > MOST_TAKEN {
+            break;
+        }
+    }
+    Failed::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("the request is longer than {MOST_BYTES} bytes, which is the most that is read"),
+    )
+}
+
+/// How many values a document has at most: one, and one more for each comma, colon, list and object outside of texts.
+fn values(json: &[u8]) -> usize {
+    let (mut count, mut in_text, mut escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' | b':' | b'[' | b'{' if !in_text => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        for (json, expect) in
+            [("1", 1), (r#"{"a": [1, 2]}"#, 5), (r#"{"a": ",,,[{\",,"}"#, 3), ("[[],[],[]]", 7), (r#""\\""#, 1)]
+        {
+            assert_eq!(values(json.as_bytes()), expect, "{json}");
+        }
+    }
+}

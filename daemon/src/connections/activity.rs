@@ -1,0 +1,133 @@
+//! What a connection does: when something last came or went, and how many requests are being answered.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What a connection does. Clones are about the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Activity(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    begun: Instant,
+    /// Milliseconds since the beginning at which something last came or went.
+    last: AtomicU64,
+    /// The same for when a write began to wait, and one more; 0 is that none waits.
+    waits: AtomicU64,
+    /// Requests that are being answered.
+    requests: AtomicUsize,
+}
+
+/// A request that is being answered; until this is dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Activity);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.0.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Activity {
+    pub(super) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self(Arc::new(Inner { begun: Instant::now(), last: zero(), waits: zero(), requests: AtomicUsize::new(0) }))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.0.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn touch(&self) {
+        self.0.last.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// A request came.
+    pub(super) fn begin(&self) -> Busy {
+        self.0.requests.fetch_add(1, Ordering::Relaxed);
+        Busy(self.clone())
+    }
+
+    /// Since when nothing came or went; none while a request is being answered.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let last = Duration::from_millis(self.0.last.load(Ordering::Relaxed));
+        (self.0.requests.load(Ordering::Relaxed) == 0).then(|| self.0.begun + last)
+    }
+
+    /// Whether it has been idle for `idle`, or what was written was not taken for `stall`.
+    pub(super) fn is_over(&self, idle: Duration, stall: Duration) -> bool {
+        let waits = self.0.waits.load(Ordering::Relaxed);
+        let stalled = waits > 0 && Duration::from_millis(self.now().saturating_sub(waits - 1)) >= stall;
+        stalled || self.idle_since().is_some_and(|since| since.elapsed() >= idle)
+    }
+}
+
+/// A stream whose activity is written down.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    activity: Activity,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, activity: Activity) -> Self {
+        Self { stream, activity }
+    }
+
+    fn wrote<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let waits = &self.activity.0.waits;
+        if result.is_ready() {
+            waits.store(0, Ordering::Relaxed);
+            self.activity.touch();
+        } else if waits.load(Ordering::Relaxed) == 0 {
+            waits.store(self.activity.now() + 1, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if read.is_ready() {
+            self.activity.touch();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.wrote(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

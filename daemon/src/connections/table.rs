@@ -1,0 +1,136 @@
+//! Who is connected. Where there is no room for another connection, the one that has been idle longest gives way.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::activity::Activity;
+use super::limits::Limits;
+
+/// All connections.
+#[derive(Debug)]
+pub(super) struct Table {
+    limits: Limits,
+    rows: Mutex<Rows>,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    next: u64,
+    connections: HashMap<u64, Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    peer: IpAddr,
+    activity: Activity,
+    displaced: Arc<Notify>,
+}
+
+/// A connection's place; free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    table: Arc<Table>,
+    number: u64,
+    activity: Activity,
+    displaced: Arc<Notify>,
+}
+
+impl Table {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, rows: Mutex::default() }
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a connection from there; none where all are busy.
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+        let peer = peer.to_canonical();
+        let mut rows = self.rows();
+        let from_there = |row: &Row| row.peer == peer;
+        if !peer.is_loopback() && rows.connections.values().filter(|row| from_there(row)).count() >= self.limits.of_peer
+        {
+            rows.displace(from_there)?;
+        } else if rows.connections.len() >= self.limits.most {
+            rows.displace(|_| true)?;
+        }
+        rows.next += 1;
+        let (number, activity, displaced) = (rows.next, Activity::new(), Arc::new(Notify::new()));
+        let row = Row { peer, activity: activity.clone(), displaced: displaced.clone() };
+        rows.connections.insert(number, row);
+        Some(Place { table: self.clone(), number, activity, displaced })
+    }
+}
+
+impl Rows {
+    /// Takes the place of the connection that has been idle longest among those; none where all are busy.
+    fn displace(&mut self, among: impl Fn(&Row) -> bool) -> Option<()> {
+        let idle = self.connections.iter().filter(|(_, row)| among(row));
+        let idle = idle.filter_map(|(number, row)| Some((row.activity.idle_since()?, *number)));
+        let (_, number) = idle.min()?;
+        let row = self.connections.remove(&number)?;
+        row.displaced.notify_one();
+        Some(())
+    }
+}
+
+impl Place {
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// Returns when somebody else has the place.
+    pub(super) async fn displaced(&self) {
+        self.displaced.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.table.rows().connections.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::limits::Times;
+
+    fn limits(most: usize, of_peer: usize) -> Limits {
+        Limits { most, of_peer, times: Times::default() }
+    }
+
+    #[tokio::test]
+    async fn the_longest_idle_gives_way_and_the_busy_stay() {
+        let table = Arc::new(Table::new(limits(3, 2)));
+        let (here, far): (IpAddr, IpAddr) = ([127, 0, 0, 1].into(), [10, 0, 0, 1].into());
+        let first = table.admit(here).expect("a place");
+        let busy = first.activity().begin();
+        let second = table.admit(here).expect("a place");
+        let _third = table.admit(here).expect("a place");
+        let fourth = table.admit(far).expect("the second's");
+        second.displaced().await;
+        let fifth = fourth.activity().begin();
+        assert_eq!(table.rows().connections.len(), 3);
+        drop(second);
+        assert_eq!(table.rows().connections.len(), 3, "its place was another's already");
+        drop(busy);
+        let _sixth = table.admit(far).expect("the first's, or the third's");
+        assert!(table.admit(far).is_some(), "its own idle one gives way");
+        drop(fifth);
+    }
+
+    #[test]
+    fn where_all_are_busy_nobody_is_admitted() {
+        let table = Arc::new(Table::new(limits(1, 1)));
+        let only = table.admit([127, 0, 0, 1].into()).expect("a place");
+        let busy = only.activity().begin();
+        assert!(table.admit([127, 0, 0, 1].into()).is_none());
+        drop(busy);
+        assert!(table.admit([127, 0, 0, 1].into()).is_some());
+    }
+}

@@ -1,0 +1,87 @@
+//! Who makes a request, and what they may do.
+
+use std::net::SocketAddr;
+
+use axum::http::StatusCode;
+
+use super::keys::{Keys, Owner};
+use super::scope::Scope;
+use crate::error::Failed;
+
+/// Who makes a request. Handlers ask it about what only some requests of their route do.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// Somebody with a key.
+    WithKey(Owner),
+    /// Somebody who may do everything: on this machine where there are no keys, or known to the registry.
+    Trusted,
+    /// Anybody on another machine: they may look and let models compute. With the variable that makes them known.
+    Stranger(&'static str),
+}
+
+impl Caller {
+    /// Who sends from there, where there are no keys; `remedy` is the variable to set for others.
+    pub(super) fn at(sender: Option<SocketAddr>, remedy: &'static str) -> Self {
+        // A daemon behind a socket that is not TCP has no remote callers.
+        if sender.is_none_or(|address| address.ip().to_canonical().is_loopback()) {
+            return Self::Trusted;
+        }
+        Self::Stranger(remedy)
+    }
+
+    /// Refuses what they may not.
+    ///
+    /// # Errors
+    /// 403, with what to do.
+    pub(crate) fn require(&self, scope: Scope) -> Result<(), Failed> {
+        let message = match self {
+            Self::WithKey(owner) if !owner.scopes.contains(&scope) => {
+                format!("the API key of `{}` may not do this; it needs the scope `{}`", owner.name, scope.name())
+            }
+            Self::Stranger(remedy) if scope.changes() => format!(
+                "this changes what the daemon has, or lets it ask others, and nobody may do that from another machine without \
+                 being known; set {remedy} where the daemon runs"
+            ),
+            Self::WithKey(_) | Self::Trusted | Self::Stranger(_) => return Ok(()),
+        };
+        Err(Failed::new(StatusCode::FORBIDDEN, message))
+    }
+}
+
+/// Whose key it is.
+///
+/// # Errors
+/// 401 without a key or with one that is not known, 500 where the file of keys cannot be read.
+pub(super) fn owner(keys: &Keys, key: Option<&str>) -> Result<Owner, Failed> {
+    let Some(key) = key else {
+        let message = "an API key is needed; send it as `Authorization: Bearer KEY`, or to the registry as a password \
+                       with any user (commands take it from LODE_API_KEY)";
+        return Err(Failed::new(StatusCode::UNAUTHORIZED, message));
+    };
+    let known = keys.find(key).map_err(|error| {
+        // What is wrong with the file is for who has it: a line may have a key where its hash belongs.
+        tracing::error!("{error:#}");
+        Failed::new(StatusCode::INTERNAL_SERVER_ERROR, "the API keys cannot be read; the daemon's log says why")
+    })?;
+    known.ok_or_else(|| Failed::new(StatusCode::UNAUTHORIZED, "this API key is not known"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_come_from_this_machine() {
+        for here in [None, Some("127.0.0.1:1"), Some("[::1]:1"), Some("[::ffff:127.0.0.1]:1")] {
+            let sender = here.map(|text| text.parse().expect("an address"));
+            assert!(Caller::at(sender, "X").require(Scope::Admin).is_ok(), "{here:?}");
+        }
+        for elsewhere in ["10.0.0.1:1", "[fd00::1]:1", "[::ffff:10.0.0.1]:1"] {
+            let caller = Caller::at(Some(elsewhere.parse().expect("an address")), "X");
+            assert!(caller.require(Scope::Run).is_ok() && caller.require(Scope::Read).is_ok());
+            let failed = caller.require(Scope::Write).expect_err(elsewhere);
+            assert_eq!(failed.status, StatusCode::FORBIDDEN);
+            assert!(failed.message.contains("set X"), "{}", failed.message);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Loading the models that are to be there before anybody asks.
+
+use crate::daemon::Daemon;
+use crate::error::Failed;
+use crate::models;
+
+impl Daemon {
+    /// Loads the models that are to be there before anybody asks, one after the other.
+    pub(crate) async fn preload(&self) {
+        let pinned = self.settings.pin.iter();
+        let others = self.settings.preload.iter().filter(|name| !self.settings.pin.contains(name));
+        for name in pinned.chain(others) {
+            match self.preload_one(name).await {
+                Ok(()) => tracing::info!(model = name, "loaded before anybody asked"),
+                Err(failed) => tracing::error!(model = name, "cannot load it beforehand: {}", failed.message),
+            }
+        }
+    }
+
+    async fn preload_one(&self, name: &str) -> Result<(), Failed> {
+        let model = models::find(self, models::reference(name, "")?).await?;
+        drop(self.acquire(&model, self.context(&model, None), None).await?);
+        Ok(())
+    }
+}
