@@ -11,12 +11,13 @@ use crate::maintenance::fails;
 use crate::server::Server;
 use crate::support::tiny_model;
 
-/// A daemon with three keys: `(server, reader, runner, writer)`.
-pub(crate) async fn keyed() -> (Server, tempfile::TempDir, [String; 3]) {
+/// A daemon with a key for each list of scopes, and the model `tiny`.
+async fn with_keys<const N: usize>(all: [(&str, &str); N]) -> (Server, tempfile::TempDir, [String; N]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
     let (mut file, mut keys) = (String::new(), Vec::new());
-    for (name, scopes) in [("reader", "read"), ("runner", "read,run"), ("writer", "read,write")] {
+    for (name, scopes) in all {
         let output = server.lode(&["key", name, "--scopes", scopes]);
         assert!(output.status.success());
         file.push_str(&String::from_utf8_lossy(&output.stdout));
@@ -27,7 +28,19 @@ pub(crate) async fn keyed() -> (Server, tempfile::TempDir, [String; 3]) {
     let path = folder.path().join("keys");
     std::fs::write(&path, file).expect("a file");
     let server = server.restart(&[("LODE_API_KEYS", path.to_str().expect("a path"))]).await;
-    (server, folder, keys.try_into().expect("three"))
+    (server, folder, keys.try_into().expect("as many"))
+}
+
+/// A daemon with three keys: `(server, reader, runner, writer)`.
+pub(crate) async fn keyed() -> (Server, tempfile::TempDir, [String; 3]) {
+    with_keys([("reader", "read"), ("runner", "read,run"), ("writer", "read,write")]).await
+}
+
+/// A daemon with a key for each scope alone, by the name of the scope.
+pub(crate) async fn all_keys() -> (Server, tempfile::TempDir, Vec<(String, String)>) {
+    let scopes = ["read", "run", "write", "admin"];
+    let (server, folder, keys) = with_keys(scopes.map(|scope| (scope, scope))).await;
+    (server, folder, scopes.map(str::to_owned).into_iter().zip(keys).collect())
 }
 
 async fn status(server: &Server, method: Method, path: &str, header: Option<(&str, String)>) -> (u16, Value) {
