@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `LODE_HOME` | folder of the store | `$XDG_DATA_HOME/lode` or `~/.local/share/lode`; on macOS `~/Library/Application Support/lode` |
 //! | `LODE_HOST`, `OLLAMA_HOST` | address of the daemon; `https://` asks for TLS, on port 443 where none is named | `127.0.0.1:11434` |
+//! | `LODE_SOCKET` | Unix socket where commands hand over the files of a create | `daemon.sock` in the store's folder |
 //! | `LODE_TLS_CERT`, `LODE_TLS_KEY` | PEM files; with both the daemon speaks TLS, and commands trust the certificate | – |
 //! | `LODE_ALLOWED_HOSTS` | more names that requests may be for, with commas; `*` stands for anything | – |
 //! | `LODE_ORIGINS`, `OLLAMA_ORIGINS` | more origins whose pages may call the daemon, with commas; `*` stands for anything | – |
@@ -137,6 +138,7 @@ fn settings(
     registries: &RegistriesConfig,
 ) -> Result<Settings> {
     Ok(Settings {
+        socket: first(&["LODE_SOCKET"]).map_or_else(|| home.join("daemon.sock"), PathBuf::from),
         home,
         address,
         tls,

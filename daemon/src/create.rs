@@ -1,15 +1,14 @@
 //! `/api/create`.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use api::lode::{PlannedTensor, QuantizePlan};
+use api::lode::{PlannedTensor, QuantizePlan, SocketResponse};
 use api::ollama::{CreateRequest, ErrorResponse, License, Progress};
-use axum::Json;
-use axum::extract::{ConnectInfo, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use content::Digest;
 use formats::Encoding;
 use import::{Decision, NamedFile, Policy, Quantization, Reason, Reuse, Scheme, Sources, TensorRow, UserPolicy};
@@ -17,6 +16,7 @@ use import::{Decision, NamedFile, Policy, Quantization, Reason, Reuse, Scheme, S
 use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::error::Failed;
+use crate::guard::{Caller, Scope};
 use crate::models::{blocking, reference};
 use crate::stream::{Lines, lines};
 use build::{CreateSpec, Created, QuantizeSpec, Source};
@@ -27,13 +27,13 @@ const STEP: u64 = 16 << 20;
 
 pub(crate) async fn create(
     State(daemon): State<Daemon>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Extension(caller): Extension<Caller>,
     Body(request): Body<CreateRequest>,
 ) -> Result<Response, Failed> {
     let streams = request.stream.unwrap_or(true);
     let dry_run = request.dry_run;
     let own = daemon.clone();
-    let spec = tokio::task::spawn_blocking(move || spec(&own, request, peer)).await;
+    let spec = tokio::task::spawn_blocking(move || spec(&own, request, &caller)).await;
     let spec = spec.map_err(|e| Failed::from(anyhow::anyhow!("the create ended unexpectedly: {e}")))??;
     if dry_run {
         return plan(&daemon, spec).await;
@@ -140,7 +140,7 @@ fn size(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
-fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<CreateSpec, Failed> {
+fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<CreateSpec, Failed> {
     refuse_unsupported(&request)?;
     api::ollama::Options::read(&request.parameters).map_err(Failed::bad_request)?;
     let name = reference(&request.model, &request.name)?;
@@ -149,12 +149,13 @@ fn spec(daemon: &Daemon, request: CreateRequest, peer: SocketAddr) -> Result<Cre
         files.into_iter().map(|(name, digest)| uploaded(daemon, name, &digest)).collect::<Result<Vec<_>, _>>()
     };
     let adapters = files(request.adapters)?;
-    let source = match (request.path, request.from, request.files.is_empty()) {
-        (Some(path), None, true) => Source::at(&local_path(&path, peer)?)?,
-        (None, Some(from), true) => Source::Model(from.parse()?),
-        (None, None, false) => Source::Files(files(request.files)?),
-        (None, None, true) => return Err(Failed::bad_request("neither 'from' or 'files' was specified")),
-        _ => return Err(Failed::bad_request("give one of 'from', 'files' and 'path'")),
+    let source = match (request.path, request.handed, request.from, request.files.is_empty()) {
+        (Some(path), None, None, true) => Source::at(local_path(&path, caller)?)?,
+        (None, Some(token), None, true) => Source::Files(handed(daemon, &token)?),
+        (None, None, Some(from), true) => Source::Model(from.parse()?),
+        (None, None, None, false) => Source::Files(files(request.files)?),
+        (None, None, None, true) => return Err(Failed::bad_request("neither 'from' or 'files' was specified")),
+        _ => return Err(Failed::bad_request("give one of 'from', 'files', 'path' and 'handed'")),
     };
     Ok(CreateSpec {
         name,
@@ -212,16 +213,28 @@ fn quantize(request: &CreateRequest) -> Result<Option<QuantizeSpec>, Failed> {
     }))
 }
 
-/// A path is only for those who could read the file themselves.
-fn local_path(path: &str, peer: SocketAddr) -> Result<PathBuf, Failed> {
-    if !peer.ip().is_loopback() {
-        return Err(Failed::bad_request("'path' is for clients on the daemon's machine; upload the files instead"));
-    }
+/// The daemon reads what it may, which may be more than who asks: so paths are for those who may do everything.
+fn local_path<'a>(path: &'a str, caller: &Caller) -> Result<&'a Path, Failed> {
+    caller.require(Scope::Admin).map_err(|refused| Failed {
+        message: format!("'path' is a file of the daemon's machine; upload the files instead: {}", refused.message),
+        ..refused
+    })?;
     let path = Path::new(path);
     if !path.is_absolute() {
         return Err(Failed::bad_request(format!("`{}` is not an absolute path", path.display())));
     }
-    Ok(path.to_owned())
+    Ok(path)
+}
+
+/// The files that a command has handed over.
+fn handed(daemon: &Daemon, token: &str) -> Result<Vec<NamedFile>, Failed> {
+    let reason = "no files wait under this token: they are kept for a minute, and for one request";
+    daemon.handed.take(token).ok_or_else(|| Failed::bad_request(reason))
+}
+
+/// `GET /api/lode/socket`: where commands hand files over.
+pub(crate) async fn socket(State(daemon): State<Daemon>) -> Json<SocketResponse> {
+    Json(SocketResponse { path: daemon.settings.socket.display().to_string() })
 }
 
 fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Failed> {

@@ -9,6 +9,7 @@ use scheduler::Scheduler;
 use crate::budget::Budget;
 use crate::guard::keys::Keys;
 use crate::guard::permissions::Permissions;
+use crate::handed::Handed;
 use crate::jobs::Jobs;
 use crate::metrics::counts::Counts;
 use crate::settings::Settings;
@@ -23,6 +24,7 @@ pub(crate) struct Daemon {
     pub(crate) counts: Counts,
     pub(crate) settings: Settings,
     pub(crate) budget: Budget,
+    pub(crate) handed: Handed,
     pub(crate) jobs: Jobs,
     pub(crate) permissions: Arc<Permissions>,
 }

@@ -27,6 +27,7 @@ mod embed;
 mod error;
 mod generate;
 mod guard;
+mod handed;
 mod headers;
 mod health;
 mod jobs;
@@ -49,6 +50,7 @@ mod uploads;
 
 pub use guard::Scope;
 pub use guard::keys::make as make_key;
+pub use handed::hand_over;
 pub use serve::run;
 pub use settings::{RegistryAccess, Settings};
 pub use tls::TlsFiles;

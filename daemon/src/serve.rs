@@ -23,6 +23,7 @@ use transfer::{Hosts, Repositories, Upstream};
 use crate::budget::Budget;
 use crate::daemon::Daemon;
 use crate::guard::keys::Keys;
+use crate::handed::{Handed, Socket};
 use crate::jobs::Jobs;
 use crate::routes::{permissions, router};
 use crate::settings::Settings;
@@ -77,6 +78,8 @@ async fn serve(settings: Settings) -> Result<()> {
         turn: TURN,
     };
     let scheduler = Scheduler::new(options, limits);
+    let handed = Handed::default();
+    let socket = Socket::bind(&settings.socket);
     let daemon = Daemon {
         library: library.clone(),
         scheduler: scheduler.clone(),
@@ -85,10 +88,16 @@ async fn serve(settings: Settings) -> Result<()> {
         counts: metrics::start()?,
         settings,
         budget: Budget::new(),
+        handed: handed.clone(),
         jobs: Jobs::new(),
         permissions: Arc::new(permissions()),
     };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
+    match socket {
+        Ok(socket) => drop(tokio::spawn(handed.serve(socket))),
+        // Commands name paths then, which is for who may do everything.
+        Err(error) => tracing::warn!("commands cannot hand files over: {error:#}"),
+    }
     let limits = connections::Limits::of_process();
     let (stop, stopped) = watch::channel(false);
     let preloading = daemon.clone();

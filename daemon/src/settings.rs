@@ -18,6 +18,8 @@ use crate::tls::TlsFiles;
 pub struct Settings {
     /// Folder of the store.
     pub home: PathBuf,
+    /// The socket where commands hand files over.
+    pub socket: PathBuf,
     /// Where it listens.
     pub address: SocketAddr,
     /// What it speaks TLS with.

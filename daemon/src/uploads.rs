@@ -25,7 +25,7 @@ fn parse(text: &str) -> Result<Digest, Failed> {
 pub(crate) async fn exists(State(daemon): State<Daemon>, Path(digest): Path<String>) -> Result<StatusCode, Failed> {
     let parsed = parse(&digest)?;
     // Nothing is written for a question. Promised before it is looked at: a collection may be under way.
-    daemon.library.store.promise(&parsed, SystemTime::now() + LEASE);
+    daemon.library.store.promise("uploads", &parsed, SystemTime::now() + LEASE);
     if daemon.library.store.size(&parsed).await.map_err(failed)?.is_some() {
         return Ok(StatusCode::OK);
     }

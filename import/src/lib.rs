@@ -19,6 +19,7 @@
 mod adapter;
 mod apart;
 mod archive;
+mod beneath;
 mod catalogue;
 mod compose;
 mod convert;
@@ -53,7 +54,7 @@ pub use error::Error;
 pub use facts::describe;
 pub use gguf_header::{MAX_GGUF_HEADER, gguf_header, gguf_headers};
 pub use inventory::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory};
-pub use locate::{locate, split_names};
+pub use locate::{locate, locate_beneath, split_names};
 pub use obstacle::obstacle;
 pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};
 pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan, side_type};

@@ -1,9 +1,12 @@
 //! Which files make the model at a path.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::{Error, NamedFile};
+use crate::beneath::{Folder, NONBLOCK};
+use crate::{Error, LocalFile, NamedFile};
 
 /// How deep a model's folder is looked through: `1_Pooling/config.json` is the deepest that tools write.
 const MAX_DEPTH: usize = 3;
@@ -11,10 +14,48 @@ const MAX_DEPTH: usize = 3;
 /// The files of the model at `path`: a GGUF file, with its siblings where it is one of a split, a file of safetensors with the
 /// documents beside it, or all files of a folder.
 pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
+    find(path, Links::Followed)
+}
+
+/// The same for somebody who may not read everything that this process may: links inside of a folder are not followed out of
+/// it, and all files are open when this returns, so that nothing can be put in their places.
+///
+/// # Errors
+/// As [`locate`]; or a link leads out of the folder, or something is no file.
+pub fn locate_beneath(path: &Path) -> Result<Vec<NamedFile>, Error> {
+    let files = find(path, Links::Inside)?;
+    let is_folder = path.is_dir();
+    let folder = if is_folder { path } else { path.parent().unwrap_or(path) };
+    let beneath = Folder::open(folder)?;
+    let open = |file: NamedFile| {
+        // What was named itself may be a link.
+        let source = if !is_folder && path.ends_with(&file.name) {
+            let opened = File::options().read(true).custom_flags(NONBLOCK).open(path);
+            opened
+                .and_then(|opened| LocalFile::opened(path, opened))
+                .map_err(|e| Error::io("open", path.display(), e))?
+        } else {
+            beneath.file(Path::new(&file.name))?
+        };
+        Ok(NamedFile { name: file.name, source: Arc::new(source) })
+    };
+    files.into_iter().map(open).collect()
+}
+
+/// What is done with links to folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Links {
+    /// They are folders.
+    Followed,
+    /// They are names, of which it shows later where they lead.
+    Inside,
+}
+
+fn find(path: &Path, links: Links) -> Result<Vec<NamedFile>, Error> {
     let metadata = fs::metadata(path).map_err(|e| Error::io("find", path.display(), e))?;
     if metadata.is_dir() {
         let mut files = Vec::new();
-        walk(path, "", 0, &mut files)?;
+        walk(path, "", 0, links, &mut files)?;
         files.sort_by(|a, b| a.name.cmp(&b.name));
         return Ok(files);
     }
@@ -73,7 +114,7 @@ pub fn split_names(name: &str) -> Option<Vec<String>> {
     Some((1..=split.count).map(|number| split.name(number)).collect())
 }
 
-fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<NamedFile>) -> Result<(), Error> {
+fn walk(folder: &Path, prefix: &str, depth: usize, links: Links, files: &mut Vec<NamedFile>) -> Result<(), Error> {
     for entry in fs::read_dir(folder).map_err(|e| Error::io("list", folder.display(), e))? {
         let path = entry.map_err(|e| Error::io("list", folder.display(), e))?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
@@ -81,9 +122,10 @@ fn walk(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<NamedFile>) -
             continue;
         }
         let name = format!("{prefix}{name}");
-        if path.is_dir() {
+        let is_named = links == Links::Inside && path.is_symlink();
+        if path.is_dir() && !is_named {
             if depth < MAX_DEPTH {
-                walk(&path, &format!("{name}/"), depth + 1, files)?;
+                walk(&path, &format!("{name}/"), depth + 1, links, files)?;
             }
         } else {
             files.push(NamedFile::local(name, path));
@@ -128,6 +170,35 @@ mod tests {
         assert!(error.contains("one of 3 files of a model; give the folder"), "{error}");
         assert_eq!(shards("model-00001-of-00001.safetensors"), None);
         assert_eq!(shards("model.safetensors"), None);
+    }
+
+    #[test]
+    fn no_link_leads_out_of_a_folder() {
+        let outside = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(outside.path().join("secrets")).expect("a folder");
+        std::fs::write(outside.path().join("secrets/config.json"), b"{}").expect("a file");
+        let folder = tempfile::tempdir().expect("a folder");
+        let make = |name: &str, to: &Path| std::os::unix::fs::symlink(to, folder.path().join(name)).expect("a link");
+        std::fs::write(folder.path().join("config.json"), b"{}").expect("a file");
+        std::fs::write(folder.path().join(".hidden"), b"x").expect("a file");
+        make("inside.json", Path::new("config.json"));
+        let names: Vec<String> =
+            locate_beneath(folder.path()).expect("files").into_iter().map(|file| file.name).collect();
+        assert_eq!(names, ["config.json", "inside.json"]);
+        make("h", &outside.path().join("secrets"));
+        assert!(locate(folder.path()).expect("files").iter().any(|file| file.name == "h/config.json"));
+        let error = locate_beneath(folder.path()).expect_err("it leads out").to_string();
+        assert!(error.contains("leads out of the folder"), "{error}");
+        std::fs::remove_file(folder.path().join("h")).expect("removed");
+        make("other.json", &outside.path().join("secrets/config.json"));
+        assert!(locate_beneath(folder.path()).is_err());
+        std::fs::remove_file(folder.path().join("other.json")).expect("removed");
+        make("null", Path::new("/dev/null"));
+        assert!(locate_beneath(folder.path()).is_err(), "no device is read");
+        // Whoever names a link means where it leads.
+        let named = folder.path().join("named.gguf");
+        std::os::unix::fs::symlink(outside.path().join("secrets/config.json"), &named).expect("a link");
+        assert_eq!(locate_beneath(&named).expect("a file").len(), 1);
     }
 
     #[test]

@@ -73,6 +73,18 @@ impl LocalFile {
         Self { path: path.into(), opened: OnceLock::new(), digest: None }
     }
 
+    /// A file that is open already; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// It is a folder, a pipe, a device, or cannot be looked at.
+    pub fn opened(path: impl Into<PathBuf>, file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        Ok(Self { path: path.into(), opened: OnceLock::from(Ok((file, metadata.len()))), digest: None })
+    }
+
     /// With the digest of its bytes: those of a blob, which never change.
     pub fn with_digest(self, digest: Digest) -> Self {
         Self { digest: Some(digest), ..self }
@@ -83,7 +95,7 @@ impl LocalFile {
         &self.path
     }
 
-    fn opened(&self) -> io::Result<&(File, u64)> {
+    fn file(&self) -> io::Result<&(File, u64)> {
         let open = || {
             let refused = |e: io::Error| Refused { kind: e.kind(), reason: e.to_string() };
             // Looked at before it is opened: opening a pipe would wait for a writer.
@@ -102,11 +114,11 @@ impl LocalFile {
 
 impl ReadAt for LocalFile {
     fn size(&self) -> u64 {
-        self.opened().map_or(0, |(_, size)| *size)
+        self.file().map_or(0, |(_, size)| *size)
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.opened()?.0.read_exact_at(buffer, offset)
+        self.file()?.0.read_exact_at(buffer, offset)
     }
 
     fn name(&self) -> String {

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use api::lode::{PlannedTensor, QuantizePlan};
+use api::lode::{PlannedTensor, QuantizePlan, SocketResponse};
 use api::ollama::{CreateRequest, License, Progress};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use manifests::ModelRef;
 
 use super::client::Client;
 use super::text::{size, table};
@@ -54,9 +55,12 @@ struct QuantizeArguments {
 const MAX_MODELFILE: u64 = 1 << 20;
 
 pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<()> {
+    // Before anything is opened.
+    arguments.name.parse::<ModelRef>()?;
     let (request, adapters) = request(arguments)?;
     let request = with_quantization(request, &arguments.quantize)?;
     let client = Client::connect(config).await?;
+    let request = with_files(request, &client).await?;
     if request.dry_run {
         let plan: QuantizePlan = client.post("/api/create", &request).await?;
         return show(&plan, arguments.quantize.format);
@@ -101,6 +105,34 @@ fn request(arguments: &CreateArguments) -> Result<(CreateRequest, Vec<PathBuf>)>
     let folder = file.parent().unwrap_or(Path::new("."));
     let adapters = modelfile.adapters.iter().map(|adapter| folder.join(adapter)).collect();
     Ok((from_modelfile(modelfile, folder, base)?, adapters))
+}
+
+/// Hands over the files that the user named: they are opened here, with the user's rights. A daemon that takes none, because it
+/// is on another machine or has no socket, is told the path.
+async fn with_files(request: CreateRequest, client: &Client) -> Result<CreateRequest> {
+    let Some(path) = request.path.clone() else { return Ok(request) };
+    let socket: SocketResponse = match client.get("/api/lode/socket").await {
+        Ok(socket) => socket,
+        // An older daemon, or a key that may not create either: the create says so.
+        Err(_) => return Ok(request),
+    };
+    let socket = PathBuf::from(socket.path);
+    if !socket.exists() {
+        return Ok(request);
+    }
+    let work = move || -> Result<String> {
+        let files = import::locate(Path::new(&path))?;
+        let open = |file: import::NamedFile| {
+            let path = file.source.name();
+            let opened = std::fs::File::open(&path).with_context(|| format!("cannot open `{path}`"))?;
+            Ok((file.name, opened))
+        };
+        let files = files.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        let handed = daemon::hand_over(&socket, &files);
+        handed.with_context(|| format!("cannot hand files over to the daemon at `{}`", socket.display()))
+    };
+    let token = tokio::task::spawn_blocking(work).await??;
+    Ok(CreateRequest { path: None, handed: Some(token), ..request })
 }
 
 fn with_quantization(request: CreateRequest, arguments: &QuantizeArguments) -> Result<CreateRequest> {

@@ -127,8 +127,10 @@ impl Store {
     ) -> Result<Vec<(Digest, u64)>, Error> {
         let reachable = self.mark(now, children)?.reachable;
         let promises = self.0.promises.lock();
-        let stays =
-            |digest: &Digest| reachable.contains(digest) || promises.get(digest).is_some_and(|until| *until > now);
+        let stays = |digest: &Digest| {
+            reachable.contains(digest)
+                || promises.get(digest).is_some_and(|places| places.values().any(|until| *until > now))
+        };
         Ok(self.blobs()?.into_iter().filter(|(digest, _)| !stays(digest)).collect())
     }
 

@@ -82,6 +82,9 @@ impl Store {
     /// Takes a blob out of `repository`; says whether it was there. The bytes stay until the next collection.
     pub fn unlink(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<bool, Error> {
         let path = self.link_path(repository, kind, digest)?;
+        if kind == LinkKind::Blob {
+            self.0.promises.withdraw(repository, digest);
+        }
         let _names = self.names();
         let removed = files::remove(&path)?;
         if removed {

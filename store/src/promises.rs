@@ -9,36 +9,51 @@ use content::Digest;
 
 use crate::Store;
 
-/// The most blobs that are promised at a time; beyond it those are forgotten that end first.
+/// The most blobs that are promised at a time. Beyond it nothing is promised: who was told may have to send again.
 const MOST: usize = 1 << 16;
 
-/// Until when each is promised.
+/// Until when each blob is promised, by where that was told.
+pub(crate) type Promised = HashMap<Digest, HashMap<Box<str>, SystemTime>>;
+
+/// All promises.
 #[derive(Debug, Default)]
-pub(crate) struct Promises(Mutex<HashMap<Digest, SystemTime>>);
+pub(crate) struct Promises(Mutex<Promised>);
 
 impl Promises {
     /// Held by the collector between looking at a promise and deleting the blob.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<Digest, SystemTime>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Promised> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets those that have ended.
     pub(crate) fn expire(&self, now: SystemTime) {
-        self.lock().retain(|_, until| *until > now);
+        self.lock().retain(|_, places| {
+            places.retain(|_, until| *until > now);
+            !places.is_empty()
+        });
+    }
+
+    /// Takes back what was told at a place.
+    pub(crate) fn withdraw(&self, place: &str, digest: &Digest) {
+        let mut promised = self.lock();
+        if let Some(places) = promised.get_mut(digest) {
+            places.remove(place);
+            if places.is_empty() {
+                promised.remove(digest);
+            }
+        }
     }
 }
 
 impl Store {
-    /// Keeps a blob from collection until then, where it is there when this returns: look after it, not before.
-    pub fn promise(&self, digest: &Digest, until: SystemTime) {
-        let mut promises = self.0.promises.lock();
-        let known = promises.entry(*digest).or_insert(until);
-        *known = until.max(*known);
-        if promises.len() > MOST {
-            let mut ends: Vec<SystemTime> = promises.values().copied().collect();
-            let (_, middle, _) = ends.select_nth_unstable(MOST / 2);
-            let middle = *middle;
-            promises.retain(|other, end| *end > middle || other == digest);
+    /// Keeps a blob from collection until then, where it is there when this returns: look after it, not before. `place` is
+    /// the repository in which somebody was told, whose [`unlink`](Self::unlink) ends it; or any other text.
+    pub fn promise(&self, place: &str, digest: &Digest, until: SystemTime) {
+        let mut promised = self.0.promises.lock();
+        if promised.len() >= MOST && !promised.contains_key(digest) {
+            return;
         }
+        let known = promised.entry(*digest).or_default().entry(place.into()).or_insert(until);
+        *known = until.max(*known);
     }
 }

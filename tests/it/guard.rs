@@ -272,3 +272,34 @@ async fn browsers_are_told_what_they_may() {
     let answer = ask("https://example.net").await;
     assert!(answer.headers().get("access-control-allow-origin").is_none());
 }
+
+/// The daemon may read more than who asks; what a command names it opens itself.
+#[tokio::test]
+async fn a_path_is_for_who_may_do_everything() {
+    let (server, folder, [_, _, writer]) = keyed().await;
+    let model = tiny_model();
+    let create = async |body: Value| {
+        let request = server.http.post(server.url("/api/create")).bearer_auth(&writer).json(&body);
+        let answer = request.send().await.expect("an answer");
+        (answer.status().as_u16(), answer.text().await.expect("text"))
+    };
+    let (status, told) = create(json!({"model": "other", "path": model})).await;
+    assert!(status == 403 && told.contains("needs the scope `admin`"), "{status} {told}");
+    let arguments = ["create", "other", "-f", model.to_str().expect("a path")];
+    let made = server.lode_with(&[("LODE_API_KEY", &writer)], &arguments);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let (status, told) = create(json!({"model": "other", "handed": "0".repeat(32)})).await;
+    assert!(status == 400 && told.contains("no files wait under this token"), "{status} {told}");
+    // Where the user may follow a link and the daemon may not.
+    let linked = folder.path().join("linked");
+    std::fs::create_dir(&linked).expect("a folder");
+    for entry in std::fs::read_dir(&model).expect("a folder").map(|entry| entry.expect("an entry")) {
+        std::os::unix::fs::symlink(entry.path(), linked.join(entry.file_name())).expect("a link");
+    }
+    let arguments = ["create", "linked", "-f", linked.to_str().expect("a path")];
+    let made = server.lode_with(&[("LODE_API_KEY", &writer)], &arguments);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let server = server.restart(&[]).await;
+    let (status, told) = server.call("/api/create", &json!({"model": "m", "path": linked})).await;
+    assert!(status == 400 && told["error"].as_str().is_some_and(|e| e.contains("leads out of the folder")), "{told}");
+}

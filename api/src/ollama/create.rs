@@ -24,9 +24,12 @@ pub struct CreateRequest {
     pub stream: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Lode's own: a file or folder on the daemon's machine, imported in place. For clients on the same machine.
+    /// Lode's own: a file or folder on the daemon's machine, imported in place. For who may do everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Lode's own: the token of files that were handed over at the daemon's socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handed: Option<String>,
     /// File names with the digests of uploaded blobs.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,

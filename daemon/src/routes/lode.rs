@@ -4,11 +4,12 @@ use api::lode::{
     DiffRequest, DiffResponse, DuResponse, ExportChecked, ExportRequest, FsckReport, FsckRequest, GcRequest,
     GcResponse, HistoryResponse, LoadResponse, ModelRequest, PerplexityRequest, PerplexityResponse, PlanRequest,
     PlanResponse, PruneRequest, PruneResponse, RepairReport, RepairRequest, RollbackRequest, RollbackResponse,
-    SaveRequest, Step,
+    SaveRequest, SocketResponse, Step,
 };
 use axum::http::Method;
 
 use super::Route;
+use crate::create;
 use crate::guard::Scope;
 use crate::maintenance::{archive, compare, export, keep, plan, upkeep, versions};
 use crate::openapi::{Api, Operation};
@@ -108,6 +109,10 @@ fn files() -> Vec<Route> {
             .gives::<LoadResponse>()
             .fails(&[409, 507])
             .served_by(archive::load),
+        Operation::new(Api::Lode, Method::GET, "/api/lode/socket", "Where commands hand files over for a create")
+            .needs(Scope::Write)
+            .gives::<SocketResponse>()
+            .served_by(create::socket),
         post("/api/export", "A model as a tar of the files of some format")
             .needs(Scope::Read)
             .takes::<ExportRequest>()

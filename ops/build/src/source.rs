@@ -16,12 +16,12 @@ pub enum Source {
 }
 
 impl Source {
-    /// The files at a path.
+    /// The files at a path that somebody else has named: no link leads out of a folder.
     ///
     /// # Errors
     /// There is nothing that can be read.
     pub fn at(path: &Path) -> Result<Self> {
-        Ok(Self::Files(import::locate(path)?))
+        Ok(Self::Files(import::locate_beneath(path)?))
     }
 
     /// The source alone, and the files of adapters that an export has put beside it.

@@ -136,7 +136,7 @@ impl BlobStorage for Repositories {
                 return Ok(None);
             }
             // Who is told that it is there does not send it, so that it has to stay for a while.
-            store.promise(&digest, SystemTime::now() + BLOB_LINK_LIFE);
+            store.promise(&name, &digest, SystemTime::now() + BLOB_LINK_LIFE);
             Ok(store.blob_size(&digest)?.map(|_| size))
         });
         match (here.await?, &self.upstream) {

@@ -204,6 +204,7 @@ async fn lode(described: &Described) {
         described.ask(path, &body, status).await;
     }
     described.get("/api/lode/du").await;
+    described.get("/api/lode/socket").await;
 }
 
 async fn files(described: &Described) {

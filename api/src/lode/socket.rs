@@ -1,0 +1,11 @@
+//! Where commands hand files over.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Answer of `GET /api/lode/socket`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SocketResponse {
+    /// A Unix socket on the daemon's machine.
+    pub path: String,
+}

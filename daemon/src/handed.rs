@@ -1,0 +1,206 @@
+//! Files that a command hands over: it opens what its user named and passes the descriptors, so that the daemon reads nothing
+//! that the user could not, and also what only the user can.
+//!
+//! ```text
+//! command ──▶ length of names, names as JSON, SCM_RIGHTS ──▶ daemon     as often as it takes
+//!         ◀── one byte: they came                         ◀──
+//!         ──▶ 0                                           ──▶
+//!         ◀── a token, 32 hexadecimal digits              ◀──
+//! command ──▶ POST /api/create {"handed": TOKEN} ──▶ daemon             over HTTP, with what it asks for: keys
+//! ```
+//!
+//! The socket gives nothing away and lets nothing be changed, so everybody on the machine may connect. Files that no request
+//! comes for are closed after a minute.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use import::{LocalFile, NamedFile};
+use rand::Rng;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
+
+/// Descriptors in a message.
+const SOME: usize = 32;
+/// The longest list of names in a message, in bytes.
+const MOST_NAMES: usize = 1 << 18;
+/// The most files that are handed over at once, and the most that wait for their requests together.
+const MOST_FILES: usize = 4096;
+/// How long files wait for their request.
+const KEPT: Duration = Duration::from_mins(1);
+/// How long the other side may be silent.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Commands that hand over at a time.
+const AT_A_TIME: usize = 4;
+
+/// Files that wait for their requests. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Handed(Arc<Mutex<HashMap<String, Waiting>>>);
+
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    files: Vec<NamedFile>,
+}
+
+impl Handed {
+    /// The files of a token; they are handed over once.
+    pub(crate) fn take(&self, token: &str) -> Option<Vec<NamedFile>> {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|_, waiting| waiting.since.elapsed() < KEPT);
+        waiting.remove(token).map(|waiting| waiting.files)
+    }
+
+    fn keep(&self, files: Vec<NamedFile>) -> Result<String> {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|_, waiting| waiting.since.elapsed() < KEPT);
+        let all: usize = waiting.values().map(|waiting| waiting.files.len()).sum();
+        ensure!(all + files.len() <= MOST_FILES, "too many files wait for their requests");
+        let token = format!("{:032x}", rand::rng().random::<u128>());
+        waiting.insert(token.clone(), Waiting { since: Instant::now(), files });
+        Ok(token)
+    }
+
+    /// Takes what commands hand over at the socket; ends when it is dropped.
+    pub(crate) async fn serve(self, socket: Socket) {
+        let turns = Arc::new(Semaphore::new(AT_A_TIME));
+        loop {
+            let accepted = socket.listener.accept().await;
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                continue;
+            };
+            let Ok(turn) = turns.clone().acquire_owned().await else { return };
+            let (own, stream) = (self.clone(), stream.into_std());
+            // It ends by itself: the other side may not be silent for long.
+            drop(tokio::task::spawn_blocking(move || {
+                if let Err(error) = stream.map_err(anyhow::Error::from).and_then(|stream| own.receive(&stream)) {
+                    tracing::debug!("files were not handed over: {error:#}");
+                }
+                drop(turn);
+            }));
+        }
+    }
+
+    fn receive(&self, mut stream: &UnixStream) -> Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut files = Vec::new();
+        while let Some(mut some) = receive_some(stream)? {
+            files.append(&mut some);
+            ensure!(files.len() <= MOST_FILES, "more than {MOST_FILES} files");
+            stream.write_all(&[1])?;
+        }
+        let token = self.keep(files)?;
+        Ok(stream.write_all(token.as_bytes())?)
+    }
+}
+
+/// The files of a message; none is the end.
+fn receive_some(mut stream: &UnixStream) -> Result<Option<Vec<NamedFile>>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOME))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut length = [0; 4];
+    let received =
+        recvmsg(stream.as_fd(), &mut [IoSliceMut::new(&mut length)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptors: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    stream.read_exact(&mut length[received.bytes..])?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length == 0 {
+        return Ok(None);
+    }
+    ensure!(length <= MOST_NAMES, "the names are too long");
+    let mut names = vec![0; length];
+    stream.read_exact(&mut names)?;
+    let names: Vec<String> = serde_json::from_slice(&names)?;
+    if names.len() != descriptors.len() {
+        bail!("{} of {} descriptors came; allow more open files (`ulimit -n`)", descriptors.len(), names.len());
+    }
+    let file = |(name, descriptor): (String, OwnedFd)| {
+        let name = import::relative_name(&name)?;
+        let opened = LocalFile::opened(PathBuf::from(&name), File::from(descriptor));
+        let source = opened.with_context(|| format!("`{name}`"))?;
+        Ok(NamedFile { name, source: Arc::new(source) })
+    };
+    names.into_iter().zip(descriptors).map(file).collect::<Result<_>>().map(Some)
+}
+
+/// Where commands hand files over; the file goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Makes the socket, in the place of what a daemon that was killed has left.
+    pub(crate) fn bind(path: &Path) -> Result<Self> {
+        let failed = || format!("cannot listen on the socket `{}`; LODE_SOCKET chooses another", path.display());
+        match std::fs::symlink_metadata(path) {
+            Ok(there) if std::os::unix::fs::FileTypeExt::is_socket(&there.file_type()) => {
+                std::fs::remove_file(path).with_context(failed)?;
+            }
+            Ok(_) => bail!("`{}` is there and no socket; LODE_SOCKET chooses another", path.display()),
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(path).with_context(failed)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).with_context(failed)?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Hands files over at the daemon's socket; gives the token for the request.
+///
+/// # Errors
+/// Nobody listens there, or the daemon does not take them.
+pub fn hand_over(socket: &Path, files: &[(String, File)]) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    for some in files.chunks(SOME) {
+        let names: Vec<&str> = some.iter().map(|(name, _)| name.as_str()).collect();
+        let names = serde_json::to_vec(&names)?;
+        let length = u32::try_from(names.len()).map_err(io::Error::other)?.to_le_bytes();
+        let descriptors: Vec<BorrowedFd<'_>> = some.iter().map(|(_, file)| file.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOME))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(io::Error::other("there is no room for the descriptors of a message"));
+        }
+        let sent = sendmsg(stream.as_fd(), &[IoSlice::new(&length)], &mut ancillary, SendFlags::empty())?;
+        stream.write_all(&length[sent..])?;
+        stream.write_all(&names)?;
+        stream.read_exact(&mut [0])?;
+    }
+    stream.write_all(&[0; 4])?;
+    let mut token = [0; 32];
+    stream.read_exact(&mut token)?;
+    String::from_utf8(token.to_vec()).map_err(io::Error::other)
+}
