@@ -19,7 +19,6 @@ mod table;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -38,9 +37,6 @@ use body::{Answering, Punctual};
 pub(crate) use limits::Limits;
 use limits::Times;
 use table::{Place, Table};
-
-/// How often a connection is looked at.
-const TICK: Duration = Duration::from_secs(5);
 
 /// Serves until it is told to stop and every request is answered. Dropping it cuts off what is left.
 pub(crate) async fn serve<L>(mut listener: L, routes: Router, limits: Limits, mut stopped: watch::Receiver<bool>)
@@ -90,12 +86,11 @@ async fn connection<S>(
             Ok::<_, Infallible>(response.map(|body| Answering::new(body, busy)))
         }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(times.headers)
-        .serve_connection(stream, answer);
+    // Its own time-out for headers counts the time between requests, too.
+    let connection =
+        http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(None).serve_connection(stream, answer);
     let mut connection = std::pin::pin!(connection);
-    let mut ticks = tokio::time::interval(TICK);
+    let mut ticks = tokio::time::interval(times.tick);
     let mut ends = false;
     loop {
         tokio::select! {
@@ -111,7 +106,7 @@ async fn connection<S>(
                 connection.as_mut().graceful_shutdown();
             }
             _ = ticks.tick() => {
-                if place.activity().is_over(times.idle, times.stall) {
+                if place.activity().is_over(times) {
                     return tracing::debug!(%peer, "a connection was silent for too long");
                 }
             }

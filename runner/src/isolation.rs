@@ -6,16 +6,14 @@
 //!
 //! | means | what |
 //! |---|---|
-//! | Landlock | reading: programs' libraries, devices (files of models come as descriptors); writing: the socket's folder and devices of GPUs |
-//! | seccomp | no sockets but local ones, no `io_uring` (which makes sockets too), no other programs |
+//! | Landlock | reading: programs' libraries, devices of GPUs (files of models come as descriptors); writing: those devices, and nothing else |
+//! | seccomp | no sockets but the one that it has, no `io_uring` (which makes sockets too), no other programs |
 //! | `RLIMIT_DATA` | private memory; mapped weights do not count |
-
-use std::path::Path;
 
 /// What the daemon wants isolated.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Isolation {
-    /// Give up the network, other programs, and all files but what drivers need and the socket's folder.
+    /// Give up the network, other programs, and all files but what drivers need, and all sockets but the one that it has.
     #[arg(long)]
     isolate: bool,
     /// Bytes of private memory that the process may have.
@@ -28,14 +26,13 @@ pub(crate) struct Isolation {
 
 impl Isolation {
     /// Applies it to this thread and all that it will start. What cannot be applied is logged, where that is wanted.
-    pub(crate) fn apply(&self, socket: &Path) {
+    pub(crate) fn apply(&self) {
         let mut missing = Vec::new();
         if let Some(bytes) = self.memory_limit {
             missing.extend(means::limit_memory(bytes).err());
         }
         if self.isolate {
-            let folder = socket.parent().unwrap_or(Path::new("/"));
-            missing.extend(means::restrict_files(folder).err());
+            missing.extend(means::restrict_files().err());
             missing.extend(means::restrict_calls().err());
         }
         if self.report {
@@ -49,20 +46,37 @@ impl Isolation {
 #[cfg(target_os = "linux")]
 mod means {
     use std::collections::BTreeMap;
-    use std::path::Path;
+    use std::path::PathBuf;
 
     use landlock::{
         ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
     };
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    use seccompiler::{
-        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    };
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
     /// Where libraries, their settings and facts on the machine are: needed to load GPU drivers and to count cores.
-    const SYSTEM: [&str; 9] = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/opt", "/nix", "/proc", "/sys"];
-    /// Devices of GPUs, and what every program may use.
-    const DEVICES: &str = "/dev";
+    const SYSTEM: [&str; 15] = [
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/bin",
+        "/etc",
+        "/opt",
+        "/nix",
+        "/sys",
+        // Of other processes nothing: their environment may have tokens.
+        "/proc/self",
+        "/proc/cpuinfo",
+        "/proc/devices",
+        "/proc/driver",
+        "/proc/meminfo",
+        "/proc/modules",
+        "/proc/sys",
+    ];
+    /// What every program may use.
+    const PLAIN_DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
+    /// How names of GPUs' devices begin: NVIDIA's, AMD's, and those of the kernel's own drivers. CUDA shares memory by a folder.
+    const GPUS: [&str; 4] = ["nvidia", "dri", "kfd", "shm"];
 
     /// Hard and soft limit of private memory.
     pub(super) fn limit_memory(bytes: u64) -> Result<(), String> {
@@ -73,27 +87,35 @@ mod means {
     }
 
     /// Leaves the files that a runner needs.
-    pub(super) fn restrict_files(sockets: &Path) -> Result<(), String> {
+    pub(super) fn restrict_files() -> Result<(), String> {
         let failed = |e: landlock::RulesetError| format!("Landlock: {e}");
         // What the fifth version knows; an older kernel applies what it has of it.
         let abi = ABI::V5;
         let reading = AccessFs::ReadFile | AccessFs::ReadDir;
         let devices = reading | AccessFs::WriteFile | AccessFs::IoctlDev;
-        let own = reading | AccessFs::MakeSock | AccessFs::RemoveFile;
         let ruleset = Ruleset::default().handle_access(AccessFs::from_all(abi)).map_err(failed)?;
         let mut ruleset = ruleset.create().map_err(failed)?;
-        let system = SYSTEM.iter().map(|path| (Path::new(*path), reading));
-        for (path, access) in system.chain([(Path::new(DEVICES), devices), (sockets, own)]) {
+        let system = SYSTEM.iter().map(|path| (PathBuf::from(path), reading));
+        for (path, access) in system.chain(own_devices().map(|path| (path, devices))) {
             // What is not there needs no rule.
-            let Ok(folder) = PathFd::new(path) else { continue };
-            let access: BitFlags<AccessFs> = access;
-            ruleset = ruleset.add_rule(PathBeneath::new(folder, access)).map_err(failed)?;
+            let Ok(opened) = PathFd::new(&path) else { continue };
+            // Rights about folders mean nothing for a file, and are refused.
+            let access: BitFlags<AccessFs> = if path.is_dir() { access } else { access & AccessFs::from_file(abi) };
+            ruleset = ruleset.add_rule(PathBeneath::new(opened, access)).map_err(failed)?;
         }
         match ruleset.restrict_self().map_err(failed)?.ruleset {
             RulesetStatus::FullyEnforced => Ok(()),
             RulesetStatus::PartiallyEnforced => Err("this kernel's Landlock is older than version 5".to_owned()),
             RulesetStatus::NotEnforced => Err("this kernel has no Landlock, so files are not restricted".to_owned()),
         }
+    }
+
+    /// The devices of this machine that a runner may need.
+    fn own_devices() -> impl Iterator<Item = PathBuf> {
+        let is_gpu = |name: &str| GPUS.iter().any(|gpu| name.starts_with(gpu));
+        let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+        let gpus = entries.filter(move |entry| entry.file_name().to_str().is_some_and(is_gpu));
+        PLAIN_DEVICES.iter().map(PathBuf::from).chain(gpus.map(|entry| entry.path()))
     }
 
     /// Refuses network and programs: the calls fail as if the user were not permitted.
@@ -103,9 +125,10 @@ mod means {
     }
 
     fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
-        let foreign = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?;
         let refused = BTreeMap::from([
-            (libc::SYS_socket, vec![SeccompRule::new(vec![foreign])?]),
+            (libc::SYS_socket, Vec::new()),
+            (libc::SYS_connect, Vec::new()),
+            (libc::SYS_bind, Vec::new()),
             (libc::SYS_io_uring_setup, Vec::new()),
             (libc::SYS_execve, Vec::new()),
             (libc::SYS_execveat, Vec::new()),
@@ -118,13 +141,11 @@ mod means {
 
 #[cfg(not(target_os = "linux"))]
 mod means {
-    use std::path::Path;
-
     pub(super) fn limit_memory(_bytes: u64) -> Result<(), String> {
         Err("memory is limited on Linux only".to_owned())
     }
 
-    pub(super) fn restrict_files(_sockets: &Path) -> Result<(), String> {
+    pub(super) fn restrict_files() -> Result<(), String> {
         Err("files are restricted on Linux only".to_owned())
     }
 
@@ -153,7 +174,9 @@ mod tests {
     #[test]
     fn a_network_and_programs_are_out_of_reach() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let socket = folder.path().join("s");
+        let (socket, elsewhere) = (folder.path().join("s"), folder.path().join("elsewhere"));
+        let listener = UnixListener::bind(&elsewhere).expect("a socket");
+        let _client = UnixStream::connect(&elsewhere).expect("a connection");
         isolated(|| {
             if let Err(reason) = means::restrict_calls() {
                 panic!("every kernel that we know has seccomp: {reason}");
@@ -161,31 +184,39 @@ mod tests {
             assert_eq!(kind(TcpListener::bind("127.0.0.1:0")), Some(ErrorKind::PermissionDenied));
             assert_eq!(kind(std::net::UdpSocket::bind("[::1]:0")), Some(ErrorKind::PermissionDenied));
             assert_eq!(kind(std::process::Command::new("/bin/true").status()), Some(ErrorKind::PermissionDenied));
-            let listener = UnixListener::bind(&socket).expect("local sockets are allowed");
-            drop(UnixStream::connect(&socket).expect("connections too"));
-            drop(listener);
+            assert_eq!(kind(UnixListener::bind(&socket)), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(UnixStream::connect(&elsewhere)), Some(ErrorKind::PermissionDenied));
+            drop(UnixStream::pair().expect("within a program they are harmless"));
+            listener.accept().expect("what was there before goes on");
         });
         TcpListener::bind("127.0.0.1:0").expect("other threads are free");
     }
 
     #[test]
     fn no_file_of_a_user_can_be_read_or_written() {
-        let (sockets, other) = (tempfile::tempdir().expect("a"), tempfile::tempdir().expect("b"));
+        let other = tempfile::tempdir().expect("a folder");
         let secret = other.path().join("secret");
         std::fs::write(&secret, "secret").expect("a secret");
         let open = std::fs::File::open(&secret).expect("an open file");
+        // Another process of the same user, as the daemon is.
+        let parent = std::os::unix::process::parent_id();
         isolated(|| {
-            if let Err(reason) = means::restrict_files(sockets.path()) {
+            if let Err(reason) = means::restrict_files() {
                 // Then there is nothing to see; the runner says so too.
                 tracing::warn!("{reason}");
                 return;
             }
             assert_eq!(kind(std::fs::read(&secret)), Some(ErrorKind::PermissionDenied));
             assert_eq!(kind(std::fs::write(&secret, "other")), Some(ErrorKind::PermissionDenied));
-            assert_eq!(kind(std::fs::write(sockets.path().join("file"), "x")), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(std::fs::remove_file(&secret)), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(std::fs::write(other.path().join("file"), "x")), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(std::fs::read_dir("/dev")), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(std::fs::read("/dev/tty")), Some(ErrorKind::PermissionDenied));
+            let environment = format!("/proc/{parent}/environ");
+            assert_eq!(kind(std::fs::read(environment)), Some(ErrorKind::PermissionDenied));
+            std::fs::write("/dev/null", "x").expect("every program may use it");
             let passed = std::io::read_to_string(&open).expect("what was opened for it can be read");
             assert_eq!(passed, "secret");
-            drop(UnixListener::bind(sockets.path().join("s")).expect("its socket"));
             std::fs::read_to_string("/proc/self/status").expect("facts on itself");
         });
     }

@@ -85,10 +85,14 @@ fn main() -> ExitCode {
     // Before files are given up, and that before there are threads: each would keep what it could do.
     let threads = arguments.threads.unwrap_or_else(cpus::threads).max(1);
     let maps = mapped::most_maps();
-    arguments.isolation.apply(&arguments.socket);
+    // And before that the socket, the only one that this program makes.
+    let socket = serve::listen(&arguments.socket);
+    arguments.isolation.apply();
     let chosen = arguments.cpu.as_deref().map_or_else(|| Ok(Instructions::best()), Instructions::named);
-    let served =
-        chosen.and_then(|instructions| serve::run(&arguments.socket, load::Machine { threads, maps, instructions }));
+    let served = socket.and_then(|socket| {
+        let instructions = chosen?;
+        serve::run(socket, load::Machine { threads, maps, instructions })
+    });
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

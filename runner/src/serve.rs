@@ -35,14 +35,21 @@ const MAX_REQUEST: usize = 256 << 20;
 /// Events that may wait for a slow client; where half of them do, its generation pauses.
 const EVENTS: usize = 128;
 
+/// The socket that the daemon named.
+pub(crate) fn listen(socket: &Path) -> Result<std::os::unix::net::UnixListener> {
+    let failed = || format!("cannot listen on `{}`", socket.display());
+    let listener = std::os::unix::net::UnixListener::bind(socket).with_context(failed)?;
+    listener.set_nonblocking(true).with_context(failed)?;
+    Ok(listener)
+}
+
 /// Serves until the parent goes away or asks for the end.
-pub(crate) fn run(socket: &Path, machine: Machine) -> Result<()> {
+pub(crate) fn run(socket: std::os::unix::net::UnixListener, machine: Machine) -> Result<()> {
     let files = Files::listen();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let listener =
-            UnixListener::bind(socket).with_context(|| format!("cannot listen on `{}`", socket.display()))?;
-        tracing::info!(socket = %socket.display(), "ready to load");
+        let listener = UnixListener::from_std(socket).context("cannot serve on the socket")?;
+        tracing::info!("ready to load");
         axum::serve(listener, routes(machine, files)).await.context("serving failed")
     })
 }

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, so that the crates are linked once.
 
+mod abuse;
 mod access;
 mod adapters;
 mod api;

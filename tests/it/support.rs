@@ -91,6 +91,13 @@ pub(crate) fn object(value: &Json) -> &serde_json::Map<String, Json> {
     value.as_object().unwrap_or_else(|| panic!("expected an object: {value}"))
 }
 
+/// Lets this process open as many files as it may: tests run side by side, and some have many connections.
+pub(crate) fn allow_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("the soft limit may be raised");
+}
+
 /// A JSON list of whole numbers.
 pub(crate) fn numbers(value: &Json) -> Vec<u64> {
     list(value).iter().map(|n| n.as_u64().expect("a whole number")).collect()

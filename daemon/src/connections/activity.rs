@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::limits::Times;
+
 /// What a connection does. Clones are about the same one.
 #[derive(Clone, Debug)]
 pub(super) struct Activity(Arc<Inner>);
@@ -20,6 +22,8 @@ struct Inner {
     last: AtomicU64,
     /// The same for when a write began to wait, and one more; 0 is that none waits.
     waits: AtomicU64,
+    /// The same for when the headers of a request began to come.
+    headers: AtomicU64,
     /// Requests that are being answered.
     requests: AtomicUsize,
 }
@@ -38,7 +42,13 @@ impl Drop for Busy {
 impl Activity {
     pub(super) fn new() -> Self {
         let zero = || AtomicU64::new(0);
-        Self(Arc::new(Inner { begun: Instant::now(), last: zero(), waits: zero(), requests: AtomicUsize::new(0) }))
+        Self(Arc::new(Inner {
+            begun: Instant::now(),
+            last: zero(),
+            waits: zero(),
+            headers: zero(),
+            requests: AtomicUsize::new(0),
+        }))
     }
 
     fn now(&self) -> u64 {
@@ -51,6 +61,7 @@ impl Activity {
 
     /// A request came.
     pub(super) fn begin(&self) -> Busy {
+        self.0.headers.store(0, Ordering::Relaxed);
         self.0.requests.fetch_add(1, Ordering::Relaxed);
         Busy(self.clone())
     }
@@ -61,11 +72,25 @@ impl Activity {
         (self.0.requests.load(Ordering::Relaxed) == 0).then(|| self.0.begun + last)
     }
 
-    /// Whether it has been idle for `idle`, or what was written was not taken for `stall`.
-    pub(super) fn is_over(&self, idle: Duration, stall: Duration) -> bool {
-        let waits = self.0.waits.load(Ordering::Relaxed);
-        let stalled = waits > 0 && Duration::from_millis(self.now().saturating_sub(waits - 1)) >= stall;
-        stalled || self.idle_since().is_some_and(|since| since.elapsed() >= idle)
+    /// Bytes came. Where no request is being answered, they are of the headers of the next.
+    fn came(&self) {
+        self.touch();
+        if self.0.requests.load(Ordering::Relaxed) == 0 {
+            // Only the first of them counts.
+            let begun = self.now() + 1;
+            let _ = self.0.headers.compare_exchange(0, begun, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the other side was silent for too long: with headers, between requests, or with an answer that it does not take.
+    pub(super) fn is_over(&self, times: Times) -> bool {
+        let since = |begun: &AtomicU64, longest: Duration| {
+            let begun = begun.load(Ordering::Relaxed);
+            begun > 0 && Duration::from_millis(self.now().saturating_sub(begun - 1)) >= longest
+        };
+        since(&self.0.waits, times.stall)
+            || since(&self.0.headers, times.headers)
+            || self.idle_since().is_some_and(|since| since.elapsed() >= times.idle)
     }
 }
 
@@ -95,9 +120,10 @@ impl<S> Watched<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if read.is_ready() {
-            self.activity.touch();
+        if buffer.filled().len() > before {
+            self.activity.came();
         }
         read
     }

@@ -29,11 +29,19 @@ pub(super) struct Times {
     pub(super) idle: Duration,
     /// So long the other side may send nothing of a body, or take nothing of an answer.
     pub(super) stall: Duration,
+    /// How often a connection is looked at.
+    pub(super) tick: Duration,
 }
 
 impl Default for Times {
     fn default() -> Self {
-        Self { headers: Duration::from_secs(15), idle: Duration::from_mins(2), stall: Duration::from_mins(1) }
+        Self {
+            headers: Duration::from_secs(15),
+            // Longer than clients keep connections that they do not use: one that is closed while a request is on its way fails it.
+            idle: Duration::from_mins(5),
+            stall: Duration::from_mins(1),
+            tick: Duration::from_secs(5),
+        }
     }
 }
 

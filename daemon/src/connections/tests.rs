@@ -82,3 +82,19 @@ async fn a_body_that_stops_is_not_waited_for() {
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     server.abort();
 }
+
+#[tokio::test]
+async fn headers_have_to_come_and_requests_need_not() {
+    let short = Duration::from_millis(100);
+    let times = Times { headers: short, tick: Duration::from_millis(10), ..Times::default() };
+    let (address, _stop, server) = serving(few(times)).await;
+    let mut idle = TcpStream::connect(address).await.expect("a connection");
+    assert!(ask(&mut idle, "/").await.ends_with("hello"));
+    let mut half = TcpStream::connect(address).await.expect("a connection");
+    half.write_all(b"GET / HTTP/1.1\r\nhost").await.expect("sent");
+    let begin = std::time::Instant::now();
+    assert_eq!(half.read(&mut [0; 1]).await.unwrap_or(0), 0, "half of a request is not waited for");
+    assert!(begin.elapsed() >= short);
+    assert!(ask(&mut idle, "/").await.ends_with("hello"), "a connection between requests stays");
+    server.abort();
+}

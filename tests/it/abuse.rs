@@ -1,0 +1,122 @@
+//! Many clients that do nothing, read nothing, send nothing, or send what takes memory: others are served meanwhile.
+//!
+//! `scripts/campaign abuse` does more of it, and holds the daemon to its figures.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use crate::server::Server;
+use crate::support::{allow_files, say, tiny_model};
+use crate::synthetic::llama;
+
+/// How many clients there are of each kind.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    idle: usize,
+    slow_readers: usize,
+    slow_writers: usize,
+    bombs: usize,
+    /// Requests of those who are served meanwhile.
+    asked: usize,
+    /// Whether figures are asserted: only where nothing else runs.
+    is_campaign: bool,
+}
+
+impl Scale {
+    fn chosen() -> Self {
+        if std::env::var_os("LODE_CAMPAIGN_ABUSE").is_some() {
+            return Self {
+                idle: 10_000,
+                slow_readers: 1000,
+                slow_writers: 1000,
+                bombs: 50,
+                asked: 1000,
+                is_campaign: true,
+            };
+        }
+        Self { idle: 400, slow_readers: 100, slow_writers: 100, bombs: 5, asked: 50, is_campaign: false }
+    }
+}
+
+/// Sends the beginning of something and nothing more. A daemon may close it at any time.
+async fn begin(server: &Server, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(&server.address).await.expect("a connection");
+    let _ = stream.write_all(text.as_bytes()).await;
+    stream
+}
+
+fn post(path: &str, length: usize, body: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}")
+}
+
+/// Kilobytes of a line of the daemon's status.
+fn memory(server: &Server, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a process");
+    let found = status.lines().find_map(|text| text.strip_prefix(line)).expect("a line");
+    found.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[tokio::test]
+async fn others_are_served_meanwhile() {
+    let scale = Scale::chosen();
+    allow_files();
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    // More than sockets take by themselves.
+    let large = llama(4, 512);
+    server.create("large", large.path()).await;
+    let save = json!({"models": ["large"]}).to_string();
+    let mut held = Vec::new();
+    for number in 0..scale.idle {
+        let half = if number % 2 == 0 { "" } else { "GET /api/tags HTTP/1.1\r\nhost: local" };
+        held.push(begin(&server, half).await);
+    }
+    for _ in 0..scale.slow_readers {
+        held.push(begin(&server, &post("/api/save", save.len(), &save)).await);
+    }
+    for _ in 0..scale.slow_writers {
+        held.push(begin(&server, &post("/api/chat", 16_000_000, "{\"model\": \"tiny\", \"messages\": [")).await);
+    }
+    let bomb = format!("{{\"model\":\"tiny\",\"images\":[{}0]}}", "[],".repeat(5_000_000));
+    let bombs = futures_util::future::join_all((0..scale.bombs).map(|_| async {
+        let answer = server.http.post(server.url("/api/generate")).body(bomb.clone()).send().await;
+        answer.map_or(413, |answer| answer.status().as_u16())
+    }));
+    let asked = async {
+        let mut times = Vec::new();
+        for number in 0..scale.asked {
+            let path = ["/api/tags", "/healthz", "/v2/library/tiny/tags/list"][number % 3];
+            let begin = Instant::now();
+            // A connection of its own each time, which is the hardest.
+            let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+            let answer = client.get(server.url(path)).send().await.expect("an answer");
+            assert_eq!(answer.status(), 200, "{path}");
+            answer.bytes().await.expect("all of it");
+            times.push(begin.elapsed());
+        }
+        times
+    };
+    let (statuses, mut times) = tokio::join!(bombs, asked);
+    assert!(statuses.iter().all(|status| *status == 413), "{statuses:?}");
+    times.sort_unstable();
+    let (median, late) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    let most = memory(&server, "VmHWM:") / 1024;
+    drop(held);
+    // Turns are free again: a save of somebody who reads goes through.
+    let freed = Instant::now();
+    let saved = server.post("/api/save", &json!({"models": ["tiny"]})).await;
+    assert!(saved.bytes().await.expect("all of it").len() > 10_000);
+    let told = format!(
+        "{scale:?}: median {median:?}, p99 {late:?}, at most {most} MiB, {} MiB afterwards, turns free after {:?}",
+        memory(&server, "VmRSS:") / 1024,
+        freed.elapsed()
+    );
+    say(&told);
+    assert!(most < 1024, "{told}");
+    if scale.is_campaign {
+        assert!(late < Duration::from_secs(1) && freed.elapsed() < Duration::from_mins(1), "{told}");
+    }
+}
