@@ -13,6 +13,7 @@
 //! | `LODE_REGISTRY_MODE` | `open`, `read-only`, `anonymous-pull` (users push), `private` (users only) | `open`, for this machine only |
 //! | `LODE_REGISTRY_USERS` | htpasswd file (bcrypt) with the registry's users; `lode htpasswd` prints its lines | – |
 //! | `LODE_REGISTRY_CHALLENGE` | what clients are offered to log in with: `bearer` (tokens) or `basic` | `bearer` |
+//! | `LODE_REGISTRY_SPARSE` | `1`: the registry takes images that lack layers | off |
 //! | `LODE_PULL_THROUGH` | hosts, with commas, from which the registry fetches what it lacks, and keeps it; `1` is the default host | off |
 //! | `HF_ENDPOINT`, `HF_TOKEN` | where `hf.co/…` comes from, and who we are there | `https://huggingface.co`, nobody |
 //! | `LODE_STALL_TIMEOUT` | how long a registry may be silent in the middle of a transfer | `30s` |
@@ -54,6 +55,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use daemon::{RegistryAccess, Settings, TlsFiles};
 use protocol::{InstructionSet, KvType};
+use registry::server::Completeness;
 use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
 use transfer::HubSettings;
@@ -270,7 +272,9 @@ fn registry(mode: Option<String>, users: Option<String>, challenge: Option<Strin
              (`lode htpasswd USER` prints its lines)"
         );
     }
-    Ok(RegistryAccess { mode, chosen, users: users.map(PathBuf::from), challenge })
+    let is_sparse = first(&["LODE_REGISTRY_SPARSE"]).is_some_and(|value| value != "0");
+    let completeness = if is_sparse { Completeness::Sparse } else { Completeness::Whole };
+    Ok(RegistryAccess { mode, chosen, users: users.map(PathBuf::from), challenge, completeness })
 }
 
 #[cfg(test)]

@@ -198,9 +198,10 @@ fn registry(daemon: &Daemon) -> Router<Daemon> {
     } else {
         Hosts::new(&daemon.settings.registries, false)
     };
+    let completeness = daemon.settings.registry.completeness;
     let allowed = daemon.settings.pull_through.clone();
     let upstream = allowed.map(|allowed| Upstream { library: library.clone(), hosts, allowed: Some(allowed) });
-    Server::new(Repositories { library, upstream }, daemon.access.clone(), scheme).router()
+    Server::new(Repositories { library, upstream }, daemon.access.clone(), scheme, completeness).router()
 }
 
 /// A span per request, and a line when it is answered.

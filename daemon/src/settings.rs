@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use library::AssumedDevices;
 use protocol::{InstructionSet, KvType};
+use registry::server::Completeness;
 use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
 use transfer::{HubSettings, RegistrySettings};
@@ -93,4 +94,6 @@ pub struct RegistryAccess {
     pub users: Option<PathBuf>,
     /// What clients are offered to log in with.
     pub challenge: Challenge,
+    /// Which images are taken.
+    pub completeness: Completeness,
 }

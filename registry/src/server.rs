@@ -46,13 +46,24 @@ pub struct Server<S: Storage> {
     access: Access,
     /// `http` or `https`: how clients reach us, for the address of tokens.
     scheme: &'static str,
+    completeness: Completeness,
     sessions: Sessions<S::Ingest>,
+}
+
+/// Which images are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completeness {
+    /// Those whose config and layers are in their repository: whoever pulls one gets all of it.
+    #[default]
+    Whole,
+    /// Also those that lack some: mirrors of parts of images.
+    Sparse,
 }
 
 impl<S: Storage> Server<S> {
     /// Serves what is in `storage` to those that `access` lets in, over `scheme` (`http` or `https`).
-    pub fn new(storage: S, access: Access, scheme: &'static str) -> Arc<Self> {
-        Arc::new(Self { storage, access, scheme, sessions: Sessions::new() })
+    pub fn new(storage: S, access: Access, scheme: &'static str, completeness: Completeness) -> Arc<Self> {
+        Arc::new(Self { storage, access, scheme, completeness, sessions: Sessions::new() })
     }
 
     /// The routes, `/v2` and everything below it.

@@ -1,5 +1,7 @@
 //! Manifests: `HEAD`, `GET`, `PUT`, `DELETE`, and the list of those that are about another.
 
+use std::collections::HashSet;
+
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -10,7 +12,7 @@ use serde_json::json;
 use super::refusal::Refused;
 use super::storage::{NewManifest, Reference, Removal, Repository, Storage};
 use super::uploads::{value, with_namespace};
-use super::{DIGEST, Server, blobs, route};
+use super::{Completeness, DIGEST, Server, blobs, route};
 use crate::ErrorCode;
 
 /// Which manifest the one that was sent is about: tells the client that the list of referrers is kept here.
@@ -72,8 +74,7 @@ pub(super) async fn put<S: Storage>(
     let digest = digest(at, uri, &raw)?;
     let document = Document::parse(&raw).map_err(|e| Refused::new(ErrorCode::ManifestInvalid, e.to_string()))?;
     check_type(headers, &document)?;
-    let required = required(&document);
-    check_complete(server, repository, &required).await?;
+    let required = present(server, repository, required(&document)).await?;
     let tags = tags(at, uri)?;
     let asked: Vec<String> = route::query(uri, "tag").collect();
     let subject = document.subject().map(|subject| subject.digest);
@@ -153,13 +154,16 @@ fn required(document: &Document) -> Vec<Descriptor> {
     layers.map(|layer| &layer.descriptor).chain([manifest.config()]).cloned().collect()
 }
 
-async fn check_complete<S: Storage>(
+/// Those that are there; all of them, unless images may lack some.
+async fn present<S: Storage>(
     server: &Server<S>,
     repository: &Repository,
-    required: &[Descriptor],
-) -> Result<(), Refused> {
-    for Descriptor { digest, size, .. } in required {
+    mut required: Vec<Descriptor>,
+) -> Result<Vec<Descriptor>, Refused> {
+    let mut lacking = HashSet::new();
+    for Descriptor { digest, size, .. } in &required {
         match server.storage.blob(repository, digest).await? {
+            None if server.completeness == Completeness::Sparse => drop(lacking.insert(*digest)),
             None => return Err(absent(repository, digest)),
             // Whoever pulls it would be refused.
             Some(actual) if actual != *size => {
@@ -169,7 +173,8 @@ async fn check_complete<S: Storage>(
             Some(_) => {}
         }
     }
-    Ok(())
+    required.retain(|blob| !lacking.contains(&blob.digest));
+    Ok(required)
 }
 
 fn absent(repository: &Repository, blob: &Digest) -> Refused {

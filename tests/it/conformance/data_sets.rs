@@ -398,6 +398,26 @@ async fn sparse() {
     refused.is(400).refuses(&["MANIFEST_BLOB_UNKNOWN"]);
 }
 
+/// A daemon that is told so takes images that lack layers, as mirrors of parts want it.
+#[tokio::test]
+async fn sparse_images_where_they_are_wanted() {
+    let Some(registry) = Registry::daemon("conformance::data_sets::sparse_images_where_they_are_wanted").await else {
+        return;
+    };
+    let registry = registry.restart_with(&[("LODE_REGISTRY_SPARSE", "1")]).await;
+    let mut image = set(Sha256, "sparse-image", |set| {
+        set.manifest(&Parts::image());
+    });
+    let layer = image.blobs.remove(0);
+    push_blobs(&registry, "conformance/sparse", &image).await;
+    let (path, document) = ("/v2/conformance/sparse/manifests/sparse", &image.documents[0]);
+    registry.put(path, &document.media_type, &document.bytes).await.is(201);
+    registry.head(path).await.is(200);
+    registry.get(&format!("/v2/conformance/sparse/blobs/{}", layer.digest)).await.is(404);
+    push(&registry, "conformance/sparse", &layer, Way::PostPut).await;
+    registry.get(&format!("/v2/conformance/sparse/blobs/{}", layer.digest)).await.is(200);
+}
+
 /// An index may name platforms that are not here: mirrors copy only what they need.
 #[tokio::test]
 async fn sparse_indexes() {
