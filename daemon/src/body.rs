@@ -61,8 +61,8 @@ where
 }
 
 /// Takes a body as it comes, and room for what has come: whoever announces much and sends nothing takes none.
-async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), Failed> {
-    let (mut bytes, mut room) = (Vec::new(), Vec::new());
+async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Failed> {
+    let (mut bytes, mut room) = (Vec::new(), None::<OwnedSemaphorePermit>);
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| Failed::bad_request(format!("the request broke off: {error}")))?;
@@ -70,7 +70,11 @@ async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Vec<OwnedSemaphor
             drop((bytes, room));
             return Err(too_long(pieces).await);
         }
-        room.push(budget.take(piece.len()).await?);
+        let more = budget.take(piece.len(), room.is_some()).await?;
+        match &mut room {
+            Some(room) => room.merge(more),
+            None => room = Some(more),
+        }
         bytes.extend_from_slice(&piece);
     }
     Ok((bytes, room))

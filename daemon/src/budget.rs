@@ -1,6 +1,7 @@
 //! How much of requests may be in memory at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -9,6 +10,9 @@ use crate::error::Failed;
 
 /// All documents that are being read, in bytes.
 const BUDGET: usize = 128 << 20;
+/// How long a request waits for room, and for more where it has some.
+const LONGEST: Duration = Duration::from_secs(30);
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// What all documents that are being read may take together. Clones share it.
 #[derive(Clone, Debug)]
@@ -19,11 +23,20 @@ impl Budget {
         Self(Arc::new(Semaphore::new(BUDGET)))
     }
 
-    /// Room for a document; waits until there is some.
-    pub(crate) async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Failed> {
+    /// Room for a piece of a document; waits until there is some. Who holds some already waits for a moment only: all of them
+    /// might wait for each other.
+    ///
+    /// # Errors
+    /// 503 where there is none.
+    pub(crate) async fn take(&self, bytes: usize, holds: bool) -> Result<OwnedSemaphorePermit, Failed> {
         let bytes = u32::try_from(bytes.max(1)).unwrap_or(u32::MAX);
-        let permit = self.0.clone().acquire_many_owned(bytes).await;
-        permit.map_err(|_| Failed::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops"))
+        let full = || {
+            let reason = "too many requests are being read at the moment; try again";
+            Failed::new(StatusCode::SERVICE_UNAVAILABLE, reason)
+        };
+        let longest = if holds { MOMENT } else { LONGEST };
+        let permit = tokio::time::timeout(longest, self.0.clone().acquire_many_owned(bytes)).await;
+        permit.map_err(|_| full())?.map_err(|_| full())
     }
 }
 
@@ -34,10 +47,10 @@ mod tests {
     #[tokio::test]
     async fn documents_wait_for_room() {
         let budget = Budget::new();
-        let all = budget.take(BUDGET).await.expect("room");
+        let all = budget.take(BUDGET, false).await.expect("room");
         let waiting = tokio::spawn({
             let budget = budget.clone();
-            async move { budget.take(1).await.map(drop) }
+            async move { budget.take(1, false).await.map(drop) }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());

@@ -50,8 +50,9 @@ where
             accepted = listener.accept() => accepted,
             // An error means that the sender is gone, which is a reason to stop too.
             _ = stopped.wait_for(|stop| *stop) => break,
-            Some(_) = connections.join_next() => continue,
         };
+        // Not beside accepting: what is accepted and not handed out yet must not be dropped.
+        while connections.try_join_next().is_some() {}
         let Some(place) = table.admit(peer.ip()) else {
             tracing::debug!(%peer, "a connection is refused: all others are busy");
             metrics::counter!("lode_refused_connections_total").increment(1);

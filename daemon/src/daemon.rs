@@ -25,6 +25,9 @@ pub(crate) struct Daemon {
     pub(crate) settings: Settings,
     pub(crate) budget: Budget,
     pub(crate) handed: Handed,
+    /// For what changes something, or looks at all of it.
     pub(crate) jobs: Jobs,
+    /// For what clients read out, as slowly as they like.
+    pub(crate) readouts: Jobs,
     pub(crate) permissions: Arc<Permissions>,
 }

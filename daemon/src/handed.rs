@@ -38,13 +38,13 @@ const SOME: usize = 32;
 /// The longest list of names in a message, in bytes.
 const MOST_NAMES: usize = 1 << 18;
 /// The most files that are handed over at once, and the most that wait for their requests together.
-const MOST_FILES: usize = 4096;
+const MOST_FILES: usize = 1024;
 /// How long files wait for their request.
 const KEPT: Duration = Duration::from_mins(1);
-/// How long the other side may be silent.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long handing over may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Commands that hand over at a time.
-const AT_A_TIME: usize = 4;
+const AT_A_TIME: usize = 2;
 
 /// Files that wait for their requests. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -59,14 +59,20 @@ struct Waiting {
 impl Handed {
     /// The files of a token; they are handed over once.
     pub(crate) fn take(&self, token: &str) -> Option<Vec<NamedFile>> {
+        self.expire();
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|_, waiting| waiting.since.elapsed() < KEPT);
         waiting.remove(token).map(|waiting| waiting.files)
     }
 
-    fn keep(&self, files: Vec<NamedFile>) -> Result<String> {
+    /// Closes the files that no request came for.
+    fn expire(&self) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|_, waiting| waiting.since.elapsed() < KEPT);
+    }
+
+    fn keep(&self, files: Vec<NamedFile>) -> Result<String> {
+        self.expire();
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = waiting.values().map(|waiting| waiting.files.len()).sum();
         ensure!(all + files.len() <= MOST_FILES, "too many files wait for their requests");
         let token = format!("{:032x}", rand::rng().random::<u128>());
@@ -77,8 +83,15 @@ impl Handed {
     /// Takes what commands hand over at the socket; ends when it is dropped.
     pub(crate) async fn serve(self, socket: Socket) {
         let turns = Arc::new(Semaphore::new(AT_A_TIME));
+        let mut sweep = tokio::time::interval(KEPT / 4);
         loop {
-            let accepted = socket.listener.accept().await;
+            let accepted = tokio::select! {
+                accepted = socket.listener.accept() => accepted,
+                _ = sweep.tick() => {
+                    self.expire();
+                    continue;
+                }
+            };
             let Ok((stream, _)) = accepted else {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 continue;
@@ -100,23 +113,52 @@ impl Handed {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut files = Vec::new();
-        while let Some(mut some) = receive_some(stream)? {
+        let end = Instant::now() + PATIENCE;
+        while let Some(mut some) = receive_some(Timed { stream, end })? {
             files.append(&mut some);
             ensure!(files.len() <= MOST_FILES, "more than {MOST_FILES} files");
             stream.write_all(&[1])?;
         }
+        ensure!(!files.is_empty(), "no files");
         let token = self.keep(files)?;
         Ok(stream.write_all(token.as_bytes())?)
     }
 }
 
+/// Reads until a moment, however slowly it comes.
+struct Timed<'a> {
+    stream: &'a UnixStream,
+    end: Instant,
+}
+
+impl<'a> Timed<'a> {
+    fn in_time(&self) -> io::Result<&'a UnixStream> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        Ok(self.stream)
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.in_time()?.read(buffer)
+    }
+}
+
 /// The files of a message; none is the end.
-fn receive_some(mut stream: &UnixStream) -> Result<Option<Vec<NamedFile>>> {
+fn receive_some(mut timed: Timed<'_>) -> Result<Option<Vec<NamedFile>>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOME))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut length = [0; 4];
-    let received =
-        recvmsg(stream.as_fd(), &mut [IoSliceMut::new(&mut length)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let received = recvmsg(
+        timed.in_time()?.as_fd(),
+        &mut [IoSliceMut::new(&mut length)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
     let descriptors: Vec<OwnedFd> = ancillary
         .drain()
         .filter_map(|message| match message {
@@ -125,14 +167,15 @@ fn receive_some(mut stream: &UnixStream) -> Result<Option<Vec<NamedFile>>> {
         })
         .flatten()
         .collect();
-    stream.read_exact(&mut length[received.bytes..])?;
+    ensure!(received.bytes > 0, "the connection was closed");
+    timed.read_exact(&mut length[received.bytes..])?;
     let length = u32::from_le_bytes(length) as usize;
     if length == 0 {
         return Ok(None);
     }
     ensure!(length <= MOST_NAMES, "the names are too long");
     let mut names = vec![0; length];
-    stream.read_exact(&mut names)?;
+    timed.read_exact(&mut names)?;
     let names: Vec<String> = serde_json::from_slice(&names)?;
     if names.len() != descriptors.len() {
         bail!("{} of {} descriptors came; allow more open files (`ulimit -n`)", descriptors.len(), names.len());
@@ -159,6 +202,11 @@ impl Socket {
         let failed = || format!("cannot listen on the socket `{}`; LODE_SOCKET chooses another", path.display());
         match std::fs::symlink_metadata(path) {
             Ok(there) if std::os::unix::fs::FileTypeExt::is_socket(&there.file_type()) => {
+                ensure!(
+                    UnixStream::connect(path).is_err(),
+                    "somebody listens on the socket `{}`; LODE_SOCKET chooses another",
+                    path.display()
+                );
                 std::fs::remove_file(path).with_context(failed)?;
             }
             Ok(_) => bail!("`{}` is there and no socket; LODE_SOCKET chooses another", path.display()),

@@ -43,7 +43,10 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// It cannot begin to serve; the text says what to change.
 pub fn run(settings: Settings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(settings))
+    let served = runtime.block_on(serve(settings));
+    // What blocks a thread still is somebody's who does not go on.
+    runtime.shutdown_timeout(SHUTDOWN_GRACE);
+    served
 }
 
 async fn serve(settings: Settings) -> Result<()> {
@@ -90,6 +93,7 @@ async fn serve(settings: Settings) -> Result<()> {
         budget: Budget::new(),
         handed: handed.clone(),
         jobs: Jobs::new(),
+        readouts: Jobs::new(),
         permissions: Arc::new(permissions()),
     };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");

@@ -24,10 +24,13 @@ fn parse(text: &str) -> Result<Digest, Failed> {
 
 pub(crate) async fn exists(State(daemon): State<Daemon>, Path(digest): Path<String>) -> Result<StatusCode, Failed> {
     let parsed = parse(&digest)?;
-    // Nothing is written for a question. Promised before it is looked at: a collection may be under way.
-    daemon.library.store.promise("uploads", &parsed, SystemTime::now() + LEASE);
-    if daemon.library.store.size(&parsed).await.map_err(failed)?.is_some() {
-        return Ok(StatusCode::OK);
+    let store = &daemon.library.store;
+    if store.size(&parsed).await.map_err(failed)?.is_some() {
+        // Nothing is written for a question. Looked at once more: a collection may be under way.
+        store.promise("uploads", &parsed, SystemTime::now() + LEASE);
+        if store.size(&parsed).await.map_err(failed)?.is_some() {
+            return Ok(StatusCode::OK);
+        }
     }
     Err(Failed::new(StatusCode::NOT_FOUND, format!("blob \"{digest}\" not found")))
 }

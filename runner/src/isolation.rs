@@ -52,7 +52,9 @@ mod means {
         ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
     };
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    };
 
     /// Where libraries, their settings and facts on the machine are: needed to load GPU drivers and to count cores.
     const SYSTEM: [&str; 15] = [
@@ -125,10 +127,22 @@ mod means {
     }
 
     fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+        let kind = |kind: libc::c_int| {
+            let mask = SeccompCmpOp::MaskedEq(0xf);
+            SeccompRule::new(vec![SeccompCondition::new(
+                1,
+                SeccompCmpArgLen::Dword,
+                mask,
+                u64::from(kind.cast_unsigned()),
+            )?])
+        };
+        let other_kinds = vec![kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?, kind(libc::SOCK_SEQPACKET)?];
         let refused = BTreeMap::from([
             (libc::SYS_socket, Vec::new()),
             (libc::SYS_connect, Vec::new()),
             (libc::SYS_bind, Vec::new()),
+            // Those of a pair that take an address with each message could send anywhere.
+            (libc::SYS_socketpair, other_kinds),
             (libc::SYS_io_uring_setup, Vec::new()),
             (libc::SYS_execve, Vec::new()),
             (libc::SYS_execveat, Vec::new()),
@@ -187,6 +201,7 @@ mod tests {
             assert_eq!(kind(UnixListener::bind(&socket)), Some(ErrorKind::PermissionDenied));
             assert_eq!(kind(UnixStream::connect(&elsewhere)), Some(ErrorKind::PermissionDenied));
             drop(UnixStream::pair().expect("within a program they are harmless"));
+            assert_eq!(kind(std::os::unix::net::UnixDatagram::pair()), Some(ErrorKind::PermissionDenied));
             listener.accept().expect("what was there before goes on");
         });
         TcpListener::bind("127.0.0.1:0").expect("other threads are free");

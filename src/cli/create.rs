@@ -1,5 +1,6 @@
 //! `lode create`.
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -60,12 +61,14 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     let (request, adapters) = request(arguments)?;
     let request = with_quantization(request, &arguments.quantize)?;
     let client = Client::connect(config).await?;
-    let request = with_files(request, &client).await?;
     if request.dry_run {
+        let request = with_files(request, config, &client).await?;
         let plan: QuantizePlan = client.post("/api/create", &request).await?;
         return show(&plan, arguments.quantize.format);
     }
     let request = CreateRequest { adapters: adapter::uploaded(&client, &adapters).await?, ..request };
+    // Last: they wait for a minute only.
+    let request = with_files(request, config, &client).await?;
     let bar = ProgressBar::new(0);
     bar.set_style(
         ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "),
@@ -109,22 +112,29 @@ fn request(arguments: &CreateArguments) -> Result<(CreateRequest, Vec<PathBuf>)>
 
 /// Hands over the files that the user named: they are opened here, with the user's rights. A daemon that takes none, because it
 /// is on another machine or has no socket, is told the path.
-async fn with_files(request: CreateRequest, client: &Client) -> Result<CreateRequest> {
+async fn with_files(request: CreateRequest, config: &Config, client: &Client) -> Result<CreateRequest> {
     let Some(path) = request.path.clone() else { return Ok(request) };
+    let address = config.daemon.address.ip();
+    if !address.is_loopback() && !address.is_unspecified() {
+        return Ok(request);
+    }
     let socket: SocketResponse = match client.get("/api/lode/socket").await {
         Ok(socket) => socket,
         // An older daemon, or a key that may not create either: the create says so.
         Err(_) => return Ok(request),
     };
     let socket = PathBuf::from(socket.path);
-    if !socket.exists() {
+    if std::os::unix::net::UnixStream::connect(&socket).is_err() {
         return Ok(request);
     }
     let work = move || -> Result<String> {
         let files = import::locate(Path::new(&path))?;
         let open = |file: import::NamedFile| {
             let path = file.source.name();
-            let opened = std::fs::File::open(&path).with_context(|| format!("cannot open `{path}`"))?;
+            // Opening a pipe does not wait for a writer; the daemon refuses it.
+            let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+            let opened = std::fs::File::options().read(true).custom_flags(flags).open(&path);
+            let opened = opened.with_context(|| format!("cannot open `{path}`"))?;
             Ok((file.name, opened))
         };
         let files = files.into_iter().map(open).collect::<Result<Vec<_>>>()?;

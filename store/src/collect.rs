@@ -69,7 +69,7 @@ pub enum Collected {
 struct Marked {
     reachable: HashSet<Digest>,
     /// Links and leases that have run out.
-    expired: Vec<PathBuf>,
+    expired: Vec<(PathBuf, Option<Digest>)>,
 }
 
 /// Ends the collection, also when it fails.
@@ -111,9 +111,12 @@ impl Store {
         let _collecting = Collecting(&self.0.gate);
         self.0.promises.expire(now);
         let marked = self.mark(now, children)?;
-        // Nobody renews a link or a lease meanwhile: that needs a guard.
-        for path in &marked.expired {
-            files::remove(path)?;
+        // Nobody renews a link or a lease meanwhile: that needs a guard. Promises need none.
+        for (path, blob) in &marked.expired {
+            let promises = self.0.promises.lock();
+            if blob.is_none_or(|blob| !promises.contains_key(&blob)) {
+                files::remove(path)?;
+            }
         }
         self.sweep(&marked.reachable)
     }
@@ -135,7 +138,8 @@ impl Store {
     }
 
     fn mark(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Result<Marked, Error> {
-        let (leased, mut expired) = self.leased(now)?;
+        let (leased, expired) = self.leased(now)?;
+        let mut expired: Vec<(PathBuf, Option<Digest>)> = expired.into_iter().map(|path| (path, None)).collect();
         let mut reachable: HashSet<Digest> = leased.into_iter().collect();
         let mut documents: Vec<Digest> = self.all_tags()?.into_iter().map(|tag| tag.digest).collect();
         documents.extend(self.all_kept_versions()?.into_iter().flat_map(|(_, digests)| digests));
@@ -146,7 +150,7 @@ impl Store {
                     if now.duration_since(link.modified).is_ok_and(|age| age >= BLOB_LINK_LIFE)
                         && !self.0.promises.lock().contains_key(&link.digest) =>
                 {
-                    expired.push(link.path);
+                    expired.push((link.path, Some(link.digest)));
                 }
                 LinkKind::Blob => {
                     reachable.insert(link.digest);

@@ -66,10 +66,11 @@ impl Activity {
         Busy(self.clone())
     }
 
-    /// Since when nothing came or went; none while a request is being answered.
+    /// Since when nothing came or went; none while a request is being answered, or its answer waits to be taken.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let last = Duration::from_millis(self.0.last.load(Ordering::Relaxed));
-        (self.0.requests.load(Ordering::Relaxed) == 0).then(|| self.0.begun + last)
+        let busy = self.0.requests.load(Ordering::Relaxed) > 0 || self.0.waits.load(Ordering::Relaxed) > 0;
+        (!busy).then(|| self.0.begun + last)
     }
 
     /// Bytes came. Where no request is being answered, they are of the headers of the next.

@@ -22,7 +22,7 @@ use build::{Archive, Loaded, Since};
 pub(crate) async fn save(State(daemon): State<Daemon>, Body(request): Body<SaveRequest>) -> Result<Response, Failed> {
     let models = request.models.iter().map(|name| reference(name, "")).collect::<Result<Vec<_>, _>>()?;
     let since = since(request.since)?;
-    let turn = daemon.jobs.turn().await?;
+    let turn = daemon.readouts.turn().await?;
     let archive = blocking(&daemon.library, move |library| Archive::plan(library, &models, &since)).await?;
     let size = archive.size();
     let (sender, receiver) = bridge::channel();

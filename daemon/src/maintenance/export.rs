@@ -24,7 +24,7 @@ pub(crate) async fn export(
 ) -> Result<Response, Failed> {
     let model = reference(&request.model, "")?;
     let spec = spec(&request);
-    let turn = daemon.jobs.turn().await?;
+    let turn = daemon.readouts.turn().await?;
     let export = blocking(&daemon.library, move |library| Export::plan(library, &model, &spec)).await?;
     if request.check {
         let (asker, _asks) = oneshot::channel();
