@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! - `Authorization` goes to the scheme, host and port it was made for, and nowhere else.
-//! - Nothing that began over TLS goes on without it.
+//! - Nothing that began over TLS goes on without it, and nothing goes on nearer to this machine than it began ([`Border`]).
 //! - Everything that is read has a limit, in bytes and in time; everything that is repeated has a last time.
 //! - Secrets are in no error, no log and no `Debug`.
 //!
@@ -22,6 +22,7 @@
 //! The program must have installed a TLS provider (`rustls::crypto::ring::default_provider().install_default()`).
 
 mod authorization;
+mod border;
 mod challenge;
 mod connect;
 mod credential;
@@ -43,6 +44,7 @@ mod tests;
 mod token;
 mod wire;
 
+pub use border::Border;
 pub use credential::{Chain, Credential, Credentials};
 pub use docker_config::DockerConfig;
 pub use error::Error;

@@ -1,7 +1,6 @@
 //! Who may do what: every call that the daemon describes, and the registry's, for every kind of caller.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 
 use reqwest::Method;
@@ -9,7 +8,7 @@ use serde_json::Value;
 
 use crate::guard::all_keys;
 use crate::server::Server;
-use crate::support::{object, skip, tiny_model};
+use crate::support::{object, own_address, skip, tiny_model};
 
 const EVIL_HOST: &str = "evil.example.com";
 const EVIL_PAGE: &str = "https://evil.example.com";
@@ -66,15 +65,6 @@ async fn calls(server: &Server) -> Vec<Call> {
         calls.insert(Call { method, path, scope });
     }
     calls.into_iter().collect()
-}
-
-/// An address of this machine that is not loopback: who comes from there is somebody else.
-fn own_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent.
-    socket.connect("192.0.2.1:9").ok()?;
-    let address = socket.local_addr().ok()?.ip();
-    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
 /// Where a request comes from, and what it says of itself.

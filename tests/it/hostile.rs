@@ -4,6 +4,7 @@
 mod blobs;
 mod door;
 mod manifests;
+mod nearer;
 mod registry;
 mod tokens;
 

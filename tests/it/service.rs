@@ -1,5 +1,6 @@
-//! Serves a router on a free port of loopback.
+//! Serves a router on a free port.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::thread::JoinHandle;
 
 use axum::Router;
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 ///
 /// It has a thread and a runtime of its own: a test may block while a program that it started speaks with this.
 pub(crate) struct Service {
-    /// `127.0.0.1:PORT`.
+    /// Its address and port.
     pub(crate) address: String,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -21,7 +22,12 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn start(router: Router) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), router)
+    }
+
+    /// The same at another address of this machine.
+    pub(crate) fn start_at(address: IpAddr, router: Router) -> Self {
+        let listener = std::net::TcpListener::bind((address, 0)).expect("an address of this machine");
         let address = listener.local_addr().expect("bound").to_string();
         listener.set_nonblocking(true).expect("a socket");
         let (stop, stopped) = oneshot::channel();

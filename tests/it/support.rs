@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use import::{Event, Imported, NamedFile, Progress, Target};
@@ -144,4 +145,13 @@ pub(crate) fn variant(seed: u8) -> tempfile::TempDir {
         std::fs::write(folder.path().join(name(&path)), bytes).expect("a copy");
     }
     folder
+}
+
+/// An address of this machine that is not loopback: who comes from there is somebody else.
+pub(crate) fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent.
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }

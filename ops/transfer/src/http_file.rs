@@ -1,7 +1,7 @@
 //! Files on HTTP servers that serve ranges: what makes a [`RemoteFile`](crate::remote::RemoteFile) of a URL.
 //!
 //! Redirects are followed here and not by the HTTP library: the token is for the endpoint's own origin and goes nowhere
-//! else. Where a redirect led is remembered, because hubs redirect each request to a signed URL of another host; when that
+//! else, and nothing leads nearer to this machine than the endpoint is ([`Border`]). Where a redirect led is remembered, because hubs redirect each request to a signed URL of another host; when that
 //! is refused it has expired and is asked for anew.
 
 use std::fmt;
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use registry::client::Border;
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, LOCATION, RANGE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 
@@ -32,6 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     client: Client,
+    border: Border,
     origin: String,
     token: Option<String>,
     first_wait: Duration,
@@ -63,14 +65,16 @@ impl Endpoint {
         if token.is_some() && parsed.scheme() != "https" && !local {
             return Err(invalid(format!("`{url}` is not https, so the token is not sent there; use https")));
         }
+        let border = Border::around(&parsed, None);
         let client = Client::builder()
+            .dns_resolver(border.clone())
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(TIMEOUT)
             .read_timeout(TIMEOUT)
             .user_agent(concat!("lode/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(io::Error::other)?;
-        Ok(Self { client, origin: origin(&parsed), token, first_wait: FIRST_WAIT })
+        Ok(Self { client, border, origin: origin(&parsed), token, first_wait: FIRST_WAIT })
     }
 
     /// A document, `limit` bytes at most.
@@ -132,19 +136,18 @@ impl Endpoint {
                 request = request.header(AUTHORIZATION, format!("Bearer {token}"));
             }
             // The error's own text would have the URL, whose query may be a signature.
-            let passing = |e: reqwest::Error| Failure::Passing(io::Error::other(e.without_url()), None);
-            let response = request.send().await.map_err(passing)?;
+            let response = request.send().await.map_err(|error| match Border::refusal(&error) {
+                Some(reason) => Failure::Final(led_astray(&reason)),
+                None => Failure::Passing(io::Error::other(error.without_url()), None),
+            })?;
             if !is_redirect(response.status()) {
                 return Ok((response, url));
             }
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let next = location.and_then(|location| url.join(location).ok());
             let next = next.ok_or_else(|| Failure::Final(invalid("a redirect leads nowhere".to_owned())))?;
-            let downgrade = url.scheme() == "https" && next.scheme() != "https";
-            if downgrade || !matches!(next.scheme(), "http" | "https") {
-                let scheme = next.scheme();
-                return Err(Failure::Final(invalid(format!("a redirect leads to `{scheme}:`, expected https"))));
-            }
+            let step = self.border.check_step(&url, &next);
+            step.map_err(|reason| Failure::Final(led_astray(&reason)))?;
             url = next;
         }
         Err(Failure::Final(invalid(format!("there were more than {MAX_REDIRECTS} redirects"))))
@@ -300,6 +303,10 @@ fn origin(url: &Url) -> String {
 fn parse(url: &str) -> io::Result<Url> {
     let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     parsed.ok_or_else(|| invalid(format!("`{url}` is not an address, expected https://HOST/…")))
+}
+
+fn led_astray(reason: &str) -> io::Error {
+    invalid(format!("a redirect leads elsewhere, but {reason}"))
 }
 
 fn invalid(reason: String) -> io::Error {

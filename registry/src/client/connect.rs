@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use reqwest::{Certificate, Client, ClientBuilder, NoProxy, Proxy, Url};
 
-use super::Error;
 use super::limits::Limits;
 use super::settings::{HostSettings, is_loopback};
+use super::{Border, Error};
 
 /// More than any bundle of certificates has.
 const LARGEST_CA_FILE: u64 = 8 << 20;
@@ -17,7 +17,7 @@ const LARGEST_CA_FILE: u64 = 8 << 20;
 const HERE: &str = "localhost,127.0.0.0/8,::1";
 
 /// A pool of connections for the registry at `base`, and for where it redirects to.
-pub(super) fn client(base: &Url, settings: &HostSettings, limits: &Limits) -> Result<Client, Error> {
+pub(super) fn client(base: &Url, border: &Border, settings: &HostSettings, limits: &Limits) -> Result<Client, Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(Error::Settings(
             "there is no TLS provider; the program must install one when it starts".to_owned(),
@@ -28,19 +28,20 @@ pub(super) fn client(base: &Url, settings: &HostSettings, limits: &Limits) -> Re
         tracing::warn!(host, "certificates are not checked: whoever is on the way can read and change everything");
     }
     let own = settings.ca_file.as_deref().map(authorities).transpose()?.unwrap_or_default();
-    let mut built = builder(host, settings, limits)?.tls_certs_merge(own.clone()).build();
+    let mut built = builder(host, border, settings, limits)?.tls_certs_merge(own.clone()).build();
     if built.is_err() && base.scheme() == "http" {
         // A system without certificate authorities can still speak with registries that have no certificate.
-        built = builder(host, settings, limits)?.tls_certs_only(own).build();
+        built = builder(host, border, settings, limits)?.tls_certs_only(own).build();
     }
     built.map_err(|error| Error::Settings(format!("cannot set up TLS for `{host}`: {error}")))
 }
 
-fn builder(host: &str, settings: &HostSettings, limits: &Limits) -> Result<ClientBuilder, Error> {
+fn builder(host: &str, border: &Border, settings: &HostSettings, limits: &Limits) -> Result<ClientBuilder, Error> {
     let builder = Client::builder()
         .user_agent(concat!("lode/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
+        .dns_resolver(border.clone())
         .http1_only()
         .connect_timeout(limits.connect)
         .pool_idle_timeout(Duration::from_secs(90))

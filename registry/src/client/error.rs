@@ -142,6 +142,11 @@ impl Error {
 
 /// What is wrong with a connection's TLS, where that is what is wrong. It will be wrong the next time too.
 pub(super) fn tls_failure(error: &reqwest::Error) -> Option<&rustls::Error> {
+    find(error)
+}
+
+/// The first error of a kind among the reasons of an error.
+pub(super) fn find<T: StdError + 'static>(error: &reqwest::Error) -> Option<&T> {
     let mut next: Option<&(dyn StdError + 'static)> = error.source();
     while let Some(error) = next {
         if let Some(failure) = error.downcast_ref() {

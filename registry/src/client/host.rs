@@ -14,7 +14,7 @@ use super::limits::Limits;
 use super::payload::Request;
 use super::settings::{HostSettings, api_host};
 use super::wire::{Outgoing, Redirects, Wire};
-use super::{Error, challenge, connect, redirect};
+use super::{Border, Error, challenge, connect, redirect};
 
 /// How often a request may be answered with 401 before that is the answer.
 const MOST_REFUSALS: usize = 3;
@@ -95,9 +95,10 @@ impl Host {
         let path = base.path().trim_end_matches('/');
         let prefix = path.strip_suffix("/v2").unwrap_or(path).to_owned();
         base.set_path("/");
-        let client = connect::client(&base, &settings, &limits)?;
+        let border = Border::around(&base, settings.proxy.as_deref());
+        let client = connect::client(&base, &border, &settings, &limits)?;
         let limiter = settings.bytes_per_second.map(|rate| Limiter::new(rate, Instant::now()));
-        let wire = Wire { name, base, client, limits };
+        let wire = Wire { name, base, border, client, limits };
         let authorizer = Authorizer::new(credentials);
         Ok(Self(Arc::new(Inner { wire, settings, authorizer, limiter, prefix, namespace, mirror })))
     }
@@ -144,7 +145,8 @@ impl Host {
     /// All but [`Error::TooLarge`]. 403, 404 and 500 are answers.
     pub async fn send(&self, request: Request<'_>) -> Result<Response, Error> {
         let Inner { wire, authorizer, .. } = &*self.0;
-        redirect::check_step(&wire.base, &request.url)
+        wire.border
+            .check_step(&wire.base, &request.url)
             .map_err(|reason| Error::Redirects { host: wire.name.clone(), reason })?;
         let ours = redirect::same_origin(&request.url, &wire.base);
         let began = Instant::now();

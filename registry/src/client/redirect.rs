@@ -3,6 +3,8 @@
 use reqwest::header::LOCATION;
 use reqwest::{Method, Response, StatusCode, Url};
 
+use super::Border;
+
 /// How many redirects are followed in a row.
 pub(super) const MOST: usize = 5;
 
@@ -17,7 +19,7 @@ pub(super) fn same_origin(one: &Url, other: &Url) -> bool {
 ///
 /// # Errors
 /// Why a place may not be gone to, as the end of a sentence.
-pub(super) fn target(method: &Method, response: &Response) -> Result<Option<Url>, String> {
+pub(super) fn target(border: &Border, method: &Method, response: &Response) -> Result<Option<Url>, String> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let follows = match response.status() {
         StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => reads,
@@ -30,19 +32,10 @@ pub(super) fn target(method: &Method, response: &Response) -> Result<Option<Url>
     let location = response.headers().get(LOCATION).ok_or("it does not say where")?;
     let location = location.to_str().map_err(|_| "the place is not text")?;
     let mut url = response.url().join(location).map_err(|_| "the place is not a URL")?;
-    check_step(response.url(), &url)?;
+    border.check_step(response.url(), &url)?;
     // It would become an `Authorization` that nobody meant to send.
     if url.set_username("").is_err() || url.set_password(None).is_err() {
         return Err("the place is not a URL".to_owned());
     }
     Ok(Some(url))
-}
-
-/// Whether a request that was at `from` may go on at `to`.
-pub(super) fn check_step(from: &Url, to: &Url) -> Result<(), String> {
-    match (from.scheme(), to.scheme()) {
-        (_, "https") | ("http", "http") => Ok(()),
-        ("https", "http") => Err("to a place without TLS".to_owned()),
-        (_, other) => Err(format!("to a place with the scheme `{}`", other.chars().take(20).collect::<String>())),
-    }
 }

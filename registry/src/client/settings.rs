@@ -103,7 +103,7 @@ pub(super) fn is_loopback(host: &str) -> bool {
 }
 
 /// Without the port; an IPv6 address stays in its brackets.
-fn host_name(host: &str) -> &str {
+pub(super) fn host_name(host: &str) -> &str {
     let end = match host.find(']') {
         Some(bracket) if host.starts_with('[') => bracket + 1,
         _ => host.find(':').unwrap_or(host.len()),

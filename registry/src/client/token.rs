@@ -13,9 +13,8 @@ use serde::Deserialize;
 
 use super::credential::Credential;
 use super::payload::Payload;
-use super::settings::is_loopback;
 use super::wire::{Outgoing, Redirects, Wire};
-use super::{Error, redirect};
+use super::{Border, Error};
 
 /// The longest answer of a token service.
 const LONGEST_ANSWER: usize = 1 << 20;
@@ -59,7 +58,7 @@ pub(super) async fn request(
     wanted: &TokenRequest<'_>,
     credential: Option<&Credential>,
 ) -> Result<Token, Error> {
-    check_realm(&wire.base, wanted.realm).map_err(|reason| Error::unauthorized(&wire.name, reason))?;
+    check_realm(&wire.border, &wire.base, wanted.realm).map_err(|reason| Error::unauthorized(&wire.name, reason))?;
     let response = match credential {
         Some(Credential::IdentityToken(secret)) => exchange_identity(wire, wanted, secret).await?,
         Some(Credential::Password { user, password }) => ask(wire, wanted, Some(&basic(user, password))).await?,
@@ -149,19 +148,15 @@ fn append(url: &mut Url, service: Option<&str>, scopes: &[String]) {
     pairs.extend_pairs(scopes.iter().map(|scope| ("scope", scope)));
 }
 
-/// Where a password may go: over TLS, to this machine, or as openly as everything else we do with this registry.
-fn check_realm(base: &Url, realm: &Url) -> Result<(), String> {
-    let here = realm.host_str().is_some_and(is_loopback);
-    let fine = match realm.scheme() {
-        "https" => true,
-        "http" => here || redirect::check_step(base, realm).is_ok(),
-        _ => false,
-    };
-    if fine && realm.username().is_empty() && realm.password().is_none() {
-        return Ok(());
-    }
+/// Where a password may go: over TLS, or as openly as everything else we do with this registry; and never nearer to this
+/// machine than the registry is.
+fn check_realm(border: &Border, base: &Url, realm: &Url) -> Result<(), String> {
     let place: String = realm.host_str().unwrap_or_default().chars().take(100).collect();
-    Err(format!("its token service at `{place}` ({}) is not one that secrets are sent to, `https` is", realm.scheme()))
+    let refused = |reason: &str| Err(format!("it sends us to a token service at `{place}`, {reason}"));
+    if !realm.username().is_empty() || realm.password().is_some() {
+        return refused("with a name and a password in its address, where none belongs");
+    }
+    border.check_step(base, realm).or_else(|reason| refused(&reason))
 }
 
 fn read(body: &[u8]) -> Result<Token, &'static str> {
@@ -220,13 +215,17 @@ mod tests {
         let cases = [
             ("https://r.example", "https://auth.example/token", true),
             ("https://r.example", "http://auth.example/token", false),
-            ("https://r.example", "http://127.0.0.1:99/token", true),
+            ("https://r.example", "http://127.0.0.1:99/token", false),
+            ("https://r.example", "https://127.0.0.1:99/token", false),
+            ("http://127.0.0.1:5000", "http://127.0.0.1:99/token", true),
             ("http://r.example", "http://auth.example/token", true),
             ("http://r.example", "file:///etc/passwd", false),
             ("https://r.example", "https://me:you@auth.example/", false),
         ];
         for (base, realm, expect) in cases {
-            assert_eq!(check_realm(&url(base), &url(realm)).is_ok(), expect, "{base} {realm}");
+            let base = url(base);
+            let border = Border::around(&base, None);
+            assert_eq!(check_realm(&border, &base, &url(realm)).is_ok(), expect, "{base} {realm}");
         }
     }
 

@@ -11,8 +11,8 @@ use reqwest::{Client, Method, Response, StatusCode, Url};
 use super::error::{Error, tls_failure};
 use super::limits::Limits;
 use super::payload::{self, Payload, Progress};
-use super::redirect;
 use super::retry::{self, Again, Backoff};
+use super::{Border, redirect};
 use crate::code::ErrorBody;
 
 /// How much of a refusal's body is read.
@@ -24,6 +24,7 @@ pub(super) struct Wire {
     pub(super) name: String,
     /// Where it is.
     pub(super) base: Url,
+    pub(super) border: Border,
     pub(super) client: Client,
     pub(super) limits: Limits,
 }
@@ -99,7 +100,8 @@ impl Wire {
             if outgoing.redirects == Redirects::Refuse {
                 return Ok(response);
             }
-            let next = redirect::target(outgoing.method, &response).map_err(|reason| refused(&url, reason))?;
+            let next =
+                redirect::target(&self.border, outgoing.method, &response).map_err(|reason| refused(&url, reason))?;
             let Some(next) = next else { return Ok(response) };
             if !redirect::same_origin(&url, &next) {
                 authorization = None;
@@ -137,6 +139,9 @@ impl Wire {
         let host = self.name_of(url);
         if let Some(source) = progress.failure() {
             return Failure { error: Error::Payload { host, source }, again: Again::Never };
+        }
+        if let Some(reason) = Border::refusal(&error) {
+            return Failure { error: Error::Redirects { host, reason }, again: Again::Never };
         }
         let again = if error.is_builder() || tls_failure(&error).is_some() {
             Again::Never

@@ -127,7 +127,7 @@ async fn refuses_answers_to_other_questions() {
         ("unknown", "`bytes 2-4/*` came"),
         ("more", "more than 3 bytes came"),
         ("loop", "more than 5 redirects"),
-        ("file", "leads to `file:`"),
+        ("file", "a place with the scheme `file`"),
         ("private", "HF_TOKEN"),
         ("missing", "404"),
     ] {

@@ -1,0 +1,282 @@
+//! Where a server may lead us: no nearer to this machine than it is itself.
+//!
+//! Whoever answers for a public name could otherwise have us knock, by a redirect, the place of an upload or a token
+//! service, at doors that only we reach: a daemon of this machine, a router, the metadata service of a cloud.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use super::error::find;
+use super::settings::{host_name, is_loopback};
+
+/// How far an address is from this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    /// This machine, its link (metadata services of clouds are there), and what is no address of one machine.
+    Machine,
+    /// Networks that are not routed on the Internet.
+    Network,
+    Internet,
+}
+
+impl Reach {
+    /// The reach of an address, by IANA's registries of special-purpose addresses.
+    fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::of_v4(address),
+            IpAddr::V6(address) => Self::of_v6(address),
+        }
+    }
+
+    fn of_v4(address: Ipv4Addr) -> Self {
+        match address.octets() {
+            [0 | 127 | 224.., ..] | [169, 254, ..] => Self::Machine,
+            [10, ..]
+            | [172, 16..=31, ..]
+            | [192, 168, ..]
+            | [100, 64..=127, ..]
+            | [198, 18 | 19, ..]
+            | [192, 0, 0, _] => Self::Network,
+            _ => Self::Internet,
+        }
+    }
+
+    fn of_v6(address: Ipv6Addr) -> Self {
+        let embedded = |high: u16, low: u16| {
+            let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+            Self::of_v4(Ipv4Addr::new(a, b, c, d))
+        };
+        match address.segments() {
+            // Mapped, translated (NAT64) and tunnelled (6to4): an IPv4 address answers.
+            [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+                embedded(high, low)
+            }
+            // Unspecified, loopback, link-local and multicast.
+            [0, 0, 0, 0, 0, 0, ..] | [0xfe80..=0xfebf | 0xff00.., ..] => Self::Machine,
+            // Unique local, site-local, and NAT64 within a network.
+            [0xfc00..=0xfdff | 0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..] => Self::Network,
+            _ => Self::Internet,
+        }
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Machine => "on this machine or its link",
+            Self::Network => "in a private network",
+            Self::Internet => "on the Internet",
+        })
+    }
+}
+
+/// A place that is nearer than who sent us there.
+#[derive(Debug)]
+struct Nearer {
+    place: String,
+    reach: Reach,
+}
+
+impl fmt::Display for Nearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, reach } = self;
+        write!(f, "`{place}` is {reach}, and who is not may not send us there; name that place itself if it is meant")
+    }
+}
+
+impl std::error::Error for Nearer {}
+
+/// The border around a server that a user named: what it leads to is as far away as it is, or farther.
+///
+/// Names are held against it when they are resolved for a connection ([`Resolve`]), so that a name cannot have one
+/// address when it is checked and another when it is used. What a proxy resolves is the proxy's affair.
+#[derive(Clone, Debug)]
+pub struct Border(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The server's own host, as in its URL.
+    host: String,
+    /// How far the server is, once it was resolved.
+    reach: OnceLock<Reach>,
+    /// Proxies are chosen by who runs the machine, not by servers.
+    proxies: BTreeSet<String>,
+}
+
+impl Border {
+    /// The border around the server at `base`, which is reached through `proxy` or those that the environment names.
+    pub fn around(base: &Url, proxy: Option<&str>) -> Self {
+        let host = base.host_str().unwrap_or_default().to_owned();
+        let reach = literal(&host).map_or_else(OnceLock::new, Into::into);
+        let set = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
+        let named = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].into_iter().filter_map(set);
+        let proxies = named.chain(proxy.map(str::to_owned)).filter_map(|proxy| host_of_proxy(&proxy)).collect();
+        Self(Arc::new(Inner { host, reach, proxies }))
+    }
+
+    /// Whether a request that was at `from` may go on at `to`: not to less than TLS, to no other protocol, and not to
+    /// an address that is nearer than the server. A name is held against the border when it is resolved.
+    ///
+    /// # Errors
+    /// Why not, as the end of a sentence.
+    pub fn check_step(&self, from: &Url, to: &Url) -> Result<(), String> {
+        match (from.scheme(), to.scheme()) {
+            (_, "https") | ("http", "http") => {}
+            ("https", "http") => return Err("to a place without TLS".to_owned()),
+            (_, other) => {
+                return Err(format!("to a place with the scheme `{}`", other.chars().take(20).collect::<String>()));
+            }
+        }
+        let place = to.host_str().unwrap_or_default();
+        if place == self.0.host {
+            return Ok(());
+        }
+        literal(place).map_or(Ok(()), |reach| self.check(place, reach)).map_err(|nearer| nearer.to_string())
+    }
+
+    /// Why a request was not sent, where that is because a name was nearer than the border.
+    pub fn refusal(error: &reqwest::Error) -> Option<String> {
+        find::<Nearer>(error).map(ToString::to_string)
+    }
+
+    /// How far the server is. One that was never resolved here was reached through a proxy, and is believed to be far.
+    fn reach(&self) -> Reach {
+        self.0.reach.get().copied().unwrap_or(Reach::Internet)
+    }
+
+    fn check(&self, place: &str, reach: Reach) -> Result<(), Nearer> {
+        if reach >= self.reach() { Ok(()) } else { Err(Nearer { place: place.to_owned(), reach }) }
+    }
+
+    /// Those of the addresses of `name` that may be connected to.
+    fn allowed(&self, name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Nearer> {
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        if is(&self.0.host) {
+            // Of several, the farthest: whoever has a public address cannot come near by naming another.
+            if let Some(farthest) = addresses.iter().map(|address| Reach::of(*address)).max() {
+                let _ = self.0.reach.set(farthest);
+            }
+            return Ok(addresses);
+        }
+        if self.0.proxies.iter().any(|proxy| is(proxy)) {
+            return Ok(addresses);
+        }
+        let (allowed, refused): (Vec<_>, Vec<_>) =
+            addresses.into_iter().partition(|address| Reach::of(*address) >= self.reach());
+        match refused.first() {
+            Some(address) if allowed.is_empty() => Err(Nearer { place: name.to_owned(), reach: Reach::of(*address) }),
+            _ => Ok(allowed),
+        }
+    }
+}
+
+impl Resolve for Border {
+    fn resolve(&self, name: Name) -> Resolving {
+        let border = self.clone();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let allowed = border.allowed(name.as_str(), found.map(|address| address.ip()).collect())?;
+            Ok(Box::new(allowed.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
+        })
+    }
+}
+
+/// How far the host of a URL is, where it says so itself.
+fn literal(host: &str) -> Option<Reach> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    let address = bare.parse().ok().map(Reach::of);
+    address.or_else(|| is_loopback(host).then_some(Reach::Machine))
+}
+
+/// The host of a proxy, which may be written without a scheme.
+fn host_of_proxy(proxy: &str) -> Option<String> {
+    let bare = proxy.rsplit_once("://").map_or(proxy, |(_, rest)| rest);
+    let place = bare.rsplit_once('@').map_or(bare, |(_, place)| place);
+    let host = host_name(place.split('/').next().unwrap_or_default());
+    (!host.is_empty()).then(|| host.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).expect("a URL of this test")
+    }
+
+    #[test]
+    fn knows_how_far_an_address_is() {
+        let cases = [
+            (
+                Reach::Machine,
+                "127.0.0.1 127.9.9.9 0.0.0.0 169.254.169.254 224.0.0.1 255.255.255.255 ::1 :: fe80::1 ff02::1",
+            ),
+            (Reach::Machine, "::ffff:127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::1 ::ffff:169.254.169.254 ::7f00:1"),
+            (
+                Reach::Network,
+                "10.1.2.3 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 198.18.0.1 fd00::1 64:ff9b:1::1",
+            ),
+            (Reach::Network, "::ffff:10.0.0.1 2002:a00:1::1 fec0::1"),
+            (
+                Reach::Internet,
+                "1.1.1.1 172.32.0.1 100.128.0.1 192.169.0.1 2606:4700::1111 ::ffff:8.8.8.8 64:ff9b::808:808",
+            ),
+        ];
+        for (reach, addresses) in cases {
+            for address in addresses.split(' ') {
+                assert_eq!(Reach::of(address.parse().expect("an address of this test")), reach, "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn is_led_no_nearer() {
+        let cases = [
+            ("https://93.184.0.1/", "https://93.184.0.2/", true),
+            ("https://93.184.0.1/", "https://10.0.0.1/", false),
+            ("https://93.184.0.1/", "https://127.0.0.1/", false),
+            ("https://93.184.0.1/", "https://2130706433/", false),
+            ("https://93.184.0.1/", "https://[::1]/", false),
+            ("https://93.184.0.1/", "https://localhost/", false),
+            ("https://93.184.0.1/", "https://[::ffff:a9fe:a9fe]/", false),
+            ("https://10.0.0.1/", "https://10.0.0.2/", true),
+            ("https://10.0.0.1/", "https://93.184.0.1/", true),
+            ("https://10.0.0.1/", "https://169.254.169.254/", false),
+            ("http://127.0.0.1:5000/", "http://127.0.0.1:6000/", true),
+            ("http://127.0.0.1:5000/", "http://10.0.0.1/", true),
+            ("https://registry.example/", "https://192.168.0.1/", false),
+            ("https://registry.example/", "https://registry.example/elsewhere", true),
+            ("https://93.184.0.1/", "http://93.184.0.1/", false),
+            ("http://93.184.0.1/", "https://93.184.0.1/", true),
+            ("http://93.184.0.1/", "ftp://93.184.0.1/", false),
+            ("http://93.184.0.1/", "file:///etc/passwd", false),
+        ];
+        for (from, to, fine) in cases {
+            let (from, to) = (url(from), url(to));
+            assert_eq!(Border::around(&from, None).check_step(&from, &to).is_ok(), fine, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn holds_names_against_the_border_when_they_are_resolved() {
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address of this test");
+        let border = Border::around(&url("https://registry.example/"), Some("http://me:word@proxy.corp:3128"));
+        let far = address("93.184.0.1");
+        let near = address("10.0.0.1");
+        assert!(border.allowed("elsewhere.example", vec![near]).is_err(), "it is believed to be far");
+        // It cannot come near by another address of its own.
+        assert_eq!(border.allowed("registry.example", vec![near, far]).expect("its own"), [near, far]);
+        assert!(border.allowed("elsewhere.example", vec![near]).is_err());
+        assert_eq!(border.allowed("elsewhere.example", vec![near, far]).expect("one of them"), [far]);
+        assert_eq!(border.allowed("proxy.corp", vec![near]).expect("chosen here"), [near]);
+        let border = Border::around(&url("https://registry.lan/"), None);
+        border.allowed("REGISTRY.lan", vec![near]).expect("its own");
+        assert!(border.allowed("storage.lan", vec![address("192.168.7.7")]).is_ok());
+        assert!(border.allowed("storage.lan", vec![address("127.0.0.1")]).is_err());
+    }
+}
