@@ -69,6 +69,7 @@ async fn serve(settings: Settings) -> Result<()> {
         sockets: sockets.0.clone(),
         environment: settings.runner_environment.clone(),
         isolated: settings.isolated,
+        patience: settings.runner_timeout,
         memory_limit: settings.runner_memory,
         threads: settings.threads,
         cpu: settings.cpu,

@@ -71,7 +71,9 @@ pub struct Settings {
     pub isolated: bool,
     /// What runners get of the environment.
     pub runner_environment: Vec<(OsString, OsString)>,
-    /// Bytes of private memory that a runner may have.
+    /// How long a runner may be without a sign of life; `None` is forever.
+    pub runner_timeout: Option<Duration>,
+    /// Bytes of private memory that a runner may have; a little more than is planned for its model where it is not set.
     pub runner_memory: Option<u64>,
     /// Threads of a runner that compute on the CPU; what the machine has where it is not set.
     pub threads: Option<usize>,

@@ -10,6 +10,7 @@ use protocol::KvType;
 use crate::backend::{AnglesOf, Backend, Map, NormOf, Sequence, StateShape};
 use crate::layers::{Ffn, Loader, Mixer, Pass, Residual};
 use crate::mapped::MappedTensor;
+use crate::pulse::Pulse;
 use crate::weights::Weights;
 
 /// Tokens whose logits are in memory at a time, at most: a vocabulary has up to some hundred thousand.
@@ -34,6 +35,7 @@ pub(crate) struct Decoder<B: Backend> {
     switch: Option<Switch>,
     /// Memory of a pass.
     scratch: Mutex<Scratch<B>>,
+    pulse: Pulse,
 }
 
 /// What keys of a layer are turned by.
@@ -134,10 +136,16 @@ impl<B: Backend> Decoder<B> {
             causal: blueprint.causal,
             switch,
             scratch: Mutex::new(Scratch { positions: Vec::new(), long: Vec::new(), angles: Vec::new() }),
+            pulse: Pulse::default(),
             backend,
         };
         weights.check_adapters()?;
         Ok(decoder)
+    }
+
+    /// Beats with each layer.
+    pub(crate) fn pulse(&self) -> &Pulse {
+        &self.pulse
     }
 
     /// Whether it gives logits.
@@ -209,6 +217,7 @@ impl<B: Backend> Decoder<B> {
         let mut stream = self.embedding.forward(&self.backend, ids, positions)?;
         let pass = Pass { backend: &self.backend, angles };
         for (index, layer) in self.layers.iter().enumerate() {
+            self.pulse.beat();
             stream = layer.forward(&pass, stream, sequences, index, ids.len())?;
         }
         Ok(Stream(stream))

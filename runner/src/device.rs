@@ -3,6 +3,9 @@
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
 
+/// Whether there is no other device for this build than the CPU.
+pub(crate) const IS_CPU_ONLY: bool = !cfg!(any(feature = "cuda", feature = "metal"));
+
 /// The device for `auto`, `cpu`, `cuda`, `cuda:N` or `metal`.
 ///
 /// `auto` takes the first GPU that works and the CPU where none does; asking for what the build or the machine lacks is

@@ -35,6 +35,7 @@ use crate::backend::Backend;
 use crate::cache::{Cache, CacheShape, SlotCache, common_prefix};
 use crate::decoder::{Decoder, Stream};
 use crate::model::Model;
+use crate::pulse::Pulse;
 use choice::Candidate;
 use pass_rows::PassRows;
 use slot::{Slot, make};
@@ -61,6 +62,7 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 pub(crate) struct Engine {
     jobs: Option<Sender<Job>>,
+    pulse: Pulse,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,6 +84,7 @@ impl Engine {
     /// Where there is no memory for the slots.
     pub(crate) fn start<B: Backend>(model: Arc<Model>, decoder: Arc<Decoder<B>>, slots: Slots) -> Result<Self> {
         let (jobs, inbox) = mpsc::channel();
+        let pulse = decoder.pulse().clone();
         let mut state = State {
             slots: make(&decoder, slots)?,
             shape: slots.shape,
@@ -96,7 +99,12 @@ impl Engine {
             logits: Vec::new(),
         };
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || while state.step() {})?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), pulse, thread: Some(thread) })
+    }
+
+    /// Beats while it computes.
+    pub(crate) fn pulse(&self) -> &Pulse {
+        &self.pulse
     }
 
     /// Puts work in line. Where the engine is gone the work is dropped, which whoever waits for it notices.
@@ -166,11 +174,13 @@ impl<B: Backend> State<B> {
     /// Does what there is to do; `false` where nothing can come any more.
     fn step(&mut self) -> bool {
         if !self.is_busy() && self.waiting.is_empty() && self.changes.is_empty() {
+            self.decoder.pulse().rest();
             match self.inbox.recv() {
                 Ok(job) => self.accept(job),
                 Err(_) => return false,
             }
         }
+        self.decoder.pulse().beat();
         while let Ok(job) = self.inbox.try_recv() {
             self.accept(job);
         }
@@ -192,6 +202,7 @@ impl<B: Backend> State<B> {
 
     /// All listeners are behind: waits a little. `false` where nothing can come any more.
     fn pause(&mut self) -> bool {
+        self.decoder.pulse().rest();
         match self.inbox.recv_timeout(PAUSE) {
             Ok(job) => self.accept(job),
             Err(RecvTimeoutError::Timeout) => {}

@@ -20,11 +20,13 @@ use crate::model::{Documents, Model, TextModel};
 use crate::pool::Pool;
 use crate::pooling::Pooling;
 use crate::read_ahead::ReadAhead;
+use crate::renderer::Renderer;
+use crate::rendering::Choice;
 use crate::weights::Weights;
 use crate::{device, failure};
 
 /// What of the machine a load may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Machine {
     /// How many threads compute, where that is the CPU's part.
     pub(crate) threads: usize,
@@ -32,6 +34,8 @@ pub(crate) struct Machine {
     pub(crate) maps: usize,
     /// What kernels are made of.
     pub(crate) instructions: Instructions,
+    /// Who renders templates.
+    pub(crate) renderer: Arc<Renderer>,
 }
 
 /// A model that runs.
@@ -51,9 +55,16 @@ pub(crate) struct Loaded {
     _read_ahead: ReadAhead,
 }
 
+/// What a model is loaded from.
+struct Source<'a> {
+    request: &'a LoadRequest,
+    blobs: &'a Blobs,
+    renderer: &'a Arc<Renderer>,
+}
+
 impl Loaded {
     /// Prepares everything that a plan names; its files come from `files`.
-    pub(crate) fn load(request: &LoadRequest, machine: Machine, files: &mut Files) -> Result<(Self, Slots)> {
+    pub(crate) fn load(request: &LoadRequest, machine: &Machine, files: &mut Files) -> Result<(Self, Slots)> {
         let (ours, theirs) = (protocol::VERSION, request.version);
         ensure!(ours == theirs, "this runner speaks protocol {ours}, the daemon {theirs}; install both from one build");
         let blueprint: Blueprint = serde_json::from_value(request.blueprint.clone())
@@ -62,30 +73,32 @@ impl Loaded {
         let device = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
         let blobs = Blobs::take(&request.blobs, machine.maps, || files.next())?;
         let read_ahead = ReadAhead::begin(&blueprint, &request.tensors, &blobs);
+        let source = Source { request, blobs: &blobs, renderer: &machine.renderer };
         match device {
             candle_core::Device::Cpu if !request.reference => {
                 let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
-                Self::on(Cpu::new(Arc::new(pool), machine.instructions), request, &blobs, blueprint, read_ahead)
+                Self::on(Cpu::new(Arc::new(pool), machine.instructions), &source, blueprint, read_ahead)
             }
-            device => Self::on(Candle::new(device, request.reference), request, &blobs, blueprint, read_ahead),
+            device => Self::on(Candle::new(device, request.reference), &source, blueprint, read_ahead),
         }
     }
 
     fn on<B: Backend>(
         backend: B,
-        request: &LoadRequest,
-        blobs: &Blobs,
+        source: &Source<'_>,
         blueprint: Blueprint,
         read_ahead: ReadAhead,
     ) -> Result<(Self, Slots)> {
+        let Source { request, blobs, renderer } = *source;
         let device = backend.device();
         let document = |document: &protocol::Document| Ok((document.name.clone(), blobs.get(document.blob)?.clone()));
         let documents = request.documents.iter().map(document).collect::<Result<Vec<_>>>()?;
         let documents = Documents::new(&documents);
         let table = request.token_table.map(|place| blobs.get(place)).transpose()?;
+        let template = Choice { given: request.template.as_deref(), renderer };
         // Tokenizer and decoder share nothing, and either takes a while.
         let (text, decoder) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| TextModel::load(request.template.as_deref(), documents, table));
+            let text = scope.spawn(|| TextModel::load(template, documents, table));
             let decoder = Weights::map(request, blobs)
                 .and_then(|weights| Ok((Decoder::load(backend, &weights, &blueprint)?, weights.size())));
             (text.join(), decoder)

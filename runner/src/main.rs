@@ -1,7 +1,8 @@
 //! `lode-runner`: maps the tensor blobs of one model and runs it.
 //!
-//! The daemon starts one process for each loaded model, with a Unix socket to serve on (see `lode-runner-protocol`) and
-//! a socket on standard input, by which files come: when that closes, because the daemon ended in whatever way, the runner ends too.
+//! The daemon starts one process for each loaded model, with a Unix socket to serve on as its standard output (see
+//! `lode-runner-protocol`) and a socket as its standard input, by which files come: when that closes, because the daemon ended
+//! in whatever way, the runner ends too.
 //!
 //! ```text
 //! serve ──▶ load ──▶ engine ──▶ decoder ──▶ layers ──▶ backend: cpu (mapped weights, our threads)
@@ -18,7 +19,7 @@
 //! - There is one decoder, built from a blueprint, which names no architecture.
 //! - Who computes is one of two [`backends`]; on the CPU's, decoder and sampler allocate nothing for a token but a block of states
 //!   every 256 positions.
-//! - `unsafe` is only in [`mapped`], in [`pool`], in the kernels of [`backends::cpu`], and in the tests that count allocations and
+//! - `unsafe` is only in [`mapped`], in [`pool`], in [`renderer`], in the kernels of [`backends::cpu`], and in the tests that count allocations and
 //!   pages.
 
 mod adapters;
@@ -46,53 +47,60 @@ mod memory;
 mod model;
 mod pool;
 mod pooling;
+mod pulse;
 #[cfg(test)]
 mod quantized_experts;
 mod read_ahead;
+mod renderer;
+mod rendering;
 #[cfg(test)]
 mod residency;
 mod sampler;
 mod serve;
 mod weights;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use backends::cpu::Instructions;
 use clap::Parser;
+use renderer::{Renderer, Started};
 
 /// Runs one model for the Lode daemon.
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
-    /// The Unix socket to serve the runner protocol on.
-    #[arg(long)]
-    socket: PathBuf,
     /// Threads that compute on the CPU, where that is not left to the machine.
     #[arg(long)]
     threads: Option<usize>,
     /// The instructions that kernels are made of, where that is not left to the machine.
     #[arg(long)]
     cpu: Option<String>,
-    #[command(flatten)]
-    isolation: isolation::Isolation,
+    /// Give up other programs and changes of limits, once all has started.
+    #[arg(long)]
+    isolate: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    // Before files are given up, and that before there are threads: each would keep what it could do.
+    // All before there are threads: each would keep what it could do.
     let threads = arguments.threads.unwrap_or_else(cpus::threads).max(1);
     let maps = mapped::most_maps();
-    // And before that the socket, the only one that this program makes.
-    let socket = serve::listen(&arguments.socket);
-    arguments.isolation.apply();
+    let renderer = match Renderer::start(arguments.isolate) {
+        Ok(Started::Runner(renderer)) => Arc::new(renderer),
+        Ok(Started::Nursery(status)) => return status,
+        Err(error) => {
+            tracing::error!("there is no process for templates: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if arguments.isolate {
+        isolation::apply();
+    }
     let chosen = arguments.cpu.as_deref().map_or_else(|| Ok(Instructions::best()), Instructions::named);
-    let served = socket.and_then(|socket| {
-        let instructions = chosen?;
-        serve::run(socket, load::Machine { threads, maps, instructions })
-    });
+    let served = chosen.and_then(|instructions| serve::run(load::Machine { threads, maps, instructions, renderer }));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

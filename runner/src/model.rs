@@ -2,17 +2,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use formats::Gguf;
-use prompt::{ChatTemplate, ConstraintFactory, Dialect, Markers, Special, Tokenizer};
+use prompt::{ConstraintFactory, Dialect, Markers, Special, Tokenizer};
 use protocol::{Prompt, RenderRequest};
 use serde_json::{Map, Value};
-use vocabulary::chat_templates::{self, Named};
+use vocabulary::chat_templates;
 use vocabulary::token_table::Settings;
 use vocabulary::{TokenTable, Vocabulary, special_tokens};
 
 use crate::mapped::Blob;
 use crate::pooling::Pooling;
+use crate::rendering::{Choice, Rendering};
 
 /// What is known of a model beside its decoder.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub(crate) struct Model {
 #[derive(Debug)]
 pub(crate) struct TextModel {
     pub(crate) tokenizer: Tokenizer,
-    template: Option<ChatTemplate>,
+    pub(crate) rendering: Rendering,
     /// Tokens that end a generation.
     pub(crate) ends: Vec<u32>,
     /// What begins every text, where the chat template may have forgotten it.
@@ -53,11 +54,10 @@ pub(crate) struct Prompted {
 }
 
 impl TextModel {
-    fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>, ends: Vec<u32>, bos: Option<(u32, String)>) -> Self {
-        let text = template.as_ref().map(ChatTemplate::text).unwrap_or_default();
-        let dialect = Dialect::detect(&text, &|token| tokenizer.id(token).is_some());
+    fn new(tokenizer: Tokenizer, rendering: Rendering, ends: Vec<u32>, bos: Option<(u32, String)>) -> Self {
+        let dialect = Dialect::detect(&rendering.text(), &|token| tokenizer.id(token).is_some());
         let markers = Markers::new(&dialect, &tokenizer);
-        Self { tokenizer, template, ends, bos, dialect, markers, constraints: OnceLock::new() }
+        Self { tokenizer, rendering, ends, bos, dialect, markers, constraints: OnceLock::new() }
     }
 
     /// Makes what holds answers to a format.
@@ -66,7 +66,7 @@ impl TextModel {
     }
 
     /// Takes the vocabulary from the table, where there is a good one; else from its document.
-    pub(crate) fn load(template: Option<&str>, documents: Documents<'_>, table: Option<&Arc<Blob>>) -> Result<Self> {
+    pub(crate) fn load(template: Choice<'_>, documents: Documents<'_>, table: Option<&Arc<Blob>>) -> Result<Self> {
         let load = |table: Option<TokenTable>| match (documents.find("tokenizer.json"), table) {
             (Some(_), Some(table)) => huggingface(documents, Tokenizer::from_table(table)?, template),
             (Some(raw), None) => huggingface(documents, Tokenizer::from_json(raw)?, template),
@@ -81,18 +81,6 @@ impl TextModel {
         load(None)
     }
 
-    /// Renders a conversation. A model without a template gets the messages as they are, a line each.
-    pub(crate) fn render(&self, request: &RenderRequest) -> Result<String> {
-        if let Some(template) = &self.template {
-            Ok(template.render(request)?)
-        } else if let Some(own) = &request.template {
-            Ok(ChatTemplate::new(own, Map::new())?.render(request)?)
-        } else {
-            let contents: Vec<&str> = request.messages.iter().map(|message| message.content.as_str()).collect();
-            Ok(contents.join("\n"))
-        }
-    }
-
     /// Makes the tokens of a prompt.
     pub(crate) fn prompt(&self, prompt: &Prompt) -> Result<Prompted> {
         let tokens = match prompt {
@@ -105,8 +93,8 @@ impl TextModel {
     }
 
     fn conversation(&self, request: &RenderRequest) -> Result<Prompted> {
-        let rendered = self.render(request)?;
-        let add = self.template.is_none() && request.template.is_none();
+        let rendered = self.rendering.render(request)?;
+        let add = !self.rendering.has_template(request);
         let mut tokens = self.tokenizer.encode(&rendered, Special { add, parse: true })?;
         if let Some((bos, _)) = self.bos.as_ref().filter(|(_, text)| !add && !rendered.starts_with(text)) {
             tokens.insert(0, *bos);
@@ -140,7 +128,7 @@ impl<'a> Documents<'a> {
     }
 }
 
-fn huggingface(documents: Documents<'_>, tokenizer: Tokenizer, template: Option<&str>) -> Result<TextModel> {
+fn huggingface(documents: Documents<'_>, tokenizer: Tokenizer, template: Choice<'_>) -> Result<TextModel> {
     let config = documents.json("tokenizer_config.json")?;
     let mut variables = special_tokens::variables(&documents.json("special_tokens_map.json")?);
     variables.extend(special_tokens::variables(&config));
@@ -159,10 +147,10 @@ fn huggingface(documents: Documents<'_>, tokenizer: Tokenizer, template: Option<
         }
         None => chat_templates::of_config(&config),
     };
-    Ok(TextModel::new(tokenizer, choose(template, own, variables)?, ends, None))
+    Ok(TextModel::new(tokenizer, template.among(own, variables)?, ends, None))
 }
 
-fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Option<&str>) -> Result<TextModel> {
+fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Choice<'_>) -> Result<TextModel> {
     // Of a split, the first file has the keys.
     let header = documents.iter().find(|(_, bytes)| bytes.starts_with(b"GGUF"));
     let (name, bytes) =
@@ -177,9 +165,9 @@ fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Option<&s
         variables.insert(name.to_owned(), piece(id).unwrap_or_default().into());
     }
     let bos = vocabulary.bos.filter(|_| vocabulary.add_bos).and_then(|id| Some((id, piece(Some(id))?)));
-    let template = choose(template, chat_templates::of_gguf(&gguf), variables)?;
+    let rendering = template.among(chat_templates::of_gguf(&gguf), variables)?;
     let ends = vocabulary.ends.clone();
-    Ok(TextModel::new(Tokenizer::over(table, *vocabulary)?, template, ends, bos))
+    Ok(TextModel::new(Tokenizer::over(table, *vocabulary)?, rendering, ends, bos))
 }
 
 /// The vocabulary of a GGUF header, laid out.
@@ -188,35 +176,10 @@ fn table_of(gguf: &Gguf<'_>) -> Result<TokenTable> {
     Ok(TokenTable::open(Arc::new(TokenTable::of_vocabulary(vocabulary)?))?)
 }
 
-/// The templates without those that cannot be read, unless it is the one that conversations need.
-fn readable(templates: Vec<Named>) -> Vec<Named> {
-    let only = templates.len() == 1;
-    let reads = |(name, text): &Named| {
-        let read = ChatTemplate::new(text, Map::new());
-        if let Err(error) = &read {
-            tracing::warn!(template = name, "a chat template cannot be read: {error}");
-        }
-        only || name == chat_templates::DEFAULT || read.is_ok()
-    };
-    templates.into_iter().filter(reads).collect()
-}
-
-/// The template of the model's creator where there is one, else the source's.
-fn choose(given: Option<&str>, own: Vec<Named>, variables: Map<String, Value>) -> Result<Option<ChatTemplate>> {
-    let sources = match given {
-        Some(text) => chat_templates::single(text.to_owned()),
-        None => readable(own),
-    };
-    if sources.is_empty() {
-        return Ok(None);
-    }
-    ensure!(sources.iter().all(|(_, text)| text.len() < 1 << 20), "the chat template is longer than 1 MiB");
-    Ok(Some(ChatTemplate::from_named(&sources, variables)?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::renderer::Renderer;
 
     fn text(bytes: &mut Vec<u8>, text: &str) {
         bytes.extend((text.len() as u64).to_le_bytes());
@@ -255,6 +218,7 @@ mod tests {
     #[test]
     fn a_whole_gguf_file_is_read_like_its_header() {
         let bytes = whole_file();
+        let renderer = Arc::new(Renderer::in_a_thread());
         for (name, length) in [("whole.gguf", bytes.len()), ("header.gguf", bytes.len() - 32)] {
             let documents = [(name.to_owned(), Arc::new(Blob::Read(bytes[..length].to_vec())))];
             let gguf = Gguf::parse_header(&bytes).expect("a header");
@@ -265,7 +229,12 @@ mod tests {
             damaged[settings] = b'?';
             for table in [None, Some(whole), Some(damaged), Some(b"no table".to_vec())] {
                 let table = table.map(|table| Arc::new(Blob::Read(table)));
-                let model = TextModel::load(None, Documents::new(&documents), table.as_ref()).expect(name);
+                let model = TextModel::load(
+                    Choice { given: None, renderer: &renderer },
+                    Documents::new(&documents),
+                    table.as_ref(),
+                )
+                .expect(name);
                 let tokens = model.prompt(&Prompt::Text { text: "abba".to_owned() }).expect(name).tokens;
                 assert_eq!(tokens, [2, 1, 0], "{name}");
             }

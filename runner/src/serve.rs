@@ -1,6 +1,6 @@
 //! The runner protocol over HTTP on a Unix socket.
 
-use std::path::Path;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -20,6 +20,7 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
+use crate::device;
 use crate::embed::Embedding;
 use crate::engine::{Fault, Listener, Work};
 use crate::evaluate::Evaluation;
@@ -32,21 +33,26 @@ use crate::model::{Model, TextModel};
 
 /// The largest request: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;
+/// Texts that are rendered or cut into tokens at a time: each takes a thread, and memory.
+const COMPUTING: usize = 16;
 /// Events that may wait for a slow client; where half of them do, its generation pauses.
 const EVENTS: usize = 128;
 
-/// The socket that the daemon named.
-pub(crate) fn listen(socket: &Path) -> Result<std::os::unix::net::UnixListener> {
-    let failed = || format!("cannot listen on `{}`", socket.display());
-    let listener = std::os::unix::net::UnixListener::bind(socket).with_context(failed)?;
-    listener.set_nonblocking(true).with_context(failed)?;
+/// The socket that the daemon has made: this process makes none that others find.
+fn socket() -> Result<std::os::unix::net::UnixListener> {
+    let socket = std::io::stdout().as_fd().try_clone_to_owned()?;
+    let listener = std::os::unix::net::UnixListener::from(socket);
+    listener.local_addr().context("standard output is no socket to serve on; the daemon starts this program")?;
+    listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
 /// Serves until the parent goes away or asks for the end.
-pub(crate) fn run(socket: std::os::unix::net::UnixListener, machine: Machine) -> Result<()> {
+pub(crate) fn run(machine: Machine) -> Result<()> {
+    let socket = socket()?;
     let files = Files::listen();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).max_blocking_threads(COMPUTING).enable_all().build()?;
     runtime.block_on(async {
         let listener = UnixListener::from_std(socket).context("cannot serve on the socket")?;
         tracing::info!("ready to load");
@@ -198,7 +204,7 @@ async fn load_model(
         if let Some(loaded) = own.0.loaded.get() {
             return Ok(Err(Refusal::conflict(format!("`{}` is loaded already", loaded.name))));
         }
-        Ok(Ok(Loaded::load(&request, own.0.machine, &mut files)?))
+        Ok(Ok(Loaded::load(&request, &own.0.machine, &mut files)?))
     });
     let (loaded, slots) = loading.await??;
     let reply = loaded.reply(slots, &runner.0.memory);
@@ -336,7 +342,7 @@ async fn detokenize(State(runner): State<Runner>, Json(request): Json<Tokens>) -
 
 async fn render(State(runner): State<Runner>, Json(request): Json<RenderRequest>) -> Result<Json<Text>, Refusal> {
     with_text(&runner, move |text| {
-        let rendered = text.render(&request);
+        let rendered = text.rendering.render(&request);
         Ok(Json(Text { text: rendered.map_err(|e| Refusal::new(FailureKind::BadRequest, format!("{e:#}")))? }))
     })
     .await
@@ -346,6 +352,8 @@ async fn status(State(runner): State<Runner>) -> Json<Status> {
     Json(Status {
         model: runner.0.loaded.get().map(|loaded| loaded.name.clone()),
         active: runner.0.active.load(Ordering::Relaxed),
+        computing: runner.0.loaded.get().and_then(|loaded| loaded.engine.pulse().read()),
+        is_for_cpu: device::IS_CPU_ONLY,
         private: runner.0.memory.private(),
         pid: std::process::id(),
     })

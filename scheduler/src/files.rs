@@ -12,7 +12,7 @@ use std::time::Duration;
 use protocol::{DESCRIPTORS, LoadRequest};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::Error;
+use crate::{Error, PrivateMemory};
 
 /// How long a runner may take for the files of a message: mapping them, or reading the smallest.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -24,6 +24,8 @@ pub struct LoadPlan {
     pub request: LoadRequest,
     /// The files of [`LoadRequest::blobs`], in the same order.
     pub files: Vec<PathBuf>,
+    /// What is counted for the runner, where that can be; it is then not allowed much more.
+    pub private: Option<PrivateMemory>,
 }
 
 /// Opens the files and passes them, a few at a time, each few when the runner has taken those before.

@@ -13,7 +13,10 @@
 mod error;
 pub mod estimate;
 mod files;
+mod heartbeat;
+mod isolation;
 mod machine;
+mod private_memory;
 mod process;
 mod runner;
 mod scheduler;
@@ -22,6 +25,7 @@ mod supervisor;
 pub use error::Error;
 pub use files::LoadPlan;
 pub use machine::{Context, Counts, KeepAlive, KeepAliveChoice, Limits, Residence};
+pub use private_memory::PrivateMemory;
 pub use process::RunnerOptions;
 pub use runner::{Events, Runner};
 pub use scheduler::{Lease, LoadKey, Loaded, Scheduler, Wanted};

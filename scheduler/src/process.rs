@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +13,7 @@ use protocol::InstructionSet;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
+use crate::isolation::{self, Isolation};
 use crate::machine::End;
 use crate::{Error, Runner};
 
@@ -25,8 +26,10 @@ pub struct RunnerOptions {
     pub sockets: PathBuf,
     /// Their whole environment: nothing of the daemon's own, which may have tokens, is passed on.
     pub environment: Vec<(OsString, OsString)>,
-    /// Whether they give up the network, other programs, and all files but what drivers need and their sockets.
+    /// Whether they have no network, other programs and files, but what drivers need.
     pub isolated: bool,
+    /// How long each may be without a sign of life, once it has loaded; `None` is for ever.
+    pub patience: Option<Duration>,
     /// Bytes of private memory that each may have.
     pub memory_limit: Option<u64>,
     /// How many threads compute on the CPU; what the machine has where it is not said.
@@ -36,14 +39,15 @@ pub struct RunnerOptions {
 }
 
 impl RunnerOptions {
-    /// The arguments for the runner of that number, the first being 0. Only that one says what cannot be applied.
-    fn arguments(&self, number: u64, socket: &Path) -> Vec<OsString> {
-        let mut arguments = vec!["--socket".into(), socket.into()];
+    fn isolation(&self) -> Isolation<'_> {
+        let Self { program, environment, isolated, memory_limit, .. } = self;
+        Isolation { program, environment, isolated: *isolated, memory_limit: *memory_limit }
+    }
+
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = Vec::new();
         if self.isolated {
             arguments.push("--isolate".into());
-        }
-        if let Some(bytes) = self.memory_limit {
-            arguments.extend(["--memory-limit".into(), bytes.to_string().into()]);
         }
         if let Some(threads) = self.threads {
             arguments.extend(["--threads".into(), threads.to_string().into()]);
@@ -51,10 +55,17 @@ impl RunnerOptions {
         if let Some(cpu) = &self.cpu {
             arguments.extend(["--cpu".into(), cpu.name().into()]);
         }
-        if number == 0 {
-            arguments.push("--report-isolation".into());
-        }
         arguments
+    }
+}
+
+/// Tells people what the first runner keeps of what it was to lose.
+fn report(options: &RunnerOptions, mut missing: Vec<String>, pid: Option<u32>) {
+    if options.isolated && !pid.is_none_or(isolation::is_filtered) {
+        missing.push("this kernel takes no filter of system calls".to_owned());
+    }
+    for reason in missing {
+        tracing::warn!("runners are not fully isolated: {reason}");
     }
 }
 
@@ -70,7 +81,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a process. It does not listen yet, see [`Runner::wait_until_it_listens`].
+    /// Starts a process. It does not serve yet, see [`Runner::wait_until_it_serves`].
     pub(crate) fn start(options: &RunnerOptions) -> Result<(Self, Runner), Error> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let failed = |source| Error::Start { program: options.program.clone(), source: Arc::new(source) };
@@ -80,9 +91,15 @@ impl Process {
         let _ = std::fs::remove_file(&socket);
         let mut command = Command::new(&options.program);
         let (parent, own) = UnixStream::pair().map_err(failed)?;
-        command.args(options.arguments(number, &socket)).stdin(OwnedFd::from(own)).kill_on_drop(true);
+        let listener = UnixListener::bind(&socket).map_err(failed)?;
+        command.args(options.arguments()).kill_on_drop(true);
+        command.stdin(OwnedFd::from(own)).stdout(OwnedFd::from(listener));
         command.env_clear().envs(options.environment.iter().map(|(name, value)| (name, value)));
+        let missing = options.isolation().apply(&mut command);
         let child = command.spawn().map_err(failed)?;
+        if number == 0 {
+            report(options, missing, child.id());
+        }
         let (ended, watched) = watch::channel(None);
         let runner = Runner::new(socket.clone(), child.id().unwrap_or_default(), watched)?;
         Ok((Self { child, parent, socket, ended }, runner))
@@ -107,6 +124,15 @@ impl Process {
     /// The same, where it ends soon.
     pub(crate) async fn wait_for(&mut self, time: Duration) -> Option<End> {
         tokio::time::timeout(time, self.wait()).await.ok()
+    }
+
+    /// Kills a process that does not work any more and waits until it is gone. Those who talk to it are told why.
+    pub(crate) async fn give_up(&mut self, reason: String) -> End {
+        self.ended.send_replace(Some(reason.clone()));
+        let _ = self.child.start_kill();
+        // Nothing more can be done where the system does not give it up.
+        let _ = self.child.wait().await;
+        End::Other(reason)
     }
 
     /// Kills the process and waits until it is gone.

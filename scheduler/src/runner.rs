@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use protocol::{
     ContextRequest, EmbedReply, EmbedRequest, EvaluateOutput, EvaluateRequest, Failure, GenerateEvent, GenerateRequest,
-    LoadReply, LoadRequest, RenderRequest, Text, TokenizeRequest, Tokens,
+    LoadReply, LoadRequest, RenderRequest, Status, Text, TokenizeRequest, Tokens,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::Error;
 
-/// How long a process may take until it listens.
+/// How long a process may take until it serves.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the news of a process's end may come after its last answer broke off.
 const LAST_MOMENTS: Duration = Duration::from_millis(200);
@@ -28,46 +28,66 @@ pub struct Runner {
     socket: PathBuf,
     client: reqwest::Client,
     pid: u32,
+    fate: Fate,
+}
+
+/// Whether the process still serves.
+#[derive(Clone, Debug)]
+struct Fate {
     /// How it ended.
     ended: watch::Receiver<Option<String>>,
     /// A call broke off.
     broken: Arc<AtomicBool>,
 }
 
+impl Fate {
+    /// Why a call was not answered to its end: most often the process ended, which may be known a moment later.
+    async fn of_broken_call(&self, otherwise: Error) -> Error {
+        self.broken.store(true, Ordering::Relaxed);
+        let mut ended = self.ended.clone();
+        match tokio::time::timeout(LAST_MOMENTS, ended.wait_for(Option::is_some)).await {
+            Ok(Ok(end)) => Error::Died(end.clone().unwrap_or_default()),
+            // Nobody watches it any more: it was killed.
+            Ok(Err(_)) => Error::Died("it was unloaded".to_owned()),
+            Err(_) => otherwise,
+        }
+    }
+}
+
 impl Runner {
     pub(crate) fn new(socket: PathBuf, pid: u32, ended: watch::Receiver<Option<String>>) -> Result<Self, Error> {
         let client = reqwest::Client::builder().unix_socket(socket.as_path()).no_proxy().build();
         let client = client.map_err(|e| Error::Protocol(e.to_string()))?;
-        Ok(Self { socket, client, pid, ended, broken: Arc::default() })
+        Ok(Self { socket, client, pid, fate: Fate { ended, broken: Arc::default() } })
     }
 
-    /// Waits until the process serves.
-    pub(crate) async fn wait_until_it_listens(&self) -> Result<(), Error> {
-        let begin = tokio::time::Instant::now();
-        let mut pause = Duration::from_millis(1);
-        loop {
-            if tokio::net::UnixStream::connect(&self.socket).await.is_ok() {
-                return Ok(());
+    /// Waits until the process serves; what it says of itself then.
+    pub(crate) async fn wait_until_it_serves(&self) -> Result<Status, Error> {
+        let serves = async {
+            let mut pause = Duration::from_millis(1);
+            loop {
+                match self.status().await {
+                    Ok(status) => return Ok(status),
+                    Err(_) if self.ended().is_some() => {
+                        return Err(Error::Died(self.ended().unwrap_or_default()));
+                    }
+                    Err(_) => tokio::time::sleep(pause).await,
+                }
+                pause = (pause * 2).min(Duration::from_millis(20));
             }
-            if let Some(end) = self.ended() {
-                return Err(Error::Died(end));
-            }
-            if begin.elapsed() > START_TIMEOUT {
-                return Err(Error::Timeout { what: "start", seconds: START_TIMEOUT.as_secs() });
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(20));
-        }
+        };
+        let late = |_| Error::Timeout { what: "start", seconds: START_TIMEOUT.as_secs() };
+        tokio::time::timeout(START_TIMEOUT, serves).await.map_err(late)?
     }
 
     /// How the process ended, if it did.
     pub fn ended(&self) -> Option<String> {
-        self.ended.borrow().clone()
+        self.fate.ended.borrow().clone()
     }
 
     /// Whether it has ended, or broken off an answer.
     pub(crate) fn has_failed(&self) -> bool {
-        self.broken.load(Ordering::Relaxed) || self.ended.borrow().is_some()
+        self.fate.broken.load(Ordering::Relaxed) || self.fate.ended.borrow().is_some()
     }
 
     /// The process id.
@@ -92,11 +112,16 @@ impl Runner {
         response.json().await.map_err(|e| Error::Protocol(e.to_string()))
     }
 
+    /// What the process is doing.
+    pub(crate) async fn status(&self) -> reqwest::Result<Status> {
+        self.client.get("http://runner/status").send().await?.error_for_status()?.json().await
+    }
+
     /// Generates; the events come as they happen. Dropping them cancels the generation.
     pub async fn generate(&self, request: &GenerateRequest) -> Result<Events, Error> {
         let response = self.post("generate", request).await?;
-        let broken = self.broken.clone();
-        Ok(Events { body: response.bytes_stream().boxed(), buffer: BytesMut::new(), finished: false, broken })
+        let (body, fate) = (response.bytes_stream().boxed(), self.fate.clone());
+        Ok(Events { body, buffer: BytesMut::new(), finished: false, fate })
     }
 
     /// The tokens of a text.
@@ -152,26 +177,14 @@ impl Runner {
         let sent = self.client.post(format!("http://runner/{call}")).json(body).send().await;
         let response = match sent {
             Ok(response) => response,
-            Err(error) => return Err(self.gone(&error).await),
+            Err(error) => return Err(self.fate.of_broken_call(Error::Protocol(error.to_string())).await),
         };
         if response.status().is_success() {
             return Ok(response);
         }
         match response.json::<Failure>().await {
             Ok(failure) => Err(Error::Refused { kind: failure.kind, message: failure.error }),
-            Err(error) => Err(self.gone(&error).await),
-        }
-    }
-
-    /// Why a call was not answered: most often the process ended, which may be known a moment later.
-    async fn gone(&self, error: &reqwest::Error) -> Error {
-        self.broken.store(true, Ordering::Relaxed);
-        let mut ended = self.ended.clone();
-        match tokio::time::timeout(LAST_MOMENTS, ended.wait_for(Option::is_some)).await {
-            Ok(Ok(end)) => Error::Died(end.clone().unwrap_or_default()),
-            // Nobody watches it any more: it was killed.
-            Ok(Err(_)) => Error::Died("it was unloaded".to_owned()),
-            Err(_) => Error::Protocol(error.to_string()),
+            Err(error) => Err(self.fate.of_broken_call(Error::Protocol(error.to_string())).await),
         }
     }
 }
@@ -182,7 +195,7 @@ pub struct Events {
     buffer: BytesMut,
     finished: bool,
     /// The runner's.
-    broken: Arc<AtomicBool>,
+    fate: Fate,
 }
 
 impl std::fmt::Debug for Events {
@@ -207,15 +220,14 @@ impl Events {
             }
             match self.body.next().await {
                 Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
-                Some(Err(error)) => return Some(self.cut(error.to_string())),
-                None => return Some(self.cut("the answer ended early".to_owned())),
+                Some(Err(error)) => return Some(self.cut(error.to_string()).await),
+                None => return Some(self.cut("the answer ended early".to_owned()).await),
             }
         }
     }
 
-    fn cut(&mut self, reason: String) -> Result<GenerateEvent, Error> {
+    async fn cut(&mut self, reason: String) -> Result<GenerateEvent, Error> {
         self.finished = true;
-        self.broken.store(true, Ordering::Relaxed);
-        Err(Error::Died(reason))
+        Err(self.fate.of_broken_call(Error::Died(reason)).await)
     }
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
-use protocol::{ContextRequest, FailureKind, LoadReply};
+use protocol::{ContextRequest, FailureKind, LoadReply, LoadRequest, Status};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::files::{self, LoadPlan};
+use crate::heartbeat;
 use crate::machine::{End, Failure};
 use crate::process::Process;
-use crate::{Error, Runner, RunnerOptions};
+use crate::{Error, PrivateMemory, Runner, RunnerOptions, private_memory};
 
 /// How long the end of a process may come after the end of its answers.
 const LAST_MOMENTS: Duration = Duration::from_millis(200);
@@ -54,7 +55,14 @@ pub(crate) async fn supervise(
     report: impl Fn(Report) + Send,
 ) {
     let end = match Process::start(&options) {
-        Ok((process, runner)) => live(process, Arc::new(runner), plan, commands, &report).await,
+        Ok((process, runner)) => {
+            let runner = Arc::new(runner);
+            // What somebody has chosen is a limit already.
+            let private = plan.private.clone().filter(|_| options.memory_limit.is_none());
+            let memory = Allowance { private, runner: runner.clone() };
+            let subject = Subject { process, runner, memory, patience: options.patience };
+            live(subject, plan, commands, &report).await
+        }
         Err(error) => {
             report(Report::Failed(Failure::Broken(error)));
             End::Other("it was not started".to_owned())
@@ -63,32 +71,67 @@ pub(crate) async fn supervise(
     report(Report::Ended(end));
 }
 
-async fn live(
-    mut process: Process,
+/// Who is supervised.
+struct Subject {
+    process: Process,
     runner: Arc<Runner>,
+    memory: Allowance,
+    patience: Option<Duration>,
+}
+
+/// The limit of a runner's private memory, where it has one that is made of its plan.
+#[derive(Clone)]
+struct Allowance {
+    private: Option<PrivateMemory>,
+    runner: Arc<Runner>,
+}
+
+impl Allowance {
+    /// Sets what `limit` makes of what is counted. Drivers of GPUs take memory that nobody counts.
+    fn set(&self, status: &Status, limit: impl FnOnce(&PrivateMemory) -> u64) {
+        if let Some(private) = self.private.as_ref().filter(|_| status.is_for_cpu)
+            && let Err(error) = private_memory::limit(self.runner.pid(), limit(private))
+        {
+            tracing::warn!("the memory of a runner is not limited: {error}");
+        }
+    }
+}
+
+async fn live(
+    subject: Subject,
     plan: LoadPlan,
     mut commands: UnboundedReceiver<Command>,
     report: &(impl Fn(Report) + Send),
 ) -> End {
+    let Subject { mut process, runner, memory, patience } = subject;
     let LoadPlan { request, .. } = &plan;
-    let mut cache = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
-    let mut work = load(runner.clone(), process.files(), plan);
+    let mut cache = cache_of(request);
+    let mut work = load(runner.clone(), memory.clone(), process.files(), plan);
+    // A load has a limit of its own.
+    let mut silence: BoxFuture<'static, String> = pending().boxed();
     loop {
         let result = tokio::select! {
             end = process.wait() => return end,
             command = commands.recv() => match command {
                 Some(Command::Rebuild { context }) => {
+                    let from = cache;
                     cache.context = context;
-                    work = rebuild(runner.clone(), cache);
+                    work = rebuild(runner.clone(), memory.clone(), from, cache);
                     continue;
                 }
                 Some(Command::Kill) | None => return process.kill().await,
             },
+            reason = &mut silence => return process.give_up(reason).await,
             result = &mut work => result,
         };
         work = pending().boxed();
         match result {
-            Ok(Done::Loaded(reply)) => report(Report::Loaded(runner.clone(), reply)),
+            Ok(Done::Loaded(reply)) => {
+                if let Some(patience) = patience {
+                    silence = heartbeat::silence(runner.clone(), patience).boxed();
+                }
+                report(Report::Loaded(runner.clone(), reply));
+            }
             Ok(Done::Rebuilt(reply)) => report(Report::Rebuilt(reply)),
             Err(error) => {
                 // How it ended says more than that it does not answer.
@@ -101,10 +144,15 @@ async fn live(
     }
 }
 
-fn load(runner: Arc<Runner>, passing: Result<UnixStream, Error>, plan: LoadPlan) -> Work {
+fn cache_of(request: &LoadRequest) -> ContextRequest {
+    ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type }
+}
+
+fn load(runner: Arc<Runner>, memory: Allowance, passing: Result<UnixStream, Error>, plan: LoadPlan) -> Work {
     async move {
-        let LoadPlan { request, files } = plan;
-        runner.wait_until_it_listens().await?;
+        let LoadPlan { request, files, .. } = plan;
+        let status = runner.wait_until_it_serves().await?;
+        memory.set(&status, |private| private.limit(cache_of(&request)));
         let (passed, loaded) = (files::pass(passing?, files), runner.load(&request));
         tokio::pin!(passed, loaded);
         // The runner waits for files: one that cannot be passed ends the load, and with it the runner.
@@ -121,8 +169,15 @@ fn load(runner: Arc<Runner>, passing: Result<UnixStream, Error>, plan: LoadPlan)
     .boxed()
 }
 
-fn rebuild(runner: Arc<Runner>, cache: ContextRequest) -> Work {
-    async move { runner.rebuild(&cache).await.map(Done::Rebuilt) }.boxed()
+fn rebuild(runner: Arc<Runner>, memory: Allowance, from: ContextRequest, to: ContextRequest) -> Work {
+    async move {
+        let status = runner.wait_until_it_serves().await?;
+        memory.set(&status, |private| private.limit_of_change(from, to));
+        let reply = runner.rebuild(&to).await?;
+        memory.set(&status, |private| private.limit(to));
+        Ok(Done::Rebuilt(reply))
+    }
+    .boxed()
 }
 
 fn failure(error: Error) -> Failure {

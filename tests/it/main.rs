@@ -4,6 +4,7 @@ mod abuse;
 mod access;
 mod adapters;
 mod api;
+mod breakout;
 mod canonical_blobs;
 mod clients;
 mod command_line;

@@ -148,7 +148,9 @@ async fn a_runner_killed_while_it_loads_gets_a_second_try() {
         real.display()
     );
     let runner = script(folder.path(), &text);
-    let server = Server::start(&[("LODE_RUNNER", runner.to_str().expect("a path"))]).await;
+    // A program in an isolated one's place can start no other of this folder.
+    let runner = runner.to_str().expect("a path");
+    let server = Server::start(&[("LODE_RUNNER", runner), ("LODE_RUNNER_ISOLATION", "0")]).await;
     server.create("tiny", &tiny_model()).await;
     server.ask("/api/generate", &short("tiny")).await;
     assert!(flag.exists(), "the first one was killed");
@@ -211,6 +213,79 @@ async fn runners_have_the_limit_that_is_asked_for() {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     assert!(status.contains("Seccomp:\t2"), "system calls are filtered: {status}");
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+}
+
+/// A line of `/proc/PID/limits`: the soft and the hard limit of private memory.
+fn data_limits(pid: u32) -> (String, String) {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max data size")).expect("a limit of data");
+    let mut words = line.split_whitespace().map(str::to_owned);
+    (words.next().expect("the soft limit"), words.next().expect("the hard one"))
+}
+
+#[tokio::test]
+async fn runners_have_not_much_more_memory_than_is_planned() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    let mut limits = Vec::new();
+    for context in [64, 128, 64] {
+        let mut request = short("tiny");
+        request["options"]["num_ctx"] = json!(context);
+        server.ask("/api/generate", &request).await;
+        limits.push(data_limits(server.runner_pid().await).0.parse::<u64>().expect("bytes"));
+    }
+    let apart = 512 << 20;
+    assert!(limits.iter().all(|limit| (apart..apart + (64 << 20)).contains(limit)), "{limits:?}");
+    assert!(limits[0] < limits[1] && limits[0] == limits[2], "it goes with the KV cache: {limits:?}");
+}
+
+#[tokio::test]
+async fn a_runner_that_is_stopped_is_replaced() {
+    let server = Server::start(&[("LODE_RUNNER_TIMEOUT", "1s")]).await;
+    server.create("tiny", &tiny_model()).await;
+    server.ask("/api/generate", &short("tiny")).await;
+    let pid = server.runner_pid().await;
+    let process = rustix_pid(pid);
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).expect("it is stopped");
+    let (status, error) = ask(&server, &short("tiny")).await;
+    assert!(status == 500 && error.contains("it did not answer for 1 s"), "{status} {error}");
+    server.ask("/api/generate", &short("tiny")).await;
+    assert_ne!(server.runner_pid().await, pid);
+    // One that has nothing to do stays.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let pid = server.runner_pid().await;
+    server.ask("/api/generate", &short("tiny")).await;
+    assert_eq!(server.runner_pid().await, pid);
+}
+
+fn rustix_pid(pid: u32) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid")
+}
+
+/// One that grows without end in a line, and one in reading it.
+const BOMBS: [&str; 3] = [
+    "{% set ns = namespace(x='a' * 1000000) %}{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "{{ ('a' * 99999999) ~ ('a' * 99999999) ~ ('a' * 99999999) ~ ('a' * 99999999) ~ ('a' * 99999999) ~ ('a' * 99999999) }}",
+    "{% for i in range(10000) %}{{ 'a' * 10000 }}{% endfor %}",
+];
+
+#[tokio::test]
+async fn a_template_that_grows_ends_nobody_else() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    server.ask("/api/generate", &short("tiny")).await;
+    let pid = server.runner_pid().await;
+    for bomb in BOMBS {
+        let request = json!({"model": "tiny", "prompt": "x", "template": bomb, "stream": false});
+        let (status, error) = ask(&server, &request).await;
+        assert!(status == 400 && error.contains("more than"), "{bomb}: {status} {error}");
+    }
+    server.ask("/api/generate", &short("tiny")).await;
+    assert_eq!(server.runner_pid().await, pid, "it is the same runner");
+    let most = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let most = most.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line").trim().to_owned();
+    let most: u64 = most.trim_end_matches(" kB").parse().expect("a number");
+    assert!(most < 400 << 10, "{most} kB");
 }
 
 /// What the daemon was told in confidence is nothing to runners.

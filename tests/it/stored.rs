@@ -26,10 +26,15 @@ pub(crate) fn blobs(home: &Path) -> Blobs {
         .collect()
 }
 
+/// Where a blob is.
+pub(crate) fn path(home: &Path, digest: &str) -> PathBuf {
+    let hex = digest.strip_prefix("sha256:").expect("a digest of this store");
+    home.join("blobs/sha256").join(&hex[..2]).join(hex)
+}
+
 /// The bytes of a blob.
 pub(crate) fn blob(home: &Path, digest: &str) -> Vec<u8> {
-    let hex = digest.strip_prefix("sha256:").expect("a digest of this store");
-    read(&home.join("blobs/sha256").join(&hex[..2]).join(hex))
+    read(&path(home, digest))
 }
 
 /// The files of all tags.

@@ -9,10 +9,11 @@ use formats::encoding::Role;
 use import::{Adapter, StoredPart, StoredTensor};
 use manifests::{Manifest, media_types};
 use protocol::{Array, Blob, ContextRequest, Document, LoadRequest, LowRank, Tensor};
-use scheduler::LoadPlan;
+use scheduler::{LoadPlan, PrivateMemory};
 
 use crate::documents::is_go;
 use crate::library::Library;
+use crate::memory_need::MemoryNeed;
 use crate::model::Model;
 use crate::understood::{Understood, Unknown};
 
@@ -69,7 +70,18 @@ pub fn load_plan(
         token_table,
         template: jinja(model.layer_text(library, media_types::TEMPLATE)?, &model.name),
     };
-    Ok(LoadPlan { request, files: paths })
+    Ok(LoadPlan { request, files: paths, private: (!reference).then(|| private_memory(model)) })
+}
+
+/// What a runner of the model takes for itself. The reference mode expands all weights and is not planned for.
+fn private_memory(model: &Model) -> PrivateMemory {
+    let model = model.clone();
+    PrivateMemory::new(move |cache| {
+        // An embedding beside conversations has a sequence of its own.
+        let aside = ContextRequest { slots: cache.slots.saturating_add(1), ..cache };
+        let need = MemoryNeed::of(&model, aside);
+        need.total().saturating_sub(need.weights)
+    })
 }
 
 /// The blobs that a plan names, each once.

@@ -19,6 +19,9 @@ use protocol::{Format, ToolChoice};
 use crate::tokenizer::TokenBytes;
 use crate::{Dialect, Error, Tokenizer, Tools};
 
+/// States of the automaton that an answer is held against: one or two kilobytes each, of which no useful schema needs as many.
+const MAX_STATES: usize = 50_000;
+
 /// Makes constraints for the vocabulary of one tokenizer. It takes about a second and tens of MiB for a large vocabulary, so
 /// there is one for a model, made when the first constraint is asked for. Several threads may use it.
 pub struct ConstraintFactory {
@@ -61,7 +64,9 @@ impl ConstraintFactory {
         let trie = TokTrie::from(&info, &words).with_eos_tokens(&ends);
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut parsers = ParserFactory::new_simple(&environment).map_err(|e| Error::Format(e.to_string()))?;
-        parsers.quiet().limits_mut().verbose_errors = false;
+        let limits = parsers.quiet().limits_mut();
+        limits.verbose_errors = false;
+        limits.max_lexer_states = MAX_STATES;
         Ok(Self { parsers })
     }
 

@@ -6,9 +6,12 @@
 
 mod conversation;
 
+use std::io;
+
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, ErrorKind};
 use protocol::RenderRequest;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 use crate::Error;
@@ -21,13 +24,16 @@ const FUEL: u64 = 10_000_000;
 /// The longest template that a request may bring, in bytes.
 const MAX_TEMPLATE: usize = 1 << 20;
 
+/// The longest prompt that a template may make, in bytes: more than any context has.
+const MAX_PROMPT: usize = 64 << 20;
+
 /// How far `tojson` may indent.
 const MAX_INDENT: usize = 16;
 
-/// A model's chat template.
-#[derive(Debug)]
+/// A model's chat template: data, until it is read to be rendered. Reading it is as dangerous as rendering it, because what
+/// is constant is computed then.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
     /// Names and texts.
     named: Vec<(String, String)>,
     /// `bos_token`, `eos_token` and the like.
@@ -35,14 +41,26 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Compiles a template. `variables` are the special tokens by their role.
-    pub fn new(source: &str, variables: Map<String, serde_json::Value>) -> Result<Self, Error> {
-        Self::from_named(&[("default".to_owned(), source.to_owned())], variables)
+    /// A single template. `variables` are the special tokens by their role.
+    pub fn new(source: &str, variables: Map<String, serde_json::Value>) -> Self {
+        Self::from_named(vec![("default".to_owned(), source.to_owned())], variables)
     }
 
-    /// Compiles several templates: `tool_use` is taken when tools are given, else `default` or the first.
-    pub fn from_named(sources: &[(String, String)], variables: Map<String, serde_json::Value>) -> Result<Self, Error> {
-        if let Some((_, go)) = sources.iter().find(|(_, source)| is_go(source)) {
+    /// Several templates: `tool_use` is taken when tools are given, else `default` or the first.
+    pub fn from_named(named: Vec<(String, String)>, variables: Map<String, serde_json::Value>) -> Self {
+        Self { named, variables }
+    }
+
+    /// Whether all of them can be read.
+    ///
+    /// # Errors
+    /// Why one cannot.
+    pub fn check(&self) -> Result<(), Error> {
+        self.compiled().map(drop)
+    }
+
+    fn compiled(&self) -> Result<Environment<'static>, Error> {
+        if let Some((_, go)) = self.named.iter().find(|(_, source)| is_go(source)) {
             let shown: String = go.chars().take(40).collect();
             let reason = format!(
                 "`{shown}…` is a Go template; only Jinja templates can be rendered, remove TEMPLATE to use the model's own"
@@ -50,11 +68,11 @@ impl ChatTemplate {
             return Err(Error::Template(reason));
         }
         let mut environment = environment();
-        for (name, source) in sources {
+        for (name, source) in &self.named {
             let source = without_generation_blocks(source);
             environment.add_template_owned(name.clone(), source).map_err(|e| Error::Template(explain(&e)))?;
         }
-        Ok(Self { environment, named: sources.to_vec(), variables })
+        Ok(environment)
     }
 
     /// The texts of all templates, one after the other: what a dialect and abilities are read off.
@@ -69,7 +87,7 @@ impl ChatTemplate {
             Some(own) if own.len() > MAX_TEMPLATE => {
                 Err(Error::Template(format!("it has {} bytes, at most {MAX_TEMPLATE} are taken", own.len())))
             }
-            Some(own) => Self::new(own, self.variables.clone())?.render_own(request),
+            Some(own) => Self::new(own, self.variables.clone()).render_own(request),
             None => self.render_own(request),
         }
     }
@@ -86,7 +104,8 @@ impl ChatTemplate {
         } else {
             self.named.first().map_or("default", |(name, _)| name.as_str())
         };
-        let template = self.environment.get_template(name).map_err(|e| Error::Template(explain(&e)))?;
+        let environment = self.compiled()?;
+        let template = environment.get_template(name).map_err(|e| Error::Template(explain(&e)))?;
         let mut context = self.variables.clone();
         let source = self.named.iter().find(|(named, _)| named == name).map_or("", |(_, text)| text.as_str());
         context.insert("messages".to_owned(), json!(conversation::complete(&request.messages, source)));
@@ -94,7 +113,28 @@ impl ChatTemplate {
         context.insert("documents".to_owned(), json!(null));
         context.insert("add_generation_prompt".to_owned(), json!(request.add_generation_prompt));
         context.extend(request.variables.clone());
-        template.render(Value::from_serialize(&context)).map_err(|e| Error::Template(explain(&e)))
+        let mut text = Bounded(Vec::new());
+        template
+            .render_captured_to(Value::from_serialize(&context), &mut text)
+            .map_err(|e| Error::Template(explain(&e)))?;
+        String::from_utf8(text.0).map_err(|_| Error::Template("what it gives is not text".to_owned()))
+    }
+}
+
+/// A text that a template may make no longer than [`MAX_PROMPT`].
+struct Bounded(Vec<u8>);
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_PROMPT {
+            return Err(io::Error::other(format!("it makes a text of more than {MAX_PROMPT} bytes")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -109,6 +149,9 @@ fn is_go(source: &str) -> bool {
 
 /// The message with its cause: what a template raised is in the cause.
 fn explain(error: &minijinja::Error) -> String {
+    if let Some(failure) = std::error::Error::source(error).filter(|_| error.kind() == ErrorKind::WriteFailure) {
+        return failure.to_string();
+    }
     let mut text = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     if let Some(line) = error.line() {
         text = format!("{text} (line {line})");
@@ -217,7 +260,7 @@ mod tests {
     #[test]
     fn a_request_may_bring_its_own_template() {
         let variables = Map::from_iter([("bos_token".to_owned(), Json::from("<s>"))]);
-        let template = ChatTemplate::new("{{ messages[0].content }}", variables).expect("a template");
+        let template = ChatTemplate::new("{{ messages[0].content }}", variables);
         assert_eq!(template.render(&request(None)).expect("text"), "x");
         assert_eq!(template.render(&request(Some("{{ bos_token }}!"))).expect("text"), "<s>!");
         for go in
@@ -234,7 +277,7 @@ mod tests {
     #[test]
     fn calls_reach_the_template_as_objects() {
         let text = "{{ messages[1].tool_calls[0].function.arguments.a }} {{ messages[2].name }} {{ messages[2].tool_call_id }}";
-        let template = ChatTemplate::new(text, Map::new()).expect("a template");
+        let template = ChatTemplate::new(text, Map::new());
         assert_eq!(template.render(&request(None)).expect("text"), "é f call00001");
     }
 }

@@ -45,7 +45,7 @@ pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Descriptors that a message passes, at most.
 pub const DESCRIPTORS: usize = 64;

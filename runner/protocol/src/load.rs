@@ -194,6 +194,10 @@ pub struct Status {
     pub model: Option<String>,
     /// Generations that run or wait.
     pub active: u64,
+    /// While the engine computes, a number that changes with each layer and each pass.
+    pub computing: Option<u64>,
+    /// Whether it was built to compute on the CPU only.
+    pub is_for_cpu: bool,
     /// Bytes of the process that nobody shares; 0 where the system does not say.
     pub private: u64,
     /// The process id.

@@ -1,0 +1,84 @@
+//! Which template a model's conversations are rendered by.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use prompt::ChatTemplate;
+use protocol::RenderRequest;
+use serde_json::{Map, Value};
+use vocabulary::chat_templates::{self, Named};
+
+use crate::renderer::Renderer;
+
+/// What a model's template is chosen by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice<'a> {
+    /// The template of the model's creator.
+    pub(crate) given: Option<&'a str>,
+    pub(crate) renderer: &'a Arc<Renderer>,
+}
+
+/// How a model's conversations become text.
+#[derive(Debug)]
+pub(crate) struct Rendering {
+    template: Option<ChatTemplate>,
+    renderer: Arc<Renderer>,
+}
+
+impl Choice<'_> {
+    /// The template of the model's creator where there is one, else the source's.
+    pub(crate) fn among(self, own: Vec<Named>, variables: Map<String, Value>) -> Result<Rendering> {
+        let sources = match self.given {
+            Some(text) => chat_templates::single(text.to_owned()),
+            None => self.readable(own),
+        };
+        let renderer = self.renderer.clone();
+        if sources.is_empty() {
+            return Ok(Rendering { template: None, renderer });
+        }
+        ensure!(sources.iter().all(|(_, text)| text.len() < 1 << 20), "the chat template is longer than 1 MiB");
+        let template = ChatTemplate::from_named(sources, variables);
+        renderer.check(template.clone())?;
+        Ok(Rendering { template: Some(template), renderer })
+    }
+
+    /// The templates without those that cannot be read, unless it is the one that conversations need.
+    fn readable(self, templates: Vec<Named>) -> Vec<Named> {
+        if templates.len() == 1 {
+            return templates;
+        }
+        let reads = |(name, text): &Named| {
+            let read = self.renderer.check(ChatTemplate::new(text, Map::new()));
+            if let Err(error) = &read {
+                tracing::warn!(template = name, "a chat template cannot be read: {error}");
+            }
+            name == chat_templates::DEFAULT || read.is_ok()
+        };
+        templates.into_iter().filter(reads).collect()
+    }
+}
+
+impl Rendering {
+    /// The texts of all templates, one after the other.
+    pub(crate) fn text(&self) -> String {
+        self.template.as_ref().map(ChatTemplate::text).unwrap_or_default()
+    }
+
+    /// Whether a template renders this request: the model's, or its own.
+    pub(crate) fn has_template(&self, request: &RenderRequest) -> bool {
+        self.template.is_some() || request.template.is_some()
+    }
+
+    /// Renders a conversation. Without a template the messages are taken as they are, a line each.
+    ///
+    /// # Errors
+    /// What the template says, or that it takes too much.
+    pub(crate) fn render(&self, request: &RenderRequest) -> Result<String> {
+        let own = || request.template.as_ref().map(|own| ChatTemplate::new(own, Map::new()));
+        let Some(template) = self.template.clone().or_else(own) else {
+            let contents: Vec<&str> = request.messages.iter().map(|message| message.content.as_str()).collect();
+            return Ok(contents.join("\n"));
+        };
+        Ok(self.renderer.render(template, request.clone())?)
+    }
+}

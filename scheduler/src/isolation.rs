@@ -1,0 +1,281 @@
+//! What a runner may not do, whatever program it is: speak with a network or other sockets, signal or trace other processes,
+//! read or write files that are none of its business, and take more memory than somebody allows.
+//!
+//! Runners compute with files that strangers made. The daemon takes these powers away between the fork and the program's
+//! start, and nothing gives them back. A kernel that lacks one of the means leaves the others.
+//!
+//! | means | what |
+//! |---|---|
+//! | Landlock | reading: the program, libraries, devices of GPUs (files of models come as descriptors); writing: those devices, and nothing else; signals and abstract sockets of others |
+//! | seccomp | no sockets but those that it is given and pairs of its own, no `io_uring` (which makes sockets too), no tracing, no namespaces |
+//! | `close_range` | descriptors that the daemon got from whoever started it |
+//! | `RLIMIT_DATA` | private memory; mapped weights do not count |
+
+#![cfg_attr(target_os = "linux", expect(unsafe_code, reason = "system calls between fork and exec"))]
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use tokio::process::Command;
+
+/// What is taken from a runner.
+#[derive(Debug)]
+pub(crate) struct Isolation<'a> {
+    /// Its program.
+    pub(crate) program: &'a Path,
+    /// Its environment: it says where more libraries are.
+    pub(crate) environment: &'a [(OsString, OsString)],
+    /// Whether it keeps no files, sockets and other processes.
+    pub(crate) isolated: bool,
+    /// Bytes of private memory.
+    pub(crate) memory_limit: Option<u64>,
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Isolation<'_> {
+    /// Has `command` start without these powers. Says what cannot be taken.
+    pub(crate) fn apply(&self, _command: &mut Command) -> Vec<String> {
+        let limited = self.memory_limit.is_some().then(|| "memory is limited on Linux only".to_owned());
+        let isolated = self.isolated.then(|| "files and sockets are taken on Linux only".to_owned());
+        limited.into_iter().chain(isolated).collect()
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Isolation<'_> {
+    /// Has `command` start without these powers. Says what cannot be taken.
+    pub(crate) fn apply(&self, command: &mut Command) -> Vec<String> {
+        let mut missing = Vec::new();
+        let filter = self.isolated.then(linux::filter).transpose();
+        let filter = filter.unwrap_or_else(|reason| {
+            missing.push(reason);
+            None
+        });
+        let files = self.isolated.then(|| linux::files(self.program, self.environment)).transpose();
+        let files = files.unwrap_or_else(|reason| {
+            missing.push(reason);
+            None
+        });
+        if files.as_ref().is_some_and(|files| !files.is_whole) {
+            missing.push("this kernel's Landlock is older than its sixth version".to_owned());
+        }
+        let memory = self.memory_limit.map(linux::memory);
+        // SAFETY: the closure allocates nothing and takes no lock: it is a few system calls on what was made before.
+        unsafe {
+            command.pre_exec(move || {
+                linux::give_up(memory, files.as_ref(), filter.as_deref());
+                Ok(())
+            })
+        };
+        missing
+    }
+}
+
+/// What of these powers a process still has, as far as the system says.
+pub(crate) fn is_filtered(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    // Other systems have no such file, and were told of before.
+    status.map_or(true, |status| status.lines().any(|line| line.starts_with("Seccomp:") && line.ends_with('2')))
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::path::{Path, PathBuf};
+
+    use landlock::{
+        ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+    };
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    };
+
+    /// Where programs, libraries, their settings and facts on the machine are: needed to start, to load drivers of GPUs and to
+    /// count cores.
+    const SYSTEM: [&str; 14] = [
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/bin",
+        "/etc",
+        "/opt",
+        "/nix",
+        "/sys",
+        // Of other processes nothing: their environment may have tokens. Its own folder is added when it has one.
+        "/proc/cpuinfo",
+        "/proc/devices",
+        "/proc/driver",
+        "/proc/meminfo",
+        "/proc/modules",
+        "/proc/sys",
+    ];
+    /// What every program may use.
+    const PLAIN_DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
+    /// How names of GPUs' devices begin: NVIDIA's, AMD's, and those of the kernel's own drivers.
+    const GPUS: [&str; 3] = ["nvidia", "dri", "kfd"];
+    /// Where CUDA shares memory between processes, on machines that have a GPU.
+    const SHARED_MEMORY: &str = "/dev/shm";
+    /// The bit of the numbers by which x86-64 kernels may take the calls of x32.
+    #[cfg(target_arch = "x86_64")]
+    const X32: libc::c_long = 0x4000_0000;
+
+    /// Rules about files, as the kernel has them.
+    #[derive(Debug)]
+    pub(super) struct Files {
+        ruleset: OwnedFd,
+        /// Whether the kernel knows all that was asked for.
+        pub(super) is_whole: bool,
+    }
+
+    /// The limit of private memory, hard and soft.
+    pub(super) fn memory(bytes: u64) -> Rlimit {
+        // A limit that was there may be lowered and not raised.
+        let bytes = getrlimit(Resource::Data).maximum.map_or(bytes, |maximum| bytes.min(maximum));
+        Rlimit { current: Some(bytes), maximum: Some(bytes) }
+    }
+
+    /// Gives up the powers of this process, which is between fork and exec. What fails is seen from outside.
+    pub(super) fn give_up(memory: Option<Rlimit>, files: Option<&Files>, filter: Option<&[seccompiler::sock_filter]>) {
+        close_others();
+        if let Some(limit) = memory {
+            let _ = setrlimit(Resource::Data, limit);
+        }
+        if let Some(files) = files {
+            restrict_files(files);
+        }
+        if let Some(filter) = filter {
+            let _ = seccompiler::apply_filter(filter);
+        }
+    }
+
+    /// Has the program start without descriptors that the daemon got from whoever started it.
+    fn close_others() {
+        const FIRST: libc::c_uint = 3;
+        const CLOEXEC: libc::c_uint = 4;
+        // SAFETY: nothing is closed before the program starts.
+        unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, CLOEXEC) };
+    }
+
+    /// A rule of Landlock, see `landlock_add_rule(2)`.
+    #[repr(C, packed)]
+    struct Rule {
+        allowed: u64,
+        parent: libc::c_int,
+    }
+
+    fn restrict_files(files: &Files) {
+        const PATH_BENEATH: libc::c_int = 1;
+        let ruleset = files.ruleset.as_raw_fd();
+        let read = (AccessFs::ReadFile | AccessFs::ReadDir).bits();
+        // SAFETY: the arguments are as the manual pages say, and outlive the calls.
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            // Opened before, it would be the daemon's.
+            let own = libc::open(c"/proc/self".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
+            if own >= 0 {
+                let rule = Rule { allowed: read, parent: own };
+                libc::syscall(libc::SYS_landlock_add_rule, ruleset, PATH_BENEATH, &raw const rule, 0);
+            }
+            libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0);
+        }
+    }
+
+    /// Rules that leave the files that a runner needs.
+    pub(super) fn files(program: &Path, environment: &[(OsString, OsString)]) -> Result<Files, String> {
+        let failed = |e: landlock::RulesetError| format!("Landlock: {e}");
+        // What the sixth version knows; an older kernel applies what it has of it.
+        let abi = ABI::V6;
+        let reading = AccessFs::ReadFile | AccessFs::ReadDir;
+        let running = reading | AccessFs::Execute;
+        let devices = reading | AccessFs::WriteFile | AccessFs::IoctlDev;
+        let making = reading | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::RemoveFile;
+        let ruleset = Ruleset::default().handle_access(AccessFs::from_all(abi)).map_err(failed)?;
+        let ruleset = ruleset.scope(Scope::Signal | Scope::AbstractUnixSocket).map_err(failed)?;
+        let mut ruleset = ruleset.create().map_err(failed)?;
+        let libraries = environment.iter().filter(|(name, _)| name == "LD_LIBRARY_PATH");
+        let libraries = libraries.flat_map(|(_, paths)| std::env::split_paths(paths)).filter(|path| path.is_absolute());
+        let system = SYSTEM.iter().map(PathBuf::from).chain(libraries).chain([program.to_owned()]);
+        let shared = has_gpu().then(|| (PathBuf::from(SHARED_MEMORY), making));
+        let own_devices = own_devices().map(|path| (path, devices)).chain(shared);
+        for (path, access) in system.map(|path| (path, running)).chain(own_devices) {
+            // What is not there needs no rule.
+            let Ok(opened) = PathFd::new(&path) else { continue };
+            // Rights about folders mean nothing for a file, and are refused.
+            let access: BitFlags<AccessFs> = if path.is_dir() { access } else { access & AccessFs::from_file(abi) };
+            ruleset = ruleset.add_rule(PathBeneath::new(opened, access)).map_err(failed)?;
+        }
+        let ruleset: Option<OwnedFd> = ruleset.into();
+        let ruleset = ruleset.ok_or("this kernel has no Landlock, so files are not restricted")?;
+        Ok(Files { ruleset, is_whole: version() >= 6 })
+    }
+
+    /// The version of Landlock that the kernel has, see `landlock_create_ruleset(2)`.
+    fn version() -> libc::c_long {
+        const VERSION: libc::c_uint = 1;
+        // SAFETY: with this flag the call takes no attributes.
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) }
+    }
+
+    fn has_gpu() -> bool {
+        gpus().next().is_some()
+    }
+
+    fn gpus() -> impl Iterator<Item = PathBuf> {
+        let is_gpu = |name: &str| GPUS.iter().any(|gpu| name.starts_with(gpu));
+        let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+        let gpus = entries.filter(move |entry| entry.file_name().to_str().is_some_and(is_gpu));
+        gpus.map(|entry| entry.path())
+    }
+
+    /// The devices of this machine that a runner may need.
+    fn own_devices() -> impl Iterator<Item = PathBuf> {
+        PLAIN_DEVICES.iter().map(PathBuf::from).chain(gpus())
+    }
+
+    /// Refuses what reaches others: the calls fail as if the user were not permitted.
+    pub(super) fn filter() -> Result<BpfProgram, String> {
+        build().map_err(|e| format!("seccomp: {e}"))
+    }
+
+    fn build() -> Result<BpfProgram, seccompiler::BackendError> {
+        let kind = |kind: libc::c_int| {
+            let (length, mask) = (SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(0xf));
+            SeccompRule::new(vec![SeccompCondition::new(1, length, mask, u64::from(kind.cast_unsigned()))?])
+        };
+        let mut refused = BTreeMap::from([
+            // Those of a pair that take an address with each message could send anywhere.
+            (libc::SYS_socketpair, vec![kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?, kind(libc::SOCK_SEQPACKET)?]),
+        ]);
+        for call in [
+            libc::SYS_socket,
+            libc::SYS_connect,
+            libc::SYS_bind,
+            libc::SYS_io_uring_setup,
+            libc::SYS_ptrace,
+            libc::SYS_process_vm_readv,
+            libc::SYS_process_vm_writev,
+            libc::SYS_pidfd_getfd,
+            libc::SYS_bpf,
+            libc::SYS_perf_event_open,
+            libc::SYS_keyctl,
+            libc::SYS_add_key,
+            libc::SYS_request_key,
+            libc::SYS_unshare,
+            libc::SYS_setns,
+            libc::SYS_mount,
+            libc::SYS_umount2,
+        ] {
+            refused.insert(call, Vec::new());
+        }
+        #[cfg(target_arch = "x86_64")]
+        for call in refused.keys().copied().collect::<Vec<_>>() {
+            refused.insert(call | X32, Vec::new());
+        }
+        let refusal = SeccompAction::Errno(libc::EPERM as u32);
+        let architecture = std::env::consts::ARCH.try_into()?;
+        SeccompFilter::new(refused, SeccompAction::Allow, refusal, architecture)?.try_into()
+    }
+}
