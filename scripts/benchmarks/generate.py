@@ -1,9 +1,5 @@
 """Generate with several types, thread counts and depths, in pairs with llama-bench on the same file.
 
-usage: scripts/bench generate [--model FILE]… [--synthetic NAME]… [--types LIST] [--quantize LIST] [--threads LIST] [--depth LIST] [--pairs N]
-                              [--prompt N] [--tokens N] [--parallel N] [--first] [--cpu SET] [--markdown] [--json FILE]
-                              [--bin DIR] [--dir DIR]
-
   prefill    tokens of a prompt per second, after so many tokens (depth) that are in the KV cache already
   decode     tokens of an answer per second, likewise; and the file's bytes for each token, as a share of what all threads read
              from memory in streams, the best of what was measured between the pairs; none where a token takes some experts only
@@ -25,18 +21,17 @@ import json
 import mmap
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
-import bench_batching
-import bench_peers
-import gguf_synthetic
+from . import batching, gguf_synthetic, peers
+from .bench import Bench
+from .daemon import Failed, unload, with_log
+from .report import Report
 
 MISTRAL_TYPES = ("Q4_0", "Q8_0", "Q4_K_M")
 STREAM_BYTES = 1 << 29
@@ -46,9 +41,8 @@ SENTENCE = "On the way along the coast we saw a red barn, two dogs asleep in the
 class Daemon:
     """A daemon with so many threads, and the models that it has."""
 
-    def __init__(self, base, options, folder, threads):
-        self.base = base
-        self.lode = base.Bench(options, folder).lode(f"store-{threads}")
+    def __init__(self, options, folder, threads):
+        self.lode = Bench(options, folder).lode(f"store-{threads}")
         environment = self.lode.environment()
         environment.update(LODE_THREADS=str(threads), LODE_CONTEXT_LENGTH="32768", LODE_DEVICE="cpu")
         if options.parallel:
@@ -67,15 +61,15 @@ class Daemon:
         answer = self.lode.request("POST", "/api/generate", self.body(name, prompt, tokens, stream=False))
         for field in ("prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration"):
             if not answer.get(field):
-                raise self.base.Failed(f"the answer of /api/generate has no {field}: {json.dumps(answer)[:200]}")
+                raise Failed(f"the answer of /api/generate has no {field}: {json.dumps(answer)[:200]}")
         return answer
 
     def first(self, name):
         """Seconds to the first token of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.lode.port, timeout=600)
-        stream = bench_batching.Stream(connection, "/api/generate", self.body(name, "Once", 4))
+        stream = batching.Stream(connection, "/api/generate", self.body(name, "Once", 4))
         if not stream.last or not stream.last.get("done"):
-            raise self.base.Failed(f"an answer of /api/generate does not end: {stream.last}")
+            raise Failed(f"an answer of /api/generate does not end: {stream.last}")
         return stream.first
 
 
@@ -108,7 +102,7 @@ def run_ours(daemon, name, prompts, depth, options):
     answer = daemon.generate(name, prompts.more(start, options.prompt), options.tokens)
     prompt = answer["prompt_eval_count"] - before
     if prompt < 1:
-        raise daemon.base.Failed(f"a prompt behind {before} tokens is counted as {prompt} tokens")
+        raise Failed(f"a prompt behind {before} tokens is counted as {prompt} tokens")
     return prompt, prompt / (answer["prompt_eval_duration"] / 1e9), answer["eval_count"] / (answer["eval_duration"] / 1e9)
 
 
@@ -180,8 +174,8 @@ def together(count, generate):
 
 
 class Generate:
-    def __init__(self, base, options, folder):
-        self.base, self.options, self.folder = base, options, folder
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
         self.rows, self.daemons, self.memory = [], {}, Memory()
         self.quantized = self.peer = False
 
@@ -192,19 +186,19 @@ class Generate:
         """Name and path of each model to measure, and the type that `lode create` makes of it, if any."""
         sources = list(self.options.model)
         if self.options.synthetic:
-            vocabulary = sources[0] if sources else default_model(self.base)
+            vocabulary = sources[0] if sources else default_model()
             for name in self.options.synthetic:
                 self.say(f"writing the synthetic model {name}")
                 path = self.folder / f"synthetic-{name}.gguf"
                 gguf_synthetic.write(name, vocabulary, path)
                 sources.append(path)
-        for number, source in enumerate(sources or [default_model(self.base)]):
+        for number, source in enumerate(sources or [default_model()]):
             for kind in self.options.types or [None]:
                 if kind is None:
                     yield source.stem, source, None
                     continue
                 path = self.folder / f"{number}-{source.stem}-{kind}.gguf"
-                bench_peers.llama_quantize(self.base, source, path, kind)
+                peers.llama_quantize(source, path, kind)
                 yield f"{source.stem} {kind}", path, None
                 path.unlink()
             for kind in self.options.quantize:
@@ -215,12 +209,12 @@ class Generate:
             model = f"model-{number}"
             for threads in self.options.threads:
                 if threads not in self.daemons:
-                    self.daemons[threads] = Daemon(self.base, self.options, self.folder, threads)
+                    self.daemons[threads] = Daemon(self.options, self.folder, threads)
                 daemon = self.daemons[threads]
                 try:
                     self.measure_model(name, model, path, kind, daemon, threads)
-                except self.base.Failed as failure:
-                    raise self.base.with_log(failure, daemon.lode) from failure
+                except Failed as failure:
+                    raise with_log(failure, daemon.lode) from failure
 
     def measure_model(self, name, model, path, kind, daemon, threads):
         daemon.lode.command("create", model, "-f", path, *(["-q", kind, "--requantize"] if kind else []))
@@ -234,7 +228,7 @@ class Generate:
             self.parallel(name, model, path, daemon, prompts, threads)
         if self.options.first:
             self.first(name, model, daemon, threads)
-        self.base.unload(daemon.lode, model)
+        unload(daemon.lode, model)
         daemon.lode.command("rm", model)
         daemon.lode.command("gc")
 
@@ -250,7 +244,7 @@ class Generate:
         ours, theirs, stream = [], [], 0.0
 
         def run_theirs():
-            theirs.append(bench_peers.llama_bench(self.base, path, threads, depth, tokens, self.options.tokens))
+            theirs.append(peers.llama_bench(path, threads, depth, tokens, self.options.tokens))
 
         for number in range(self.options.pairs):
             stream = max(stream, self.memory.rate(threads))
@@ -261,7 +255,7 @@ class Generate:
                 turn()
         mistral = None
         if depth == 0 and threads == max(self.options.threads) and name.endswith(MISTRAL_TYPES):
-            mistral = bench_peers.mistral(self.base, path, prompts.more("", self.options.prompt), self.options.tokens)
+            mistral = peers.mistral(path, prompts.more("", self.options.prompt), self.options.tokens)
         # A token takes some of the experts only.
         reads_all = not self.quantized and not any(key.endswith(".expert_count") for key in gguf_synthetic.read_values(path))
         for at, what in enumerate([f"prefill {tokens}", "decode"]):
@@ -282,7 +276,7 @@ class Generate:
         if self.quantized or shutil.which("llama-server") is None:
             self.row(name, threads, 0, f"parallel {count}", statistics.median(ours() for _ in range(self.options.pairs)))
             return
-        with bench_peers.LlamaServer(self.base, path, threads, count, self.folder / "llama-server.log") as server:
+        with peers.LlamaServer(path, threads, count, self.folder / "llama-server.log") as server:
 
             def theirs():
                 texts = [prompts.of(1) for _ in range(count)]
@@ -299,7 +293,7 @@ class Generate:
     def first(self, name, model, daemon, threads):
         times = []
         for _ in range(self.options.pairs + 1):
-            self.base.unload(daemon.lode, model)
+            unload(daemon.lode, model)
             times.append(daemon.first(model) * 1000)
         self.row(name, threads, 0, "first token, ms", statistics.median(times[1:]))
         self.cold(name, model, daemon, threads)
@@ -310,7 +304,7 @@ class Generate:
         own, disk = [], []
         for _ in range(self.options.pairs):
             # What a runner has mapped stays in memory.
-            self.base.unload(daemon.lode, model)
+            unload(daemon.lode, model)
             if not drop_page_cache():
                 self.say("the page cache may not be dropped: no cold start")
                 return
@@ -345,22 +339,15 @@ def table(rows, markdown):
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)) for cells in lines)
 
 
-def default_model(base):
+def default_model():
     fetch = Path(__file__).resolve().parent / "fetch-model"
     done = subprocess.run([str(fetch), "smollm2"], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise base.Failed("SmolLM2-135M could not be fetched; --model names another file")
+        raise Failed("SmolLM2-135M could not be fetched; --model names another file")
     return Path(done.stdout.strip())
 
 
-def parse_arguments(arguments):
-    cache = Path.home() / ".cache" / "lode"
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
-    usage = __doc__.partition("usage: ")[2].partition("\n\n")[0]
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench generate", usage=usage, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-
+def add_arguments(parser):
     def whole(least):
         def number(text):
             if int(text) < least:
@@ -387,38 +374,20 @@ def parse_arguments(arguments):
     parser.add_argument("--tokens", type=whole(1), default=64, metavar="N", help="tokens of the answer (default 64)")
     parser.add_argument("--cpu", metavar="SET", help="LODE_CPU of the runner")
     parser.add_argument("--markdown", action="store_true", help="print a table for a document")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too, one JSON object a line")
-    parser.add_argument("--bin", type=Path, default=target / "release", metavar="DIR", help="folder of the binaries")
-    parser.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in")
-    options = parser.parse_args(arguments)
-    options.bin = options.bin.resolve()
-    for path in [options.bin / "lode", *options.model]:
+
+
+def check(parser, options):
+    for path in options.model:
         if not path.is_file():
             parser.error(f"there is no file {path}")
-    # What a bench of the other kind asks for.
-    options.size, options.only, options.keep = 0, [], False
-    return options
 
 
-def main(base, arguments):
-    options = parse_arguments(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
-    options.dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="generate-", dir=options.dir))
-    generate = Generate(base, options, folder)
-    failed = None
+def run(options, folder):
+    generate = Generate(options, folder)
+    failures = []
     try:
         generate.measure()
-    except (base.Failed, OSError, ValueError, http.client.HTTPException) as failure:
-        failed = failure
-    finally:
-        base.stop_all()
-        shutil.rmtree(folder, ignore_errors=True)
-        # What was measured is not lost, whatever happened.
-        print(table(generate.rows, options.markdown))
-        if options.json:
-            options.json.write_text("".join(json.dumps(row) + "\n" for row in generate.rows))
-    if failed:
-        print(f"bench: {failed}", file=sys.stderr)
-    sys.exit(1 if failed else 0)
+    except (Failed, OSError, ValueError, http.client.HTTPException) as failure:
+        failures.append(str(failure))
+    # What was measured is not lost, whatever happened.
+    return Report(table(generate.rows, options.markdown), generate.rows, failures)

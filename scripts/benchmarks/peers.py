@@ -9,6 +9,8 @@ import socket
 import subprocess
 import time
 
+from .daemon import Failed
+
 MISTRAL = """
 import json, sys
 from mistralrs import Runner, Which, CompletionRequest
@@ -23,49 +25,49 @@ print(json.dumps([usage.avg_prompt_tok_per_sec, usage.avg_compl_tok_per_sec]))
 """
 
 
-def output(base, command):
+def output(command):
     """What a program writes; `Failed` with the end of its errors where it fails."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
-        raise base.Failed(f"{os.path.basename(command[0])} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
+        raise Failed(f"{os.path.basename(command[0])} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
     return done.stdout
 
 
-def llama_bench(base, path, threads, depth, prompt, tokens):
+def llama_bench(path, threads, depth, prompt, tokens):
     """Tokens per second of a prompt and of an answer behind `depth` tokens."""
     command = ["llama-bench", "-m", str(path), "-p", str(prompt), "-n", str(tokens), "-t", str(threads), "-d", str(depth)]
-    text = output(base, [*command, "-ngl", "0", "-r", "1", "-o", "json"])
+    text = output([*command, "-ngl", "0", "-r", "1", "-o", "json"])
     try:
         tests = json.loads(text)
         return [next(test["avg_ts"] for test in tests if test[other] == 0) for other in ("n_gen", "n_prompt")]
     except (ValueError, KeyError, TypeError, StopIteration) as error:
-        raise base.Failed(f"llama-bench wrote what is not understood: {error!r}") from error
+        raise Failed(f"llama-bench wrote what is not understood: {error!r}") from error
 
 
-def llama_quantize(base, source, path, kind):
+def llama_quantize(source, path, kind):
     """Makes a file of another type."""
     if shutil.which("llama-quantize") is None:
-        raise base.Failed("--types needs llama-quantize, which is not on PATH")
-    output(base, ["llama-quantize", "--allow-requantize", str(source), str(path), kind])
+        raise Failed("--types needs llama-quantize, which is not on PATH")
+    output(["llama-quantize", "--allow-requantize", str(source), str(path), kind])
 
 
-def mistral(base, path, prompt, tokens):
+def mistral(path, prompt, tokens):
     """The same as llama-bench of mistral.rs, with all cores; nothing where it is not there."""
     python = os.environ.get("LODE_BENCH_MISTRALRS")
     if not python:
         return None
-    text = output(base, [python, "-c", MISTRAL, str(path.parent), path.name, prompt, str(tokens)])
+    text = output([python, "-c", MISTRAL, str(path.parent), path.name, prompt, str(tokens)])
     try:
         return json.loads(text.splitlines()[-1])
     except (IndexError, ValueError) as error:
-        raise base.Failed(f"mistral.rs wrote what is not understood: {error!r}") from error
+        raise Failed(f"mistral.rs wrote what is not understood: {error!r}") from error
 
 
 class LlamaServer:
     """A llama-server with several slots, until the block ends."""
 
-    def __init__(self, base, path, threads, slots, log):
-        self.base, self.path, self.threads, self.slots, self.log = base, path, threads, slots, log
+    def __init__(self, path, threads, slots, log):
+        self.path, self.threads, self.slots, self.log = path, threads, slots, log
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -98,7 +100,7 @@ class LlamaServer:
             except (OSError, http.client.HTTPException):
                 pass
             time.sleep(0.05)
-        raise self.base.Failed(f"llama-server does not serve: {self.log.read_text(errors='replace')[-300:]}")
+        raise Failed(f"llama-server does not serve: {self.log.read_text(errors='replace')[-300:]}")
 
     def ask(self, method, path, body=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
@@ -114,5 +116,5 @@ class LlamaServer:
         body = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "cache_prompt": False}
         status, text = self.ask("POST", "/completion", body)
         if status != 200:
-            raise self.base.Failed(f"llama-server answers with status {status}: {text[:200]!r}")
+            raise Failed(f"llama-server answers with status {status}: {text[:200]!r}")
         return json.loads(text)["tokens_predicted"]

@@ -1,7 +1,5 @@
 """Quantize a real model to every type and print how well each expects a text, beside llama.cpp's quantizations.
 
-usage: scripts/bench perplexity [--type TYPE]… [--window N] [--text FILE] [--llama DIR] [--json FILE] [--bin DIR] [--dir DIR]
-
 The model (SmolLM2-135M, or --model) is exported as float32, imported again, and quantized to each type by `lode create`; so
 the source of all of them is the same. `lode perplexity --second-half` counts as `llama-perplexity` does. Where --llama
 names a folder with llama-quantize and llama-perplexity, the float32 GGUF that Lode exports is quantized by them too:
@@ -10,16 +8,15 @@ column `llama` is their quantization and their runtime. Runners compute as they 
 Needs Linux, Python 3.8 and the release binaries. The text should have several times --window tokens.
 """
 
-import argparse
-import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
+
+from .bench import Bench
+from .daemon import Failed, with_log
+from .report import Report
 
 TYPES = (
     "f16 bf16 int8 int6 int5 int4 int4:64 int3 int2 nvfp4 mxfp8 mxfp4 q8_0 q6_k q5_k q5_1 q5_0 q4_k q4_1 q4_0 iq4_xs iq4_nl q3_k q2_k "
@@ -35,9 +32,9 @@ MB = 1_000_000
 class Perplexity:
     """The two sides: models in a store, and files for llama.cpp."""
 
-    def __init__(self, base, options, folder):
-        self.base, self.options, self.folder = base, options, folder
-        self.bench = base.Bench(options, folder)
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        self.bench = Bench(options, folder)
         self.text = options.text.read_text()
         self.lode = self.bench.lode("store")
         if options.reference:
@@ -87,14 +84,14 @@ class Perplexity:
         told = self.run("llama-perplexity", "-m", file, "-f", self.options.text, "-c", window, "-b", window, "-t", "2")
         found = re.search(r"Final estimate: PPL = ([0-9.]+)", told)
         if not found:
-            raise self.base.Failed(f"llama-perplexity said nothing of {kind}: {told[-300:]}")
+            raise Failed(f"llama-perplexity said nothing of {kind}: {told[-300:]}")
         return file.stat().st_size / MB, float(found.group(1))
 
     def run(self, program, *arguments):
         command = [str(self.options.llama / program), *map(str, arguments)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
-            raise self.base.Failed(f"{program} ended with status {done.returncode}: {done.stdout[-300:]}")
+            raise Failed(f"{program} ended with status {done.returncode}: {done.stdout[-300:]}")
         return done.stdout
 
     def rows(self):
@@ -104,54 +101,33 @@ class Perplexity:
             yield (kind, *self.quantized(kind), *self.theirs(kind))
 
 
-def parse_arguments(arguments):
-    cache = Path.home() / ".cache" / "lode"
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
-    shared = Path(os.environ.get("LODE_SHARED") or Path(__file__).resolve().parents[1] / "../shared")
-    usage = __doc__.partition("usage: ")[2].partition("\n")[0]
-    parser = argparse.ArgumentParser(prog="scripts/bench perplexity", usage=usage, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser):
+    shared = Path(os.environ.get("LODE_SHARED") or Path(__file__).resolve().parents[2] / "../shared")
     parser.add_argument("--type", action="append", metavar="TYPE", help="a type to quantize to (default: all)")
     parser.add_argument("--window", type=int, default=128, metavar="N", help="tokens that are evaluated together (default 128)")
     parser.add_argument("--text", type=Path, default=shared / "fixtures/real/perplexity_text.txt", metavar="FILE", help="what is to be expected")
     parser.add_argument("--llama", type=Path, metavar="DIR", help="folder of llama-quantize and llama-perplexity")
     parser.add_argument("--reference", action="store_true", help="runners compute in float32 throughout")
     parser.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default SmolLM2-135M)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too, one JSON object a line")
-    parser.add_argument("--bin", type=Path, default=target / "release", metavar="DIR", help="folder of the binaries")
-    parser.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in")
-    options = parser.parse_args(arguments)
+
+
+def check(parser, options):
     options.type = options.type or TYPES
-    options.bin = options.bin.resolve()
-    for file in (options.bin / "lode", options.bin / "lode-runner", options.text):
-        if not file.is_file():
-            parser.error(f"there is no {file}")
-    return options
+    if not options.text.is_file():
+        parser.error(f"there is no file {options.text}")
 
 
-def main(base, arguments):
-    """Print the table; `base` is the module of scripts/bench."""
-    options = parse_arguments(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
-    options.dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="perplexity-", dir=options.dir))
+def run(options, folder):
     names = ["type", "megabytes", "perplexity", "llama_megabytes", "llama_perplexity"]
-    rows, failure = [], None
-    print(f"{'type':<8} {'MB':>7} {'perplexity':>11} {'llama MB':>9} {'llama':>9}")
-    perplexity = Perplexity(base, options, folder)
+    lines = [f"{'type':<8} {'MB':>7} {'perplexity':>11} {'llama MB':>9} {'llama':>9}"]
+    rows, failures = [], []
+    perplexity = Perplexity(options, folder)
     try:
         for row in perplexity.rows():
             rows.append(dict(zip(names, row)))
             theirs = "" if row[4] is None else f" {row[3]:>9.1f} {row[4]:>9.4f}"
-            print(f"{row[0]:<8} {row[1]:>7.1f} {row[2]:>11.4f}{theirs}", flush=True)
-    except (base.Failed, OSError) as error:
-        failure = error
-        print("\n".join(perplexity.lode.log_tail()), file=sys.stderr)
-    finally:
-        base.stop_all()
-        shutil.rmtree(folder, ignore_errors=True)
-    if options.json:
-        options.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    if failure:
-        print(f"bench: {failure}", file=sys.stderr)
-    sys.exit(1 if failure else 0)
+            lines.append(f"{row[0]:<8} {row[1]:>7.1f} {row[2]:>11.4f}{theirs}")
+            perplexity.bench.say(lines[-1])
+    except (Failed, OSError) as failure:
+        failures.append(str(with_log(failure, perplexity.lode)))
+    return Report("\n".join(lines), rows, failures)

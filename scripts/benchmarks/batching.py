@@ -1,7 +1,5 @@
 """Generate for one client and for several at a time, and beside the daemon with the runner alone.
 
-usage: scripts/bench batching [--clients N] [--tokens N] [--kv TYPE] [--model FILE] [--json FILE] [--bin DIR] [--dir DIR]
-
   decode     tokens per second of one client, and of all clients together (the sum of their rates while all of them run)
   stream     for one client, what the daemon and its API add to a stream of the runner: to the first token, and per token
   memory     what the runner has for itself with all slots full, against what it reports of its KV cache
@@ -10,19 +8,17 @@ usage: scripts/bench batching [--clients N] [--tokens N] [--kv TYPE] [--model FI
 Needs Linux, Python 3.8 and the release binaries. Numbers vary from run to run: compare on a quiet machine.
 """
 
-import argparse
 import http.client
 import json
-import os
-import shutil
-import signal
 import socket
 import statistics
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
+
+from .bench import Bench
+from .daemon import Failed, kilobytes, with_log
+from .report import of_rows
 
 TOGETHER_RATIO = 2.0
 FIRST_TOKEN_MS = 5.0
@@ -70,9 +66,9 @@ class Stream:
 class Batching:
     """A daemon with several slots, and its runner."""
 
-    def __init__(self, base, options, folder):
-        self.base, self.options, self.folder = base, options, folder
-        self.bench = base.Bench(options, folder)
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        self.bench = Bench(options, folder)
         self.lode = self.bench.lode("store")
         environment = self.lode.environment()
         environment.update(TMPDIR=str(folder), LODE_NUM_PARALLEL=str(options.clients), LODE_KV_CACHE_TYPE=options.kv)
@@ -93,7 +89,7 @@ class Batching:
     def runner(self, prompt, tokens):
         sockets = sorted(self.folder.glob("lode-*/*"))
         if not sockets:
-            raise self.base.Failed("the runner has no socket")
+            raise Failed("the runner has no socket")
         sampling = {"temperature": 0.0, "seed": 1}
         body = {"prompt": {"kind": "text", "text": prompt}, "sampling": sampling, "max_tokens": tokens}
         return Stream(UnixConnection(sockets[-1]), "/generate", body)
@@ -121,7 +117,7 @@ class Batching:
         for thread in threads:
             thread.join()
         if failures:
-            raise self.base.Failed(f"a client failed: {failures[0]!r}")
+            raise Failed(f"a client failed: {failures[0]!r}")
         return sum(self.rate(answer) for answer in answers)
 
     def measure(self):
@@ -163,13 +159,13 @@ class Batching:
         reply = json.loads(connection.getresponse().read())
         connection.close()
         pid = self.lode.runner()
-        before = self.base.kilobytes(pid, "smaps_rollup", "Anonymous")
+        before = kilobytes(pid, "smaps_rollup", "Anonymous")
         full = [threading.Thread(target=self.runner, args=(f"{n} " + "word " * 2045, 8)) for n in range(self.options.clients)]
         for thread in full:
             thread.start()
         for thread in full:
             thread.join()
-        grown = (self.base.kilobytes(pid, "smaps_rollup", "Anonymous") - before) / MB
+        grown = (kilobytes(pid, "smaps_rollup", "Anonymous") - before) / MB
         reported = reply["kv_cache"] / MB
         self.bench.row("memory: KV cache", grown, "MB", grown / reported, f"{reported:.1f} MB reported, {self.options.kv}, all slots full")
 
@@ -179,46 +175,27 @@ class Batching:
         for stream in streams:
             stream.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         time.sleep(IDLE_SECONDS)
-        resident = self.base.kilobytes(self.lode.process.pid, "status", "VmRSS") / MB
+        resident = kilobytes(self.lode.process.pid, "status", "VmRSS") / MB
         for stream in streams:
             stream.close()
         against = f"{IDLE_MB} MB, all memory of the daemon"
         self.bench.row(f"memory: {IDLE_STREAMS} streams", resident, "MB", resident / IDLE_MB, against)
 
 
-def parse_arguments(arguments):
-    cache = Path.home() / ".cache" / "lode"
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
-    usage = __doc__.partition("usage: ")[2].partition("\n")[0]
-    parser = argparse.ArgumentParser(prog="scripts/bench batching", usage=usage, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser):
     parser.add_argument("--clients", type=int, default=4, metavar="N", help="how many at a time (default 4)")
     parser.add_argument("--tokens", type=int, default=128, metavar="N", help="for each client (default 128)")
     parser.add_argument("--kv", default="f16", metavar="TYPE", help="type of the KV cache (default f16)")
     parser.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default SmolLM2-135M)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too, one JSON object a line")
-    parser.add_argument("--bin", type=Path, default=target / "release", metavar="DIR", help="folder of the binaries")
-    parser.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in")
-    options = parser.parse_args(arguments)
-    options.bin = options.bin.resolve()
-    return options
 
 
-def main(base, arguments):
-    options = parse_arguments(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
-    options.dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="batching-", dir=options.dir))
-    batching = Batching(base, options, folder)
+def check(_parser, _options):
+    pass
+
+
+def run(options, folder):
+    batching = Batching(options, folder)
     try:
-        rows = batching.measure()
-    except base.Failed as failure:
-        print(f"bench: {base.with_log(failure, batching.lode)}", file=sys.stderr)
-        sys.exit(1)
-    finally:
-        base.stop_all()
-        shutil.rmtree(folder, ignore_errors=True)
-    print(base.table(rows))
-    if options.json:
-        options.json.write_text("".join(json.dumps(row._asdict()) + "\n" for row in rows))
-    sys.exit(0)
+        return of_rows(batching.measure())
+    except Failed as failure:
+        raise with_log(failure, batching.lode) from failure

@@ -1,7 +1,5 @@
 """Measure quantization, each number beside what it should be compared with.
 
-usage: scripts/bench quantize [--only NAME]… [--type TYPE]… [--size GB] [--json FILE] [--bin DIR] [--dir DIR] [--keep]
-
   speed      `lode create -q TYPE` from a stored model, end to end: MB of source per second, against copying the source
              once in memory, and against gguf-py's quantize where it knows the type
   memory     peak memory of the daemon while it quantizes a model of --size
@@ -12,19 +10,21 @@ Needs Linux, Python 3.8 and the release binaries; for gguf-py a Python with gguf
 there is left out, and said. Uses about twice --size on the disk.
 """
 
-import argparse
+import functools
 import hashlib
 import json
 import mmap
 import os
 import shutil
-import signal
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
+
+from .bench import Bench
+from .daemon import Failed, kilobytes
+from .folder_synthetic import shards, synthetic_tensors
+from .report import of_rows
 
 NAMES = ["speed", "memory", "hit", "shared"]
 TYPES = ["int4", "int8", "nvfp4", "mxfp8", "q8_0", "q4_0", "q4_k_m"]
@@ -49,6 +49,7 @@ print(numbers.size * 2 / (time.perf_counter() - begun))
 """
 
 
+@functools.lru_cache(maxsize=1)
 def pool(size):
     """Bytes of BF16 numbers such as weights are: 0.008 to 0.06, of both signs."""
     numbers = bytearray(os.urandom(size))
@@ -57,13 +58,13 @@ def pool(size):
     return bytes(numbers)
 
 
-def write_model(base, folder, size, layers, changed=()):
+def write_model(folder, size, layers, changed=()):
     """Write a synthetic Llama of about `size` bytes, in which no two tensors are alike; `changed` ones have other
     bytes than the others' twins of another call. Returns the bytes of tensors."""
-    config, tensors = base.synthetic_tensors(size, layers)
+    config, tensors = synthetic_tensors(size, layers)
     folder.mkdir(parents=True)
-    numbers, total = pool_of(base), 0
-    for index, members in enumerate(base.shards(tensors)):
+    numbers, total = pool(1 << 24), 0
+    for index, members in enumerate(shards(tensors)):
         header, at = {}, 0
         for name, shape, length in members:
             header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + length]}
@@ -83,12 +84,6 @@ def write_model(base, folder, size, layers, changed=()):
     return total
 
 
-def pool_of(base):
-    if not hasattr(base, "quantize_pool"):
-        base.quantize_pool = pool(1 << 24)
-    return base.quantize_pool
-
-
 def hash_of(name, changed):
     return int.from_bytes(hashlib.sha256(f"{name}{changed}".encode()).digest()[:6], "little")
 
@@ -96,12 +91,10 @@ def hash_of(name, changed):
 class Quantize:
     """What the benchmarks share: options, a folder, the rows."""
 
-    def __init__(self, base, options, folder):
-        self.base = base
+    def __init__(self, options, folder):
         self.options = options
         self.folder = folder
-        self.bench = base.Bench(options, folder)
-        self.bench.wants = lambda *names: any(name in options.only for name in names)
+        self.bench = Bench(options, folder)
         self.stores = 0
 
     def store(self):
@@ -157,12 +150,12 @@ class Quantize:
         return float(done.stdout) if done.returncode == 0 else None
 
     def run_speed(self):
-        base, size = self.base, int(self.options.size * 1e9)
+        size = int(self.options.size * 1e9)
         free = shutil.disk_usage(self.folder).free
         if free < 3 * size:
-            raise base.Failed(f"{self.folder} has {free / 1e9:.1f} GB free, {3 * size / 1e9:.1f} are needed; see --size, --dir")
+            raise Failed(f"{self.folder} has {free / 1e9:.1f} GB free, {3 * size / 1e9:.1f} are needed; see --size, --dir")
         source = self.folder / "float"
-        total = write_model(base, source, size, 32)
+        total = write_model(source, size, 32)
         copy = total / self.copy_seconds(source)
         self.bench.row("copy in memory", copy / MB, "MB/s", None, "")
         lode = self.store()
@@ -175,7 +168,7 @@ class Quantize:
             lode.spawn()
             lode.wait()
             rate = total / self.create(lode, "quantized", "float", kind)
-            peak = base.kilobytes(lode.process.pid, "status", "VmHWM") / MB
+            peak = kilobytes(lode.process.pid, "status", "VmHWM") / MB
             self.bench.row(f"speed {kind}", rate / MB, "MB/s", rate / copy, "copy in memory")
             if self.bench.wants("memory"):
                 self.bench.row(f"memory {kind}", peak, "MB", peak / MEMORY_MB, f"{MEMORY_MB} MB")
@@ -188,12 +181,11 @@ class Quantize:
         lode.stop()
 
     def run_small(self):
-        base = self.base
         lode = self.store()
         source, tuned = self.folder / "small", self.folder / "tuned"
         changed = [f"model.layers.{layer}.mlp.up_proj.weight" for layer in (1, 2)]
-        write_model(base, source, 200 * MB, LAYERS)
-        write_model(base, tuned, 200 * MB, LAYERS, changed)
+        write_model(source, 200 * MB, LAYERS)
+        write_model(tuned, 200 * MB, LAYERS, changed)
         self.create(lode, "small", source)
         self.create(lode, "tuned", tuned)
         kind = self.options.type[0]
@@ -212,58 +204,22 @@ class Quantize:
         lode.stop()
 
 
-def parse_arguments(arguments):
+def add_arguments(parser):
     cache = Path.home() / ".cache" / "lode"
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
-    usage = __doc__.partition("usage: ")[2].partition("\n")[0]
-    parser = argparse.ArgumentParser(prog="scripts/bench quantize", usage=usage, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="one of the above; may be given several times")
     parser.add_argument("--type", action="append", metavar="TYPE", help=f"a type to quantize to (default {' '.join(TYPES)})")
     parser.add_argument("--size", type=float, default=1.0, metavar="GB", help="size of the synthetic model (default 1)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON lines there too")
-    parser.add_argument("--bin", type=Path, default=target / "release", metavar="DIR", help="folder of the binaries")
-    parser.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in; on the disk to measure")
     parser.add_argument("--python", type=Path, default=cache / "venv/bin/python", metavar="FILE", help="a Python with gguf and numpy")
-    parser.add_argument("--keep", action="store_true", help="leave the folder with models, stores and logs")
-    options = parser.parse_args(arguments)
+
+
+def check(parser, options):
     options.only = options.only or NAMES
     options.type = options.type or TYPES
-    options.bin = options.bin.resolve()
     if options.size <= 0:
         parser.error("--size must be positive")
-    if not (options.bin / "lode").is_file():
-        parser.error(f"there is no {options.bin / 'lode'}; run `cargo build --release --workspace`, or see --bin")
-    return options
 
 
-def main(base, arguments):
-    """Run the benchmarks; `base` is the module of scripts/bench."""
-    options = parse_arguments(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
-    options.dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="quantize-", dir=options.dir))
-    quantize = Quantize(base, options, folder)
-    failures = []
-    try:
-        for names, run in [(("speed", "memory"), quantize.run_speed), (("hit", "shared"), quantize.run_small)]:
-            if quantize.bench.wants(*names):
-                try:
-                    run()
-                except (base.Failed, OSError) as failure:
-                    failures.append(f"{'/'.join(names)}: {failure}")
-    finally:
-        base.stop_all()
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    print(base.table(quantize.bench.rows))
-    print()
-    lines = [json.dumps(row._asdict()) for row in quantize.bench.rows]
-    print("\n".join(lines))
-    if options.json:
-        options.json.write_text("".join(f"{line}\n" for line in lines))
-    for failure in failures:
-        print(f"bench: {failure}", file=sys.stderr)
-    if options.keep:
-        print(f"kept {folder}", file=sys.stderr)
-    sys.exit(1 if failures else 0)
+def run(options, folder):
+    quantize = Quantize(options, folder)
+    groups = [(("speed", "memory"), quantize.run_speed), (("hit", "shared"), quantize.run_small)]
+    return of_rows(quantize.bench.rows, quantize.bench.run_groups(groups))

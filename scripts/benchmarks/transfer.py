@@ -1,7 +1,5 @@
 """Measure pulls and pushes on loopback, each number beside what it should be compared with.
 
-usage: scripts/bench transfer [--only NAME]… [--size GB] [--json FILE] [--bin DIR] [--dir DIR] [--model FILE] [--keep]
-
   registry   push to and pull from docker-registry, against skopeo and oras in the same run; SmolLM2 and a synthetic model
   lode       pull from another Lode: against curl of one file of that size from it, and sha256sum of that
   again      a pull with nothing to do
@@ -13,7 +11,6 @@ Needs Linux, Python 3.8, the release binaries, docker-registry, skopeo, curl, an
 scripts/test installs them). What is not there is left out, and said. Uses about eight times --size on the disk.
 """
 
-import argparse
 import asyncio
 import http.client
 import json
@@ -23,13 +20,16 @@ import signal
 import socket
 import statistics
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
+
+from .bench import Bench
+from .daemon import Failed, kilobytes
+from .folder_synthetic import write_model
+from .report import of_rows
 
 NAMES = ["registry", "lode", "again", "tuned", "resume", "serve"]
 REPEATS = 5
@@ -77,7 +77,7 @@ class Registry:
 
     running = []
 
-    def __init__(self, folder, base):
+    def __init__(self, folder):
         self.folder = folder
         self.address = f"127.0.0.1:{free_port()}"
         folder.mkdir()
@@ -94,7 +94,7 @@ class Registry:
                     return
             except OSError:
                 time.sleep(0.02)
-        raise base.Failed("docker-registry does not answer")
+        raise Failed("docker-registry does not answer")
 
     def stop(self):
         self.process.kill()
@@ -154,12 +154,10 @@ class Proxy:
 class Transfer:
     """What the benchmarks share: options, a folder, the rows, the models."""
 
-    def __init__(self, base, options, folder):
-        self.base = base
+    def __init__(self, options, folder):
         self.options = options
         self.folder = folder
-        self.bench = base.Bench(options, folder)
-        self.bench.wants = lambda *names: any(name in options.only for name in names)
+        self.bench = Bench(options, folder)
         self.stores = 0
         self.source = None
         self.python = options.python if self.has_oras(options.python) else None
@@ -199,7 +197,7 @@ class Transfer:
         done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         seconds = time.perf_counter() - begun
         if done.returncode != 0:
-            raise self.base.Failed(f"{' '.join(map(str, command[:3]))}…: {done.stderr.strip()[-300:]}")
+            raise Failed(f"{' '.join(map(str, command[:3]))}…: {done.stderr.strip()[-300:]}")
         return seconds
 
     def pull(self, lode, name):
@@ -214,7 +212,7 @@ class Transfer:
         with urllib.request.urlopen(request) as answer:
             last = json.loads(answer.read().splitlines()[-1])
         if last.get("status") != "success":
-            raise self.base.Failed(f"pull {name}: {last}")
+            raise Failed(f"pull {name}: {last}")
 
     def push(self, lode, name, destination):
         os.sync()
@@ -229,13 +227,13 @@ class Transfer:
 
     def prepare(self):
         """A daemon with SmolLM2 as `smollm2`, the synthetic model as `synthetic`, and its fine-tune as `tuned`."""
-        base, size = self.base, int(self.options.size * 1e9)
+        size = int(self.options.size * 1e9)
         free = shutil.disk_usage(self.folder).free
         if free < 8 * size + 2e9:
-            raise base.Failed(f"{self.folder} has {free / 1e9:.1f} GB free, {8 * size / 1e9 + 2:.1f} are needed; see --size, --dir")
+            raise Failed(f"{self.folder} has {free / 1e9:.1f} GB free, {8 * size / 1e9 + 2:.1f} are needed; see --size, --dir")
         model = self.folder / "model"
         self.say(f"writing a synthetic model of {self.options.size:g} GB")
-        extents = base.write_model(model, size, LAYERS)
+        extents = write_model(model, size, LAYERS)
         self.source = self.store()
         self.source.command("create", "synthetic", "-f", model)
         by_size = sorted(extents, key=lambda extent: extent[2])
@@ -256,14 +254,14 @@ class Transfer:
 
     def run_registry(self):
         if not DOCKER_REGISTRY.is_file():
-            raise self.base.Failed("there is no /usr/bin/docker-registry; scripts/test installs it")
+            raise Failed("there is no /usr/bin/docker-registry; scripts/test installs it")
         for model in ("smollm2", "synthetic"):
             self.measure_registry(model)
 
     def measure_registry(self, model):
         work = self.folder / f"registry-{model}"
         work.mkdir()
-        registry = Registry(work / "first", self.base)
+        registry = Registry(work / "first")
         artifact = f"{registry.address}/bench/{model}:1"
         count, total = len(self.layers(self.source, model)), sum(self.layers(self.source, model).values())
         about = f"{count} blobs, {total / 1e9:.2f} GB"
@@ -302,7 +300,7 @@ class Transfer:
 
         def again(name, command):
             # A registry that has none of the blobs yet.
-            other = Registry(work / name, self.base)
+            other = Registry(work / name)
             try:
                 return self.timed(command(f"{other.address}/{path}"))
             finally:
@@ -323,7 +321,7 @@ class Transfer:
         return seconds
 
     def memory(self, name, lode):
-        peak = self.base.kilobytes(lode.process.pid, "status", "VmHWM") / MB
+        peak = kilobytes(lode.process.pid, "status", "VmHWM") / MB
         self.row(name, peak, "MB", peak / MEMORY_MB, f"{MEMORY_MB} MB, peak of the daemon (VmHWM)")
 
     def run_lode(self):
@@ -367,7 +365,7 @@ class Transfer:
             self.row("floor: sha256sum", hashing, "s", None, "one core")
             return fetching + hashing
         except (OSError, subprocess.CalledProcessError) as error:
-            raise self.base.Failed(f"floor: {error}") from error
+            raise Failed(f"floor: {error}") from error
         finally:
             for path in (single, copy):
                 path.unlink(missing_ok=True)
@@ -413,7 +411,7 @@ class Transfer:
             def pull():
                 try:
                     self.post_pull(target, name)
-                except (self.base.Failed, OSError, http.client.HTTPException) as error:
+                except (Failed, OSError, http.client.HTTPException) as error:
                     failure.append(error)
 
             client = threading.Thread(target=pull)
@@ -421,7 +419,7 @@ class Transfer:
             while proxy.down < self.total / 2 and client.is_alive():
                 time.sleep(0.001)
             if not client.is_alive():
-                raise self.base.Failed(f"the pull ended before half of it: {failure}")
+                raise Failed(f"the pull ended before half of it: {failure}")
             os.kill(target.process.pid, signal.SIGKILL)
             client.join()
             target.stop()
@@ -440,7 +438,7 @@ class Transfer:
 
     def run_serve(self):
         if not shutil.which("curl"):
-            raise self.base.Failed("curl is not on PATH")
+            raise Failed("curl is not on PATH")
         self.say(f"serve: {CLIENTS} clients")
         url = f"http://127.0.0.1:{self.source.port}/v2/library/synthetic/blobs"
         plan = self.folder / "urls"
@@ -452,7 +450,7 @@ class Transfer:
         failed = [client for client in clients if client.wait() != 0]
         seconds = time.perf_counter() - begun
         if failed:
-            raise self.base.Failed(f"{len(failed)} of {CLIENTS} clients failed")
+            raise Failed(f"{len(failed)} of {CLIENTS} clients failed")
         rate = CLIENTS * self.total / seconds / MB
         self.row("serve", rate, "MB/s", None, f"{CLIENTS} clients, {self.about} each, {seconds:.1f} s")
         self.memory("serve: memory", self.source)
@@ -464,39 +462,24 @@ def on_disk(home):
     return sum(file.stat().st_size for file in files)
 
 
-def parse_arguments(arguments):
+def add_arguments(parser):
     cache = Path.home() / ".cache" / "lode"
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
     parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="only this one; may be given again")
     parser.add_argument("--size", type=float, default=2, metavar="GB", help="of the synthetic model (default 2)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too, one JSON object a line")
-    parser.add_argument("--bin", type=Path, default=target / "release", metavar="DIR", help="folder of lode and lode-runner")
-    parser.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in; on the disk to measure")
     parser.add_argument("--model", type=Path, metavar="FILE", help="the real model (default SmolLM2-135M)")
     parser.add_argument("--python", type=Path, default=cache / "venv/bin/python", metavar="FILE", help="a Python with oras")
-    parser.add_argument("--keep", action="store_true", help="leave the folder with models, stores and logs")
-    options = parser.parse_args(arguments)
+
+
+def check(parser, options):
     options.only = options.only or NAMES
-    options.bin = options.bin.resolve()
     if options.size <= 0:
         parser.error("--size must be positive")
-    for name in ("lode", "lode-runner"):
-        if not (options.bin / name).is_file():
-            parser.error(f"there is no {options.bin / name}; run `cargo build --release --workspace`, or see --bin")
-    return options
 
 
-def main(base, arguments):
-    """Run the benchmarks; `base` is the module of scripts/bench."""
-    options = parse_arguments(arguments)
+def run(options, folder):
     # Everything is on this machine.
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1"
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
-    options.dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="transfer-", dir=options.dir))
-    transfer = Transfer(base, options, folder)
+    transfer = Transfer(options, folder)
     groups = [
         (("registry",), transfer.run_registry),
         (("lode", "again"), transfer.run_lode),
@@ -504,31 +487,9 @@ def main(base, arguments):
         (("resume",), transfer.run_resume),
         (("serve",), transfer.run_serve),
     ]
-    failures = []
     try:
         transfer.prepare()
-        for names, run in groups:
-            if transfer.bench.wants(*names):
-                try:
-                    run()
-                except (base.Failed, OSError) as failure:
-                    failures.append(f"{'/'.join(names)}: {failure}")
-    except (base.Failed, OSError) as failure:
-        failures.append(f"the models: {failure}")
+        return of_rows(transfer.bench.rows, transfer.bench.run_groups(groups))
     finally:
         for registry in list(Registry.running):
             registry.stop()
-        base.stop_all()
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    print(base.table(transfer.bench.rows))
-    print()
-    lines = [json.dumps(row._asdict()) for row in transfer.bench.rows]
-    print("\n".join(lines))
-    if options.json:
-        options.json.write_text("".join(f"{line}\n" for line in lines))
-    for failure in failures:
-        print(f"bench: {failure}", file=sys.stderr)
-    if options.keep:
-        print(f"kept {folder}", file=sys.stderr)
-    sys.exit(1 if failures else 0)

@@ -1,0 +1,1 @@
+"""Benchmarks of Lode: each number beside what it should be compared with, measured in the same run."""

@@ -1,0 +1,52 @@
+"""What benchmarks share: options, a folder, a real model, the rows."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from .daemon import Failed, Lode
+from .report import Row
+
+
+class Bench:
+    """Options, a folder to work in, and what was measured."""
+
+    def __init__(self, options, folder):
+        self.options = options
+        self.folder = folder
+        self.rows = []
+
+    def wants(self, *names):
+        return any(name in self.options.only for name in names)
+
+    def say(self, text):
+        print(f"# {text}", file=sys.stderr, flush=True)
+
+    def row(self, name, value, unit, ratio, against):
+        self.rows.append(Row(name, round(value, 4), unit, None if ratio is None else round(ratio, 3), against))
+
+    def lode(self, name):
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        return Lode(self.options.bin, home, self.folder / f"{name}.log")
+
+    def real_model(self):
+        """The path of SmolLM2-135M, fetched if need be."""
+        if self.options.model:
+            return self.options.model
+        fetch = Path(__file__).resolve().parents[1] / "fetch-model"
+        done = subprocess.run([str(fetch), "smollm2"], stdout=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise Failed("SmolLM2-135M could not be fetched")
+        return Path(done.stdout.strip())
+
+    def run_groups(self, groups):
+        """Run what is wanted; why something could not be measured."""
+        failures = []
+        for names, run in groups:
+            if self.wants(*names):
+                try:
+                    run()
+                except (Failed, OSError) as failure:
+                    failures.append(f"{'/'.join(name for name in names if self.wants(name))}: {failure}")
+        return failures
