@@ -11,9 +11,8 @@ use axum::extract::{FromRef, FromRequest, Request};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
-use tokio::sync::OwnedSemaphorePermit;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Room};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 
@@ -61,8 +60,8 @@ where
 }
 
 /// Takes a body as it comes, and room for what has come: whoever announces much and sends nothing takes none.
-async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Failed> {
-    let (mut bytes, mut room) = (Vec::new(), None::<OwnedSemaphorePermit>);
+async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Option<Room>), Failed> {
+    let (mut bytes, mut room) = (Vec::new(), None::<Room>);
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| Failed::bad_request(format!("the request broke off: {error}")))?;
@@ -70,10 +69,9 @@ async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Option<OwnedSemap
             drop((bytes, room));
             return Err(too_long(pieces).await);
         }
-        let more = budget.take(piece.len(), room.is_some()).await?;
         match &mut room {
-            Some(room) => room.merge(more),
-            None => room = Some(more),
+            Some(room) => room.grow(piece.len()).await?,
+            None => room = Some(budget.take(piece.len()).await?),
         }
         bytes.extend_from_slice(&piece);
     }

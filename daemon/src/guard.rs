@@ -21,8 +21,7 @@ use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use registry::server::access::Mode;
-use registry::server::access::{TOKEN_PATH, ask_for_password, secret, secret_as_token};
+use registry::server::access::{Mode, TOKEN_PATH, ask_for_password, secret, secret_as_token};
 use registry::server::{OnlyHere, base_url};
 
 use crate::daemon::Daemon;

@@ -11,6 +11,11 @@ pub use write::{Member, canonical_header};
 
 /// The largest header that is read, in bytes: the reference implementation's limit.
 pub const MAX_HEADER: u64 = 100_000_000;
+/// Tensors and notes of a header, each at most: ten times what the largest models have, so that what is made of a header stays in
+/// proportion to it.
+pub const MAX_ENTRIES: usize = 1 << 20;
+/// Dimensions of a tensor, at most.
+const MAX_DIMENSIONS: usize = 64;
 
 /// A file's header, checked: the tensors cover the data without gaps or overlaps.
 #[derive(Clone, Debug, PartialEq, Eq)]

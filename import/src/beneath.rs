@@ -39,6 +39,11 @@ impl Folder {
                 "`{}` is a link that leads out of the folder, and is not followed; put the file itself there",
                 path.display()
             )),
+            Errno::NOSYS | Errno::PERM => Error::Source(format!(
+                "`{}` cannot be opened without following links out of its folder: this system refuses the call `openat2` (Linux 5.6 \
+                 has it, and some containers forbid it); use `lode create`, which opens what its user names",
+                path.display()
+            )),
             other => Error::io("open", path.display(), other.into()),
         })?;
         LocalFile::opened(&path, File::from(opened)).map_err(|e| Error::io("open", path.display(), e))

@@ -6,8 +6,8 @@ use manifests::{Layer, media_types};
 
 use crate::{Error, OpenBlob};
 
-/// The longest header of a GGUF file that is read, in bytes: those with the largest vocabularies have tens of MB.
-pub const MAX_GGUF_HEADER: u64 = 1 << 30;
+/// The longest header of a GGUF file that is read, in bytes: those with the largest vocabularies have about 20 MB.
+pub const MAX_GGUF_HEADER: u64 = 256 << 20;
 
 /// The bytes of the first GGUF header among the layers: the one with the keys, where there are several. `None` for a model
 /// that came otherwise.

@@ -9,6 +9,7 @@ pub mod access;
 mod blobs;
 mod lists;
 mod manifests;
+mod quota;
 mod range;
 pub mod refusal;
 mod route;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::client::Client;
+use super::text::plain_for_terminal;
 
 /// A conversation with a model.
 #[derive(Clone, Debug)]
@@ -110,13 +111,13 @@ impl Printer {
                 println!("Thinking...");
             }
             self.is_thinking = true;
-            print!("{}", message.thinking);
+            print!("{}", plain_for_terminal(&message.thinking));
         }
         if !message.content.is_empty() {
             if std::mem::take(&mut self.is_thinking) {
                 print!("\n...done thinking.\n\n");
             }
-            print!("{}", message.content);
+            print!("{}", plain_for_terminal(&message.content));
             self.text.push_str(&message.content);
         }
         Ok(std::io::stdout().flush()?)

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use manifests::ModelRef;
 
 use super::client::Client;
-use super::text::{size, table};
+use super::text::{plain, size, table};
 use super::{Format, adapter};
 use crate::config::Config;
 use api::modelfile::Modelfile;
@@ -79,10 +79,10 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
         match (progress.total, progress.completed) {
             (Some(total), Some(completed)) => {
                 bar.set_length(total);
-                bar.set_message(progress.status);
+                bar.set_message(plain(&progress.status).into_owned());
                 bar.set_position(completed);
             }
-            _ => bar.suspend(|| eprintln!("{}", progress.status)),
+            _ => bar.suspend(|| eprintln!("{}", plain(&progress.status))),
         }
         Ok(())
     });

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::Format;
 use super::client::Client;
-use super::text::{seconds, size};
+use super::text::{plain, seconds, size};
 use crate::config::Config;
 
 /// Arguments of `lode fsck`.
@@ -72,7 +72,7 @@ pub(super) async fn repair(config: &Config, model: Option<String>) -> Result<()>
 
 fn print(problems: &[Problem]) {
     for problem in problems {
-        println!("{}", problem.error);
+        println!("{}", plain(&problem.error));
     }
 }
 
@@ -88,10 +88,10 @@ async fn steps<T: DeserializeOwned>(config: &Config, path: &str, request: &impl 
         match (step.total, step.completed) {
             (Some(total), Some(completed)) => {
                 bar.set_length(total);
-                bar.set_message(step.status);
+                bar.set_message(plain(&step.status).into_owned());
                 bar.set_position(completed);
             }
-            _ if step.report.is_none() => bar.suspend(|| eprintln!("{}", step.status)),
+            _ if step.report.is_none() => bar.suspend(|| eprintln!("{}", plain(&step.status))),
             _ => {}
         }
         result = step.report.or(result.take());

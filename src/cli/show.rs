@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Format;
 use super::client::Client;
-use super::text::{size, table};
+use super::text::{plain, plain_for_terminal, size, table};
 use crate::config::Config;
 
 /// Arguments of `lode show`.
@@ -53,7 +53,7 @@ pub(super) async fn run(config: &Config, arguments: &ShowArguments) -> Result<()
         (arguments.license, &shown.license),
     ];
     if let Some((_, text)) = parts.iter().find(|(wanted, _)| *wanted) {
-        println!("{}", text.trim_end_matches('\n'));
+        println!("{}", plain_for_terminal(text.trim_end_matches('\n')));
     } else if arguments.tensors {
         tensors(&shown);
     } else {
@@ -89,7 +89,7 @@ fn overview(shown: &ShowResponse) {
         if !text.is_empty() {
             println!("  {title}");
             for line in text.lines().take(most) {
-                println!("    {line}");
+                println!("    {}", plain(line));
             }
             println!();
         }
@@ -103,7 +103,7 @@ fn overview(shown: &ShowResponse) {
 fn section(title: &str, facts: &[(&str, String)]) {
     println!("  {title}");
     for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
-        println!("    {name:<20} {value}");
+        println!("    {name:<20} {}", plain(value));
     }
     println!();
 }

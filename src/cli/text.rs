@@ -1,5 +1,7 @@
-//! Tables, sizes and times for people.
+//! Tables, sizes and times for people, and texts of strangers.
 
+use std::borrow::Cow;
+use std::io::IsTerminal;
 use std::time::SystemTime;
 
 use indicatif::{HumanBytes, HumanDuration};
@@ -14,13 +16,28 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) {
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |cells: &[String]| {
-        let padded: Vec<String> = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let cells = cells.iter().map(|cell| plain(cell).replace(['\n', '\t'], " "));
+        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         println!("{}", padded.join("    ").trim_end());
     };
     line(&head.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>());
     for row in rows {
         line(row);
     }
+}
+
+/// A text of a model, a registry or another machine, with nothing in it that a terminal obeys: what moves the cursor, changes
+/// colours or the window, or turns the direction of writing would let it pretend to be something else.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| {
+        (c.is_control() && !matches!(c, '\n' | '\t')) || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.contains(obeyed) { text.replace(obeyed, "\u{fffd}").into() } else { text.into() }
+}
+
+/// The same where standard output is a terminal; a file or another program gets what there is.
+pub(super) fn plain_for_terminal(text: &str) -> Cow<'_, str> {
+    if std::io::stdout().is_terminal() { plain(text) } else { text.into() }
 }
 
 /// `12.34 MiB`.
@@ -58,4 +75,22 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
     };
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| bad())?;
     number.checked_mul(unit).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_strangers_move_no_cursor() {
+        let cases = [
+            ("é\n\tü 漢字", "é\n\tü 漢字"),
+            ("\u{1b}[2J\u{1b}]0;title\u{7}", "\u{fffd}[2J\u{fffd}]0;title\u{fffd}"),
+            ("a\rb\u{8}\u{9b}31m", "a\u{fffd}b\u{fffd}\u{fffd}31m"),
+            ("safe\u{202e}gpj.exe", "safe\u{fffd}gpj.exe"),
+        ];
+        for (text, expect) in cases {
+            assert_eq!(plain(text), expect);
+        }
+    }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Format;
 use super::client::Client;
+use super::text::plain;
 use crate::config::Config;
 
 /// Arguments of `lode pull`.
@@ -115,9 +116,9 @@ fn table(bar: &ProgressBar, line: &Line) {
         }
         (None, Some(total), Some(completed)) => {
             bar.set_length(total);
-            bar.set_message(line.status.clone());
+            bar.set_message(plain(&line.status).into_owned());
             bar.set_position(completed);
         }
-        _ => bar.suspend(|| eprintln!("{}", line.status)),
+        _ => bar.suspend(|| eprintln!("{}", plain(&line.status))),
     }
 }

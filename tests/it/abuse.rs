@@ -19,6 +19,7 @@ struct Scale {
     slow_readers: usize,
     slow_writers: usize,
     bombs: usize,
+    templates: usize,
     /// Requests of those who are served meanwhile.
     asked: usize,
     /// Whether figures are asserted: only where nothing else runs.
@@ -33,11 +34,12 @@ impl Scale {
                 slow_readers: 1000,
                 slow_writers: 1000,
                 bombs: 50,
+                templates: 50,
                 asked: 1000,
                 is_campaign: true,
             };
         }
-        Self { idle: 400, slow_readers: 100, slow_writers: 100, bombs: 5, asked: 50, is_campaign: false }
+        Self { idle: 400, slow_readers: 100, slow_writers: 100, bombs: 5, templates: 3, asked: 50, is_campaign: false }
     }
 }
 
@@ -85,6 +87,11 @@ async fn others_are_served_meanwhile() {
         let answer = server.http.post(server.url("/api/generate")).body(bomb.clone()).send().await;
         answer.map_or(413, |answer| answer.status().as_u16())
     }));
+    let grows = "{% set n = namespace(x='a' * 1000000) %}{% for i in range(40) %}{% set n.x = n.x ~ n.x %}{% endfor %}";
+    let request = json!({"model": "tiny", "prompt": "x", "template": grows, "stream": false});
+    let templates = futures_util::future::join_all((0..scale.templates).map(|_| async {
+        server.post("/api/generate", &request).await.status().as_u16()
+    }));
     let asked = async {
         let mut times = Vec::new();
         for number in 0..scale.asked {
@@ -99,7 +106,8 @@ async fn others_are_served_meanwhile() {
         }
         times
     };
-    let (statuses, mut times) = tokio::join!(bombs, asked);
+    let (statuses, rendered, mut times) = tokio::join!(bombs, templates, asked);
+    assert!(rendered.iter().all(|status| *status == 400), "{rendered:?}");
     assert!(statuses.iter().all(|status| *status == 413), "{statuses:?}");
     times.sort_unstable();
     let (median, late) = (times[times.len() / 2], times[times.len() * 99 / 100]);

@@ -202,3 +202,26 @@ async fn a_model_is_not_unloaded_under_another_request() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+#[tokio::test]
+async fn unfinished_uploads_have_an_end() {
+    let server = Server::start(&[]).await;
+    let begin = async || {
+        server.http.post(server.url("/v2/library/some/blobs/uploads/")).send().await.expect("an answer")
+    };
+    let mut places = Vec::new();
+    let refused = loop {
+        let answer = begin().await;
+        if answer.status() != 202 {
+            break answer;
+        }
+        places.push(answer.headers()["location"].to_str().expect("a place").to_owned());
+        assert!(places.len() <= 512, "there is no end");
+    };
+    assert_eq!((places.len(), refused.status().as_u16()), (512, 429));
+    let told: Value = refused.json().await.expect("JSON");
+    assert_eq!(told["errors"][0]["code"], "TOOMANYREQUESTS", "{told}");
+    let cancelled = server.http.delete(server.url(&places[0])).send().await.expect("an answer");
+    assert_eq!(cancelled.status(), 204);
+    assert_eq!(begin().await.status(), 202, "there is room again");
+}

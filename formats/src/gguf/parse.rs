@@ -13,6 +13,9 @@ const LEAST_PER_TENSOR: u64 = 8 + 4 + 8 + 4 + 8;
 const MAX_KEY: u64 = 65_535;
 const MAX_NAME: u64 = 64;
 const MAX_DIMENSIONS: u32 = 4;
+/// Keys and tensors of a file, each at most: ten times what the largest models have, so that what is made of a header stays in
+/// proportion to it.
+const MAX_ENTRIES: u64 = 1 << 20;
 
 impl<'a> Gguf<'a> {
     /// Reads a whole file: every tensor must lie within `bytes`.
@@ -198,6 +201,9 @@ impl<'a> Cursor<'a> {
     fn count(&mut self, what: &str, least: u64) -> Result<u64, Error> {
         let at = self.at;
         let count = self.u64("a count")?;
+        if count > MAX_ENTRIES {
+            return Err(Error::gguf(at, format!("{count} {what}, {MAX_ENTRIES} are allowed")));
+        }
         if count > self.remaining() / least {
             let reason = format!("{count} {what} do not fit into the {} bytes that remain", self.remaining());
             return Err(Error::gguf_cut(at, reason));

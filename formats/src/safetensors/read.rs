@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
-use super::{Header, MAX_HEADER, TensorInfo};
+use super::{Header, MAX_DIMENSIONS, MAX_ENTRIES, MAX_HEADER, TensorInfo};
 use crate::{Dtype, Error};
 
 impl Header {
@@ -140,6 +140,10 @@ impl<'de> Visitor<'de> for TensorVisitor {
 impl WireTensor {
     fn check(self, name: String) -> Result<TensorInfo, String> {
         let shown = shorten(&name);
+        if self.shape.len() > MAX_DIMENSIONS {
+            let found = self.shape.len();
+            return Err(format!("tensor `{shown}`: {found} dimensions, {MAX_DIMENSIONS} are allowed"));
+        }
         let dtype =
             Dtype::parse(&self.dtype).ok_or_else(|| format!("tensor `{shown}`: unknown dtype `{}`", self.dtype))?;
         let (begin, end) = self.data_offsets;
@@ -173,6 +177,9 @@ impl<'de> Visitor<'de> for HeaderVisitor {
         let mut seen = HashSet::new();
         let mut header = WireHeader { tensors: Vec::new(), metadata: BTreeMap::new() };
         while let Some(name) = map.next_key::<String>()? {
+            if seen.len() == MAX_ENTRIES {
+                return Err(too_many());
+            }
             if !seen.insert(name.clone()) {
                 return Err(de::Error::custom(format!("`{}` is there twice", shorten(&name))));
             }
@@ -184,6 +191,10 @@ impl<'de> Visitor<'de> for HeaderVisitor {
         }
         Ok(header)
     }
+}
+
+fn too_many<E: de::Error>() -> E {
+    E::custom(format!("more than {MAX_ENTRIES} entries"))
 }
 
 struct UniqueMap(BTreeMap<String, String>);
@@ -206,6 +217,9 @@ impl<'de> Visitor<'de> for UniqueMapVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueMap, A::Error> {
         let mut entries = BTreeMap::new();
         while let Some((key, value)) = map.next_entry::<String, String>()? {
+            if entries.len() == MAX_ENTRIES {
+                return Err(too_many());
+            }
             if entries.insert(key.clone(), value).is_some() {
                 return Err(de::Error::custom(format!("metadata `{}` is there twice", shorten(&key))));
             }
@@ -232,5 +246,19 @@ mod tests {
             let bytes = file(header);
             assert_eq!(Header::parse(&bytes, bytes.len() as u64).is_ok(), accepted, "{header}");
         }
+    }
+
+    #[test]
+    fn what_grows_without_end_is_refused() {
+        let refused = |header: &str| {
+            let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+            Header::parse(&bytes, bytes.len() as u64).expect_err("too much").to_string()
+        };
+        let shape = "1,".repeat(MAX_DIMENSIONS);
+        let error = refused(&format!(r#"{{"a":{{"dtype":"F32","shape":[{shape}1],"data_offsets":[0,4]}}}}"#));
+        assert!(error.contains("65 dimensions"), "{error}");
+        let entries: Vec<String> = (0..=MAX_ENTRIES).map(|entry| format!("\"{entry}\":\"\"")).collect();
+        let error = refused(&format!(r#"{{"__metadata__":{{{}}}}}"#, entries.join(",")));
+        assert!(error.contains("more than 1048576 entries"), "{error}");
     }
 }

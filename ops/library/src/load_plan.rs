@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use content::Digest;
 use formats::encoding::Role;
 use import::{Adapter, StoredPart, StoredTensor};
-use manifests::{Manifest, media_types};
+use manifests::{Layer, Manifest, media_types};
 use protocol::{Array, Blob, ContextRequest, Document, LoadRequest, LowRank, Tensor};
 use scheduler::{LoadPlan, PrivateMemory};
 
@@ -76,11 +76,13 @@ pub fn load_plan(
 /// What a runner of the model takes for itself. The reference mode expands all weights and is not planned for.
 fn private_memory(model: &Model) -> PrivateMemory {
     let model = model.clone();
+    // Factors that lie the other way round are turned.
+    let adapters = model.manifest.layers_of(media_types::ADAPTER).map(Layer::size).fold(0, u64::saturating_add);
     PrivateMemory::new(move |cache| {
         // An embedding beside conversations has a sequence of its own.
         let aside = ContextRequest { slots: cache.slots.saturating_add(1), ..cache };
         let need = MemoryNeed::of(&model, aside);
-        need.total().saturating_sub(need.weights)
+        need.total().saturating_sub(need.weights).saturating_add(adapters)
     })
 }
 

@@ -27,6 +27,9 @@ pub(crate) const WINDOW: u64 = 4 << 20;
 /// The first window, in bytes: of a file whose tensors are all known only the header is read, and it is in there.
 pub(crate) const HEAD: u64 = 1 << 20;
 
+/// The most that is read at once, in bytes: headers are. Tensors are read in pieces.
+const MOST_AT_ONCE: u64 = 64 << 20;
+
 /// Windows kept for each core: an import has two workers on each, and they move on.
 const WINDOWS_PER_CORE: usize = 4;
 
@@ -122,6 +125,13 @@ impl ReadAt for RemoteFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.source.size);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if buffer.len() as u64 > MOST_AT_ONCE {
+            let reason = format!(
+                "its header has more than {} MiB, which are not read from elsewhere; download the file and import it from there",
+                MOST_AT_ONCE >> 20
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
         let mut at = offset;
         while at < end {
             let (position, begin) = place(at);
@@ -255,6 +265,17 @@ mod tests {
         let mut buffer = vec![0; (range.end - range.start) as usize];
         file.read_exact_at(&mut buffer, range.start).expect("inside");
         assert!(buffer.iter().zip(range.clone()).all(|(found, offset)| *found == byte(offset)), "{range:?}");
+    }
+
+    #[test]
+    fn refuses_a_header_without_end() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let fetched = Arc::default();
+        let file = file(1 << 40, &Windows::new(1), runtime.handle(), &fetched);
+        let mut buffer = vec![0; MOST_AT_ONCE as usize + 1];
+        let error = file.read_exact_at(&mut buffer, 8).expect_err("too much").to_string();
+        assert!(error.contains("more than 64 MiB"), "{error}");
+        assert!(fetched.lock().expect("nobody panicked").is_empty(), "nothing was asked for");
     }
 
     #[test]

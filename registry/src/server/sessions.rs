@@ -4,6 +4,7 @@
 //! here: opening it again would read all of it to hash it.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ use content::{Digest, Expected, Ingest, IngestId};
 use rand::Rng;
 use tokio::sync::OwnedMutexGuard;
 
+use super::quota::Quota;
+use super::refusal::Refused;
 use super::storage::{BlobStorage, Repository};
 
 /// How long an ingest is kept open that nobody writes to.
@@ -31,21 +34,28 @@ pub(super) type Slot<I> = Arc<tokio::sync::Mutex<Option<I>>>;
 #[derive(Debug)]
 pub(super) struct Sessions<I> {
     open: Mutex<HashMap<IngestId, (Slot<I>, Instant)>>,
+    pub(super) quota: Quota,
 }
 
 impl<I: Ingest + 'static> Sessions<I> {
     pub(super) fn new() -> Self {
-        Self { open: Mutex::default() }
+        Self { open: Mutex::default(), quota: Quota::default() }
     }
 
-    /// Begins an upload into `repository`. The id is bound to it, and cannot be guessed.
-    pub(super) async fn begin<S>(&self, storage: &S, repository: &Repository) -> Result<IngestId, content::Error>
+    /// Begins an upload into `repository` for who comes from `peer`. The id is bound to it, and cannot be guessed.
+    pub(super) async fn begin<S>(
+        &self,
+        storage: &S,
+        repository: &Repository,
+        peer: Option<IpAddr>,
+    ) -> Result<IngestId, Refused>
     where
         S: BlobStorage<Ingest = I>,
     {
         let random: u128 = rand::rng().random();
         let id = IngestId::parse(&format!("{UPLOAD_PREFIX}{}-{random:032x}", mark(repository)))?;
-        let ingest = storage.ingest(&id, Expected::Unknown).await?;
+        self.quota.begin(&id, peer)?;
+        let ingest = storage.ingest(&id, Expected::Unknown).await.inspect_err(|_| self.quota.end(&id))?;
         self.put(&id, Arc::new(tokio::sync::Mutex::new(Some(ingest))));
         Ok(id)
     }
@@ -80,6 +90,7 @@ impl<I: Ingest + 'static> Sessions<I> {
     /// Forgets an upload that was committed or cancelled.
     pub(super) fn forget(&self, id: &IngestId) {
         self.lock().remove(id);
+        self.quota.end(id);
     }
 
     fn slot(&self, id: &IngestId) -> Slot<I> {

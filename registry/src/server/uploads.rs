@@ -1,9 +1,11 @@
 //! Uploads: `POST`, `PATCH`, `PUT`, `GET` and `DELETE` below `blobs/uploads/`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
+use axum::extract::ConnectInfo;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -39,7 +41,8 @@ pub(super) async fn post<S: Storage>(
         }
     }
     let given = route::query(uri, "digest").next().map(|text| digest(&text)).transpose()?;
-    let id = server.sessions.begin(&server.storage, repository).await?;
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip().to_canonical());
+    let id = server.sessions.begin(&server.storage, repository, peer).await?;
     // Ollama asks with a digest and no body for a place to put it: only zero bytes have a digest and no body.
     let empty = body.size_hint().exact() == Some(0);
     match given {
@@ -85,7 +88,7 @@ pub(super) async fn patch<S: Storage>(
 ) -> Result<Response, Refused> {
     let (id, held) = hold(server, repository, id).await?;
     check_order(repository, &id, held.offset(), headers, &body)?;
-    let held = receive(held, body).await?;
+    let held = receive(server, &id, held, body).await?;
     Ok(progress(repository, &id, held.offset(), StatusCode::ACCEPTED))
 }
 
@@ -179,7 +182,13 @@ fn check_order(
 }
 
 /// Writes a body to an upload. In a task of its own: when the client goes away, what came stays.
-async fn receive<I: Ingest + 'static>(mut held: Held<I>, body: Body) -> Result<Held<I>, Refused> {
+async fn receive<S: Storage>(
+    server: &Arc<Server<S>>,
+    id: &IngestId,
+    mut held: Held<S::Ingest>,
+    body: Body,
+) -> Result<Held<S::Ingest>, Refused> {
+    let (server, id) = (server.clone(), id.clone());
     let work = tokio::spawn(async move {
         let mut stream = body.into_data_stream();
         let mut piece = BytesMut::new();
@@ -192,6 +201,9 @@ async fn receive<I: Ingest + 'static>(mut held: Held<I>, body: Body) -> Result<H
             };
             match next {
                 Some(Ok(bytes)) => {
+                    if let Err(refused) = server.sessions.quota.take(&id, bytes.len() as u64) {
+                        break Err(refused);
+                    }
                     piece.extend_from_slice(&bytes);
                     if piece.len() >= PIECE
                         && let Err(error) = held.write(piece.split().freeze()).await
@@ -221,7 +233,7 @@ async fn finish<S: Storage>(
     digest: Digest,
     body: Body,
 ) -> Result<Response, Refused> {
-    let mut held = receive(held, body).await?;
+    let mut held = receive(server, &id, held, body).await?;
     if let Some(ingest) = held.take() {
         let expected = Expected::Digest(digest);
         let (storage, to) = (server.storage.clone(), repository.clone());

@@ -1,0 +1,108 @@
+//! What one client may have in uploads that it does not finish: disks are filled by those who begin and go away.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use content::IngestId;
+
+use super::refusal::Refused;
+use crate::ErrorCode;
+
+/// Unfinished uploads of one address, at most: a client that pushes has a few at a time.
+const MOST: usize = 512;
+/// Their bytes, at most.
+const MOST_BYTES: u64 = 256 << 30;
+/// How long one counts that nobody goes on with. Its file is the collector's.
+const FORGOTTEN: Duration = Duration::from_hours(1);
+
+/// Unfinished uploads by who began them.
+#[derive(Debug, Default)]
+pub(super) struct Quota(Mutex<HashMap<IngestId, Unfinished>>);
+
+#[derive(Debug)]
+struct Unfinished {
+    /// Nothing where it was begun before this process.
+    peer: Option<IpAddr>,
+    bytes: u64,
+    last: Instant,
+}
+
+impl Quota {
+    /// Counts an upload that begins.
+    ///
+    /// # Errors
+    /// 429 where `peer` has too many.
+    pub(super) fn begin(&self, id: &IngestId, peer: Option<IpAddr>) -> Result<(), Refused> {
+        let mut unfinished = self.lock();
+        unfinished.retain(|_, upload| upload.last.elapsed() < FORGOTTEN);
+        let has = unfinished.values().filter(|upload| upload.peer == peer).count();
+        if peer.is_some() && has >= MOST {
+            return Err(refused(&format!("{has} uploads from this address are unfinished, {MOST} may be")));
+        }
+        unfinished.insert(id.clone(), Unfinished { peer, bytes: 0, last: Instant::now() });
+        Ok(())
+    }
+
+    /// Counts bytes that come for an upload.
+    ///
+    /// # Errors
+    /// 429 where those of `peer` would be too many.
+    pub(super) fn take(&self, id: &IngestId, bytes: u64) -> Result<(), Refused> {
+        let mut unfinished = self.lock();
+        let upload =
+            unfinished.entry(id.clone()).or_insert_with(|| Unfinished { peer: None, bytes: 0, last: Instant::now() });
+        upload.bytes = upload.bytes.saturating_add(bytes);
+        upload.last = Instant::now();
+        let Some(peer) = upload.peer else { return Ok(()) };
+        let theirs = unfinished.values().filter(|upload| upload.peer == Some(peer)).map(|upload| upload.bytes);
+        if theirs.fold(0, u64::saturating_add) > MOST_BYTES {
+            let reason = format!("the unfinished uploads from this address have more than {} GiB", MOST_BYTES >> 30);
+            return Err(refused(&reason));
+        }
+        Ok(())
+    }
+
+    /// Forgets an upload that was committed or cancelled.
+    pub(super) fn end(&self, id: &IngestId) {
+        self.lock().remove(id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IngestId, Unfinished>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refused(reason: &str) -> Refused {
+    Refused::new(ErrorCode::TooManyRequests, format!("{reason}; finish or cancel some"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: usize) -> IngestId {
+        IngestId::parse(&format!("upload-{number}")).expect("an id")
+    }
+
+    #[test]
+    fn one_address_has_a_bounded_share() {
+        let quota = Quota::default();
+        let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().ok());
+        for number in 0..MOST {
+            quota.begin(&id(number), one).expect("there is room");
+        }
+        assert!(quota.begin(&id(MOST), one).is_err());
+        quota.begin(&id(MOST), other).expect("another has a share of its own");
+        quota.end(&id(0));
+        quota.begin(&id(0), one).expect("one was finished");
+        quota.take(&id(1), MOST_BYTES - 1).expect("there is room");
+        quota.take(&id(2), 1).expect("there is room");
+        assert!(quota.take(&id(3), 1).is_err());
+        quota.take(&id(MOST), MOST_BYTES).expect("another has a share of its own");
+        quota.take(&id(MOST + 1), u64::MAX).expect("it was begun before");
+        quota.end(&id(1));
+        quota.take(&id(3), 1).expect("one was finished");
+    }
+}
