@@ -37,8 +37,8 @@
 //! | `LODE_THREADS` | threads of a runner that compute on the CPU | physical cores within affinity and quota |
 //! | `LODE_CPU` | instructions of a runner's kernels: `scalar`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16` | the best of the machine |
 //! | `LODE_RUNNER_ISOLATION` | `0`: runners keep network, programs and files, where a driver needs them | on |
-//! | `LODE_RUNNER_MEMORY_LIMIT` | private memory of each runner, e.g. `8GiB`; mapped weights do not count | 1.5 × what is planned for its model + 512 MiB; none with a GPU |
-//! | `LODE_RUNNER_TIMEOUT` | how long a runner may give no sign of life, or ten times that compute one layer; then it is killed | `30s` |
+//! | `LODE_RUNNER_MEMORY_LIMIT` | private memory of each runner, e.g. `8GiB`; mapped weights do not count | 1.5 × what is planned for its model and requests + 512 MiB; none with a GPU |
+//! | `LODE_RUNNER_TIMEOUT` | how long a runner may give no sign of life, or ten times that compute one layer; then it is killed; `0` is for ever | `30s` |
 //! | `LODE_LOG` | log filter | `info` |
 //! | `LODE_LOG_FORMAT` | `text`, or `json`: a JSON object a line | `text` |
 //! | `LODE_CRASH_AT` | for tests: kill the daemon at a step of a commit | – |
@@ -175,7 +175,7 @@ fn settings(
         runner: runner()?,
         isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),
         runner_environment: env::vars_os().filter(|(name, _)| variables::is_for_runners(name)).collect(),
-        runner_timeout: duration(&["LODE_RUNNER_TIMEOUT"], "30s")?,
+        runner_timeout: duration(&["LODE_RUNNER_TIMEOUT"], "30s")?.filter(|time| !time.is_zero()),
         runner_memory: bytes(&["LODE_RUNNER_MEMORY_LIMIT"])?,
         threads: first(&["LODE_THREADS"]).map(|text| threads(&text)).transpose()?,
         cpu: first(&["LODE_CPU"]).as_deref().map(cpu).transpose()?,

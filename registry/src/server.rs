@@ -183,7 +183,7 @@ async fn serve<S: Storage>(
         ("DELETE", Object::Blob(text)) => blobs::delete(server, &repository, &uploads::digest(&text)?).await,
         ("POST", Object::Uploads) => uploads::post(server, &repository, parts, body).await,
         ("GET" | "HEAD", Object::Upload(id)) => uploads::status(server, &repository, &id).await,
-        ("PATCH", Object::Upload(id)) => uploads::patch(server, &repository, &id, headers, body).await,
+        ("PATCH", Object::Upload(id)) => uploads::patch(server, &repository, &id, parts, body).await,
         ("PUT", Object::Upload(id)) => uploads::put(server, &repository, &id, parts, body).await,
         ("DELETE", Object::Upload(id)) => uploads::cancel(server, &repository, &id).await,
         ("GET" | "HEAD", Object::Manifest(at)) => manifests::get(server, &repository, &at, method, headers).await,

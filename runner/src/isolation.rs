@@ -1,11 +1,20 @@
-//! What this process gives up by itself once it has started: other programs, and changing its limits.
+//! What this process gives up by itself once it has started: other programs, changing its limits, and signals to others.
 //!
-//! The daemon has taken the rest (files, sockets, other processes) before the program began. These two are needed until
-//! the process that renders templates has its own limit of memory.
+//! The daemon has taken the rest (files, sockets, other processes) before the program began. These are needed until the
+//! processes that render templates have their own limits.
 
-/// Gives up other programs and changes of limits, for this thread and all that it will start. What the kernel lacks is logged.
-pub(crate) fn apply() {
-    if let Err(reason) = means::restrict() {
+/// What a process of this program goes on to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It computes; signals are for itself only.
+    Runner,
+    /// It starts children, and may have to kill them.
+    Nursery,
+}
+
+/// Gives these up, for this thread and all that it will start. What the kernel lacks is logged.
+pub(crate) fn apply(part: Part) {
+    if let Err(reason) = means::restrict(part) {
         tracing::warn!("runners are not fully isolated: {reason}");
     }
 }
@@ -25,18 +34,23 @@ pub(crate) fn limit_memory(bytes: u64) -> std::io::Result<()> {
 mod means {
     use std::collections::BTreeMap;
 
+    use super::Part;
     use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule};
 
     /// Refuses the calls: they fail as if the user were not permitted.
-    pub(super) fn restrict() -> Result<(), String> {
-        let filter = filter().map_err(|e| format!("seccomp: {e}"))?;
+    pub(super) fn restrict(part: Part) -> Result<(), String> {
+        let filter = filter(part).map_err(|e| format!("seccomp: {e}"))?;
         seccompiler::apply_filter(&filter).map_err(|e| format!("seccomp: {e}"))
     }
 
-    fn filter() -> Result<seccompiler::BpfProgram, seccompiler::BackendError> {
+    fn filter(part: Part) -> Result<seccompiler::BpfProgram, seccompiler::BackendError> {
         let sets_a_limit =
             SeccompRule::new(vec![SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?])?;
-        let refused = BTreeMap::from([
+        let to_others = |pid: u32| {
+            let own = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, pid.into())?;
+            SeccompRule::new(vec![own])
+        };
+        let mut refused = BTreeMap::from([
             (libc::SYS_execve, Vec::new()),
             (libc::SYS_execveat, Vec::new()),
             (libc::SYS_setrlimit, Vec::new()),
@@ -47,6 +61,17 @@ mod means {
             #[cfg(target_arch = "x86_64")]
             (x32::EXECVEAT, Vec::new()),
         ]);
+        if part == Part::Runner {
+            let own = std::process::id();
+            for call in [libc::SYS_kill, libc::SYS_tgkill] {
+                refused.insert(call, vec![to_others(own)?]);
+            }
+            for call in
+                [libc::SYS_tkill, libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo, libc::SYS_pidfd_send_signal]
+            {
+                refused.insert(call, Vec::new());
+            }
+        }
         let refusal = SeccompAction::Errno(libc::EPERM as u32);
         let architecture = std::env::consts::ARCH.try_into()?;
         SeccompFilter::new(refused, SeccompAction::Allow, refusal, architecture)?.try_into()
@@ -57,6 +82,13 @@ mod means {
     mod x32 {
         pub(super) const EXECVE: libc::c_long = 0x4000_0208;
         pub(super) const EXECVEAT: libc::c_long = 0x4000_0221;
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod means {
+    pub(super) fn restrict(_part: super::Part) -> Result<(), String> {
+        Err("other programs are given up on Linux only".to_owned())
     }
 }
 
@@ -72,12 +104,15 @@ mod tests {
     fn other_programs_and_limits_are_out_of_reach() {
         // Restrictions are a thread's own, so the others of this program keep their powers.
         let isolated = std::thread::spawn(|| {
-            if let Err(reason) = means::restrict() {
+            if let Err(reason) = means::restrict(Part::Runner) {
                 panic!("every kernel that we know has seccomp: {reason}");
             }
             let error = std::process::Command::new("/bin/true").status().expect_err("it does not start");
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             getrlimit(Resource::Data);
+            let parent = rustix::process::getppid().expect("a parent");
+            assert!(rustix::process::test_kill_process(parent).is_err(), "signals are for itself");
+            rustix::process::test_kill_process(rustix::process::getpid()).expect("itself");
             let error = limit_memory(1 << 40).expect_err("it stays");
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         });

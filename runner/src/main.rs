@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         }
     };
     if arguments.isolate {
-        isolation::apply();
+        isolation::apply(isolation::Part::Runner);
     }
     let chosen = arguments.cpu.as_deref().map_or_else(|| Ok(Instructions::best()), Instructions::named);
     let served = chosen.and_then(|instructions| serve::run(load::Machine { threads, maps, instructions, renderer }));

@@ -6,28 +6,33 @@
 //!        ◀─reply──         ◀─reply──
 //! ```
 //!
-//! The nursery is forked while the runner has one thread, gives up what the runner gives up, and forks a child for each task.
-//! A child that ends badly, or takes too long, is the task's failure. So a child has nothing of a conversation but its own.
+//! Nurseries are forked while the runner has one thread, give up what the runner gives up, and fork a child for each task, one
+//! after the other. A child that ends badly, or takes too long, is the task's failure. So a child has nothing of a conversation
+//! but its own.
 
 #![expect(unsafe_code, reason = "a fork")]
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use prompt::ChatTemplate;
 use protocol::RenderRequest;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use serde::{Deserialize, Serialize};
 
 use crate::isolation;
 
 /// Private bytes that a child may have: many times what a long conversation takes.
 const MEMORY: u64 = 512 << 20;
-/// How long a child may take.
+/// How long a child may take with a template of the model, and with one that a request brings.
 const TIME: Duration = Duration::from_secs(10);
+const TIME_OF_REQUESTS: Duration = Duration::from_secs(2);
+/// Nurseries, so that a slow template holds up few others.
+const NURSERIES: usize = 4;
 
 /// What is to be done: to read a template, and to render a request where there is one.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,12 +41,23 @@ struct Task {
     request: Option<RenderRequest>,
 }
 
+impl Task {
+    fn time(&self) -> Duration {
+        let brings_own = self.request.as_ref().is_some_and(|request| request.template.is_some());
+        if brings_own { TIME_OF_REQUESTS } else { TIME }
+    }
+}
+
 /// The text, or why there is none.
 type Reply = Result<String, String>;
 
-/// Renders templates in a process of its own.
+/// Renders templates in processes of their own.
 #[derive(Debug)]
-pub(crate) struct Renderer(Mutex<UnixStream>);
+pub(crate) struct Renderer {
+    nurseries: Vec<Mutex<UnixStream>>,
+    /// Who is waited for where all have something to do.
+    turn: AtomicUsize,
+}
 
 /// Who goes on after the fork.
 pub(crate) enum Started {
@@ -51,28 +67,27 @@ pub(crate) enum Started {
 }
 
 impl Renderer {
-    /// Starts the nursery. There must be no other thread, and nothing open that another process must not have.
+    fn over(nurseries: Vec<UnixStream>) -> Self {
+        Self { nurseries: nurseries.into_iter().map(Mutex::new).collect(), turn: AtomicUsize::new(0) }
+    }
+
+    /// Starts the nurseries. There must be no other thread, and nothing open that another process must not have.
     ///
     /// # Errors
     /// Where the system gives no process.
     pub(crate) fn start(isolate: bool) -> io::Result<Started> {
-        let (ours, theirs) = UnixStream::pair()?;
-        if fork()?.is_some() {
-            return Ok(Started::Runner(Self(Mutex::new(ours))));
+        let mut nurseries = Vec::new();
+        for _ in 0..NURSERIES {
+            let (ours, theirs) = UnixStream::pair()?;
+            // A nursery that does not answer at all is no more.
+            ours.set_read_timeout(Some(2 * TIME))?;
+            if fork()?.is_none() {
+                drop((ours, nurseries));
+                return Ok(Started::Nursery(nursery(theirs, isolate)));
+            }
+            nurseries.push(ours);
         }
-        drop(ours);
-        // The daemon's end of the standard input is the runner's.
-        rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
-        // Standard output is the socket that the runner serves on.
-        rustix::stdio::dup2_stdout(std::fs::File::open("/dev/null")?)?;
-        if let Err(error) = isolation::limit_memory(MEMORY) {
-            tracing::debug!("templates have no limit of memory: {error}");
-        }
-        if isolate {
-            isolation::apply();
-        }
-        let served = serve(theirs, in_a_child);
-        Ok(Started::Nursery(if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
+        Ok(Started::Runner(Self::over(nurseries)))
     }
 
     /// Whether a template can be read.
@@ -92,24 +107,71 @@ impl Renderer {
     }
 
     fn ask(&self, task: &Task) -> Result<String, prompt::Error> {
-        let task = serde_json::to_vec(task).map_err(|error| prompt::Error::Template(error.to_string()))?;
-        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let reply = send(&mut stream, &task).and_then(|()| receive(&mut stream));
-        let Some(reply) = reply.ok().flatten().and_then(|reply| serde_json::from_slice::<Reply>(&reply).ok()) else {
+        let work = serde_json::to_vec(task).map_err(|error| prompt::Error::Template(error.to_string()))?;
+        let mut stream = self.nursery();
+        let reply = send(&mut stream, task.time(), &work).and_then(|()| receive(&mut stream));
+        let reply = reply.ok().flatten().and_then(|(_, reply)| serde_json::from_slice::<Reply>(&reply).ok());
+        let Some(reply) = reply else {
             // Nothing can be rendered any more; the daemon starts another runner.
-            tracing::error!("the process that renders templates has ended");
+            tracing::error!("a process that renders templates has ended, or does not answer");
             std::process::exit(1);
         };
         reply.map_err(prompt::Error::Template)
+    }
+
+    /// A nursery that has nothing to do, or the next in turn.
+    fn nursery(&self) -> MutexGuard<'_, UnixStream> {
+        let free = self.nurseries.iter().find_map(|nursery| nursery.try_lock().ok());
+        free.unwrap_or_else(|| {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.nurseries.len();
+            self.nurseries[turn].lock().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 
     /// One that renders in a thread of this process.
     #[cfg(test)]
     pub(crate) fn in_a_thread() -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
-        std::thread::spawn(move || serve(theirs, |task| Ok(encoded(&work(task)))));
-        Self(Mutex::new(ours))
+        std::thread::spawn(move || serve(theirs, |task, _| encoded(&work(task))));
+        Self::over(vec![ours])
     }
+}
+
+/// What a nursery does.
+fn nursery(stream: UnixStream, isolate: bool) -> ExitCode {
+    let prepared = || {
+        end_with_parent()?;
+        // The daemon's end of the standard input is the runner's, and standard output the socket that it serves on.
+        rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+        rustix::stdio::dup2_stdout(std::fs::File::open("/dev/null")?)?;
+        io::Result::Ok(())
+    };
+    if let Err(error) = isolation::limit_memory(MEMORY) {
+        tracing::debug!("templates have no limit of memory: {error}");
+    }
+    let prepared = prepared();
+    if isolate {
+        isolation::apply(isolation::Part::Nursery);
+    }
+    match prepared.and_then(|()| serve(stream, in_a_child)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::debug!("templates are rendered no more: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Has the system end this process with the one that forked it.
+#[cfg(target_os = "linux")]
+fn end_with_parent() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// It ends when the other end of its socket does.
+#[cfg(not(target_os = "linux"))]
+fn end_with_parent() -> io::Result<()> {
+    Ok(())
 }
 
 /// The child's id in the parent, nothing in the child.
@@ -123,35 +185,64 @@ fn fork() -> io::Result<Option<Pid>> {
 }
 
 /// Does tasks until the runner is gone.
-fn serve(mut stream: UnixStream, each: impl Fn(&[u8]) -> io::Result<Vec<u8>>) -> io::Result<()> {
-    while let Some(task) = receive(&mut stream)? {
-        send(&mut stream, &each(&task)?)?;
+fn serve(mut stream: UnixStream, each: impl Fn(&[u8], Duration) -> Vec<u8>) -> io::Result<()> {
+    while let Some((time, task)) = receive(&mut stream)? {
+        send(&mut stream, Duration::ZERO, &each(&task, time))?;
     }
     Ok(())
 }
 
 /// Does a task in a child.
-fn in_a_child(task: &[u8]) -> io::Result<Vec<u8>> {
-    let (mut ours, mut theirs) = UnixStream::pair()?;
+fn in_a_child(task: &[u8], time: Duration) -> Vec<u8> {
+    let reply = started(task).and_then(|(child, stream)| {
+        let read = read_for(stream, time);
+        if read.is_err() {
+            kill_process(child, Signal::KILL)?;
+        }
+        let status = waitpid(Some(child), WaitOptions::empty())?.map(|(_, status)| status);
+        Ok(match read {
+            Ok(reply) if status.is_some_and(|status| status.exit_status() == Some(0)) => reply,
+            Ok(_) => encoded(&Err(ended(status))),
+            Err(_) => encoded(&Err(format!("it takes more than {} s, and is stopped", time.as_secs()))),
+        })
+    });
+    reply.unwrap_or_else(|error| encoded(&Err(format!("there is no process for it: {error}; try again"))))
+}
+
+/// Starts a child; where its reply comes from.
+fn started(task: &[u8]) -> io::Result<(Pid, UnixStream)> {
+    let (ours, mut theirs) = UnixStream::pair()?;
     let Some(child) = fork()? else {
         drop(ours);
-        let sent = theirs.write_all(&encoded(&work(task)));
+        let sent = end_with_parent().and_then(|()| theirs.write_all(&encoded(&work(task))));
         std::process::exit(i32::from(sent.is_err()));
     };
-    drop(theirs);
+    Ok((child, ours))
+}
+
+/// All that comes, where it comes in that time.
+fn read_for(mut stream: UnixStream, time: Duration) -> io::Result<Vec<u8>> {
+    let begun = Instant::now();
     let mut reply = Vec::new();
-    ours.set_read_timeout(Some(TIME))?;
-    let read = ours.read_to_end(&mut reply);
-    if read.is_err() {
-        kill_process(child, Signal::KILL)?;
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let left = time.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        match stream.read(&mut piece)? {
+            0 => return Ok(reply),
+            count => reply.extend_from_slice(&piece[..count]),
+        }
     }
-    let ended = waitpid(Some(child), WaitOptions::empty())?;
-    let well = ended.is_some_and(|(_, status)| status.exit_status() == Some(0));
-    Ok(match (read, well) {
-        (Ok(_), true) => reply,
-        (Ok(_), false) => encoded(&Err(format!("it takes more than {} MiB of memory, and is stopped", MEMORY >> 20))),
-        (Err(_), _) => encoded(&Err(format!("it takes more than {} s, and is stopped", TIME.as_secs()))),
-    })
+}
+
+/// Why a child gave no reply. A program that is refused memory aborts.
+fn ended(status: Option<WaitStatus>) -> String {
+    let signal = status.and_then(WaitStatus::terminating_signal);
+    if signal == Some(Signal::ABORT.as_raw()) {
+        return format!("it takes more than {} MiB of memory, and is stopped", MEMORY >> 20);
+    }
+    tracing::warn!(?status, "a process that rendered a template ended badly");
+    format!("the process that rendered it ended badly ({status:?})")
 }
 
 fn work(task: &[u8]) -> Reply {
@@ -170,23 +261,25 @@ fn encoded(reply: &Reply) -> Vec<u8> {
     serde_json::to_vec(reply).unwrap_or_default()
 }
 
-/// Bytes after their number.
-fn send(stream: &mut UnixStream, bytes: &[u8]) -> io::Result<()> {
+/// Bytes after their number, and the time that what they ask for may take.
+fn send(stream: &mut UnixStream, time: Duration, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(&(time.as_millis() as u64).to_le_bytes())?;
     stream.write_all(&(bytes.len() as u64).to_le_bytes())?;
     stream.write_all(bytes)
 }
 
 /// What was sent; nothing where the other end is gone.
-fn receive(stream: &mut UnixStream) -> io::Result<Option<Vec<u8>>> {
-    let mut length = [0; 8];
-    match stream.read_exact(&mut length) {
+fn receive(stream: &mut UnixStream) -> io::Result<Option<(Duration, Vec<u8>)>> {
+    let mut head = [[0; 8]; 2];
+    match stream.read_exact(head.as_flattened_mut()) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }
+    let [time, length] = head.map(u64::from_le_bytes);
     let mut bytes = Vec::new();
-    let length = u64::from_le_bytes(length);
     let read = stream.take(length).read_to_end(&mut bytes)?;
-    if read as u64 == length { Ok(Some(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    let whole = read as u64 == length;
+    if whole { Ok(Some((Duration::from_millis(time), bytes))) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ use crate::model::{Model, TextModel};
 
 /// The largest request: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;
-/// Texts that are rendered or cut into tokens at a time: each takes a thread, and memory.
-const COMPUTING: usize = 16;
+/// Texts that are rendered or cut into tokens at a time, or wait for it: each takes a thread.
+const COMPUTING: usize = 48;
 /// Events that may wait for a slow client; where half of them do, its generation pauses.
 const EVENTS: usize = 128;
 

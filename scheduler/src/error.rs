@@ -15,11 +15,20 @@ fn advice(error: &std::io::Error) -> &'static str {
     }
 }
 
+/// What to do about a program that does not start.
+fn advice_on_start(error: &std::io::Error) -> &'static str {
+    if error.kind() == std::io::ErrorKind::PermissionDenied {
+        "make it executable, or, where its libraries are in an unusual place, set LODE_RUNNER_ISOLATION=0"
+    } else {
+        "it is installed beside `lode`"
+    }
+}
+
 /// Why a model could not be run. Variants by what a caller can do about it. One failure may be told to many who wait.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The runner's program could not be started.
-    #[error("cannot start the runner `{}`: {source}; it is installed beside `lode`", program.display())]
+    #[error("cannot start the runner `{}`: {source}; {}", program.display(), advice_on_start(source))]
     Start {
         /// The program.
         program: PathBuf,

@@ -15,20 +15,19 @@ const ENGINE: u32 = 10;
 
 /// Ends when the runner has been silent for `patience`, or its engine in one place for ten times that. Says which.
 pub(crate) async fn silence(runner: Arc<Runner>, patience: Duration) -> String {
-    // Two chances: the daemon itself may have been stopped in the middle of one.
-    let pause = patience / 2;
-    let mut answered = true;
+    // Several chances: the daemon itself may have been stopped in the middle of one.
+    let pause = patience / 4;
+    let mut answered = Instant::now();
     let mut place: Option<(u64, Instant)> = None;
     loop {
         sleep(pause).await;
         let Ok(Ok(status)) = timeout(pause, runner.status()).await else {
-            if !answered {
+            if answered.elapsed() >= patience {
                 return format!("it did not answer for {} s", patience.as_secs_f32());
             }
-            answered = false;
             continue;
         };
-        answered = true;
+        answered = Instant::now();
         place = status.computing.map(|computing| match place {
             Some((before, since)) if before == computing => (computing, since),
             _ => (computing, Instant::now()),

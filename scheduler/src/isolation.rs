@@ -20,6 +20,7 @@ use tokio::process::Command;
 
 /// What is taken from a runner.
 #[derive(Debug)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "what is taken on Linux only"))]
 pub(crate) struct Isolation<'a> {
     /// Its program.
     pub(crate) program: &'a Path,
@@ -46,8 +47,8 @@ impl Isolation<'_> {
     /// Has `command` start without these powers. Says what cannot be taken.
     pub(crate) fn apply(&self, command: &mut Command) -> Vec<String> {
         let mut missing = Vec::new();
-        let filter = self.isolated.then(linux::filter).transpose();
-        let filter = filter.unwrap_or_else(|reason| {
+        let filters = self.isolated.then(linux::filters).transpose();
+        let filters = filters.unwrap_or_else(|reason| {
             missing.push(reason);
             None
         });
@@ -62,10 +63,7 @@ impl Isolation<'_> {
         let memory = self.memory_limit.map(linux::memory);
         // SAFETY: the closure allocates nothing and takes no lock: it is a few system calls on what was made before.
         unsafe {
-            command.pre_exec(move || {
-                linux::give_up(memory, files.as_ref(), filter.as_deref());
-                Ok(())
-            })
+            command.pre_exec(move || linux::give_up(memory, files.as_ref(), filters.as_deref().unwrap_or_default()))
         };
         missing
     }
@@ -82,6 +80,7 @@ pub(crate) fn is_filtered(pid: u32) -> bool {
 mod linux {
     use std::collections::BTreeMap;
     use std::ffi::OsString;
+    use std::io;
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::path::{Path, PathBuf};
 
@@ -95,7 +94,7 @@ mod linux {
 
     /// Where programs, libraries, their settings and facts on the machine are: needed to start, to load drivers of GPUs and to
     /// count cores.
-    const SYSTEM: [&str; 14] = [
+    const SYSTEM: [&str; 16] = [
         "/usr",
         "/lib",
         "/lib64",
@@ -103,6 +102,8 @@ mod linux {
         "/etc",
         "/opt",
         "/nix",
+        "/gnu/store",
+        "/home/linuxbrew/.linuxbrew",
         "/sys",
         // Of other processes nothing: their environment may have tokens. Its own folder is added when it has one.
         "/proc/cpuinfo",
@@ -118,6 +119,9 @@ mod linux {
     const GPUS: [&str; 3] = ["nvidia", "dri", "kfd"];
     /// Where CUDA shares memory between processes, on machines that have a GPU.
     const SHARED_MEMORY: &str = "/dev/shm";
+    /// Commands for terminals, see `ioctl_tty(2)`.
+    const TIOCSTI: u64 = 0x5412;
+    const TIOCLINUX: u64 = 0x541C;
     /// The bit of the numbers by which x86-64 kernels may take the calls of x32.
     #[cfg(target_arch = "x86_64")]
     const X32: libc::c_long = 0x4000_0000;
@@ -137,18 +141,22 @@ mod linux {
         Rlimit { current: Some(bytes), maximum: Some(bytes) }
     }
 
-    /// Gives up the powers of this process, which is between fork and exec. What fails is seen from outside.
-    pub(super) fn give_up(memory: Option<Rlimit>, files: Option<&Files>, filter: Option<&[seccompiler::sock_filter]>) {
+    /// Gives up the powers of this process, which is between fork and exec.
+    ///
+    /// # Errors
+    /// Where the system refuses what it can do. Whether it took the filters is seen from outside: some have none.
+    pub(super) fn give_up(memory: Option<Rlimit>, files: Option<&Files>, filters: &[BpfProgram]) -> io::Result<()> {
         close_others();
         if let Some(limit) = memory {
-            let _ = setrlimit(Resource::Data, limit);
+            setrlimit(Resource::Data, limit)?;
         }
         if let Some(files) = files {
-            restrict_files(files);
+            restrict_files(files)?;
         }
-        if let Some(filter) = filter {
+        for filter in filters {
             let _ = seccompiler::apply_filter(filter);
         }
+        Ok(())
     }
 
     /// Has the program start without descriptors that the daemon got from whoever started it.
@@ -166,7 +174,7 @@ mod linux {
         parent: libc::c_int,
     }
 
-    fn restrict_files(files: &Files) {
+    fn restrict_files(files: &Files) -> io::Result<()> {
         const PATH_BENEATH: libc::c_int = 1;
         let ruleset = files.ruleset.as_raw_fd();
         let read = (AccessFs::ReadFile | AccessFs::ReadDir).bits();
@@ -179,8 +187,11 @@ mod linux {
                 let rule = Rule { allowed: read, parent: own };
                 libc::syscall(libc::SYS_landlock_add_rule, ruleset, PATH_BENEATH, &raw const rule, 0);
             }
-            libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0);
+            if libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) != 0 {
+                return Err(io::Error::last_os_error());
+            }
         }
+        Ok(())
     }
 
     /// Rules that leave the files that a runner needs.
@@ -197,7 +208,9 @@ mod linux {
         let mut ruleset = ruleset.create().map_err(failed)?;
         let libraries = environment.iter().filter(|(name, _)| name == "LD_LIBRARY_PATH");
         let libraries = libraries.flat_map(|(_, paths)| std::env::split_paths(paths)).filter(|path| path.is_absolute());
-        let system = SYSTEM.iter().map(PathBuf::from).chain(libraries).chain([program.to_owned()]);
+        // And libraries that are installed beside it.
+        let beside = program.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
+        let system = SYSTEM.iter().map(PathBuf::from).chain(libraries).chain(beside).chain([program.to_owned()]);
         let shared = has_gpu().then(|| (PathBuf::from(SHARED_MEMORY), making));
         let own_devices = own_devices().map(|path| (path, devices)).chain(shared);
         for (path, access) in system.map(|path| (path, running)).chain(own_devices) {
@@ -236,16 +249,45 @@ mod linux {
     }
 
     /// Refuses what reaches others: the calls fail as if the user were not permitted.
-    pub(super) fn filter() -> Result<BpfProgram, String> {
-        build().map_err(|e| format!("seccomp: {e}"))
+    pub(super) fn filters() -> Result<Vec<BpfProgram>, String> {
+        let built = refusals().and_then(|refusals| Ok(vec![refusals, without_clone3()?]));
+        built.map_err(|e| format!("seccomp: {e}"))
     }
 
-    fn build() -> Result<BpfProgram, seccompiler::BackendError> {
+    /// Its arguments are in memory, which no filter reads: programs go on with the older call where it is not there.
+    fn without_clone3() -> Result<BpfProgram, seccompiler::BackendError> {
+        let absent = SeccompAction::Errno(libc::ENOSYS as u32);
+        let architecture = std::env::consts::ARCH.try_into()?;
+        SeccompFilter::new([(libc::SYS_clone3, Vec::new())].into(), SeccompAction::Allow, absent, architecture)?
+            .try_into()
+    }
+
+    fn refusals() -> Result<BpfProgram, seccompiler::BackendError> {
+        let has = |bits: libc::c_int| {
+            let bits = u64::from(bits.cast_unsigned());
+            let set = SeccompCmpOp::MaskedEq(bits);
+            SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Dword, set, bits)?])
+        };
+        let command = |command: u64| {
+            SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, command)?])
+        };
+        let namespaces = [
+            libc::CLONE_NEWUSER,
+            libc::CLONE_NEWNS,
+            libc::CLONE_NEWPID,
+            libc::CLONE_NEWNET,
+            libc::CLONE_NEWIPC,
+            libc::CLONE_NEWUTS,
+            libc::CLONE_NEWCGROUP,
+        ];
         let kind = |kind: libc::c_int| {
             let (length, mask) = (SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(0xf));
             SeccompRule::new(vec![SeccompCondition::new(1, length, mask, u64::from(kind.cast_unsigned()))?])
         };
         let mut refused = BTreeMap::from([
+            (libc::SYS_clone, namespaces.into_iter().map(has).collect::<Result<_, _>>()?),
+            // Writes to a terminal as if its user did.
+            (libc::SYS_ioctl, vec![command(TIOCSTI)?, command(TIOCLINUX)?]),
             // Those of a pair that take an address with each message could send anywhere.
             (libc::SYS_socketpair, vec![kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?, kind(libc::SOCK_SEQPACKET)?]),
         ]);

@@ -9,8 +9,14 @@ use std::sync::Arc;
 
 use protocol::ContextRequest;
 
-/// What every runner may have beside its plan: libraries, stacks of threads, requests.
+/// What every runner may have beside what is counted: libraries, requests.
 const APART: u64 = 512 << 20;
+/// A long text while it is cut into tokens: some 200 bytes for each of its bytes, of which `prompt` bounds the number.
+const TEXT: u64 = 256 << 20;
+/// The stack of a thread that computes, of which there is one for each core.
+const STACK: u64 = 2 << 20;
+/// What an answer is held to, in each slot: `prompt` bounds its states.
+const CONSTRAINT: u64 = 40 << 20;
 
 /// Bytes of private memory that a plan counts for a runner, by its KV cache.
 #[derive(Clone)]
@@ -24,7 +30,9 @@ impl PrivateMemory {
 
     /// What a runner with that cache may have: half more than is counted, and what every runner may.
     pub(crate) fn limit(&self, cache: ContextRequest) -> u64 {
-        let counted = (self.0)(cache);
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        let beside = TEXT + cores * STACK + cache.slots.saturating_mul(CONSTRAINT);
+        let counted = (self.0)(cache).saturating_add(beside);
         counted.saturating_add(counted / 2).saturating_add(APART)
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use protocol::InstructionSet;
@@ -84,6 +84,7 @@ impl Process {
     /// Starts a process. It does not serve yet, see [`Runner::wait_until_it_serves`].
     pub(crate) fn start(options: &RunnerOptions) -> Result<(Self, Runner), Error> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        static REPORTED: AtomicBool = AtomicBool::new(false);
         let failed = |source| Error::Start { program: options.program.clone(), source: Arc::new(source) };
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let socket = options.sockets.join(format!("{number}.sock"));
@@ -97,7 +98,7 @@ impl Process {
         command.env_clear().envs(options.environment.iter().map(|(name, value)| (name, value)));
         let missing = options.isolation().apply(&mut command);
         let child = command.spawn().map_err(failed)?;
-        if number == 0 {
+        if !REPORTED.swap(true, Ordering::Relaxed) {
             report(options, missing, child.id());
         }
         let (ended, watched) = watch::channel(None);
@@ -128,10 +129,10 @@ impl Process {
 
     /// Kills a process that does not work any more and waits until it is gone. Those who talk to it are told why.
     pub(crate) async fn give_up(&mut self, reason: String) -> End {
-        self.ended.send_replace(Some(reason.clone()));
         let _ = self.child.start_kill();
         // Nothing more can be done where the system does not give it up.
         let _ = self.child.wait().await;
+        self.ended.send_replace(Some(reason.clone()));
         End::Other(reason)
     }
 

@@ -29,10 +29,13 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) {
 /// A text of a model, a registry or another machine, with nothing in it that a terminal obeys: what moves the cursor, changes
 /// colours or the window, or turns the direction of writing would let it pretend to be something else.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| {
-        (c.is_control() && !matches!(c, '\n' | '\t')) || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if text.contains(obeyed) { text.replace(obeyed, "\u{fffd}").into() } else { text.into() }
+    // Texts of Windows have the first of them at the end of each line, and those of Hebrew and Arabic may have the others.
+    let dropped = |c: char| matches!(c, '\r' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(|c| dropped(c) || obeyed(c)) {
+        return text.into();
+    }
+    text.replace(dropped, "").replace(obeyed, "\u{fffd}").into()
 }
 
 /// The same where standard output is a terminal; a file or another program gets what there is.
@@ -86,8 +89,8 @@ mod tests {
         let cases = [
             ("é\n\tü 漢字", "é\n\tü 漢字"),
             ("\u{1b}[2J\u{1b}]0;title\u{7}", "\u{fffd}[2J\u{fffd}]0;title\u{fffd}"),
-            ("a\rb\u{8}\u{9b}31m", "a\u{fffd}b\u{fffd}\u{fffd}31m"),
-            ("safe\u{202e}gpj.exe", "safe\u{fffd}gpj.exe"),
+            ("a\r\nb\rc\u{8}\u{9b}31m", "a\nbc\u{fffd}\u{fffd}31m"),
+            ("safe\u{202e}gpj.exe", "safegpj.exe"),
         ];
         for (text, expect) in cases {
             assert_eq!(plain(text), expect);

@@ -6,6 +6,7 @@
 //! ca_file = "/etc/ssl/example.pem"      # further certificate authorities
 //! proxy = "http://proxy.example:3128"
 //! mirrors = ["http://10.0.0.5:11434"]   # asked in this order before the registry itself
+//! leads_to = ["minio.corp"]            # hosts it may send us to although they are nearer to this machine than it is
 //! bytes_per_second = 50_000_000
 //! parallel = 8                          # blobs at a time
 //! max_layers = 500                      # the most that it takes in a manifest
@@ -53,6 +54,7 @@ struct Entry {
     proxy: Option<String>,
     no_verify: bool,
     mirrors: Vec<String>,
+    leads_to: Vec<String>,
     bytes_per_second: Option<u64>,
     parallel: Option<usize>,
     max_layers: Option<usize>,
@@ -111,6 +113,7 @@ impl Entry {
         settings.proxy = self.proxy;
         settings.no_verify = self.no_verify;
         settings.mirrors = self.mirrors;
+        settings.leads_to = self.leads_to;
         settings.bytes_per_second = self.bytes_per_second;
         settings.parallel = self.parallel.unwrap_or(settings.parallel).clamp(1, 64);
         settings.max_layers = self.max_layers.or(settings.max_layers);

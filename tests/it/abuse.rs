@@ -89,9 +89,9 @@ async fn others_are_served_meanwhile() {
     }));
     let grows = "{% set n = namespace(x='a' * 1000000) %}{% for i in range(40) %}{% set n.x = n.x ~ n.x %}{% endfor %}";
     let request = json!({"model": "tiny", "prompt": "x", "template": grows, "stream": false});
-    let templates = futures_util::future::join_all((0..scale.templates).map(|_| async {
-        server.post("/api/generate", &request).await.status().as_u16()
-    }));
+    let templates = futures_util::future::join_all(
+        (0..scale.templates).map(|_| async { server.post("/api/generate", &request).await.status().as_u16() }),
+    );
     let asked = async {
         let mut times = Vec::new();
         for number in 0..scale.asked {

@@ -206,9 +206,8 @@ async fn a_model_is_not_unloaded_under_another_request() {
 #[tokio::test]
 async fn unfinished_uploads_have_an_end() {
     let server = Server::start(&[]).await;
-    let begin = async || {
-        server.http.post(server.url("/v2/library/some/blobs/uploads/")).send().await.expect("an answer")
-    };
+    let begin =
+        async || server.http.post(server.url("/v2/library/some/blobs/uploads/")).send().await.expect("an answer");
     let mut places = Vec::new();
     let refused = loop {
         let answer = begin().await;

@@ -76,8 +76,9 @@ pub fn load_plan(
 /// What a runner of the model takes for itself. The reference mode expands all weights and is not planned for.
 fn private_memory(model: &Model) -> PrivateMemory {
     let model = model.clone();
-    // Factors that lie the other way round are turned.
+    // Factors that lie the other way round are turned, and are float32 then.
     let adapters = model.manifest.layers_of(media_types::ADAPTER).map(Layer::size).fold(0, u64::saturating_add);
+    let adapters = adapters.saturating_mul(4);
     PrivateMemory::new(move |cache| {
         // An embedding beside conversations has a sequence of its own.
         let aside = ContextRequest { slots: cache.slots.saturating_add(1), ..cache };

@@ -65,7 +65,7 @@ impl Endpoint {
         if token.is_some() && parsed.scheme() != "https" && !local {
             return Err(invalid(format!("`{url}` is not https, so the token is not sent there; use https")));
         }
-        let border = Border::around(&parsed, None);
+        let border = Border::around(&parsed, None, &[]);
         let client = Client::builder()
             .dns_resolver(border.clone())
             .redirect(reqwest::redirect::Policy::none())

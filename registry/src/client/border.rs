@@ -85,7 +85,10 @@ struct Nearer {
 impl fmt::Display for Nearer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place, reach } = self;
-        write!(f, "`{place}` is {reach}, and who is not may not send us there; name that place itself if it is meant")
+        write!(
+            f,
+            "`{place}` is {reach}, and who is not may not send us there; if it is meant, name it in `leads_to` of the registry's settings"
+        )
     }
 }
 
@@ -104,19 +107,23 @@ struct Inner {
     host: String,
     /// How far the server is, once it was resolved.
     reach: OnceLock<Reach>,
-    /// Proxies are chosen by who runs the machine, not by servers.
+    /// Proxies are chosen by who runs the machine, not by servers: they are connected to, and never led to.
     proxies: BTreeSet<String>,
+    /// Hosts that the server may lead to, wherever they are: its settings say so.
+    leads_to: BTreeSet<String>,
 }
 
 impl Border {
-    /// The border around the server at `base`, which is reached through `proxy` or those that the environment names.
-    pub fn around(base: &Url, proxy: Option<&str>) -> Self {
+    /// The border around the server at `base`, which is reached through `proxy` or those that the environment names, and may
+    /// lead to the hosts `leads_to` wherever they are.
+    pub fn around(base: &Url, proxy: Option<&str>, leads_to: &[String]) -> Self {
         let host = base.host_str().unwrap_or_default().to_owned();
         let reach = literal(&host).map_or_else(OnceLock::new, Into::into);
         let set = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
         let named = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].into_iter().filter_map(set);
         let proxies = named.chain(proxy.map(str::to_owned)).filter_map(|proxy| host_of_proxy(&proxy)).collect();
-        Self(Arc::new(Inner { host, reach, proxies }))
+        let leads_to = leads_to.iter().map(|host| host.to_ascii_lowercase()).collect();
+        Self(Arc::new(Inner { host, reach, proxies, leads_to }))
     }
 
     /// Whether a request that was at `from` may go on at `to`: not to less than TLS, to no other protocol, and not to
@@ -133,8 +140,11 @@ impl Border {
             }
         }
         let place = to.host_str().unwrap_or_default();
-        if place == self.0.host {
+        if place == self.0.host || self.0.leads_to.contains(place) {
             return Ok(());
+        }
+        if self.0.proxies.contains(place) {
+            return Err(format!("to `{place}`, which is a proxy here"));
         }
         literal(place).map_or(Ok(()), |reach| self.check(place, reach)).map_err(|nearer| nearer.to_string())
     }
@@ -155,21 +165,19 @@ impl Border {
 
     /// Those of the addresses of `name` that may be connected to.
     fn allowed(&self, name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Nearer> {
-        let is = |other: &str| name.eq_ignore_ascii_case(other);
-        if is(&self.0.host) {
-            // Of several, the farthest: whoever has a public address cannot come near by naming another.
+        let name = name.to_ascii_lowercase();
+        if name == self.0.host {
+            // Of several, the farthest, and that once and for all: whoever has a public address cannot come near by another.
             if let Some(farthest) = addresses.iter().map(|address| Reach::of(*address)).max() {
                 let _ = self.0.reach.set(farthest);
             }
-            return Ok(addresses);
-        }
-        if self.0.proxies.iter().any(|proxy| is(proxy)) {
+        } else if self.0.proxies.contains(&name) || self.0.leads_to.contains(&name) {
             return Ok(addresses);
         }
         let (allowed, refused): (Vec<_>, Vec<_>) =
             addresses.into_iter().partition(|address| Reach::of(*address) >= self.reach());
         match refused.first() {
-            Some(address) if allowed.is_empty() => Err(Nearer { place: name.to_owned(), reach: Reach::of(*address) }),
+            Some(address) if allowed.is_empty() => Err(Nearer { place: name, reach: Reach::of(*address) }),
             _ => Ok(allowed),
         }
     }
@@ -198,7 +206,7 @@ fn host_of_proxy(proxy: &str) -> Option<String> {
     let bare = proxy.rsplit_once("://").map_or(proxy, |(_, rest)| rest);
     let place = bare.rsplit_once('@').map_or(bare, |(_, place)| place);
     let host = host_name(place.split('/').next().unwrap_or_default());
-    (!host.is_empty()).then(|| host.to_owned())
+    (!host.is_empty()).then(|| host.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -258,23 +266,32 @@ mod tests {
         ];
         for (from, to, fine) in cases {
             let (from, to) = (url(from), url(to));
-            assert_eq!(Border::around(&from, None).check_step(&from, &to).is_ok(), fine, "{from} {to}");
+            assert_eq!(Border::around(&from, None, &[]).check_step(&from, &to).is_ok(), fine, "{from} {to}");
         }
     }
 
     #[test]
     fn holds_names_against_the_border_when_they_are_resolved() {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address of this test");
-        let border = Border::around(&url("https://registry.example/"), Some("http://me:word@proxy.corp:3128"));
+        let border = Border::around(
+            &url("https://registry.example/"),
+            Some("http://me:word@proxy.corp:3128"),
+            &["minio.corp".to_owned()],
+        );
         let far = address("93.184.0.1");
         let near = address("10.0.0.1");
         assert!(border.allowed("elsewhere.example", vec![near]).is_err(), "it is believed to be far");
-        // It cannot come near by another address of its own.
-        assert_eq!(border.allowed("registry.example", vec![near, far]).expect("its own"), [near, far]);
+        // It cannot come near by another address of its own, neither at once nor later.
+        assert_eq!(border.allowed("registry.example", vec![near, far]).expect("its own"), [far]);
+        assert!(border.allowed("registry.example", vec![near]).is_err());
         assert!(border.allowed("elsewhere.example", vec![near]).is_err());
         assert_eq!(border.allowed("elsewhere.example", vec![near, far]).expect("one of them"), [far]);
         assert_eq!(border.allowed("proxy.corp", vec![near]).expect("chosen here"), [near]);
-        let border = Border::around(&url("https://registry.lan/"), None);
+        assert_eq!(border.allowed("MINIO.corp", vec![near]).expect("settings say so"), [near]);
+        let base = url("https://registry.example/");
+        assert!(border.check_step(&base, &url("https://proxy.corp:8080/")).is_err(), "a proxy is not led to");
+        assert!(border.check_step(&base, &url("https://minio.corp/")).is_ok());
+        let border = Border::around(&url("https://registry.lan/"), None, &[]);
         border.allowed("REGISTRY.lan", vec![near]).expect("its own");
         assert!(border.allowed("storage.lan", vec![address("192.168.7.7")]).is_ok());
         assert!(border.allowed("storage.lan", vec![address("127.0.0.1")]).is_err());

@@ -95,7 +95,7 @@ impl Host {
         let path = base.path().trim_end_matches('/');
         let prefix = path.strip_suffix("/v2").unwrap_or(path).to_owned();
         base.set_path("/");
-        let border = Border::around(&base, settings.proxy.as_deref());
+        let border = Border::around(&base, settings.proxy.as_deref(), &settings.leads_to);
         let client = connect::client(&base, &border, &settings, &limits)?;
         let limiter = settings.bytes_per_second.map(|rate| Limiter::new(rate, Instant::now()));
         let wire = Wire { name, base, border, client, limits };

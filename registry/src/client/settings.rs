@@ -25,6 +25,8 @@ pub struct HostSettings {
     pub mirrors: Vec<String>,
     /// The most bytes to transfer in a second, both ways together; at least one.
     pub bytes_per_second: Option<u64>,
+    /// Hosts that the registry may send us to although they are nearer to this machine than it is: its storage, its token service.
+    pub leads_to: Vec<String>,
     /// How many blobs to transfer at once.
     pub parallel: usize,
     /// The most layers that the registry takes in a manifest.
@@ -44,6 +46,7 @@ impl Default for HostSettings {
             no_verify: false,
             mirrors: Vec::new(),
             bytes_per_second: None,
+            leads_to: Vec::new(),
             parallel: 8,
             max_layers: None,
             stall: None,
@@ -77,6 +80,7 @@ impl fmt::Debug for HostSettings {
             .field("no_verify", &self.no_verify)
             .field("mirrors", &self.mirrors)
             .field("bytes_per_second", &self.bytes_per_second)
+            .field("leads_to", &self.leads_to)
             .field("parallel", &self.parallel)
             .field("max_layers", &self.max_layers)
             .field("stall", &self.stall)

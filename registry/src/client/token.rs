@@ -224,7 +224,7 @@ mod tests {
         ];
         for (base, realm, expect) in cases {
             let base = url(base);
-            let border = Border::around(&base, None);
+            let border = Border::around(&base, None, &[]);
             assert_eq!(check_realm(&border, &base, &url(realm)).is_ok(), expect, "{base} {realm}");
         }
     }

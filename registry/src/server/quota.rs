@@ -1,7 +1,7 @@
 //! What one client may have in uploads that it does not finish: disks are filled by those who begin and go away.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,24 @@ pub(super) struct Quota(Mutex<HashMap<IngestId, Unfinished>>);
 
 #[derive(Debug)]
 struct Unfinished {
-    /// Nothing where it was begun before this process.
+    /// Nothing where nobody says who asks.
     peer: Option<IpAddr>,
     bytes: u64,
     last: Instant,
+}
+
+impl Unfinished {
+    fn of(peer: Option<IpAddr>) -> Self {
+        Self { peer, bytes: 0, last: Instant::now() }
+    }
+}
+
+/// Whose share an address has: of IPv6, a network is one client's.
+pub(super) fn share_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
 }
 
 impl Quota {
@@ -41,26 +55,24 @@ impl Quota {
         if peer.is_some() && has >= MOST {
             return Err(refused(&format!("{has} uploads from this address are unfinished, {MOST} may be")));
         }
-        unfinished.insert(id.clone(), Unfinished { peer, bytes: 0, last: Instant::now() });
+        unfinished.insert(id.clone(), Unfinished::of(peer));
         Ok(())
     }
 
-    /// Counts bytes that come for an upload.
+    /// Counts bytes that come for an upload from `peer`: whoever goes on with one has it.
     ///
     /// # Errors
     /// 429 where those of `peer` would be too many.
-    pub(super) fn take(&self, id: &IngestId, bytes: u64) -> Result<(), Refused> {
+    pub(super) fn take(&self, id: &IngestId, peer: Option<IpAddr>, bytes: u64) -> Result<(), Refused> {
         let mut unfinished = self.lock();
-        let upload =
-            unfinished.entry(id.clone()).or_insert_with(|| Unfinished { peer: None, bytes: 0, last: Instant::now() });
-        upload.bytes = upload.bytes.saturating_add(bytes);
-        upload.last = Instant::now();
-        let Some(peer) = upload.peer else { return Ok(()) };
-        let theirs = unfinished.values().filter(|upload| upload.peer == Some(peer)).map(|upload| upload.bytes);
-        if theirs.fold(0, u64::saturating_add) > MOST_BYTES {
+        let theirs = unfinished.values().filter(|upload| upload.peer == peer).map(|upload| upload.bytes);
+        if peer.is_some() && theirs.fold(bytes, u64::saturating_add) > MOST_BYTES {
             let reason = format!("the unfinished uploads from this address have more than {} GiB", MOST_BYTES >> 30);
             return Err(refused(&reason));
         }
+        let upload = unfinished.entry(id.clone()).or_insert_with(|| Unfinished::of(peer));
+        (upload.peer, upload.last) = (peer, Instant::now());
+        upload.bytes = upload.bytes.saturating_add(bytes);
         Ok(())
     }
 
@@ -89,6 +101,8 @@ mod tests {
     #[test]
     fn one_address_has_a_bounded_share() {
         let quota = Quota::default();
+        let [near, same] = ["2001:db8::1", "2001:db8::ffff:2"].map(|text| share_of(text.parse().expect("an address")));
+        assert_eq!(near, same);
         let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().ok());
         for number in 0..MOST {
             quota.begin(&id(number), one).expect("there is room");
@@ -97,12 +111,12 @@ mod tests {
         quota.begin(&id(MOST), other).expect("another has a share of its own");
         quota.end(&id(0));
         quota.begin(&id(0), one).expect("one was finished");
-        quota.take(&id(1), MOST_BYTES - 1).expect("there is room");
-        quota.take(&id(2), 1).expect("there is room");
-        assert!(quota.take(&id(3), 1).is_err());
-        quota.take(&id(MOST), MOST_BYTES).expect("another has a share of its own");
-        quota.take(&id(MOST + 1), u64::MAX).expect("it was begun before");
+        quota.take(&id(1), one, MOST_BYTES - 1).expect("there is room");
+        quota.take(&id(2), one, 1).expect("there is room");
+        assert!(quota.take(&id(3), one, 1).is_err());
+        quota.take(&id(MOST), other, MOST_BYTES).expect("another has a share of its own");
+        assert!(quota.take(&id(MOST + 1), one, 1).is_err(), "whoever goes on with one has it");
         quota.end(&id(1));
-        quota.take(&id(3), 1).expect("one was finished");
+        quota.take(&id(3), one, 1).expect("one was finished");
     }
 }

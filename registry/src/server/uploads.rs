@@ -1,6 +1,6 @@
 //! Uploads: `POST`, `PATCH`, `PUT`, `GET` and `DELETE` below `blobs/uploads/`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use content::{Digest, Expected, Ingest, IngestId};
 use futures_util::StreamExt;
 
+use super::quota::share_of;
 use super::refusal::Refused;
 use super::sessions::Held;
 use super::storage::{Repository, Storage};
@@ -41,14 +42,16 @@ pub(super) async fn post<S: Storage>(
         }
     }
     let given = route::query(uri, "digest").next().map(|text| digest(&text)).transpose()?;
-    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip().to_canonical());
+    let peer = peer(parts);
     let id = server.sessions.begin(&server.storage, repository, peer).await?;
     // Ollama asks with a digest and no body for a place to put it: only zero bytes have a digest and no body.
     let empty = body.size_hint().exact() == Some(0);
     match given {
         Some(given) if !empty || given == of_nothing(&given) => {
             let held = hold(server, repository, id.as_str()).await?;
-            finish(server, repository, held, given, body).await
+            let finished = finish(server, repository, held, given, Incoming { peer, body }).await;
+            // Nobody knows its id.
+            finished.inspect_err(|_| server.sessions.quota.end(&id))
         }
         _ => Ok(progress(repository, &id, 0, StatusCode::ACCEPTED)),
     }
@@ -83,12 +86,12 @@ pub(super) async fn patch<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
     id: &str,
-    headers: &HeaderMap,
+    parts: &Parts,
     body: Body,
 ) -> Result<Response, Refused> {
     let (id, held) = hold(server, repository, id).await?;
-    check_order(repository, &id, held.offset(), headers, &body)?;
-    let held = receive(server, &id, held, body).await?;
+    check_order(repository, &id, held.offset(), &parts.headers, &body)?;
+    let held = receive(server, &id, held, Incoming { peer: peer(parts), body }).await?;
     Ok(progress(repository, &id, held.offset(), StatusCode::ACCEPTED))
 }
 
@@ -104,7 +107,18 @@ pub(super) async fn put<S: Storage>(
     let given = digest(&route::query(&parts.uri, "digest").next().ok_or_else(missing)?)?;
     let (id, held) = hold(server, repository, id).await?;
     check_order(repository, &id, held.offset(), &parts.headers, &body)?;
-    finish(server, repository, (id, held), given, body).await
+    finish(server, repository, (id, held), given, Incoming { peer: peer(parts), body }).await
+}
+
+/// What comes for an upload, and whose share of unfinished ones it is of.
+struct Incoming {
+    peer: Option<IpAddr>,
+    body: Body,
+}
+
+/// Who asks.
+fn peer(parts: &Parts) -> Option<IpAddr> {
+    parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| share_of(peer.ip()))
 }
 
 /// Reads a digest from outside.
@@ -186,10 +200,11 @@ async fn receive<S: Storage>(
     server: &Arc<Server<S>>,
     id: &IngestId,
     mut held: Held<S::Ingest>,
-    body: Body,
+    incoming: Incoming,
 ) -> Result<Held<S::Ingest>, Refused> {
     let (server, id) = (server.clone(), id.clone());
     let work = tokio::spawn(async move {
+        let Incoming { peer, body } = incoming;
         let mut stream = body.into_data_stream();
         let mut piece = BytesMut::new();
         let result = loop {
@@ -201,7 +216,7 @@ async fn receive<S: Storage>(
             };
             match next {
                 Some(Ok(bytes)) => {
-                    if let Err(refused) = server.sessions.quota.take(&id, bytes.len() as u64) {
+                    if let Err(refused) = server.sessions.quota.take(&id, peer, bytes.len() as u64) {
                         break Err(refused);
                     }
                     piece.extend_from_slice(&bytes);
@@ -231,17 +246,20 @@ async fn finish<S: Storage>(
     repository: &Repository,
     (id, held): (IngestId, Held<S::Ingest>),
     digest: Digest,
-    body: Body,
+    incoming: Incoming,
 ) -> Result<Response, Refused> {
-    let mut held = receive(server, &id, held, body).await?;
+    let mut held = receive(server, &id, held, incoming).await?;
     if let Some(ingest) = held.take() {
         let expected = Expected::Digest(digest);
         let (storage, to) = (server.storage.clone(), repository.clone());
         // The commit is finished also for a client that went away: it asks whether the blob is there.
-        let work = tokio::spawn(async move { storage.finish(&to, ingest, expected).await });
-        let done = work.await.map_err(|e| content::Error::Other(Box::new(e)))?;
-        server.sessions.forget(&id);
-        done?;
+        let server = server.clone();
+        let work = tokio::spawn(async move {
+            let done = storage.finish(&to, ingest, expected).await;
+            server.sessions.forget(&id);
+            done
+        });
+        work.await.map_err(|e| content::Error::Other(Box::new(e)))??;
     }
     Ok(created(repository, &digest))
 }

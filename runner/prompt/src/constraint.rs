@@ -20,7 +20,7 @@ use crate::tokenizer::TokenBytes;
 use crate::{Dialect, Error, Tokenizer, Tools};
 
 /// States of the automaton that an answer is held against: one or two kilobytes each, of which no useful schema needs as many.
-const MAX_STATES: usize = 50_000;
+const MAX_STATES: usize = 20_000;
 
 /// Makes constraints for the vocabulary of one tokenizer. It takes about a second and tens of MiB for a large vocabulary, so
 /// there is one for a model, made when the first constraint is asked for. Several threads may use it.

@@ -12,6 +12,9 @@ pub enum Error {
     /// A format that answers cannot be held to.
     #[error("the format cannot be used: {0}")]
     Format(String),
+    /// A text that is longer than any context.
+    #[error("the text has {0} bytes, at most {max} are cut into tokens", max = crate::MAX_TEXT)]
+    TooLong(usize),
     /// Text between two others was asked for.
     #[error("the model does not support insert: its vocabulary has no tokens for it")]
     Insert,

@@ -11,6 +11,10 @@ pub mod stream;
 pub mod template;
 pub mod tokenizer;
 
+/// The longest text that is cut into tokens, and that a template may make, in bytes: half a million tokens of prose. Libraries of
+/// tokenizers take two hundred times a text's length, and twice that for one of digits.
+pub const MAX_TEXT: usize = 2 << 20;
+
 pub use constraint::{Constraint, ConstraintFactory};
 pub use error::Error;
 pub use insert::insert;

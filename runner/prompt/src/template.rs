@@ -14,7 +14,7 @@ use protocol::RenderRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
-use crate::Error;
+use crate::{Error, MAX_TEXT};
 
 /// What a template may recurse before it is stopped.
 const RECURSION_LIMIT: usize = 100;
@@ -23,9 +23,6 @@ const FUEL: u64 = 10_000_000;
 
 /// The longest template that a request may bring, in bytes.
 const MAX_TEMPLATE: usize = 1 << 20;
-
-/// The longest prompt that a template may make, in bytes: more than any context has.
-const MAX_PROMPT: usize = 64 << 20;
 
 /// How far `tojson` may indent.
 const MAX_INDENT: usize = 16;
@@ -121,13 +118,13 @@ impl ChatTemplate {
     }
 }
 
-/// A text that a template may make no longer than [`MAX_PROMPT`].
+/// A text that a template may make no longer than [`MAX_TEXT`].
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_PROMPT {
-            return Err(io::Error::other(format!("it makes a text of more than {MAX_PROMPT} bytes")));
+        if self.0.len() + bytes.len() > MAX_TEXT {
+            return Err(io::Error::other(format!("it makes a text of more than {MAX_TEXT} bytes")));
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())

@@ -33,12 +33,17 @@ pub struct Special {
     pub parse: bool,
 }
 
+/// Bytes of a text that is long.
+const LONG: usize = 256 << 10;
+
 /// Text to tokens and back.
 #[derive(Debug)]
 pub struct Tokenizer {
     kind: Kind,
     /// Texts lose the spaces before some punctuation.
     cleans_spaces: bool,
+    /// Held for a long text: each takes memory while it is cut.
+    long: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -112,14 +117,18 @@ impl Tokenizer {
             VocabularyKind::ByteLevel { pre_tokenizer, .. } => {
                 Self::of_library(byte_level::build(&table, pre_tokenizer)?, around)
             }
-            _ => Self { kind: Kind::Own(Box::new(Own::new(table, vocabulary)?)), cleans_spaces: false },
+            _ => Self {
+                kind: Kind::Own(Box::new(Own::new(table, vocabulary)?)),
+                cleans_spaces: false,
+                long: Mutex::new(()),
+            },
         };
         Ok(Self { cleans_spaces, ..tokenizer })
     }
 
     fn of_library(tokenizer: Library, around: Around) -> Self {
         let tokenizer = Box::new(Mutex::new(tokenizer));
-        Self { kind: Kind::Library { tokenizer, around }, cleans_spaces: false }
+        Self { kind: Kind::Library { tokenizer, around }, cleans_spaces: false, long: Mutex::new(()) }
     }
 
     /// The number of tokens.
@@ -172,8 +181,15 @@ impl Tokenizer {
         }
     }
 
-    /// Cuts text into tokens.
+    /// Cuts text into tokens; long texts one after the other.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] beyond [`MAX_TEXT`](crate::MAX_TEXT) bytes.
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, Error> {
+        if text.len() > crate::MAX_TEXT {
+            return Err(Error::TooLong(text.len()));
+        }
+        let _alone = (text.len() > LONG).then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         match &self.kind {
             Kind::Library { tokenizer, around } => {
                 let mut tokenizer = lock(tokenizer);
