@@ -108,7 +108,8 @@ async fn others_are_served_meanwhile() {
     };
     let (statuses, rendered, mut times) = tokio::join!(bombs, templates, asked);
     assert!(rendered.iter().all(|status| *status == 400), "{rendered:?}");
-    assert!(statuses.iter().all(|status| *status == 413), "{statuses:?}");
+    // Too much for one, or too much for all of them together.
+    assert!(statuses.iter().all(|status| [413, 503].contains(status)), "{statuses:?}");
     times.sort_unstable();
     let (median, late) = (times[times.len() / 2], times[times.len() * 99 / 100]);
     let most = memory(&server, "VmHWM:") / 1024;
