@@ -55,6 +55,7 @@ type Reply = Result<String, String>;
 #[derive(Debug)]
 pub(crate) struct Renderer {
     nurseries: Vec<Mutex<UnixStream>>,
+    pids: Vec<u32>,
     /// Who is waited for where all have something to do.
     turn: AtomicUsize,
 }
@@ -67,8 +68,8 @@ pub(crate) enum Started {
 }
 
 impl Renderer {
-    fn over(nurseries: Vec<UnixStream>) -> Self {
-        Self { nurseries: nurseries.into_iter().map(Mutex::new).collect(), turn: AtomicUsize::new(0) }
+    fn over(nurseries: Vec<UnixStream>, pids: Vec<u32>) -> Self {
+        Self { nurseries: nurseries.into_iter().map(Mutex::new).collect(), pids, turn: AtomicUsize::new(0) }
     }
 
     /// Starts the nurseries. There must be no other thread, and nothing open that another process must not have.
@@ -76,18 +77,24 @@ impl Renderer {
     /// # Errors
     /// Where the system gives no process.
     pub(crate) fn start(isolate: bool) -> io::Result<Started> {
-        let mut nurseries = Vec::new();
+        let (mut nurseries, mut pids) = (Vec::new(), Vec::new());
         for _ in 0..NURSERIES {
             let (ours, theirs) = UnixStream::pair()?;
             // A nursery that does not answer at all is no more.
             ours.set_read_timeout(Some(2 * TIME))?;
-            if fork()?.is_none() {
+            let Some(pid) = fork()? else {
                 drop((ours, nurseries));
                 return Ok(Started::Nursery(nursery(theirs, isolate)));
-            }
+            };
             nurseries.push(ours);
+            pids.push(pid.as_raw_nonzero().get().cast_unsigned());
         }
-        Ok(Started::Runner(Self::over(nurseries)))
+        Ok(Started::Runner(Self::over(nurseries, pids)))
+    }
+
+    /// The nurseries' process ids.
+    pub(crate) fn pids(&self) -> &[u32] {
+        &self.pids
     }
 
     /// Whether a template can be read.
@@ -133,7 +140,7 @@ impl Renderer {
     pub(crate) fn in_a_thread() -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         std::thread::spawn(move || serve(theirs, |task, _| encoded(&work(task))));
-        Self::over(vec![ours])
+        Self::over(vec![ours], Vec::new())
     }
 }
 

@@ -10,12 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use protocol::InstructionSet;
+use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
 use crate::isolation::{self, Isolation};
 use crate::machine::End;
 use crate::{Error, Runner};
+
+/// How often, and after what time, a process that must end soon is looked at.
+const LAST_TRIES: usize = 20;
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// How runners are started.
 #[derive(Clone, Debug)]
@@ -148,6 +153,19 @@ impl Drop for Process {
     fn drop(&mut self) {
         // The process is killed by its handle; the socket is only a name.
         let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Reaps processes that a runner has left, where they have become ours: they do where this is the first process of a container.
+pub(crate) async fn reap(pids: &[u32]) {
+    for pid in pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
+        for _ in 0..LAST_TRIES {
+            // It ends with its runner, a moment later. An error says that it is somebody else's.
+            if !matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(None)) {
+                break;
+            }
+            tokio::time::sleep(MOMENT).await;
+        }
     }
 }
 

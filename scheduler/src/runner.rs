@@ -1,8 +1,8 @@
 //! Talking to a runner process.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -28,6 +28,8 @@ pub struct Runner {
     socket: PathBuf,
     client: reqwest::Client,
     pid: u32,
+    /// Processes of its own, once it has said which.
+    helpers: OnceLock<Vec<u32>>,
     fate: Fate,
 }
 
@@ -58,7 +60,7 @@ impl Runner {
     pub(crate) fn new(socket: PathBuf, pid: u32, ended: watch::Receiver<Option<String>>) -> Result<Self, Error> {
         let client = reqwest::Client::builder().unix_socket(socket.as_path()).no_proxy().build();
         let client = client.map_err(|e| Error::Protocol(e.to_string()))?;
-        Ok(Self { socket, client, pid, fate: Fate { ended, broken: Arc::default() } })
+        Ok(Self { socket, client, pid, helpers: OnceLock::new(), fate: Fate { ended, broken: Arc::default() } })
     }
 
     /// Waits until the process serves; what it says of itself then.
@@ -67,7 +69,10 @@ impl Runner {
             let mut pause = Duration::from_millis(1);
             loop {
                 match self.status().await {
-                    Ok(status) => return Ok(status),
+                    Ok(status) => {
+                        let _ = self.helpers.set(status.helpers.clone());
+                        return Ok(status);
+                    }
                     Err(_) if self.ended().is_some() => {
                         return Err(Error::Died(self.ended().unwrap_or_default()));
                     }
@@ -93,6 +98,11 @@ impl Runner {
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Processes that it has forked, as far as it has said.
+    pub(crate) fn helpers(&self) -> &[u32] {
+        self.helpers.get().map_or(&[], Vec::as_slice)
     }
 
     /// The socket that it listens on.

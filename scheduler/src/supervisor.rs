@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::files::{self, LoadPlan};
 use crate::heartbeat;
 use crate::machine::{End, Failure};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::{Error, PrivateMemory, Runner, RunnerOptions, private_memory};
 
 /// How long the end of a process may come after the end of its answers.
@@ -60,8 +60,10 @@ pub(crate) async fn supervise(
             // What somebody has chosen is a limit already.
             let private = plan.private.clone().filter(|_| options.memory_limit.is_none());
             let memory = Allowance { private, runner: runner.clone() };
-            let subject = Subject { process, runner, memory, patience: options.patience };
-            live(subject, plan, commands, &report).await
+            let subject = Subject { process, runner: runner.clone(), memory, patience: options.patience };
+            let end = live(subject, plan, commands, &report).await;
+            process::reap(runner.helpers()).await;
+            end
         }
         Err(error) => {
             report(Report::Failed(Failure::Broken(error)));

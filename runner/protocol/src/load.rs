@@ -196,6 +196,8 @@ pub struct Status {
     pub active: u64,
     /// While the engine computes, a number that changes with each layer and each pass.
     pub computing: Option<u64>,
+    /// Processes that it has forked; they end with it.
+    pub helpers: Vec<u32>,
     /// Whether it was built to compute on the CPU only.
     pub is_for_cpu: bool,
     /// Bytes of the process that nobody shares; 0 where the system does not say.
