@@ -20,11 +20,13 @@ mod key;
 mod list;
 mod login;
 mod manage;
+mod nearest;
 mod password;
 mod perplexity;
 mod pipe;
 mod plan;
 mod run;
+mod search;
 mod serve;
 mod show;
 mod text;
@@ -68,6 +70,8 @@ enum Command {
     Run(run::RunArguments),
     /// Pull a model from a registry
     Pull(transfer::PullArguments),
+    /// Search registries and the hub for models
+    Search(search::SearchArguments),
     /// Push a model to a registry
     Push(transfer::PushArguments),
     /// Log in to a registry
@@ -202,6 +206,7 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
             Command::Create(arguments) => create::run(&config, &arguments).await,
             Command::Run(arguments) => run::run(&config, &arguments).await,
             Command::Pull(arguments) => transfer::pull(&config, &arguments).await,
+            Command::Search(arguments) => search::run(&config, &arguments).await,
             Command::Push(arguments) => transfer::push(&config, &arguments).await,
             Command::Login(arguments) => login::login(&config, &arguments).await,
             Command::Logout { host } => login::logout(&config, &host).await,

@@ -22,7 +22,7 @@ use protocol::FinishReason;
 fn stop_reason(reason: FinishReason, calls_tools: bool, tokens: u64, limit: u64) -> &'static str {
     match reason {
         FinishReason::Length if tokens < limit => "model_context_window_exceeded",
-        FinishReason::Length => "max_tokens",
+        FinishReason::Length | FinishReason::Repetition => "max_tokens",
         FinishReason::Stop if calls_tools => "tool_use",
         FinishReason::Stop => "end_turn",
     }

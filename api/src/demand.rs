@@ -16,23 +16,40 @@ pub struct Dialogue {
     pub think: Option<Think>,
     /// A template instead of the model's.
     pub template: Option<String>,
+    /// Further variables of the template; they count more than what `think` sets.
+    pub variables: Map<String, Value>,
+    /// What the answer is to be drawn from, as templates want it.
+    pub documents: Option<Value>,
 }
 
 impl Dialogue {
-    /// What a runner is to render.
-    pub fn render(self) -> RenderRequest {
+    /// What a runner is to render; `now` is the time, as RFC 3339 writes it.
+    pub fn render(self, now: String) -> RenderRequest {
+        let mut variables = self.think.as_ref().map(variables).unwrap_or_default();
+        // Templates ask for the one or the other; who says one of them means both.
+        for (said, meant) in [("enable_thinking", "thinking"), ("thinking", "enable_thinking")] {
+            if let (Some(value), false) = (self.variables.get(said), self.variables.contains_key(meant))
+                && let Some(own) = variables.get_mut(meant)
+            {
+                own.clone_from(value);
+            }
+        }
+        variables.extend(self.variables);
         RenderRequest {
             messages: self.messages,
             tools: (!self.tools.is_empty()).then_some(Value::Array(self.tools)),
             add_generation_prompt: true,
             template: self.template,
-            variables: self.think.as_ref().map(variables).unwrap_or_default(),
+            variables,
+            documents: self.documents,
+            suffix: None,
+            now: Some(now),
         }
     }
 
     /// The same as a prompt.
-    pub fn prompt(self) -> Prompt {
-        Prompt::Chat(self.render())
+    pub fn prompt(self, now: String) -> Prompt {
+        Prompt::Chat(Box::new(self.render(now)))
     }
 }
 
@@ -109,7 +126,7 @@ mod tests {
                 json!({"enable_thinking": true, "thinking": true, "reasoning_effort": "low"}),
             ),
         ] {
-            let render = Dialogue { think: think.clone(), ..Dialogue::default() }.render();
+            let render = Dialogue { think: think.clone(), ..Dialogue::default() }.render(String::new());
             assert_eq!(Value::Object(render.variables), expect, "{think:?}");
             assert_eq!(render.tools, None, "no tools are not an empty list of tools");
         }

@@ -7,6 +7,7 @@ mod answer;
 pub mod anthropic;
 mod demand;
 mod frame;
+mod grammar;
 pub mod lode;
 pub mod modelfile;
 pub mod ollama;

@@ -8,6 +8,7 @@ mod keep;
 mod perplexity;
 mod plan;
 mod quantize;
+mod search;
 mod socket;
 mod upkeep;
 mod versions;
@@ -19,6 +20,7 @@ pub use keep::{GcRequest, GcResponse, PruneModel, PruneRequest, PruneResponse, P
 pub use perplexity::{PerplexityRequest, PerplexityResponse, Scored};
 pub use plan::{PlanRequest, PlanResponse, PlanSource, PlannedDevice, PlannedMemory};
 pub use quantize::{PlannedTensor, QuantizePlan};
+pub use search::{OfferedModel, SearchRequest, SearchResponse, SilentSource};
 pub use socket::SocketResponse;
 pub use upkeep::{
     DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample, Step,

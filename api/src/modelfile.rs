@@ -1,4 +1,4 @@
-//! Modelfiles: `FROM`, `ADAPTER`, `PARAMETER`, `TEMPLATE`, `SYSTEM`, `LICENSE`, `MESSAGE`.
+//! Modelfiles: `FROM`, `ADAPTER`, `PARAMETER`, `TEMPLATE`, `RENDERER`, `PARSER`, `SYSTEM`, `LICENSE`, `MESSAGE`.
 //!
 //! An instruction is a word and the rest of its line; `"""` quotes text over several lines, `"` within one; `#` begins a
 //! comment. Grammar: Ollama's `parser/parser.go`.
@@ -26,6 +26,10 @@ pub struct Modelfile {
     pub parameters: Map<String, Value>,
     /// How a conversation becomes a prompt.
     pub template: Option<String>,
+    /// What makes prompts in the place of a template, by name.
+    pub renderer: Option<String>,
+    /// What reads answers, by name.
+    pub parser: Option<String>,
     /// What precedes conversations.
     pub system: Option<String>,
     /// Texts of licences.
@@ -35,7 +39,7 @@ pub struct Modelfile {
 }
 
 const ROLES: [&str; 3] = ["system", "user", "assistant"];
-const LATER: [&str; 4] = ["RENDERER", "PARSER", "REQUIRES", "DRAFT"];
+const LATER: [&str; 2] = ["REQUIRES", "DRAFT"];
 
 impl Modelfile {
     /// Reads a Modelfile. Errors name the line.
@@ -76,6 +80,8 @@ impl Modelfile {
             }
             ("PARAMETER", Some(name)) => self.parameter(name, &value, line)?,
             ("TEMPLATE", _) => self.template = Some(value),
+            ("RENDERER", _) => self.renderer = Some(value.trim().to_owned()),
+            ("PARSER", _) => self.parser = Some(value.trim().to_owned()),
             ("SYSTEM", _) => self.system = Some(value),
             ("LICENSE", _) => self.licenses.push(value),
             ("MESSAGE", Some(role)) => {
@@ -92,7 +98,7 @@ impl Modelfile {
             }
             _ => {
                 return Err(Malformed(format!(
-                    "line {line}: `{word}` is not an instruction; expected FROM, ADAPTER, PARAMETER, TEMPLATE, SYSTEM, LICENSE or MESSAGE"
+                    "line {line}: `{word}` is not an instruction; expected FROM, ADAPTER, PARAMETER, TEMPLATE, RENDERER, PARSER, SYSTEM, LICENSE or MESSAGE"
                 )));
             }
         }

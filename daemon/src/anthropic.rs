@@ -13,6 +13,7 @@ use crate::body;
 use crate::budget::Budget;
 use crate::call::{Call, Ready};
 use crate::choices::Choices;
+use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::headers::{attested, truncated};
@@ -65,7 +66,7 @@ pub(crate) async fn messages(
     let (name, streams, limit) = (request.model.clone(), request.streams(), request.max_tokens.unwrap_or(0));
     let (dialogue, demand) = request.translate().map_err(|refusal| refused(&refusal))?;
     let call = Call::begin(&daemon, &name, &demand).await?;
-    let prompt = call.dialogue(dialogue)?.prompt();
+    let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
     let message = Message::begun(&random_id(), &name);
@@ -92,7 +93,7 @@ pub(crate) async fn count_tokens(
     let name = request.model.clone();
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
     let call = Call::begin(&daemon, &name, &api::Demand::default()).await?;
-    let render = call.dialogue(dialogue)?.render();
+    let render = call.dialogue(dialogue)?.render(clock::now());
     let ready = call.ready(&daemon).await?;
     let text = ready.runner().render(&render).await?;
     let input_tokens = count(&ready, text).await?;

@@ -27,6 +27,9 @@ use meter::Meter;
 
 /// How many of a prompt's first tokens stay when its beginning is dropped, where nobody says.
 const KEEP: u64 = 4;
+/// An answer ends when so many tokens were the same few again and again, where nobody says. Ollama ends one after 30 tokens with the
+/// same text; tables of zeros and lines of dashes are longer.
+const REPEAT_LIMIT: u64 = 1024;
 /// A generation without a limit that may go on beyond its context ends after so many contexts, as Ollama's do.
 const ENDLESS: u64 = 10;
 
@@ -155,6 +158,7 @@ impl Call {
             stop: options.stop.clone().unwrap_or_default(),
             max_tokens: options.max_tokens(),
             keep: options.num_keep.unwrap_or(KEEP),
+            repeat_limit: options.repeat_limit.unwrap_or(REPEAT_LIMIT),
             thinking: matches!(prompt, Prompt::Chat(_))
                 && self.own.capabilities.has(Capability::Thinking)
                 && !asks_not_to,

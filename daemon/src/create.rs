@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use api::lode::{PlannedTensor, QuantizePlan, SocketResponse};
 use api::ollama::{CreateRequest, ErrorResponse, License, Progress};
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use content::Digest;
@@ -15,12 +16,15 @@ use import::{Decision, NamedFile, Policy, Quantization, Reason, Reuse, Scheme, S
 
 use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::error::Failed;
+use crate::error::{Failed, status};
 use crate::guard::{Caller, Scope};
 use crate::models::{blocking, reference};
 use crate::stream::{Lines, lines};
+use crate::transfer::pull_base;
 use build::{CreateSpec, Created, QuantizeSpec, Source};
 use library::Observer;
+use manifests::ModelRef;
+use transfer::HubReference;
 
 /// Bytes between two lines of progress.
 const STEP: u64 = 16 << 20;
@@ -32,36 +36,72 @@ pub(crate) async fn create(
 ) -> Result<Response, Failed> {
     let streams = request.stream.unwrap_or(true);
     let dry_run = request.dry_run;
+    let base = request.from.clone();
     let own = daemon.clone();
     let spec = tokio::task::spawn_blocking(move || spec(&own, request, &caller)).await;
     let spec = spec.map_err(|e| Failed::from(anyhow::anyhow!("the create ended unexpectedly: {e}")))??;
     if dry_run {
         return plan(&daemon, spec).await;
     }
-    let step = if spec.quantize.is_some() { "quantizing tensors" } else { "importing tensors" };
-    let turn = daemon.jobs.turn().await?;
     let (lines, response) = lines();
+    let work = tokio::spawn(work(daemon, spec, base, lines.clone(), streams));
+    if streams {
+        tokio::spawn(async move {
+            let done = work.await.map_err(|e| anyhow::anyhow!("the create ended unexpectedly: {e}"));
+            tell(&lines, done.and_then(|done| done)).await;
+        });
+        return Ok(response);
+    }
+    let done = work.await.map_err(|e| anyhow::anyhow!("the create ended unexpectedly: {e}")).map_err(Failed::from)?;
+    done?;
+    Ok(Json(Progress::status("success")).into_response())
+}
+
+/// Makes the model; what it is made from is pulled first where it is a model that is not here (`base`).
+async fn work(
+    daemon: Daemon,
+    spec: CreateSpec,
+    base: Option<String>,
+    lines: Lines,
+    streams: bool,
+) -> anyhow::Result<Created> {
+    if let Some(base) = missing(&daemon, &spec, base).await? {
+        match pull_base(&daemon, &base, &lines, streams).await {
+            Some(pulled) => pulled.map_err(|error| absent(base, error))?,
+            None => anyhow::bail!("the client is gone"),
+        }
+    }
+    let step = if spec.quantize.is_some() { "quantizing tensors" } else { "importing tensors" };
+    let turn = daemon.jobs.turn().await.map_err(|failed| anyhow::anyhow!(failed.message))?;
     let work = turn.run(move || {
-        let observer = Reporter { lines: lines.clone(), streams, step, told: AtomicU64::new(0) };
+        let observer = Reporter { lines, streams, step, told: AtomicU64::new(0) };
         let work = std::panic::AssertUnwindSafe(|| build::create(&daemon.library, &spec, &observer));
         let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the create panicked")));
         if result.is_ok() {
             daemon.library.collect();
         }
-        if streams {
-            tell(&lines, result);
-            return None;
-        }
-        Some(result.map_err(Failed::from))
+        result
     });
-    if streams {
-        return Ok(response);
+    work.await?
+}
+
+/// Says that there is no such base. A full disk is nobody's wrong name.
+fn absent(name: String, error: anyhow::Error) -> anyhow::Error {
+    match status(&error) {
+        StatusCode::INSUFFICIENT_STORAGE => error,
+        _ => library::Error::Absent { name, reason: format!("{error:#}") }.into(),
     }
-    let done = work.await.map_err(|e| Failed::from(anyhow::anyhow!("the create ended unexpectedly: {e}")))?;
-    if let Some(result) = done {
-        result?;
+}
+
+/// The model to be made from, where it is not here.
+async fn missing(daemon: &Daemon, spec: &CreateSpec, base: Option<String>) -> anyhow::Result<Option<String>> {
+    let (Source::Model(name), Some(base)) = (&spec.source, base) else { return Ok(None) };
+    let (library, name) = (daemon.library.clone(), name.clone());
+    let found = tokio::task::spawn_blocking(move || library.find(&name)).await?;
+    match found {
+        Err(error) if matches!(error.downcast_ref(), Some(library::Error::NotFound { .. })) => Ok(Some(base)),
+        _ => Ok(None),
     }
-    Ok(Json(Progress::status("success")).into_response())
 }
 
 /// Says what a quantization would do.
@@ -115,14 +155,14 @@ fn shown(encoding: Encoding) -> String {
     }
 }
 
-fn tell(lines: &Lines, result: anyhow::Result<Created>) {
+async fn tell(lines: &Lines, result: anyhow::Result<Created>) {
     match result {
         Ok(created) => {
-            lines.send_blocking(&Progress::status(summary(&created)));
-            lines.send_blocking(&Progress::status("success"));
+            lines.send(&Progress::status(summary(&created))).await;
+            lines.send(&Progress::status("success")).await;
         }
         Err(error) => {
-            lines.send_blocking(&ErrorResponse { error: Failed::from(error).message });
+            lines.send(&ErrorResponse { error: Failed::from(error).message }).await;
         }
     }
 }
@@ -152,15 +192,21 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
     let source = match (request.path, request.handed, request.from, request.files.is_empty()) {
         (Some(path), None, None, true) => Source::at(local_path(&path, caller)?)?,
         (None, Some(token), None, true) => Source::Files(handed(daemon, &token)?),
-        (None, None, Some(from), true) => Source::Model(from.parse()?),
+        (None, None, Some(from), true) => Source::Model(base(&from)?),
         (None, None, None, false) => Source::Files(files(request.files)?),
         (None, None, None, true) => return Err(Failed::bad_request("neither 'from' or 'files' was specified")),
         _ => return Err(Failed::bad_request("give one of 'from', 'files', 'path' and 'handed'")),
     };
+    let renderer = request.renderer.filter(|name| !name.is_empty());
+    if let Some(renderer) = &renderer {
+        library::check_renderer(renderer).map_err(|error| Failed::bad_request(error.to_string()))?;
+    }
     Ok(CreateSpec {
         name,
         source,
         template: request.template,
+        renderer,
+        parser: request.parser.filter(|name| !name.is_empty()),
         system: request.system,
         licenses: request.license.map(License::texts).unwrap_or_default(),
         parameters: request.parameters,
@@ -168,6 +214,14 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
         adapters,
         quantize,
     })
+}
+
+/// The name under which the model is here that another is to be made from.
+fn base(name: &str) -> anyhow::Result<ModelRef> {
+    match HubReference::parse(name)? {
+        Some(hub) => hub.model_ref(),
+        None => Ok(name.parse()?),
+    }
 }
 
 /// What cannot be done is refused: a model that lacks it would be another one in silence.

@@ -89,6 +89,8 @@ pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> R
         template: Some(given.template)
             .filter(|template| !template.is_empty())
             .map_or_else(|| library.chat_template(model).map(Option::unwrap_or_default), Ok)?,
+        renderer: model.config.renderer.clone(),
+        parser: model.config.parser.clone(),
         system: given.system,
         details: details(model),
         messages: given.messages,
@@ -145,7 +147,14 @@ impl Given {
             let name = layer.name().unwrap_or("adapter").escape_debug();
             lines.push(format!("# ADAPTER {name}@{}", layer.digest()));
         }
-        for (word, text) in [("TEMPLATE", &self.template), ("SYSTEM", &self.system), ("LICENSE", &self.license)] {
+        let given = [
+            ("TEMPLATE", &self.template),
+            ("RENDERER", &model.config.renderer),
+            ("PARSER", &model.config.parser),
+            ("SYSTEM", &self.system),
+            ("LICENSE", &self.license),
+        ];
+        for (word, text) in given {
             if !text.is_empty() {
                 lines.push(modelfile::instruction(word, text));
             }

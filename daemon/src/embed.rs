@@ -27,6 +27,7 @@ pub(crate) async fn embed(State(daemon): State<Daemon>, Body(request): Body<Embe
     let asked = protocol::EmbedRequest {
         inputs: texts.into_iter().map(|text| EmbedInput::Text { text }).collect(),
         truncate: request.truncate.unwrap_or(true),
+        prompt: request.prompt_name,
         dimensions: Some(request.dimensions).filter(|dimensions| *dimensions > 0),
     };
     let reply = ready.runner().embed(&asked).await?;
@@ -51,7 +52,8 @@ pub(crate) async fn embeddings(
     let (mut embedding, mut dropped) = (Vec::new(), 0);
     if !request.prompt.is_empty() {
         let inputs = vec![EmbedInput::Text { text: request.prompt }];
-        let reply = ready.runner().embed(&protocol::EmbedRequest { inputs, truncate: true, dimensions: None }).await?;
+        let asked = protocol::EmbedRequest { inputs, truncate: true, prompt: None, dimensions: None };
+        let reply = ready.runner().embed(&asked).await?;
         embedding = reply.embeddings.into_iter().flatten().map(f64::from).collect();
         dropped = reply.truncated_tokens;
     }

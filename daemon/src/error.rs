@@ -77,7 +77,7 @@ impl From<anyhow::Error> for Failed {
 }
 
 /// Whose fault it was, by the first error in the chain that tells.
-fn status(error: &anyhow::Error) -> StatusCode {
+pub(crate) fn status(error: &anyhow::Error) -> StatusCode {
     let full = |cause: &&(dyn std::error::Error + 'static)| cause.downcast_ref::<io::Error>().is_some_and(is_full);
     if error.chain().any(|cause| full(&cause)) {
         return StatusCode::INSUFFICIENT_STORAGE;
@@ -93,7 +93,9 @@ fn is_full(error: &io::Error) -> bool {
 fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
-            library::Error::NotFound(_) | library::Error::NoVersion(_) => StatusCode::NOT_FOUND,
+            library::Error::NotFound(_) | library::Error::Absent { .. } | library::Error::NoVersion(_) => {
+                StatusCode::NOT_FOUND
+            }
             library::Error::Pinned(_) => StatusCode::CONFLICT,
             library::Error::CannotPlan(_) => StatusCode::BAD_REQUEST,
         });

@@ -12,6 +12,7 @@ use protocol::{GenerateEvent, Prompt};
 
 use crate::body::Body;
 use crate::call::{Call, Generation, Times, message};
+use crate::clock;
 use crate::daemon::Daemon;
 use crate::describe::timestamp;
 use crate::error::Failed;
@@ -51,7 +52,7 @@ pub(crate) async fn generate(
         };
         messages.push(message("user", request.prompt));
         let template = Some(request.template).filter(|template| !template.is_empty());
-        Dialogue { messages, think, template, ..Dialogue::default() }.prompt()
+        Dialogue { messages, think, template, ..Dialogue::default() }.prompt(clock::now())
     } else {
         Prompt::Insert { prefix: request.prompt, suffix: request.suffix }
     };
@@ -73,7 +74,7 @@ pub(crate) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatR
     if says_nothing {
         return load(&daemon, &call, &lines).await;
     }
-    let asked = call.request(&daemon, dialogue.prompt(), &demand);
+    let asked = call.request(&daemon, dialogue.prompt(clock::now()), &demand);
     respond(&daemon, &call, asked, lines, how).await
 }
 

@@ -87,25 +87,61 @@ fn line(blob: &PushedBlob) -> PushLine {
 /// Runs a transfer and tells how it goes. It ends with the client: what was transferred until then is kept.
 async fn run<J, F>(label: &'static str, stream: Option<bool>, job: J) -> Result<Response, Failed>
 where
-    J: FnOnce(Arc<Meter>) -> F,
+    J: FnOnce(Arc<Meter>) -> F + Send + 'static,
     F: Future<Output = anyhow::Result<Vec<PushLine>>> + Send + 'static,
 {
-    let (sender, statuses) = unbounded_channel();
-    let meter = Arc::new(Meter::new(sender));
-    let work = job(meter.clone());
     if stream == Some(false) {
-        work.await?;
+        let (sender, _statuses) = unbounded_channel();
+        job(Arc::new(Meter::new(sender))).await?;
         return Ok(Json(Progress::status("success")).into_response());
     }
     let (lines, response) = lines();
     tokio::spawn(async move {
-        let teller = Teller { label, lines: lines.clone(), meter, told: 0 };
-        tokio::select! {
-            () = teller.tell(statuses, work) => {}
-            () = lines.closed() => tracing::debug!("the client is gone, the transfer stops"),
+        match told(label, &lines, job).await {
+            Some(Ok(plan)) => {
+                for line in plan {
+                    lines.send(&line).await;
+                }
+                lines.send(&Progress::status("success")).await;
+            }
+            Some(Err(error)) => {
+                lines.send(&ErrorResponse { error: Failed::from(error).message }).await;
+            }
+            None => tracing::debug!("the client is gone, the transfer stops"),
         }
     });
     Ok(response)
+}
+
+/// Pulls the model that another is to be made from, and tells how it goes. Nothing where the client is gone.
+pub(crate) async fn pull_base(daemon: &Daemon, name: &str, lines: &Lines, streams: bool) -> Option<anyhow::Result<()>> {
+    let job = async |meter: Arc<Meter>| {
+        let hosts = Hosts::new(&daemon.settings.registries, false);
+        match HubReference::parse(name)? {
+            Some(hub) => transfer::pull_from_hub(&daemon.library, &daemon.settings.hub, hub, None, &meter).await,
+            None => transfer::pull(&daemon.library, &hosts, &name.parse()?, &meter).await,
+        }
+    };
+    if !streams {
+        let (sender, _statuses) = unbounded_channel();
+        return Some(job(Arc::new(Meter::new(sender))).await.map(drop));
+    }
+    Some(told("pulling model", lines, job).await?.map(drop))
+}
+
+/// Does a transfer, telling how it goes; it ends with the client.
+async fn told<T, J, F>(label: &'static str, lines: &Lines, job: J) -> Option<anyhow::Result<T>>
+where
+    J: FnOnce(Arc<Meter>) -> F,
+    F: Future<Output = anyhow::Result<T>>,
+{
+    let (sender, statuses) = unbounded_channel();
+    let meter = Arc::new(Meter::new(sender));
+    let teller = Teller { label, lines: lines.clone(), meter: meter.clone(), told: 0 };
+    tokio::select! {
+        result = teller.tell(statuses, job(meter)) => Some(result),
+        () = lines.closed() => None,
+    }
 }
 
 /// Turns a transfer's progress into lines.
@@ -117,11 +153,11 @@ struct Teller {
 }
 
 impl Teller {
-    async fn tell(
+    async fn tell<T>(
         mut self,
         mut statuses: UnboundedReceiver<String>,
-        work: impl Future<Output = anyhow::Result<Vec<PushLine>>>,
-    ) {
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
         let mut work = std::pin::pin!(work);
         let mut ticks = tokio::time::interval(TICK);
         let result = loop {
@@ -140,17 +176,7 @@ impl Teller {
         while let Ok(status) = statuses.try_recv() {
             self.status(status).await;
         }
-        match result {
-            Ok(plan) => {
-                for line in plan {
-                    self.lines.send(&line).await;
-                }
-                self.lines.send(&Progress::status("success")).await;
-            }
-            Err(error) => {
-                self.lines.send(&ErrorResponse { error: Failed::from(error).message }).await;
-            }
-        }
+        result
     }
 
     async fn status(&mut self, status: String) {

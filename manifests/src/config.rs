@@ -21,6 +21,12 @@ pub struct ModelConfig {
     /// What the model can do: `completion`, `tools`, … Only others write it; what a model can do is derived.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
+    /// What makes prompts of conversations, by Ollama's name for it, in the place of a template.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub renderer: String,
+    /// What reads answers, by Ollama's name for it. Kept for Ollama: we read answers as the template has them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub parser: String,
     /// The longest context that the model was made for, in tokens. Only others and version 0.1 write it.
     #[serde(skip_serializing_if = "is_zero")]
     pub context_length: u64,

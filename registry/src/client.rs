@@ -23,6 +23,7 @@
 
 mod authorization;
 mod border;
+pub mod catalog;
 mod challenge;
 mod connect;
 mod credential;
@@ -47,7 +48,7 @@ mod wire;
 pub use border::Border;
 pub use credential::{Chain, Credential, Credentials};
 pub use docker_config::DockerConfig;
-pub use error::Error;
+pub use error::{Error, cause};
 pub use fetch::{Counter, FetchError, Fetcher};
 pub use host::Host;
 pub use payload::{MakeStream, Payload, Request};

@@ -3,6 +3,8 @@
 //! The hidden states of an input, after the last norm, are pooled to one vector, see [`Pooling`]; its first `dimensions`
 //! elements are kept and divided by their length.
 
+use std::borrow::Cow;
+
 use anyhow::{Result, ensure};
 use prompt::Special;
 use protocol::{EmbedInput, EmbedReply, EmbedRequest};
@@ -11,13 +13,15 @@ use tokio::sync::oneshot;
 use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
 use crate::model::Model;
-use crate::pooling::Pooling;
+use crate::pooling::{Pooled, Pooling};
 
 /// The tokens of a text.
 struct Input {
     tokens: Vec<u32>,
     /// How many of the last ones end every text: they stay where a text is cut.
     end: usize,
+    /// How many of the first ones are not pooled.
+    skipped: usize,
 }
 
 impl Input {
@@ -38,12 +42,14 @@ pub(crate) struct Embedding {
     truncate: bool,
     dimensions: Option<usize>,
     pooling: Pooling,
+    /// The most tokens of an input, where the model says.
+    most: Option<usize>,
     /// The input that is being computed.
     index: usize,
     /// How many of its tokens have been.
     fed: usize,
     /// What is pooled of it so far.
-    pooled: Vec<f64>,
+    pooled: Pooled,
     answer: EmbedReply,
     reply: Option<oneshot::Sender<Result<EmbedReply, Fault>>>,
 }
@@ -58,7 +64,10 @@ impl Embedding {
         request: &EmbedRequest,
         reply: oneshot::Sender<Result<EmbedReply, Fault>>,
     ) -> Result<Self, Fault> {
-        let inputs = request.inputs.iter().map(|input| tokens(model, input)).collect::<Result<Vec<_>, _>>()?;
+        let blame = |error: anyhow::Error| Fault::Request(format!("{error:#}"));
+        model.sentence.check().map_err(blame)?;
+        let prompt = model.sentence.prompt(request.prompt.as_deref()).map_err(blame)?;
+        let inputs = request.inputs.iter().map(|input| tokens(model, input, prompt)).collect::<Result<Vec<_>, _>>()?;
         if let Some(empty) = inputs.iter().position(|input| input.tokens.is_empty()) {
             return Err(Fault::Request(format!("input {empty} is empty; each must have at least one token")));
         }
@@ -66,10 +75,11 @@ impl Embedding {
             inputs,
             truncate: request.truncate,
             dimensions: request.dimensions.filter(|count| *count > 0).map(|count| count as usize),
-            pooling: model.pooling,
+            pooling: model.sentence.pooling.clone(),
+            most: model.sentence.most,
             index: 0,
             fed: 0,
-            pooled: Vec::new(),
+            pooled: Pooled::default(),
             answer: EmbedReply { embeddings: Vec::new(), prompt_tokens: Vec::new(), truncated_tokens: 0 },
             reply: Some(reply),
         })
@@ -86,7 +96,7 @@ impl Embedding {
     /// Takes the vector of the input that is complete.
     fn complete(&mut self, cache: &mut dyn Cache) -> Result<()> {
         let tokens = self.inputs[self.index].tokens.len();
-        let vector = self.pooling.finish(std::mem::take(&mut self.pooled), tokens);
+        let vector = self.pooling.finish(std::mem::take(&mut self.pooled));
         self.answer.embeddings.push(normalized(vector, self.dimensions)?);
         self.answer.prompt_tokens.push(tokens as u64);
         self.index += 1;
@@ -96,17 +106,29 @@ impl Embedding {
     }
 }
 
-fn tokens(model: &Model, input: &EmbedInput) -> Result<Input, Fault> {
+fn tokens(model: &Model, input: &EmbedInput, prompt: &str) -> Result<Input, Fault> {
     match input {
         EmbedInput::Tokens { tokens } => {
             check_vocabulary(tokens, model.vocabulary)?;
-            Ok(Input { tokens: tokens.clone(), end: 0 })
+            Ok(Input { tokens: tokens.clone(), end: 0, skipped: 0 })
         }
         EmbedInput::Text { text } => {
-            let encode = |text| model.text.tokenizer.encode(text, Special { add: true, parse: false });
-            let tokens = encode(text).map_err(|error| Fault::Request(error.to_string()))?;
+            let encode = |text: &str| {
+                let text = if model.sentence.lowers { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(text) };
+                let tokens = model.text.tokenizer.encode(&text, Special { add: true, parse: false });
+                tokens.map_err(|error| Fault::Request(error.to_string()))
+            };
+            let tokens = encode(&[prompt, text].concat())?;
             check_vocabulary(&tokens, model.vocabulary)?;
-            Ok(Input { end: end(&tokens, &encode("")?), tokens })
+            let empty = encode("")?;
+            let skipped = if model.sentence.pooling.includes_prompt || prompt.is_empty() {
+                0
+            } else {
+                // Those of the prompt, without what ends it alone.
+                let alone = encode(prompt)?;
+                alone.len() - end(&alone, &empty)
+            };
+            Ok(Input { end: end(&tokens, &empty), tokens, skipped })
         }
     }
 }
@@ -135,12 +157,13 @@ impl Work for Embedding {
     }
 
     fn begin(&mut self, _model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
+        let most = cache.context().min(self.most.unwrap_or(usize::MAX));
         for input in &mut self.inputs {
-            let excess = input.tokens.len().saturating_sub(cache.context());
+            let excess = input.tokens.len().saturating_sub(most);
             if excess > 0 && !self.truncate {
                 return Err(Fault::Request("the input length exceeds the context length".to_owned()));
             }
-            input.truncate(cache.context());
+            input.truncate(most);
             self.answer.truncated_tokens += excess as u64;
         }
         self.start(cache);
@@ -154,9 +177,13 @@ impl Work for Embedding {
 
     fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
         let Output::Each(rows) = computed.output else { return Ok(Progress::More) };
-        let (pooling, mut position) = (self.pooling, self.fed);
+        let (input, mut position) = (&self.inputs[self.index], self.fed);
+        // Where all of it is the prompt, something has to be pooled.
+        let skipped = if input.skipped < input.tokens.len() { input.skipped } else { 0 };
         rows.hidden(&mut |hidden| {
-            pooling.add(&mut self.pooled, hidden, position);
+            if position >= skipped {
+                self.pooling.add(&mut self.pooled, hidden, position);
+            }
             position += 1;
             Ok(())
         })?;
@@ -195,7 +222,7 @@ mod tests {
             (&[7, 8], &[], 1, &[7]),
             (&[1, 2], &[1, 2], 2, &[1, 2]),
         ] {
-            let mut input = Input { end: end(tokens, empty), tokens: tokens.to_vec() };
+            let mut input = Input { end: end(tokens, empty), tokens: tokens.to_vec(), skipped: 0 };
             input.truncate(most);
             assert_eq!(input.tokens, expect, "{tokens:?}");
         }

@@ -22,23 +22,22 @@ mod slot;
 mod work;
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 
 use crate::backend::Backend;
 use crate::cache::{Cache, CacheShape, SlotCache, common_prefix};
 use crate::decoder::{Decoder, Stream};
 use crate::model::Model;
-use crate::pulse::Pulse;
 use choice::Candidate;
 use pass_rows::PassRows;
 use slot::{Slot, make};
+use work::guarded;
 pub(crate) use work::{Computed, Fault, Feed, Listener, Output, Progress, Rows, Take, Wanted, Work, check_vocabulary};
 
 /// Tokens of a prompt in a step, at most, while others decode, who wait for it.
@@ -62,7 +61,6 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 pub(crate) struct Engine {
     jobs: Option<Sender<Job>>,
-    pulse: Pulse,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,7 +82,6 @@ impl Engine {
     /// Where there is no memory for the slots.
     pub(crate) fn start<B: Backend>(model: Arc<Model>, decoder: Arc<Decoder<B>>, slots: Slots) -> Result<Self> {
         let (jobs, inbox) = mpsc::channel();
-        let pulse = decoder.pulse().clone();
         let mut state = State {
             slots: make(&decoder, slots)?,
             shape: slots.shape,
@@ -99,12 +96,7 @@ impl Engine {
             logits: Vec::new(),
         };
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || while state.step() {})?;
-        Ok(Self { jobs: Some(jobs), pulse, thread: Some(thread) })
-    }
-
-    /// Beats while it computes.
-    pub(crate) fn pulse(&self) -> &Pulse {
-        &self.pulse
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
     /// Puts work in line. Where the engine is gone the work is dropped, which whoever waits for it notices.
@@ -402,10 +394,4 @@ impl<B: Backend> State<B> {
         }
         Ok(stream)
     }
-}
-
-/// A panic becomes a fault.
-fn guarded<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
-    let caught = catch_unwind(AssertUnwindSafe(work));
-    caught.unwrap_or_else(|_| Err(Fault::Failed(anyhow!("the computation panicked"))))
 }

@@ -1,6 +1,7 @@
 //! A generation: prompt, then token by token, until something ends it.
 
 mod answer;
+mod cycle;
 mod held;
 mod logprobs;
 mod room;
@@ -15,6 +16,7 @@ use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, W
 use crate::model::Model;
 use crate::sampler::{Sampler, log_softmax};
 use answer::{Answer, Heard};
+use cycle::Cycle;
 use held::Held;
 
 /// A generation without a limit of its own, whose oldest tokens are dropped, ends after so many contexts: a model may
@@ -46,6 +48,7 @@ pub(crate) struct Generation {
     sampler: Sampler,
     answer: Answer,
     held: Held,
+    cycle: Cycle,
     usage: Usage,
     begin: Instant,
     /// Since when tokens are generated.
@@ -66,6 +69,7 @@ impl Generation {
             Ok((tokens, answer, held)) => Ok(Self {
                 sink,
                 sampler: Sampler::new(request.sampling, &[]),
+                cycle: Cycle::new(request.repeat_limit),
                 answer,
                 held,
                 pending: tokens.clone(),
@@ -103,8 +107,10 @@ impl Generation {
             self.answer.logprobs.push(logprobs::logprob(model, previous, token, &logprobs, count)?);
         }
         self.tokens.push(token);
+        let lost = self.cycle.push(token);
         Ok(match self.answer.push(model, token, &*self.sink)? {
             Heard::More if complete => Step::End(FinishReason::Stop),
+            Heard::More if lost => Step::End(FinishReason::Repetition),
             Heard::More => Step::Token(token),
             Heard::Stopped => Step::End(FinishReason::Stop),
             Heard::Gone => Step::Gone,

@@ -18,10 +18,11 @@ use crate::mapped::Blobs;
 use crate::memory::Account;
 use crate::model::{Documents, Model, TextModel};
 use crate::pool::Pool;
-use crate::pooling::Pooling;
+use crate::pulse::Pulse;
 use crate::read_ahead::ReadAhead;
 use crate::renderer::Renderer;
 use crate::rendering::Choice;
+use crate::sentence::Sentence;
 use crate::weights::Weights;
 use crate::{device, failure};
 
@@ -45,6 +46,8 @@ pub(crate) struct Loaded {
     pub(crate) name: String,
     pub(crate) model: Arc<Model>,
     pub(crate) engine: Engine,
+    /// Beats while the engine computes.
+    pub(crate) pulse: Pulse,
     /// Where it computes.
     device: String,
     /// Bytes of weights.
@@ -109,13 +112,14 @@ impl Loaded {
             text,
             vocabulary: blueprint.vocabulary as usize,
             generates: decoder.generates(),
-            pooling: Pooling::of(documents),
+            sentence: Sentence::of(documents),
         });
         let wanted = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
         let slots = slots(blueprint.context, request.reference, wanted);
+        let pulse = decoder.pulse().clone();
         let engine = Engine::start(model.clone(), Arc::new(decoder), slots)?;
         let (name, reference) = (request.model.clone(), request.reference);
-        Ok((Self { name, model, engine, device, weights, blueprint, reference, _read_ahead: read_ahead }, slots))
+        Ok((Self { name, model, engine, pulse, device, weights, blueprint, reference, _read_ahead: read_ahead }, slots))
     }
 
     /// Replaces the KV cache; the weights stay as they are.

@@ -56,6 +56,7 @@ mod rendering;
 #[cfg(test)]
 mod residency;
 mod sampler;
+mod sentence;
 mod serve;
 mod weights;
 

@@ -12,8 +12,8 @@ use vocabulary::token_table::Settings;
 use vocabulary::{TokenTable, Vocabulary, special_tokens};
 
 use crate::mapped::Blob;
-use crate::pooling::Pooling;
 use crate::rendering::{Choice, Rendering};
+use crate::sentence::Sentence;
 
 /// What is known of a model beside its decoder.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Model {
     /// Whether it gives logits.
     pub(crate) generates: bool,
     /// How it embeds.
-    pub(crate) pooling: Pooling,
+    pub(crate) sentence: Sentence,
 }
 
 /// The part of a model that knows text.
@@ -87,19 +87,27 @@ impl TextModel {
             Prompt::Chat(request) => return self.conversation(request),
             Prompt::Tokens { tokens } => tokens.clone(),
             Prompt::Text { text } => self.tokenizer.encode(text, Special { add: true, parse: true })?,
-            Prompt::Insert { prefix, suffix } => prompt::insert(&self.tokenizer, prefix, suffix)?,
+            Prompt::Insert { prefix, suffix } => match self.rendering.insert(prefix, suffix) {
+                Some(rendered) => self.rendered(&rendered?, false)?,
+                None => prompt::insert(&self.tokenizer, prefix, suffix)?,
+            },
         };
         Ok(Prompted { tokens, rendered: String::new() })
     }
 
     fn conversation(&self, request: &RenderRequest) -> Result<Prompted> {
         let rendered = self.rendering.render(request)?;
-        let add = !self.rendering.has_template(request);
-        let mut tokens = self.tokenizer.encode(&rendered, Special { add, parse: true })?;
-        if let Some((bos, _)) = self.bos.as_ref().filter(|(_, text)| !add && !rendered.starts_with(text)) {
+        let tokens = self.rendered(&rendered, !self.rendering.has_template(request))?;
+        Ok(Prompted { tokens, rendered })
+    }
+
+    /// The tokens of a text; what begins every text stands before it, whether or not (`add`) a template made it.
+    fn rendered(&self, text: &str, add: bool) -> Result<Vec<u32>> {
+        let mut tokens = self.tokenizer.encode(text, Special { add, parse: true })?;
+        if let Some((bos, _)) = self.bos.as_ref().filter(|(_, bos)| !add && !text.starts_with(bos)) {
             tokens.insert(0, *bos);
         }
-        Ok(Prompted { tokens, rendered })
+        Ok(tokens)
     }
 }
 

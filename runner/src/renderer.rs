@@ -12,6 +12,7 @@
 
 #![expect(unsafe_code, reason = "a fork")]
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -36,12 +37,12 @@ const NURSERIES: usize = 4;
 
 /// What is to be done: to read a template, and to render a request where there is one.
 #[derive(Debug, Serialize, Deserialize)]
-struct Task {
-    template: ChatTemplate,
-    request: Option<RenderRequest>,
+struct Task<'a> {
+    template: Cow<'a, ChatTemplate>,
+    request: Option<Cow<'a, RenderRequest>>,
 }
 
-impl Task {
+impl Task<'_> {
     fn time(&self) -> Duration {
         let brings_own = self.request.as_ref().is_some_and(|request| request.template.is_some());
         if brings_own { TIME_OF_REQUESTS } else { TIME }
@@ -101,19 +102,19 @@ impl Renderer {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn check(&self, template: ChatTemplate) -> Result<(), prompt::Error> {
-        self.ask(&Task { template, request: None }).map(drop)
+    pub(crate) fn check(&self, template: &ChatTemplate) -> Result<(), prompt::Error> {
+        self.ask(&Task { template: Cow::Borrowed(template), request: None }).map(drop)
     }
 
     /// Renders a conversation.
     ///
     /// # Errors
     /// What the template says, or that it takes too much.
-    pub(crate) fn render(&self, template: ChatTemplate, request: RenderRequest) -> Result<String, prompt::Error> {
-        self.ask(&Task { template, request: Some(request) })
+    pub(crate) fn render(&self, template: &ChatTemplate, request: &RenderRequest) -> Result<String, prompt::Error> {
+        self.ask(&Task { template: Cow::Borrowed(template), request: Some(Cow::Borrowed(request)) })
     }
 
-    fn ask(&self, task: &Task) -> Result<String, prompt::Error> {
+    fn ask(&self, task: &Task<'_>) -> Result<String, prompt::Error> {
         let work = serde_json::to_vec(task).map_err(|error| prompt::Error::Template(error.to_string()))?;
         let mut stream = self.nursery();
         let reply = send(&mut stream, task.time(), &work).and_then(|()| receive(&mut stream));
@@ -303,12 +304,12 @@ mod tests {
         let template = |text: &str| ChatTemplate::new(text, Map::new());
         let text = "{{ messages[0].content }}";
         for _ in 0..2 {
-            assert_eq!(renderer.render(template(text), request.clone()).expect("text"), "é\n\"x\"");
+            assert_eq!(renderer.render(&template(text), &request).expect("text"), "é\n\"x\"");
         }
-        renderer.check(template(text)).expect("it can be read");
-        let error = renderer.check(template("{% if %}")).expect_err("it cannot").to_string();
+        renderer.check(&template(text)).expect("it can be read");
+        let error = renderer.check(&template("{% if %}")).expect_err("it cannot").to_string();
         assert!(error.contains("template"), "{error}");
-        let raised = renderer.render(template("{{ raise_exception('no') }}"), request).expect_err("it says no");
+        let raised = renderer.render(&template("{{ raise_exception('no') }}"), &request).expect_err("it says no");
         assert!(matches!(&raised, prompt::Error::Template(reason) if reason.contains("no")), "{raised}");
     }
 }

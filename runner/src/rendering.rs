@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use prompt::ChatTemplate;
-use protocol::RenderRequest;
+use protocol::{Message, RenderRequest};
 use serde_json::{Map, Value};
+use vocabulary::abilities;
 use vocabulary::chat_templates::{self, Named};
 
 use crate::renderer::Renderer;
@@ -38,7 +39,7 @@ impl Choice<'_> {
         }
         ensure!(sources.iter().all(|(_, text)| text.len() < 1 << 20), "the chat template is longer than 1 MiB");
         let template = ChatTemplate::from_named(sources, variables);
-        renderer.check(template.clone())?;
+        renderer.check(&template)?;
         Ok(Rendering { template: Some(template), renderer })
     }
 
@@ -48,7 +49,7 @@ impl Choice<'_> {
             return templates;
         }
         let reads = |(name, text): &Named| {
-            let read = self.renderer.check(ChatTemplate::new(text, Map::new()));
+            let read = self.renderer.check(&ChatTemplate::new(text, Map::new()));
             if let Err(error) = &read {
                 tracing::warn!(template = name, "a chat template cannot be read: {error}");
             }
@@ -69,16 +70,32 @@ impl Rendering {
         self.template.is_some() || request.template.is_some()
     }
 
+    /// What asks for the text between two others, where the model's template says how.
+    ///
+    /// # Errors
+    /// What the template says, or that it takes too much.
+    pub(crate) fn insert(&self, prefix: &str, suffix: &str) -> Option<Result<String>> {
+        let template = self.template.as_ref().filter(|template| abilities::offers_insert(&template.text()))?;
+        let request = RenderRequest {
+            messages: vec![Message { role: "user".to_owned(), content: prefix.to_owned(), ..Message::default() }],
+            suffix: Some(suffix.to_owned()),
+            ..RenderRequest::default()
+        };
+        Some(self.renderer.render(template, &request).map_err(Into::into))
+    }
+
     /// Renders a conversation. Without a template the messages are taken as they are, a line each.
     ///
     /// # Errors
     /// What the template says, or that it takes too much.
     pub(crate) fn render(&self, request: &RenderRequest) -> Result<String> {
-        let own = || request.template.as_ref().map(|own| ChatTemplate::new(own, Map::new()));
-        let Some(template) = self.template.clone().or_else(own) else {
-            let contents: Vec<&str> = request.messages.iter().map(|message| message.content.as_str()).collect();
-            return Ok(contents.join("\n"));
-        };
-        Ok(self.renderer.render(template, request.clone())?)
+        if let Some(template) = &self.template {
+            return Ok(self.renderer.render(template, request)?);
+        }
+        if let Some(own) = &request.template {
+            return Ok(self.renderer.render(&ChatTemplate::new(own, Map::new()), request)?);
+        }
+        let contents: Vec<&str> = request.messages.iter().map(|message| message.content.as_str()).collect();
+        Ok(contents.join("\n"))
     }
 }

@@ -15,6 +15,7 @@ class Bench:
         self.options = options
         self.folder = folder
         self.rows = []
+        self.stores = 0
 
     def wants(self, *names):
         return any(name in self.options.only for name in names)
@@ -29,6 +30,14 @@ class Bench:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         return Lode(self.options.bin, home, self.folder / f"{name}.log")
+
+    def store(self):
+        """A daemon with an empty store of its own."""
+        self.stores += 1
+        lode = self.lode(f"store-{self.stores}")
+        lode.spawn()
+        lode.wait()
+        return lode
 
     def real_model(self):
         """The path of SmolLM2-135M, fetched if need be."""

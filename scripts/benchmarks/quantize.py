@@ -88,22 +88,8 @@ def hash_of(name, changed):
     return int.from_bytes(hashlib.sha256(f"{name}{changed}".encode()).digest()[:6], "little")
 
 
-class Quantize:
-    """What the benchmarks share: options, a folder, the rows."""
-
-    def __init__(self, options, folder):
-        self.options = options
-        self.folder = folder
-        self.bench = Bench(options, folder)
-        self.stores = 0
-
-    def store(self):
-        """A daemon with an empty store."""
-        self.stores += 1
-        lode = self.bench.lode(f"store-{self.stores}")
-        lode.spawn()
-        lode.wait()
-        return lode
+class Quantize(Bench):
+    """Two groups of benchmarks, each with a daemon of its own."""
 
     def create(self, lode, name, source, kind=None):
         """Create a model from a folder or from `FROM` another by the command line; the seconds it took."""
@@ -157,7 +143,7 @@ class Quantize:
         source = self.folder / "float"
         total = write_model(source, size, 32)
         copy = total / self.copy_seconds(source)
-        self.bench.row("copy in memory", copy / MB, "MB/s", None, "")
+        self.row("copy in memory", copy / MB, "MB/s", None, "")
         lode = self.store()
         self.create(lode, "float", source)
         if not self.options.keep:
@@ -169,14 +155,14 @@ class Quantize:
             lode.wait()
             rate = total / self.create(lode, "quantized", "float", kind)
             peak = kilobytes(lode.process.pid, "status", "VmHWM") / MB
-            self.bench.row(f"speed {kind}", rate / MB, "MB/s", rate / copy, "copy in memory")
-            if self.bench.wants("memory"):
-                self.bench.row(f"memory {kind}", peak, "MB", peak / MEMORY_MB, f"{MEMORY_MB} MB")
+            self.row(f"speed {kind}", rate / MB, "MB/s", rate / copy, "copy in memory")
+            if self.wants("memory"):
+                self.row(f"memory {kind}", peak, "MB", peak / MEMORY_MB, f"{MEMORY_MB} MB")
             theirs = self.gguf_rate(kind)
             if theirs is None:
-                self.bench.say(f"{kind}: no gguf-py that quantizes to it")
+                self.say(f"{kind}: no gguf-py that quantizes to it")
             else:
-                self.bench.row(f"beside gguf-py {kind}", rate / MB, "MB/s", rate / theirs, "gguf-py, one tensor in memory")
+                self.row(f"beside gguf-py {kind}", rate / MB, "MB/s", rate / theirs, "gguf-py, one tensor in memory")
             lode.command("rm", "quantized")
         lode.stop()
 
@@ -190,17 +176,17 @@ class Quantize:
         self.create(lode, "tuned", tuned)
         kind = self.options.type[0]
         whole = self.create(lode, "small-q", "small", kind)
-        if self.bench.wants("hit"):
+        if self.wants("hit"):
             seconds = []
             for _ in range(REPEATS):
                 begun = time.perf_counter()
                 lode.request("POST", "/api/create", {"model": "again", "from": "small", "quantize": kind, "stream": False})
                 seconds.append(time.perf_counter() - begun)
             hit = statistics.median(seconds) * 1000
-            self.bench.row(f"hit, {9 * LAYERS + 3} tensors", hit, "ms", hit / HIT_MS, f"{HIT_MS} ms")
-        if self.bench.wants("shared"):
+            self.row(f"hit, {9 * LAYERS + 3} tensors", hit, "ms", hit / HIT_MS, f"{HIT_MS} ms")
+        if self.wants("shared"):
             part = self.create(lode, "tuned-q", "tuned", kind)
-            self.bench.row("a fine-tune of two tensors", part, "s", part / whole, "the whole model")
+            self.row("a fine-tune of two tensors", part, "s", part / whole, "the whole model")
         lode.stop()
 
 
@@ -222,4 +208,4 @@ def check(parser, options):
 def run(options, folder):
     quantize = Quantize(options, folder)
     groups = [(("speed", "memory"), quantize.run_speed), (("hit", "shared"), quantize.run_small)]
-    return of_rows(quantize.bench.rows, quantize.bench.run_groups(groups))
+    return of_rows(quantize.rows, quantize.run_groups(groups))

@@ -151,14 +151,11 @@ class Proxy:
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
-class Transfer:
-    """What the benchmarks share: options, a folder, the rows, the models."""
+class Transfer(Bench):
+    """What its benchmarks share besides: the models, and a Python with oras."""
 
     def __init__(self, options, folder):
-        self.options = options
-        self.folder = folder
-        self.bench = Bench(options, folder)
-        self.stores = 0
+        super().__init__(options, folder)
         self.source = None
         self.python = options.python if self.has_oras(options.python) else None
 
@@ -169,20 +166,6 @@ class Transfer:
             return check.returncode == 0
         except OSError:
             return False
-
-    def say(self, text):
-        self.bench.say(text)
-
-    def row(self, name, value, unit, ratio, against):
-        self.bench.row(name, value, unit, ratio, against)
-
-    def store(self):
-        """A daemon with an empty store."""
-        self.stores += 1
-        lode = self.bench.lode(f"store-{self.stores}")
-        lode.spawn()
-        lode.wait()
-        return lode
 
     def gone(self, lode):
         """Stops a daemon and removes its store."""
@@ -244,8 +227,8 @@ class Transfer:
         self.source.command("create", "tuned", "-f", model)
         if not self.options.keep:
             shutil.rmtree(model)
-        if self.bench.wants("registry"):
-            self.source.command("create", "smollm2", "-f", self.bench.real_model())
+        if self.wants("registry"):
+            self.source.command("create", "smollm2", "-f", self.real_model())
         self.blobs = self.layers(self.source, "synthetic")
         self.total = sum(self.blobs.values())
         self.about = f"{len(self.blobs)} blobs, {self.total / 1e9:.2f} GB"
@@ -329,13 +312,13 @@ class Transfer:
         target = self.store()
         name = f"127.0.0.1:{self.source.port}/library/synthetic"
         try:
-            if self.bench.wants("lode"):
+            if self.wants("lode"):
                 floor = self.floor()
             self.say("lode pull from lode")
             seconds = self.pull(target, name)
-            if self.bench.wants("lode"):
+            if self.wants("lode"):
                 self.row("lode: pull", seconds, "s", seconds / floor, f"curl and sha256sum {floor:.2f} s (target ratio {LODE_RATIO}), {self.about}")
-            if self.bench.wants("again"):
+            if self.wants("again"):
                 self.measure_again(target, name)
         finally:
             self.gone(target)
@@ -489,7 +472,7 @@ def run(options, folder):
     ]
     try:
         transfer.prepare()
-        return of_rows(transfer.bench.rows, transfer.bench.run_groups(groups))
+        return of_rows(transfer.rows, transfer.run_groups(groups))
     finally:
         for registry in list(Registry.running):
             registry.stop()

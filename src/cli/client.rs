@@ -5,18 +5,34 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use api::ollama::ErrorResponse;
+use api::ollama::{ErrorResponse, TagsResponse};
 use content::Digest;
 use futures_util::StreamExt;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Method, Response};
+use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::nearest::nearest;
 use crate::config::Config;
 
 /// How long a daemon may take to answer for the first time.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The daemon's refusal, in its own words.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct Refused {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refused {
+    /// Whether an error says that what was asked for is not there.
+    pub(super) fn is_not_found(error: &anyhow::Error) -> bool {
+        error.downcast_ref::<Self>().is_some_and(|refused| refused.status == StatusCode::NOT_FOUND)
+    }
+}
 
 /// A connection to the daemon.
 #[derive(Debug)]
@@ -112,9 +128,22 @@ impl Client {
         let status = response.status();
         let text = response.text().await.unwrap_or_default();
         match serde_json::from_str::<ErrorResponse>(&text) {
-            Ok(failure) => bail!("{}", failure.error),
+            Ok(failure) => {
+                let mut message = failure.error;
+                if let Some(name) = missing(&message).filter(|_| status == StatusCode::NOT_FOUND).map(str::to_owned) {
+                    message.push_str(&Box::pin(self.suggestion(&name)).await);
+                }
+                Err(Refused { status, message }.into())
+            }
             Err(_) => bail!("the daemon answered {status}: {text}"),
         }
+    }
+
+    /// What says which model may have been meant by a name that nothing here has: `; did you mean …?`, or nothing.
+    pub(super) async fn suggestion(&self, name: &str) -> String {
+        let Ok(tags) = self.get::<TagsResponse>("/api/tags").await else { return String::new() };
+        let found = nearest(name, tags.models.iter().map(|model| model.name.as_str()));
+        found.map(|found| format!("; did you mean `{}`?", found.trim_end_matches(":latest"))).unwrap_or_default()
     }
 
     /// Gets a document.
@@ -183,4 +212,10 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// The model that a refusal says is not there.
+fn missing(message: &str) -> Option<&str> {
+    let rest = message.strip_prefix("model ")?.strip_suffix(" not found")?;
+    rest.strip_prefix(['\'', '"'])?.strip_suffix(['\'', '"'])
 }

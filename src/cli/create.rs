@@ -207,6 +207,8 @@ fn from_modelfile(modelfile: Modelfile, folder: &Path, base: CreateRequest) -> R
         path,
         from,
         template: modelfile.template,
+        renderer: modelfile.renderer,
+        parser: modelfile.parser,
         system: modelfile.system,
         license: Some(License::Several(modelfile.licenses)).filter(|l| *l != License::Several(Vec::new())),
         parameters: modelfile.parameters,

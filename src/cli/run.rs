@@ -2,14 +2,14 @@
 
 use std::io::{IsTerminal, Read};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use api::ollama::{ShowRequest, ShowResponse};
 use clap::Args;
 use serde_json::{Map, Value};
 
 use super::chat::Conversation;
-use super::client::Client;
-use super::interactive;
+use super::client::{Client, Refused};
+use super::{interactive, transfer};
 use crate::config::Config;
 
 /// Arguments of `lode run`.
@@ -38,9 +38,7 @@ pub(super) struct RunArguments {
 
 pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()> {
     let client = Client::connect(config).await?;
-    // First whether the model is there: nobody should type a prompt for one that is not.
-    let request = ShowRequest { model: arguments.model.clone(), ..ShowRequest::default() };
-    client.post::<ShowResponse>("/api/show", &request).await?;
+    fetch(&client, &arguments.model).await?;
     let mut conversation = Conversation {
         model: arguments.model.clone(),
         messages: Vec::new(),
@@ -56,10 +54,24 @@ pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()>
         return conversation.say(&client, &prompt).await;
     }
     if !std::io::stdin().is_terminal() {
-        anyhow::bail!("there is no prompt: neither after the model's name nor on standard input");
+        bail!("there is no prompt: neither after the model's name nor on standard input");
     }
     conversation.load(&client).await?;
     interactive::run(config, &client, conversation).await
+}
+
+/// Pulls the model where it is not here: nobody should type a prompt for one that does not come.
+async fn fetch(client: &Client, name: &str) -> Result<()> {
+    let request = ShowRequest { model: name.to_owned(), ..ShowRequest::default() };
+    let Err(missing) = client.post::<ShowResponse>("/api/show", &request).await else { return Ok(()) };
+    if !Refused::is_not_found(&missing) {
+        return Err(missing);
+    }
+    eprintln!("`{name}` is not here, it is pulled");
+    let pulled = transfer::fetch(client, name).await;
+    let Err(error) = pulled else { return Ok(()) };
+    let suggestion = client.suggestion(name).await;
+    bail!("there is no model `{name}` here, and none could be pulled: {error:#}{suggestion}")
 }
 
 /// `json`, or a schema as it is written.

@@ -69,6 +69,12 @@ pub(super) async fn pull(config: &Config, arguments: &PullArguments) -> Result<(
     show(&client, "/api/pull", &request, arguments.format).await
 }
 
+/// Pulls a model that is to be used at once.
+pub(super) async fn fetch(client: &Client, name: &str) -> Result<()> {
+    let request = PullRequest { model: name.to_owned(), stream: Some(true), ..PullRequest::default() };
+    show(client, "/api/pull", &request, Format::Table).await
+}
+
 pub(super) async fn push(config: &Config, arguments: &PushArguments) -> Result<()> {
     let request = PushRequest {
         model: arguments.model.clone(),

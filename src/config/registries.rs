@@ -74,16 +74,21 @@ impl RegistriesConfig {
 
     /// The settings of a registry. The file is read each time, so that a change needs no restart.
     pub(crate) fn host(&self, host: &str) -> Result<HostSettings> {
-        let file = match std::fs::read_to_string(&self.file) {
-            Ok(text) => toml::from_str(&text).with_context(|| format!("`{}`", self.file.display()))?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => File::default(),
-            Err(e) => return Err(e).with_context(|| format!("cannot read `{}`", self.file.display())),
-        };
         let mut settings = HostSettings { stall: self.stall, ..HostSettings::for_host(host) };
-        if let Some(entry) = file.registry.into_iter().find_map(|(name, entry)| (name == host).then_some(entry)) {
+        if let Some(entry) = self.read()?.registry.into_iter().find_map(|(name, entry)| (name == host).then_some(entry))
+        {
             entry.apply(&mut settings);
         }
         Ok(settings)
+    }
+
+    /// The file; empty where there is none.
+    fn read(&self) -> Result<File> {
+        match std::fs::read_to_string(&self.file) {
+            Ok(text) => toml::from_str(&text).with_context(|| format!("`{}`", self.file.display())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(File::default()),
+            Err(e) => Err(e).with_context(|| format!("cannot read `{}`", self.file.display())),
+        }
     }
 
     /// Our own file of logins.
@@ -93,8 +98,12 @@ impl RegistriesConfig {
 
     /// What transfers ask.
     pub(super) fn settings(&self) -> RegistrySettings {
-        let own = self.clone();
-        RegistrySettings { host: Arc::new(move |host| own.host(host)), credentials: self.credentials() }
+        let (own, named) = (self.clone(), self.clone());
+        RegistrySettings {
+            host: Arc::new(move |host| own.host(host)),
+            names: Arc::new(move || Ok(named.read()?.registry.into_keys().collect())),
+            credentials: self.credentials(),
+        }
     }
 
     /// Everybody who knows logins.

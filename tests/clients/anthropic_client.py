@@ -1,12 +1,44 @@
 """The unmodified `anthropic` client against a daemon: messages, streamed and not, counted; errors."""
 
+import json
 import sys
 
 import anthropic
 
 
-def main(address: str, model: str) -> None:
+def converses(client: anthropic.Anthropic, model: str) -> None:
+    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    whole = {"a": {"type": "integer", "minimum": 1, "maximum": 9}}
+    shape = {"type": "object", "properties": whole, "required": ["a"], "additionalProperties": False}
+    ask = {"model": model, "max_tokens": 100, "messages": [{"role": "user", "content": "Hello"}]}
+    tools = [{"name": "add", "description": "Adds.", "input_schema": shape}]
+    called = {**ask, "tools": tools, "tool_choice": {"type": "any"}, "thinking": {"type": "disabled"}}
+    said = client.messages.create(**called)
+    call = said.content[-1]
+    assert (said.stop_reason, call.type, call.name) == ("tool_use", "tool_use", "add"), said
+    assert call.input["a"] in range(1, 10), call
+    with client.messages.stream(**called) as stream:
+        call = stream.get_final_message().content[-1]
+    assert call.type == "tool_use" and call.input["a"] in range(1, 10), call
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": said.content[-1].id, "content": "3"}]}
+    answered = [*ask["messages"], {"role": "assistant", "content": said.content}, result]
+    assert client.messages.create(**{**ask, "messages": answered, "max_tokens": 4}).content
+
+    thinks = {**ask, "thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 6}
+    thought = client.messages.create(**thinks, extra_body={"options": {"temperature": 0}}).content[0]
+    assert thought.type == "thinking" and thought.thinking, thought
+    with client.messages.stream(**thinks, extra_body={"options": {"temperature": 0}}) as stream:
+        deltas = [event.thinking for event in stream if event.type == "thinking"]
+    assert "".join(deltas) == thought.thinking, deltas
+
+    form = {"output_config": {"format": {"type": "json_schema", "schema": shape}}, "thinking": {"type": "disabled"}}
+    formed = client.messages.create(**ask, extra_body=form).content[0]
+    assert json.loads(formed.text)["a"] in range(1, 10), formed
+
+
+def main(address: str, model: str, talker: str) -> None:
     client = anthropic.Anthropic(base_url=f"http://{address}", api_key="none", max_retries=0)
+    converses(client, talker)
     ask = {"model": model, "max_tokens": 6, "messages": [{"role": "user", "content": "Hello"}]}
     # An option of Lode's own: the client no longer has a temperature.
     cold = {"extra_body": {"options": {"temperature": 0}}}

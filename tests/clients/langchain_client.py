@@ -1,12 +1,39 @@
 """The unmodified `langchain-ollama` against a daemon: chat and completion, streamed and not."""
 
+import json
 import sys
 
 from langchain_ollama import ChatOllama, OllamaLLM
 
 
-def main(address: str, model: str) -> None:
+def add(a: int) -> int:
+    """Adds."""
+
+
+def converses(url: str, model: str) -> None:
+    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    regex = r'<tool_call>\{"name": "add", "arguments": \{"a": [1-9]\}\}</tool_call>'
+    grammar = {"type": "grammar", "syntax": "regex", "definition": regex}
+    caller = ChatOllama(model=model, base_url=url, reasoning=False, format=grammar).bind_tools([add])
+    said = caller.invoke("Hello")
+    assert said.tool_calls[0]["name"] == "add" and said.tool_calls[0]["args"]["a"] in range(1, 10), said
+    pieces = [call for piece in caller.stream("Hello") for call in piece.tool_calls]
+    assert [call["name"] for call in pieces] == ["add"], pieces
+    thinker = ChatOllama(model=model, base_url=url, reasoning=True, temperature=0, num_predict=6)
+    thought = thinker.invoke("Hello").additional_kwargs["reasoning_content"]
+    pieces = [piece.additional_kwargs.get("reasoning_content", "") for piece in thinker.stream("Hello")]
+    assert thought and "".join(pieces) == thought, pieces
+    numbers = {"n": {"type": "integer", "minimum": 1, "maximum": 9}}
+    shape = {"title": "one", "type": "object", "properties": numbers, "required": ["n"]}
+    former = ChatOllama(model=model, base_url=url, reasoning=False)
+    assert former.with_structured_output(shape, method="json_schema").invoke("Hello")["n"] in range(1, 10)
+    formed = ChatOllama(model=model, base_url=url, reasoning=False, format=shape)
+    assert json.loads("".join(piece.content for piece in formed.stream("Hello")))["n"] in range(1, 10)
+
+
+def main(address: str, model: str, talker: str) -> None:
     url = f"http://{address}"
+    converses(url, talker)
     chat = ChatOllama(model=model, base_url=url, temperature=0, num_predict=6)
     whole = chat.invoke([("system", "Be brief."), ("human", "Hello")])
     assert whole.content and whole.usage_metadata["output_tokens"] <= 6, whole

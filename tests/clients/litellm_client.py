@@ -1,5 +1,6 @@
 """The unmodified `litellm` against a daemon, by both of its ways: Ollama's API and OpenAI's."""
 
+import json
 import os
 import sys
 
@@ -9,7 +10,39 @@ import litellm
 litellm.suppress_debug_info = True
 
 
-def main(address: str, model: str) -> None:
+def converses(way: dict, quiet: dict, thinks: dict) -> None:
+    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    whole = {"a": {"type": "integer", "minimum": 1, "maximum": 9}}
+    shape = {"type": "object", "properties": whole, "required": ["a"], "additionalProperties": False}
+    ask = {**way, "messages": [{"role": "user", "content": "Hello"}]}
+    called = {**ask, **quiet, "tools": [{"type": "function", "function": {"name": "add", "parameters": shape}}]}
+    if way["model"].startswith("ollama_chat"):
+        regex = r'<tool_call>\{"name": "add", "arguments": \{"a": [1-9]\}\}</tool_call>'
+        called["format"] = {"type": "grammar", "syntax": "regex", "definition": regex}
+    else:
+        called["tool_choice"] = "required"
+    call = litellm.completion(**called).choices[0].message.tool_calls[0].function
+    assert call.name == "add" and json.loads(call.arguments)["a"] in range(1, 10), call
+    pieces = list(litellm.completion(**called, stream=True))
+    calls = [call.function for piece in pieces for call in piece.choices[0].delta.tool_calls or []]
+    assert calls[0].name == "add" and json.loads("".join(call.arguments or "" for call in calls))["a"], calls
+    thought = litellm.completion(**ask, **thinks, max_tokens=6, temperature=0).choices[0].message
+    assert thought.reasoning_content and not thought.content, thought
+    pieces = litellm.completion(**ask, **thinks, max_tokens=6, temperature=0, stream=True)
+    told = "".join(getattr(piece.choices[0].delta, "reasoning_content", None) or "" for piece in pieces)
+    assert told == thought.reasoning_content, told
+    form = {"type": "json_schema", "json_schema": {"name": "one", "schema": shape, "strict": True}}
+    formed = litellm.completion(**ask, **quiet, response_format=form).choices[0].message
+    assert json.loads(formed.content)["a"] in range(1, 10), formed
+    pieces = litellm.completion(**ask, **quiet, response_format=form, stream=True)
+    assert json.loads("".join(piece.choices[0].delta.content or "" for piece in pieces))["a"] in range(1, 10)
+
+
+def main(address: str, model: str, talker: str) -> None:
+    server = f"http://{address}"
+    converses({"model": f"ollama_chat/{talker}", "api_base": server}, {"think": False}, {"think": True})
+    hosted = {"model": f"openai/{talker}", "api_base": f"{server}/v1", "api_key": "none", "allowed_openai_params": ["reasoning_effort"]}
+    converses(hosted, {"reasoning_effort": "none"}, {"reasoning_effort": "low"})
     ask = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 6, "temperature": 0}
     ollama = {"model": f"ollama_chat/{model}", "api_base": f"http://{address}"}
     openai = {"model": f"openai/{model}", "api_base": f"http://{address}/v1", "api_key": "none"}

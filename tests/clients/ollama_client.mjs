@@ -1,13 +1,13 @@
 // The unmodified `ollama` client for Node against a daemon: streamed and not, an abort, errors.
 //
-//   node ollama_client.mjs FOLDER ADDRESS MODEL    FOLDER has `node_modules` with the package
+//   node ollama_client.mjs FOLDER ADDRESS MODEL TALKER    FOLDER has `node_modules` with the package
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [folder, address, model] = process.argv.slice(2);
+const [folder, address, model, talker] = process.argv.slice(2);
 const find = createRequire(path.join(path.resolve(folder), "package.json"));
 const { Ollama } = await import(pathToFileURL(find.resolve("ollama")));
 const client = new Ollama({ host: `http://${address}` });
@@ -38,6 +38,32 @@ assert.equal(answer.message.role, "assistant");
 text = "";
 for await (const piece of await client.chat({ model, messages, options, stream: true })) text += piece.message.content;
 assert.equal(text, answer.message.content);
+
+// Calls of tools, thinking and answers in a form, whole and streamed.
+const gathered = async (request) => {
+  const all = { content: "", thinking: "", tool_calls: [] };
+  for await (const { message } of await client.chat({ ...request, stream: true })) {
+    all.content += message.content ?? "";
+    all.thinking += message.thinking ?? "";
+    all.tool_calls.push(...(message.tool_calls ?? []));
+  }
+  return all;
+};
+const parameters = { type: "object", properties: { a: { type: "integer" } }, required: ["a"] };
+const tools = [{ type: "function", function: { name: "add", description: "Adds.", parameters } }];
+const definition = '<tool_call>\\{"name": "add", "arguments": \\{"a": [1-9]\\}\\}</tool_call>';
+const called = { model: talker, messages, tools, think: false, format: { type: "grammar", syntax: "regex", definition } };
+for (const said of [(await client.chat(called)).message, await gathered(called)]) {
+  assert.equal(said.tool_calls[0].function.name, "add");
+  assert.ok(said.tool_calls[0].function.arguments.a >= 1 && !said.content, JSON.stringify(said));
+}
+const thinks = { model: talker, messages, think: true, options };
+const thought = (await client.chat(thinks)).message;
+assert.ok(thought.thinking && !thought.content, JSON.stringify(thought));
+assert.equal((await gathered(thinks)).thinking, thought.thinking);
+const format = { type: "object", properties: { n: { type: "integer", minimum: 1, maximum: 9 } }, required: ["n"] };
+const formed = { model: talker, messages, think: false, format };
+for (const said of [(await client.chat(formed)).message, await gathered(formed)]) assert.ok(JSON.parse(said.content).n >= 1);
 
 const endless = await client.generate({ model, prompt: "Hello", raw: true, options: { seed: 1, temperature: 2 }, stream: true });
 await assert.rejects(

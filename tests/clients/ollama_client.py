@@ -68,6 +68,35 @@ def chats(client: ollama.Client, model: str) -> None:
     refused(404, "not found", lambda: client.chat(model="nope", messages=messages))
 
 
+def converses(client: ollama.Client, model: str) -> None:
+    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    def add(a: int) -> int:
+        """Adds.
+
+        Args:
+            a: a number
+        """
+
+    call = r'<tool_call>\{"name": "add", "arguments": \{"a": [1-9]\}\}</tool_call>'
+    shape = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"]}
+    ask = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
+    called = {**ask, "think": False, "tools": [add], "format": {"type": "grammar", "syntax": "regex", "definition": call}}
+    said = client.chat(**called).message
+    assert said.tool_calls[0].function.name == "add" and not said.content, said
+    pieces = [piece.message for piece in client.chat(**called, stream=True)]
+    assert [one for piece in pieces for one in piece.tool_calls or []][0].function.arguments["a"] in range(1, 10), pieces
+    assert not "".join(piece.content or "" for piece in pieces), pieces
+    answered = [*ask["messages"], said, {"role": "tool", "content": "3", "tool_name": "add"}]
+    assert client.chat(model=model, messages=answered, think=False, options=OPTIONS).message.content
+    thought = client.chat(**ask, think=True, options=OPTIONS).message
+    assert thought.thinking and not thought.content, thought
+    pieces = [piece.message for piece in client.chat(**ask, think=True, options=OPTIONS, stream=True)]
+    assert "".join(piece.thinking or "" for piece in pieces) == thought.thinking, pieces
+    formed = {**ask, "think": False, "format": shape}
+    assert json.loads(client.chat(**formed).message.content)["n"] in range(1, 10)
+    assert json.loads("".join(piece.message.content for piece in client.chat(**formed, stream=True)))["n"] in range(1, 10)
+
+
 def adapter(folder: pathlib.Path) -> list[pathlib.Path]:
     """A LoRA adapter of rank 1, as PEFT writes it, of a projection with 64 columns and 64 rows."""
     name = "base_model.model.model.layers.0.self_attn.q_proj.lora_%s.weight"
@@ -148,11 +177,12 @@ async def without_waiting(address: str, model: str) -> None:
     assert pieces[-1].done, pieces
 
 
-def main(address: str, model: str, folder: str) -> None:
+def main(address: str, model: str, talker: str, folder: str) -> None:
     client = ollama.Client(host=f"http://{address}")
     describes(client, model)
     generates(client, model)
     chats(client, model)
+    converses(client, talker)
     creates(client, model, folder)
     transfers(client, model, address)
     asyncio.run(without_waiting(address, model))

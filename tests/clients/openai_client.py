@@ -1,5 +1,6 @@
 """The unmodified `openai` client against a daemon: all of its endpoints that are here, errors; streamed and not."""
 
+import json
 import sys
 
 import openai
@@ -51,6 +52,49 @@ def chat(client: openai.OpenAI, model: str) -> None:
 
     stopped = client.chat.completions.create(**ask, stop=[choice.message.content[0]]).choices[0]
     assert stopped.finish_reason == "stop" and not stopped.message.content, stopped
+
+
+def converses(client: openai.OpenAI, model: str) -> None:
+    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    whole = {"a": {"type": "integer", "minimum": 1, "maximum": 9}}
+    shape = {"type": "object", "properties": whole, "required": ["a"], "additionalProperties": False}
+    add = {"name": "add", "description": "Adds.", "parameters": shape, "strict": True}
+    ask = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
+    quiet = {**ask, "reasoning_effort": "none"}
+    called = {**quiet, "tools": [{"type": "function", "function": add}], "tool_choice": "required"}
+    choice = client.chat.completions.create(**called).choices[0]
+    call = choice.message.tool_calls[0]
+    assert (choice.finish_reason, call.function.name) == ("tool_calls", "add") and not choice.message.content, choice
+    assert json.loads(call.function.arguments)["a"] in range(1, 10), call
+    with client.chat.completions.stream(**called) as stream:
+        told = stream.get_final_completion().choices[0].message.tool_calls[0]
+    assert told.function.name == "add" and json.loads(told.function.arguments)["a"] in range(1, 10), told
+    answered = [*ask["messages"], choice.message, {"role": "tool", "tool_call_id": call.id, "content": "3"}]
+    assert client.chat.completions.create(**{**quiet, "messages": answered}, max_tokens=4).choices[0].message.content
+
+    thinks = {**ask, "reasoning_effort": "low", "max_tokens": 6, "temperature": 0}
+    thought = client.chat.completions.create(**thinks).choices[0].message
+    assert thought.reasoning and not thought.content, thought
+    deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**thinks, stream=True)]
+    assert "".join(getattr(delta, "reasoning", None) or "" for delta in deltas) == thought.reasoning, deltas
+
+    form = {"type": "json_schema", "json_schema": {"name": "one", "schema": shape, "strict": True}}
+    formed = client.chat.completions.create(**quiet, response_format=form).choices[0].message
+    assert json.loads(formed.content)["a"] in range(1, 10), formed
+    chunks = client.chat.completions.create(**quiet, response_format=form, stream=True)
+    assert json.loads("".join(chunk.choices[0].delta.content or "" for chunk in chunks))["a"] in range(1, 10)
+
+    ask = {"model": model, "input": "Hello", "reasoning": {"effort": "none"}}
+    called = {**ask, "tools": [{"type": "function", **add}], "tool_choice": "required"}
+    call = client.responses.create(**called).output[-1]
+    assert (call.type, call.name) == ("function_call", "add") and json.loads(call.arguments)["a"] in range(1, 10), call
+    with client.responses.stream(**called) as stream:
+        call = stream.get_final_response().output[-1]
+    assert (call.type, call.name) == ("function_call", "add") and json.loads(call.arguments)["a"] in range(1, 10), call
+    formed = client.responses.create(**ask, text={"format": {"type": "json_schema", "name": "one", "schema": shape}})
+    assert json.loads(formed.output_text)["a"] in range(1, 10), formed
+    thinks = client.responses.create(model=model, input="Hello", reasoning={"effort": "low"}, max_output_tokens=6)
+    assert thinks.output[0].type == "reasoning", thinks
 
 
 def completions(client: openai.OpenAI, model: str) -> None:
@@ -123,10 +167,11 @@ def errors(client: openai.OpenAI, model: str) -> None:
     fails(openai.BadRequestError, "previous_response_id", lambda: respond(model=model, input="x", previous_response_id="r"))
 
 
-def main(address: str, model: str) -> None:
+def main(address: str, model: str, talker: str) -> None:
     client = openai.OpenAI(base_url=f"http://{address}/v1", api_key="none", max_retries=0)
     for part in (models, chat, completions, embeddings, responses, errors):
         part(client, model)
+    converses(client, talker)
     print("ok")
 
 

@@ -3,13 +3,22 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::server::Server;
 use crate::support::{root, skip, tiny_model};
 
-/// Runs a client's session against a daemon with the tiny model.
+/// How one talks with a model that thinks and calls.
+const TALKER: &str = "{%- for message in messages %}[{{ message.role }}]{{ message.content }}\
+    {% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}{% endfor %}\
+    {% if tools %}{{ tools | length }}<tool_call></tool_call>{% endif %}[a]{% if enable_thinking %}<think>{% endif %}";
+
+/// Runs a client's session against a daemon with the tiny model, as it is and as one that thinks and calls.
 async fn session(program: &OsStr, arguments: impl AsyncFnOnce(&Server) -> Vec<std::ffi::OsString>) {
     let server = Server::start(&[]).await;
     server.create("tiny", &tiny_model()).await;
+    let talker = json!({"model": "talker", "from": "tiny", "template": TALKER, "stream": false});
+    assert_eq!(server.ask("/api/create", &talker).await["status"], "success");
     let arguments = arguments(&server).await;
     let output = Command::new(program).args(arguments).env_remove("OLLAMA_HOST").output().expect("the client runs");
     let say = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -25,7 +34,7 @@ async fn the_ollama_client_for_python() {
     };
     let script = root().join("tests/clients/ollama_client.py");
     session(&python, async |server| {
-        vec![script.into(), server.address.clone().into(), "tiny".into(), tiny_model().into()]
+        vec![script.into(), server.address.clone().into(), "tiny".into(), "talker".into(), tiny_model().into()]
     })
     .await;
 }
@@ -38,7 +47,7 @@ async fn the_ollama_client_for_node() {
     };
     let script = root().join("tests/clients/ollama_client.mjs");
     session(OsStr::new("node"), async |server| {
-        vec![script.into(), packages, server.address.clone().into(), "tiny".into()]
+        vec![script.into(), packages, server.address.clone().into(), "tiny".into(), "talker".into()]
     })
     .await;
 }
@@ -53,7 +62,8 @@ async fn python(test: &str, variable: &str, package: &str, script: &str) {
         return skip(test, &format!("the package `{package}` is not installed; scripts/test does it"));
     }
     let script = root().join("tests/clients").join(script);
-    session(&python, async |server| vec![script.into(), server.address.clone().into(), "tiny".into()]).await;
+    session(&python, async |server| vec![script.into(), server.address.clone().into(), "tiny".into(), "talker".into()])
+        .await;
 }
 
 #[tokio::test]

@@ -96,7 +96,7 @@ async fn errors_name_the_thing_and_exit_with_one() {
     let server = Server::start(&[]).await;
     for (arguments, says) in [
         (vec!["show", "nope"], "model 'nope' not found"),
-        (vec!["run", "nope", "x"], "not found"),
+        (vec!["run", "127.0.0.1:1/x/nope", "x"], "none could be pulled: `127.0.0.1:1` cannot be reached"),
         (vec!["rm", "nope"], "not found"),
         (vec!["cp", "nope", "x"], "not found"),
         (vec!["create", "x", "-f", "/no/such"], "/no/such"),

@@ -1,7 +1,7 @@
 //! Registries and clients that others wrote: Debian's docker-registry, skopeo, oras.
 
 mod foreign;
-mod hub;
+pub(crate) mod hub;
 mod keys;
 
 use std::collections::BTreeSet;

@@ -2,8 +2,10 @@
 //!
 //! Templates are programs; here they are only looked through for words that no template without the ability has.
 
+use crate::chat_templates::is_go;
+
 /// Words of templates for models that mark what they think.
-const THINKING: [&str; 9] = [
+const THINKING: [&str; 10] = [
     "<think>",
     "<thinking>",
     "[THINK]",
@@ -13,11 +15,17 @@ const THINKING: [&str; 9] = [
     "<|channel>thought",
     "enable_thinking",
     "reasoning_effort",
+    ".Thinking",
 ];
 
 /// Whether a chat template, Jinja or Go, has a place for tools.
 pub fn offers_tools(template: &str) -> bool {
     template.contains("tools") || template.contains(".Tools")
+}
+
+/// Whether a Go template says how what is missing between two texts is asked for.
+pub fn offers_insert(template: &str) -> bool {
+    is_go(template) && template.contains(".Suffix")
 }
 
 /// Whether a chat template knows of thinking before an answer.

@@ -12,8 +12,29 @@ use serde_json::Value;
 /// The name of the template that needs none.
 pub const DEFAULT: &str = "default";
 
+/// Functions of Go's templates, of which none is a word of Jinja that may stand before a value.
+const FUNCTIONS: [&str; 9] = ["printf", "print", "println", "json", "index", "slice", "len", "html", "js"];
+
 /// A template under its name.
 pub type Named = (String, String);
+
+/// Whether a template is one of Go's, as Ollama has them: fields begin with a point, and blocks stand in double braces.
+pub fn is_go(source: &str) -> bool {
+    let mut actions = source.split("{{").skip(1).map(|action| action.trim_start_matches('-').trim_start());
+    actions.any(|action| {
+        let word = action.split(|c: char| c.is_whitespace() || "}-".contains(c)).next().unwrap_or_default();
+        let follows = action.strip_prefix(word).unwrap_or_default();
+        // Jinja calls with brackets, and has no word before a value.
+        let calls = FUNCTIONS.contains(&word)
+            && follows.starts_with(char::is_whitespace)
+            && follows.trim_start().starts_with(['.', '$', '"']);
+        action.starts_with(['.', '$', '`'])
+            || action.starts_with("/*")
+            || calls
+            || action.starts_with("template \"")
+            || matches!(word, "range" | "end" | "if" | "else" | "block" | "define" | "with")
+    })
+}
 
 /// The only template of a model.
 pub fn single(text: String) -> Vec<Named> {
@@ -57,6 +78,32 @@ mod tests {
 
     fn pair(name: &str, text: &str) -> Named {
         (name.to_owned(), text.to_owned())
+    }
+
+    #[test]
+    fn go_is_told_from_jinja() {
+        for go in [
+            "{{ .Prompt }}",
+            "{{- if .System }}x{{ end }}",
+            "{{ range $i, $_ := .Messages }}{{ end }}",
+            "{{ $last }}",
+            "{{- printf \"%s\" .Prompt }}",
+            "{{/* n */}}x",
+            "{{ json .Messages }}",
+        ] {
+            assert!(is_go(go), "{go}");
+        }
+        for jinja in [
+            "{{ messages }}",
+            "{% if a %}{{ range(3) }}{% endif %}",
+            "{{- if_so }}",
+            "{{ json (x) }}{{ len.x }}",
+            "{{ 'x' }} {{ (a).b }}",
+            "text",
+            "",
+        ] {
+            assert!(!is_go(jinja), "{jinja}");
+        }
     }
 
     #[test]

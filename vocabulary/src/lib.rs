@@ -10,6 +10,7 @@ pub mod chat_templates;
 mod error;
 pub mod insert;
 pub mod pre_tokenizer;
+pub mod renderers;
 pub mod special_tokens;
 pub mod token_table;
 mod vocabulary;

@@ -170,7 +170,7 @@ impl MessagesRequest {
                 Err(Refusal::new("messages", message))
             }
             Some(last) if last.role != "system" => {
-                Ok((Dialogue { messages: conversation.messages, tools, think, template: None }, choice))
+                Ok((Dialogue { messages: conversation.messages, tools, think, ..Dialogue::default() }, choice))
             }
             _ => Err(Refusal::new("messages", "at least one message is required")),
         }

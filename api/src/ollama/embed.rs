@@ -24,6 +24,8 @@ pub struct EmbedRequest {
     /// Only the first so many elements of each vector; 0 is all of them.
     #[serde(deserialize_with = "or_default")]
     pub dimensions: u32,
+    /// The name of the model's prompt that goes before each text, such as `query`; its default where there is none.
+    pub prompt_name: Option<String>,
     pub keep_alive: Option<KeepAliveSpec>,
     #[serde(deserialize_with = "or_default")]
     #[schemars(with = "Options")]

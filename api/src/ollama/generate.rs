@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::null::or_default;
 use super::{KeepAliveSpec, Options, Think};
-use crate::{Demand, Dialogue, shapes};
+use crate::{Demand, Dialogue, grammar, shapes};
 
 /// Body of `POST /api/generate`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -147,7 +147,7 @@ impl ChatRequest {
         if let Some(tool) = self.tools.iter().find(|tool| !tool["function"]["name"].is_string()) {
             return Err(format!("the tool {tool} has no function with a name"));
         }
-        Ok((Dialogue { messages: self.messages, tools: self.tools, think: self.think, template: None }, demand))
+        Ok((Dialogue { messages: self.messages, tools: self.tools, think: self.think, ..Dialogue::default() }, demand))
     }
 }
 
@@ -172,7 +172,10 @@ fn format(format: Option<&Value>) -> Result<Option<Format>, String> {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
         Some(Value::String(text)) if text == "json" => Ok(Some(Format::Json)),
-        Some(schema @ Value::Object(_)) => Ok(Some(Format::Schema { schema: schema.clone() })),
+        Some(schema @ Value::Object(_)) => match grammar::format(schema) {
+            Some(format) => Ok(Some(format?)),
+            None => Ok(Some(Format::Schema { schema: schema.clone() })),
+        },
         Some(other) => Err(format!("invalid format: {other}; expected \"json\" or a valid JSON Schema object")),
     }
 }

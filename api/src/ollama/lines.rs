@@ -164,6 +164,7 @@ fn ended(reason: FinishReason, usage: Usage, tokens: Vec<u32>, moment: &Moment) 
     let reason = match reason {
         FinishReason::Stop => "stop",
         FinishReason::Length => "length",
+        FinishReason::Repetition => "repetition",
     };
     let metrics = Some(Metrics::new(usage, moment.total, moment.load));
     Ended { reason: reason.to_owned(), metrics, tokens, rendered: None }

@@ -133,6 +133,10 @@ pub struct ShowResponse {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub template: String,
     #[serde(skip_serializing_if = "String::is_empty")]
+    pub renderer: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub parser: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub system: String,
     pub details: Details,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -38,6 +38,8 @@ pub struct Options {
     pub presence_penalty: Option<f32>,
     /// What a token loses each time that it was there.
     pub frequency_penalty: Option<f32>,
+    /// Ends an answer whose last so many tokens are the same few (up to 64) again and again; 0 never does.
+    pub repeat_limit: Option<u64>,
 }
 
 /// Names that other servers know and that mean nothing here: accepted, so that their models and clients work.
@@ -135,6 +137,7 @@ impl Options {
             "repeat_penalty" => self.repeat_penalty = Some(float()?),
             "presence_penalty" => self.presence_penalty = Some(float()?),
             "frequency_penalty" => self.frequency_penalty = Some(float()?),
+            "repeat_limit" => self.repeat_limit = Some(count()?),
             "stop" => self.stop = Some(strings(value).ok_or_else(|| wrong("list of strings"))?),
             _ => return Ok(false),
         }
@@ -159,6 +162,7 @@ impl Options {
             repeat_penalty: self.repeat_penalty.or(under.repeat_penalty),
             presence_penalty: self.presence_penalty.or(under.presence_penalty),
             frequency_penalty: self.frequency_penalty.or(under.frequency_penalty),
+            repeat_limit: self.repeat_limit.or(under.repeat_limit),
         }
     }
 

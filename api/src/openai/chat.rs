@@ -29,7 +29,7 @@ pub fn head(id: &str, created: u64, model: &str, fingerprint: &str) -> Head {
 /// Why a choice ended. A model that calls tools wants their results next, which is not an end.
 fn finish_reason(reason: FinishReason, calls_tools: bool) -> &'static str {
     match reason {
-        FinishReason::Length => "length",
+        FinishReason::Length | FinishReason::Repetition => "length",
         FinishReason::Stop if calls_tools => "tool_calls",
         FinishReason::Stop => "stop",
     }

@@ -25,7 +25,7 @@ pub fn head(id: &str, created: u64, model: &str, fingerprint: &str) -> Head {
 
 fn finish_reason(reason: FinishReason) -> &'static str {
     match reason {
-        FinishReason::Length => "length",
+        FinishReason::Length | FinishReason::Repetition => "length",
         FinishReason::Stop => "stop",
     }
 }

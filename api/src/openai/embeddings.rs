@@ -23,6 +23,8 @@ pub struct EmbeddingsRequest {
     pub input: Option<Texts>,
     pub encoding_format: Option<String>,
     pub dimensions: Option<u32>,
+    /// The name of the model's prompt that goes before each text, such as `query`; not `OpenAI`'s.
+    pub prompt_name: Option<String>,
     /// Lode's own, as Ollama's.
     pub keep_alive: Option<KeepAliveSpec>,
 }
@@ -69,7 +71,7 @@ impl EmbeddingsRequest {
         if inputs.len() > MOST_INPUTS {
             return Err(Refusal::new("input", format!("{} inputs, at most {MOST_INPUTS} at a time", inputs.len())));
         }
-        Ok((EmbedRequest { inputs, truncate: true, dimensions: self.dimensions }, encoding))
+        Ok((EmbedRequest { inputs, truncate: true, prompt: self.prompt_name, dimensions: self.dimensions }, encoding))
     }
 }
 

@@ -2,15 +2,15 @@
 
 use protocol::Format;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::Refusal;
+use crate::{Refusal, grammar};
 
 /// What the text of an answer must be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct TextFormat {
-    /// `text`, `json_object` or `json_schema`.
+    /// `text`, `json_object`, `json_schema` or `grammar`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Where the chat API has the schema.
@@ -19,6 +19,12 @@ pub struct TextFormat {
     /// Where the responses API has it.
     #[serde(flatten)]
     pub here: JsonSchema,
+    /// Of a grammar: `regex` or `lark`; not `OpenAI`'s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub syntax: Option<String>,
+    /// The grammar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub definition: Option<String>,
 }
 
 /// A schema with its name. It is always kept to, `strict` or not.
@@ -61,9 +67,12 @@ impl TextFormat {
                     None => Err(Refusal::new(param, "the format json_schema needs a schema")),
                 }
             }
+            "grammar" => grammar::of(&json!(self.syntax), &json!(self.definition))
+                .map(Some)
+                .map_err(|error| Refusal::new(format!("{param}.definition"), error)),
             other => Err(Refusal::new(
                 format!("{param}.type"),
-                format!("`{other}` is no format; expected text, json_object or json_schema"),
+                format!("`{other}` is no format; expected text, json_object, json_schema or grammar"),
             )),
         }
     }
@@ -71,8 +80,6 @@ impl TextFormat {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn read(value: Value) -> Result<Option<Format>, Refusal> {
@@ -87,9 +94,12 @@ mod tests {
         assert_eq!(read(json!({"type": "json_schema", "name": "a", "strict": true, "schema": schema})), wanted);
         assert_eq!(read(json!({"type": "json_object"})), Ok(Some(Format::Json)));
         assert_eq!(read(json!({"type": "text"})), Ok(None));
+        let pattern = json!({"type": "grammar", "syntax": "regex", "definition": "a+"});
+        assert_eq!(read(pattern), Ok(Some(Format::Regex { pattern: "a+".to_owned() })));
         for (bad, param) in [
             (json!({"type": "yaml"}), "response_format.type"),
             (json!({"type": "json_schema"}), "response_format.schema"),
+            (json!({"type": "grammar", "syntax": "x"}), "response_format.definition"),
             (json!({"type": "json_schema", "json_schema": {"schema": 1}}), "response_format.json_schema.schema"),
         ] {
             assert_eq!(read(bad.clone()).expect_err("no format").param, param, "{bad}");

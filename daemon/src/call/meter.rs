@@ -22,7 +22,11 @@ impl Meter {
 
     /// It went to its end.
     pub(super) fn done(&mut self, reason: FinishReason, usage: &Usage) {
-        self.end(if reason == FinishReason::Length { "length" } else { "stop" });
+        self.end(match reason {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::Repetition => "repetition",
+        });
         for (kind, tokens) in
             [("prompt", usage.prompt_tokens), ("cached", usage.cached_tokens), ("generated", usage.tokens)]
         {

@@ -11,6 +11,7 @@ use super::failure::{Body, Failure, refused};
 use super::{random_id, seconds};
 use crate::call::Call;
 use crate::choices::{Choices, several};
+use crate::clock;
 use crate::daemon::Daemon;
 use crate::headers::{attested, truncated};
 use crate::sse::frames;
@@ -21,7 +22,7 @@ pub(crate) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatR
     let count = request.choices().map_err(refused)?;
     let (dialogue, demand) = request.translate().map_err(refused)?;
     let call = Call::begin(&daemon, &name, &demand).await?;
-    let prompt = call.dialogue(dialogue)?.prompt();
+    let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
     let head = chat::head(&random_id(), seconds(SystemTime::now()), &name, &digest.to_string());

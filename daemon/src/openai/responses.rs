@@ -11,6 +11,7 @@ use super::failure::{Body, Failure, refused};
 use super::{random_id, seconds};
 use crate::call::Call;
 use crate::choices::Choices;
+use crate::clock;
 use crate::daemon::Daemon;
 use crate::headers::{attested, truncated};
 use crate::sse::frames;
@@ -22,7 +23,7 @@ pub(crate) async fn responses(
     let (name, streams) = (request.model.clone(), request.streams());
     let (dialogue, demand, echo) = request.translate().map_err(refused)?;
     let call = Call::begin(&daemon, &name, &demand).await?;
-    let prompt = call.dialogue(dialogue)?.prompt();
+    let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
     let document = Document::new(&random_id(), seconds(SystemTime::now()), name, echo);

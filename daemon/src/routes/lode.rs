@@ -4,7 +4,7 @@ use api::lode::{
     DiffRequest, DiffResponse, DuResponse, ExportChecked, ExportRequest, FsckReport, FsckRequest, GcRequest,
     GcResponse, HistoryResponse, LoadResponse, ModelRequest, PerplexityRequest, PerplexityResponse, PlanRequest,
     PlanResponse, PruneRequest, PruneResponse, RepairReport, RepairRequest, RollbackRequest, RollbackResponse,
-    SaveRequest, SocketResponse, Step,
+    SaveRequest, SearchRequest, SearchResponse, SocketResponse, Step,
 };
 use axum::http::Method;
 
@@ -14,6 +14,7 @@ use crate::guard::Scope;
 use crate::maintenance::{archive, compare, export, keep, plan, upkeep, versions};
 use crate::openapi::{Api, Operation};
 use crate::perplexity::perplexity;
+use crate::search::search;
 
 fn post(path: &'static str, summary: &'static str) -> Operation {
     Operation::new(Api::Lode, Method::POST, path, summary)
@@ -55,6 +56,11 @@ fn models() -> Vec<Route> {
             .gives::<PlanResponse>()
             .fails(&[502])
             .served_by(plan::plan),
+        post("/api/lode/search", "What registries and the hub offer")
+            .needs(Scope::Write)
+            .takes::<SearchRequest>()
+            .gives::<SearchResponse>()
+            .served_by(search),
         model("/api/lode/perplexity", "How well a model expects a text", Scope::Run)
             .takes::<PerplexityRequest>()
             .gives::<PerplexityResponse>()

@@ -25,6 +25,10 @@ pub struct CreateSpec {
     pub source: Source,
     /// How a conversation becomes a prompt, in Jinja or Go's language.
     pub template: Option<String>,
+    /// What makes prompts in the place of a template, by Ollama's name for it.
+    pub renderer: Option<String>,
+    /// What reads answers, by Ollama's name for it.
+    pub parser: Option<String>,
     /// What precedes conversations.
     pub system: Option<String>,
     /// Texts of licences.
@@ -119,6 +123,13 @@ fn apply(draft: &mut Draft, spec: &CreateSpec, target: &StoreTarget<'_>, observe
     if !spec.parameters.is_empty() {
         draft.parameters.extend(spec.parameters.clone());
         replace(media_types::PARAMS, &[serde_json::to_string(&draft.parameters)?])?;
+    }
+    if spec.renderer.is_some() || spec.template.is_some() {
+        // A template that somebody writes is to count, whatever the source was talked with.
+        draft.config.renderer = spec.renderer.clone().unwrap_or_default();
+    }
+    if let Some(parser) = &spec.parser {
+        draft.config.parser.clone_from(parser);
     }
     Ok(())
 }

@@ -1,22 +1,24 @@
 //! Finding out what a model can do, remembered so that its template and vocabulary are read once.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use formats::Gguf;
 use import::{MAX_GGUF_HEADER, NamedFile, ReadAt};
 use manifests::media_types;
 use vocabulary::chat_templates::{self, DEFAULT, Named};
-use vocabulary::{abilities, insert};
+use vocabulary::{abilities, insert, renderers};
 
 use crate::blobs::beginning;
 use crate::capability::{Capabilities, Capability};
 use crate::derived::Derivation;
-use crate::documents::is_go;
 use crate::library::Library;
 use crate::limits::MAX_DOCUMENT;
 use crate::model::Model;
 
+/// The template of Ollama's models that have a renderer.
+const BARE_PROMPT: &str = "{{ .Prompt }}";
+
 /// Names of capabilities beside completion.
-const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 3 };
+const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 5 };
 
 impl Library {
     /// What a model can do.
@@ -41,16 +43,17 @@ impl Library {
     /// All but completion.
     fn found_capabilities(&self, model: &Model) -> Result<Capabilities> {
         let facts = Facts::read(&self.document_files(model))?;
-        let templates = match own_template(self, model)? {
+        let templates = match self.own_template(model)? {
             Some(template) => vec![template],
             None => facts.templates.into_iter().map(|(_, text)| text).collect(),
         };
+        let thinks = renderers::thinks(&model.config.renderer);
         let offers = |offered: fn(&str) -> bool| templates.iter().any(|template| offered(template));
         let capabilities = [
             (Capability::Tools, !facts.embeds && offers(abilities::offers_tools)),
-            (Capability::Insert, !facts.embeds && facts.inserts),
+            (Capability::Insert, !facts.embeds && (facts.inserts || offers(abilities::offers_insert))),
             (Capability::Embedding, facts.embeds),
-            (Capability::Thinking, !facts.embeds && offers(abilities::offers_thinking)),
+            (Capability::Thinking, !facts.embeds && thinks.unwrap_or_else(|| offers(abilities::offers_thinking))),
         ];
         Ok(Capabilities(capabilities.into_iter().filter_map(|(capability, has)| has.then_some(capability)).collect()))
     }
@@ -60,12 +63,29 @@ impl Library {
     /// # Errors
     /// The model's documents cannot be read.
     pub fn chat_template(&self, model: &Model) -> Result<Option<String>> {
-        if let Some(template) = own_template(self, model)? {
+        if let Some(template) = self.own_template(model)? {
             return Ok(Some(template));
         }
         let templates = Facts::read(&self.document_files(model))?.templates;
         let default = templates.iter().position(|(name, _)| name == DEFAULT).unwrap_or(0);
         Ok(templates.into_iter().nth(default).map(|(_, text)| text))
+    }
+
+    /// The template that a model has beside its weights: that of the renderer that it names; else the one that it was created with.
+    ///
+    /// # Errors
+    /// The layer cannot be read.
+    pub fn own_template(&self, model: &Model) -> Result<Option<String>> {
+        let renderer = model.config.renderer.as_str();
+        if let Some(template) = renderers::template(renderer) {
+            return Ok(Some(template));
+        }
+        let written = model.layer_text(self, media_types::TEMPLATE)?;
+        if renderer.is_empty() {
+            return Ok(written);
+        }
+        // What stands beside a renderer is for those who read neither.
+        Ok(written.filter(|template| template.trim() != BARE_PROMPT))
     }
 
     /// The files that are not tensors.
@@ -75,9 +95,18 @@ impl Library {
     }
 }
 
-/// The template that the model was created with, unless it is one that runners do not read.
-fn own_template(library: &Library, model: &Model) -> Result<Option<String>> {
-    Ok(model.layer_text(library, media_types::TEMPLATE)?.filter(|text| !is_go(text)))
+/// Refuses a renderer that is not known here: it would leave a model with the prompts of its weights, without a word.
+///
+/// # Errors
+/// It is not; the error names those that are.
+pub fn check_renderer(renderer: &str) -> Result<()> {
+    ensure!(
+        renderers::template(renderer).is_some(),
+        "the renderer `{}` is not known; expected a TEMPLATE, or one of {}",
+        renderer.escape_debug(),
+        renderers::names().collect::<Vec<_>>().join(", ")
+    );
+    Ok(())
 }
 
 /// What the files that came with the weights say.

@@ -17,9 +17,3 @@ impl Library {
         layers.chain(files).collect()
     }
 }
-
-/// Models of Ollama have templates in Go's language, which runners do not read. Where there is one the template of the
-/// weights' own files is used.
-pub(crate) fn is_go(template: &str) -> bool {
-    ["{{ .", "{{.", "{{- .", "{{- if .", "{{ if .", "{{- range", "{{ range"].iter().any(|mark| template.contains(mark))
-}

@@ -6,6 +6,14 @@ pub enum Error {
     /// There is no such model.
     #[error("model '{0}' not found")]
     NotFound(String),
+    /// There is no such model, and none could be brought here.
+    #[error("there is no model `{name}` here, and none could be pulled: {reason}")]
+    Absent {
+        /// Its name.
+        name: String,
+        /// Why it could not.
+        reason: String,
+    },
     /// There is no such version of a model, or it cannot be gone back to.
     #[error("{0}")]
     NoVersion(String),

@@ -42,6 +42,7 @@ mod used;
 mod versions;
 mod whole;
 
+pub use capabilities::check_renderer;
 pub use capability::{Capabilities, Capability};
 pub use collect::IMPORT_INGESTS;
 pub use divide::{Divided, adapter_names, divide};

@@ -11,7 +11,6 @@ use manifests::{Layer, Manifest, media_types};
 use protocol::{Array, Blob, ContextRequest, Document, LoadRequest, LowRank, Tensor};
 use scheduler::{LoadPlan, PrivateMemory};
 
-use crate::documents::is_go;
 use crate::library::Library;
 use crate::memory_need::MemoryNeed;
 use crate::model::Model;
@@ -54,6 +53,15 @@ pub fn load_plan(
         planned_adapters.extend(files.low_ranks(adapter)?);
     }
     let Files { blobs, paths, .. } = files;
+    let template = library.own_template(model)?;
+    if template.is_none() && !model.config.renderer.is_empty() {
+        let renderer = &model.config.renderer;
+        tracing::warn!(
+            model = model.name,
+            renderer,
+            "the renderer is not known here: the template of the weights is taken"
+        );
+    }
     let request = LoadRequest {
         version: protocol::VERSION,
         model: model.manifest.digest().to_string(),
@@ -68,7 +76,7 @@ pub fn load_plan(
         adapters: planned_adapters,
         documents,
         token_table,
-        template: jinja(model.layer_text(library, media_types::TEMPLATE)?, &model.name),
+        template,
     };
     Ok(LoadPlan { request, files: paths, private: (!reference).then(|| private_memory(model)) })
 }
@@ -171,13 +179,4 @@ impl<'a> Files<'a> {
         };
         adapter.modules.iter().map(low_rank).collect()
     }
-}
-
-/// The model's own template as the runner is to use it.
-fn jinja(template: Option<String>, model: &str) -> Option<String> {
-    if template.as_deref().is_some_and(is_go) {
-        tracing::warn!(model, "its template is in Go's template language; the one that came with the weights is used");
-        return None;
-    }
-    template
 }

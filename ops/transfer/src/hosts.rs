@@ -15,6 +15,8 @@ pub type HostSettingsOf = dyn Fn(&str) -> Result<HostSettings> + Send + Sync;
 pub struct RegistrySettings {
     /// The settings of a host, asked each time, so that a change needs no restart.
     pub host: Arc<HostSettingsOf>,
+    /// The hosts that have settings.
+    pub names: Arc<dyn Fn() -> Result<Vec<String>> + Send + Sync>,
     /// Who knows logins.
     pub credentials: Arc<dyn Credentials>,
 }
@@ -61,9 +63,20 @@ impl Hosts {
         Ok(Host::new(reference.host(), self.settings(reference.host())?, self.credentials())?)
     }
 
+    /// The hosts that have settings.
+    pub(crate) fn configured(&self) -> Result<Vec<String>> {
+        (self.configured.names)()
+    }
+
     /// Where a reference's model is pulled from: the mirrors of its registry, then that itself.
     pub(crate) fn remote(&self, reference: &ModelRef) -> Result<(Remote, usize)> {
-        let (host, settings) = (reference.host(), self.settings(reference.host())?);
+        let parallel = self.settings(reference.host())?.parallel;
+        Ok((Remote::new(self.sources(reference.host())?, &repository(reference)), parallel))
+    }
+
+    /// The mirrors of a registry, then that itself.
+    pub(crate) fn sources(&self, host: &str) -> Result<Vec<Host>> {
+        let settings = self.settings(host)?;
         let credentials = self.credentials();
         let mut sources = Vec::new();
         for mirror in &settings.mirrors {
@@ -72,9 +85,8 @@ impl Hosts {
             let own = (self.configured.host)(name)?;
             sources.push(Host::mirror(mirror, host, own, credentials.clone())?);
         }
-        let parallel = settings.parallel;
         sources.push(Host::new(host, settings, credentials)?);
-        Ok((Remote::new(sources, &repository(reference)), parallel))
+        Ok(sources)
     }
 }
 

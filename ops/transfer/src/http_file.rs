@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use registry::client::Border;
+use registry::client::{Border, cause};
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, LOCATION, RANGE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 
@@ -136,9 +136,13 @@ impl Endpoint {
                 request = request.header(AUTHORIZATION, format!("Bearer {token}"));
             }
             // The error's own text would have the URL, whose query may be a signature.
-            let response = request.send().await.map_err(|error| match Border::refusal(&error) {
-                Some(reason) => Failure::Final(led_astray(&reason)),
-                None => Failure::Passing(io::Error::other(error.without_url()), None),
+            let response = request.send().await.map_err(|error| {
+                if let Some(reason) = Border::refusal(&error) {
+                    return Failure::Final(led_astray(&reason));
+                }
+                let host = url.host_str().unwrap_or_default();
+                let reason = format!("`{host}` cannot be reached: {}", cause(&error.without_url()));
+                Failure::Passing(io::Error::other(reason), None)
             })?;
             if !is_redirect(response.status()) {
                 return Ok((response, url));

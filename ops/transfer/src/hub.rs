@@ -13,7 +13,7 @@ use manifests::ModelRef;
 use serde::Deserialize;
 
 /// Hosts whose names are hub references; the first is the one in names.
-const HOSTS: [&str; 2] = ["hf.co", "huggingface.co"];
+pub(crate) const HOSTS: [&str; 2] = ["hf.co", "huggingface.co"];
 /// What is taken of a repository where nothing is said, if it is there.
 const DEFAULT_QUANTIZATION: &str = "Q4_K_M";
 const DEFAULT_REVISION: &str = "main";
@@ -25,6 +25,12 @@ pub(crate) const MAX_LISTING: u64 = 32 << 20;
 pub(crate) const MAX_INDEX: u64 = 64 << 20;
 /// The most files that a repository may have.
 const MAX_FILES: usize = 50_000;
+
+/// Where a hub at this address is asked for models with a text in their names, the most popular ones first.
+pub(crate) fn search_url(endpoint: &str, text: &str) -> String {
+    let text = escape(text, "");
+    format!("{}/api/models?search={text}&limit=30&sort=downloads&direction=-1", endpoint.trim_end_matches('/'))
+}
 
 /// A repository's model at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]

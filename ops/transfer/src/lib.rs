@@ -23,6 +23,7 @@ mod refetch;
 mod remote;
 mod repositories;
 mod resolve;
+mod search;
 mod upstream;
 
 pub use hosts::{HostSettingsOf, Hosts, RegistrySettings};
@@ -33,4 +34,5 @@ pub use pull::{HubSettings, Pulled, pull, pull_from_hub};
 pub use push::{Push, PushedBlob};
 pub use refetch::Refetch;
 pub use repositories::Repositories;
+pub use search::{Offered, Search, search};
 pub use upstream::Upstream;

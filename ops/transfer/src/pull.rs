@@ -160,7 +160,8 @@ async fn converted(
         return Ok(Pulled { fetched: (0, 0), present: bytes });
     }
     let Divided { split, kept } = divide(files);
-    let copied: Vec<Descriptor> = kept.iter().map(|layer| layer.descriptor.clone()).collect();
+    let config = manifest.config().clone();
+    let copied = kept.iter().map(|layer| layer.descriptor.clone()).chain([config.clone()]).collect();
     let (wanted, _) = transfer(library, source, name, manifest, Some(copied)).await?;
     let windows = Windows::for_workers();
     let remote = |file: ForeignFile| -> (ForeignFile, Arc<dyn ReadAt>) {
@@ -173,7 +174,9 @@ async fn converted(
     import(library, &source.meter, move |library, observer| {
         let files = expand(files, observer)?;
         let reference = name.to_string();
-        let model = ForeignModel { name, files, kept, manifest: Some(digest), reference };
+        // One of another kind says nothing that we know.
+        let config = ModelConfig::parse(&library.store.read_blob(&config.digest, MAX_DOCUMENT)?).unwrap_or_default();
+        let model = ForeignModel { name, files, kept, manifest: Some(digest), config, reference };
         let created = pull_foreign(library, &model, observer)?;
         release(library, &wanted)?;
         Ok(created)

@@ -42,6 +42,8 @@ pub(crate) struct ForeignModel {
     pub(crate) kept: Vec<Layer>,
     /// The manifest it came in, where there was one.
     pub(crate) manifest: Option<Digest>,
+    /// What that manifest's config says; what the files say counts more.
+    pub(crate) config: ModelConfig,
     /// Where it came from, for people.
     pub(crate) reference: String,
 }
@@ -110,6 +112,9 @@ fn convert(
         return Err(error);
     }
     draft.layers.extend(model.kept.iter().cloned());
+    // How it is talked with is nowhere in its files.
+    draft.config.renderer.clone_from(&model.config.renderer);
+    draft.config.parser.clone_from(&model.config.parser);
     draft.annotations = BTreeMap::from([(annotations::ORIGIN_REFERENCE.to_owned(), model.reference.clone())]);
     let manifest = model.manifest.map(|digest| (annotations::ORIGIN_MANIFEST.to_owned(), digest.to_string()));
     draft.annotations.extend(manifest);
@@ -248,6 +253,7 @@ pub(crate) fn pull_hub(
         files: chosen.iter().map(open).collect::<Result<_>>()?,
         kept: Vec::new(),
         manifest: None,
+        config: ModelConfig::default(),
         reference: reference.at(&listing.commit),
     };
     pull_foreign(library, &model, observer)

@@ -52,12 +52,13 @@ pub enum Error {
         host: String,
     },
     /// No connection, or it broke.
-    #[error("the connection to `{host}` failed: {}", cause(source))]
+    #[error("`{host}` cannot be reached: {}", cause(failure))]
     Unreachable {
         /// The registry, or where it sent us.
         host: String,
-        /// What the HTTP client said, without the URL (which may hold a signature).
-        source: reqwest::Error,
+        /// What the HTTP client said, without the URL (which may hold a signature). The message says all of it that tells anything, so
+        /// it is no source.
+        failure: reqwest::Error,
     },
     /// Connected, and then nothing came or went for too long.
     #[error("`{host}` went silent in the middle of a request; try again")]
@@ -116,7 +117,7 @@ impl Error {
     /// Whether another attempt, or the same request to another source, may help.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { source, .. } => tls_failure(source).is_none(),
+            Self::Unreachable { failure, .. } => tls_failure(failure).is_none(),
             Self::Stalled { .. } | Self::TooManyRequests { .. } => true,
             Self::Refused { status, .. } => status.is_server_error() || *status == StatusCode::REQUEST_TIMEOUT,
             Self::Unauthorized { .. }
@@ -136,7 +137,7 @@ impl Error {
     }
 
     pub(super) fn unreachable(host: String, source: reqwest::Error) -> Self {
-        Self::Unreachable { host, source: source.without_url() }
+        Self::Unreachable { host, failure: source.without_url() }
     }
 }
 
@@ -161,8 +162,8 @@ pub(super) fn find<T: StdError + 'static>(error: &reqwest::Error) -> Option<&T> 
     None
 }
 
-/// The innermost reason: the outer ones say "error sending request" in several ways.
-fn cause(error: &reqwest::Error) -> String {
+/// Why a connection failed, in one sentence: the outer reasons say "error sending request" in several ways.
+pub fn cause(error: &reqwest::Error) -> String {
     if let Some(failure) = tls_failure(error) {
         let advice = match failure {
             rustls::Error::InvalidMessage(_) => "if it speaks plain HTTP, say so in its settings",
@@ -171,8 +172,17 @@ fn cause(error: &reqwest::Error) -> String {
         return format!("{failure}; {advice}");
     }
     let mut inner: &dyn StdError = error;
+    let mut is_name = false;
     while let Some(source) = inner.source() {
+        is_name |= source.to_string().starts_with("dns error");
         inner = source;
     }
-    inner.to_string()
+    if is_name {
+        return "no address is known for that name; check its spelling, and the network".to_owned();
+    }
+    match find::<io::Error>(error).map(io::Error::kind) {
+        Some(io::ErrorKind::ConnectionRefused) => "nobody listens there; check the host and the port".to_owned(),
+        _ if error.is_timeout() => "no answer came in time".to_owned(),
+        _ => inner.to_string(),
+    }
 }

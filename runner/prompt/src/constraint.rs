@@ -2,9 +2,12 @@
 //!
 //! A grammar runs over the bytes of the vocabulary's tokens, so that a token counts as allowed exactly if the text with it
 //! can still be completed. Between two tokens of JSON at most a line break with its indent may stand: small models would
-//! write blanks for ever.
+//! write blanks for ever. What a schema leaves open is in `schema.rs`.
 
+#[cfg(test)]
+mod corpus;
 mod grammar;
+mod schema;
 #[cfg(test)]
 mod tests;
 
@@ -72,7 +75,7 @@ impl ConstraintFactory {
 
     /// An answer in this format. What of a schema cannot be held to is refused by name; `oneOf` allows what fits several.
     pub fn constraint(&self, format: &Format) -> Result<Constraint, Error> {
-        self.build(grammar::json(format)?)
+        self.build(grammar::of(format)?)
     }
 
     /// An answer that calls a tool, in the model's dialect: any of them, or the one that is named. Refused where there is no
@@ -91,7 +94,7 @@ impl ConstraintFactory {
         // The schema is a client's: whatever the library makes of it must not end the process.
         let parser = catch_unwind(AssertUnwindSafe(|| self.parsers.create_parser(grammar)))
             .map_err(|_| Error::Format("the schema cannot be read".to_owned()))?
-            .map_err(|e| Error::Format(format!("{e:#}")))?;
+            .map_err(|e| Error::Format(told(&format!("{e:#}"))))?;
         Ok(Constraint { matcher: Matcher::new(Ok(parser)), first: None })
     }
 }
@@ -134,6 +137,11 @@ impl Constraint {
     pub fn can_end(&mut self) -> bool {
         self.matcher.is_stopped() || self.matcher.is_accepting().unwrap_or(false)
     }
+}
+
+/// What the library says, without the traces of its own panics.
+fn told(error: &str) -> String {
+    error.split("<backtrace>").next().unwrap_or(error).trim_end().to_owned()
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {

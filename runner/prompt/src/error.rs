@@ -13,7 +13,7 @@ pub enum Error {
     #[error("the format cannot be used: {0}")]
     Format(String),
     /// A text that is longer than any context.
-    #[error("the text has {0} bytes, at most {max} are cut into tokens", max = crate::MAX_TEXT)]
+    #[error("the text has {0} bytes, at most {max} are cut into tokens; send it in parts", max = crate::MAX_TEXT)]
     TooLong(usize),
     /// Text between two others was asked for.
     #[error("the model does not support insert: its vocabulary has no tokens for it")]

@@ -25,6 +25,9 @@ pub struct EmbedRequest {
     pub inputs: Vec<EmbedInput>,
     /// Whether the end of an input that does not fit is dropped; else it is refused.
     pub truncate: bool,
+    /// The name of the model's prompt that goes before each text; the model's default where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
     /// Only the first so many elements of each vector, normalised again.
     #[serde(default)]
     pub dimensions: Option<u32>,

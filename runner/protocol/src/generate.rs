@@ -9,7 +9,7 @@ use crate::{FailureKind, RenderRequest};
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Prompt {
     /// A conversation, rendered by the chat template.
-    Chat(RenderRequest),
+    Chat(Box<RenderRequest>),
     /// Text as it is; special tokens in it are read as such, and those that the model wants are added.
     Text {
         /// The text.
@@ -37,8 +37,18 @@ pub enum Format {
     Json,
     /// JSON that fits a schema.
     Schema {
-        /// The JSON schema.
+        /// The JSON schema. Objects that name properties and say nothing of others have no others.
         schema: serde_json::Value,
+    },
+    /// Text that a regular expression matches, from its beginning to its end.
+    Regex {
+        /// In the syntax of Rust's `regex`; without what looks around.
+        pattern: String,
+    },
+    /// Text of a context-free grammar.
+    Lark {
+        /// In `llguidance`'s variant of Lark's syntax; `start` is where it begins.
+        grammar: String,
     },
 }
 
@@ -87,6 +97,9 @@ pub struct GenerateRequest {
     /// Whether the oldest tokens after `keep` are dropped when the context is full; else the generation ends.
     #[serde(default)]
     pub shift: bool,
+    /// Ends a generation whose last so many tokens are the same few again and again; 0 never does.
+    #[serde(default)]
+    pub repeat_limit: u64,
     /// For each token, its log-probability and those of so many others.
     #[serde(default)]
     pub top_logprobs: Option<u32>,
@@ -123,6 +136,7 @@ impl GenerateRequest {
             keep: 0,
             truncate: true,
             shift: false,
+            repeat_limit: 0,
             top_logprobs: None,
             logit_bias: Vec::new(),
             format: None,
@@ -185,6 +199,8 @@ pub enum FinishReason {
     Stop,
     /// The limit of tokens or the context was reached.
     Length,
+    /// The same few tokens came again and again, see [`GenerateRequest::repeat_limit`].
+    Repetition,
 }
 
 /// Counts and times of a generation.

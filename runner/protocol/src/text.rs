@@ -60,4 +60,10 @@ pub struct RenderRequest {
     pub template: Option<String>,
     /// Further variables, e.g. `enable_thinking`.
     pub variables: serde_json::Map<String, serde_json::Value>,
+    /// Documents that the answer is to be drawn from, as the template wants them.
+    pub documents: Option<serde_json::Value>,
+    /// What follows the gap that the last message precedes, where what is missing is asked for.
+    pub suffix: Option<String>,
+    /// The time where the request comes from, as RFC 3339 writes it.
+    pub now: Option<String>,
 }

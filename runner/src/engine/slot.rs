@@ -5,7 +5,8 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use super::choice::Candidate;
-use super::{Computed, Progress, Slots, Work, guarded};
+use super::work::guarded;
+use super::{Computed, Progress, Slots, Work};
 use crate::backend::Backend;
 use crate::cache::{Cache, SlotCache};
 use crate::decoder::Decoder;

@@ -1,8 +1,9 @@
 //! What can be done on a slot.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use protocol::FailureKind;
 
@@ -165,4 +166,10 @@ pub(crate) fn check_vocabulary(tokens: &[u32], vocabulary: usize) -> Result<(), 
         Some(token) => Err(Fault::Request(format!("token {token} is not in the vocabulary of {vocabulary}"))),
         None => Ok(()),
     }
+}
+
+/// A panic becomes a fault.
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    let caught = catch_unwind(AssertUnwindSafe(work));
+    caught.unwrap_or_else(|_| Err(Fault::Failed(anyhow!("the computation panicked"))))
 }

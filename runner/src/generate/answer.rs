@@ -74,7 +74,7 @@ impl Answer {
         // After a stop string nothing follows, and nothing is held.
         if let Passed::Text(text) = self.stops.push(&rest) {
             let held = self.stops.finish();
-            if reason == FinishReason::Length || !held.is_empty() || !text.is_empty() {
+            if reason != FinishReason::Stop || !held.is_empty() || !text.is_empty() {
                 parts = self.reader.push(&(text + &held));
             }
         }

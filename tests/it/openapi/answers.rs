@@ -47,8 +47,8 @@ async fn creates(described: &Described) {
     described.ask(path, &json!({"model": "copy", "from": "tiny", "stream": false}), 200).await;
     let plan = json!({"model": "small", "from": "tiny", "quantize": "q8_0", "dry_run": true});
     described.ask(path, &plan, 200).await;
-    described.ask(path, &json!({"model": "x", "from": "missing"}), 200).await;
-    described.ask(path, &json!({"model": "x", "from": "missing", "stream": false}), 404).await;
+    described.ask(path, &json!({"model": "x", "from": "127.0.0.1:1/x/missing"}), 200).await;
+    described.ask(path, &json!({"model": "x", "from": "127.0.0.1:1/x/missing", "stream": false}), 404).await;
     described.ask("/api/copy", &json!({"source": "copy", "destination": "again"}), 200).await;
     let asked = Asked { method: reqwest::Method::DELETE, path: "/api/delete", url: "/api/delete" };
     let (status, _) = described.send(&asked, described.request(&asked).json(&json!({"model": "again"}))).await;
@@ -190,6 +190,7 @@ async fn lode(described: &Described) {
         ("/api/lode/diff", json!({"a": "tiny", "b": "other", "values": true}), 200),
         ("/api/lode/diff", json!({"a": "tiny", "b": "open"}), 200),
         ("/api/lode/plan", json!({"model": "tiny", "gpus": [1_000_000_000]}), 200),
+        ("/api/lode/search", json!({}), 200),
         ("/api/lode/perplexity", json!({"model": "tiny", "text": long, "window": 16}), 200),
         ("/api/lode/gc", json!({"dry_run": true}), 200),
         ("/api/lode/gc", json!({}), 200),

@@ -22,7 +22,7 @@ use crate::synthetic::llama;
 const ALONE: &str = "model.layers.1.mlp.gate_proj.weight";
 
 /// The files of a revision.
-type Files = BTreeMap<String, Bytes>;
+pub(crate) type Files = BTreeMap<String, Bytes>;
 
 /// A piece that was served: the file, its first byte, how many.
 type Piece = (String, u64);
@@ -39,15 +39,15 @@ struct Shared {
 }
 
 /// The hub with the repository `someone/tiny`.
-struct Hub {
-    service: Service,
+pub(crate) struct Hub {
+    pub(crate) service: Service,
     shared: Arc<Shared>,
     storage_files: Arc<Shared>,
     _storage: Service,
 }
 
 impl Hub {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let storage_files = Arc::new(Shared::default());
         let storage = Service::start(Router::new().fallback(store).with_state(Arc::clone(&storage_files)));
         let shared = Arc::new(Shared { storage: storage.address.clone(), ..Shared::default() });
@@ -55,7 +55,7 @@ impl Hub {
         Self { service, shared, storage_files, _storage: storage }
     }
 
-    fn publish(&self, commit: &str, files: &Files) {
+    pub(crate) fn publish(&self, commit: &str, files: &Files) {
         for shared in [&self.shared, &self.storage_files] {
             lock(&shared.revisions).push((commit.to_owned(), files.clone()));
             lock(&shared.served).clear();
@@ -84,6 +84,13 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         "main" => revisions.last().cloned(),
         commit => revisions.iter().find(|(own, _)| own == commit).cloned(),
     };
+    if path == "/api/models" {
+        let query = request.uri().query().unwrap_or_default();
+        let found =
+            query.split('&').any(|part| part.strip_prefix("search=").is_some_and(|text| "someone/tiny".contains(text)));
+        let models = if found { vec![json!({"id": "someone/tiny", "downloads": 7})] } else { Vec::new() };
+        return axum::Json(models).into_response();
+    }
     let listed = path.strip_prefix("/api/models/someone/tiny/revision/").or_else(|| {
         // The address without a revision is that of the branch.
         (path == "/api/models/someone/tiny").then_some("main")

@@ -37,6 +37,11 @@ pub struct ChatRequest {
     pub functions: Option<Value>,
     pub function_call: Option<Value>,
     pub web_search_options: Option<Value>,
+    /// Variables of the model's chat template, such as `enable_thinking`; not `OpenAI`'s.
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// What the answer is to be drawn from, for templates that have a place for it; not `OpenAI`'s.
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
+    pub documents: Option<Value>,
 }
 
 /// What a stream is to have beside the answer.
@@ -96,8 +101,18 @@ impl ChatRequest {
         let (tools, tool_choice) = tools::choose(tools, self.tool_choice.as_ref())?;
         let one_tool_call = self.parallel_tool_calls == Some(false);
         let messages = messages(self.messages)?;
+        let (variables, documents) = (self.chat_template_kwargs.unwrap_or_default(), self.documents);
+        if documents
+            .as_ref()
+            .is_some_and(|documents| !documents.as_array().is_some_and(|all| all.iter().all(Value::is_object)))
+        {
+            return Err(Refusal::new(
+                "documents",
+                "documents are a list of objects, such as {\"title\": …, \"text\": …}",
+            ));
+        }
         Ok((
-            Dialogue { messages, tools, think, template: None },
+            Dialogue { messages, tools, think, variables, documents, template: None },
             Demand { top_logprobs, format, tool_choice, one_tool_call, ..demand },
         ))
     }

@@ -96,7 +96,11 @@ impl ResponsesRequest {
         if messages.iter().all(|message| message.role == "system") {
             return Err(Refusal::new("input", "there is no input to respond to"));
         }
-        Ok((Dialogue { messages, tools, think, template: None }, Demand { tool_choice, ..demand }, complete(echo)))
+        Ok((
+            Dialogue { messages, tools, think, ..Dialogue::default() },
+            Demand { tool_choice, ..demand },
+            complete(echo),
+        ))
     }
 
     fn demand(&self) -> Result<Demand, Refusal> {

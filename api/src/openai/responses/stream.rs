@@ -204,14 +204,14 @@ impl ResponseStream {
     fn end(&mut self, reason: FinishReason, usage: protocol::Usage, frames: &mut Vec<Frame>) {
         let status = match reason {
             FinishReason::Stop => Status::Completed,
-            FinishReason::Length => Status::Incomplete,
+            FinishReason::Length | FinishReason::Repetition => Status::Incomplete,
         };
         self.close(status, frames);
         self.response.status = status;
         self.response.usage = Some(Usage::new(usage, self.reasoning_tokens));
         let name = match reason {
             FinishReason::Stop => "response.completed",
-            FinishReason::Length => {
+            FinishReason::Length | FinishReason::Repetition => {
                 self.response.incomplete_details = Some(Incomplete { reason: "max_output_tokens" });
                 "response.incomplete"
             }

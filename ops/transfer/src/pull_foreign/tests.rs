@@ -39,6 +39,8 @@ fn local(library: &Library) -> Arc<Manifest> {
         name: name.clone(),
         source: Source::at(&tiny()).expect("files"),
         template: None,
+        renderer: None,
+        parser: None,
         system: None,
         licenses: Vec::new(),
         parameters: serde_json::Map::new(),
@@ -225,6 +227,7 @@ fn an_archive_is_read_where_it_lies() {
         files: expand(vec![(file(Digest::of(&archive)), source())], &Unwatched).expect("its members"),
         kept: vec![Layer::new(license.clone())],
         manifest: Some(manifest),
+        config: ModelConfig { renderer: "qwen3-coder".to_owned(), ..ModelConfig::default() },
         reference: "example.com/packed:latest".to_owned(),
     };
     // The caller has copied what is kept.
@@ -232,6 +235,7 @@ fn an_archive_is_read_where_it_lies() {
     pull_foreign(&library, &model, &Unwatched).expect("it can be imported");
     let found = library.find(&model.name).expect("it has its name").manifest;
     assert_eq!(found.layers(), [local_layers(), model.kept.clone()].concat());
+    assert_eq!(library.find(&model.name).expect("the same").config.renderer, "qwen3-coder");
     assert_eq!(known_hash(&library, &found), Some(weights_hash()));
     assert_eq!(found.annotations().get(annotations::ORIGIN_MANIFEST), Some(&manifest.to_string()));
 }

@@ -109,7 +109,7 @@ async fn cannot_reach_what_is_not_there() {
     let error = get(&host(&address, None), "/v2/").await.expect_err("nobody listens");
     assert!(error.is_transient(), "{error}");
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
-    assert!(error.to_string().contains("refused"), "{error}");
+    assert!(error.to_string().contains("nobody listens there"), "{error}");
 }
 
 #[tokio::test]

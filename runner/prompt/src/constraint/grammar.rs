@@ -2,36 +2,29 @@
 
 use llguidance::api::TopLevelGrammar;
 use protocol::{Format, ToolChoice};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::schema::prepared;
 use crate::reader::first_mark;
 use crate::{Dialect, Error, Tokenizer, Tools};
 
-/// What may stand between tokens of JSON: a space, or a line break and its indent.
-const BLANK: &str = r" |\n[ \t]{0,32}";
+/// The longest grammar or pattern of a client, in bytes.
+const MAX_GRAMMAR: usize = 256 << 10;
 
-/// JSON in a format.
-pub(super) fn json(format: &Format) -> Result<TopLevelGrammar, Error> {
-    let schema = match format {
-        Format::Json => json!({"type": "object"}),
-        Format::Schema { schema } => schema.clone(),
+/// What a text must be.
+pub(super) fn of(format: &Format) -> Result<TopLevelGrammar, Error> {
+    let bounded = |text: &String| {
+        if text.len() <= MAX_GRAMMAR {
+            return Ok(text.clone());
+        }
+        Err(Error::Format(format!("the grammar has {} bytes, at most {MAX_GRAMMAR} are taken", text.len())))
     };
-    Ok(TopLevelGrammar::from_json_schema(Value::Object(prepared(&schema)?)))
-}
-
-/// A schema as the library takes it.
-fn prepared(schema: &Value) -> Result<Map<String, Value>, Error> {
-    let mut schema = match schema {
-        Value::Object(schema) => schema.clone(),
-        Value::Bool(true) | Value::Null => Map::new(),
-        other => return Err(Error::Format(format!("a schema is an object, this is `{}`", short(other)))),
-    };
-    schema.insert("x-guidance".to_owned(), json!({"whitespace_pattern": BLANK, "coerce_one_of": true}));
-    Ok(schema)
-}
-
-fn short(value: &Value) -> String {
-    value.to_string().chars().take(40).collect()
+    Ok(match format {
+        Format::Json => TopLevelGrammar::from_json_schema(Value::Object(prepared(&json!({"type": "object"}))?)),
+        Format::Schema { schema } => TopLevelGrammar::from_json_schema(Value::Object(prepared(schema)?)),
+        Format::Regex { pattern } => TopLevelGrammar::from_regex(&bounded(pattern)?),
+        Format::Lark { grammar } => TopLevelGrammar::from_lark(bounded(grammar)?),
+    })
 }
 
 /// A call of one of the tools, as the dialect writes it. Marks that are tokens of the vocabulary are those tokens.

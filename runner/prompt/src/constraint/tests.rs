@@ -11,12 +11,12 @@ use super::*;
 use crate::{OutputReader, Part, Reading};
 
 /// The token that ends an answer.
-const END: u32 = 1;
+pub(super) const END: u32 = 1;
 /// The longest answer: what is not complete by then is cut off and not judged.
 const MOST: usize = 300;
 
 /// Single bytes, characters and pieces of JSON; `<tool_call>` and `<think>` are tokens.
-fn tokenizer() -> Tokenizer {
+pub(super) fn tokenizer() -> Tokenizer {
     let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
     let mut pieces = vec![piece("<unk>", PieceKind::Unknown), piece("</s>", PieceKind::Control)];
     pieces.extend((0..=255).map(|byte: u8| piece(&format!("<0x{byte:02X}>"), PieceKind::Byte)));
@@ -52,7 +52,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 /// An answer by random logits; nothing where it did not end.
-fn answer(tokenizer: &Tokenizer, mut constraint: Constraint, rng: &mut StdRng) -> Option<String> {
+pub(super) fn answer(tokenizer: &Tokenizer, mut constraint: Constraint, rng: &mut StdRng) -> Option<String> {
     let mut ids = Vec::new();
     for _ in 0..MOST {
         if constraint.is_finished() {
@@ -238,6 +238,11 @@ fn calls_that_are_asked_for_are_read_as_such() {
         "tools <|tool_call_start|>",
         "tools <|START_ACTION|>",
         "tools <function_calls>",
+        "tools <|tool_call>call:",
+        "tools <start_function_call>",
+        "tools <minimax:tool_call>",
+        "tools <｜DSML｜",
+        "tools <|function_call|>",
         "<|channel|><|message|>",
     ];
     for template in templates {

@@ -1,9 +1,13 @@
 //! The ways in which models write tool calls.
 
+mod braces;
+mod invoke;
 mod json;
 mod python;
 mod sections;
 mod tagged;
+
+pub(super) use python::literal;
 
 use super::parts::Call;
 use super::tools::Tools;
@@ -19,6 +23,10 @@ pub(super) enum Body {
     Python,
     /// `<function=NAME><parameter=KEY>VALUE</parameter></function>`, or `NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>`.
     Tagged,
+    /// `call:NAME{KEY:VALUE, …}` with this around texts: Gemma.
+    Braces { quote: &'static str },
+    /// `<invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>`, with this before the names of tags.
+    Invoke { prefix: &'static str },
     /// What begins a call, stands between name and arguments, and ends the call: `DeepSeek` and Kimi.
     Sections { begin: &'static str, separator: &'static str, end: &'static str },
 }
@@ -35,7 +43,12 @@ impl Body {
             Self::Json => json::read(body).or_else(|| Some((python::read(body)?, "")))?,
             Self::Unmarked => json::unmarked(body, tools)?,
             Self::Python => (python::read(body).or_else(|| Some(json::read(body)?.0))?, ""),
-            Self::Tagged if body.trim_start().starts_with(['{', '[']) => json::read(body)?,
+            // As a call is written that is asked for, and some models write it all the same.
+            Self::Braces { .. } | Self::Invoke { .. } | Self::Tagged if body.trim_start().starts_with(['{', '[']) => {
+                json::read(body)?
+            }
+            Self::Braces { quote } => (braces::read(body, quote)?, ""),
+            Self::Invoke { prefix } => (invoke::read(body, prefix, tools)?, ""),
             Self::Tagged => (tagged::read(body, tools)?, ""),
             Self::Sections { begin, separator, end } => (sections::read(body, begin, separator, end)?, ""),
         };

@@ -16,10 +16,38 @@ const KIMI: &str = "{{ tools }} <|tool_calls_section_begin|>";
 const GRANITE: &str = "{{ tools }} <|tool_call|>";
 const LIQUID: &str = "{{ tools }} <|tool_call_start|>";
 const GEMMA: &str = "{{ tools }} ```tool_code";
+const GEMMA_4: &str = "{{ tools }} <|tool_call>call:NAME{} <|channel>thought";
+const FUNCTION_GEMMA: &str = "{{ tools }} <start_function_call>";
+const MINIMAX: &str = "{{ tools }} <minimax:tool_call>";
+const DSML: &str = "{{ tools }} <｜DSML｜function_calls>";
+const GIGACHAT: &str = "{{ tools }} <|function_call|>";
+const COMMAND: &str = "{{ tools }} <|START_ACTION|> <|START_THINKING|>";
+const OLMO: &str = "{{ tools }} <function_calls>";
+const PHI: &str = "{{ tools }} <|tool_call|><|/tool_call|>";
 const GENERIC: &str = "{{ tools }}";
 const HARMONY: &str = "<|start|>assistant<|channel|>final<|message|> {{ tools }}";
-const ALL: [&str; 12] =
-    [HERMES, FUNCTIONS, KEYS, LLAMA, MISTRAL, DEEPSEEK, KIMI, GRANITE, LIQUID, GEMMA, GENERIC, HARMONY];
+const ALL: [&str; 20] = [
+    HERMES,
+    FUNCTIONS,
+    KEYS,
+    LLAMA,
+    MISTRAL,
+    DEEPSEEK,
+    KIMI,
+    GRANITE,
+    LIQUID,
+    GEMMA,
+    GEMMA_4,
+    FUNCTION_GEMMA,
+    MINIMAX,
+    DSML,
+    GIGACHAT,
+    COMMAND,
+    OLMO,
+    PHI,
+    GENERIC,
+    HARMONY,
+];
 
 fn tools() -> Tools {
     Tools::new(Some(&json!([
@@ -47,9 +75,17 @@ fn read<'t>(template: &str, prompt: &str, thinking: bool, pieces: impl Iterator<
     })
 }
 
-/// Whole, by characters and by pairs the answer is read as the same.
+/// Whole, by characters, by pairs, and cut in two at every place the answer is read as the same.
 fn check(template: &str, prompt: &str, answer: &str, expect: &[Part]) {
     let ends: Vec<usize> = answer.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
+    for end in &ends {
+        let (begin, rest) = answer.split_at(*end);
+        assert_eq!(
+            read(template, prompt, true, [begin, rest].into_iter()),
+            expect,
+            "{template}: {answer} cut at {end}"
+        );
+    }
     for size in [usize::MAX, 1, 2, 7] {
         let mut pieces = Vec::new();
         let mut start = 0;
@@ -248,6 +284,81 @@ fn calls_in_sections_and_in_python() {
     );
     check(GEMMA, "", &format!("```tool_code\nprint({python})\n```"), &[call("weather", arguments)]);
     check(GEMMA, "", "```tool_code\nx = [\n```", &[text("```tool_code\nx = [\n```")]);
+}
+
+#[test]
+fn calls_in_forms_of_their_own() {
+    let arguments = json!({"city": "Bern, {x}: \"a\"", "days": 3, "far": null, "more": [true, {"k": -1.5}]});
+    for (template, open, quote, close) in [
+        (GEMMA_4, "<|tool_call>", "<|\"|>", "<tool_call|>"),
+        (FUNCTION_GEMMA, "<start_function_call>", "<escape>", "<end_function_call>"),
+    ] {
+        let written =
+            format!("call:weather{{city:{quote}Bern, {{x}}: \"a\"{quote},days:3,far:null,more:[true,{{k:-1.5}}]}}");
+        let answer = format!("I look.{open}{written}{close}{open}call:now{{}}{close}");
+        check(template, "", &answer, &[text("I look."), call("weather", arguments.clone()), call("now", json!({}))]);
+        for bad in ["call:weather{city:Bern}", "weather{}", "call:weather{city:1} x"] {
+            let bad = format!("{open}{bad}{close}");
+            check(template, "", &bad, &[text(&bad)]);
+        }
+        let asked = format!("{open}{{\"name\": \"now\", \"arguments\": {{}}}}{close}");
+        check(template, "", &asked, &[call("now", json!({}))]);
+    }
+    check(
+        GEMMA_4,
+        "",
+        "<|channel>thought\nhm<channel|><|tool_call>call:now{}<tool_call|>",
+        &[thought("hm"), call("now", json!({}))],
+    );
+    let typed = call("weather", json!({"city": "12 <b>", "days": 3, "more": ["x"]}));
+    for (template, open, tag, close) in [
+        (MINIMAX, "\n<minimax:tool_call>\n", "", "</minimax:tool_call>"),
+        (DSML, "<｜DSML｜function_calls>\n", "｜DSML｜", "</｜DSML｜function_calls>"),
+        (DSML, "<｜DSML｜tool_calls>\n", "｜DSML｜", "</｜DSML｜tool_calls>"),
+    ] {
+        let parameter = |key: &str, value: &str| format!("<{tag}parameter name=\"{key}\">{value}</{tag}parameter>\n");
+        let parameters = [parameter("city", "12 <b>"), parameter("days", "3"), parameter("more", "['x']")].concat();
+        let answer = format!(
+            "{open}<{tag}invoke name=\"weather\">\n{parameters}</{tag}invoke>\n<{tag}invoke name=\"now\">\n</{tag}invoke>\n{close}"
+        );
+        check(template, "", &answer, &[typed.clone(), call("now", json!({}))]);
+    }
+    let json = r#"{"name": "weather", "arguments": {"city": "Bern"}}"#;
+    check(GIGACHAT, "", &format!("<|function_call|>{json}"), &[bern()]);
+    check(
+        HERMES,
+        "",
+        &format!("<tool_calls>\n{json}\n{{\"name\": \"now\"}}\n</tool_calls>"),
+        &[bern(), call("now", json!({}))],
+    );
+    check(PHI, "", &format!("<|tool_call|>[{json}]<|/tool_call|>"), &[bern()]);
+    check(
+        LLAMA,
+        "",
+        "<|python_start|>[weather(city=\"Bern\"), now()]<|python_end|>",
+        &[bern(), call("now", json!({}))],
+    );
+    check(
+        OLMO,
+        "",
+        "<function_calls>weather(city=\"Bern\")\nnow()</function_calls>",
+        &[bern(), call("now", json!({}))],
+    );
+    check(
+        COMMAND,
+        "",
+        "<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"weather\", \
+         \"parameters\": {\"city\": \"Bern\"}}\n]<|END_ACTION|>",
+        &[thought("hm"), bern()],
+    );
+    // Functionary's arguments are JSON, Seed's lists and objects Python's.
+    check(FUNCTIONS, "", "<function=weather>{\"city\": \"Bern\"}</function>", &[bern()]);
+    check(
+        FUNCTIONS,
+        "",
+        "<function=weather><parameter=more>[True, 'x']</parameter></function>",
+        &[call("weather", json!({"more": [true, "x"]}))],
+    );
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::calls::literal;
+
 /// Tools as a request has them: `{"type": "function", "function": {"name": …, "parameters": SCHEMA}}`, or the inner object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tools(HashMap<String, Value>);
@@ -45,9 +47,10 @@ impl Tools {
             "True" => Value::Bool(true),
             "False" => Value::Bool(false),
             "None" => Value::Null,
-            json => match serde_json::from_str(json) {
-                Ok(parsed) => parsed,
-                Err(_) => return written.into(),
+            // Templates print lists and objects as Python does, too.
+            text => match serde_json::from_str(text).ok().or_else(|| literal(text)) {
+                Some(parsed) => parsed,
+                None => return written.into(),
             },
         };
         let types = schema.map(types).unwrap_or_default();

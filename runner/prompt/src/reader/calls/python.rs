@@ -22,6 +22,13 @@ pub(super) fn read(body: &str) -> Option<Vec<Call>> {
     }
 }
 
+/// Reads a text that is one value.
+pub(crate) fn literal(text: &str) -> Option<Value> {
+    let mut source = Source(text);
+    let value = source.value(0)?;
+    source.rest().is_empty().then_some(value)
+}
+
 /// What is not read yet.
 struct Source<'s>(&'s str);
 

@@ -3,6 +3,7 @@
 use serde_json::Map;
 
 use super::{Call, Tools, is_name};
+use crate::reader::tools::object;
 
 /// Reads what stands between the marks, in whichever of the two ways it is written.
 pub(super) fn read(body: &str, tools: &Tools) -> Option<Vec<Call>> {
@@ -17,6 +18,11 @@ fn functions(body: &str, tools: &Tools) -> Option<Vec<Call>> {
         let name = name.trim().trim_matches('"');
         is_name(name).then_some(())?;
         let parameters = parameters.rsplit_once("</function>").map_or(parameters, |(parameters, _)| parameters);
+        // Functionary writes all of them as JSON.
+        if let Some(arguments) = serde_json::from_str(parameters.trim()).ok().and_then(object) {
+            calls.push(Call { name: name.to_owned(), arguments });
+            continue;
+        }
         let mut arguments = Map::new();
         for parameter in parameters.split("<parameter=").skip(1) {
             let (key, value) = parameter.split_once('>')?;

@@ -2,6 +2,9 @@
 
 use super::{Body, CallSyntax, Ends, Mark, Spelling};
 
+/// Several of them at once, as Apriel and `MiniMax` M1 do.
+const TOOL_CALLS: Mark = Mark { open: "<tool_calls>", ends: Ends::At("</tool_calls>"), body: Body::Json, whole: false };
+
 /// As Hermes and Qwen do, and many after them.
 const TOOL_CALL: Mark = Mark { open: "<tool_call>", ends: Ends::At("</tool_call>"), body: Body::Json, whole: false };
 
@@ -51,6 +54,97 @@ pub(super) static ALL: &[CallSyntax] = &[
             after: "<|tool_call_end|><|tool_calls_section_end|>",
         },
         within: &["<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"],
+    },
+    // Gemma 4.
+    CallSyntax {
+        name: "gemma",
+        evidence: &["<|tool_call>call:"],
+        marks: &[Mark {
+            open: "<|tool_call>",
+            ends: Ends::At("<tool_call|>"),
+            body: Body::Braces { quote: "<|\"|>" },
+            whole: false,
+        }],
+        unmarked: false,
+        spelling: Spelling {
+            before: "<|tool_call>{\"name\": \"",
+            between: "\", \"arguments\": ",
+            after: "}<tool_call|>",
+        },
+        within: &["<|\"|>"],
+    },
+    CallSyntax {
+        name: "functiongemma",
+        evidence: &["<start_function_call>"],
+        marks: &[Mark {
+            open: "<start_function_call>",
+            ends: Ends::At("<end_function_call>"),
+            body: Body::Braces { quote: "<escape>" },
+            whole: false,
+        }],
+        unmarked: false,
+        spelling: Spelling {
+            before: "<start_function_call>{\"name\": \"",
+            between: "\", \"arguments\": ",
+            after: "}<end_function_call>",
+        },
+        within: &["<escape>"],
+    },
+    // MiniMax M2.
+    CallSyntax {
+        name: "minimax",
+        evidence: &["<minimax:tool_call>"],
+        marks: &[Mark {
+            open: "<minimax:tool_call>",
+            ends: Ends::At("</minimax:tool_call>"),
+            body: Body::Invoke { prefix: "" },
+            whole: false,
+        }],
+        unmarked: false,
+        spelling: Spelling {
+            before: "<minimax:tool_call>{\"name\": \"",
+            between: "\", \"arguments\": ",
+            after: "}</minimax:tool_call>",
+        },
+        within: &[],
+    },
+    // DeepSeek V3.2.
+    CallSyntax {
+        name: "dsml",
+        evidence: &["<｜DSML｜"],
+        marks: &[
+            Mark {
+                open: "<｜DSML｜function_calls>",
+                ends: Ends::At("</｜DSML｜function_calls>"),
+                body: Body::Invoke { prefix: "｜DSML｜" },
+                whole: false,
+            },
+            Mark {
+                open: "<｜DSML｜tool_calls>",
+                ends: Ends::At("</｜DSML｜tool_calls>"),
+                body: Body::Invoke { prefix: "｜DSML｜" },
+                whole: false,
+            },
+        ],
+        unmarked: false,
+        spelling: Spelling {
+            before: "<｜DSML｜tool_calls>{\"name\": \"",
+            between: "\", \"arguments\": ",
+            after: "}</｜DSML｜tool_calls>",
+        },
+        within: &["｜DSML｜"],
+    },
+    // GigaChat 3.
+    CallSyntax {
+        name: "gigachat",
+        evidence: &["<|function_call|>", "function call<|role_sep|>"],
+        marks: &[
+            Mark { open: "<|function_call|>", ends: Ends::Last, body: Body::Json, whole: false },
+            Mark { open: "function call<|role_sep|>", ends: Ends::Last, body: Body::Json, whole: false },
+        ],
+        unmarked: false,
+        spelling: Spelling { before: "<|function_call|>{\"name\": \"", between: "\", \"arguments\": ", after: "}" },
+        within: &["<|role_sep|>"],
     },
     CallSyntax {
         name: "mistral",
@@ -154,15 +248,19 @@ pub(super) static ALL: &[CallSyntax] = &[
     CallSyntax {
         name: "hermes",
         evidence: &["<tool_call>"],
-        marks: &[TOOL_CALL],
+        marks: &[TOOL_CALL, TOOL_CALLS],
         unmarked: false,
         spelling: HERMES,
         within: &[],
     },
     CallSyntax {
         name: "llama",
-        evidence: &["<|python_tag|>", "ipython"],
-        marks: &[Mark { open: "<|python_tag|>", ends: Ends::Last, body: Body::Json, whole: false }],
+        evidence: &["<|python_tag|>", "<|python_start|>", "ipython"],
+        marks: &[
+            Mark { open: "<|python_tag|>", ends: Ends::Last, body: Body::Json, whole: false },
+            // Llama 4.
+            Mark { open: "<|python_start|>", ends: Ends::At("<|python_end|>"), body: Body::Json, whole: false },
+        ],
         unmarked: true,
         spelling: Spelling { before: "{\"name\": \"", between: "\", \"parameters\": ", after: "}" },
         within: &[],
@@ -187,6 +285,7 @@ pub(super) static GENERIC: CallSyntax = CallSyntax {
     evidence: &[],
     marks: &[
         TOOL_CALL,
+        TOOL_CALLS,
         Mark { open: "```json\n", ends: Ends::At("```"), body: Body::Unmarked, whole: false },
         Mark { open: "```tool_code\n", ends: Ends::At("```"), body: Body::Python, whole: false },
     ],

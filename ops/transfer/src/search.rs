@@ -1,0 +1,137 @@
+//! Searching: what registries and the hub offer, where they list it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures_util::future::join_all;
+use library::Library;
+use manifests::ModelRef;
+use manifests::reference::DEFAULT_HOST;
+use registry::client::{Host, catalog};
+use serde::Deserialize;
+
+use crate::hosts::Hosts;
+use crate::http_file::Endpoint;
+use crate::hub::search_url;
+use crate::pull::HubSettings;
+
+/// Repositories of a source whose tags are asked for: each is a request.
+const MOST_REPOSITORIES: usize = 50;
+/// Tags of a repository that are told.
+const MOST_TAGS: usize = 1000;
+/// How long one source is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest answer of a hub that is read, in bytes.
+const MAX_ANSWER: u64 = 8 << 20;
+
+/// A model that can be pulled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// What `pull` takes.
+    pub name: String,
+    /// Who offers it.
+    pub source: String,
+    /// How often it was fetched, where the source says.
+    pub downloads: Option<u64>,
+}
+
+/// What was found, and who could not be asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// By source, then by name; the hub's in its own order.
+    pub offered: Vec<Offered>,
+    /// Sources with the reason why they tell nothing.
+    pub silent: Vec<(String, String)>,
+}
+
+/// Asks the registries that are configured or known from names here, their mirrors, and the hub for models whose name has this
+/// text in it. The hub is asked for nothing where there is no text: it would list a million.
+///
+/// # Errors
+/// The settings of registries cannot be read.
+pub async fn search(library: &Library, hosts: &Hosts, hub: &HubSettings, text: &str) -> Result<Search> {
+    let names = known(library, hosts).await?;
+    let sources =
+        names.iter().map(|name| hosts.sources(name).map(|sources| (name, sources))).collect::<Result<Vec<_>>>()?;
+    let sources = sources.into_iter().flat_map(|(name, sources)| sources.into_iter().map(move |source| (name, source)));
+    let asked = join_all(sources.map(|(name, source)| async move {
+        let late = |_| Err(anyhow::anyhow!("it did not tell all within {} s", PATIENCE.as_secs()));
+        let found = tokio::time::timeout(PATIENCE, in_registry(name, &source, text)).await.unwrap_or_else(late);
+        (source.name().to_owned(), found)
+    }));
+    let (mut all, hub) =
+        tokio::join!(asked, async { if text.is_empty() { None } else { Some(in_hub(hub, text).await) } });
+    all.extend(hub.map(|found| (hub_name(), found)));
+    let mut search = Search::default();
+    for (source, found) in all {
+        match found {
+            Ok(found) => search.offered.extend(found),
+            Err(error) => search.silent.push((source, format!("{error:#}"))),
+        }
+    }
+    Ok(search)
+}
+
+/// The hosts that are configured, those of models here, and the default one.
+async fn known(library: &Library, hosts: &Hosts) -> Result<Vec<String>> {
+    let mut names: BTreeSet<String> = hosts.configured()?.into_iter().collect();
+    let library = library.clone();
+    let models = tokio::task::spawn_blocking(move || library.list()).await??;
+    let host = |name: &str| name.parse::<ModelRef>().ok().map(|name| name.host().to_owned());
+    names.extend(models.iter().filter_map(|model| host(&model.name)).filter(|host| *host != hub_name()));
+    names.insert(DEFAULT_HOST.to_owned());
+    Ok(names.into_iter().collect())
+}
+
+fn hub_name() -> String {
+    crate::hub::HOSTS[0].to_owned()
+}
+
+/// The models of a registry, or of a mirror of it, with this text in their names.
+async fn in_registry(registry: &str, source: &Host, text: &str) -> Result<Vec<Offered>> {
+    let text = text.to_lowercase();
+    let mut repositories = catalog::repositories(source).await?;
+    repositories.retain(|repository| repository.to_lowercase().contains(&text));
+    repositories.sort();
+    repositories.truncate(MOST_REPOSITORIES);
+    let mut offered = Vec::new();
+    for repository in repositories {
+        let mut tags = match catalog::tags(source, &repository).await {
+            Ok(tags) => tags,
+            // One that was deleted, or is not for everybody, is listed by many registries.
+            Err(error) => {
+                tracing::debug!(registry, repository, "its tags are not told: {error}");
+                continue;
+            }
+        };
+        tags.sort();
+        tags.truncate(MOST_TAGS);
+        for tag in tags {
+            // What is no name for us cannot be pulled.
+            if let Ok(name) = format!("{registry}/{repository}:{tag}").parse::<ModelRef>() {
+                offered.push(Offered { name: name.to_string(), source: source.name().to_owned(), downloads: None });
+            }
+        }
+    }
+    Ok(offered)
+}
+
+#[derive(Deserialize)]
+struct HubModel {
+    #[serde(alias = "modelId")]
+    id: String,
+    #[serde(default)]
+    downloads: Option<u64>,
+}
+
+async fn in_hub(hub: &HubSettings, text: &str) -> Result<Vec<Offered>> {
+    let endpoint = Endpoint::new(&hub.endpoint, hub.token.clone())?;
+    let raw = endpoint.document(&search_url(&hub.endpoint, text), MAX_ANSWER).await?;
+    let models: Vec<HubModel> = serde_json::from_slice(&raw).context("its answer cannot be read")?;
+    let offered = |model: HubModel| {
+        let (name, source) = (format!("{}/{}", hub_name(), model.id), hub_name());
+        Offered { name, source, downloads: model.downloads }
+    };
+    Ok(models.into_iter().map(offered).collect())
+}

@@ -1,0 +1,98 @@
+//! What a registry lists: its repositories, and the tags of one. Registries need not list anything, and many do not.
+
+use reqwest::header::{HeaderMap, LINK};
+use reqwest::{Method, StatusCode};
+use serde::Deserialize;
+
+use super::error::Error;
+use super::host::Host;
+use super::payload::{Payload, Request};
+use super::remote::protocol;
+use super::scope::{Action, Scope};
+
+/// Entries of a page that are asked for.
+const PAGE: usize = 1000;
+/// The largest page that is read, in bytes.
+const MAX_PAGE: usize = 4 << 20;
+/// The most entries that are kept: a list may have no end, and pages may be longer than was asked for.
+const MAX_ENTRIES: usize = 50 * PAGE;
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default, alias = "tags")]
+    repositories: Option<Vec<String>>,
+}
+
+/// The repositories of a registry, in the order in which it lists them; the first fifty thousand.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::Denied`] and the like where it lists none, and all that [`Host::send`] has.
+pub async fn repositories(host: &Host) -> Result<Vec<String>, Error> {
+    list(host, "/v2/_catalog", "", "the list of repositories").await
+}
+
+/// The tags of a repository.
+///
+/// # Errors
+/// As [`repositories`].
+pub async fn tags(host: &Host, repository: &str) -> Result<Vec<String>, Error> {
+    list(host, &format!("/v2/{repository}/tags/list"), repository, &format!("the tags of `{repository}`")).await
+}
+
+async fn list(host: &Host, path: &str, repository: &str, what: &str) -> Result<Vec<String>, Error> {
+    let scope = Scope { repository: repository.to_owned(), actions: Action::Pull, mount_from: None };
+    let (mut all, mut query) = (Vec::new(), format!("n={PAGE}"));
+    // An empty page may have a next one, too.
+    for _ in 0..MAX_ENTRIES / PAGE {
+        let url = host.url(&format!("{path}?{query}"));
+        let request =
+            Request { method: Method::GET, url, headers: HeaderMap::new(), scope: &scope, payload: Payload::None };
+        let response = host.send(request).await?;
+        if response.status() != StatusCode::OK {
+            return Err(host.refusal(what, response).await);
+        }
+        let next = next_query(response.headers());
+        let body = host.body(response, MAX_PAGE).await?;
+        let page: Page =
+            serde_json::from_slice(&body).map_err(|error| protocol(host, format!("{what} cannot be read: {error}")))?;
+        all.extend(page.repositories.unwrap_or_default().into_iter().take(MAX_ENTRIES - all.len()));
+        if all.len() == MAX_ENTRIES {
+            break;
+        }
+        match next.filter(|next| *next != query) {
+            Some(next) => query = next,
+            None => break,
+        }
+    }
+    Ok(all)
+}
+
+/// The query of the next page: the path is known, and a registry cannot send us elsewhere with it.
+fn next_query(headers: &HeaderMap) -> Option<String> {
+    let links =
+        headers.get_all(LINK).into_iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
+    let next = links.map(str::trim).find(|link| link.contains("rel=\"next\"") || link.contains("rel=next"))?;
+    let (_, rest) = next.split_once('<')?;
+    let (url, _) = rest.split_once('>')?;
+    url.split_once('?').map(|(_, query)| query.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_is_found_in_the_link() {
+        for (link, expect) in [
+            ("</v2/_catalog?n=2&last=b>; rel=\"next\"", Some("n=2&last=b")),
+            ("<https://other.example/v2/_catalog?last=x>; rel=next", Some("last=x")),
+            ("</v2/_catalog?n=1>; rel=\"prev\"", None),
+            ("</v2/_catalog>; rel=\"next\"", None),
+            ("nonsense", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(LINK, link.parse().expect("a header"));
+            assert_eq!(next_query(&headers).as_deref(), expect, "{link}");
+        }
+    }
+}

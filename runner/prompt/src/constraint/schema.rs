@@ -1,0 +1,335 @@
+//! A client's schema as it is meant, and as the library takes it.
+//!
+//! JSON Schema lets an object have any property beside those that a schema names. Nobody who asks a model for an object means
+//! that, and a small model invents properties until its context is full: so an object whose schema names properties and says
+//! nothing of others has no others. `OpenAI` demands that schemas say so themselves; llama.cpp and Ollama mean it too.
+//!
+//! Schemas that hold at once (`allOf`, and what stands beside `$ref` and `anyOf`) are joined first, where all are of objects:
+//! each of them alone would refuse what the other names.
+
+mod join;
+
+use serde_json::{Map, Value, json};
+
+use crate::Error;
+use join::{Root, says_anything};
+
+/// What may stand between tokens of JSON: a space, or a line break and its indent.
+const BLANK: &str = r" |\n[ \t]{0,32}";
+/// How deep schemas may stand in each other, and how many references may follow each other.
+const MAX_DEPTH: usize = 64;
+/// The name that the definition of any value has in a schema.
+const ANY: &str = "x-any";
+/// The largest number where a schema names none: it is written without an exponent, and fits into 64 bits with and without a
+/// fraction.
+const MOST: i64 = 9_000_000_000_000_000_000;
+
+/// Keys of a schema whose values are schemas by name.
+const BY_NAME: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+/// Those whose value is a schema.
+const SINGLE: [&str; 3] = ["items", "additionalProperties", "additionalItems"];
+/// Those whose values are lists of schemas.
+const LISTS: [&str; 3] = ["prefixItems", "anyOf", "oneOf"];
+
+/// A day as RFC 3339 writes it.
+const DATE: &str = concat!(
+    "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))",
+    "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[048]|[2468][048]|[13579][26])00)-02-29"
+);
+/// A time as RFC 3339 writes it, to the nanosecond.
+const TIME: &str = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
+
+type Schema = Map<String, Value>;
+
+/// A schema as the library takes it.
+///
+/// # Errors
+/// What is no schema, or stands in itself too deep.
+pub(super) fn prepared(schema: &Value) -> Result<Schema, Error> {
+    let schema = match schema {
+        Value::Object(schema) => schema.clone(),
+        Value::Bool(true) | Value::Null => Schema::new(),
+        other => return Err(Error::Format(format!("a schema is an object, this is `{}`", short(other)))),
+    };
+    let root = Root::new(&schema);
+    let mut closed = root.schema(&schema, 0)?;
+    let definitions = closed.entry("$defs").or_insert_with(|| Schema::new().into());
+    if let Some(definitions) = definitions.as_object_mut() {
+        definitions.insert(ANY.to_owned(), any());
+    }
+    closed.insert("x-guidance".to_owned(), json!({"whitespace_pattern": BLANK, "coerce_one_of": true}));
+    Ok(closed)
+}
+
+/// The beginning of a value, for errors.
+fn short(value: &Value) -> String {
+    value.to_string().chars().take(40).collect()
+}
+
+impl Root {
+    fn value(&self, value: &Value, depth: usize) -> Result<Value, Error> {
+        match value {
+            Value::Object(schema) => Ok(Value::Object(self.schema(schema, depth)?)),
+            Value::Bool(true) => Ok(any_reference()),
+            other => Ok(other.clone()),
+        }
+    }
+
+    /// A schema with its parts joined and its objects closed.
+    fn schema(&self, schema: &Schema, depth: usize) -> Result<Schema, Error> {
+        if depth > MAX_DEPTH {
+            return Err(Error::Format(format!("schemas stand in each other {MAX_DEPTH} deep at most")));
+        }
+        let mut schema = self.joined(schema);
+        for key in SINGLE {
+            if let Some(inner) = schema.get_mut(key) {
+                *inner = self.value(inner, depth + 1)?;
+            }
+        }
+        for key in BY_NAME {
+            for inner in schema.get_mut(key).and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
+                *inner = self.value(inner, depth + 1)?;
+            }
+        }
+        for key in LISTS {
+            for inner in schema.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
+                *inner = self.value(inner, depth + 1)?;
+            }
+        }
+        if is_open(&schema) {
+            // What has to be there may be there.
+            let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+            if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+                for name in required.iter().filter_map(Value::as_str) {
+                    properties.entry(name).or_insert_with(any_reference);
+                }
+            }
+            schema.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+        name_type(&mut schema);
+        bound_numbers(&mut schema);
+        translate_patterns(&mut schema);
+        complete_format(&mut schema);
+        name_any(&mut schema);
+        Ok(schema)
+    }
+}
+
+/// Whether a schema names properties of an object, and neither allows others nor leaves them to other schemas.
+fn is_open(schema: &Schema) -> bool {
+    let others =
+        ["additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref"];
+    schema.get("properties").is_some_and(Value::is_object) && !others.iter().any(|key| schema.contains_key(*key))
+}
+
+/// Says that a value is an object or a list where its schema only speaks of what is in one.
+fn name_type(schema: &mut Schema) {
+    let says = ["type", "const", "enum", "allOf", "anyOf", "oneOf", "$ref"];
+    if says.iter().any(|key| schema.contains_key(*key)) {
+        return;
+    }
+    let kinds =
+        [("object", &["properties", "required", "patternProperties"][..]), ("array", &["items", "prefixItems"])];
+    if let Some((kind, _)) = kinds.iter().find(|(_, keys)| keys.iter().any(|key| schema.contains_key(*key))) {
+        schema.insert("type".to_owned(), (*kind).into());
+    }
+}
+
+/// Any value. The library has a name for it too, but lets numbers be of any size.
+fn any() -> Value {
+    let number = json!({"type": "number", "minimum": -MOST, "maximum": MOST});
+    let inner = any_reference();
+    json!({"anyOf": [
+        {"type": ["string", "boolean", "null"]},
+        number,
+        {"type": "object", "additionalProperties": inner},
+        {"type": "array", "items": inner},
+    ]})
+}
+
+fn any_reference() -> Value {
+    json!({"$ref": format!("#/$defs/{ANY}")})
+}
+
+/// Says what may be in objects and lists whose schemas say nothing of it, and in place of a schema that says nothing at all.
+fn name_any(schema: &mut Schema) {
+    let is = |kind: &str| schema.get("type").is_some_and(|own| own == kind);
+    let inner = match (is("object"), is("array")) {
+        (true, _) if !is_open(schema) => "additionalProperties",
+        (_, true) => "items",
+        _ => {
+            if !says_anything(schema) {
+                schema.extend(any_reference().as_object().cloned().unwrap_or_default());
+            }
+            return;
+        }
+    };
+    schema.entry(inner).or_insert_with(any_reference);
+}
+
+/// Bounds numbers that have no bounds: the library lets them have an exponent of any size, which no reader takes.
+fn bound_numbers(schema: &mut Schema) {
+    let kinds: Vec<&str> = match schema.get("type") {
+        Some(Value::String(kind)) => vec![kind],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => return,
+    };
+    if !kinds.iter().any(|kind| matches!(*kind, "number" | "integer")) {
+        return;
+    }
+    for (keys, bound) in [(["minimum", "exclusiveMinimum"], -MOST), (["maximum", "exclusiveMaximum"], MOST)] {
+        if !keys.iter().any(|key| schema.contains_key(*key)) {
+            schema.insert(keys[0].to_owned(), bound.into());
+        }
+    }
+}
+
+/// Writes patterns as Rust reads them. What is none is left to the library, which says so.
+fn translate_patterns(schema: &mut Schema) {
+    let translated =
+        |pattern: &str| jsonschema_regex::to_rust_regex(pattern).map_or_else(|()| pattern.to_owned(), Into::into);
+    if let Some(Value::String(pattern)) = schema.get_mut("pattern") {
+        *pattern = translated(pattern);
+    }
+    if let Some(Value::Object(properties)) = schema.get_mut("patternProperties") {
+        *properties = std::mem::take(properties).into_iter().map(|(name, inner)| (translated(&name), inner)).collect();
+    }
+}
+
+/// Says what the library does not know of formats: the 29th of February is not in any year, a minute has 60 seconds, and
+/// names have their lengths.
+fn complete_format(schema: &mut Schema) {
+    let at_most = |schema: &mut Schema, length: u64| {
+        schema.entry("maxLength").or_insert(length.into());
+    };
+    let format = match schema.get("format").and_then(Value::as_str) {
+        Some("date") => format!("^({DATE})$"),
+        Some("time") => format!("^{TIME}$"),
+        Some("date-time") => format!("^({DATE})[tT]{TIME}$"),
+        // What is before the `@` may have so many characters, and may be all but two.
+        Some("email") => return at_most(schema, 64),
+        Some("hostname") => return at_most(schema, 253),
+        _ => return,
+    };
+    if !schema.contains_key("pattern") {
+        schema.shift_remove("format");
+        schema.insert("pattern".to_owned(), format.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without what every schema gets; any value is `true` again.
+    fn found(schema: &Value) -> Value {
+        let mut found = prepared(schema).expect("a schema");
+        found.shift_remove("x-guidance");
+        let definitions = found.get_mut("$defs").and_then(Value::as_object_mut).expect("definitions");
+        definitions.shift_remove(ANY).expect("any value");
+        if definitions.is_empty() {
+            found.shift_remove("$defs");
+        }
+        let text = Value::Object(found).to_string().replace(&any_reference().to_string(), "true");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn check(schema: &Value, expect: &Value) {
+        assert_eq!(found(schema), *expect, "{schema}");
+    }
+
+    #[test]
+    fn objects_that_name_properties_are_closed() {
+        let closed = json!({"type": "object", "properties": {"a": true}, "additionalProperties": false});
+        check(&json!({"type": "object", "properties": {"a": {}}}), &closed);
+        check(
+            &json!({"properties": {"a": true}}),
+            &json!({"properties": {"a": true}, "additionalProperties": false, "type": "object"}),
+        );
+        for open in [
+            json!({"type": "object", "additionalProperties": true}),
+            json!({"type": "object", "properties": {"a": true}, "additionalProperties": true}),
+            json!({"type": "object", "properties": {"a": true}, "additionalProperties": {"type": "string"}}),
+            json!({"type": "object", "properties": {"a": true}, "patternProperties": {"^b": true}, "additionalProperties": true}),
+            json!({"const": {"properties": {}}}),
+            json!({"type": "array", "items": true}),
+        ] {
+            check(&open, &open);
+        }
+        check(&json!({"type": "object"}), &json!({"type": "object", "additionalProperties": true}));
+        check(&json!({"title": "T"}), &json!({"title": "T", "$ref": "#/$defs/x-any"}));
+        check(
+            &json!({"type": "object", "properties": {"a": true}, "required": ["a", "b"]}),
+            &json!({"type": "object", "properties": {"a": true, "b": true}, "required": ["a", "b"], "additionalProperties": false}),
+        );
+        // Wherever they stand; a property may be called like a keyword.
+        let inner = json!({"type": "object", "properties": {"properties": {"type": "string"}}});
+        let mut closed = inner.clone();
+        closed["additionalProperties"] = false.into();
+        check(
+            &json!({"$defs": {"d": inner}, "type": "array", "items": inner, "prefixItems": [inner]}),
+            &json!({"$defs": {"d": closed}, "type": "array", "items": closed, "prefixItems": [closed]}),
+        );
+        check(&json!({"anyOf": [inner, {"type": "null"}]}), &json!({"anyOf": [closed, {"type": "null"}]}));
+    }
+
+    #[test]
+    fn schemas_that_hold_at_once_are_joined() {
+        let (a, b) = (
+            json!({"properties": {"a": true}, "required": ["a"]}),
+            json!({"properties": {"b": true}, "required": ["b", "a"]}),
+        );
+        let joined = json!({"properties": {"a": true, "b": true}, "required": ["a", "b"], "additionalProperties": false, "type": "object"});
+        check(&json!({"allOf": [a, b]}), &joined);
+        let parts = |schema: &Value, keys: &[&str]| {
+            let found = found(schema);
+            keys.iter().map(|key| found[*key].clone()).collect::<Vec<_>>()
+        };
+        let named = json!({"$defs": {"a": a}, "allOf": [{"$ref": "#/$defs/a"}, b]});
+        assert_eq!(
+            parts(&named, &["properties", "additionalProperties"]),
+            [joined["properties"].clone(), json!(false)]
+        );
+        let beside = json!({"$defs": {"a": a}, "$ref": "#/$defs/a", "properties": {"b": {}}});
+        assert_eq!(parts(&beside, &["properties"]), [json!({"b": true, "a": true})]);
+        // As pydantic writes a reference with a note, and what stands beside alternatives.
+        let noted = json!({"$defs": {"a": a}, "allOf": [{"$ref": "#/$defs/a"}], "title": "T"});
+        assert_eq!(parts(&noted, &["$ref", "allOf"]), [json!("#/$defs/a"), Value::Null]);
+        let both = found(&json!({"type": "object", "properties": {"k": {}}, "anyOf": [a, b]}));
+        assert_eq!(both["anyOf"][1]["properties"], json!({"k": true, "b": true, "a": true}), "`a` is required");
+        assert_eq!(both["anyOf"][1]["additionalProperties"], false);
+        // What speaks of different things, and both of one property.
+        let number = json!({"type": "integer", "minimum": 1, "maximum": 5});
+        check(&json!({"allOf": [{"type": "integer"}, {"minimum": 1}, {"maximum": 5}]}), &number);
+        let twice = json!({"allOf": [{"properties": {"a": {"type": "integer"}}}, {"properties": {"a": {"minimum": 1, "maximum": 5}}}]});
+        assert_eq!(found(&twice)["properties"]["a"], number);
+        // What cannot be joined stays as it is, and open.
+        let mixed = json!({"allOf": [{"properties": {"a": true}}, {"minProperties": 1}]});
+        check(&mixed, &mixed);
+        let mixed = json!({"$defs": {"a": a}, "allOf": [{"$ref": "#/$defs/a"}, {"minProperties": 1, "properties": {"b": true}}]});
+        assert_eq!(found(&mixed)["allOf"][0]["allOf"][0], a, "open, where the definition is closed");
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        check(&json!({"type": "integer", "minimum": 0}), &json!({"type": "integer", "minimum": 0, "maximum": MOST}));
+        check(
+            &json!({"type": ["number", "null"], "exclusiveMaximum": 1}),
+            &json!({"type": ["number", "null"], "exclusiveMaximum": 1, "minimum": -MOST}),
+        );
+    }
+
+    #[test]
+    fn schemas_in_themselves_come_to_an_end() {
+        let around =
+            json!({"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"properties": {"x": {}}}]}}, "$ref": "#/$defs/a"});
+        assert!(prepared(&around).is_ok());
+        let twice = json!({"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}}, "allOf": [{"$ref": "#/$defs/a"}, {"properties": {"x": {}}}]});
+        assert!(prepared(&twice).is_ok());
+        let mut deep = json!({"type": "integer"});
+        for _ in 0..100 {
+            deep = json!({"type": "array", "items": deep});
+        }
+        assert!(prepared(&deep).expect_err("too deep").to_string().contains("64 deep"));
+    }
+}

@@ -1,0 +1,239 @@
+//! Schemas that hold at once, as one: `allOf`, and what stands beside `$ref` and `anyOf`.
+
+use std::cell::Cell;
+
+use serde_json::{Value, json};
+
+use super::{MAX_DEPTH, Schema};
+
+/// What an object's schema may say so that it can be joined with another.
+const OF_OBJECTS: [&str; 4] = ["type", "properties", "required", "additionalProperties"];
+/// What says nothing of a value, beside what begins with `x-`.
+const NOTES: [&str; 18] = [
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$comment",
+    "$schema",
+    "$id",
+    "$anchor",
+    "$defs",
+    "definitions",
+    "discriminator",
+    "nullable",
+    "example",
+    "externalDocs",
+    "propertyOrdering",
+];
+/// How many values are copied at most while schemas are joined; those beyond stay apart.
+const MAX_JOINED: usize = 1 << 20;
+
+/// The whole schema, for references into it.
+pub(super) struct Root {
+    definitions: Schema,
+    /// How many values may still be copied while schemas are joined.
+    left: Cell<usize>,
+}
+
+impl Root {
+    pub(super) fn new(schema: &Schema) -> Self {
+        Self { definitions: schema.clone(), left: Cell::new(MAX_JOINED) }
+    }
+
+    /// A schema without those beside it that hold too, where they can be joined.
+    pub(super) fn joined(&self, schema: &Schema) -> Schema {
+        let mut base = schema.clone();
+        let only = match base.get("allOf") {
+            Some(Value::Array(parts)) if parts.len() == 1 => parts.first().cloned(),
+            _ => None,
+        };
+        if let Some(only) = only.filter(|_| !says_more(&base, "allOf")) {
+            // What is alone stays as it is: a reference may refer to itself.
+            base.shift_remove("allOf");
+            base = self.join(base, &only, 0).unwrap_or_else(|| schema.clone());
+        } else if base.contains_key("allOf") || says_more(&base, "$ref") {
+            base = self.flat(base, 0).unwrap_or_else(|| self.opened(schema, 0));
+        }
+        self.distributed(base)
+    }
+
+    /// What stands beside alternatives, put into each of them.
+    fn distributed(&self, schema: Schema) -> Schema {
+        let Some(key) = ["anyOf", "oneOf"].into_iter().find(|key| schema.contains_key(*key) && says_more(&schema, key))
+        else {
+            return schema;
+        };
+        let mut base = schema.clone();
+        let Some(Value::Array(alternatives)) = base.shift_remove(key) else { return schema };
+        let (notes, base): (Schema, Schema) = base.into_iter().partition(|(key, _)| is_note(key));
+        let copied = base.values().map(weight).sum::<usize>() + 1;
+        let join = |one: &Value| self.spend(copied).and_then(|()| self.join(base.clone(), one, 0)).map(Value::Object);
+        let all: Option<Vec<Value>> = alternatives.iter().map(join).collect();
+        match all {
+            Some(all) => notes.into_iter().chain([(key.to_owned(), Value::Array(all))]).collect(),
+            None => schema,
+        }
+    }
+
+    /// Two schemas that hold at once as one; nothing where they are not both of objects, or one of them says nothing.
+    fn join(&self, mut base: Schema, part: &Value, depth: usize) -> Option<Schema> {
+        let part = part.as_object()?;
+        if !says_anything(part) {
+            return Some(base);
+        }
+        if !says_anything(&base) {
+            base.extend(part.clone());
+            return Some(base);
+        }
+        let (base, part) = (self.flat(base, depth)?, self.flat(part.clone(), depth)?);
+        join_apart(&base, &part).or_else(|| join_objects(base, part))
+    }
+
+    /// A schema without references, and without others that hold too.
+    fn flat(&self, mut schema: Schema, depth: usize) -> Option<Schema> {
+        self.spend(schema.values().map(weight).sum::<usize>() + 1)?;
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let target = schema.shift_remove("$ref").map(|target| self.target(target.as_str()?).cloned());
+        let mut parts = match schema.shift_remove("allOf") {
+            Some(Value::Array(parts)) => parts,
+            Some(_) => return None,
+            None => Vec::new(),
+        };
+        if let Some(target) = target {
+            parts.insert(0, target?);
+        }
+        for part in parts {
+            let part = self.flat(part.as_object()?.clone(), depth + 1)?;
+            schema = self.join(schema, &Value::Object(part), depth + 1)?;
+        }
+        Some(schema)
+    }
+
+    /// Counts values that are to be copied; nothing where they are too many.
+    fn spend(&self, values: usize) -> Option<()> {
+        self.left.set(self.left.get().checked_sub(values)?);
+        Some(())
+    }
+
+    /// A schema whose parts stay apart. What they refer to is put into their places: where it stands it is closed, and would
+    /// refuse what the other parts name.
+    fn opened(&self, schema: &Schema, depth: usize) -> Schema {
+        let mut opened = schema.clone();
+        if depth > MAX_DEPTH {
+            return opened;
+        }
+        if let Some(target) = opened.get("$ref").and_then(|target| self.target(target.as_str()?)).cloned()
+            && self.spend(weight(&target)).is_some()
+            && let Some(parts) = opened.entry("allOf").or_insert_with(|| json!([])).as_array_mut()
+        {
+            parts.insert(0, target);
+            opened.shift_remove("$ref");
+        }
+        for part in opened.get_mut("allOf").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(inner) = part.as_object() {
+                *part = Value::Object(self.opened(inner, depth + 1));
+            }
+        }
+        opened
+    }
+
+    /// What a reference within the schema names.
+    fn target(&self, reference: &str) -> Option<&Value> {
+        let path = reference.strip_prefix("#/")?;
+        let mut parts = path.split('/').map(|part| part.replace("~1", "/").replace("~0", "~"));
+        let first = self.definitions.get(&parts.next()?)?;
+        parts.try_fold(first, |value, part| match value {
+            Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+            value => value.get(&part),
+        })
+    }
+}
+
+/// How many values there are in one.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(weight).sum::<usize>(),
+        Value::Object(items) => 1 + items.values().map(weight).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+/// Whether a key of a schema says nothing of a value.
+fn is_note(key: &str) -> bool {
+    NOTES.contains(&key) || key.starts_with("x-")
+}
+
+/// Whether a schema says anything of a value.
+pub(super) fn says_anything(schema: &Schema) -> bool {
+    schema.keys().any(|key| !is_note(key))
+}
+
+/// Whether a schema says something of a value beside this key.
+fn says_more(schema: &Schema, key: &str) -> bool {
+    schema.contains_key(key) && schema.keys().any(|own| own != key && !is_note(own))
+}
+
+/// Two schemas that speak of different things as one.
+fn join_apart(base: &Schema, part: &Schema) -> Option<Schema> {
+    // What these mean depends on what stands beside them.
+    let depends = [
+        "properties",
+        "additionalProperties",
+        "patternProperties",
+        "items",
+        "prefixItems",
+        "additionalItems",
+        "anyOf",
+        "oneOf",
+    ];
+    let is_apart = |key: &String| is_note(key) || (!base.contains_key(key) && !depends.contains(&key.as_str()));
+    let own = |key: &String| !depends.contains(&key.as_str());
+    (part.keys().all(is_apart) && base.keys().all(own)).then(|| {
+        let mut joined = part.clone();
+        joined.extend(base.clone());
+        joined
+    })
+}
+
+/// The schemas of two objects as one.
+fn join_objects(mut base: Schema, part: Schema) -> Option<Schema> {
+    let is_plain = |schema: &Schema| {
+        let known = |key: &String| OF_OBJECTS.contains(&key.as_str()) || is_note(key);
+        let kind = schema.get("type").is_none_or(|kind| kind == "object");
+        // What one of them says of other properties is said of those of the other, too.
+        let others = schema.get("additionalProperties").is_none_or(|others| *others == Value::Bool(true));
+        schema.keys().all(known) && kind && others
+    };
+    if !is_plain(&base) || !is_plain(&part) {
+        return None;
+    }
+    for (key, value) in part {
+        match (key.as_str(), base.get_mut(&key), value) {
+            ("properties", Some(Value::Object(own)), Value::Object(more)) => {
+                for (name, schema) in more {
+                    let schema = match own.get(&name) {
+                        Some(known) if *known != schema => json!({"allOf": [known, schema]}),
+                        _ => schema,
+                    };
+                    own.insert(name, schema);
+                }
+            }
+            ("required", Some(Value::Array(own)), Value::Array(more)) => {
+                let new: Vec<Value> = more.into_iter().filter(|name| !own.contains(name)).collect();
+                own.extend(new);
+            }
+            // The outer note says more of the place where the value stands.
+            (_, Some(_), _) => {}
+            (_, None, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+    Some(base)
+}

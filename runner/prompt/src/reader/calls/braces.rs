@@ -1,0 +1,82 @@
+//! Calls in Gemma's own form: `call:NAME{KEY:VALUE,…}`, where texts stand between quoting marks and keys between none.
+
+use serde_json::{Map, Number, Value};
+
+use super::{Call, is_name};
+
+/// How deep lists and objects may be.
+const MAX_DEPTH: usize = 64;
+
+/// Reads one call; `quote` stands on both sides of a text.
+pub(super) fn read(body: &str, quote: &str) -> Option<Vec<Call>> {
+    let rest = body.trim().strip_prefix("call:")?;
+    let (name, _) = rest.split_once('{')?;
+    is_name(name).then_some(())?;
+    let mut source = Source { rest: &rest[name.len()..], quote };
+    let Value::Object(arguments) = source.value(0)? else { return None };
+    source.rest.trim().is_empty().then(|| vec![Call { name: name.to_owned(), arguments }])
+}
+
+/// What is not read yet.
+struct Source<'s> {
+    rest: &'s str,
+    quote: &'s str,
+}
+
+impl<'s> Source<'s> {
+    fn eat(&mut self, text: &str) -> bool {
+        let after = self.rest.trim_start().strip_prefix(text);
+        self.rest = after.unwrap_or(self.rest);
+        after.is_some()
+    }
+
+    fn until(&mut self, marks: &[char]) -> Option<&'s str> {
+        let at = self.rest.find(marks)?;
+        let (text, rest) = self.rest.split_at(at);
+        self.rest = rest;
+        Some(text)
+    }
+
+    fn text(&mut self) -> Option<&'s str> {
+        let (text, rest) = self.rest.split_once(self.quote)?;
+        self.rest = rest;
+        Some(text)
+    }
+
+    fn key(&mut self) -> Option<String> {
+        let quote = self.quote;
+        let key = if self.eat(quote) { self.text()? } else { self.until(&[':'])?.trim() };
+        self.eat(":").then(|| key.to_owned())
+    }
+
+    fn value(&mut self, depth: usize) -> Option<Value> {
+        (depth < MAX_DEPTH).then_some(())?;
+        let quote = self.quote;
+        if self.eat(quote) {
+            return self.text().map(Value::from);
+        }
+        if self.eat("{") {
+            let mut map = Map::new();
+            while !self.eat("}") {
+                let key = self.key()?;
+                map.insert(key, self.value(depth + 1)?);
+                (self.eat(",") || self.rest.trim_start().starts_with('}')).then_some(())?;
+            }
+            return Some(map.into());
+        }
+        if self.eat("[") {
+            let mut items = Vec::new();
+            while !self.eat("]") {
+                items.push(self.value(depth + 1)?);
+                (self.eat(",") || self.rest.trim_start().starts_with(']')).then_some(())?;
+            }
+            return Some(items.into());
+        }
+        match self.until(&[',', '}', ']'])?.trim() {
+            "true" => Some(true.into()),
+            "false" => Some(false.into()),
+            "null" | "None" => Some(Value::Null),
+            number => number.parse::<Number>().ok().map(Value::Number),
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! What a Go template is made of, and how it is read.
+
+use std::collections::HashMap;
+
+use super::functions;
+use super::lexer::{Token, Word, lex};
+use crate::Error;
+
+/// How deep parentheses and blocks may stand in each other.
+const MAX_DEPTH: usize = 100;
+
+/// One part of a template.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Node {
+    Text(String),
+    /// Prints what it gives, unless it only sets variables.
+    Action(Pipe),
+    If(Branch),
+    With(Branch),
+    Range(Branch),
+    /// Renders another template.
+    Template {
+        name: String,
+        pipe: Option<Pipe>,
+        line: usize,
+    },
+    Break,
+    Continue,
+}
+
+/// A condition or what is looped over, and what follows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Branch {
+    pub(super) pipe: Pipe,
+    pub(super) list: Vec<Node>,
+    pub(super) otherwise: Option<Vec<Node>>,
+}
+
+/// `$a, $b := command | command`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pipe {
+    pub(super) line: usize,
+    pub(super) declared: Vec<String>,
+    /// `=`: the variables are there already.
+    pub(super) assigns: bool,
+    pub(super) commands: Vec<Command>,
+}
+
+/// What is asked for, and with which arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Command(pub(super) Vec<Operand>);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Operand {
+    Dot,
+    Nil,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    /// `.A.B`.
+    Field(Vec<String>),
+    /// `$a.B`.
+    Variable(String, Vec<String>),
+    Function(String),
+    /// `(…).A`.
+    Chain(Box<Operand>, Vec<String>),
+    Pipe(Box<Pipe>),
+}
+
+/// The templates of a text by name; the text itself has none.
+pub(super) type Templates = HashMap<String, Vec<Node>>;
+
+/// Reads a text. Every template that is called must be there.
+pub(super) fn read(source: &str) -> Result<Templates, Error> {
+    let mut parser = Parser {
+        tokens: lex(source)?,
+        at: 0,
+        depth: 0,
+        loops: 0,
+        variables: vec![String::new()],
+        templates: HashMap::new(),
+    };
+    let (root, end) = parser.list()?;
+    if let Some(end) = end {
+        return parser.failed(&format!("unexpected `{{{{{}}}}}`", end.name()));
+    }
+    parser.templates.insert(String::new(), root);
+    let called = |nodes: &Vec<Node>| missing(nodes, &parser.templates);
+    if let Some((name, line)) = parser.templates.values().find_map(called) {
+        return Err(Error::Template(format!("the template `{name}` is not defined (line {line})")));
+    }
+    Ok(parser.templates)
+}
+
+/// A template that is called and is not there.
+fn missing(nodes: &[Node], known: &Templates) -> Option<(String, usize)> {
+    nodes.iter().find_map(|node| match node {
+        Node::Template { name, line, .. } => (!known.contains_key(name)).then(|| (name.clone(), *line)),
+        Node::If(branch) | Node::With(branch) | Node::Range(branch) => {
+            missing(&branch.list, known).or_else(|| missing(branch.otherwise.as_deref().unwrap_or_default(), known))
+        }
+        _ => None,
+    })
+}
+
+/// What ends a list of nodes.
+#[derive(Clone, Debug, PartialEq)]
+enum End {
+    End,
+    /// What follows `else` in the same action: nothing, or another `if` or `with`.
+    Else(Option<&'static str>),
+}
+
+impl End {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::End => "end",
+            Self::Else(_) => "else",
+        }
+    }
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+    depth: usize,
+    /// How many loops are open: `break` and `continue` want one.
+    loops: usize,
+    /// Those that are known here, the one without a name first.
+    variables: Vec<String>,
+    templates: Templates,
+}
+
+impl Parser {
+    fn failed<T>(&self, reason: &str) -> Result<T, Error> {
+        Err(Error::Template(format!("{reason} (line {})", self.line())))
+    }
+
+    fn line(&self) -> usize {
+        self.tokens.get(self.at).or(self.tokens.last()).map_or(1, |token| token.line)
+    }
+
+    fn peek(&self) -> Option<&Word> {
+        self.tokens.get(self.at).map(|token| &token.word)
+    }
+
+    fn next(&mut self) -> Option<Word> {
+        let word = self.peek().cloned();
+        self.at += 1;
+        word
+    }
+
+    /// The next word that is no blank.
+    fn solid(&mut self) -> Option<&Word> {
+        while self.peek() == Some(&Word::Space) {
+            self.at += 1;
+        }
+        self.peek()
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        match self.solid() {
+            Some(Word::Close) => {
+                self.at += 1;
+                Ok(())
+            }
+            Some(other) => {
+                let other = format!("{other:?}");
+                self.failed(&format!("expected the end of the action, found {other}"))
+            }
+            None => self.failed("an action is not closed"),
+        }
+    }
+
+    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        if self.depth == MAX_DEPTH {
+            return self.failed(&format!("blocks and parentheses stand in each other {MAX_DEPTH} deep at most"));
+        }
+        self.depth += 1;
+        let result = inner(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Nodes until what ends them; nothing where the text does.
+    fn list(&mut self) -> Result<(Vec<Node>, Option<End>), Error> {
+        let mut nodes = Vec::new();
+        loop {
+            match self.next() {
+                None => return Ok((nodes, None)),
+                Some(Word::Text(text)) => nodes.push(Node::Text(text)),
+                Some(Word::Open) => match self.deeper(Self::action)? {
+                    Part::Node(node) => nodes.push(node),
+                    Part::Nothing => {}
+                    Part::End(end) => return Ok((nodes, Some(end))),
+                },
+                Some(_) => return self.failed("a word stands outside of an action"),
+            }
+        }
+    }
+
+    fn action(&mut self) -> Result<Part, Error> {
+        let Some(Word::Name(name)) = self.solid().cloned() else { return self.pipe_action() };
+        let begin = self.at;
+        self.at += 1;
+        Ok(match name.as_str() {
+            "end" => {
+                self.close()?;
+                Part::End(End::End)
+            }
+            "else" => Part::End(End::Else(self.after_else()?)),
+            "if" => Part::Node(Node::If(self.branch("if")?)),
+            "with" => Part::Node(Node::With(self.branch("with")?)),
+            "range" => Part::Node(Node::Range(self.branch("range")?)),
+            "break" | "continue" => {
+                self.close()?;
+                if self.loops == 0 {
+                    return self.failed(&format!("`{name}` stands outside of a loop"));
+                }
+                Part::Node(if name == "break" { Node::Break } else { Node::Continue })
+            }
+            "template" => Part::Node(self.template()?),
+            "define" => self.define()?,
+            "block" => self.block()?,
+            _ => {
+                self.at = begin;
+                return self.pipe_action();
+            }
+        })
+    }
+
+    fn after_else(&mut self) -> Result<Option<&'static str>, Error> {
+        let word = match self.solid() {
+            Some(Word::Name(name)) if name == "if" => "if",
+            Some(Word::Name(name)) if name == "with" => "with",
+            _ => {
+                self.close()?;
+                return Ok(None);
+            }
+        };
+        self.at += 1;
+        Ok(Some(word))
+    }
+
+    fn pipe_action(&mut self) -> Result<Part, Error> {
+        let pipe = self.pipe(&Word::Close)?;
+        Ok(Part::Node(Node::Action(pipe)))
+    }
+
+    /// What follows `if`, `with` and `range`, to the end of the block.
+    fn branch(&mut self, kind: &'static str) -> Result<Branch, Error> {
+        let known = self.variables.len();
+        let is_loop = usize::from(kind == "range");
+        let pipe = self.pipe_with(&Word::Close, 1 + is_loop)?;
+        self.loops += is_loop;
+        let (list, end) = self.list()?;
+        self.loops -= is_loop;
+        let otherwise = match end {
+            None => return self.failed(&format!("`{kind}` has no `end`")),
+            Some(End::End) => None,
+            Some(End::Else(None)) => match self.list()? {
+                (nodes, Some(End::End)) => Some(nodes),
+                _ => return self.failed(&format!("the `else` of `{kind}` has no `end`")),
+            },
+            // One `end` closes all of such a chain.
+            Some(End::Else(Some(next))) if next == kind => {
+                let branch = self.deeper(|parser| parser.branch(next))?;
+                Some(vec![if next == "if" { Node::If(branch) } else { Node::With(branch) }])
+            }
+            Some(End::Else(Some(next))) => return self.failed(&format!("`else {next}` within `{kind}`")),
+        };
+        self.variables.truncate(known);
+        Ok(Branch { pipe, list, otherwise })
+    }
+
+    fn name_of_template(&mut self) -> Result<String, Error> {
+        match self.solid().cloned() {
+            Some(Word::Quoted(name)) => {
+                self.at += 1;
+                Ok(name)
+            }
+            _ => self.failed("the name of a template is a text between quotes"),
+        }
+    }
+
+    fn template(&mut self) -> Result<Node, Error> {
+        let line = self.line();
+        let name = self.name_of_template()?;
+        let pipe = match self.solid() {
+            Some(Word::Close) => {
+                self.at += 1;
+                None
+            }
+            _ => Some(self.pipe(&Word::Close)?),
+        };
+        Ok(Node::Template { name, pipe, line })
+    }
+
+    /// The body of a template of its own, which knows no variables but its data.
+    fn body(&mut self, name: String) -> Result<(), Error> {
+        let outer = std::mem::replace(&mut self.variables, vec![String::new()]);
+        let loops = std::mem::take(&mut self.loops);
+        let (nodes, end) = self.list()?;
+        if end != Some(End::End) {
+            return self.failed(&format!("the template `{name}` has no `end`"));
+        }
+        (self.variables, self.loops) = (outer, loops);
+        self.templates.insert(name, nodes);
+        Ok(())
+    }
+
+    fn define(&mut self) -> Result<Part, Error> {
+        let name = self.name_of_template()?;
+        self.close()?;
+        self.body(name)?;
+        Ok(Part::Nothing)
+    }
+
+    fn block(&mut self) -> Result<Part, Error> {
+        let line = self.line();
+        let name = self.name_of_template()?;
+        let pipe = self.pipe(&Word::Close)?;
+        self.body(name.clone())?;
+        Ok(Part::Node(Node::Template { name, pipe: Some(pipe), line }))
+    }
+
+    /// A pipeline, to behind the word that ends it.
+    fn pipe(&mut self, end: &Word) -> Result<Pipe, Error> {
+        self.pipe_with(end, 1)
+    }
+
+    /// One that may set so many variables.
+    fn pipe_with(&mut self, end: &Word, most: usize) -> Result<Pipe, Error> {
+        let line = self.line();
+        let (declared, assigns) = self.declaration()?;
+        if declared.len() > most {
+            return self.failed("only a loop sets two variables");
+        }
+        let mut commands = Vec::new();
+        loop {
+            let command = self.command(end)?;
+            // Go takes a `|` before the end.
+            if command.0.is_empty() && !commands.is_empty() && self.peek() == Some(end) {
+                self.at += 1;
+                break;
+            }
+            if command.0.is_empty() {
+                return self.failed("a value is missing");
+            }
+            if let (
+                false,
+                Operand::Bool(_) | Operand::Int(_) | Operand::Float(_) | Operand::Nil | Operand::Text(_) | Operand::Dot,
+            ) = (commands.is_empty(), &command.0[0])
+            {
+                return self.failed("only functions can stand behind `|`");
+            }
+            commands.push(command);
+            let ended = self.next();
+            if ended.as_ref() == Some(end) {
+                break;
+            }
+            if ended != Some(Word::Sign("|")) {
+                return self.failed("an action is not closed");
+            }
+        }
+        for name in declared.iter().filter(|_| !assigns) {
+            self.variables.push(name.clone());
+        }
+        Ok(Pipe { line, declared, assigns, commands })
+    }
+
+    /// `$a := `, `$a, $b := ` or `$a = `, where they are here.
+    fn declaration(&mut self) -> Result<(Vec<String>, bool), Error> {
+        let begin = self.at;
+        let mut names = Vec::new();
+        while let Some(Word::Variable(name)) = self.solid().cloned() {
+            self.at += 1;
+            names.push(name);
+            match self.solid() {
+                Some(Word::Sign(",")) if names.len() == 1 => self.at += 1,
+                Some(Word::Sign(":=")) => {
+                    self.at += 1;
+                    return Ok((names, false));
+                }
+                Some(Word::Sign("=")) => {
+                    self.at += 1;
+                    if let Some(unknown) = names.iter().find(|name| !self.variables.contains(name)) {
+                        return self.failed(&format!("the variable `${unknown}` is not defined"));
+                    }
+                    return Ok((names, true));
+                }
+                _ => break,
+            }
+        }
+        self.at = begin;
+        Ok((Vec::new(), false))
+    }
+
+    /// Operands until a `|` or the end.
+    fn command(&mut self, end: &Word) -> Result<Command, Error> {
+        let mut operands = Vec::new();
+        loop {
+            match self.solid() {
+                None => return self.failed("an action is not closed"),
+                Some(word) if word == end || *word == Word::Sign("|") => return Ok(Command(operands)),
+                Some(_) => {
+                    let operand = self.operand()?;
+                    let apart = match self.peek() {
+                        Some(Word::Space | Word::Sign("|" | ")") | Word::Close) | None => true,
+                        Some(_) => false,
+                    };
+                    if !apart {
+                        return self.failed("operands of a command stand apart");
+                    }
+                    operands.push(operand);
+                }
+            }
+        }
+    }
+
+    fn operand(&mut self) -> Result<Operand, Error> {
+        let operand = match self.next() {
+            Some(Word::Dot) => Operand::Dot,
+            Some(Word::Field(name)) => Operand::Field([vec![name], self.fields()].concat()),
+            Some(Word::Variable(name)) if self.variables.contains(&name) => Operand::Variable(name, self.fields()),
+            Some(Word::Variable(name)) => return self.failed(&format!("the variable `${name}` is not defined")),
+            Some(Word::Quoted(text)) => Operand::Text(text),
+            Some(Word::Int(number)) => Operand::Int(number),
+            Some(Word::Float(number)) => Operand::Float(number),
+            Some(Word::Name(name)) => match name.as_str() {
+                "true" | "false" => Operand::Bool(name == "true"),
+                "nil" => Operand::Nil,
+                _ if functions::is_known(&name) => Operand::Function(name),
+                _ => return self.failed(&format!("the function `{name}` is not defined")),
+            },
+            Some(Word::Sign("(")) => Operand::Pipe(Box::new(self.deeper(|parser| parser.pipe(&Word::Sign(")")))?)),
+            other => return self.failed(&format!("unexpected {other:?} in an action")),
+        };
+        let fields = self.fields();
+        Ok(if fields.is_empty() { operand } else { Operand::Chain(Box::new(operand), fields) })
+    }
+
+    /// Fields that follow at once.
+    fn fields(&mut self) -> Vec<String> {
+        let mut fields = Vec::new();
+        while let Some(Word::Field(name)) = self.peek().cloned() {
+            self.at += 1;
+            fields.push(name);
+        }
+        fields
+    }
+}
+
+/// What an action is.
+enum Part {
+    Node(Node),
+    /// It only defines something.
+    Nothing,
+    End(End),
+}

@@ -1,0 +1,166 @@
+//! What sentence-transformers says of a model that embeds: its modules, its prompts, how long a text may be.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `modules.json` | what a text goes through |
+//! | `1_Pooling/config.json` | see [`Pooling`] |
+//! | `sentence_bert_config.json` | `max_seq_length`, `do_lower_case` |
+//! | `config_sentence_transformers.json` | `prompts`: texts by name that go before a text; `default_prompt_name` |
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::model::Documents;
+use crate::pooling::Pooling;
+
+/// Modules that are computed. Vectors are divided by their length in any case.
+const KNOWN: [&str; 3] = ["Transformer", "Pooling", "Normalize"];
+
+/// How a model embeds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sentence {
+    pub(crate) pooling: Pooling,
+    /// The most tokens of a text, those around it counted; else as many as the context has.
+    pub(crate) most: Option<usize>,
+    /// Texts are in lower case.
+    pub(crate) lowers: bool,
+    prompts: BTreeMap<String, String>,
+    default: Option<String>,
+    /// Why its vectors would be wrong.
+    obstacle: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Module {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    path: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Prompts {
+    prompts: BTreeMap<String, Value>,
+    default_prompt_name: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Texts {
+    max_seq_length: Option<usize>,
+    do_lower_case: bool,
+}
+
+impl Sentence {
+    /// What the documents of a model say. What cannot be computed is told when an embedding is asked for.
+    pub(crate) fn of(documents: Documents<'_>) -> Self {
+        let read = |name: &str| documents.iter().find(|(own, _)| *own == name).map(|(_, raw)| raw);
+        let modules: Vec<Module> =
+            read("modules.json").and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
+        let unknown =
+            modules.into_iter().find(|module| !KNOWN.contains(&module.kind.rsplit('.').next().unwrap_or_default()));
+        let mut obstacle = unknown.map(|module| {
+            format!(
+                "its module `{}` ({}) is not supported, and without it its vectors would be others",
+                module.path, module.kind
+            )
+        });
+        let pooling = Pooling::of(documents).unwrap_or_else(|error| {
+            obstacle = Some(error.to_string());
+            Pooling::default()
+        });
+        let texts: Texts = of_json(read("sentence_bert_config.json"));
+        let prompts: Prompts = of_json(read("config_sentence_transformers.json"));
+        let text = |(name, text): (String, Value)| Some((name, text.as_str()?.to_owned()));
+        Self {
+            pooling,
+            most: texts.max_seq_length.filter(|most| *most > 0),
+            lowers: texts.do_lower_case,
+            prompts: prompts.prompts.into_iter().filter_map(text).collect(),
+            default: prompts.default_prompt_name.filter(|name| !name.is_empty()),
+            obstacle,
+        }
+    }
+
+    /// Refuses where vectors would be wrong.
+    ///
+    /// # Errors
+    /// What the model has that is not computed.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.obstacle {
+            Some(reason) => bail!("this model cannot embed here: {reason}"),
+            None => Ok(()),
+        }
+    }
+
+    /// The prompt of this name, or the default one; empty where there is none.
+    ///
+    /// # Errors
+    /// There is no such prompt.
+    pub(crate) fn prompt(&self, name: Option<&str>) -> Result<&str> {
+        let Some(name) = name.or(self.default.as_deref()) else { return Ok("") };
+        if let Some(prompt) = self.prompts.get(name) {
+            return Ok(prompt);
+        }
+        let known: Vec<&str> = self.prompts.keys().map(String::as_str).collect();
+        match known[..] {
+            [] => bail!("this model has no prompts, `{name}` was asked for"),
+            _ => bail!("this model has no prompt `{name}`, only {}", known.join(", ")),
+        }
+    }
+}
+
+fn of_json<T: Default + for<'d> Deserialize<'d>>(raw: Option<&[u8]>) -> T {
+    raw.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::mapped::Blob;
+
+    fn of(documents: &[(&str, Value)]) -> Sentence {
+        let document =
+            |(name, json): &(&str, Value)| ((*name).to_owned(), Arc::new(Blob::Read(json.to_string().into_bytes())));
+        let documents: Vec<_> = documents.iter().map(document).collect();
+        Sentence::of(Documents::new(&documents))
+    }
+
+    #[test]
+    fn prompts_have_names() {
+        let prompts = json!({"prompts": {"query": "Q: ", "document": ""}, "default_prompt_name": "document"});
+        let sentence = of(&[("config_sentence_transformers.json", prompts)]);
+        assert_eq!(sentence.prompt(Some("query")).expect("a prompt"), "Q: ");
+        assert_eq!(sentence.prompt(None).expect("a prompt"), "");
+        let error = sentence.prompt(Some("other")).expect_err("no prompt").to_string();
+        assert_eq!(error, "this model has no prompt `other`, only document, query");
+        assert!(of(&[]).prompt(Some("query")).is_err());
+        assert_eq!(of(&[]).prompt(None).expect("none"), "");
+    }
+
+    #[test]
+    fn what_is_not_computed_is_named() {
+        let modules = |kind: &str| json!([{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "2_Dense", "type": kind}]);
+        assert!(of(&[("modules.json", modules("sentence_transformers.models.Normalize"))]).check().is_ok());
+        let dense = of(&[("modules.json", modules("sentence_transformers.models.Dense"))]);
+        let error = dense.check().expect_err("refused").to_string();
+        assert!(error.contains("`2_Dense` (sentence_transformers.models.Dense)"), "{error}");
+        let pooling = of(&[("1_Pooling/config.json", json!({"pooling_mode": "attention"}))]);
+        assert!(pooling.check().is_err());
+    }
+
+    #[test]
+    fn texts_have_a_length() {
+        let texts = of(&[("sentence_bert_config.json", json!({"max_seq_length": 256, "do_lower_case": true}))]);
+        assert_eq!((texts.most, texts.lowers), (Some(256), true));
+        assert_eq!(of(&[("sentence_bert_config.json", json!({"max_seq_length": null}))]).most, None);
+    }
+}

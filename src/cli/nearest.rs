@@ -1,0 +1,42 @@
+//! What somebody may have meant by a name that nothing has.
+
+use strsim::damerau_levenshtein;
+
+/// The name that is nearest to this one, where one is near: a few letters away, or one that has it within.
+pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let short = |name: &str| name.to_lowercase().trim_end_matches(":latest").to_owned();
+    let wanted = short(name);
+    let most = (wanted.chars().count() / 3).max(1);
+    let distance = |known: &str| {
+        let known = short(known);
+        let is_part = wanted.len() >= 3 && (known.contains(&wanted) || wanted.contains(&known) && known.len() >= 3);
+        // Without its tag it may be very near.
+        let untagged = known.split(':').next().map_or(usize::MAX, |base| damerau_levenshtein(base, &wanted));
+        let away = damerau_levenshtein(&known, &wanted).min(untagged);
+        if is_part { away.min(most) } else { away }
+    };
+    let scored = known.map(|known| (distance(known), known));
+    scored.filter(|(away, _)| *away <= most).min_by_key(|(away, known)| (*away, known.len())).map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_meant_is_found() {
+        let known = ["smollm2:latest", "llama3.2:1b", "qwen3:latest", "registry.example/team/coder:v2"];
+        for (name, expect) in [
+            ("smolm2", Some("smollm2:latest")),
+            ("SmolLM2", Some("smollm2:latest")),
+            ("llama3.2", Some("llama3.2:1b")),
+            ("lama3.2:1b", Some("llama3.2:1b")),
+            ("qwen", Some("qwen3:latest")),
+            ("coder", Some("registry.example/team/coder:v2")),
+            ("mistral", None),
+            ("x", None),
+        ] {
+            assert_eq!(nearest(name, known.into_iter()), expect, "{name}");
+        }
+    }
+}

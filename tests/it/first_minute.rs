@@ -1,0 +1,124 @@
+//! A new user's first minute, on an empty store: a name is enough, wherever the model is, and what is said where it is nowhere.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::peers::registries;
+use crate::real_registry::hub::{Files, Hub};
+use crate::server::{Server, free_port};
+use crate::support::{entries, list, name, read, tiny_model};
+
+fn told(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// The settings of a daemon that knows this peer as a mirror of the default registry, and nobody else.
+fn mirrored_by(address: &str) -> String {
+    format!("[registry.\"registry.ollama.ai\"]\nplain_http = true\nmirrors = [\"http://{address}\"]\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_at_another_daemon_runs() {
+    let there = Server::start(&[]).await;
+    there.create("tiny", &tiny_model()).await;
+    let here = Server::start(&[]).await;
+    let name = format!("{}/library/tiny", there.address);
+    let output = here.lode(&["run", &name, "Hello"]);
+    let (answer, said) = told(&output);
+    assert!(output.status.success() && !answer.trim().is_empty(), "{answer}{said}");
+    assert!(said.contains("is not here, it is pulled"), "{said}");
+    // The second time it is here.
+    let (again, said) = told(&here.lode(&["run", &name, "Hello"]));
+    assert!(!again.trim().is_empty() && said.trim().is_empty(), "{said}");
+    // A Modelfile may name it too.
+    let empty = Server::start(&[]).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let modelfile = folder.path().join("Modelfile");
+    std::fs::write(&modelfile, format!("FROM {name}\nSYSTEM Be brief.\n")).expect("a Modelfile");
+    let output = empty.lode(&["create", "mine", "-f", modelfile.to_str().expect("a path")]);
+    assert!(output.status.success(), "{:?}", told(&output));
+    let body = json!({"model": "other", "from": name, "stream": false});
+    assert_eq!(empty.ask("/api/create", &body).await["status"], "success");
+    let shown = empty.ask("/api/show", &json!({"model": "mine"})).await;
+    assert_eq!(shown["system"], "Be brief.");
+    assert_eq!(empty.names().await.len(), 3, "the base is here too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_of_a_hub_runs() {
+    let hub = Hub::start();
+    let files: Files = entries(&tiny_model()).iter().map(|path| (name(path), read(path).into())).collect();
+    hub.publish(&"c0ffee00".repeat(5), &files);
+    let endpoint = format!("http://{}", hub.service.address);
+    let server = Server::start(&[("HF_ENDPOINT", &endpoint)]).await;
+    let output = server.lode(&["run", "hf.co/someone/tiny", "Hello"]);
+    let (answer, said) = told(&output);
+    assert!(output.status.success() && !answer.trim().is_empty(), "{answer}{said}");
+    let body = json!({"model": "mine", "from": "hf.co/someone/tiny", "system": "x", "stream": false});
+    assert_eq!(server.ask("/api/create", &body).await["status"], "success");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_nowhere_is_told_with_where_was_looked() {
+    let there = Server::start(&[]).await;
+    let mirrored = mirrored_by(&there.address);
+    // Nobody listens at the registry's own port in this world.
+    let here = Server::prepared(&[], |home| registries(home, &mirrored)).await;
+    here.create("smollm2", &tiny_model()).await;
+    let gone = format!("127.0.0.1:{}/library/x", free_port());
+    let missing = format!("{}/library/nothing", there.address);
+    for (model, expected) in [
+        (gone.as_str(), &["cannot be reached: nobody listens there"][..]),
+        (missing.as_str(), &["was not found", &there.address]),
+        ("name.invalid/team/x", &["`name.invalid` cannot be reached: no address is known for that name"]),
+    ] {
+        let output = here.lode(&["run", model, "Hello"]);
+        let (_, said) = told(&output);
+        assert_eq!(output.status.code(), Some(1));
+        let last = said.lines().last().unwrap_or_default();
+        assert!(
+            last.starts_with(&format!("Error: there is no model `{model}` here, and none could be pulled: ")),
+            "{said}"
+        );
+        assert!(expected.iter().all(|text| last.contains(text)), "{said}");
+        // One sentence, without what it was wrapped in.
+        assert!(!last.contains("error sending request") && !last.contains("dns error"), "{said}");
+    }
+    let (_, said) = told(&here.lode(&["show", "smolm2"]));
+    assert_eq!(said.trim(), "Error: model 'smolm2' not found; did you mean `smollm2`?");
+    let (_, said) = told(&here.lode(&["run", "name.invalid/smollm2", "Hello"]));
+    assert!(said.trim().ends_with("did you mean `smollm2`?"), "{said}");
+    let body = json!({"model": "mine", "from": gone, "stream": false});
+    let (status, answer) = here.call("/api/create", &body).await;
+    assert!(
+        status >= 400 && answer["error"].as_str().is_some_and(|error| error.contains("none could be pulled")),
+        "{status} {answer}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_offered_can_be_searched() {
+    let there = Server::start(&[]).await;
+    there.create("tiny", &tiny_model()).await;
+    there.create("team/coder:v2", &tiny_model()).await;
+    let hub = Hub::start();
+    let endpoint = format!("http://{}", hub.service.address);
+    let peer = format!("[registry.\"{0}\"]\nplain_http = true\n{1}", there.address, mirrored_by(&there.address));
+    let here = Server::prepared(&[("HF_ENDPOINT", &endpoint)], |home| registries(home, &peer)).await;
+    let (found, _) = told(&here.lode(&["search", "tiny", "--format", "json"]));
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    let names: Vec<&str> = list(&found["models"]).iter().map(|model| model["name"].as_str().expect("a name")).collect();
+    assert_eq!(
+        names,
+        [format!("{}/library/tiny:latest", there.address).as_str(), "tiny:latest", "hf.co/someone/tiny"],
+        "{found}"
+    );
+    assert_eq!(found["models"][2]["downloads"], 7);
+    // What is listed can be pulled under that name.
+    here.pull(names[0]).await;
+    let (all, said) = told(&here.lode(&["search"]));
+    assert!(all.contains("team/coder:v2") && !all.contains("hf.co"), "{all}");
+    assert!(said.contains("registry.ollama.ai lists nothing: "), "{said}");
+}
