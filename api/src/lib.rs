@@ -13,6 +13,7 @@ pub mod modelfile;
 pub mod ollama;
 pub mod openai;
 mod refusal;
+pub mod rerank;
 mod shapes;
 
 pub use answer::{Answer, ToolCall};

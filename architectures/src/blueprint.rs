@@ -13,6 +13,7 @@ pub(crate) mod check;
 mod ffn;
 mod mixer;
 mod reads;
+mod scorer;
 mod state;
 mod tensor;
 mod wire;
@@ -22,6 +23,7 @@ pub use mixer::{
     Attention, DecayRate, DeltaNet, HeadLayout, Latent, LatentQuery, LowRankQuery, Mixer, NormedPart, ShortConv,
 };
 pub use reads::Reads;
+pub use scorer::{Scorer, ScorerActivation, ScorerDense, ScorerInput};
 pub use state::{BLOCK, LayerState};
 pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 
@@ -48,11 +50,13 @@ pub struct Blueprint {
     pub layers: Vec<Layer>,
     /// Of the stream after the last layer.
     pub norm: Option<Norm>,
-    /// The stream to logits; `None` where the model only embeds.
+    /// The stream to logits; `None` where the model only embeds or scores.
     pub output: Option<Output>,
+    /// The stream of a text to scores of it.
+    pub scorer: Option<Scorer>,
 }
 
-/// The token embedding: `norm(scale · weight[token] + positions[position + offset] + constant)`.
+/// The token embedding: `norm(scale · weight[token] + positions[position + offset] + types[type])`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Embedding {
@@ -62,10 +66,20 @@ pub struct Embedding {
     pub scale: Option<f64>,
     /// Learned positions.
     pub positions: Option<Positions>,
-    /// `[1, hidden]`, added to each row: the embedding of the only token type.
-    pub constant: Option<Tensor>,
+    /// Which text of a pair a token is of.
+    pub types: Option<TokenTypes>,
     /// Of the sum.
     pub norm: Option<Norm>,
+}
+
+/// Types of tokens: those of a text are of the first, those of the second text of a pair of the second.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenTypes {
+    /// `[count, hidden]`.
+    pub weight: Tensor,
+    /// How many there are; where there is one, all tokens are of it.
+    pub count: u64,
 }
 
 /// Learned positions.

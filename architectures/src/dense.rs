@@ -324,12 +324,13 @@ impl Dense {
                 weight: Tensor::named(embedding),
                 scale: self.embedding_scale,
                 positions: None,
-                constant: None,
+                types: None,
                 norm: None,
             },
             layers: self.layers.iter().enumerate().map(|(index, own)| self.layer(names, root, index, own)).collect(),
             norm: Some(self.norm(names, &format!("{root}{}", self.final_norm))),
             output: Some(Output { projection: output, scale: self.output_scale, soft_cap: None }),
+            scorer: None,
         }
     }
 

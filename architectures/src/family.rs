@@ -8,7 +8,7 @@ use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::{self, Config};
 use crate::gguf_keys::{self, Keys};
 use crate::names::{self, Table};
-use crate::{Error, TensorNames, families};
+use crate::{Error, TensorNames, families, heads};
 
 /// A family: how its sources are read, and what it is called elsewhere. Each has a file in `families/`.
 #[derive(Debug)]
@@ -186,7 +186,10 @@ fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Bluepr
     let config = Config(text.as_ref().unwrap_or(&map));
     let model_type = config.text("model_type").ok_or_else(|| config_json::fail("`model_type` is missing"))?;
     let family = Family::of_config(model_type).ok_or_else(|| Family::unknown(model_type))?;
-    Ok((family, (family.read_config)(config, &names.map(names::of_folder))?))
+    let names = names.map(names::of_folder);
+    let mut blueprint = (family.read_config)(config, &names)?;
+    heads::of_config(config, &names, &mut blueprint)?;
+    Ok((family, blueprint))
 }
 
 /// Sizes that configs of text parts leave out.
@@ -235,7 +238,10 @@ fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blu
     let readable = Family::of_gguf(architecture).and_then(|family| Some((family, family.gguf.read?)));
     let (family, read) = readable.ok_or_else(|| Family::unknown(architecture))?;
     let canonical = names.map(|name| names::canonical(architecture, name));
-    Ok((family, read(Keys { gguf, architecture }, &canonical)?))
+    let keys = Keys { gguf, architecture };
+    let mut blueprint = read(keys, &canonical)?;
+    heads::of_gguf(keys, &canonical, &mut blueprint)?;
+    Ok((family, blueprint))
 }
 
 impl Architecture {

@@ -114,6 +114,11 @@ impl<'a> Keys<'a> {
         Ok(self.unsigned(KEY)?.filter(|n| *n > 0).map(|n| crate::dense::all_but_every(n, layers)))
     }
 
+    /// What the numbers of a head that scores are called.
+    pub(crate) fn labels(self) -> Option<formats::gguf::Array<'a>> {
+        self.gguf.array(&self.name("classifier.output_labels"))
+    }
+
     /// How heads are turned, all of their elements, without the divisors that are tensors of the file.
     pub(crate) fn rope(self) -> Result<Rope, Error> {
         let theta = self.float("rope.freq_base")?.unwrap_or(10_000.0);

@@ -24,6 +24,7 @@ mod experts;
 mod families;
 mod family;
 mod gguf_keys;
+mod heads;
 pub mod names;
 mod names_of_0_1;
 mod plain;
@@ -34,7 +35,8 @@ mod tensor_names;
 pub use blueprint::{
     Activation, Attention, Blueprint, DecayRate, DeltaNet, Embedding, Experts, Ffn, Gated, Groups, HeadLayout, Latent,
     LatentQuery, Layer, LayerState, LowRankQuery, Matrices, Mixer, Norm, NormKind, NormedPart, Output, Plain,
-    Positions, Projection, Reads, Residual, Router, RouterScores, Rows, SharedExpert, ShortConv, Tensor, View,
+    Positions, Projection, Reads, Residual, Router, RouterScores, Rows, Scorer, ScorerActivation, ScorerDense,
+    ScorerInput, SharedExpert, ShortConv, Tensor, TokenTypes, View,
 };
 pub use error::Error;
 pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe};

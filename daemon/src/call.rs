@@ -78,14 +78,15 @@ impl Call {
         Err(self.unsupported(capability.name()))
     }
 
-    /// Refuses to write (`what`: `chat`, `generate`) with a model that was made for embedding.
+    /// Refuses to write (`what`: `chat`, `generate`) with a model that was made for embedding or for ranking.
     ///
     /// # Errors
     /// 400, in Ollama's words.
     pub(crate) fn require_text(&self, what: &str) -> Result<(), Failed> {
         let has = |capability| self.own.capabilities.has(capability);
+        let only = has(Capability::Embedding) || has(Capability::Rerank);
         // An architecture that nobody runs is no embedding model either; the load says more about it.
-        if has(Capability::Embedding) && !has(Capability::Completion) { Err(self.unsupported(what)) } else { Ok(()) }
+        if only && !has(Capability::Completion) { Err(self.unsupported(what)) } else { Ok(()) }
     }
 
     fn unsupported(&self, what: &str) -> Failed {

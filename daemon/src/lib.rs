@@ -39,6 +39,7 @@ mod openai;
 mod openapi;
 mod perplexity;
 mod preload;
+mod rerank;
 mod routes;
 mod search;
 mod serve;

@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod embeddings;
 mod failure;
 pub(crate) mod models;
+pub(crate) mod rerank;
 pub(crate) mod responses;
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -345,6 +345,8 @@ pub(crate) struct Sequence<'a, B: Backend> {
     pub(crate) span: Span,
     /// Whether frequencies of long sequences hold for it.
     pub(crate) long: bool,
+    /// The first of the pass's tokens of it that is of the second text, where there are two.
+    pub(crate) second: Option<usize>,
 }
 
 /// The tokens of a sequence in a pass.

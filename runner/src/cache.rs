@@ -77,7 +77,7 @@ impl<B: Backend> SlotCache<B> {
     /// The sequence in a pass that appends so many tokens; `first` is the first of them among those of the pass.
     pub(crate) fn sequence(&mut self, first: usize, tokens: usize) -> Sequence<'_, B> {
         let span = Span { first, position: self.tokens.len(), tokens };
-        Sequence { states: &mut self.states, span, long: self.long }
+        Sequence { states: &mut self.states, span, long: self.long, second: None }
     }
 
     /// Records tokens that a pass has appended.

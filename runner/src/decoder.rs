@@ -53,8 +53,8 @@ struct Embedding<B: Backend> {
     scale: f32,
     /// Learned positions, and the row of the first.
     positions: Option<(MappedTensor, usize)>,
-    /// Added to each row.
-    constant: Option<Vec<f32>>,
+    /// A row for each type of tokens, one after the other.
+    types: Option<Vec<f32>>,
     norm: Option<NormOf<B>>,
     /// A row of positions.
     scratch: Mutex<Vec<f32>>,
@@ -76,9 +76,19 @@ struct TurnOf {
     frequencies: [Vec<f64>; 2],
 }
 
+/// Where a token stands.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// In its sequence.
+    position: usize,
+    /// Whether it is of the second of two texts.
+    of_second: bool,
+}
+
 /// Memory of a pass, which is used again by the next.
 #[derive(Debug)]
 struct Scratch<B: Backend> {
+    places: Vec<Place>,
     positions: Vec<usize>,
     long: Vec<bool>,
     angles: Vec<B::Angles>,
@@ -135,7 +145,12 @@ impl<B: Backend> Decoder<B> {
             heads: blueprint.heads() as usize,
             causal: blueprint.causal,
             switch,
-            scratch: Mutex::new(Scratch { positions: Vec::new(), long: Vec::new(), angles: Vec::new() }),
+            scratch: Mutex::new(Scratch {
+                places: Vec::new(),
+                positions: Vec::new(),
+                long: Vec::new(),
+                angles: Vec::new(),
+            }),
             pulse: Pulse::default(),
             backend,
         };
@@ -195,12 +210,16 @@ impl<B: Backend> Decoder<B> {
     /// Where tokens are not in the vocabulary, or there is no memory. States are of use then only as far as they were before.
     pub(crate) fn forward(&self, ids: &[u32], sequences: &mut [Sequence<'_, B>]) -> Result<Stream<B>> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        let Scratch { positions, long, angles } = &mut *scratch;
+        let Scratch { places, positions, long, angles } = &mut *scratch;
+        places.clear();
         positions.clear();
         long.clear();
         for sequence in sequences.iter() {
             let span = sequence.span;
             positions.extend(span.position..span.end());
+            let second = sequence.second.unwrap_or(usize::MAX);
+            let place = |index| Place { position: span.position + index, of_second: index >= second };
+            places.extend((0..span.tokens).map(place));
             long.extend(std::iter::repeat_n(sequence.long, span.tokens));
         }
         ensure!(positions.len() == ids.len(), "invariant: a sequence has all of its tokens");
@@ -214,7 +233,7 @@ impl<B: Backend> Decoder<B> {
                 layout: turn.key.2,
             })?);
         }
-        let mut stream = self.embedding.forward(&self.backend, ids, positions)?;
+        let mut stream = self.embedding.forward(&self.backend, ids, places)?;
         let pass = Pass { backend: &self.backend, angles };
         for (index, layer) in self.layers.iter().enumerate() {
             self.pulse.beat();
@@ -255,7 +274,7 @@ impl<B: Backend> Decoder<B> {
 
     /// Logits of rows of a stream.
     fn project(&self, rows: &B::Act) -> Result<B::Act> {
-        let output = self.output.as_ref().context("the model only embeds; it has no output projection")?;
+        let output = self.output.as_ref().context("the model gives no logits; it embeds or scores texts")?;
         let [mut logits] = match &self.norm {
             Some(norm) => self.backend.project([&output.projection], &self.backend.norm(norm, rows)?)?,
             None => self.backend.project([&output.projection], rows)?,
@@ -318,29 +337,30 @@ impl<B: Backend> Embedding<B> {
         let positions = |own: &architectures::Positions| -> Result<(MappedTensor, usize)> {
             Ok((weights.table(&own.weight, own.rows as usize, hidden)?, own.offset as usize))
         };
+        let types = |own: &architectures::TokenTypes| weights.numbers(&own.weight, &[own.count as usize, hidden]);
         Ok(Self {
             weight: weights.table(&own.weight, vocabulary, hidden)?,
             scale: own.scale.unwrap_or(1.0) as f32,
             positions: own.positions.as_ref().map(positions).transpose()?,
-            constant: own.constant.as_ref().map(|constant| weights.numbers(constant, &[1, hidden])).transpose()?,
+            types: own.types.as_ref().map(types).transpose()?,
             norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
             scratch: Mutex::default(),
         })
     }
 
     /// Rows are expanded one by one and exactly, on every backend.
-    fn forward(&self, backend: &B, ids: &[u32], positions: &[usize]) -> Result<B::Act> {
+    fn forward(&self, backend: &B, ids: &[u32], places: &[Place]) -> Result<B::Act> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = backend.rows(ids.len(), columns, |out| {
-            for ((id, position), out) in ids.iter().zip(positions).zip(out.chunks_exact_mut(columns)) {
+            for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(columns)) {
                 ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
                 weight.decode_row(*id as usize, out);
                 for x in out.iter_mut() {
                     *x *= self.scale;
                 }
-                self.place(*position, out, &mut scratch)?;
+                self.place(*place, out, &mut scratch)?;
             }
             Ok(())
         })?;
@@ -351,7 +371,8 @@ impl<B: Backend> Embedding<B> {
     }
 
     /// Adds what says where a token is.
-    fn place(&self, position: usize, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
+    fn place(&self, place: Place, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
+        let Place { position, of_second } = place;
         if let Some((table, offset)) = &self.positions {
             let table = table.weight();
             let row = position + offset;
@@ -360,8 +381,12 @@ impl<B: Backend> Embedding<B> {
             table.decode_row(row, own);
             out.iter_mut().zip(own).for_each(|(x, own)| *x += *own);
         }
-        if let Some(constant) = &self.constant {
-            out.iter_mut().zip(constant).for_each(|(x, constant)| *x += constant);
+        if let Some(types) = &self.types {
+            // Where there is one type, the second text is of it too.
+            let mut rows = types.chunks_exact(out.len());
+            let (first, second) = (rows.next(), rows.next());
+            let row = second.filter(|_| of_second).or(first).unwrap_or_default();
+            out.iter_mut().zip(row).for_each(|(x, own)| *x += own);
         }
         Ok(())
     }

@@ -172,7 +172,7 @@ impl Work for Embedding {
 
     fn feed(&self) -> Feed<'_> {
         let tokens = self.inputs.get(self.index).map_or(&[][..], |input| &input.tokens[self.fed..]);
-        Feed { tokens, wanted: Wanted::Each }
+        Feed { tokens, wanted: Wanted::Each, second: None }
     }
 
     fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {

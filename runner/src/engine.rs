@@ -30,7 +30,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Sequence};
 use crate::cache::{Cache, CacheShape, SlotCache, common_prefix};
 use crate::decoder::{Decoder, Stream};
 use crate::model::Model;
@@ -374,9 +374,11 @@ impl<B: Backend> State<B> {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let Some(run) = next.next_if(|run| run.slot == index) else { continue };
             let work = slot.work.as_ref().context("invariant: a run has work")?;
-            self.ids.extend_from_slice(&work.feed().tokens[..run.tokens]);
+            let feed = work.feed();
+            self.ids.extend_from_slice(&feed.tokens[..run.tokens]);
             slot.cache.check_room(run.tokens)?;
-            sequences.push(slot.cache.sequence(run.first, run.tokens));
+            let second = feed.second;
+            sequences.push(Sequence { second, ..slot.cache.sequence(run.first, run.tokens) });
         }
         let stream = self.decoder.forward(&self.ids, &mut sequences)?;
         for run in runs {

@@ -189,7 +189,7 @@ impl Work for Generation {
     }
 
     fn feed(&self) -> Feed<'_> {
-        Feed { tokens: &self.pending[self.fed..], wanted: Wanted::Last }
+        Feed { tokens: &self.pending[self.fed..], wanted: Wanted::Last, second: None }
     }
 
     fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
@@ -236,7 +236,7 @@ fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answe
         return Err(Fault::Request("the prompt is empty".to_owned()));
     }
     if !model.generates {
-        let reason = "this model only embeds, it cannot generate; ask for embeddings";
+        let reason = "this model cannot generate: it only embeds or scores texts";
         return Err(Fault::Request(reason.to_owned()));
     }
     check_vocabulary(&tokens, model.vocabulary)?;

@@ -19,9 +19,11 @@ use crate::memory::Account;
 use crate::model::{Documents, Model, TextModel};
 use crate::pool::Pool;
 use crate::pulse::Pulse;
+use crate::ranking::Ranking;
 use crate::read_ahead::ReadAhead;
 use crate::renderer::Renderer;
 use crate::rendering::Choice;
+use crate::scorer::Scorer;
 use crate::sentence::Sentence;
 use crate::weights::Weights;
 use crate::{device, failure};
@@ -102,17 +104,23 @@ impl Loaded {
         // Tokenizer and decoder share nothing, and either takes a while.
         let (text, decoder) = std::thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::load(template, documents, table));
-            let decoder = Weights::map(request, blobs)
-                .and_then(|weights| Ok((Decoder::load(backend, &weights, &blueprint)?, weights.size())));
+            let decoder = Weights::map(request, blobs).and_then(|weights| {
+                let hidden = blueprint.hidden as usize;
+                let scorer = blueprint.scorer.as_ref().map(|own| Scorer::load(&weights, own, hidden)).transpose()?;
+                Ok((Decoder::load(backend, &weights, &blueprint)?, scorer, weights.size()))
+            });
             (text.join(), decoder)
         });
         let text = text.map_err(|_| anyhow::anyhow!("loading the tokenizer panicked"))??;
-        let (decoder, weights) = decoder?;
+        let (decoder, scorer, weights) = decoder?;
+        let ranking = Ranking::of(documents, &blueprint, &text);
         let model = Arc::new(Model {
             text,
             vocabulary: blueprint.vocabulary as usize,
             generates: decoder.generates(),
             sentence: Sentence::of(documents),
+            ranking,
+            scorer,
         });
         let wanted = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
         let slots = slots(blueprint.context, request.reference, wanted);

@@ -50,12 +50,15 @@ mod pooling;
 mod pulse;
 #[cfg(test)]
 mod quantized_experts;
+mod ranking;
 mod read_ahead;
 mod renderer;
 mod rendering;
+mod rerank;
 #[cfg(test)]
 mod residency;
 mod sampler;
+mod scorer;
 mod sentence;
 mod serve;
 mod weights;

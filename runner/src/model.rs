@@ -12,7 +12,9 @@ use vocabulary::token_table::Settings;
 use vocabulary::{TokenTable, Vocabulary, special_tokens};
 
 use crate::mapped::Blob;
+use crate::ranking::Ranking;
 use crate::rendering::{Choice, Rendering};
+use crate::scorer::Scorer;
 use crate::sentence::Sentence;
 
 /// What is known of a model beside its decoder.
@@ -25,6 +27,10 @@ pub(crate) struct Model {
     pub(crate) generates: bool,
     /// How it embeds.
     pub(crate) sentence: Sentence,
+    /// How it ranks, or why it cannot.
+    pub(crate) ranking: Result<Ranking>,
+    /// The head that scores texts, where it has one.
+    pub(crate) scorer: Option<Scorer>,
 }
 
 /// The part of a model that knows text.
@@ -102,7 +108,7 @@ impl TextModel {
     }
 
     /// The tokens of a text; what begins every text stands before it, whether or not (`add`) a template made it.
-    fn rendered(&self, text: &str, add: bool) -> Result<Vec<u32>> {
+    pub(crate) fn rendered(&self, text: &str, add: bool) -> Result<Vec<u32>> {
         let mut tokens = self.tokenizer.encode(text, Special { add, parse: true })?;
         if let Some((bos, _)) = self.bos.as_ref().filter(|(_, bos)| !add && !text.starts_with(bos)) {
             tokens.insert(0, *bos);
@@ -130,7 +136,7 @@ impl<'a> Documents<'a> {
     }
 
     /// A JSON document; `null` where there is none.
-    fn json(self, name: &str) -> Result<Value> {
+    pub(crate) fn json(self, name: &str) -> Result<Value> {
         let Some(raw) = self.find(name) else { return Ok(Value::Null) };
         serde_json::from_slice(raw).with_context(|| format!("`{name}` is not JSON"))
     }

@@ -2,7 +2,7 @@
 //!
 //! | where | what says so |
 //! |---|---|
-//! | GGUF | the key `ARCHITECTURE.pooling_type`: 1 mean, 2 first, 3 last |
+//! | GGUF | the key `ARCHITECTURE.pooling_type`: 1 mean, 2 first, 3 last; 4 is a head that scores |
 //! | sentence-transformers | `1_Pooling/config.json`: `pooling_mode_…`, or `pooling_mode` |
 //! | neither | the mean of all tokens |
 //!
@@ -11,6 +11,7 @@
 //! (sentence-transformers, `modules/pooling.py`).
 
 use anyhow::{Result, ensure};
+use architectures::ScorerInput;
 use formats::Gguf;
 use serde_json::Value;
 
@@ -56,6 +57,16 @@ pub(crate) struct Pooling {
 impl Default for Pooling {
     fn default() -> Self {
         Self::of_mode(Mode::Mean)
+    }
+}
+
+impl From<ScorerInput> for Pooling {
+    fn from(input: ScorerInput) -> Self {
+        Self::of_mode(match input {
+            ScorerInput::First => Mode::First,
+            ScorerInput::Mean => Mode::Mean,
+            ScorerInput::Last => Mode::Last,
+        })
     }
 }
 

@@ -33,12 +33,28 @@ pub(crate) struct Sentence {
     obstacle: Option<String>,
 }
 
+/// A step that a text goes through.
 #[derive(Deserialize)]
-struct Module {
+pub(crate) struct Module {
+    /// The class of sentence-transformers, with the names of its packages.
     #[serde(rename = "type")]
-    kind: String,
+    pub(crate) kind: String,
+    /// The folder of its files.
     #[serde(default)]
-    path: String,
+    pub(crate) path: String,
+}
+
+impl Module {
+    /// The class.
+    pub(crate) fn name(&self) -> &str {
+        self.kind.rsplit('.').next().unwrap_or_default()
+    }
+}
+
+/// What `modules.json` lists; nothing where there is none.
+pub(crate) fn modules(documents: Documents<'_>) -> Vec<Module> {
+    let raw = documents.iter().find(|(name, _)| *name == "modules.json").map(|(_, raw)| raw);
+    raw.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default()
 }
 
 #[derive(Default, Deserialize)]
@@ -59,10 +75,7 @@ impl Sentence {
     /// What the documents of a model say. What cannot be computed is told when an embedding is asked for.
     pub(crate) fn of(documents: Documents<'_>) -> Self {
         let read = |name: &str| documents.iter().find(|(own, _)| *own == name).map(|(_, raw)| raw);
-        let modules: Vec<Module> =
-            read("modules.json").and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
-        let unknown =
-            modules.into_iter().find(|module| !KNOWN.contains(&module.kind.rsplit('.').next().unwrap_or_default()));
+        let unknown = modules(documents).into_iter().find(|module| !KNOWN.contains(&module.name()));
         let mut obstacle = unknown.map(|module| {
             format!(
                 "its module `{}` ({}) is not supported, and without it its vectors would be others",

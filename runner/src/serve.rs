@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use prompt::Special;
 use protocol::{
     ContextRequest, EmbedReply, EmbedRequest, EvaluateRequest, Failure, FailureKind, GenerateEvent, GenerateRequest,
-    LoadReply, LoadRequest, RenderRequest, Status, Text, TokenizeRequest, Tokens,
+    LoadReply, LoadRequest, RenderRequest, RerankReply, RerankRequest, Status, Text, TokenizeRequest, Tokens,
 };
 use tokio::net::UnixListener;
 use tokio::sync::mpsc::error::TrySendError;
@@ -30,6 +30,7 @@ use crate::generate::{self, Generation, Sink};
 use crate::load::{Loaded, Machine};
 use crate::memory::Account;
 use crate::model::{Model, TextModel};
+use crate::rerank::Rerank;
 
 /// The largest request: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;
@@ -80,6 +81,7 @@ fn routes(machine: Machine, files: Files) -> Router {
         .route("/generate", post(generate_text))
         .route("/evaluate", post(evaluate))
         .route("/embed", post(embed))
+        .route("/rerank", post(rerank))
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/render", post(render))
@@ -311,6 +313,17 @@ async fn embed(State(runner): State<Runner>, Json(request): Json<EmbedRequest>) 
         return Ok(Json(EmbedReply { embeddings: Vec::new(), prompt_tokens: Vec::new(), truncated_tokens: 0 }));
     }
     Ok(Json(runner.answer(move |model, reply| Embedding::new(model, &request, reply)).await?))
+}
+
+async fn rerank(
+    State(runner): State<Runner>,
+    Json(request): Json<RerankRequest>,
+) -> Result<Json<RerankReply>, Refusal> {
+    if request.documents.is_empty() {
+        runner.loaded()?;
+        return Ok(Json(RerankReply::default()));
+    }
+    Ok(Json(runner.answer(move |model, reply| Rerank::new(model, &request, reply)).await?))
 }
 
 /// Runs something that only needs the model's text part; a panic becomes an error.

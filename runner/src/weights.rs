@@ -145,6 +145,11 @@ impl Weights {
         self.get(tensor, &[rows, hidden])
     }
 
+    /// A table of one row that is stored as a vector, `[hidden]`.
+    pub(crate) fn vector_table(&self, tensor: &architectures::Tensor, hidden: usize) -> Result<MappedTensor> {
+        Ok(self.get(tensor, &[hidden])?.into_matrix())
+    }
+
     /// A projection `[output, input]`, with its bias where there is one and with what adapters add to it. `rows` says how
     /// its rows lie where they are those of heads that are rotated.
     pub(crate) fn matrix<B: Backend>(

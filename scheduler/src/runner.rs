@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use protocol::{
     ContextRequest, EmbedReply, EmbedRequest, EvaluateOutput, EvaluateRequest, Failure, GenerateEvent, GenerateRequest,
-    LoadReply, LoadRequest, RenderRequest, Status, Text, TokenizeRequest, Tokens,
+    LoadReply, LoadRequest, RenderRequest, RerankReply, RerankRequest, Status, Text, TokenizeRequest, Tokens,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -158,6 +158,16 @@ impl Runner {
         let (got, expected) = (reply.embeddings.len(), request.inputs.len());
         if got != expected || reply.prompt_tokens.len() != expected {
             return Err(Error::Protocol(format!("{got} vectors for {expected} inputs")));
+        }
+        Ok(reply)
+    }
+
+    /// How well documents answer a query. A reply that has not one score for each is an error of the protocol.
+    pub async fn rerank(&self, request: &RerankRequest) -> Result<RerankReply, Error> {
+        let reply: RerankReply = self.ask("rerank", request).await?;
+        let (got, expected) = (reply.scores.len(), request.documents.len());
+        if got != expected || reply.prompt_tokens.len() != expected {
+            return Err(Error::Protocol(format!("{got} scores for {expected} documents")));
         }
         Ok(reply)
     }

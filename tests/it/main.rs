@@ -41,6 +41,7 @@ mod quant_vectors;
 mod quantize;
 mod quantized_imports;
 mod real_registry;
+mod rerank;
 mod safetensors_corpus;
 #[cfg(target_os = "linux")]
 mod scheduling;

@@ -87,7 +87,7 @@ async fn errors_have_the_shape_of_the_api_that_was_asked() {
         ("/v1/embeddings", json!({"model": "tiny"}), 400, "invalid_request_error"),
         ("/v1/responses", json!({"model": "tiny", "input": []}), 400, "invalid_request_error"),
         ("/v1/rerank", json!({"model": "tiny", "query": "x", "documents": ["y"]}), 400, "invalid_request_error"),
-        ("/v1/rerank", json!({"model": "missing"}), 404, "not_found_error"),
+        ("/v1/rerank", json!({"model": "missing", "query": "x", "documents": ["y"]}), 404, "not_found_error"),
         (
             "/v1/messages",
             json!({"model": "tiny", "messages": [{"role": "user", "content": "x"}]}),

@@ -35,6 +35,8 @@ pub struct Vocabulary {
     pub add_bos: bool,
     /// Put [`eos`](Self::eos) after every text.
     pub add_eos: bool,
+    /// Put [`separator`](Self::separator) between two texts, after what ends the first.
+    pub add_separator: bool,
     /// Put a space before every text.
     pub add_space_prefix: bool,
     /// Texts lose the spaces before some punctuation where they are put together from tokens.
@@ -131,6 +133,7 @@ impl Vocabulary {
             ends: Vec::new(),
             add_bos: false,
             add_eos: false,
+            add_separator: false,
             add_space_prefix: false,
             cleans_spaces: false,
         }
@@ -229,6 +232,7 @@ impl Vocabulary {
         let add_space_prefix = flag("add_space_prefix").unwrap_or(spaced);
         let ended = matches!(self.kind, VocabularyKind::Unigram { .. });
         let add_eos = flag("add_eos_token").unwrap_or(ended);
+        self.add_separator = flag("add_sep_token").unwrap_or(false);
         self.cleans_spaces = match &self.kind {
             VocabularyKind::WordPiece { .. } => true,
             _ => self.split().is_some_and(|split| split.cleans_spaces),

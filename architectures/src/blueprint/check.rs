@@ -37,6 +37,13 @@ impl Blueprint {
                 return Err(format!("context length is {}, there are {rows} learned positions", self.context));
             }
         }
+        if let Some(types) = &self.embedding.types {
+            in_range("number of token types", types.count, 1 << 16)?;
+        }
+        if let Some(scorer) = &self.scorer {
+            in_range("number of labels", scorer.labels, 1 << 16)?;
+            scorer.dense.iter().filter_map(|dense| dense.norm.as_ref()).try_for_each(norm)?;
+        }
         self.embedding.norm.iter().chain(&self.norm).try_for_each(norm)?;
         if let Some(output) = &self.output {
             positive([output.scale, output.soft_cap].into_iter().flatten())?;

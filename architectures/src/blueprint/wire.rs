@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Blueprint, Embedding, Layer, Norm, Output, Tensor, View};
+use super::{Blueprint, Embedding, Layer, Norm, Output, Scorer, Tensor, View};
 
 /// A blueprint that has not been checked.
 #[derive(Deserialize)]
@@ -17,14 +17,15 @@ pub(super) struct WireBlueprint {
     layers: Vec<Layer>,
     norm: Option<Norm>,
     output: Option<Output>,
+    scorer: Option<Scorer>,
 }
 
 impl TryFrom<WireBlueprint> for Blueprint {
     type Error = String;
 
     fn try_from(wire: WireBlueprint) -> Result<Self, String> {
-        let WireBlueprint { vocabulary, hidden, context, causal, embedding, layers, norm, output } = wire;
-        Self { vocabulary, hidden, context, causal, embedding, layers, norm, output }.check()
+        let WireBlueprint { vocabulary, hidden, context, causal, embedding, layers, norm, output, scorer } = wire;
+        Self { vocabulary, hidden, context, causal, embedding, layers, norm, output, scorer }.check()
     }
 }
 

@@ -1,6 +1,8 @@
 //! BERT, and `RoBERTa`, which counts positions from another one on: encoders that embed texts.
 
-use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Plain, Positions, Residual, Tensor};
+use crate::blueprint::{
+    Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Plain, Positions, Residual, Tensor, TokenTypes,
+};
 use crate::config_json::{Config, fail};
 use crate::dense::{layer_count, projection, vocabulary};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -39,6 +41,9 @@ pub(super) const GGUF: GgufForm = GgufForm {
     ..GgufForm::not_yet("bert")
 };
 
+/// Types of tokens where nobody says how many: transformers' default.
+const TYPES: u64 = 2;
+
 /// The numbers of such an encoder. Sizes are in elements.
 struct Sizes {
     vocabulary: u64,
@@ -49,6 +54,8 @@ struct Sizes {
     /// Learned positions, and the row of the first.
     rows: u64,
     offset: u64,
+    /// Types of tokens.
+    types: u64,
     epsilon: f64,
     activation: Activation,
 }
@@ -67,6 +74,7 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
         layers: layer_count(config.required("num_hidden_layers")?)?,
         rows: config.unsigned("max_position_embeddings")?.unwrap_or(512),
         offset,
+        types: config.unsigned("type_vocab_size")?.unwrap_or(TYPES),
         epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-12),
         activation: config.activation("hidden_act", Activation::Gelu)?,
     };
@@ -83,6 +91,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         layers: layer_count(keys.required("block_count")?)?,
         rows: keys.required("context_length")?,
         offset: 0,
+        types: token_types(keys),
         epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12),
         activation: Activation::Gelu,
     };
@@ -129,14 +138,20 @@ fn blueprint(names: &TensorNames, sizes: &Sizes, [prefix, layers]: [&str; 2]) ->
             weight: Tensor::named(table("word_embeddings")),
             scale: None,
             positions: Some(Positions { weight: Tensor::named(table("position_embeddings")), rows, offset }),
-            // Texts are of the first type.
-            constant: names
+            types: names
                 .has(&table("token_type_embeddings"))
-                .then(|| Tensor::rows(table("token_type_embeddings"), 0, 1)),
+                .then(|| TokenTypes { weight: Tensor::named(table("token_type_embeddings")), count: sizes.types }),
             norm: Some(norm("embeddings.LayerNorm")),
         },
         layers: (0..sizes.layers).map(layer).collect(),
         norm: None,
         output: None,
+        scorer: None,
     }
+}
+
+/// Rows of the table of types; of a split it may be in another file than the keys.
+fn token_types(keys: Keys<'_>) -> u64 {
+    let table = keys.gguf.tensors.iter().find(|tensor| tensor.name == "token_types.weight");
+    table.map_or(TYPES, |table| table.dims.get(1).copied().unwrap_or(1))
 }

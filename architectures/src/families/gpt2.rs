@@ -73,12 +73,13 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
                 rows: positions,
                 offset: 0,
             }),
-            constant: None,
+            types: None,
             norm: None,
         },
         layers: (0..layer_count(number("n_layer", 12)?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),
         output: Some(Output { projection, scale: None, soft_cap: None }),
+        scorer: None,
     })
 }
 

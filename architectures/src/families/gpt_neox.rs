@@ -58,10 +58,11 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         hidden,
         context: number("max_position_embeddings", 2048)?,
         causal: true,
-        embedding: Embedding { weight: embedding, scale: None, positions: None, constant: None, norm: None },
+        embedding: Embedding { weight: embedding, scale: None, positions: None, types: None, norm: None },
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("final_layer_norm")),
         output: Some(Output { projection: output, scale: None, soft_cap: None }),
+        scorer: None,
     })
 }
 

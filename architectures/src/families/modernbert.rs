@@ -151,12 +151,13 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &Sizes) -> Blueprint {
             weight: Tensor::named(format!("{root}embeddings.tok_embeddings.weight")),
             scale: None,
             positions: None,
-            constant: None,
+            types: None,
             norm: Some(norm("embeddings.norm")),
         },
         layers: (0..sizes.slides.len()).map(layer).collect(),
         norm: Some(norm("final_norm")),
         output: None,
+        scorer: None,
     }
 }
 

@@ -1,17 +1,16 @@
-//! `/v1/models`, and `/v1/rerank`, which no model here can do.
+//! `/v1/models`.
 
-use api::openai::{Model as Document, ModelList, NO_RERANKING, RerankRequest};
+use api::openai::{Model as Document, ModelList};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use manifests::ModelRef;
 
-use super::failure::{Body, Failure};
+use super::failure::Failure;
 use super::seconds;
 use crate::daemon::Daemon;
 use crate::describe::timestamp;
-use crate::error::Failed;
 use crate::headers::attested;
 use crate::models::{blocking, find_named};
 use library::{Library, Model};
@@ -43,12 +42,4 @@ fn document(model: &Model, id: String, headers: &HeaderMap) -> Document {
         return document.for_anthropic(timestamp(model.modified));
     }
     document
-}
-
-pub(crate) async fn rerank(
-    State(daemon): State<Daemon>,
-    Body(request): Body<RerankRequest>,
-) -> Result<Response, Failure> {
-    find_named(&daemon, &request.model).await?;
-    Err(Failed::bad_request(NO_RERANKING).into())
 }

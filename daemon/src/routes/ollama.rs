@@ -7,12 +7,13 @@ use api::ollama::{
     PsResponse, PullRequest, PushLine, PushRequest, ShowRequest, ShowResponse, StatusResponse, TagsResponse,
     TokenizeRequest, TokenizeResponse, VersionResponse,
 };
+use api::rerank::{RerankRequest, TimedRerankResponse};
 use axum::http::Method;
 
 use super::Route;
 use crate::guard::Scope;
 use crate::openapi::{Api, Operation};
-use crate::{cloud, create, embed, generate, models, tokens, transfer, uploads};
+use crate::{cloud, create, embed, generate, models, rerank, tokens, transfer, uploads};
 
 pub(super) fn routes() -> Vec<Route> {
     let mut all = looks();
@@ -140,6 +141,11 @@ fn runs() -> Vec<Route> {
             .takes::<EmbeddingsRequest>()
             .gives::<EmbeddingsResponse>()
             .served_by(embed::embeddings),
+        run("/api/rerank", "Scores how well documents answer a query; not Ollama's")
+            .needs(Scope::Run)
+            .takes::<RerankRequest>()
+            .gives::<TimedRerankResponse>()
+            .served_by(rerank::rerank),
         run("/api/tokenize", "Cuts a text into the model's tokens")
             .needs(Scope::Run)
             .takes::<TokenizeRequest>()

@@ -3,12 +3,13 @@
 use api::openai::chat::{ChatChunk, ChatCompletion, ChatRequest};
 use api::openai::completions::{Completion, CompletionChunk, CompletionRequest};
 use api::openai::responses::{Response, ResponseEvent, ResponsesRequest};
-use api::openai::{EmbeddingsRequest, EmbeddingsResponse, Model, ModelList, RerankRequest};
+use api::openai::{EmbeddingsRequest, EmbeddingsResponse, Model, ModelList};
+use api::rerank::{RerankRequest, RerankResponse};
 use axum::http::Method;
 
 use super::Route;
 use crate::guard::Scope;
-use crate::openai::{chat, completions, embeddings, models, responses};
+use crate::openai::{chat, completions, embeddings, models, rerank, responses};
 use crate::openapi::{Api, Operation};
 
 /// A call that a model answers.
@@ -58,6 +59,10 @@ pub(super) fn routes() -> Vec<Route> {
             .events::<ResponseEvent<'_>>()
             .attested()
             .served_by(responses::responses),
-        run("/v1/rerank", "Says that no model here can rerank").takes::<RerankRequest>().served_by(models::rerank),
+        run("/v1/rerank", "Scores how well documents answer a query")
+            .takes::<RerankRequest>()
+            .gives::<RerankResponse>()
+            .attested()
+            .served_by(rerank::rerank),
     ]
 }

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use formats::Gguf;
 use import::{MAX_GGUF_HEADER, NamedFile, ReadAt};
 use manifests::media_types;
+use serde::Deserialize;
 use vocabulary::chat_templates::{self, DEFAULT, Named};
 use vocabulary::{abilities, insert, renderers};
 
@@ -17,8 +18,11 @@ use crate::model::Model;
 /// The template of Ollama's models that have a renderer.
 const BARE_PROMPT: &str = "{{ .Prompt }}";
 
+/// `pooling_type` of a file whose model scores.
+const RANK: u64 = 4;
+
 /// Names of capabilities beside completion.
-const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 5 };
+const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 6 };
 
 impl Library {
     /// What a model can do.
@@ -28,14 +32,16 @@ impl Library {
     pub fn capabilities(&self, model: &Model) -> Result<Capabilities> {
         let found = || Ok(self.found_capabilities(model)?.names());
         let mut all = Capabilities::parse(&self.derived(DERIVATION, model.manifest.digest(), found)?);
-        // Not remembered: whether a model can be run is known only where its documents could be read.
-        if let Some(known) = model.understood.known()
-            && !all.has(Capability::Embedding)
-        {
-            // An encoder has no next token to tell, whether or not somebody says how its vectors are pooled.
-            let generates = known.architecture.blueprint.output.is_some();
-            let first = if generates { Capability::Completion } else { Capability::Embedding };
-            all.0.insert(0, first);
+        // Not remembered: what a model is made of is known only where its documents could be read.
+        if let Some(known) = model.understood.known() {
+            let blueprint = &known.architecture.blueprint;
+            if blueprint.scorer.is_some() {
+                all.0.insert(0, Capability::Rerank);
+            } else if !all.has(Capability::Embedding) {
+                // An encoder has no next token to tell, whether or not somebody says how its vectors are pooled.
+                let generates = blueprint.output.is_some();
+                all.0.insert(0, if generates { Capability::Completion } else { Capability::Embedding });
+            }
         }
         Ok(all)
     }
@@ -54,6 +60,7 @@ impl Library {
             (Capability::Insert, !facts.embeds && (facts.inserts || offers(abilities::offers_insert))),
             (Capability::Embedding, facts.embeds),
             (Capability::Thinking, !facts.embeds && thinks.unwrap_or_else(|| offers(abilities::offers_thinking))),
+            (Capability::Rerank, facts.ranks),
         ];
         Ok(Capabilities(capabilities.into_iter().filter_map(|(capability, has)| has.then_some(capability)).collect()))
     }
@@ -118,6 +125,8 @@ struct Facts {
     inserts: bool,
     /// Whether the model was made for embedding: somebody says how its vectors are pooled.
     embeds: bool,
+    /// Whether somebody says which of its logits are scores.
+    ranks: bool,
 }
 
 impl Facts {
@@ -135,11 +144,20 @@ impl Facts {
                     let vocabulary = text(&*document.source)?;
                     facts.inserts |= insert::marks(&|token| vocabulary.contains(&format!("\"{token}\""))).is_some();
                 }
-                "modules.json" | "1_Pooling/config.json" => facts.embeds = true,
+                "modules.json" => facts.read_modules(&text(&*document.source)?),
+                "1_Pooling/config.json" => facts.embeds = true,
                 _ => facts.read_gguf(&*document.source)?,
             }
         }
         Ok(facts)
+    }
+
+    /// Reads the modules of sentence-transformers: a model without one that pools does not embed.
+    fn read_modules(&mut self, text: &str) {
+        let modules: Vec<Module> = serde_json::from_str(text).unwrap_or_default();
+        let has = |name: &str| modules.iter().any(|module| module.kind.rsplit('.').next() == Some(name));
+        self.embeds |= has("Pooling");
+        self.ranks |= has("LogitScore");
     }
 
     /// Reads the header of a GGUF file, where the document is one.
@@ -159,9 +177,17 @@ impl Facts {
             self.inserts |= insert::marks(&|token| marks.contains(&token)).is_some();
         }
         let architecture = gguf.text("general.architecture").unwrap_or_default();
-        self.embeds |= gguf.get(&format!("{architecture}.pooling_type")).is_some();
+        let pools = gguf.unsigned(&format!("{architecture}.pooling_type"));
+        self.embeds |= pools.is_some_and(|pools| pools != RANK);
         Ok(())
     }
+}
+
+/// An entry of `modules.json`.
+#[derive(Deserialize)]
+struct Module {
+    #[serde(rename = "type")]
+    kind: String,
 }
 
 /// Whether a token may be one of those around a gap: all of them have a bracket.
@@ -204,5 +230,12 @@ mod tests {
         assert!(facts(&[("tokenizer.json", vocabulary)]).inserts);
         assert!(!facts(&[("tokenizer.json", "{}"), ("config.json", "{}")]).inserts);
         assert!(facts(&[("1_Pooling/config.json", "{}")]).embeds);
+        let modules = |name: &str| format!(r#"[{{"type": "sentence_transformers.models.{name}"}}]"#);
+        for (name, expect) in
+            [("Pooling", (true, false)), ("LogitScore", (false, true)), ("Transformer", (false, false))]
+        {
+            let facts = facts(&[("modules.json", &modules(name))]);
+            assert_eq!((facts.embeds, facts.ranks), expect, "{name}");
+        }
     }
 }

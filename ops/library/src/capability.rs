@@ -13,10 +13,13 @@ pub enum Capability {
     Embedding,
     /// Thinking before the answer, and telling one from the other.
     Thinking,
+    /// Scoring how well texts answer a query; not Ollama's.
+    Rerank,
 }
 
 impl Capability {
-    pub(crate) const ALL: [Self; 5] = [Self::Completion, Self::Tools, Self::Insert, Self::Embedding, Self::Thinking];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Completion, Self::Tools, Self::Insert, Self::Embedding, Self::Thinking, Self::Rerank];
 
     /// As Ollama's API has it.
     pub fn name(self) -> &'static str {
@@ -26,6 +29,7 @@ impl Capability {
             Self::Insert => "insert",
             Self::Embedding => "embedding",
             Self::Thinking => "thinking",
+            Self::Rerank => "rerank",
         }
     }
 }

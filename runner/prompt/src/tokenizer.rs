@@ -6,6 +6,7 @@ mod byte_level;
 mod fixtures;
 mod library;
 mod own;
+mod pair;
 mod pieces;
 mod sentencepiece;
 mod spaces;
@@ -22,6 +23,7 @@ use crate::Error;
 use library::Library;
 use own::Own;
 
+pub use pair::Pair;
 pub(crate) use token_bytes::TokenBytes;
 
 /// What to do about special tokens when text is encoded.
@@ -61,17 +63,21 @@ enum Kind {
 struct Around {
     before: Option<u32>,
     after: Option<u32>,
+    /// Between two texts, after what ends the first.
+    between: Option<u32>,
 }
 
 impl Around {
     fn of(vocabulary: &Vocabulary) -> Self {
         // BERT's texts always have both.
         if matches!(vocabulary.kind, VocabularyKind::WordPiece { .. }) {
-            return Self { before: vocabulary.bos, after: vocabulary.separator.or(vocabulary.eos) };
+            let after = vocabulary.separator.or(vocabulary.eos);
+            return Self { before: vocabulary.bos, after, between: after.filter(|_| vocabulary.add_separator) };
         }
         Self {
             before: vocabulary.bos.filter(|_| vocabulary.add_bos),
             after: vocabulary.eos.filter(|_| vocabulary.add_eos),
+            between: vocabulary.separator.or(vocabulary.eos).filter(|_| vocabulary.add_separator),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `POST /generate` | [`GenerateRequest`] | [`GenerateEvent`] lines, the last is `done` or `error` |
 //! | `POST /evaluate` | [`EvaluateRequest`] | little-endian `f32`, see [`EvaluateOutput`] |
 //! | `POST /embed` | [`EmbedRequest`] | [`EmbedReply`] |
+//! | `POST /rerank` | [`RerankRequest`] | [`RerankReply`] |
 //! | `POST /tokenize` | [`TokenizeRequest`] | [`Tokens`] |
 //! | `POST /detokenize` | [`Tokens`] | [`Text`] |
 //! | `POST /render` | [`RenderRequest`] | [`Text`] |
@@ -31,6 +32,7 @@ mod generate;
 mod instructions;
 pub mod limits;
 mod load;
+mod rerank;
 mod text;
 
 pub use embed::{EmbedInput, EmbedReply, EmbedRequest};
@@ -40,12 +42,13 @@ pub use generate::{
 };
 pub use instructions::InstructionSet;
 pub use load::{Array, Blob, ContextRequest, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor};
+pub use rerank::{RerankReply, RerankRequest};
 pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Descriptors that a message passes, at most.
 pub const DESCRIPTORS: usize = 64;

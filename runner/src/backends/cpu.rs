@@ -32,6 +32,7 @@ use crate::backend::{
 };
 use crate::pool::Pool;
 use arena::{Arena, Buffer};
+pub(crate) use elementwise::gelu;
 pub(crate) use instructions::Instructions;
 use matrix::Matrix;
 use rounded::Rounded;

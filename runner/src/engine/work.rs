@@ -61,6 +61,8 @@ pub(crate) struct Feed<'a> {
     pub(crate) tokens: &'a [u32],
     /// What is wanted of them.
     pub(crate) wanted: Wanted,
+    /// The first of them that is of the second text, where there are two.
+    pub(crate) second: Option<usize>,
 }
 
 /// What is wanted of computed tokens.

@@ -155,7 +155,8 @@ async fn openai(described: &Described) {
         described.ask("/v1/embeddings", &body, 200).await;
     }
     for (path, status) in [("/v1/chat/completions", 404), ("/v1/rerank", 404), ("/v1/embeddings", 404)] {
-        described.ask(path, &json!({"model": "missing", "messages": say, "input": "x"}), status).await;
+        let body = json!({"model": "missing", "messages": say, "input": "x", "query": "x", "documents": ["x"]});
+        described.ask(path, &body, status).await;
     }
     described.ask("/v1/rerank", &json!({"model": "tiny"}), 400).await;
     described.ask("/v1/chat/completions", &json!({"model": "tiny", "messages": say, "n": 0}), 400).await;

@@ -72,10 +72,19 @@ impl<'a> Named<'a> {
         let embedding = &blueprint.embedding;
         self.tensors.push(&embedding.weight);
         self.tensors.extend(embedding.positions.as_ref().map(|positions| &positions.weight));
-        self.tensors.extend(&embedding.constant);
+        self.tensors.extend(embedding.types.as_ref().map(|types| &types.weight));
         self.norms(embedding.norm.iter().chain(&blueprint.norm));
         self.projections(blueprint.output.iter().map(|output| &output.projection));
+        self.scorer(blueprint);
         blueprint.layers.iter().for_each(|layer| self.layer(layer));
+    }
+
+    fn scorer(&mut self, blueprint: &'a Blueprint) {
+        let dense = || blueprint.scorer.iter().filter_map(|scorer| scorer.dense.as_ref());
+        self.projections(
+            blueprint.scorer.iter().map(|scorer| &scorer.output).chain(dense().map(|own| &own.projection)),
+        );
+        self.norms(dense().filter_map(|own| own.norm.as_ref()));
     }
 
     fn layer(&mut self, layer: &'a Layer) {

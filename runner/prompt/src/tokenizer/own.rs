@@ -60,6 +60,11 @@ impl Own {
         self.pieces.get(id).map(|piece| piece.text)
     }
 
+    /// What stands around texts.
+    pub(super) fn around(&self) -> Around {
+        self.around
+    }
+
     pub(super) fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, Error> {
         let around = if special.add { self.around } else { Around::default() };
         let mut out = Vec::from_iter(around.before);

@@ -131,7 +131,7 @@ fn gelu_tanh(x: f32) -> f32 {
 
 /// `x · (1 + erf(x / √2)) / 2`.
 #[inline(always)]
-fn gelu(x: f32) -> f32 {
+pub(crate) fn gelu(x: f32) -> f32 {
     let half = erf(f64::from(x) * std::f64::consts::FRAC_1_SQRT_2);
     (f64::from(x) * 0.5 * (1.0 + half)) as f32
 }

@@ -1,0 +1,56 @@
+//! `/api/rerank`, and what `/v1/rerank` has in common with it.
+
+use api::rerank::{RerankRequest, TimedRerankResponse};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use library::Capability;
+use protocol::RerankReply;
+
+use crate::body::Body;
+use crate::call::{Call, Ready};
+use crate::daemon::Daemon;
+use crate::error::Failed;
+use crate::generate::nanos;
+use crate::headers::{attested, truncated};
+
+/// A ranking, and what it took.
+pub(crate) struct Ranking {
+    call: Call,
+    ready: Ready,
+    pub(crate) reply: RerankReply,
+}
+
+impl Ranking {
+    /// Lets a model rank.
+    ///
+    /// # Errors
+    /// 404 where there is no such model, 400 where it cannot rank, and what the runner says.
+    pub(crate) async fn of(
+        daemon: &Daemon,
+        request: &RerankRequest,
+        asked: &protocol::RerankRequest,
+    ) -> Result<Self, Failed> {
+        let demand = request.demand().map_err(Failed::bad_request)?;
+        let call = Call::begin(daemon, &request.model, &demand).await?;
+        call.require(Capability::Rerank)?;
+        let ready = call.ready(daemon).await?;
+        let reply = ready.runner().rerank(asked).await?;
+        Ok(Self { call, ready, reply })
+    }
+
+    /// An answer with the headers that say who made it.
+    pub(crate) fn answer(&self, answer: impl IntoResponse) -> Response {
+        truncated(attested(answer.into_response(), &self.call.digest()), self.reply.truncated_tokens)
+    }
+}
+
+pub(crate) async fn rerank(
+    State(daemon): State<Daemon>,
+    Body(request): Body<RerankRequest>,
+) -> Result<Response, Failed> {
+    let asked = request.translate().map_err(|refusal| Failed::bad_request(refusal.to_string()))?;
+    let ranking = Ranking::of(&daemon, &request, &asked).await?;
+    let durations = [nanos(ranking.ready.elapsed()), nanos(ranking.ready.load())];
+    Ok(ranking.answer(Json(TimedRerankResponse::new(&request, &ranking.reply, durations))))
+}

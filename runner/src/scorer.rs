@@ -1,0 +1,137 @@
+//! The head of a model that scores texts.
+//!
+//! It gets one row for a text, so it is computed here, in float64 and of the weights where they are mapped, whoever computes the
+//! layers. Formula and sources: [`architectures::Scorer`].
+
+use anyhow::Result;
+use architectures::{Norm, NormKind, Projection, ScorerActivation, ScorerDense};
+
+use crate::backends::cpu::gelu;
+use crate::mapped::MappedTensor;
+use crate::pooling::Pooling;
+use crate::weights::Weights;
+
+/// A head with its weights.
+#[derive(Debug)]
+pub(crate) struct Scorer {
+    /// What of the hidden states goes in.
+    pub(crate) pooling: Pooling,
+    dense: Option<Dense>,
+    output: Linear,
+}
+
+#[derive(Debug)]
+struct Dense {
+    projection: Linear,
+    activation: ScorerActivation,
+    norm: Option<Normed>,
+}
+
+/// `W · x + b`.
+#[derive(Debug)]
+struct Linear {
+    /// `[output, input]`.
+    weight: MappedTensor,
+    bias: Option<Vec<f32>>,
+}
+
+#[derive(Debug)]
+struct Normed {
+    kind: NormKind,
+    weight: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    epsilon: f64,
+}
+
+impl Scorer {
+    /// Takes the weights of a head for hidden states of that width.
+    ///
+    /// # Errors
+    /// A tensor that is missing, or of another shape.
+    pub(crate) fn load(weights: &Weights, own: &architectures::Scorer, hidden: usize) -> Result<Self> {
+        let dense = |own: &ScorerDense| -> Result<Dense> {
+            Ok(Dense {
+                projection: Linear::load(weights, &own.projection, [hidden, hidden])?,
+                activation: own.activation,
+                norm: own.norm.as_ref().map(|norm| Normed::load(weights, norm, hidden)).transpose()?,
+            })
+        };
+        Ok(Self {
+            pooling: own.input.into(),
+            dense: own.dense.as_ref().map(dense).transpose()?,
+            output: Linear::load(weights, &own.output, [own.labels as usize, hidden])?,
+        })
+    }
+
+    /// The numbers of a text, one for each label, of what was pooled of it, `[hidden]`.
+    pub(crate) fn scores(&self, pooled: &[f64]) -> Vec<f64> {
+        match &self.dense {
+            None => self.output.apply(pooled),
+            Some(dense) => self.output.apply(&dense.apply(pooled)),
+        }
+    }
+}
+
+impl Dense {
+    fn apply(&self, x: &[f64]) -> Vec<f64> {
+        let mut y = self.projection.apply(x);
+        for y in &mut y {
+            *y = match self.activation {
+                ScorerActivation::Tanh => y.tanh(),
+                ScorerActivation::Gelu => f64::from(gelu(*y as f32)),
+            };
+        }
+        if let Some(norm) = &self.norm {
+            norm.apply(&mut y);
+        }
+        y
+    }
+}
+
+impl Linear {
+    fn load(weights: &Weights, own: &Projection, [rows, columns]: [usize; 2]) -> Result<Self> {
+        // Some files have a matrix of one row as a vector.
+        let weight = match weights.table(&own.weight, rows, columns) {
+            Err(_) if rows == 1 => weights.vector_table(&own.weight, columns)?,
+            found => found?,
+        };
+        let bias = own.bias.as_ref().map(|bias| weights.numbers(bias, &[rows])).transpose()?;
+        Ok(Self { weight, bias })
+    }
+
+    fn apply(&self, x: &[f64]) -> Vec<f64> {
+        let weight = self.weight.weight();
+        let mut row = vec![0.0; weight.columns()];
+        let of_row = |index: usize| {
+            weight.decode_row(index, &mut row);
+            let product: f64 = row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum();
+            product + self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[index]))
+        };
+        (0..weight.rows()).map(of_row).collect()
+    }
+}
+
+impl Normed {
+    fn load(weights: &Weights, own: &Norm, width: usize) -> Result<Self> {
+        let mut weight = weights.numbers(&own.weight, &[width])?;
+        for weight in &mut weight {
+            *weight += own.offset as f32;
+        }
+        let bias = own.bias.as_ref().map(|bias| weights.numbers(bias, &[width])).transpose()?;
+        Ok(Self { kind: own.kind, weight, bias, epsilon: own.epsilon })
+    }
+
+    fn apply(&self, x: &mut [f64]) {
+        let count = x.len() as f64;
+        let mean = match self.kind {
+            NormKind::Rms => 0.0,
+            NormKind::Layer => x.iter().sum::<f64>() / count,
+        };
+        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+        let scale = 1.0 / (variance + self.epsilon).sqrt();
+        for (index, x) in x.iter_mut().enumerate() {
+            let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[index]));
+            *x = (*x - mean) * scale * f64::from(self.weight[index]) + bias;
+        }
+    }
+}
