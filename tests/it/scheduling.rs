@@ -247,8 +247,7 @@ async fn a_runner_that_is_stopped_is_replaced() {
     server.create("tiny", &tiny_model()).await;
     server.ask("/api/generate", &short("tiny")).await;
     let pid = server.runner_pid().await;
-    let process = rustix_pid(pid);
-    rustix::process::kill_process(process, rustix::process::Signal::STOP).expect("it is stopped");
+    stop(pid).await;
     let (status, error) = ask(&server, &short("tiny")).await;
     assert!(status == 500 && error.contains("it did not answer for 1 s"), "{status} {error}");
     server.ask("/api/generate", &short("tiny")).await;
@@ -258,6 +257,18 @@ async fn a_runner_that_is_stopped_is_replaced() {
     let pid = server.runner_pid().await;
     server.ask("/api/generate", &short("tiny")).await;
     assert_eq!(server.runner_pid().await, pid);
+}
+
+/// Stops a process. Its threads go on until each of them has noticed.
+async fn stop(pid: u32) {
+    rustix::process::kill_process(rustix_pid(pid), rustix::process::Signal::STOP).expect("it is stopped");
+    let is_stopped = |task: std::fs::DirEntry| {
+        let state = std::fs::read_to_string(task.path().join("stat")).expect("a state");
+        state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    while !std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads").flatten().all(is_stopped) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 fn rustix_pid(pid: u32) -> rustix::process::Pid {
