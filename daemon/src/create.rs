@@ -85,12 +85,21 @@ async fn work(
     work.await?
 }
 
-/// Says that there is no such base. A full disk is nobody's wrong name.
+/// Says that there is no such base, unless it was found and could not be had for another reason: a full disk, or a registry that fails,
+/// is nobody's wrong name.
 fn absent(name: String, error: anyhow::Error) -> anyhow::Error {
-    match status(&error) {
-        StatusCode::INSUFFICIENT_STORAGE => error,
-        _ => library::Error::Absent { name, reason: format!("{error:#}") }.into(),
+    use registry::client::Error;
+    let is_elsewhere = |error: &Error| {
+        !matches!(
+            error,
+            Error::NotFound { .. } | Error::Unauthorized { .. } | Error::Denied { .. } | Error::Unreachable { .. }
+        )
+    };
+    let full = status(&error) == StatusCode::INSUFFICIENT_STORAGE;
+    if full || error.chain().filter_map(|cause| cause.downcast_ref()).any(is_elsewhere) {
+        return error.context(format!("pulling `{name}`, which the model is made from"));
     }
+    library::Error::Absent { name, reason: format!("{error:#}") }.into()
 }
 
 /// The model to be made from, where it is not here.

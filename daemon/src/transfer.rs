@@ -124,7 +124,10 @@ pub(crate) async fn pull_base(daemon: &Daemon, name: &str, lines: &Lines, stream
     };
     if !streams {
         let (sender, _statuses) = unbounded_channel();
-        return Some(job(Arc::new(Meter::new(sender))).await.map(drop));
+        return tokio::select! {
+            pulled = job(Arc::new(Meter::new(sender))) => Some(pulled.map(drop)),
+            () = lines.closed() => None,
+        };
     }
     Some(told("pulling model", lines, job).await?.map(drop))
 }
