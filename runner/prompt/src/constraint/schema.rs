@@ -8,11 +8,12 @@
 //! each of them alone would refuse what the other names.
 
 mod join;
+mod unfold;
 
 use serde_json::{Map, Value, json};
 
 use crate::Error;
-use join::{Root, says_anything};
+use join::{Root, joins, says_anything};
 
 /// What may stand between tokens of JSON: a space, or a line break and its indent.
 const BLANK: &str = r" |\n[ \t]{0,32}";
@@ -56,6 +57,7 @@ pub(super) fn prepared(schema: &Value) -> Result<Schema, Error> {
     let definitions = closed.entry("$defs").or_insert_with(|| Schema::new().into());
     if let Some(definitions) = definitions.as_object_mut() {
         definitions.insert(ANY.to_owned(), any());
+        definitions.extend(root.unfolding.made());
     }
     closed.insert("x-guidance".to_owned(), json!({"whitespace_pattern": BLANK, "coerce_one_of": true}));
     Ok(closed)
@@ -80,7 +82,21 @@ impl Root {
         if depth > MAX_DEPTH {
             return Err(Error::Format(format!("schemas stand in each other {MAX_DEPTH} deep at most")));
         }
-        let mut schema = self.joined(schema);
+        if !joins(schema) {
+            return self.closed(schema.clone(), depth);
+        }
+        let parts = Value::Object(schema.clone()).to_string();
+        if let Some(again) = self.unfolding.again(&parts) {
+            return Ok(again);
+        }
+        self.unfolding.begin(parts);
+        let closed = self.closed(self.joined(schema), depth)?;
+        Ok(self.unfolding.end(closed))
+    }
+
+    /// A schema whose parts are joined, with its objects closed.
+    fn closed(&self, schema: Schema, depth: usize) -> Result<Schema, Error> {
+        let mut schema = self.distributed(schema);
         for key in SINGLE {
             if let Some(inner) = schema.get_mut(key) {
                 *inner = self.value(inner, depth + 1)?;
@@ -298,6 +314,12 @@ mod tests {
         let both = found(&json!({"type": "object", "properties": {"k": {}}, "anyOf": [a, b]}));
         assert_eq!(both["anyOf"][1]["properties"], json!({"k": true, "b": true, "a": true}), "`a` is required");
         assert_eq!(both["anyOf"][1]["additionalProperties"], false);
+        let choice = found(&json!({"allOf": [{"anyOf": [a, b]}, {"properties": {"k": {}}}]}));
+        assert_eq!(choice["anyOf"][0]["properties"], json!({"k": true, "a": true}));
+        assert_eq!(
+            choice["anyOf"][1]["additionalProperties"], false,
+            "alternatives of a part are joined with the others"
+        );
         // What speaks of different things, and both of one property.
         let number = json!({"type": "integer", "minimum": 1, "maximum": 5});
         check(&json!({"allOf": [{"type": "integer"}, {"minimum": 1}, {"maximum": 5}]}), &number);
@@ -326,6 +348,14 @@ mod tests {
         assert!(prepared(&around).is_ok());
         let twice = json!({"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}}, "allOf": [{"$ref": "#/$defs/a"}, {"properties": {"x": {}}}]});
         assert!(prepared(&twice).is_ok());
+        // Two lists of their own kind: what is joined of them has a name.
+        let node = |more: &str| json!({"properties": {"next": {"$ref": format!("#/$defs/{more}")}, more: {"type": "boolean"}}});
+        let both =
+            json!({"$defs": {"a": node("a"), "b": node("b")}, "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]});
+        let found = found(&both);
+        assert_eq!(found["properties"]["next"]["$ref"], "#/$defs/x-joined-1");
+        assert_eq!(found["$defs"]["x-joined-1"]["properties"]["next"]["$ref"], "#/$defs/x-joined-1");
+        assert_eq!(found["$defs"]["x-joined-1"]["properties"]["b"], json!({"type": "boolean"}));
         let mut deep = json!({"type": "integer"});
         for _ in 0..100 {
             deep = json!({"type": "array", "items": deep});

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use serde_json::{Value, json};
 
+use super::unfold::Unfolding;
 use super::{MAX_DEPTH, Schema};
 
 /// What an object's schema may say so that it can be joined with another.
@@ -37,11 +38,13 @@ pub(super) struct Root {
     definitions: Schema,
     /// How many values may still be copied while schemas are joined.
     left: Cell<usize>,
+    /// What is joined of the same parts again within itself.
+    pub(super) unfolding: Unfolding,
 }
 
 impl Root {
     pub(super) fn new(schema: &Schema) -> Self {
-        Self { definitions: schema.clone(), left: Cell::new(MAX_JOINED) }
+        Self { definitions: schema.clone(), left: Cell::new(MAX_JOINED), unfolding: Unfolding::default() }
     }
 
     /// A schema without those beside it that hold too, where they can be joined.
@@ -55,14 +58,15 @@ impl Root {
             // What is alone stays as it is: a reference may refer to itself.
             base.shift_remove("allOf");
             base = self.join(base, &only, 0).unwrap_or_else(|| schema.clone());
-        } else if base.contains_key("allOf") || says_more(&base, "$ref") {
-            base = self.flat(base, 0).unwrap_or_else(|| self.opened(schema, 0));
+        } else {
+            let joined = self.flat(base, 0).or_else(|| self.spread(schema));
+            base = joined.unwrap_or_else(|| self.opened(schema, 0));
         }
-        self.distributed(base)
+        base
     }
 
     /// What stands beside alternatives, put into each of them.
-    fn distributed(&self, schema: Schema) -> Schema {
+    pub(super) fn distributed(&self, schema: Schema) -> Schema {
         let Some(key) = ["anyOf", "oneOf"].into_iter().find(|key| schema.contains_key(*key) && says_more(&schema, key))
         else {
             return schema;
@@ -77,6 +81,29 @@ impl Root {
             Some(all) => notes.into_iter().chain([(key.to_owned(), Value::Array(all))]).collect(),
             None => schema,
         }
+    }
+
+    /// Schemas that hold at once, one of which has alternatives, as alternatives of schemas that hold at once.
+    fn spread(&self, schema: &Schema) -> Option<Schema> {
+        let parts = schema.get("allOf")?.as_array()?;
+        let (place, own, key) = parts.iter().enumerate().find_map(|(place, part)| {
+            let own = self.flat(part.as_object()?.clone(), 0)?;
+            let key = ["anyOf", "oneOf"].into_iter().find(|key| own.contains_key(*key))?;
+            Some((place, own, key))
+        })?;
+        let mut others = own;
+        let Some(Value::Array(alternatives)) = others.shift_remove(key) else { return None };
+        let mut rest = schema.clone();
+        rest.get_mut("allOf")?.as_array_mut()?.remove(place);
+        let (notes, rest): (Schema, Schema) = rest.into_iter().partition(|(key, _)| is_note(key));
+        let beside = [Value::Object(others), Value::Object(rest)];
+        let copied = beside.iter().map(weight).sum::<usize>() + 1;
+        let with = |one: Value| {
+            self.spend(copied)?;
+            Some(json!({"allOf": [one, beside[0], beside[1]]}))
+        };
+        let all: Option<Vec<Value>> = alternatives.into_iter().map(with).collect();
+        Some(notes.into_iter().chain([(key.to_owned(), Value::Array(all?))]).collect())
     }
 
     /// Two schemas that hold at once as one; nothing where they are not both of objects, or one of them says nothing.
@@ -153,6 +180,11 @@ impl Root {
             value => value.get(&part),
         })
     }
+}
+
+/// Whether a schema is made of several that hold at once.
+pub(super) fn joins(schema: &Schema) -> bool {
+    schema.contains_key("allOf") || says_more(schema, "$ref")
 }
 
 /// How many values there are in one.
