@@ -1,8 +1,11 @@
 //! A new user's first minute, on an empty store: a name is enough, wherever the model is, and what is said where it is nowhere.
 
 use std::process::Output;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::peers::registries;
 use crate::real_registry::hub::{Files, Hub};
@@ -44,6 +47,44 @@ async fn a_model_at_another_daemon_runs() {
     let shown = empty.ask("/api/show", &json!({"model": "mine"})).await;
     assert_eq!(shown["system"], "Be brief.");
     assert_eq!(empty.names().await.len(), 3, "the base is here too");
+}
+
+/// Reads what there is to read at once.
+async fn received(socket: &mut TcpStream) -> usize {
+    let mut bytes = [0; 4096];
+    let read = tokio::time::timeout(Duration::from_secs(30), socket.read(&mut bytes)).await.expect("it comes or ends");
+    // Who closes before all was read resets.
+    read.unwrap_or(0)
+}
+
+/// The pull of a create ends with its client, and a registry that fails is no name that does not exist.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_that_cannot_be_had() {
+    let registry = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let name = format!("{}/library/x", registry.local_addr().expect("an address"));
+    let server = Server::start(&[]).await;
+    let body = json!({"model": "mine", "from": name, "stream": false});
+    let request = server.http.post(server.url("/api/create")).json(&body);
+    let create = tokio::spawn(request.try_clone().expect("a request").send());
+    let (mut socket, _) = registry.accept().await.expect("a connection");
+    assert!(received(&mut socket).await > 0, "a request");
+    create.abort();
+    assert_eq!(received(&mut socket).await, 0, "the pull goes on without its client");
+    let refuses = async {
+        loop {
+            let (mut socket, _) = registry.accept().await.expect("a connection");
+            received(&mut socket).await;
+            let answer = "HTTP/1.1 418 Teapot\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            socket.write_all(answer.as_bytes()).await.expect("it is sent");
+        }
+    };
+    let answer = tokio::select! {
+        answer = request.send() => answer.expect("an answer"),
+        () = refuses => unreachable!("it goes on"),
+    };
+    assert_eq!(answer.status(), 500);
+    let error: Value = answer.json().await.expect("JSON");
+    assert!(error["error"].as_str().is_some_and(|error| error.contains("418")), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

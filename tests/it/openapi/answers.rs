@@ -18,6 +18,14 @@ async fn described() -> Described {
     let described = Described::start(&[]).await;
     described.server.create("tiny", &tiny_model()).await;
     described.server.create("other", variant(1).path()).await;
+    let ranks = variant(2);
+    let module =
+        json!([{"path": "1_LogitScore", "type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"}]);
+    std::fs::create_dir(ranks.path().join("1_LogitScore")).expect("a folder");
+    for (name, content) in [("modules.json", module), ("1_LogitScore/config.json", json!({"true_token_id": 1}))] {
+        std::fs::write(ranks.path().join(name), content.to_string()).expect("a file");
+    }
+    described.server.create("ranks", ranks.path()).await;
     described
 }
 
@@ -155,10 +163,18 @@ async fn openai(described: &Described) {
         described.ask("/v1/embeddings", &body, 200).await;
     }
     for (path, status) in [("/v1/chat/completions", 404), ("/v1/rerank", 404), ("/v1/embeddings", 404)] {
-        let body = json!({"model": "missing", "messages": say, "input": "x", "query": "x", "documents": ["x"]});
+        let texts = json!([{"text": "x"}]);
+        let body = json!({"model": "missing", "messages": say, "input": "x", "query": "x", "documents": texts});
         described.ask(path, &body, status).await;
     }
-    described.ask("/v1/rerank", &json!({"model": "tiny"}), 400).await;
+    for path in ["/v1/rerank", "/api/rerank"] {
+        let ask = |model: &str| json!({"model": model, "query": "Hi", "documents": ["x", {"text": "y"}], "return_documents": true});
+        for (body, status) in
+            [(json!({"model": "tiny"}), 400), (ask("tiny"), 400), (ask("missing"), 404), (ask("ranks"), 200)]
+        {
+            described.ask(path, &body, status).await;
+        }
+    }
     described.ask("/v1/chat/completions", &json!({"model": "tiny", "messages": say, "n": 0}), 400).await;
 }
 
