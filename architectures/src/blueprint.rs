@@ -23,7 +23,7 @@ pub use mixer::{
     Attention, DecayRate, DeltaNet, HeadLayout, Latent, LatentQuery, LowRankQuery, Mixer, NormedPart, ShortConv,
 };
 pub use reads::Reads;
-pub use scorer::{Scorer, ScorerActivation, ScorerDense, ScorerInput};
+pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
 pub use state::{BLOCK, LayerState};
 pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 

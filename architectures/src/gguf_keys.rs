@@ -115,8 +115,9 @@ impl<'a> Keys<'a> {
     }
 
     /// What the numbers of a head that scores are called.
-    pub(crate) fn labels(self) -> Option<formats::gguf::Array<'a>> {
-        self.gguf.array(&self.name("classifier.output_labels"))
+    pub(crate) fn labels(self) -> Vec<&'a str> {
+        let labels = self.gguf.array(&self.name("classifier.output_labels"));
+        labels.iter().flat_map(formats::gguf::Array::iter).map(|label| label.as_str().unwrap_or_default()).collect()
     }
 
     /// How heads are turned, all of their elements, without the divisors that are tensors of the file.

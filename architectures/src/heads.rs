@@ -6,12 +6,13 @@
 //! | `classifier.dense`, `classifier.out_proj` | `RoBERTa`'s | first token | tanh |
 //! | `head.dense`, `head.norm`, `classifier` | `ModernBERT`'s | as `classifier_pooling` says | gelu |
 //! | `pooler.dense`, `classifier` | BERT's | first token | tanh |
-//! | `cls`, `cls.norm`, `cls.output` of a GGUF file | any | first token, a decoder's last | tanh; gelu where there is a norm |
+//! | `cls`, `cls.norm`, `cls.output` of a GGUF file | any | first token; of a decoder the last, of `ModernBERT` the mean | tanh; gelu where there is a norm |
+//! | `cls` alone | any | the same | |
 //!
 //! Sources: `modeling_{bert,roberta,modernbert}.py` and `modeling_layers.py` (`GenericForSequenceClassification`) of transformers;
 //! `build_pooling` of llama.cpp for files whose `pooling_type` is 4.
 
-use crate::blueprint::{Blueprint, Scorer, ScorerActivation, ScorerDense, ScorerInput};
+use crate::blueprint::{Blueprint, Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
 use crate::config_json::{self, Config};
 use crate::dense::projection;
 use crate::gguf_keys::Keys;
@@ -22,6 +23,10 @@ use crate::{Error, TensorNames};
 const CLASS: &str = "ForSequenceClassification";
 /// `pooling_type` of a file whose model has such a head.
 const RANK: u64 = 4;
+/// What the label of texts that answer a query is called.
+const YES: &str = "yes";
+/// The architecture of files whose heads get the mean.
+const MEAN: &str = "modern-bert";
 /// Labels of a config that does not say how many: transformers' default.
 const LABELS: u64 = 2;
 
@@ -31,10 +36,13 @@ pub(crate) fn of_config(config: Config<'_>, names: &TensorNames, blueprint: &mut
     if !classes.iter().filter_map(|class| class.as_str()).any(|class| class.ends_with(CLASS)) {
         return Ok(());
     }
-    let labels = match config.unsigned("num_labels")? {
-        Some(labels) => labels,
-        None => config.object("id2label")?.map_or(LABELS, |labels| labels.0.len() as u64),
+    let names_of_labels = config.object("id2label")?;
+    let labels = match (config.unsigned("num_labels")?, names_of_labels) {
+        (Some(labels), _) => labels,
+        (None, Some(names)) => names.0.len() as u64,
+        (None, None) => LABELS,
     };
+    let label = |index: u64| names_of_labels?.text(&index.to_string());
     let dense = |module: &str| projection(names, module);
     let with_tanh =
         |module: &str| Some(ScorerDense { projection: dense(module), activation: ScorerActivation::Tanh, norm: None });
@@ -52,9 +60,19 @@ pub(crate) fn of_config(config: Config<'_>, names: &TensorNames, blueprint: &mut
         // Without its tensors it is known by its documents only, as a model is whose weights are not here.
         return Ok(());
     };
-    blueprint.scorer = Some(Scorer { input, dense, output: projection(names, output), labels });
+    let score = score(labels, label);
+    blueprint.scorer = Some(Scorer { input, dense, output: projection(names, output), labels, score });
     blueprint.output = None;
     Ok(())
+}
+
+/// What of so many numbers is a score: the only one; of two what says `yes` less the other, which makes the share of `yes` of both.
+fn score<'a>(labels: u64, label: impl Fn(u64) -> Option<&'a str>) -> Option<Score> {
+    match labels {
+        1 => Some(Score { yes: 0, no: None }),
+        2 => (0..2).find(|index| label(*index) == Some(YES)).map(|yes| Score { yes, no: Some(1 - yes) }),
+        _ => None,
+    }
 }
 
 fn modernbert_pooled(config: Config<'_>) -> Result<ScorerInput, Error> {
@@ -79,20 +97,85 @@ fn modernbert_dense(config: Config<'_>, names: &TensorNames) -> Result<ScorerDen
 
 /// Puts the head into a blueprint, where the file says that the model has one.
 pub(crate) fn of_gguf(keys: Keys<'_>, names: &TensorNames, blueprint: &mut Blueprint) -> Result<(), Error> {
-    let has = |name: &str| names.has(name);
-    if keys.unsigned("pooling_type")? != Some(RANK) || !has("cls.output.weight") {
+    if keys.unsigned("pooling_type")? != Some(RANK) {
         return Ok(());
     }
-    let tensor = keys.gguf.tensors.iter().find(|tensor| tensor.name == "cls.output.weight");
-    let named = keys.labels().map(|labels| labels.len());
-    let labels = tensor.map(|tensor| tensor.dims.get(1).copied().unwrap_or(1)).or(named).unwrap_or(1);
-    let dense = has("cls.weight").then(|| {
-        let norm = has("cls.norm.weight").then(|| layer_norm(names, "cls.norm", blueprint.epsilon()));
-        let activation = if norm.is_some() { ScorerActivation::Gelu } else { ScorerActivation::Tanh };
-        ScorerDense { projection: projection(names, "cls"), activation, norm }
-    });
-    let input = if blueprint.causal { ScorerInput::Last } else { ScorerInput::First };
-    blueprint.scorer = Some(Scorer { input, dense, output: projection(names, "cls.output"), labels });
+    let rows = |name: &str| {
+        let tensor = keys.gguf.tensors.iter().find(|tensor| tensor.name == name);
+        tensor.map(|tensor| tensor.dims.get(1).copied().unwrap_or(1))
+    };
+    let own = keys.labels();
+    // Of a split, the tensors may be in another file than the keys.
+    let named = Some(own.len() as u64).filter(|count| *count > 0);
+    let labels = |name: &str| rows(name).or(named).unwrap_or(1);
+    let (dense, output, labels) = match (names.has("cls.weight"), names.has("cls.output.weight")) {
+        (has_dense, true) => {
+            let norm = names.has("cls.norm.weight").then(|| layer_norm(names, "cls.norm", blueprint.epsilon()));
+            let activation = if norm.is_some() { ScorerActivation::Gelu } else { ScorerActivation::Tanh };
+            let dense = || ScorerDense { projection: projection(names, "cls"), activation, norm };
+            (has_dense.then(dense), "cls.output", labels("cls.output.weight"))
+        }
+        (true, false) => (None, "cls", labels("cls.weight")),
+        (false, false) => return Ok(()),
+    };
+    let input = match keys.architecture {
+        MEAN => ScorerInput::Mean,
+        _ if blueprint.causal => ScorerInput::Last,
+        _ => ScorerInput::First,
+    };
+    let score = score(labels, |index| own.get(index as usize).copied());
+    blueprint.scorer = Some(Scorer { input, dense, output: projection(names, output), labels, score });
     blueprint.output = None;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Document, describe};
+
+    fn described(config: &str, tensors: &[&str]) -> Blueprint {
+        let names: TensorNames = tensors.iter().map(|name| (*name).to_owned()).collect();
+        describe(Document::Config(config.as_bytes()), &names).expect("a config").blueprint
+    }
+
+    fn bert(more: &str) -> String {
+        format!(
+            r#"{{"model_type": "bert", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+            "vocab_size": 320{more}}}"#
+        )
+    }
+
+    #[test]
+    fn only_who_says_so_scores() {
+        let tensors = ["bert.pooler.dense.weight", "classifier.weight", "classifier.bias"];
+        let class =
+            |class: &str| described(&bert(&format!(r#", "architectures": ["{class}"], "num_labels": 1"#)), &tensors);
+        assert!(class("BertForTokenClassification").scorer.is_none());
+        let scorer = class("BertForSequenceClassification").scorer.expect("a head");
+        assert_eq!((scorer.input, scorer.labels), (ScorerInput::First, 1));
+        assert_eq!(scorer.dense.expect("the pooler").projection.module, "bert.pooler.dense");
+        let bare = described(&bert(r#", "architectures": ["BertForSequenceClassification"]"#), &[]);
+        assert!(bare.scorer.is_none(), "its tensors are not known");
+    }
+
+    #[test]
+    fn a_score_is_one_number_or_the_difference_of_yes_and_no() {
+        let labels = |labels: &'static [&str]| score(labels.len() as u64, |index| labels.get(index as usize).copied());
+        assert_eq!(labels(&["LABEL_0"]), Some(Score { yes: 0, no: None }));
+        assert_eq!(labels(&["no", "yes"]), Some(Score { yes: 1, no: Some(0) }));
+        assert_eq!(labels(&["yes", "no"]), Some(Score { yes: 0, no: Some(1) }));
+        assert_eq!(labels(&["negative", "positive"]), None);
+        assert_eq!(labels(&["yes", "no", "perhaps"]), None);
+    }
+
+    #[test]
+    fn decoders_that_score_give_no_logits() {
+        let config = r#"{"model_type": "qwen3", "architectures": ["Qwen3ForSequenceClassification"], "hidden_size": 64,
+            "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 320,
+            "id2label": {"0": "x"}}"#;
+        let found = described(config, &["score.weight", "model.embed_tokens.weight"]);
+        assert!(found.output.is_none());
+        assert_eq!(found.scorer.map(|scorer| scorer.input), Some(ScorerInput::Last));
+    }
 }

@@ -35,7 +35,7 @@ mod tensor_names;
 pub use blueprint::{
     Activation, Attention, Blueprint, DecayRate, DeltaNet, Embedding, Experts, Ffn, Gated, Groups, HeadLayout, Latent,
     LatentQuery, Layer, LayerState, LowRankQuery, Matrices, Mixer, Norm, NormKind, NormedPart, Output, Plain,
-    Positions, Projection, Reads, Residual, Router, RouterScores, Rows, Scorer, ScorerActivation, ScorerDense,
+    Positions, Projection, Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerActivation, ScorerDense,
     ScorerInput, SharedExpert, ShortConv, Tensor, TokenTypes, View,
 };
 pub use error::Error;

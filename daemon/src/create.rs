@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use api::lode::{PlannedTensor, QuantizePlan, SocketResponse};
 use api::ollama::{CreateRequest, ErrorResponse, License, Progress};
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use content::Digest;
@@ -16,7 +15,7 @@ use import::{Decision, NamedFile, Policy, Quantization, Reason, Reuse, Scheme, S
 
 use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::error::{Failed, status};
+use crate::error::Failed;
 use crate::guard::{Caller, Scope};
 use crate::models::{blocking, reference};
 use crate::stream::{Lines, lines};
@@ -85,18 +84,17 @@ async fn work(
     work.await?
 }
 
-/// Says that there is no such base, unless it was found and could not be had for another reason: a full disk, or a registry that fails,
-/// is nobody's wrong name.
+/// Says that there is no such base, where it was not found. What fails afterwards, such as a blob that is not what was promised, or a
+/// full disk, is nobody's wrong name.
 fn absent(name: String, error: anyhow::Error) -> anyhow::Error {
-    use registry::client::Error;
-    let is_elsewhere = |error: &Error| {
-        !matches!(
+    use registry::client::{Error, FetchError};
+    let not_found = error.chain().filter_map(|cause| cause.downcast_ref()).any(|error| {
+        matches!(
             error,
             Error::NotFound { .. } | Error::Unauthorized { .. } | Error::Denied { .. } | Error::Unreachable { .. }
         )
-    };
-    let full = status(&error) == StatusCode::INSUFFICIENT_STORAGE;
-    if full || error.chain().filter_map(|cause| cause.downcast_ref()).any(is_elsewhere) {
+    });
+    if !not_found || error.chain().any(<dyn std::error::Error>::is::<FetchError>) {
         return error.context(format!("pulling `{name}`, which the model is made from"));
     }
     library::Error::Absent { name, reason: format!("{error:#}") }.into()

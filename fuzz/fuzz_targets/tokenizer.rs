@@ -23,6 +23,10 @@ libfuzzer_sys::fuzz_target!(|input: (Vec<u8>, String)| {
         let Ok(tokenizer) = Tokenizer::from_vocabulary(vocabulary) else { continue };
         let Ok(ids) = tokenizer.encode(&text, Special { add: true, parse: true }) else { continue };
         assert!(ids.iter().all(|id| (*id as usize) < pieces.len()));
+        let form = tokenizer.pair_form().expect("a form");
+        let [first, second] = form.left([ids.len(), text.len()], 64);
+        let pair = form.join(&ids[..first], &vec![0; second]);
+        assert!(pair.tokens.len() <= 64.max(form.len()) && pair.second.is_none_or(|place| place <= pair.tokens.len()));
         let _ = tokenizer.whole_text(&ids, true);
     }
 });

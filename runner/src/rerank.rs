@@ -3,6 +3,7 @@
 //! See [`Ranking`] for how the two become tokens, and what of the model's numbers is the score.
 
 use anyhow::Context;
+use prompt::Pair;
 use protocol::{RerankReply, RerankRequest};
 use tokio::sync::oneshot;
 
@@ -10,20 +11,22 @@ use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
 use crate::model::Model;
 use crate::pooling::Pooled;
-use crate::ranking::{Asked, Input, Judge, Ranking};
+use crate::ranking::{Asked, Inputs, Judge, Ranking};
 
 /// A ranking on its way: one document after the other.
 pub(crate) struct Rerank {
-    inputs: Vec<Input>,
+    inputs: Inputs,
     truncate: bool,
     raw: bool,
     judge: Judge,
     keeps_beginning: bool,
-    /// The most tokens of an input, where the model says.
-    most: Option<usize>,
+    /// Tokens that fit.
+    context: usize,
     /// The input that is being computed.
     index: usize,
-    /// How many of its tokens have been.
+    /// Its tokens.
+    input: Pair,
+    /// How many of them have been.
     fed: usize,
     /// What is pooled of it so far.
     pooled: Pooled,
@@ -44,61 +47,77 @@ impl Rerank {
         let blame = |error: anyhow::Error| Fault::Request(format!("{error:#}"));
         let ranking = ranking(model)?;
         let default = model.sentence.prompt(None).map_err(blame)?;
-        let instruction = request.instruction.as_deref().unwrap_or(default);
         let asked = Asked {
             text: &model.text,
             query: &request.query,
-            instruction,
+            instruction: request.instruction.as_deref().unwrap_or(default),
             lowers: model.sentence.lowers,
             most: request.document_tokens.map(|most| most as usize),
         };
-        let end = ranking.end(&asked).map_err(blame)?;
-        let mut answer = RerankReply::default();
-        let mut inputs = Vec::with_capacity(request.documents.len());
-        for document in &request.documents {
-            let (input, dropped) = ranking.input(&asked, document, end).map_err(blame)?;
-            check_vocabulary(input.tokens(), model.vocabulary)?;
-            answer.truncated_tokens += dropped as u64;
-            inputs.push(input);
-        }
-        if let Some(empty) = inputs.iter().position(|input| input.tokens().is_empty()) {
-            return Err(Fault::Request(format!("document {empty} makes no tokens; each must have at least one")));
-        }
+        let inputs = ranking.inputs(&asked, &request.documents, || !reply.is_closed()).map_err(blame)?;
+        // Until the context is known, which comes with a slot.
+        let (input, _) = inputs.get(0, usize::MAX);
         Ok(Self {
-            inputs,
             truncate: request.truncate,
             raw: request.raw_scores,
             judge: ranking.judge,
             keeps_beginning: ranking.keeps_beginning,
-            most: ranking.most,
+            context: usize::MAX,
             index: 0,
+            input,
             fed: 0,
             pooled: Pooled::default(),
-            answer,
+            answer: RerankReply { truncated_tokens: inputs.dropped as u64, ..RerankReply::default() },
+            inputs,
             reply: Some(reply),
         })
     }
 
     /// Prepares the cache for the next input. Prompts begin alike: what was computed of that is of use where only the end counts.
-    fn start(&mut self, cache: &mut dyn Cache) {
-        let tokens = self.inputs.get(self.index).map_or(&[][..], Input::tokens);
+    fn start(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
+        if self.index == self.inputs.len() {
+            return Ok(());
+        }
+        let (input, dropped) = self.fits(self.index)?;
+        check_vocabulary(&input.tokens, model.vocabulary)?;
+        self.answer.truncated_tokens += dropped as u64;
         if !self.keeps_beginning {
             cache.keep_prefix(&[]);
         }
-        self.fed = cache.keep_prefix(tokens);
+        self.fed = cache.keep_prefix(&input.tokens);
+        self.input = input;
+        Ok(())
+    }
+
+    /// The tokens of an input, and how many were dropped.
+    ///
+    /// # Errors
+    /// They do not fit.
+    fn fits(&self, index: usize) -> Result<(Pair, usize), Fault> {
+        let (input, dropped) = self.inputs.get(index, self.context);
+        let (count, most) = (input.tokens.len(), self.context);
+        let refused = if count == 0 {
+            "it makes no tokens with its query; there must be at least one".to_owned()
+        } else if dropped > 0 && !self.truncate {
+            format!("it has {} tokens with its query, at most {count} fit", count + dropped)
+        } else if count > most {
+            format!("a context of {most} tokens has no room for the {count} around two texts")
+        } else {
+            return Ok((input, dropped));
+        };
+        Err(Fault::Request(format!("document {index}: {refused}")))
     }
 
     /// Takes the score of the input that is complete.
-    fn complete(&mut self, score: f64, cache: &mut dyn Cache) -> Result<(), Fault> {
+    fn complete(&mut self, model: &Model, score: f64, cache: &mut dyn Cache) -> Result<(), Fault> {
         if !score.is_finite() {
             let damaged = "the model computed a score that is not a number; its weights may be damaged";
             return Err(Fault::Failed(anyhow::anyhow!(damaged)));
         }
         self.answer.scores.push(score);
-        self.answer.prompt_tokens.push(self.inputs[self.index].tokens().len() as u64);
+        self.answer.prompt_tokens.push(self.input.tokens.len() as u64);
         self.index += 1;
-        self.start(cache);
-        Ok(())
+        self.start(model, cache)
     }
 }
 
@@ -116,41 +135,33 @@ impl Work for Rerank {
         true
     }
 
-    fn begin(&mut self, _model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
-        let most = cache.context().min(self.most.unwrap_or(usize::MAX));
-        for input in &mut self.inputs {
-            let dropped = input.truncate(most);
-            if dropped > 0 && !self.truncate {
-                let refused = format!("a document and its query have {} tokens, at most {most} fit", dropped + most);
-                return Err(Fault::Request(refused));
-            }
-            self.answer.truncated_tokens += dropped as u64;
+    fn begin(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
+        self.context = cache.context();
+        if !self.truncate {
+            (0..self.inputs.len()).try_for_each(|index| self.fits(index).map(drop))?;
         }
-        self.start(cache);
-        Ok(())
+        self.start(model, cache)
     }
 
     fn feed(&self) -> Feed<'_> {
-        let input = self.inputs.get(self.index);
-        let tokens = input.map_or(&[][..], |input| &input.tokens()[self.fed..]);
         let wanted = match self.judge {
             Judge::Head => Wanted::Each,
             Judge::Logits => Wanted::Last,
         };
-        let second = input.and_then(Input::second).map(|place| place.saturating_sub(self.fed));
-        Feed { tokens, wanted, second }
+        let second = self.input.second.map(|place| place.saturating_sub(self.fed));
+        Feed { tokens: &self.input.tokens[self.fed..], wanted, second }
     }
 
     fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
         let Computed { model, tokens, output } = computed;
         let first = self.fed;
         self.fed += tokens;
-        let is_whole = self.fed == self.inputs[self.index].tokens().len();
+        let is_whole = self.fed == self.input.tokens.len();
         match output {
             Output::Nothing => {}
             Output::Last(logits) => {
                 let score = ranking(model)?.score(|token| f64::from(logits[token]), self.raw);
-                self.complete(score, cache)?;
+                self.complete(model, score, cache)?;
             }
             Output::Each(rows) => {
                 let scorer = model.scorer.as_ref().context("invariant: who judges by a head has one")?;
@@ -163,7 +174,7 @@ impl Work for Rerank {
                 if is_whole {
                     let numbers = scorer.scores(&scorer.pooling.finish(std::mem::take(&mut self.pooled)));
                     let score = ranking(model)?.score(|label| numbers[label], self.raw);
-                    self.complete(score, cache)?;
+                    self.complete(model, score, cache)?;
                 }
             }
         }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -52,9 +52,12 @@ impl Module {
 }
 
 /// What `modules.json` lists; nothing where there is none.
-pub(crate) fn modules(documents: Documents<'_>) -> Vec<Module> {
-    let raw = documents.iter().find(|(name, _)| *name == "modules.json").map(|(_, raw)| raw);
-    raw.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default()
+///
+/// # Errors
+/// It is no list of modules.
+pub(crate) fn modules(documents: Documents<'_>) -> Result<Vec<Module>> {
+    let Some((name, raw)) = documents.iter().find(|(name, _)| *name == "modules.json") else { return Ok(Vec::new()) };
+    serde_json::from_slice(raw).with_context(|| format!("`{name}` is no list of modules"))
 }
 
 #[derive(Default, Deserialize)]
@@ -75,13 +78,15 @@ impl Sentence {
     /// What the documents of a model say. What cannot be computed is told when an embedding is asked for.
     pub(crate) fn of(documents: Documents<'_>) -> Self {
         let read = |name: &str| documents.iter().find(|(own, _)| *own == name).map(|(_, raw)| raw);
-        let unknown = modules(documents).into_iter().find(|module| !KNOWN.contains(&module.name()));
-        let mut obstacle = unknown.map(|module| {
-            format!(
-                "its module `{}` ({}) is not supported, and without it its vectors would be others",
-                module.path, module.kind
-            )
-        });
+        let mut obstacle = match modules(documents) {
+            Ok(modules) => modules.into_iter().find(|module| !KNOWN.contains(&module.name())).map(|module| {
+                format!(
+                    "its module `{}` ({}) is not supported, and without it its vectors would be others",
+                    module.path, module.kind
+                )
+            }),
+            Err(error) => Some(format!("{error:#}")),
+        };
         let pooling = Pooling::of(documents).unwrap_or_else(|error| {
             obstacle = Some(error.to_string());
             Pooling::default()

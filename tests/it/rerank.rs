@@ -182,33 +182,34 @@ fn gguf_file(fixture: &Path, more: &[(&str, OwnedValue)], heads: &[Tensor], into
     std::fs::write(into.join("model.gguf"), file).expect("a file");
 }
 
+/// Files of the converter: those of BERT lack the pooler, those of `ModernBERT` have the mean.
 #[tokio::test]
 async fn gguf_files_score_like_the_folders_that_they_came_from() {
     let test = "rerank::gguf_files_score_like_the_folders_that_they_came_from";
-    let Some(files) = fixtures(test, "gguf/models") else { return };
+    let (Some(files), Some(hf)) = (fixtures(test, "gguf/models"), fixtures(test, "hf")) else { return };
     let (server, golden) = (exact().await, golden());
     let ranks = ("{}.pooling_type", OwnedValue::from(4u32));
     let separated = ("tokenizer.ggml.add_sep_token", OwnedValue::from(true));
-    for (fixture, more) in [
-        ("bert", vec![ranks.clone()]),
-        ("xlm-roberta", vec![ranks.clone(), separated]),
-        ("modernbert", vec![ranks.clone()]),
+    let pooler = Tensor::of_file(&hf.join("bert/model/model.safetensors"), "").into_iter().filter_map(|mut tensor| {
+        let kind = tensor.member.name.strip_prefix("pooler.dense.")?.to_owned();
+        tensor.member.name = format!("classifier.dense.{kind}");
+        Some(tensor)
+    });
+    for (name, heads, more, scores) in [
+        ("bert", Vec::new(), vec![], "raw_scores_without_pooler"),
+        ("bert", pooler.collect(), vec![], "raw_scores"),
+        ("xlm-roberta", Vec::new(), vec![separated], "raw_scores"),
+        ("modernbert, mean", Vec::new(), vec![], "raw_scores"),
     ] {
-        let case = &golden[fixture];
+        let case = &golden[name];
         let made = tempfile::tempdir().expect("a folder");
-        let mut heads: Vec<Tensor> = list(&case["tensors"]).iter().map(Tensor::added).collect();
-        if fixture == "bert" {
-            // The pooler is the fixture's own.
-            let Some(hf) = fixtures(test, "hf") else { return };
-            let own = Tensor::of_file(&hf.join("bert/model/model.safetensors"), "").into_iter();
-            heads.extend(own.filter(|tensor| tensor.member.name.starts_with("pooler.")).map(|mut tensor| {
-                tensor.member.name = tensor.member.name.replace("pooler", "classifier");
-                tensor
-            }));
-        }
-        gguf_file(&files.join(fixture), &more, &heads, made.path());
-        server.create(fixture, made.path()).await;
-        check(fixture, &server.ask("/v1/rerank", &request(case, fixture)).await, &case["scores"]);
+        let heads: Vec<Tensor> = heads.into_iter().chain(list(&case["tensors"]).iter().map(Tensor::added)).collect();
+        let more: Vec<_> = more.into_iter().chain([ranks.clone()]).collect();
+        gguf_file(&files.join(text(&case["fixture"])), &more, &heads, made.path());
+        server.create("file", made.path()).await;
+        let mut body = request(case, "file");
+        body["raw_scores"] = true.into();
+        check(name, &server.ask("/v1/rerank", &body).await, &case[scores]);
     }
 }
 
@@ -243,8 +244,16 @@ async fn gguf_files_of_decoders_say_yes_or_no() {
     gguf_file(&files.join("qwen3"), &more, &[Tensor { member, bytes }], made.path());
     server.create("yes", made.path()).await;
     check("qwen3", &server.ask("/api/rerank", &request(case, "yes")).await, &case["scores"]);
-    let (status, answer) = server.call("/api/generate", &json!({"model": "yes", "prompt": "Hi"})).await;
-    assert_eq!(status, 400, "{answer}");
+    let mut instructed = request(case, "yes");
+    instructed["instruction"] = "Find it.".into();
+    for (path, body, expected) in [
+        ("/api/generate", json!({"model": "yes", "prompt": "Hi"}), "does not support generate"),
+        ("/api/rerank", instructed, "its template has no place for an instruction"),
+    ] {
+        let (status, answer) = server.call(path, &body).await;
+        assert_eq!(status, 400, "{answer}");
+        assert!(answer["error"].as_str().is_some_and(|error| error.contains(expected)), "{answer}");
+    }
 }
 
 #[tokio::test]
@@ -258,6 +267,9 @@ async fn results_are_what_is_asked_for() {
         "return_documents": true});
     let answer = server.ask("/v1/rerank", &ask).await;
     let [result] = list(&answer["results"]) else { panic!("one result: {answer}") };
+    let mut every = ask.clone();
+    every["top_n"] = 9.into();
+    assert_eq!(server.ask("/v1/rerank", &every).await["results"][0], *result, "the best");
     let index = result["index"].as_u64().expect("a place") as usize;
     assert_eq!(result["document"]["text"], ["ships", "flour and ships and flour"][index]);
     let mut cut = ask.clone();
@@ -267,12 +279,26 @@ async fn results_are_what_is_asked_for() {
     assert!(answer["usage"]["truncated_tokens"].as_u64() > Some(0), "{answer}");
     let results = list(&answer["results"]);
     assert_ne!(results[0]["relevance_score"], results[1]["relevance_score"], "{answer}");
+    // The shortest documents and the longest queries.
+    for (query, document) in
+        [("ships", ""), (&"ships ".repeat(400), ""), (&"ships ".repeat(400), &"ships ".repeat(400))]
+    {
+        let ask = json!({"model": "bert", "query": query, "documents": [document, document]});
+        let answer = server.ask("/api/rerank", &ask).await;
+        let results = list(&answer["results"]);
+        assert_eq!(results[0]["relevance_score"], results[1]["relevance_score"], "{answer}");
+    }
     // Who generates or embeds does not rank, and who ranks does not generate.
     server.create("plain", &hf.join("bert/model")).await;
     for (path, body, expected) in [
         ("/v1/rerank", json!({"model": "plain", "query": "x", "documents": ["y"]}), "does not support rerank"),
         ("/api/rerank", json!({"model": "plain", "query": "x", "documents": ["y"]}), "does not support rerank"),
         ("/api/rerank", json!({"model": "bert", "query": "x"}), "documents: there are none"),
+        (
+            "/api/rerank",
+            json!({"model": "bert", "query": "x", "documents": ["y"], "options": {"num_ctx": 1}}),
+            "a context of 1 tokens has no room for the 3 around two texts",
+        ),
         ("/api/rerank", json!({"model": "bert", "query": "", "documents": ["y"]}), "query: it is empty"),
         ("/api/rerank", json!({"model": "bert", "query": "x", "documents": [1]}), "a document is neither a text"),
         ("/api/generate", json!({"model": "bert", "prompt": "x"}), "does not support generate"),
@@ -303,14 +329,18 @@ async fn heads_that_give_no_score_are_refused_by_name() {
     let module =
         json!({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.base.modules.dense.Dense"});
     dense["files"]["modules.json"].as_array_mut().expect("a list").push(module);
+    // A template of conversations passes nothing of a pair on.
+    let mut placeless = golden["qwen3, yes and no"].clone();
+    placeless["files"]["chat_template.jinja"] =
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}...".into();
+    let mut broken = golden["qwen3, yes and no"].clone();
+    broken["files"]["sentence_bert_config.json"] = "{".into();
     for (name, case, expected) in [
-        (
-            "several",
-            several,
-            "its head gives 3 numbers (contradicts, follows, neither) for a text, a ranking needs one",
-        ),
+        ("several", several, "does not support rerank"),
         ("other", other, "its scores go through `ELU`, expected Sigmoid, Identity or Tanh"),
         ("beyond", beyond, "`true_token_id` of `1_LogitScore/config.json` is 4000, which is no token of the model"),
+        ("placeless", placeless, "its template has no place for both a query and a document"),
+        ("broken", broken, "`sentence_bert_config.json` is not JSON"),
         ("dense", dense, "its module `2_Dense` (sentence_transformers.base.modules.dense.Dense) gives no scores here"),
     ] {
         let made = tempfile::tempdir().expect("a folder");

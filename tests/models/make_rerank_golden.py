@@ -171,6 +171,14 @@ def make(fixtures, case, folder):
     save_file(tensors, weights, metadata={"format": "pt"})
 
 
+def unpooled(model, pair):
+    """What llama.cpp's files of such a model say, which lack the pooler: the classifier's of the first hidden state."""
+    features = {name: tensor for name, tensor in model.preprocess([pair]).items() if torch.is_tensor(tensor)}
+    whole = model[0].model
+    with torch.no_grad():
+        return whole.classifier(whole.bert(**features).last_hidden_state[:, 0])
+
+
 def main() -> None:
     fixtures, golden = pathlib.Path(sys.argv[1]), {}
     pairs = [(QUERY, document) for document in DOCUMENTS]
@@ -186,6 +194,8 @@ def main() -> None:
         as_list = lambda values: [round(float(value), 7) for value in values]
         golden[name] = {**case, "query": QUERY, "documents": DOCUMENTS, "instruction": instruction}
         golden[name] |= {"tokens": tokens, "scores": as_list(scores), "raw_scores": as_list(raw)}
+        if name == "bert":
+            golden[name]["raw_scores_without_pooler"] = as_list(unpooled(model, pair) for pair in pairs)
         print(name, golden[name]["scores"], golden[name]["raw_scores"], tokens, file=sys.stderr)
     pathlib.Path(__file__).with_name("rerank.json").write_text(json.dumps(golden) + "\n")
 

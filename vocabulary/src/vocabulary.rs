@@ -8,6 +8,9 @@ use crate::pre_tokenizer::{self, Bos};
 use crate::special_tokens::{BEGINS, ENDS, GAPS, SHOWN};
 use crate::{Error, PreTokenizer};
 
+/// What files call pre-tokenizers of vocabularies that have a separator between two texts where they do not say (`llama-vocab.cpp`).
+const SEPARATED: [&str; 3] = ["roberta-bpe", "jina-v1-en", "jina-v2-code"];
+
 /// A vocabulary with all that is needed to tokenize by it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "a file has as many switches")]
@@ -232,7 +235,8 @@ impl Vocabulary {
         let add_space_prefix = flag("add_space_prefix").unwrap_or(spaced);
         let ended = matches!(self.kind, VocabularyKind::Unigram { .. });
         let add_eos = flag("add_eos_token").unwrap_or(ended);
-        self.add_separator = flag("add_sep_token").unwrap_or(false);
+        let separates = matches!(&self.kind, VocabularyKind::ByteLevel { pre_tokenizer, .. } if SEPARATED.contains(&pre_tokenizer.as_str()));
+        self.add_separator = flag("add_sep_token").unwrap_or(separates);
         self.cleans_spaces = match &self.kind {
             VocabularyKind::WordPiece { .. } => true,
             _ => self.split().is_some_and(|split| split.cleans_spaces),

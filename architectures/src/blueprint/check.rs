@@ -42,6 +42,9 @@ impl Blueprint {
         }
         if let Some(scorer) = &self.scorer {
             in_range("number of labels", scorer.labels, 1 << 16)?;
+            if scorer.score.is_some_and(|score| score.yes.max(score.no.unwrap_or(0)) >= scorer.labels) {
+                return Err(format!("a score is a number beyond the {} of its head", scorer.labels));
+            }
             scorer.dense.iter().filter_map(|dense| dense.norm.as_ref()).try_for_each(norm)?;
         }
         self.embedding.norm.iter().chain(&self.norm).try_for_each(norm)?;

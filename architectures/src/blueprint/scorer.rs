@@ -16,6 +16,18 @@ pub struct Scorer {
     pub output: Projection,
     /// How many numbers there are.
     pub labels: u64,
+    /// Which of them says how well a text answers a query; none where none does, as of a model that only classifies.
+    pub score: Option<Score>,
+}
+
+/// What of the numbers of a head is a score: one of them, or the difference of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Score {
+    /// The larger, the better.
+    pub yes: u64,
+    /// Taken from it.
+    pub no: Option<u64>,
 }
 
 /// A hidden state for a text.

@@ -100,6 +100,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 
 fn blueprint(names: &TensorNames, sizes: &Sizes, [prefix, layers]: [&str; 2]) -> Blueprint {
     let Sizes { hidden, heads, width, rows, offset, activation, .. } = *sizes;
+    // No text is of a third type.
+    let types = sizes.types.min(2);
     let norm = |module: &str| layer_norm(names, &format!("{prefix}{module}"), sizes.epsilon);
     let head_dim = hidden.checked_div(heads).unwrap_or(0);
     let layer = |index: usize| {
@@ -140,7 +142,7 @@ fn blueprint(names: &TensorNames, sizes: &Sizes, [prefix, layers]: [&str; 2]) ->
             positions: Some(Positions { weight: Tensor::named(table("position_embeddings")), rows, offset }),
             types: names
                 .has(&table("token_type_embeddings"))
-                .then(|| TokenTypes { weight: Tensor::named(table("token_type_embeddings")), count: sizes.types }),
+                .then(|| TokenTypes { weight: Tensor::rows(table("token_type_embeddings"), 0, types), count: types }),
             norm: Some(norm("embeddings.LayerNorm")),
         },
         layers: (0..sizes.layers).map(layer).collect(),
@@ -153,5 +155,6 @@ fn blueprint(names: &TensorNames, sizes: &Sizes, [prefix, layers]: [&str; 2]) ->
 /// Rows of the table of types; of a split it may be in another file than the keys.
 fn token_types(keys: Keys<'_>) -> u64 {
     let table = keys.gguf.tensors.iter().find(|tensor| tensor.name == "token_types.weight");
-    table.map_or(TYPES, |table| table.dims.get(1).copied().unwrap_or(1))
+    let rows = table.map(|table| table.dims.get(1).copied().unwrap_or(1));
+    rows.or_else(|| keys.gguf.unsigned("tokenizer.ggml.token_type_count")).unwrap_or(TYPES)
 }

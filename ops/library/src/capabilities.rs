@@ -35,7 +35,7 @@ impl Library {
         // Not remembered: what a model is made of is known only where its documents could be read.
         if let Some(known) = model.understood.known() {
             let blueprint = &known.architecture.blueprint;
-            if blueprint.scorer.is_some() {
+            if blueprint.scorer.as_ref().is_some_and(|scorer| scorer.score.is_some()) {
                 all.0.insert(0, Capability::Rerank);
             } else if !all.has(Capability::Embedding) {
                 // An encoder has no next token to tell, whether or not somebody says how its vectors are pooled.

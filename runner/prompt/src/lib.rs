@@ -22,4 +22,4 @@ pub use reader::{Dialect, OutputReader, Part, Reading, Tools};
 pub use stop::StopFilter;
 pub use stream::{Markers, TextStream};
 pub use template::ChatTemplate;
-pub use tokenizer::{Pair, Special, Tokenizer};
+pub use tokenizer::{Pair, PairForm, Special, Tokenizer};

@@ -23,7 +23,7 @@ use crate::Error;
 use library::Library;
 use own::Own;
 
-pub use pair::Pair;
+pub use pair::{Pair, PairForm};
 pub(crate) use token_bytes::TokenBytes;
 
 /// What to do about special tokens when text is encoded.

@@ -86,7 +86,7 @@ impl Root {
             return self.closed(schema.clone(), depth);
         }
         let parts = Value::Object(schema.clone()).to_string();
-        if let Some(again) = self.unfolding.again(&parts) {
+        if let Some(again) = self.unfolding.again(&parts, |name| self.defines(name)) {
             return Ok(again);
         }
         self.unfolding.begin(parts);
@@ -356,6 +356,11 @@ mod tests {
         assert_eq!(found["properties"]["next"]["$ref"], "#/$defs/x-joined-1");
         assert_eq!(found["$defs"]["x-joined-1"]["properties"]["next"]["$ref"], "#/$defs/x-joined-1");
         assert_eq!(found["$defs"]["x-joined-1"]["properties"]["b"], json!({"type": "boolean"}));
+        let mut taken = both.clone();
+        taken["$defs"]["x-joined-1"] = json!({"type": "null"});
+        let found = super::prepared(&taken).expect("a schema");
+        assert_eq!(found["$defs"]["x-joined-1"], json!({"type": "null"}));
+        assert_eq!(found["properties"]["next"]["$ref"], "#/$defs/x-joined-2");
         let mut deep = json!({"type": "integer"});
         for _ in 0..100 {
             deep = json!({"type": "array", "items": deep});

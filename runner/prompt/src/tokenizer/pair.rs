@@ -1,15 +1,24 @@
 //! Two texts as one sequence, as models that compare them read it.
 //!
-//! What stands around the texts is what the post-processor of a `tokenizer.json` says of pairs. GGUF files say less: the first text
+//! What stands around the texts is what the post-processor of a `tokenizer.json` puts there. GGUF files say less: the first text
 //! is as it is alone, then comes the separator where the file adds one, then the second text with what ends it (llama.cpp,
 //! `format_prompt_rerank`).
 
-use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
-
-use super::library::Library;
-use super::{Around, Kind, Special, Tokenizer, lock};
+use super::{Around, Kind, Tokenizer, lock};
 use crate::Error;
+
+/// Texts of which a vocabulary has tokens: what stands around a pair is learned with two of them.
+const PROBES: [&str; 4] = ["a", "0", ".", "x"];
+
+/// What stands around two texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PairForm {
+    before: Vec<u32>,
+    between: Vec<u32>,
+    after: Vec<u32>,
+    /// How many of the tokens between are of the first type, where those behind them are of the second.
+    first_type: Option<usize>,
+}
 
 /// Two texts as one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,114 +27,120 @@ pub struct Pair {
     pub tokens: Vec<u32>,
     /// Where tokens of the second type begin; none where all of them are of the first.
     pub second: Option<usize>,
-    /// Where the tokens of each text are.
-    texts: [Range<usize>; 2],
 }
 
 impl Tokenizer {
-    /// Cuts two texts into tokens, for one sequence.
+    /// What stands around two texts.
     ///
     /// # Errors
-    /// [`Error::TooLong`] beyond [`MAX_TEXT`](crate::MAX_TEXT) bytes.
-    pub fn pair(&self, texts: [&str; 2]) -> Result<Pair, Error> {
+    /// A post-processor that puts them together otherwise than one after the other, each once.
+    pub fn pair_form(&self) -> Result<PairForm, Error> {
         let around = match &self.kind {
             Kind::Library { tokenizer, around } => {
-                let tokenizer = lock_for_text(tokenizer);
+                let tokenizer = lock(tokenizer);
                 if tokenizer.get_post_processor().is_some() {
-                    return processed(&tokenizer, texts);
+                    let pair = |probe: &str| tokenizer.encode((probe, probe), true).map_err(Error::tokenizer);
+                    let forms = PROBES.iter().map(|probe| Ok(PairForm::of(&pair(probe)?)));
+                    return forms.collect::<Result<Vec<_>, Error>>()?.into_iter().flatten().next().ok_or_else(|| {
+                        Error::tokenizer("its post-processor does not put two texts one after the other")
+                    });
                 }
                 *around
             }
             Kind::Own(tokenizer) => tokenizer.around(),
         };
-        let plain = |text| self.encode(text, Special { add: false, parse: false });
-        Ok(around.both([plain(texts[0])?, plain(texts[1])?]))
+        Ok(around.into())
     }
 }
 
-fn lock_for_text(tokenizer: &Mutex<Library>) -> MutexGuard<'_, Library> {
-    let mut tokenizer = lock(tokenizer);
-    // Special tokens in a text are text.
-    tokenizer.set_encode_special_tokens(true);
-    tokenizer
-}
-
-/// A pair with what the library's post-processor puts around it.
-fn processed(tokenizer: &Library, texts: [&str; 2]) -> Result<Pair, Error> {
-    if let Some(long) = texts.iter().map(|text| text.len()).find(|length| *length > crate::MAX_TEXT) {
-        return Err(Error::TooLong(long));
-    }
-    let both = tokenizer.encode((texts[0], texts[1]), true).map_err(Error::tokenizer)?;
-    let tokens = both.get_ids().to_vec();
-    let of = both.get_sequence_ids();
-    let range = |text| {
-        let is_own = |of: &Option<usize>| *of == Some(text);
-        let begin = of.iter().position(is_own).unwrap_or(0);
-        begin..of.iter().rposition(is_own).map_or(begin, |last| last + 1)
-    };
-    let texts = [range(0), range(1)];
-    let second = both.get_type_ids().iter().position(|kind| *kind != 0);
-    Ok(Pair { tokens, second, texts })
-}
-
-impl Around {
-    fn both(self, [first, second]: [Vec<u32>; 2]) -> Pair {
-        let mut tokens = Vec::from_iter(self.before);
-        let mut add = |text: Vec<u32>, between: Option<u32>| {
-            let begin = tokens.len();
-            tokens.extend(text);
-            let range = begin..tokens.len();
-            tokens.extend(self.after.into_iter().chain(between));
-            range
+impl PairForm {
+    /// Learned from a pair; nothing where a text has no tokens there, or they are not together and in their order.
+    fn of(both: &tokenizers::Encoding) -> Option<Self> {
+        let of = both.get_sequence_ids();
+        let place = |text: usize| {
+            let begin = of.iter().position(|of| *of == Some(text))?;
+            let end = begin + of[begin..].iter().take_while(|of| **of == Some(text)).count();
+            let others = of[..begin].iter().chain(&of[end..]);
+            (!others.into_iter().any(|of| *of == Some(text))).then_some(begin..end)
         };
-        let texts = [add(first, self.between), add(second, None)];
-        Pair { second: Some(texts[1].start), texts, tokens }
-    }
-}
-
-impl Pair {
-    /// Drops what does not fit into `all` tokens, or into `second` of the second text: first of the longer text, then of both. Says how
-    /// many tokens were dropped.
-    pub fn truncate(&mut self, all: usize, second: usize) -> usize {
-        let lengths = [self.texts[0].len(), self.texts[1].len()];
-        let others = self.tokens.len() - lengths[0] - lengths[1];
-        let left = longest_first([lengths[0], lengths[1].min(second)], all.saturating_sub(others));
-        // From the back, so that places stay.
-        for (text, left) in [1, 0].into_iter().zip([left[1], left[0]]) {
-            let Range { start, end } = self.texts[text].clone();
-            let dropped = end - start - left;
-            self.tokens.drain(start + left..end);
-            self.texts[text].end -= dropped;
-            self.second = self.second.map(|place| if place >= end { place - dropped } else { place });
-            if text == 0 {
-                self.texts[1] = self.texts[1].start - dropped..self.texts[1].end - dropped;
-            }
+        let (first, second) = (place(0)?, place(1)?);
+        if first.end > second.start {
+            return None;
         }
-        lengths[0] + lengths[1] - left[0] - left[1]
+        let tokens = both.get_ids();
+        let of_second = both.get_type_ids().iter().position(|kind| *kind != 0);
+        Some(Self {
+            before: tokens[..first.start].to_vec(),
+            between: tokens[first.end..second.start].to_vec(),
+            after: tokens[second.end..].to_vec(),
+            first_type: of_second
+                .filter(|place| (first.end..=second.start).contains(place))
+                .map(|place| place - first.end),
+        })
+    }
+
+    /// The same, where tokens have no types.
+    #[must_use]
+    pub fn of_one_type(self) -> Self {
+        Self { first_type: None, ..self }
+    }
+
+    /// How many tokens stand around the texts.
+    pub fn len(&self) -> usize {
+        self.before.len() + self.between.len() + self.after.len()
+    }
+
+    /// Whether nothing stands around the texts.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many tokens are left of two texts where all tokens may be so many: the longer text is cut to the length of the other, then
+    /// both to the half, as the library does it (`truncate_encodings`, `LongestFirst`).
+    pub fn left(&self, [first, second]: [usize; 2], all: usize) -> [usize; 2] {
+        let all = all.saturating_sub(self.len());
+        let [shorter, longer] = [first.min(second), first.max(second)];
+        let [shorter, longer] = if shorter + longer <= all {
+            [shorter, longer]
+        } else if 2 * shorter <= all {
+            [shorter, all - shorter]
+        } else {
+            [all / 2, all - all / 2]
+        };
+        if first <= second { [shorter, longer] } else { [longer, shorter] }
+    }
+
+    /// Puts the tokens of two texts together.
+    pub fn join(&self, first: &[u32], second: &[u32]) -> Pair {
+        let begin = self.before.len() + first.len();
+        let tokens = [&self.before, first, &self.between, second, &self.after].concat();
+        Pair { second: self.first_type.map(|of_first| begin + of_first), tokens }
     }
 }
 
-/// How many tokens are left of two texts, as the library cuts them (`truncate_encodings`, `LongestFirst`): the longer one to the length
-/// of the other, then both to the half.
-fn longest_first([first, second]: [usize; 2], all: usize) -> [usize; 2] {
-    let [shorter, longer] = [first.min(second), first.max(second)];
-    let [shorter, longer] = if shorter + longer <= all {
-        [shorter, longer]
-    } else if 2 * shorter <= all {
-        [shorter, all - shorter]
-    } else {
-        [all / 2, all - all / 2]
-    };
-    if first <= second { [shorter, longer] } else { [longer, shorter] }
+/// As a file has it: what is between is of the first type.
+impl From<Around> for PairForm {
+    fn from(around: Around) -> Self {
+        let between: Vec<u32> = around.after.into_iter().chain(around.between).collect();
+        Self {
+            before: Vec::from_iter(around.before),
+            first_type: Some(between.len()),
+            between,
+            after: Vec::from_iter(around.after),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::{Value, json};
     use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
+
+    use super::*;
 
     #[test]
     fn the_longer_text_is_cut_first() {
+        let form = PairForm { before: vec![1], between: vec![2], after: vec![3], first_type: None };
         for (lengths, all, expect) in [
             ([3, 4], 7, [3, 4]),
             ([3, 9], 8, [3, 5]),
@@ -135,9 +150,11 @@ mod tests {
             ([9, 7], 9, [5, 4]),
             ([9, 9], 0, [0, 0]),
             ([5, 1], 3, [2, 1]),
+            ([600, 0], 509, [509, 0]),
         ] {
-            assert_eq!(longest_first(lengths, all), expect, "{lengths:?} in {all}");
+            assert_eq!(form.left(lengths, all + 3), expect, "{lengths:?} in {all}");
         }
+        assert_eq!(form.left([1, 1], 2), [0, 0], "no room for what stands around");
     }
 
     #[test]
@@ -155,18 +172,47 @@ mod tests {
             separator: Some(2),
             ..Vocabulary::new(kind, pieces.collect())
         };
-        let pair = |own: Vocabulary, texts, all, most| {
-            let tokenizer = Tokenizer::from_vocabulary(own).expect("a tokenizer");
-            let mut pair = tokenizer.pair(texts).expect("a pair");
-            let dropped = pair.truncate(all, most);
-            (pair.tokens, pair.second, dropped)
+        let pair = |own: Vocabulary| {
+            let form = Tokenizer::from_vocabulary(own).expect("a tokenizer").pair_form().expect("a form");
+            form.join(&[3], &[4, 4])
         };
-        let texts = ["a", "b b a"];
-        assert_eq!(pair(own.clone(), texts, 7, 9), (vec![1, 3, 2, 4, 4, 3, 2], Some(3), 0));
-        assert_eq!(pair(own.clone(), texts, 5, 9), (vec![1, 3, 2, 4, 2], Some(3), 2));
-        assert_eq!(pair(own.clone(), texts, 9, 2), (vec![1, 3, 2, 4, 4, 2], Some(3), 1));
-        assert_eq!(pair(own.clone(), ["a b a", "b"], 5, 9), (vec![1, 3, 2, 4, 2], Some(3), 2));
+        assert_eq!(pair(own.clone()), Pair { tokens: vec![1, 3, 2, 4, 4, 2], second: Some(3) });
         let parted = Vocabulary { add_separator: true, ..own };
-        assert_eq!(pair(parted, ["a b", "b b a"], 7, 9), (vec![1, 3, 2, 2, 4, 4, 2], Some(4), 2));
+        assert_eq!(pair(parted), Pair { tokens: vec![1, 3, 2, 2, 4, 4, 2], second: Some(4) });
+    }
+
+    /// A tokenizer with this template of pairs.
+    fn templated(pair: &[Value]) -> Result<PairForm, Error> {
+        let special = json!({"S": {"id": "S", "ids": [1], "tokens": ["S"]}});
+        let single = [json!({"Sequence": {"id": "A", "type_id": 0}})];
+        let document = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "decoder": null,
+            "pre_tokenizer": {"type": "Whitespace"},
+            "added_tokens": [{"id": 1, "content": "S", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true}],
+            "post_processor": {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special},
+            "model": {"type": "WordLevel", "vocab": {"?": 0, "S": 1, "a": 2}, "unk_token": "?"},
+        });
+        Tokenizer::from_json(document.to_string().as_bytes()).expect("a tokenizer").pair_form()
+    }
+
+    #[test]
+    fn post_processors_say_what_stands_around() {
+        let text = |id: &str, kind: u32| json!({"Sequence": {"id": id, "type_id": kind}});
+        let special = |kind: u32| json!({"SpecialToken": {"id": "S", "type_id": kind}});
+        let form = |pair: &[Value]| templated(pair).expect("a form").join(&[7], &[8, 8]);
+        let bert = form(&[special(0), text("A", 0), special(0), text("B", 1), special(1)]);
+        assert_eq!(bert, Pair { tokens: vec![1, 7, 1, 8, 8, 1], second: Some(3) });
+        let early = form(&[text("A", 0), special(0), special(1), text("B", 1)]);
+        assert_eq!(early, Pair { tokens: vec![7, 1, 1, 8, 8], second: Some(2) });
+        assert_eq!(form(&[text("A", 0), text("B", 0)]), Pair { tokens: vec![7, 8, 8], second: None });
+        // What cannot be cut and put together.
+        for pair in [
+            &[special(0), text("B", 0), special(0), text("A", 0)][..],
+            &[text("B", 0), text("A", 0), text("B", 0)],
+            &[text("A", 0), special(0), text("B", 0), text("A", 0)],
+        ] {
+            assert!(templated(pair).is_err(), "{pair:?}");
+        }
     }
 }

@@ -170,6 +170,11 @@ impl Root {
         opened
     }
 
+    /// Whether the schema has a definition of that name.
+    pub(super) fn defines(&self, name: &str) -> bool {
+        self.definitions.get("$defs").is_some_and(|own| own.get(name).is_some())
+    }
+
     /// What a reference within the schema names.
     fn target(&self, reference: &str) -> Option<&Value> {
         let path = reference.strip_prefix("#/")?;

@@ -18,12 +18,19 @@ pub(super) struct Unfolding {
 
 impl Unfolding {
     /// A reference to the schema of these parts, where that is being made.
-    pub(super) fn again(&self, parts: &str) -> Option<Schema> {
+    ///
+    /// `taken` says which names others have.
+    pub(super) fn again(&self, parts: &str, taken: impl Fn(&str) -> bool) -> Option<Schema> {
         let mut open = self.open.borrow_mut();
         let (_, name) = open.iter_mut().find(|(own, _)| own == parts)?;
         let name = name.get_or_insert_with(|| {
-            self.names.set(self.names.get() + 1);
-            format!("x-joined-{}", self.names.get())
+            loop {
+                self.names.set(self.names.get() + 1);
+                let name = format!("x-joined-{}", self.names.get());
+                if !taken(&name) {
+                    return name;
+                }
+            }
         });
         Some(reference(name))
     }
