@@ -7,8 +7,8 @@
 use super::{Around, Kind, Tokenizer, lock};
 use crate::Error;
 
-/// Texts of which a vocabulary has tokens: what stands around a pair is learned with two of them.
-const PROBES: [&str; 4] = ["a", "0", ".", "x"];
+/// Texts of which a vocabulary has tokens: what stands around a pair is learned with them.
+const PROBES: [[&str; 2]; 4] = [["a", "0"], ["0", "."], [".", "x"], ["x", "a"]];
 
 /// What stands around two texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,10 +39,16 @@ impl Tokenizer {
             Kind::Library { tokenizer, around } => {
                 let tokenizer = lock(tokenizer);
                 if tokenizer.get_post_processor().is_some() {
-                    let pair = |probe: &str| tokenizer.encode((probe, probe), true).map_err(Error::tokenizer);
-                    let forms = PROBES.iter().map(|probe| Ok(PairForm::of(&pair(probe)?)));
-                    return forms.collect::<Result<Vec<_>, Error>>()?.into_iter().flatten().next().ok_or_else(|| {
-                        Error::tokenizer("its post-processor does not put two texts one after the other")
+                    let pair = |[first, second]: [&str; 2]| {
+                        let both = tokenizer.encode((first, second), true).map_err(Error::tokenizer)?;
+                        Ok(PairForm::of(&both))
+                    };
+                    let found = PROBES.into_iter().map(pair).collect::<Result<Vec<_>, Error>>()?;
+                    let mut forms = found.into_iter().flatten();
+                    let form = forms.next();
+                    // What stands around is the same around other texts.
+                    return form.filter(|form| forms.all(|other| other == *form)).ok_or_else(|| {
+                        Error::tokenizer("its post-processor does not put two texts one after the other, each once")
                     });
                 }
                 *around
@@ -191,7 +197,7 @@ mod tests {
             "added_tokens": [{"id": 1, "content": "S", "single_word": false, "lstrip": false, "rstrip": false,
                 "normalized": false, "special": true}],
             "post_processor": {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special},
-            "model": {"type": "WordLevel", "vocab": {"?": 0, "S": 1, "a": 2}, "unk_token": "?"},
+            "model": {"type": "WordLevel", "vocab": {"?": 0, "S": 1, "a": 2, "x": 3}, "unk_token": "?"},
         });
         Tokenizer::from_json(document.to_string().as_bytes()).expect("a tokenizer").pair_form()
     }

@@ -1,0 +1,199 @@
+//! How a query and a document become tokens.
+//!
+//! | document | what it says |
+//! |---|---|
+//! | `sentence_bert_config.json` | whether pairs are rendered by the chat template (`modality_config`), with which variables |
+//! | `tokenizer_config.json` | whether the second text is of the second type (`model_input_names`) |
+//! | GGUF | the template `rerank`, with `{query}` and `{document}` in it |
+//!
+//! Pairs that are rendered are messages of the roles `system` (the instruction), `query` and `document`; a folder that says nothing of
+//! pairs has them rendered where its template has a place for both. Otherwise the instruction stands before the query. Special tokens
+//! in texts are read as such where a template puts them together and by decoders, whose texts may come with their own marks; encoders
+//! read them as text.
+//!
+//! Sources: `base/modality.py` and `base/modules/transformer.py` of sentence-transformers 6; `format_prompt_rerank` of llama.cpp.
+
+use anyhow::{Result, ensure};
+use architectures::Blueprint;
+use formats::Gguf;
+use prompt::{PairForm, Special};
+use protocol::{Message, Prompt, RenderRequest};
+use serde_json::{Map, Value};
+use vocabulary::chat_templates;
+
+use crate::model::{Documents, TextModel};
+use crate::sentence::modules;
+
+/// Texts that no tokens have in common at their end: what is common to prompts with them follows a document.
+const PROBES: [&str; 2] = ["0", "1 2 3 4"];
+
+/// How a pair of texts becomes tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As the tokenizer puts two texts together; special tokens in them may be read as such (`parse`).
+    Pair { form: PairForm, parse: bool },
+    /// As the chat template renders them, with these variables.
+    Conversation(Map<String, Value>),
+    /// Put into this text.
+    Text(String),
+}
+
+/// What documents are held against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    /// Makes tokens.
+    pub(crate) text: &'a TextModel,
+    pub(crate) query: &'a str,
+    /// What counts as an answer; may be empty.
+    pub(crate) instruction: &'a str,
+    /// Texts are in lower case.
+    pub(crate) lowers: bool,
+    /// The most tokens of a document.
+    pub(crate) most: Option<usize>,
+}
+
+impl Asked<'_> {
+    pub(super) fn tokens(&self, text: &str, parse: bool) -> Result<Vec<u32>> {
+        let special = Special { add: false, parse };
+        if self.lowers {
+            return Ok(self.text.tokenizer.encode(&text.to_lowercase(), special)?);
+        }
+        Ok(self.text.tokenizer.encode(text, special)?)
+    }
+
+    /// The tokens of a document, as many as it may have, and how many were dropped.
+    pub(super) fn document(&self, document: &str, parse: bool) -> Result<(Vec<u32>, usize)> {
+        let mut tokens = self.tokens(document, parse)?;
+        let dropped = tokens.len().saturating_sub(self.most.unwrap_or(usize::MAX));
+        tokens.truncate(tokens.len() - dropped);
+        Ok((tokens, dropped))
+    }
+}
+
+impl Form {
+    /// What a model's documents say.
+    ///
+    /// # Errors
+    /// Documents that are no JSON, a tokenizer that cannot put two texts together.
+    pub(super) fn of(documents: Documents<'_>, blueprint: &Blueprint, text: &TextModel) -> Result<Self> {
+        let header = documents.iter().find_map(|(_, bytes)| Gguf::parse_header(bytes).ok());
+        let templates = header.as_ref().map(chat_templates::of_gguf).unwrap_or_default();
+        if let Some((_, form)) = templates.into_iter().find(|(name, _)| name == "rerank") {
+            return Ok(Self::Text(form));
+        }
+        let settings = documents.json("sentence_bert_config.json")?;
+        let variables = settings["processing_kwargs"]["chat_template"].as_object().cloned();
+        let conversation = Self::Conversation(variables.unwrap_or_default());
+        let renders = if settings["modality_config"].is_object() {
+            settings["modality_config"].get("message").is_some()
+        } else {
+            // A folder that says nothing of pairs may have a template that does.
+            let asked = Asked { text, query: PROBES[0], instruction: "", lowers: false, most: None };
+            let has_template = text.rendering.has_template(&RenderRequest::default());
+            has_template && modules(documents)?.is_empty() && conversation.end(&asked).is_ok()
+        };
+        if renders {
+            return Ok(conversation);
+        }
+        let form = text.tokenizer.pair_form()?;
+        let has_types = header.is_some() || gives_types(&documents.json("tokenizer_config.json")?);
+        Ok(Self::Pair { form: if has_types { form } else { form.of_one_type() }, parse: blueprint.causal })
+    }
+
+    /// How many tokens follow a document, where it is put into a longer text.
+    ///
+    /// # Errors
+    /// What the template says, or that it has no place for a query or a document.
+    pub(super) fn end(&self, asked: &Asked<'_>) -> Result<usize> {
+        let [one, other] = PROBES.map(|probe| self.rendered(asked, probe));
+        let (one, other) = (one?, other?);
+        let query = [asked.query, PROBES[1]].concat();
+        let of_query = self.rendered(&Asked { query: &query, ..*asked }, PROBES[0])?;
+        ensure!(one != other && one != of_query, "its template has no place for both a query and a document");
+        Ok(one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count())
+    }
+
+    /// The tokens of a document with its query, and how many of the document's were dropped.
+    pub(super) fn rendered_document(&self, asked: &Asked<'_>, document: &str) -> Result<(Vec<u32>, usize)> {
+        if asked.most.is_none() {
+            return Ok((self.rendered(asked, document)?, 0));
+        }
+        let (tokens, dropped) = asked.document(document, false)?;
+        if dropped == 0 {
+            return Ok((self.rendered(asked, document)?, 0));
+        }
+        // The last token may have ended within a character.
+        let begins = asked.text.tokenizer.decode(&tokens, true)?;
+        Ok((self.rendered(asked, begins.trim_end_matches('\u{fffd}'))?, dropped))
+    }
+
+    fn rendered(&self, asked: &Asked<'_>, document: &str) -> Result<Vec<u32>> {
+        let variables = match self {
+            Self::Text(form) => {
+                ensure!(asked.instruction.is_empty(), "its template has no place for an instruction");
+                return asked.text.rendered(&filled(form, asked.query, document)?, false);
+            }
+            Self::Conversation(variables) => variables.clone(),
+            Self::Pair { .. } => Map::new(),
+        };
+        let message = |role: &str, content: &str| Message {
+            role: role.to_owned(),
+            content: content.to_owned(),
+            ..Message::default()
+        };
+        let system = (!asked.instruction.is_empty()).then(|| message("system", asked.instruction));
+        let pair = [message("query", asked.query), message("document", document)];
+        let mut request =
+            RenderRequest { messages: system.into_iter().chain(pair).collect(), variables, ..RenderRequest::default() };
+        let begins = request.variables.remove("add_generation_prompt");
+        request.add_generation_prompt = begins == Some(Value::Bool(true));
+        Ok(asked.text.prompt(&Prompt::Chat(Box::new(request)))?.tokens)
+    }
+}
+
+/// Puts a query and a document into a text, whatever stands in them.
+fn filled(form: &str, query: &str, document: &str) -> Result<String> {
+    let places = |name: &str, text: &str| form.matches(name).count().saturating_mul(text.len());
+    let length = form.len().saturating_add(places("{query}", query)).saturating_add(places("{document}", document));
+    ensure!(length <= prompt::MAX_TEXT, prompt::Error::TooLong(length));
+    let parts = form.split("{query}").map(|part| part.split("{document}").collect::<Vec<_>>().join(document));
+    Ok(parts.collect::<Vec<_>>().join(query))
+}
+
+/// Whether a tokenizer of transformers gives a model the types of tokens: classes that are of no family do not unless they are told to
+/// (`tokenization_utils_base.py`, version 5).
+fn gives_types(config: &Value) -> bool {
+    match config["model_input_names"].as_array() {
+        Some(names) => names.iter().any(|name| name == "token_type_ids"),
+        None => !matches!(config["tokenizer_class"].as_str(), Some("PreTrainedTokenizerFast" | "TokenizersBackend")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_filled_in_whatever_stands_in_them() {
+        let form = "<Q> {query} <D> {document} {query}";
+        assert_eq!(filled(form, "{document}", "{query}").expect("a text"), "<Q> {document} <D> {query} {document}");
+        let long = filled(&"{document}".repeat(1 << 10), "", &"x".repeat(1 << 12)).expect_err("too long");
+        assert!(long.to_string().contains("4204544 bytes"), "{long}");
+    }
+
+    #[test]
+    fn classes_of_no_family_give_no_types() {
+        for (config, expect) in [
+            (serde_json::json!({"tokenizer_class": "BertTokenizer"}), true),
+            (serde_json::json!({}), true),
+            (serde_json::json!({"tokenizer_class": "PreTrainedTokenizerFast"}), false),
+            (serde_json::json!({"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids"]}), false),
+            (
+                serde_json::json!({"tokenizer_class": "TokenizersBackend", "model_input_names": ["token_type_ids"]}),
+                true,
+            ),
+        ] {
+            assert_eq!(gives_types(&config), expect, "{config}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Documents with their query, as tokens: what a pass gets of them, as far as it fits.
+
+use anyhow::{Result, ensure};
+use prompt::{Pair, PairForm};
+
+use super::Ranking;
+use super::form::{Asked, Form};
+
+/// Tokens of all documents of a request, at most.
+const MOST_TOKENS: usize = 1 << 22;
+
+/// Documents with their query, as tokens.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    /// What stands around two texts, and the query; none where each document came with it.
+    pair: Option<(PairForm, Vec<u32>)>,
+    documents: Vec<Vec<u32>>,
+    /// How many of the last tokens follow a document.
+    end: usize,
+    most: usize,
+    padding: Option<u32>,
+    /// Tokens of documents that were dropped because they had more than they may.
+    pub(crate) dropped: usize,
+}
+
+impl Inputs {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// The tokens of a document with its query, at most so many where there is room for what stands around them, and how many did not
+    /// fit.
+    pub(crate) fn get(&self, index: usize, context: usize) -> (Pair, usize) {
+        let (document, all) = (&self.documents[index], self.most.min(context));
+        let Some((form, query)) = &self.pair else {
+            let dropped = document.len().saturating_sub(all);
+            let end = self.end.min(all);
+            let tokens = match dropped {
+                0 => document.clone(),
+                _ => [&document[..all - end], &document[document.len() - end..]].concat(),
+            };
+            return (self.trimmed(Pair { tokens, second: None }), dropped);
+        };
+        let left = form.left([query.len(), document.len()], all);
+        let dropped = query.len() + document.len() - left[0] - left[1];
+        (self.trimmed(form.join(&query[..left[0]], &document[..left[1]])), dropped)
+    }
+
+    /// Without what fills up at the end.
+    fn trimmed(&self, mut pair: Pair) -> Pair {
+        while self.padding.is_some() && pair.tokens.len() > 1 && pair.tokens.last().copied() == self.padding {
+            pair.tokens.pop();
+        }
+        pair
+    }
+}
+
+impl Ranking {
+    /// The tokens of documents with their query; those of each come when they are asked for. `goes_on` says whether anybody waits.
+    ///
+    /// # Errors
+    /// What the tokenizer or the template says, an instruction for which there is no place, more tokens than there may be.
+    pub(crate) fn inputs(&self, asked: &Asked<'_>, documents: &[String], goes_on: impl Fn() -> bool) -> Result<Inputs> {
+        let mut inputs = Inputs {
+            pair: None,
+            documents: Vec::with_capacity(documents.len()),
+            end: 0,
+            most: self.most,
+            padding: self.padding,
+            dropped: 0,
+        };
+        match &self.form {
+            Form::Pair { form, parse } => {
+                let query = asked.tokens(&[asked.instruction, asked.query].concat(), *parse)?;
+                inputs.pair = Some((form.clone(), query));
+            }
+            Form::Conversation(_) | Form::Text(_) => inputs.end = self.form.end(asked)?,
+        }
+        let mut count = 0;
+        for document in documents {
+            ensure!(goes_on(), "nobody waits for the scores any more");
+            let (tokens, dropped) = match &self.form {
+                Form::Pair { parse, .. } => asked.document(document, *parse)?,
+                form => form.rendered_document(asked, document)?,
+            };
+            count += tokens.len();
+            ensure!(count <= MOST_TOKENS, "the documents make more than {MOST_TOKENS} tokens; send them in parts");
+            inputs.dropped += dropped;
+            inputs.documents.push(tokens);
+        }
+        Ok(inputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_a_document_stays() {
+        let inputs = |documents: &[&[u32]], end| Inputs {
+            pair: None,
+            documents: documents.iter().map(|tokens| tokens.to_vec()).collect(),
+            end,
+            most: 9,
+            padding: None,
+            dropped: 0,
+        };
+        let get = |tokens: &[u32], end, context| {
+            let (pair, dropped) = inputs(&[tokens], end).get(0, context);
+            (pair.tokens, dropped)
+        };
+        assert_eq!(get(&[1, 2, 3, 8, 9], 2, 4), (vec![1, 2, 8, 9], 1));
+        assert_eq!(get(&[1, 2, 3, 8, 9], 2, 5), (vec![1, 2, 3, 8, 9], 0));
+        assert_eq!(get(&[1, 2, 3, 8, 9], 2, 1), (vec![9], 4));
+        let filled = Inputs { padding: Some(9), ..inputs(&[&[1, 9, 2, 9, 9]], 0) };
+        assert_eq!(filled.get(0, 9).0.tokens, [1, 9, 2]);
+    }
+}
