@@ -1,5 +1,7 @@
 //! The decoder: embedding, layers, norm, output projection, as a blueprint says, on whoever computes.
 
+mod embedding;
+
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -9,9 +11,9 @@ use protocol::KvType;
 
 use crate::backend::{AnglesOf, Backend, Map, NormOf, Sequence, StateShape};
 use crate::layers::{Ffn, Loader, Mixer, Pass, Residual};
-use crate::mapped::MappedTensor;
 use crate::pulse::Pulse;
 use crate::weights::Weights;
+use embedding::{Embedding, Place};
 
 /// Tokens whose logits are in memory at a time, at most: a vocabulary has up to some hundred thousand.
 const LOGITS: usize = 64;
@@ -48,19 +50,6 @@ pub(crate) struct Turned {
 }
 
 #[derive(Debug)]
-struct Embedding<B: Backend> {
-    weight: MappedTensor,
-    scale: f32,
-    /// Learned positions, and the row of the first.
-    positions: Option<(MappedTensor, usize)>,
-    /// A row for each type of tokens, one after the other.
-    types: Option<Vec<f32>>,
-    norm: Option<NormOf<B>>,
-    /// A row of positions.
-    scratch: Mutex<Vec<f32>>,
-}
-
-#[derive(Debug)]
 struct Output<B: Backend> {
     projection: B::Matrix,
     scale: Option<f32>,
@@ -74,15 +63,6 @@ struct TurnOf {
     key: (Rope, u64, HeadLayout),
     /// Radians per position: of short sequences, and of long ones.
     frequencies: [Vec<f64>; 2],
-}
-
-/// Where a token stands.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    /// In its sequence.
-    position: usize,
-    /// Whether it is of the second of two texts.
-    of_second: bool,
 }
 
 /// Memory of a pass, which is used again by the next.
@@ -323,72 +303,6 @@ impl TurnOf {
         };
         turns.push(Self { key, frequencies: [frequencies(false)?, frequencies(true)?] });
         Ok(Some(Turned { turn: turns.len() - 1, first }))
-    }
-}
-
-impl<B: Backend> Embedding<B> {
-    fn load(
-        backend: &B,
-        weights: &Weights,
-        own: &architectures::Embedding,
-        vocabulary: usize,
-        hidden: usize,
-    ) -> Result<Self> {
-        let positions = |own: &architectures::Positions| -> Result<(MappedTensor, usize)> {
-            Ok((weights.table(&own.weight, own.rows as usize, hidden)?, own.offset as usize))
-        };
-        let types = |own: &architectures::TokenTypes| weights.numbers(&own.weight, &[own.count as usize, hidden]);
-        Ok(Self {
-            weight: weights.table(&own.weight, vocabulary, hidden)?,
-            scale: own.scale.unwrap_or(1.0) as f32,
-            positions: own.positions.as_ref().map(positions).transpose()?,
-            types: own.types.as_ref().map(types).transpose()?,
-            norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
-            scratch: Mutex::default(),
-        })
-    }
-
-    /// Rows are expanded one by one and exactly, on every backend.
-    fn forward(&self, backend: &B, ids: &[u32], places: &[Place]) -> Result<B::Act> {
-        let weight = self.weight.weight();
-        let (rows, columns) = (weight.rows(), weight.columns());
-        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = backend.rows(ids.len(), columns, |out| {
-            for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(columns)) {
-                ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
-                weight.decode_row(*id as usize, out);
-                for x in out.iter_mut() {
-                    *x *= self.scale;
-                }
-                self.place(*place, out, &mut scratch)?;
-            }
-            Ok(())
-        })?;
-        match &self.norm {
-            Some(norm) => backend.norm(norm, &stream),
-            None => Ok(stream),
-        }
-    }
-
-    /// Adds what says where a token is.
-    fn place(&self, place: Place, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
-        let Place { position, of_second } = place;
-        if let Some((table, offset)) = &self.positions {
-            let table = table.weight();
-            let row = position + offset;
-            ensure!(row < table.rows(), "position {position} is beyond the {} that the model knows", table.rows());
-            own.resize(out.len(), 0.0);
-            table.decode_row(row, own);
-            out.iter_mut().zip(own).for_each(|(x, own)| *x += *own);
-        }
-        if let Some(types) = &self.types {
-            // Where there is one type, the second text is of it too.
-            let mut rows = types.chunks_exact(out.len());
-            let (first, second) = (rows.next(), rows.next());
-            let row = second.filter(|_| of_second).or(first).unwrap_or_default();
-            out.iter_mut().zip(row).for_each(|(x, own)| *x += own);
-        }
-        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
 use crate::model::Model;
 use crate::pooling::{Pooled, Pooling};
+use crate::shorten::shorten;
 
 /// The tokens of a text.
 struct Input {
@@ -22,18 +23,6 @@ struct Input {
     end: usize,
     /// How many of the first ones are not pooled.
     skipped: usize,
-}
-
-impl Input {
-    /// Cuts it to so many tokens.
-    fn truncate(&mut self, most: usize) {
-        if self.tokens.len() > most {
-            let end = self.end.min(most);
-            let rest = self.tokens.split_off(self.tokens.len() - end);
-            self.tokens.truncate(most - end);
-            self.tokens.extend(rest);
-        }
-    }
 }
 
 /// An embedding on its way: one input after the other.
@@ -159,11 +148,10 @@ impl Work for Embedding {
     fn begin(&mut self, _model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
         let most = cache.context().min(self.most.unwrap_or(usize::MAX));
         for input in &mut self.inputs {
-            let excess = input.tokens.len().saturating_sub(most);
+            let excess = shorten(&mut input.tokens, most, input.end);
             if excess > 0 && !self.truncate {
                 return Err(Fault::Request("the input length exceeds the context length".to_owned()));
             }
-            input.truncate(most);
             self.answer.truncated_tokens += excess as u64;
         }
         self.start(cache);
@@ -222,9 +210,9 @@ mod tests {
             (&[7, 8], &[], 1, &[7]),
             (&[1, 2], &[1, 2], 2, &[1, 2]),
         ] {
-            let mut input = Input { end: end(tokens, empty), tokens: tokens.to_vec(), skipped: 0 };
-            input.truncate(most);
-            assert_eq!(input.tokens, expect, "{tokens:?}");
+            let mut left = tokens.to_vec();
+            assert_eq!(shorten(&mut left, most, end(tokens, empty)), tokens.len() - most, "{tokens:?}");
+            assert_eq!(left, expect, "{tokens:?}");
         }
     }
 

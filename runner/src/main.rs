@@ -61,6 +61,7 @@ mod sampler;
 mod scorer;
 mod sentence;
 mod serve;
+mod shorten;
 mod weights;
 
 use std::process::ExitCode;

@@ -131,7 +131,8 @@ impl<'a> Documents<'a> {
         self.0.iter().map(|(name, bytes)| (name.as_str(), &***bytes))
     }
 
-    fn find(self, name: &str) -> Option<&'a [u8]> {
+    /// The document of that name.
+    pub(crate) fn find(self, name: &str) -> Option<&'a [u8]> {
         self.iter().find(|(own, _)| *own == name).map(|(_, bytes)| bytes)
     }
 

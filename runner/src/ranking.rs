@@ -73,7 +73,11 @@ impl Ranking {
         let (judge, score) = match &blueprint.scorer {
             Some(scorer) => {
                 let count = scorer.labels;
-                let none = || format!("its head gives {count} numbers for a text, of which none is a score");
+                let none = || {
+                    format!(
+                        "its head gives {count} numbers for a text, expected one, or two of which one is called `yes`"
+                    )
+                };
                 (Judge::Head, scorer.score.with_context(none)?)
             }
             None => (Judge::Logits, of_logits(documents, blueprint)?),
@@ -110,7 +114,11 @@ impl Ranking {
 fn check_modules(documents: Documents<'_>) -> Result<()> {
     let unknown = modules(documents)?.into_iter().find(|module| !["Transformer", LOGIT_SCORE].contains(&module.name()));
     match unknown {
-        Some(module) => bail!("its module `{}` ({}) gives no scores here", module.path, module.kind),
+        Some(module) => bail!(
+            "its module `{}` ({}) gives no scores here; expected Transformer and LogitScore",
+            module.path,
+            module.kind
+        ),
         None => Ok(()),
     }
 }

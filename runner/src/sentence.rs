@@ -56,8 +56,8 @@ impl Module {
 /// # Errors
 /// It is no list of modules.
 pub(crate) fn modules(documents: Documents<'_>) -> Result<Vec<Module>> {
-    let Some((name, raw)) = documents.iter().find(|(name, _)| *name == "modules.json") else { return Ok(Vec::new()) };
-    serde_json::from_slice(raw).with_context(|| format!("`{name}` is no list of modules"))
+    let Some(raw) = documents.find("modules.json") else { return Ok(Vec::new()) };
+    serde_json::from_slice(raw).context("`modules.json` is no list of modules")
 }
 
 #[derive(Default, Deserialize)]
@@ -77,7 +77,6 @@ struct Texts {
 impl Sentence {
     /// What the documents of a model say. What cannot be computed is told when an embedding is asked for.
     pub(crate) fn of(documents: Documents<'_>) -> Self {
-        let read = |name: &str| documents.iter().find(|(own, _)| *own == name).map(|(_, raw)| raw);
         let mut obstacle = match modules(documents) {
             Ok(modules) => modules.into_iter().find(|module| !KNOWN.contains(&module.name())).map(|module| {
                 format!(
@@ -91,8 +90,8 @@ impl Sentence {
             obstacle = Some(error.to_string());
             Pooling::default()
         });
-        let texts: Texts = of_json(read("sentence_bert_config.json"));
-        let prompts: Prompts = of_json(read("config_sentence_transformers.json"));
+        let texts: Texts = of_json(documents.find("sentence_bert_config.json"));
+        let prompts: Prompts = of_json(documents.find("config_sentence_transformers.json"));
         let text = |(name, text): (String, Value)| Some((name, text.as_str()?.to_owned()));
         Self {
             pooling,

@@ -6,6 +6,8 @@ pub mod constraint;
 pub mod error;
 pub mod insert;
 pub mod reader;
+#[cfg(test)]
+mod reference_data;
 pub mod stop;
 pub mod stream;
 pub mod template;

@@ -32,9 +32,16 @@ const PROBES: [&str; 2] = ["0", "1 2 3 4"];
 pub(super) enum Form {
     /// As the tokenizer puts two texts together; special tokens in them may be read as such (`parse`).
     Pair { form: PairForm, parse: bool },
-    /// As the chat template renders them, with these variables.
+    /// Put into a longer text.
+    Rendered(Template),
+}
+
+/// What puts two texts into a longer one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Template {
+    /// The chat template, with these variables.
     Conversation(Map<String, Value>),
-    /// Put into this text.
+    /// This text.
     Text(String),
 }
 
@@ -79,11 +86,11 @@ impl Form {
         let header = documents.iter().find_map(|(_, bytes)| Gguf::parse_header(bytes).ok());
         let templates = header.as_ref().map(chat_templates::of_gguf).unwrap_or_default();
         if let Some((_, form)) = templates.into_iter().find(|(name, _)| name == "rerank") {
-            return Ok(Self::Text(form));
+            return Ok(Self::Rendered(Template::Text(form)));
         }
         let settings = documents.json("sentence_bert_config.json")?;
         let variables = settings["processing_kwargs"]["chat_template"].as_object().cloned();
-        let conversation = Self::Conversation(variables.unwrap_or_default());
+        let conversation = Template::Conversation(variables.unwrap_or_default());
         let renders = if settings["modality_config"].is_object() {
             settings["modality_config"].get("message").is_some()
         } else {
@@ -93,13 +100,15 @@ impl Form {
             has_template && modules(documents)?.is_empty() && conversation.end(&asked).is_ok()
         };
         if renders {
-            return Ok(conversation);
+            return Ok(Self::Rendered(conversation));
         }
         let form = text.tokenizer.pair_form()?;
         let has_types = header.is_some() || gives_types(&documents.json("tokenizer_config.json")?);
         Ok(Self::Pair { form: if has_types { form } else { form.of_one_type() }, parse: blueprint.causal })
     }
+}
 
+impl Template {
     /// How many tokens follow a document, where it is put into a longer text.
     ///
     /// # Errors
@@ -109,12 +118,16 @@ impl Form {
         let (one, other) = (one?, other?);
         let query = [asked.query, PROBES[1]].concat();
         let of_query = self.rendered(&Asked { query: &query, ..*asked }, PROBES[0])?;
-        ensure!(one != other && one != of_query, "its template has no place for both a query and a document");
+        ensure!(
+            one != other && one != of_query,
+            "its template has no place for both a query and a document; expected one for messages of the roles `query` and `document`, or \
+             `{{query}}` and `{{document}}` in the template `rerank`"
+        );
         Ok(one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count())
     }
 
     /// The tokens of a document with its query, and how many of the document's were dropped.
-    pub(super) fn rendered_document(&self, asked: &Asked<'_>, document: &str) -> Result<(Vec<u32>, usize)> {
+    pub(super) fn document(&self, asked: &Asked<'_>, document: &str) -> Result<(Vec<u32>, usize)> {
         if asked.most.is_none() {
             return Ok((self.rendered(asked, document)?, 0));
         }
@@ -130,11 +143,13 @@ impl Form {
     fn rendered(&self, asked: &Asked<'_>, document: &str) -> Result<Vec<u32>> {
         let variables = match self {
             Self::Text(form) => {
-                ensure!(asked.instruction.is_empty(), "its template has no place for an instruction");
+                ensure!(
+                    asked.instruction.is_empty(),
+                    "its template has no place for an instruction; leave `instruction` out"
+                );
                 return asked.text.rendered(&filled(form, asked.query, document)?, false);
             }
             Self::Conversation(variables) => variables.clone(),
-            Self::Pair { .. } => Map::new(),
         };
         let message = |role: &str, content: &str| Message {
             role: role.to_owned(),

@@ -5,6 +5,7 @@ use prompt::{Pair, PairForm};
 
 use super::Ranking;
 use super::form::{Asked, Form};
+use crate::shorten::shorten;
 
 /// Tokens of all documents of a request, at most.
 const MOST_TOKENS: usize = 1 << 22;
@@ -34,12 +35,8 @@ impl Inputs {
     pub(crate) fn get(&self, index: usize, context: usize) -> (Pair, usize) {
         let (document, all) = (&self.documents[index], self.most.min(context));
         let Some((form, query)) = &self.pair else {
-            let dropped = document.len().saturating_sub(all);
-            let end = self.end.min(all);
-            let tokens = match dropped {
-                0 => document.clone(),
-                _ => [&document[..all - end], &document[document.len() - end..]].concat(),
-            };
+            let mut tokens = document.clone();
+            let dropped = shorten(&mut tokens, all, self.end);
             return (self.trimmed(Pair { tokens, second: None }), dropped);
         };
         let left = form.left([query.len(), document.len()], all);
@@ -75,14 +72,14 @@ impl Ranking {
                 let query = asked.tokens(&[asked.instruction, asked.query].concat(), *parse)?;
                 inputs.pair = Some((form.clone(), query));
             }
-            Form::Conversation(_) | Form::Text(_) => inputs.end = self.form.end(asked)?,
+            Form::Rendered(template) => inputs.end = template.end(asked)?,
         }
         let mut count = 0;
         for document in documents {
             ensure!(goes_on(), "nobody waits for the scores any more");
             let (tokens, dropped) = match &self.form {
                 Form::Pair { parse, .. } => asked.document(document, *parse)?,
-                form => form.rendered_document(asked, document)?,
+                Form::Rendered(template) => template.document(asked, document)?,
             };
             count += tokens.len();
             ensure!(count <= MOST_TOKENS, "the documents make more than {MOST_TOKENS} tokens; send them in parts");

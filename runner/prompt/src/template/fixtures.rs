@@ -11,28 +11,14 @@ use vocabulary::chat_templates::Named;
 use vocabulary::{chat_templates, special_tokens};
 
 use super::{ChatTemplate, conversation};
+use crate::reference_data::{fixtures, skipped};
 
 /// When every conversation takes place.
 const NOW: &str = "2026-02-03T04:05:06+00:00";
 
 /// The folder of the reference data; `None` where it is not here.
 fn folder() -> Option<PathBuf> {
-    let shared = std::env::var_os("LODE_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
-    if shared.is_dir() {
-        return Some(shared.join("fixtures/hf"));
-    }
-    skipped(&format!("the chat templates' fixtures: there is no reference data at `{}`", shared.display()));
-    None
-}
-
-/// Says what a test leaves out.
-fn skipped(reason: &str) {
-    // `scripts/test` says at the end what was skipped.
-    if let Some(list) = std::env::var_os("LODE_TEST_SKIPPED") {
-        let list = std::fs::File::options().append(true).create(true).open(list);
-        list.expect("the list of what is skipped").write_all(format!("{reason}\n").as_bytes()).expect("a line");
-    }
+    fixtures("the chat templates' fixtures", "hf")
 }
 
 fn json_of(path: &Path) -> Option<Value> {

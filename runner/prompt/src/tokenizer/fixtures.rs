@@ -10,6 +10,7 @@ use serde_json::Value;
 use vocabulary::Vocabulary;
 
 use super::{Special, Tokenizer};
+use crate::reference_data::{fixtures, skipped};
 
 const PLAIN: Special = Special { add: false, parse: true };
 const WHOLE: Special = Special { add: true, parse: true };
@@ -17,22 +18,7 @@ const AS_TEXT: Special = Special { add: false, parse: false };
 
 /// A folder of the reference data; `None` where they are not here.
 fn folder(name: &str) -> Option<PathBuf> {
-    let shared = std::env::var_os("LODE_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
-    if shared.is_dir() {
-        return Some(shared.join("fixtures").join(name));
-    }
-    skipped(&format!("the tokenizers' fixtures: there is no reference data at `{}`", shared.display()));
-    None
-}
-
-/// Says what a test leaves out.
-fn skipped(reason: &str) {
-    // `scripts/test` says at the end what was skipped.
-    if let Some(list) = std::env::var_os("LODE_TEST_SKIPPED") {
-        let list = std::fs::File::options().append(true).create(true).open(list);
-        list.expect("the list of what is skipped").write_all(format!("{reason}\n").as_bytes()).expect("a line");
-    }
+    fixtures("the tokenizers' fixtures", name)
 }
 
 fn json(path: &Path) -> Value {

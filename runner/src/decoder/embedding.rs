@@ -1,0 +1,97 @@
+//! The embedding: tokens, where they stand and which text they are of, to rows of the stream.
+
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+
+use crate::backend::{Backend, NormOf};
+use crate::mapped::MappedTensor;
+use crate::weights::Weights;
+
+#[derive(Debug)]
+pub(super) struct Embedding<B: Backend> {
+    weight: MappedTensor,
+    scale: f32,
+    /// Learned positions, and the row of the first.
+    positions: Option<(MappedTensor, usize)>,
+    /// A row for each type of tokens, one after the other.
+    types: Option<Vec<f32>>,
+    norm: Option<NormOf<B>>,
+    /// A row of positions.
+    scratch: Mutex<Vec<f32>>,
+}
+
+/// Where a token stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// In its sequence.
+    pub(super) position: usize,
+    /// Whether it is of the second of two texts.
+    pub(super) of_second: bool,
+}
+
+impl<B: Backend> Embedding<B> {
+    pub(super) fn load(
+        backend: &B,
+        weights: &Weights,
+        own: &architectures::Embedding,
+        vocabulary: usize,
+        hidden: usize,
+    ) -> Result<Self> {
+        let positions = |own: &architectures::Positions| -> Result<(MappedTensor, usize)> {
+            Ok((weights.table(&own.weight, own.rows as usize, hidden)?, own.offset as usize))
+        };
+        let types = |own: &architectures::TokenTypes| weights.numbers(&own.weight, &[own.count as usize, hidden]);
+        Ok(Self {
+            weight: weights.table(&own.weight, vocabulary, hidden)?,
+            scale: own.scale.unwrap_or(1.0) as f32,
+            positions: own.positions.as_ref().map(positions).transpose()?,
+            types: own.types.as_ref().map(types).transpose()?,
+            norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
+            scratch: Mutex::default(),
+        })
+    }
+
+    /// Rows are expanded one by one and exactly, on every backend.
+    pub(super) fn forward(&self, backend: &B, ids: &[u32], places: &[Place]) -> Result<B::Act> {
+        let weight = self.weight.weight();
+        let (rows, columns) = (weight.rows(), weight.columns());
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = backend.rows(ids.len(), columns, |out| {
+            for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(columns)) {
+                ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
+                weight.decode_row(*id as usize, out);
+                for x in out.iter_mut() {
+                    *x *= self.scale;
+                }
+                self.place(*place, out, &mut scratch)?;
+            }
+            Ok(())
+        })?;
+        match &self.norm {
+            Some(norm) => backend.norm(norm, &stream),
+            None => Ok(stream),
+        }
+    }
+
+    /// Adds what says where a token is.
+    fn place(&self, place: Place, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
+        let Place { position, of_second } = place;
+        if let Some((table, offset)) = &self.positions {
+            let table = table.weight();
+            let row = position + offset;
+            ensure!(row < table.rows(), "position {position} is beyond the {} that the model knows", table.rows());
+            own.resize(out.len(), 0.0);
+            table.decode_row(row, own);
+            out.iter_mut().zip(own).for_each(|(x, own)| *x += *own);
+        }
+        if let Some(types) = &self.types {
+            // Where there is one type, the second text is of it too.
+            let mut rows = types.chunks_exact(out.len());
+            let (first, second) = (rows.next(), rows.next());
+            let row = second.filter(|_| of_second).or(first).unwrap_or_default();
+            out.iter_mut().zip(row).for_each(|(x, own)| *x += own);
+        }
+        Ok(())
+    }
+}
