@@ -155,6 +155,8 @@ pub(crate) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>,
             size_vram: if loaded.reply.device == "cpu" { 0 } else { size },
             context_length: loaded.reply.context,
             pid: loaded.pid,
+            device: loaded.reply.device,
+            device_note: loaded.reply.device_note,
         }
     };
     Ok(Json(PsResponse { models: daemon.scheduler.loaded().into_iter().map(entry).collect() }))

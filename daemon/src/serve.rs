@@ -1,5 +1,6 @@
 //! Running the daemon: from the address to the last answer.
 
+use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use axum::serve::ListenerExt;
 use library::Library;
 use protocol::InstructionSet;
 use registry::server::Server;
-use scheduler::{Limits, RunnerOptions, Scheduler};
+use scheduler::{Limits, RunnerOptions, Scheduler, gpu_driver};
 use store::{Options, Store};
 use tokio::sync::watch;
 use tracing::Instrument;
@@ -67,7 +68,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let options = RunnerOptions {
         program: settings.runner.clone(),
         sockets: sockets.0.clone(),
-        environment: settings.runner_environment.clone(),
+        environment: runner_environment(&settings)?,
         isolated: settings.isolated,
         patience: settings.runner_timeout,
         memory_limit: settings.runner_memory,
@@ -133,6 +134,13 @@ async fn serve(settings: Settings) -> Result<()> {
 }
 
 /// What nobody asked for; ends with the daemon.
+/// What runners get of the environment, with a folder for what a GPU's driver compiles.
+fn runner_environment(settings: &Settings) -> Result<Vec<(OsString, OsString)>> {
+    let folder = settings.home.join("cuda");
+    let environment = gpu_driver::with_cache(settings.runner_environment.clone(), &folder);
+    environment.with_context(|| format!("the folder `{}` for the GPU's driver cannot be made", folder.display()))
+}
+
 async fn background(library: Library, daemon: Daemon) {
     tokio::join!(sweep(library), daemon.preload());
 }

@@ -12,7 +12,9 @@ use crate::backends::candle::Candle;
 use crate::backends::cpu::{Cpu, Instructions};
 use crate::cache::CacheShape;
 use crate::decoder::Decoder;
+use crate::device::{self, Opened};
 use crate::engine::{Engine, Slots};
+use crate::failure;
 use crate::files::Files;
 use crate::mapped::Blobs;
 use crate::memory::Account;
@@ -26,7 +28,6 @@ use crate::rendering::Choice;
 use crate::scorer::Scorer;
 use crate::sentence::Sentence;
 use crate::weights::Weights;
-use crate::{device, failure};
 
 /// What of the machine a load may use.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ pub(crate) struct Loaded {
     pub(crate) pulse: Pulse,
     /// Where it computes.
     device: String,
+    /// What that is, or why it is no other.
+    device_note: String,
     /// Bytes of weights.
     weights: u64,
     blueprint: Blueprint,
@@ -65,6 +68,8 @@ struct Source<'a> {
     request: &'a LoadRequest,
     blobs: &'a Blobs,
     renderer: &'a Arc<Renderer>,
+    /// See [`Opened::note`].
+    note: &'a String,
 }
 
 impl Loaded {
@@ -75,10 +80,11 @@ impl Loaded {
         let blueprint: Blueprint = serde_json::from_value(request.blueprint.clone())
             .context("the load plan has a blueprint that this runner cannot build; install both from one build")
             .map_err(|error| failure::unsupported(&error))?;
-        let device = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
+        let Opened { device, note } = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
+        tracing::info!(device = device::name(&device), note, "computes");
         let blobs = Blobs::take(&request.blobs, machine.maps, || files.next())?;
         let read_ahead = ReadAhead::begin(&blueprint, &request.tensors, &blobs);
-        let source = Source { request, blobs: &blobs, renderer: &machine.renderer };
+        let source = Source { request, blobs: &blobs, renderer: &machine.renderer, note: &note };
         match device {
             candle_core::Device::Cpu if !request.reference => {
                 let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
@@ -94,7 +100,7 @@ impl Loaded {
         blueprint: Blueprint,
         read_ahead: ReadAhead,
     ) -> Result<(Self, Slots)> {
-        let Source { request, blobs, renderer } = *source;
+        let Source { request, blobs, renderer, note } = *source;
         let device = backend.device();
         let document = |document: &protocol::Document| Ok((document.name.clone(), blobs.get(document.blob)?.clone()));
         let documents = request.documents.iter().map(document).collect::<Result<Vec<_>>>()?;
@@ -126,8 +132,19 @@ impl Loaded {
         let slots = slots(blueprint.context, request.reference, wanted);
         let pulse = decoder.pulse().clone();
         let engine = Engine::start(model.clone(), Arc::new(decoder), slots)?;
-        let (name, reference) = (request.model.clone(), request.reference);
-        Ok((Self { name, model, engine, pulse, device, weights, blueprint, reference, _read_ahead: read_ahead }, slots))
+        let loaded = Self {
+            name: request.model.clone(),
+            model,
+            engine,
+            pulse,
+            device,
+            device_note: note.clone(),
+            weights,
+            blueprint,
+            reference: request.reference,
+            _read_ahead: read_ahead,
+        };
+        Ok((loaded, slots))
     }
 
     /// Replaces the KV cache; the weights stay as they are.
@@ -144,6 +161,7 @@ impl Loaded {
     pub(crate) fn reply(&self, slots: Slots, memory: &Account) -> LoadReply {
         LoadReply {
             device: self.device.clone(),
+            device_note: self.device_note.clone(),
             context: slots.shape.context as u64,
             slots: slots.count as u64,
             kv_type: slots.shape.kv_type,

@@ -81,13 +81,28 @@ struct Arguments {
     /// The instructions that kernels are made of, where that is not left to the machine.
     #[arg(long)]
     cpu: Option<String>,
+    /// Say which devices there are to compute on, and end.
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text")]
+    devices: Option<Format>,
     /// Give up other programs and changes of limits, once all has started.
     #[arg(long)]
     isolate: bool,
 }
 
+/// How devices are told.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    /// A line for each.
+    Text,
+    /// `protocol::Devices`.
+    Json,
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(format) = arguments.devices {
+        return tell_devices(format);
+    }
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     // All before there are threads: each would keep what it could do.
@@ -113,4 +128,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+#[expect(clippy::print_stdout, reason = "what was asked for")]
+fn tell_devices(format: Format) -> ExitCode {
+    let devices = device::survey();
+    match format {
+        Format::Text => print!("{}", device::table(&devices)),
+        Format::Json => match serde_json::to_string_pretty(&devices) {
+            Ok(text) => println!("{text}"),
+            Err(_) => return ExitCode::FAILURE,
+        },
+    }
+    ExitCode::SUCCESS
 }

@@ -6,7 +6,7 @@
 //!
 //! | means | what |
 //! |---|---|
-//! | Landlock | reading: the program, libraries, devices of GPUs (files of models come as descriptors); writing: those devices, and nothing else; signals and abstract sockets of others |
+//! | Landlock | reading: the program, libraries, devices of GPUs (files of models come as descriptors); writing: those devices, and what a GPU's driver compiles; signals and abstract sockets of others |
 //! | seccomp | no sockets but those that it is given and pairs of its own, no `io_uring` (which makes sockets too), no tracing, no namespaces |
 //! | `close_range` | descriptors that the daemon got from whoever started it |
 //! | `RLIMIT_DATA` | private memory; mapped weights do not count |
@@ -92,6 +92,8 @@ mod linux {
         BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     };
 
+    use crate::gpu_driver;
+
     /// Where programs, libraries, their settings and facts on the machine are: needed to start, to load drivers of GPUs and to
     /// count cores.
     const SYSTEM: [&str; 16] = [
@@ -115,10 +117,12 @@ mod linux {
     ];
     /// What every program may use.
     const PLAIN_DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
-    /// How names of GPUs' devices begin: NVIDIA's, AMD's, and those of the kernel's own drivers.
-    const GPUS: [&str; 3] = ["nvidia", "dri", "kfd"];
-    /// Where CUDA shares memory between processes, on machines that have a GPU.
-    const SHARED_MEMORY: &str = "/dev/shm";
+    /// How names of NVIDIA's devices begin; the second is that of Windows' subsystem for Linux.
+    const GPUS: [&str; 2] = ["nvidia", "dxg"];
+    /// Variables that list folders with libraries.
+    const LIBRARIES: [&str; 2] = ["LD_LIBRARY_PATH", "CUDA_LIBRARY_PATH"];
+    /// Variables that name the folder of CUDA's toolkit, whose libraries are in `lib64`.
+    const TOOLKITS: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
     /// Commands for terminals, see `ioctl_tty(2)`.
     const TIOCSTI: u64 = 0x5412;
     const TIOCLINUX: u64 = 0x541C;
@@ -202,17 +206,25 @@ mod linux {
         let reading = AccessFs::ReadFile | AccessFs::ReadDir;
         let running = reading | AccessFs::Execute;
         let devices = reading | AccessFs::WriteFile | AccessFs::IoctlDev;
-        let making = reading | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::RemoveFile;
+        let making =
+            AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::RemoveFile | AccessFs::RemoveDir | AccessFs::Refer;
+        let making = reading | AccessFs::WriteFile | AccessFs::Truncate | making;
         let ruleset = Ruleset::default().handle_access(AccessFs::from_all(abi)).map_err(failed)?;
         let ruleset = ruleset.scope(Scope::Signal | Scope::AbstractUnixSocket).map_err(failed)?;
         let mut ruleset = ruleset.create().map_err(failed)?;
-        let libraries = environment.iter().filter(|(name, _)| name == "LD_LIBRARY_PATH");
-        let libraries = libraries.flat_map(|(_, paths)| std::env::split_paths(paths)).filter(|path| path.is_absolute());
+        let said = |names: [&'static str; 2]| {
+            environment.iter().filter(move |(name, _)| names.iter().any(|own| name == own)).map(|(_, value)| value)
+        };
+        let libraries = said(LIBRARIES).flat_map(std::env::split_paths);
+        let libraries = libraries.chain(said(TOOLKITS).map(|folder| Path::new(folder).join("lib64")));
+        let libraries = libraries.filter(|path| path.is_absolute());
         // And libraries that are installed beside it.
         let beside = program.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
         let system = SYSTEM.iter().map(PathBuf::from).chain(libraries).chain(beside).chain([program.to_owned()]);
-        let shared = has_gpu().then(|| (PathBuf::from(SHARED_MEMORY), making));
-        let own_devices = own_devices().map(|path| (path, devices)).chain(shared);
+        let compiled = environment.iter().filter(|(name, _)| name == gpu_driver::CACHE);
+        let compiled =
+            compiled.map(|(_, folder)| (PathBuf::from(folder), making)).filter(|(folder, _)| folder.is_absolute());
+        let own_devices = own_devices().map(|path| (path, devices)).chain(compiled);
         for (path, access) in system.map(|path| (path, running)).chain(own_devices) {
             // What is not there needs no rule.
             let Ok(opened) = PathFd::new(&path) else { continue };
@@ -230,10 +242,6 @@ mod linux {
         const VERSION: libc::c_uint = 1;
         // SAFETY: with this flag the call takes no attributes.
         unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) }
-    }
-
-    fn has_gpu() -> bool {
-        gpus().next().is_some()
     }
 
     fn gpus() -> impl Iterator<Item = PathBuf> {

@@ -13,6 +13,7 @@
 mod error;
 pub mod estimate;
 mod files;
+pub mod gpu_driver;
 mod heartbeat;
 mod isolation;
 mod machine;

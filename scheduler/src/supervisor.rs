@@ -12,6 +12,7 @@ use protocol::{ContextRequest, FailureKind, LoadReply, LoadRequest, Status};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::files::{self, LoadPlan};
+use crate::gpu_driver;
 use crate::heartbeat;
 use crate::machine::{End, Failure};
 use crate::process::{self, Process};
@@ -54,6 +55,7 @@ pub(crate) async fn supervise(
     commands: UnboundedReceiver<Command>,
     report: impl Fn(Report) + Send,
 ) {
+    gpu_driver::prepare(&options).await;
     let end = match Process::start(&options) {
         Ok((process, runner)) => {
             let runner = Arc::new(runner);

@@ -48,5 +48,8 @@ pub(super) async fn ps(config: &Config, format: Format) -> Result<()> {
         ]
     };
     table(&["NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL"], &loaded.models.iter().map(row).collect::<Vec<_>>());
+    for model in loaded.models.iter().filter(|model| !model.device_note.is_empty()) {
+        eprintln!("{} is computed on {}: {}", model.name, model.device, model.device_note);
+    }
     Ok(())
 }

@@ -130,6 +130,10 @@ async fn the_doctor_finds_what_is_wrong() {
     let (well, found) = findings(&server, &[]);
     assert!(well, "{found:?}");
     assert!(found["daemon"]["found"].as_str().is_some_and(|text| text.contains(&server.address)), "{found:?}");
+    let device = found["device"]["found"].as_str().expect("text");
+    assert!(device.contains("LODE_DEVICE is `auto`: models are computed on "), "{device}");
+    let (well, asked) = findings(&server, &[("LODE_DEVICE", "cuda:99")]);
+    assert!(!well && asked["device"]["found"].to_string().contains("which there is not"), "{asked:?}");
     let pid = format!("process {} ", server.pid());
     assert!(found["store lock"]["found"].as_str().is_some_and(|text| text.contains(&pid)), "{found:?}");
 

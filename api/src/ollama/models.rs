@@ -73,6 +73,12 @@ pub struct PsEntry {
     /// Lode's own: the runner's process id.
     #[serde(default)]
     pub pid: u32,
+    /// Lode's own: the device that computes: `cpu`, `cuda:0`, `metal`.
+    #[serde(default)]
+    pub device: String,
+    /// Lode's own: what the device is, or why it is no other.
+    #[serde(default)]
+    pub device_note: String,
 }
 
 /// Answer of `GET /api/ps`.

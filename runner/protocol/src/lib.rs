@@ -20,6 +20,8 @@
 //! A daemon may tell a runner by `--cpu` which of the machine's instructions to compute with: an [`InstructionSet`], which both of
 //! them look for in the same way.
 //!
+//! `lode-runner --devices=json` prints [`Devices`] and ends.
+//!
 //! A runner has no path of the store. Its standard input is a Unix socket, by which the daemon passes the descriptors of the
 //! blobs that a load plan names, in its order: messages of one byte, their number, with up to [`DESCRIPTORS`] of them. The runner answers each
 //! message by a byte when it has taken what came with it, so that few descriptors are open at a time. When the socket
@@ -27,6 +29,7 @@
 //!
 //! An error is a status of 400 or more with a [`Failure`]. A client that closes its connection cancels its generation.
 
+mod devices;
 mod embed;
 mod generate;
 mod instructions;
@@ -35,6 +38,7 @@ mod load;
 mod rerank;
 mod text;
 
+pub use devices::{Device, Devices, UnusableDevice};
 pub use embed::{EmbedInput, EmbedReply, EmbedRequest};
 pub use generate::{
     EvaluateOutput, EvaluateRequest, FinishReason, Format, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling,
@@ -48,7 +52,7 @@ pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Descriptors that a message passes, at most.
 pub const DESCRIPTORS: usize = 64;

@@ -173,6 +173,8 @@ pub struct ContextRequest {
 pub struct LoadReply {
     /// The device that was chosen.
     pub device: String,
+    /// What it is, or why no other was chosen.
+    pub device_note: String,
     /// Tokens that a sequence may have.
     pub context: u64,
     /// Sequences that are generated at a time.

@@ -1,9 +1,8 @@
 //! Programs and hardware.
 
-use std::path::Path;
 use std::process::Command;
 
-use protocol::InstructionSet;
+use protocol::{Devices, InstructionSet};
 
 use super::Finding;
 use crate::cli::text::size;
@@ -62,15 +61,40 @@ fn cores() -> String {
     format!("{cores} cores")
 }
 
+/// What the runner says of the devices, against the one that is asked for.
 fn device(config: &Config) -> Finding {
-    let name = &config.daemon.device;
-    let has_nvidia = Path::new("/dev/nvidiactl").exists();
-    if name.starts_with("cuda") && !has_nvidia {
-        let remedy = "install the driver of the card, or unset LODE_DEVICE";
-        return Finding::failure("device", format!("LODE_DEVICE is `{name}`, and there is no NVIDIA driver"), remedy);
-    }
-    let card = if has_nvidia { "there is an NVIDIA card" } else { "there is no NVIDIA card" };
-    Finding::ok("device", format!("LODE_DEVICE is `{name}`; {card}"))
+    let asked = &config.daemon.device;
+    let remedy = "install the driver of the card or a runner that is built for it, or unset LODE_DEVICE";
+    let devices = match surveyed(config) {
+        Ok(devices) => devices,
+        Err(reason) => return Finding::failure("device", reason, "install `lode` and `lode-runner` of one build"),
+    };
+    let not_usable = devices.unusable.iter().map(|device| format!("{} is not usable: {}", device.name, device.reason));
+    let not_usable: Vec<String> = not_usable.collect();
+    // `cuda` is short for the first of them.
+    let name = if asked == "cuda" { "cuda:0" } else { asked };
+    let chosen = match asked.as_str() {
+        "auto" => devices.usable.first(),
+        _ => devices.usable.iter().find(|device| device.name == name),
+    };
+    let Some(device) = chosen else {
+        let found = format!("LODE_DEVICE is `{asked}`, which there is not; {}", not_usable.join("; "));
+        return Finding::failure("device", found, remedy);
+    };
+    let found = format!("LODE_DEVICE is `{asked}`: models are computed on {} ({})", device.name, device.description);
+    let why = not_usable.into_iter().filter(|_| asked == "auto" && device.name == "cpu");
+    Finding::ok("device", std::iter::once(found).chain(why).collect::<Vec<_>>().join("; "))
+}
+
+/// The devices that the runner finds.
+fn surveyed(config: &Config) -> Result<Devices, String> {
+    let runner = &config.daemon.runner;
+    let mut command = Command::new(runner);
+    command.arg("--devices=json").env_clear().envs(config.daemon.runner_environment.iter().cloned());
+    let output = command.output();
+    let output = output.map_err(|error| format!("`{}` cannot be run: {error}", runner.display()))?;
+    serde_json::from_slice(&output.stdout)
+        .map_err(|_| format!("`{}` does not say what devices it has", runner.display()))
 }
 
 /// Memory that can be had without swapping, where the system says.

@@ -1,0 +1,106 @@
+//! NVIDIA's GPUs: which there are, and which of them this build has kernels for.
+//!
+//! No library of CUDA is linked: each is opened at the first call of one of its functions, and where it is missing the call
+//! returns an error (`scripts/cuda-toolkit`). So the same program runs where there is no driver.
+
+#![expect(unsafe_code, reason = "calls of the driver that have no safe form")]
+
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use candle_core::Device;
+use candle_core::cuda_backend::cudarc::driver::{CudaContext, result, sys};
+use protocol::Devices;
+
+use super::{Opened, described, unusable};
+
+/// The version of CUDA whose toolkit compiled the kernels: older drivers do not read its PTX.
+const TOOLKIT: i32 = 13_000;
+/// The oldest driver that has it.
+const DRIVER: u32 = 580;
+/// The compute capability, times ten, that candle's kernels are compiled for: they run on that generation and on later ones.
+const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
+
+/// Adds every GPU of the machine.
+pub(super) fn survey(devices: &mut Devices) {
+    let count = match count() {
+        Ok(count) => count,
+        Err(error) => return devices.unusable.push(unusable("cuda", &error)),
+    };
+    for index in 0..count {
+        let with_memory = |opened: Opened| -> Result<protocol::Device> {
+            let (free, total) = memory(&opened.device)?;
+            Ok(protocol::Device { free: Some(free), total: Some(total), ..described(&opened) })
+        };
+        match open(index).and_then(with_memory) {
+            Ok(device) => devices.usable.push(device),
+            Err(error) => devices.unusable.push(unusable(&format!("cuda:{index}"), &error)),
+        }
+    }
+}
+
+/// Opens a GPU. All that is done on it goes through one stream of its own, whichever thread asks for it.
+///
+/// # Errors
+/// There is no driver, no such GPU, none that the kernels run on, or a library is missing.
+pub(super) fn open(index: usize) -> Result<Opened> {
+    let count = count()?;
+    ensure!(index < count, "there are {count} NVIDIA GPUs, the first is cuda:0");
+    let note = supported(index)?;
+    let device = Device::new_cuda_with_stream(index).map_err(Error::from).with_context(|| {
+        format!(
+            "{note} cannot be used; the libraries cuBLAS and cuRAND of CUDA 13 are needed beside the driver: install them, and name \
+             their folder in CUDA_LIBRARY_PATH if they are not found"
+        )
+    })?;
+    Ok(Opened { device, note })
+}
+
+/// Bytes of a GPU's memory: what is free, and all.
+pub(super) fn memory(device: &Device) -> Result<(u64, u64)> {
+    let (free, total) = device.as_cuda_device()?.cuda_stream().context().mem_get_info().map_err(failed)?;
+    Ok((free as u64, total as u64))
+}
+
+/// How many GPUs there are.
+fn count() -> Result<usize> {
+    let mut version = 0;
+    // SAFETY: the call writes one number, and needs nothing to have been called before.
+    let status = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    if status != sys::CUresult::CUDA_SUCCESS {
+        bail!("there is no NVIDIA driver: `libcuda.so.1` was not found");
+    }
+    ensure!(
+        version >= TOOLKIT,
+        "the NVIDIA driver is for CUDA {}.{}, this runner needs {}: install a driver of version {DRIVER} or later",
+        version / 1000,
+        version % 1000 / 10,
+        TOOLKIT / 1000
+    );
+    result::init().map_err(failed).context("the NVIDIA driver does not start")?;
+    let count = usize::try_from(CudaContext::device_count().map_err(failed)?)?;
+    ensure!(count > 0, "the NVIDIA driver has no GPU; CUDA_VISIBLE_DEVICES may hide it");
+    Ok(count)
+}
+
+/// What a GPU is, if the kernels run on it.
+fn supported(index: usize) -> Result<String> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    let device = result::device::get(i32::try_from(index)?).map_err(failed)?;
+    let name = result::device::get_name(device).map_err(failed)?;
+    // SAFETY: the device is one that the driver has just given.
+    let attribute = |attribute| unsafe { result::device::get_attribute(device, attribute) }.map_err(failed);
+    let (major, minor) = (attribute(MAJOR)?, attribute(MINOR)?);
+    let least: i32 = LEAST_CAPABILITY.parse().context("invariant: the build says a number")?;
+    ensure!(
+        major * 10 + minor >= least,
+        "the {name} has compute capability {major}.{minor}, this runner's kernels need {}.{}",
+        least / 10,
+        least % 10
+    );
+    Ok(format!("{name}, compute capability {major}.{minor}"))
+}
+
+fn failed(error: result::DriverError) -> Error {
+    anyhow!("{error}")
+}
