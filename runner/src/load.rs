@@ -90,7 +90,7 @@ impl Loaded {
                 let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
                 Self::on(Cpu::new(Arc::new(pool), machine.instructions), &source, blueprint, read_ahead)
             }
-            device => Self::on(Candle::new(device, request.reference), &source, blueprint, read_ahead),
+            device => Self::on(Candle::new(device, request.reference)?, &source, blueprint, read_ahead),
         }
     }
 

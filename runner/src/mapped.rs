@@ -38,6 +38,23 @@ pub(crate) struct MappedTensor {
     global_scale: Option<f32>,
 }
 
+/// The arrays of a tensor, each with where it lies.
+#[derive(Debug)]
+pub(crate) struct Places<'a> {
+    pub(crate) codes: (ArrayKey, &'a [u8]),
+    pub(crate) scales: Option<(ArrayKey, &'a [u8], Dtype)>,
+    pub(crate) biases: Option<(ArrayKey, &'a [u8])>,
+    pub(crate) global_scale: Option<f32>,
+}
+
+/// An array of a mapped model: as long as its blob is mapped, no other has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ArrayKey {
+    blob: usize,
+    offset: usize,
+    size: usize,
+}
+
 /// An array in a mapped blob.
 #[derive(Clone, Debug)]
 struct Part {
@@ -88,6 +105,20 @@ impl MappedTensor {
             data: self.data.bytes(),
             scale: self.scale.as_ref().map(Part::numbers),
             bias: self.bias.as_ref().map(Part::numbers),
+            global_scale: self.global_scale,
+        }
+    }
+
+    /// Its arrays with their places, for whoever puts them elsewhere.
+    pub(crate) fn places(&self) -> Places<'_> {
+        let place = |part: &Part| {
+            let begin = Arc::as_ptr(&part.blob) as usize;
+            ArrayKey { blob: begin, offset: part.offset, size: part.size }
+        };
+        Places {
+            codes: (place(&self.data), self.data.bytes()),
+            scales: self.scale.as_ref().map(|part| (place(part), part.bytes(), part.dtype)),
+            biases: self.bias.as_ref().map(|part| (place(part), part.bytes())),
             global_scale: self.global_scale,
         }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::support::root;
 
 /// Folder, crate, and the crates of ours that it may depend on. An edge that is not here is refused.
-const EDGES: [(&str, &str, &[&str]); 21] = [
+const EDGES: [(&str, &str, &[&str]); 22] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
@@ -19,7 +19,8 @@ const EDGES: [(&str, &str, &[&str]); 21] = [
     ("import", "import", &["architectures", "archive", "content", "formats", "manifests"]),
     ("export", "export", &["architectures", "content", "formats", "import", "manifests", "vocabulary"]),
     ("registry", "registry", &["content", "manifests"]),
-    ("runner", "runner", &["architectures", "formats", "prompt", "protocol", "vocabulary"]),
+    ("runner", "runner", &["architectures", "device", "formats", "prompt", "protocol", "vocabulary"]),
+    ("runner/device", "device", &["formats"]),
     ("runner/protocol", "protocol", &[]),
     ("runner/prompt", "prompt", &["protocol", "vocabulary"]),
     ("scheduler", "scheduler", &["architectures", "protocol"]),
@@ -233,7 +234,7 @@ fn only_the_runner_names_candle() {
     };
     let manifests = project_files().into_iter().filter(|path| path.ends_with("Cargo.toml"));
     let found: Vec<String> = manifests.filter(names_candle).map(|path| relative(&path)).collect();
-    assert_eq!(found, ["runner/Cargo.toml"]);
+    assert_eq!(found, ["runner/Cargo.toml", "runner/device/Cargo.toml"]);
 }
 
 #[test]

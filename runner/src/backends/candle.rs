@@ -1,24 +1,30 @@
 //! candle: tensors on any device. On GPUs it is the backend; on the CPU, in float32, it is the reference that the other one
 //! is held against.
 
+mod act;
 mod attention;
 mod matrix;
 mod recurrent;
+mod resident;
 mod state;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use architectures::{Activation, HeadLayout, NormKind};
 use candle_core::{D, DType, Device, Tensor};
+use device::{ExpertRows, MOST_PRODUCTS, Machine};
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
     AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, Map, MatrixSource, NormOf, Part, Run, Sequence,
     StateShape,
 };
-use crate::device;
-use matrix::Matrix;
+use crate::device as devices;
+use act::Act;
+use matrix::{DeviceMatrix, Matrix};
+use resident::Resident;
 pub(crate) use state::State;
 
 /// A device that candle computes on.
@@ -27,6 +33,17 @@ pub(crate) struct Candle {
     device: Device,
     /// Expand all weights to float32, compute and keep everything in it.
     reference: bool,
+    /// Our kernels, where the device has them.
+    kernels: Option<Kernels>,
+}
+
+/// Our kernels, and the weights that are there for them.
+#[derive(Clone, Debug)]
+struct Kernels {
+    machine: Machine,
+    resident: Resident,
+    /// Never round floats for tensor cores: for whoever compares.
+    is_exact: bool,
 }
 
 /// Cosines and sines of a pass's tokens, `[tokens, half]`.
@@ -38,8 +55,19 @@ pub(crate) struct Angles {
 }
 
 impl Candle {
-    pub(crate) fn new(device: Device, reference: bool) -> Self {
-        Self { device, reference }
+    /// # Errors
+    /// The device refuses our kernels.
+    pub(crate) fn new(device: Device, reference: bool) -> Result<Self> {
+        let machine = if reference { None } else { Machine::of(&device)? };
+        let kernels = machine.map(|machine| Kernels { machine, resident: Resident::default(), is_exact: false });
+        Ok(Self { device, reference, kernels })
+    }
+
+    /// Our kernels on the CPU, as a GPU would run them.
+    #[cfg(all(test, debug_assertions))]
+    pub(crate) fn emulated(machine: Machine, is_exact: bool) -> Self {
+        let kernels = Some(Kernels { machine, resident: Resident::default(), is_exact });
+        Self { device: Device::Cpu, reference: false, kernels }
     }
 
     fn index(&self, rows: &[usize]) -> Result<Tensor> {
@@ -71,14 +99,14 @@ fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
 }
 
 impl Backend for Candle {
-    type Act = Tensor;
+    type Act = Act;
     type Matrix = Matrix;
     type Vector = Tensor;
     type State = State;
     type Angles = Angles;
 
     fn device(&self) -> String {
-        device::name(&self.device)
+        devices::name(&self.device)
     }
 
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize {
@@ -86,7 +114,7 @@ impl Backend for Candle {
     }
 
     fn matrix(&self, source: MatrixSource<Self>) -> Result<Matrix> {
-        Matrix::new(source, &self.device, self.reference)
+        Matrix::new(source, self)
     }
 
     fn vector(&self, numbers: Vec<f32>) -> Result<Tensor> {
@@ -98,56 +126,55 @@ impl Backend for Candle {
         State::new(shape, &self.device, self.reference)
     }
 
-    fn rows(&self, rows: usize, width: usize, fill: impl FnOnce(&mut [f32]) -> Result<()>) -> Result<Tensor> {
+    fn rows(&self, rows: usize, width: usize, fill: impl FnOnce(&mut [f32]) -> Result<()>) -> Result<Act> {
         let mut numbers = vec![0.0; rows * width];
         fill(&mut numbers)?;
-        Ok(Tensor::from_vec(numbers, (rows, width), &self.device)?)
+        Ok(Act::of(Tensor::from_vec(numbers, (rows, width), &self.device)?))
     }
 
-    fn read(&self, x: &Tensor, rows: Range<usize>, each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
-        let numbers = x.narrow(0, rows.start, rows.len())?.to_vec2::<f32>()?;
+    fn read(&self, x: &Act, rows: Range<usize>, each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let numbers = x.rows()?.narrow(0, rows.start, rows.len())?.to_vec2::<f32>()?;
         numbers.iter().try_for_each(|row| each(row))
     }
 
-    fn count(&self, x: &Tensor) -> usize {
-        x.dims()[0]
+    fn count(&self, x: &Act) -> usize {
+        x.count()
     }
 
-    fn select(&self, x: &Tensor, rows: &[usize]) -> Result<Tensor> {
-        Ok(x.index_select(&self.index(rows)?, 0)?)
+    fn select(&self, x: &Act, rows: &[usize]) -> Result<Act> {
+        Ok(Act::of(x.rows()?.index_select(&self.index(rows)?, 0)?))
     }
 
     fn project_runs<'a, const N: usize>(
         &'a self,
         runs: &[Run],
         by: impl Fn(usize) -> [&'a Matrix; N] + Sync,
-        x: &Tensor,
-    ) -> Result<[Tensor; N]> {
-        ensure!(Run::are_all(runs, x.dim(0)?), "invariant: runs are all rows");
-        let of_kind = |at: usize| -> Result<Tensor> {
-            if let [run] = runs {
-                return by(run.by)[at].forward(x);
-            }
-            let own = |run: &Run| x.narrow(0, run.rows.start, run.rows.len())?.contiguous();
-            let all = runs.iter().map(|run| by(run.by)[at].forward(&own(run)?)).collect::<Result<Vec<_>>>()?;
-            Ok(Tensor::cat(&all, 0)?)
+        x: &Act,
+    ) -> Result<[Act; N]> {
+        ensure!(Run::are_all(runs, x.count()), "invariant: runs are all rows");
+        let all = match self.products(runs, &by, x)? {
+            Some(products) => products,
+            None => (0..N).map(|at| self.composed(runs, |run| by(run)[at], x)).collect::<Result<Vec<_>>>()?,
         };
-        let all = (0..N).map(of_kind).collect::<Result<Vec<_>>>()?;
         all.try_into().ok().context("invariant: one result for each")
     }
 
-    fn project_heads(&self, matrices: &[Matrix], transposed: bool, x: &Tensor) -> Result<Tensor> {
+    fn project_heads(&self, matrices: &[Matrix], transposed: bool, x: &Act) -> Result<Act> {
+        let x = x.rows()?;
         let width = x.dim(1)? / matrices.len();
         let head = |(index, matrix): (usize, &Matrix)| -> Result<Tensor> {
             let own = x.narrow(1, index * width, width)?.contiguous()?;
-            if transposed { Ok(own.matmul(&matrix.float()?)?) } else { matrix.forward(&own) }
+            if transposed { Ok(own.matmul(&matrix.float(self)?)?) } else { matrix.forward(self, &own) }
         };
         let heads = matrices.iter().enumerate().map(head).collect::<Result<Vec<_>>>()?;
-        Ok(Tensor::cat(&heads, 1)?)
+        Ok(Act::of(Tensor::cat(&heads, 1)?))
     }
 
-    fn norm(&self, norm: &NormOf<Self>, x: &Tensor) -> Result<Tensor> {
-        let runs = by_head(x, norm.width)?.contiguous()?;
+    fn norm(&self, norm: &NormOf<Self>, x: &Act) -> Result<Act> {
+        if let Some(kernels) = &self.kernels {
+            return Act::normed(&kernels.machine, norm, x);
+        }
+        let runs = by_head(x.rows()?, norm.width)?.contiguous()?;
         // Runs that take turns are normed by ones first.
         let turns = norm.weight.dim(0)? / norm.width;
         let weight = norm.weight.narrow(0, 0, norm.width)?;
@@ -158,38 +185,44 @@ impl Backend for Candle {
         };
         let normed =
             if turns == 1 { normed } else { normed.broadcast_mul(&norm.weight.reshape((turns, norm.width))?)? };
-        match &norm.bias {
-            Some(bias) => flat(&normed.broadcast_add(bias)?),
-            None => flat(&normed),
+        Ok(Act::of(match &norm.bias {
+            Some(bias) => flat(&normed.broadcast_add(bias)?)?,
+            None => flat(&normed)?,
+        }))
+    }
+
+    fn map(&self, x: Act, map: Map<'_, Act>) -> Result<Act> {
+        // Some are computed with the product that they follow.
+        let fused = match map {
+            Map::Add(y, scale) => y.added_to(&x, scale)?,
+            Map::Activate(activation) => match fused(activation) {
+                Some(activation) => x.activated(activation)?,
+                None => None,
+            },
+            Map::Gate(Activation::ClampedSilu { limit }, up) => {
+                x.gated(device::Activation::ClampedSilu { limit: limit as f32 }, up)?
+            }
+            Map::Gate(activation, up) => match fused(activation) {
+                Some(activation) => x.gated(activation, up)?,
+                None => None,
+            },
+            _ => None,
+        };
+        match fused {
+            Some(act) => Ok(act),
+            None => mapped(x.rows()?, &map).map(Act::of),
         }
     }
 
-    fn map(&self, x: Tensor, map: Map<'_, Tensor>) -> Result<Tensor> {
-        Ok(match map {
-            Map::Add(y, scale) if scale.to_bits() == 1.0f32.to_bits() => (x + y)?,
-            Map::Add(y, scale) => (x + (y * f64::from(scale))?)?,
-            Map::Scale(scale) => (x * f64::from(scale))?,
-            Map::Clamp(limit) => x.clamp(-limit, limit)?,
-            Map::SoftCap(cap) => ((x / f64::from(cap))?.tanh()? * f64::from(cap))?,
-            Map::Times(y) => (x * y)?,
-            Map::Sigmoid(y) => x.broadcast_mul(&sigmoid(y)?)?,
-            Map::Silu(y) => (x * y.silu()?)?,
-            Map::Activate(activation) => activate(activation, &x)?,
-            Map::Gate(Activation::ClampedSilu { limit }, y) => {
-                let (gate, up) = (x.minimum(limit)?, y.clamp(-limit, limit)?);
-                ((&gate * sigmoid(&(&gate * 1.702)?)?)? * (up + 1.0)?)?
-            }
-            Map::Gate(activation, y) => (activate(activation, &x)? * y)?,
-        })
+    fn part(&self, x: &Act, part: Part) -> Result<Act> {
+        let heads = by_head(x.rows()?, part.width)?;
+        Ok(Act::of(flat(&heads.narrow(D::Minus1, part.first, part.count)?.contiguous()?)?))
     }
 
-    fn part(&self, x: &Tensor, part: Part) -> Result<Tensor> {
-        flat(&by_head(x, part.width)?.narrow(D::Minus1, part.first, part.count)?.contiguous()?)
-    }
-
-    fn join(&self, a: &Tensor, b: &Tensor, heads: usize) -> Result<Tensor> {
+    fn join(&self, a: &Act, b: &Act, heads: usize) -> Result<Act> {
+        let (a, b) = (a.rows()?, b.rows()?);
         let (first, second) = (a.dim(1)? / heads, b.dim(1)? / heads);
-        flat(&Tensor::cat(&[by_head(a, first)?, by_head(b, second)?], 2)?)
+        Ok(Act::of(flat(&Tensor::cat(&[by_head(a, first)?, by_head(b, second)?], 2)?)?))
     }
 
     fn angles(&self, angles: &AnglesOf<'_>) -> Result<Angles> {
@@ -200,8 +233,8 @@ impl Backend for Candle {
         Ok(Angles { cosines: upload(cosines)?, sines: upload(sines)?, layout: angles.layout })
     }
 
-    fn rotate(&self, x: Tensor, part: Part, angles: &Angles) -> Result<Tensor> {
-        let heads = by_head(&x, part.width)?;
+    fn rotate(&self, x: Act, part: Part, angles: &Angles) -> Result<Act> {
+        let heads = by_head(x.rows()?, part.width)?;
         // `[1, heads, tokens, count]`, as candle's kernels want it.
         let turned = heads.narrow(2, part.first, part.count)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
         let turned = match angles.layout {
@@ -218,29 +251,32 @@ impl Backend for Candle {
         if rest < part.width {
             parts.push(heads.narrow(2, rest, part.width - rest)?);
         }
-        flat(&Tensor::cat(&parts, 2)?)
+        Ok(Act::of(flat(&Tensor::cat(&parts, 2)?)?))
     }
 
     fn attend(
         &self,
         attend: &Attend<'_, Self>,
-        qkv: [&Tensor; 3],
+        qkv: [&Act; 3],
         sequences: &mut [Sequence<'_, Self>],
         layer: usize,
-    ) -> Result<Tensor> {
+    ) -> Result<Act> {
+        let [query, key, value] = qkv;
+        let qkv = [query.rows()?, key.rows()?, value.rows()?];
         let each = sequences.iter_mut().map(|sequence| attention::attend(attend, qkv, sequence, layer));
-        Ok(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?)
+        Ok(Act::of(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?))
     }
 
     fn convolve(
         &self,
         convolution: &Convolution<Self>,
-        x: &Tensor,
+        x: &Act,
         sequences: &mut [Sequence<'_, Self>],
         layer: usize,
-    ) -> Result<Tensor> {
+    ) -> Result<Act> {
+        let x = x.rows()?;
         let each = sequences.iter_mut().map(|sequence| recurrent::convolve(convolution, x, sequence, layer));
-        Ok(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?)
+        Ok(Act::of(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?))
     }
 
     fn delta_rule(
@@ -249,13 +285,87 @@ impl Backend for Candle {
         inputs: DeltaInputs<'_, Self>,
         sequences: &mut [Sequence<'_, Self>],
         layer: usize,
-    ) -> Result<Tensor> {
+    ) -> Result<Act> {
         let each = sequences.iter_mut().map(|sequence| recurrent::delta(rule, &inputs, sequence, layer));
-        Ok(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?)
+        Ok(Act::of(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?))
     }
 
-    fn scatter(&self, x: Tensor, y: &Tensor, rows: &[usize], weights: &[f32]) -> Result<Tensor> {
+    fn scatter(&self, x: Act, y: &Act, rows: &[usize], weights: &[f32]) -> Result<Act> {
         let weights = Tensor::from_slice(weights, (weights.len(), 1), &self.device)?;
-        Ok(x.index_add(&self.index(rows)?, &y.broadcast_mul(&weights.to_dtype(DType::F32)?)?, 0)?)
+        let shares = y.rows()?.broadcast_mul(&weights.to_dtype(DType::F32)?)?;
+        Ok(Act::of(x.rows()?.index_add(&self.index(rows)?, &shares, 0)?))
     }
+}
+
+impl Candle {
+    /// Products by our kernels; `None` where there are none, or something else has to be done to them.
+    fn products<'a, const N: usize>(
+        &'a self,
+        runs: &[Run],
+        by: &impl Fn(usize) -> [&'a Matrix; N],
+        x: &Act,
+    ) -> Result<Option<Vec<Act>>> {
+        let Some(kernels) = &self.kernels else { return Ok(None) };
+        let of_run = |run: &Run| -> Option<Vec<Arc<DeviceMatrix>>> {
+            by(run.by).iter().map(|matrix| matrix.of_device().cloned()).collect()
+        };
+        let Some(sets) = runs.iter().map(of_run).collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let rows = |(at, run): (usize, &Run)| ExpertRows { expert: at, first: run.rows.start, count: run.rows.len() };
+        let rows = (runs.len() > 1).then(|| runs.iter().enumerate().map(rows).collect::<Vec<_>>());
+        let like = |at: usize, other: usize| sets.iter().all(|set| set[at].weight.is_like(&sets[0][other].weight));
+        if !(0..N).all(|at| like(at, at)) {
+            return Ok(None);
+        }
+        // Matrices of several types are a launch each.
+        let together = if (0..N).all(|at| like(at, 0)) { MOST_PRODUCTS } else { 1 };
+        let mut all = Vec::with_capacity(N);
+        for first in (0..N).step_by(together) {
+            let own = first..N.min(first + together);
+            let sets = sets.iter().map(|set| set[own.clone()].to_vec()).collect();
+            all.extend(Act::products(kernels, sets, rows.clone(), x)?);
+        }
+        Ok(Some(all))
+    }
+
+    /// A product by candle's operations.
+    fn composed<'a>(&'a self, runs: &[Run], by: impl Fn(usize) -> &'a Matrix, x: &Act) -> Result<Act> {
+        let x = x.rows()?;
+        if let [run] = runs {
+            return by(run.by).forward(self, x).map(Act::of);
+        }
+        let own = |run: &Run| x.narrow(0, run.rows.start, run.rows.len())?.contiguous();
+        let all = runs.iter().map(|run| by(run.by).forward(self, &own(run)?)).collect::<Result<Vec<_>>>()?;
+        Ok(Act::of(Tensor::cat(&all, 0)?))
+    }
+}
+
+/// What our kernels call an activation.
+fn fused(activation: Activation) -> Option<device::Activation> {
+    Some(match activation {
+        Activation::Silu => device::Activation::Silu,
+        Activation::GeluTanh => device::Activation::GeluTanh,
+        Activation::Gelu => device::Activation::Gelu,
+        Activation::Relu => device::Activation::Relu,
+        Activation::ClampedSilu { .. } => return None,
+    })
+}
+
+/// A change of every element by candle's operations.
+fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Result<Tensor> {
+    Ok(match *map {
+        Map::Add(y, scale) if scale.to_bits() == 1.0f32.to_bits() => (x + y.rows()?)?,
+        Map::Add(y, scale) => (x + (y.rows()? * f64::from(scale))?)?,
+        Map::Scale(scale) => (x * f64::from(scale))?,
+        Map::Clamp(limit) => x.clamp(-limit, limit)?,
+        Map::SoftCap(cap) => ((x / f64::from(cap))?.tanh()? * f64::from(cap))?,
+        Map::Times(y) => (x * y.rows()?)?,
+        Map::Sigmoid(y) => x.broadcast_mul(&sigmoid(y.rows()?)?)?,
+        Map::Silu(y) => (x * y.rows()?.silu()?)?,
+        Map::Activate(activation) => activate(activation, x)?,
+        Map::Gate(Activation::ClampedSilu { limit }, y) => {
+            let (gate, up) = (x.minimum(limit)?, y.rows()?.clamp(-limit, limit)?);
+            ((&gate * sigmoid(&(&gate * 1.702)?)?)? * (up + 1.0)?)?
+        }
+        Map::Gate(activation, y) => (activate(activation, x)? * y.rows()?)?,
+    })
 }

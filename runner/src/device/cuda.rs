@@ -16,8 +16,6 @@ use super::{Opened, described, unusable};
 const TOOLKIT: i32 = 13_000;
 /// The oldest driver that has it.
 const DRIVER: u32 = 580;
-/// The compute capability, times ten, that candle's kernels are compiled for: they run on that generation and on later ones.
-const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
 
 /// Adds every GPU of the machine.
 pub(super) fn survey(devices: &mut Devices) {
@@ -91,7 +89,7 @@ fn supported(index: usize) -> Result<String> {
     // SAFETY: the device is one that the driver has just given.
     let attribute = |attribute| unsafe { result::device::get_attribute(device, attribute) }.map_err(failed);
     let (major, minor) = (attribute(MAJOR)?, attribute(MINOR)?);
-    let least: i32 = LEAST_CAPABILITY.parse().context("invariant: the build says a number")?;
+    let least: i32 = device::LEAST_CAPABILITY.parse().context("invariant: the build says a number")?;
     ensure!(
         major * 10 + minor >= least,
         "the {name} has compute capability {major}.{minor}, this runner's kernels need {}.{}",

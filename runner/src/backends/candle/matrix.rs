@@ -1,16 +1,20 @@
 //! Projections as tensors.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use architectures::Rows;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Tensor};
+use device::{DeviceWeight, Machine, RowBlocks};
 use formats::encoding::Role;
 use formats::{Dtype, Encoding, GgmlType};
 
 use super::Candle;
+use super::act::Act;
 use crate::backend::{LowRank, MatrixSource, WeightSource};
+use crate::failure;
 use crate::mapped::MappedTensor;
 
 /// A projection.
@@ -25,49 +29,98 @@ pub(crate) struct Matrix {
 enum Weight {
     /// `[output, input]`.
     Float(Tensor),
-    /// GGML blocks on a GPU.
+    /// GGML blocks on a GPU that has none of our kernels.
     Blocks(QMatMul),
+    /// As it is stored, for our kernels. Its bias is with it.
+    Device(Arc<DeviceMatrix>),
+}
+
+/// A weight for our kernels, with its bias.
+#[derive(Debug)]
+pub(super) struct DeviceMatrix {
+    pub(super) weight: DeviceWeight,
+    pub(super) bias: Option<Tensor>,
 }
 
 impl Matrix {
-    pub(super) fn new(source: MatrixSource<Candle>, device: &Device, reference: bool) -> Result<Self> {
+    pub(super) fn new(source: MatrixSource<Candle>, backend: &Candle) -> Result<Self> {
         let MatrixSource { weight, bias, adapters } = source;
+        let Candle { device, reference, kernels } = backend;
+        let bias = bias.map(|bias| Tensor::from_slice(&bias, bias.len(), device)).transpose()?;
+        if let Some(kernels) = kernels {
+            let stored = match &weight {
+                WeightSource::Mapped { tensor, rows } => kernels.resident.weight(&kernels.machine, tensor, *rows)?,
+                _ => None,
+            };
+            let weight = match stored {
+                Some(weight) => weight,
+                None => expanded(&kernels.machine, &weight)?,
+            };
+            let own = Arc::new(DeviceMatrix { weight, bias });
+            return Ok(Self { weight: Weight::Device(own), bias: None, adapters });
+        }
         let weight = match &weight {
             WeightSource::Mapped { tensor, rows: None } if !reference => uploaded(tensor, device)?,
             _ => {
                 let (numbers, dtype) = numbers(&weight)?;
-                let dtype = if reference { DType::F32 } else { dtype };
+                let dtype = if *reference { DType::F32 } else { dtype };
                 Weight::Float(numbers.to_dtype(dtype)?.to_device(device)?)
             }
         };
-        let bias = bias.map(|bias| Tensor::from_slice(&bias, bias.len(), device)).transpose()?;
         Ok(Self { weight, bias, adapters })
     }
 
+    /// What our kernels compute with, where that is all of it.
+    pub(super) fn of_device(&self) -> Option<&Arc<DeviceMatrix>> {
+        match &self.weight {
+            Weight::Device(own) if self.adapters.is_empty() => Some(own),
+            _ => None,
+        }
+    }
+
     /// `x` of `[tokens, input]` to `[tokens, output]`.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn forward(&self, backend: &Candle, x: &Tensor) -> Result<Tensor> {
         let y = match &self.weight {
             Weight::Float(weight) => x.to_dtype(weight.dtype())?.matmul(&weight.t()?)?.to_dtype(DType::F32)?,
             Weight::Blocks(weight) => weight.forward(&x.contiguous()?)?,
+            Weight::Device(own) => return self.adapted(backend, own.forward(backend, x)?, x),
         };
-        let mut y = match &self.bias {
+        let y = match &self.bias {
             Some(bias) => y.broadcast_add(bias)?,
             None => y,
         };
+        self.adapted(backend, y, x)
+    }
+
+    /// What adapters make of a product.
+    fn adapted(&self, backend: &Candle, mut y: Tensor, x: &Tensor) -> Result<Tensor> {
         for LowRank { down, up, scale } in &self.adapters {
-            y = (y + up.forward(&(down.forward(x)? * *scale)?)?)?;
+            y = (y + up.forward(backend, &(down.forward(backend, x)? * *scale)?)?)?;
         }
         Ok(y)
     }
 
     /// The weight as float32.
-    pub(super) fn float(&self) -> Result<Tensor> {
+    pub(super) fn float(&self, backend: &Candle) -> Result<Tensor> {
         match &self.weight {
             Weight::Blocks(QMatMul::QTensor(weight)) => Ok(weight.dequantize(&weight.device())?),
             Weight::Float(weight) | Weight::Blocks(QMatMul::Tensor(weight) | QMatMul::TensorF16(weight)) => {
                 Ok(weight.to_dtype(DType::F32)?)
             }
+            // Each column is what comes of a row that is 1 there.
+            Weight::Device(own) => {
+                let identity = Tensor::eye(own.weight.columns(), DType::F32, &backend.device)?;
+                Ok(own.forward(backend, &identity)?.t()?.contiguous()?)
+            }
         }
+    }
+}
+
+impl DeviceMatrix {
+    fn forward(self: &Arc<Self>, backend: &Candle, x: &Tensor) -> Result<Tensor> {
+        let kernels = backend.kernels.as_ref().context("invariant: the weight is where kernels are")?;
+        let product = Act::products(kernels, vec![vec![self.clone()]], None, &Act::of(x.contiguous()?))?;
+        Ok(product[0].rows()?.clone())
     }
 }
 
@@ -94,6 +147,26 @@ fn plain(encoding: Encoding) -> DType {
         Encoding::Plain(Dtype::F32 | Dtype::F64) => DType::F32,
         _ => DType::BF16,
     }
+}
+
+/// A weight that lies the other way round, or that no kernel reads, as numbers of a plain type.
+fn expanded(machine: &Machine, source: &WeightSource) -> Result<DeviceWeight> {
+    let (numbers, dtype) = numbers(source)?;
+    let [rows, columns] = source.shape();
+    let (plain, bytes) = match dtype {
+        DType::BF16 => (Dtype::Bf16, bytes_of(&numbers, |x| half::bf16::from_f32(x).to_le_bytes())?),
+        DType::F16 => (Dtype::F16, bytes_of(&numbers, |x| half::f16::from_f32(x).to_le_bytes())?),
+        _ => (Dtype::F32, bytes_of(&numbers, f32::to_le_bytes)?),
+    };
+    let memory = machine.upload(&bytes).context("the device has no room for the model's weights");
+    let memory = Arc::new(memory.map_err(|error| failure::out_of_memory(&error))?);
+    let codes = device::Array { memory, offset: 0, size: bytes.len() };
+    let arrays = device::Arrays { codes, scales: None, biases: None, global_scale: None };
+    DeviceWeight::new(Encoding::Plain(plain), [rows, columns], arrays, RowBlocks::all(rows))
+}
+
+fn bytes_of<const SIZE: usize>(numbers: &Tensor, bytes: impl Fn(f32) -> [u8; SIZE]) -> Result<Vec<u8>> {
+    Ok(numbers.flatten_all()?.to_vec1::<f32>()?.into_iter().flat_map(bytes).collect())
 }
 
 /// The numbers of a weight, `[output, input]`, and the type that they may be rounded to.

@@ -76,11 +76,11 @@ pub(super) fn delta(
         let all = heads.broadcast_div(&length)?.broadcast_as((tokens, key_heads, share, key_dim))?;
         Ok(all.contiguous()?.reshape((tokens, value_heads, key_dim))?)
     };
-    let query = (unit(inputs.query)? / (key_dim as f64).sqrt())?;
-    let key = unit(inputs.key)?;
-    let value = own(inputs.value)?.reshape((tokens, value_heads, value_dim))?;
-    let beta = sigmoid(&own(inputs.beta)?)?;
-    let x = own(inputs.decay)?.broadcast_add(&rule.decay_bias)?;
+    let query = (unit(inputs.query.rows()?)? / (key_dim as f64).sqrt())?;
+    let key = unit(inputs.key.rows()?)?;
+    let value = own(inputs.value.rows()?)?.reshape((tokens, value_heads, value_dim))?;
+    let beta = sigmoid(&own(inputs.beta.rows()?)?)?;
+    let x = own(inputs.decay.rows()?)?.broadcast_add(&rule.decay_bias)?;
     // ln(1 + exp(x)) = max(x, 0) + ln(1 + exp(-|x|)).
     let soft = (x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?)?;
     let decay = soft.broadcast_mul(&rule.decay_rate.neg()?)?.exp()?;

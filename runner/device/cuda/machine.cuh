@@ -1,0 +1,151 @@
+// What kernels need of the machine: CUDA's intrinsics, or the emulator's where a C++ compiler for the CPU builds them.
+//
+// Fragments of matrices are those of the PTX ISA ("Matrix Fragments for mma"): a warp has them, `g = lane / 4`, `t = lane % 4`.
+// Of C a lane has the rows g and g + 8 and the columns 2t and 2t + 1.
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#include <cuda_fp16.h>
+
+typedef uint4 Words16;
+#define DEVICE static __device__ __forceinline__
+#define METHOD __device__ __forceinline__
+#define TABLE static __device__ const
+#define SHARED __shared__
+
+// A kernel has one argument, a structure that is passed by value.
+#define KERNEL(name, threads, Arguments)                                                                  \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Arguments arguments)
+
+DEVICE uint32_t block_x() { return blockIdx.x; }
+DEVICE uint32_t block_y() { return blockIdx.y; }
+DEVICE uint32_t block_z() { return blockIdx.z; }
+DEVICE uint32_t blocks_y() { return gridDim.y; }
+DEVICE uint32_t thread() { return threadIdx.x; }
+DEVICE uint32_t threads() { return blockDim.x; }
+DEVICE void barrier() { __syncthreads(); }
+// Writes to memory before it are seen by whoever sees writes after it.
+DEVICE void fence() { __threadfence(); }
+DEVICE uint32_t count_up(uint32_t *counter) { return atomicAdd(counter, 1u); }
+// The sum over a warp; every lane has it.
+DEVICE float sum_of_warp(float x) {
+#pragma unroll
+    for (uint32_t mask = 16; mask > 0; mask /= 2) x += __shfl_xor_sync(0xffffffffu, x, mask);
+    return x;
+}
+// The largest of a warp; every lane has it.
+DEVICE float largest_of_warp(float x) {
+#pragma unroll
+    for (uint32_t mask = 16; mask > 0; mask /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, mask));
+    return x;
+}
+
+// Dynamic shared memory, at a multiple of 16.
+DEVICE uint8_t *shared_memory() {
+    extern __shared__ uint4 memory[];
+    return (uint8_t *)memory;
+}
+
+DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
+DEVICE uint32_t float_to_bits(float x) { return __float_as_uint(x); }
+DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+DEVICE uint16_t float_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+DEVICE float round_to_even(float x) { return rintf(x); }
+
+// Signed bytes times signed bytes, added up.
+DEVICE int32_t dot4(uint32_t a, uint32_t b, int32_t sum) { return __dp4a((int32_t)a, (int32_t)b, sum); }
+// Bytes a - b, each by itself.
+DEVICE uint32_t subtract4(uint32_t a, uint32_t b) { return __vsub4(a, b); }
+// Bytes of `table`, eight of them, by the low three bits of four nibbles.
+DEVICE uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) { return __byte_perm(low, high, selector); }
+
+// C += A · B of signed bytes, [16, 32] · [32, 8].
+DEVICE void multiply_s8_32(int32_t c[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// The same of [16, 16] · [16, 8].
+DEVICE void multiply_s8_16(int32_t c[4], const uint32_t a[2], uint32_t b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+// C += A · B of BF16, [16, 16] · [16, 8].
+DEVICE void multiply_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// C += A · B of TF32, [16, 8] · [8, 4 pairs]: the operands are float32 whose low 13 bits do not count.
+DEVICE void multiply_tf32(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#else
+#include "emulator.h"
+#endif
+
+static constexpr uint32_t LANES = 32;
+
+DEVICE uint32_t lane() { return thread() % LANES; }
+DEVICE uint32_t warp() { return thread() / LANES; }
+
+// The sum over a block of whole warps; every thread has it. `shared` is of 32 numbers, and free again after the next barrier.
+DEVICE float sum_of_block(float x, float *shared) {
+    x = sum_of_warp(x);
+    if (lane() == 0) shared[warp()] = x;
+    barrier();
+    float sum = 0.0f;
+    for (uint32_t at = 0; at < threads() / LANES; at++) sum += shared[at];
+    return sum;
+}
+
+// Words at a place that is a multiple of 8 or 16.
+DEVICE void load_8(const void *from, uint32_t words[2]) {
+    uint64_t both = *(const uint64_t *)from;
+    words[0] = (uint32_t)both;
+    words[1] = (uint32_t)(both >> 32);
+}
+DEVICE void load_16(const void *from, uint32_t words[4]) {
+    Words16 all = *(const Words16 *)from;
+    words[0] = all.x;
+    words[1] = all.y;
+    words[2] = all.z;
+    words[3] = all.w;
+}
+
+DEVICE float bf16_to_float(uint16_t bits) { return bits_to_float((uint32_t)bits << 16); }
+
+// To the nearest, ties to even; what is not a number stays none.
+DEVICE uint16_t float_to_bf16(float x) {
+    uint32_t bits = float_to_bits(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+// E4M3: 0x7f is what is not a number, in either sign.
+DEVICE float e4m3_to_float(uint32_t code) {
+    uint32_t magnitude = code & 0x7fu, sign = (code & 0x80u) << 24;
+    if (magnitude == 0x7fu) return bits_to_float(0x7fc00000u | sign);
+    // Subnormal numbers are multiples of 2^-9.
+    float x = magnitude < 8u ? (float)magnitude * 0.001953125f : bits_to_float((magnitude << 20) + ((127u - 7u) << 23));
+    return bits_to_float(float_to_bits(x) | sign);
+}
+
+// A power of two: 2^(x - 127); 255 is infinity, as in MLX.
+DEVICE float e8m0_to_float(uint32_t x) {
+    return bits_to_float(x == 0u ? 0x00400000u : x << 23);
+}
+
+// Where numbers are kept as one of these types.
+enum FloatType : uint32_t { FLOAT32 = 0, FLOAT16 = 1, BFLOAT16 = 2, BLOCKS_Q8_0 = 3, POWERS = 4 };
+
+DEVICE float number_at(const uint8_t *numbers, uint32_t type, uint64_t at) {
+    if (type == FLOAT32) return ((const float *)numbers)[at];
+    uint16_t bits = ((const uint16_t *)numbers)[at];
+    return type == FLOAT16 ? half_to_float(bits) : bf16_to_float(bits);
+}

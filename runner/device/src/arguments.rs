@@ -1,0 +1,208 @@
+//! The arguments of kernels, as `cuda/` declares them: plain structures, in the same order and of the same types.
+
+/// An address in the memory of a device; 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Address(pub(crate) u64);
+
+impl Address {
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) fn after(self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
+    }
+}
+
+/// A structure that a kernel takes.
+///
+/// # Safety
+/// It is `repr(C)`, and declared alike for the kernels that are named.
+#[expect(unsafe_code, reason = "a promise about two declarations")]
+pub(crate) unsafe trait Arguments: Copy {}
+
+/// See `formats.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Weight {
+    pub(crate) codes: Address,
+    pub(crate) scales: Address,
+    pub(crate) biases: Address,
+    pub(crate) row_bytes: u64,
+    pub(crate) global: f32,
+    pub(crate) rows: u32,
+    pub(crate) row_first: u32,
+    pub(crate) row_block: u32,
+    pub(crate) row_stride: u32,
+    pub(crate) scales_in_row: u32,
+    pub(crate) group_rows: u32,
+    pub(crate) group_columns: u32,
+    pub(crate) float_type: u32,
+    pub(crate) unused: u32,
+}
+
+/// `float_type`.
+pub(crate) const FLOAT32: u32 = 0;
+pub(crate) const FLOAT16: u32 = 1;
+pub(crate) const BFLOAT16: u32 = 2;
+pub(crate) const POWERS: u32 = 4;
+
+/// Weights of one product, at most.
+pub(crate) const MOST_WEIGHTS: usize = 4;
+
+/// See `products.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct WeightSet {
+    pub(crate) weights: [Weight; MOST_WEIGHTS],
+    pub(crate) biases: [Address; MOST_WEIGHTS],
+}
+
+/// See `products.cuh`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Group {
+    pub(crate) set: u32,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    pub(crate) unused: u32,
+}
+
+/// `purpose`.
+pub(crate) const WRITE: u32 = 0;
+pub(crate) const ACTIVATE: u32 = 1;
+pub(crate) const GATE: u32 = 2;
+pub(crate) const ADD: u32 = 3;
+
+/// See `products.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct ProductArguments {
+    pub(crate) set: WeightSet,
+    pub(crate) sets: Address,
+    pub(crate) groups: Address,
+    pub(crate) x: Address,
+    pub(crate) codes: Address,
+    pub(crate) factors: Address,
+    pub(crate) out: [Address; MOST_WEIGHTS],
+    pub(crate) residual: Address,
+    pub(crate) scale: f32,
+    pub(crate) limit: f32,
+    pub(crate) count: u32,
+    pub(crate) tokens: u32,
+    pub(crate) columns: u32,
+    pub(crate) purpose: u32,
+    pub(crate) activation: u32,
+    pub(crate) unused: u32,
+}
+
+/// See `rows.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct NormArguments {
+    pub(crate) x: Address,
+    pub(crate) weight: Address,
+    pub(crate) bias: Address,
+    pub(crate) out: Address,
+    pub(crate) codes: Address,
+    pub(crate) factors: Address,
+    pub(crate) epsilon: f32,
+    pub(crate) kind: u32,
+    pub(crate) width: u32,
+    pub(crate) turns: u32,
+}
+
+// SAFETY: as `products.cuh` and `rows.cuh` declare them.
+#[expect(unsafe_code, reason = "a promise about two declarations")]
+unsafe impl Arguments for ProductArguments {}
+// SAFETY: the same.
+#[expect(unsafe_code, reason = "a promise about two declarations")]
+unsafe impl Arguments for NormArguments {}
+
+/// See `cache.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Cache {
+    pub(crate) kv_heads: u32,
+    pub(crate) key_dim: u32,
+    pub(crate) value_dim: u32,
+    pub(crate) kind: u32,
+}
+
+/// See `cache.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Span {
+    pub(crate) first: u32,
+    pub(crate) tokens: u32,
+    pub(crate) position: u32,
+    pub(crate) start: u32,
+    pub(crate) block: u32,
+    pub(crate) unused: u32,
+}
+
+/// See `cache.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Heads {
+    pub(crate) x: Address,
+    pub(crate) norm: Address,
+    pub(crate) cosines: Address,
+    pub(crate) sines: Address,
+    pub(crate) epsilon: f32,
+    pub(crate) count: u32,
+    pub(crate) width: u32,
+    pub(crate) turns: u32,
+    pub(crate) turned_first: u32,
+    pub(crate) half: u32,
+    pub(crate) is_interleaved: u32,
+    pub(crate) unused: u32,
+}
+
+/// See `cache.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct KeepArguments {
+    pub(crate) heads: [Heads; 3],
+    pub(crate) cache: Cache,
+    pub(crate) spans: Address,
+    pub(crate) blocks: Address,
+    pub(crate) queries: Address,
+    pub(crate) tokens: u32,
+    pub(crate) sequences: u32,
+}
+
+/// See `attention.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Queries {
+    pub(crate) sequence: u32,
+    pub(crate) first: u32,
+}
+
+/// See `attention.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct AttendArguments {
+    pub(crate) cache: Cache,
+    pub(crate) spans: Address,
+    pub(crate) blocks: Address,
+    pub(crate) items: Address,
+    pub(crate) queries: Address,
+    pub(crate) sinks: Address,
+    pub(crate) out: Address,
+    pub(crate) shares: Address,
+    pub(crate) done: Address,
+    pub(crate) scale: f32,
+    pub(crate) soft_cap: f32,
+    pub(crate) heads: u32,
+    pub(crate) value_width: u32,
+    pub(crate) window: u32,
+    pub(crate) is_causal: u32,
+}
+
+// SAFETY: as `cache.cuh` declares it.
+#[expect(unsafe_code, reason = "a promise about two declarations")]
+unsafe impl Arguments for KeepArguments {}
+// SAFETY: as `attention.cuh` declares it.
+#[expect(unsafe_code, reason = "a promise about two declarations")]
+unsafe impl Arguments for AttendArguments {}

@@ -1,0 +1,330 @@
+//! Attention to cached keys and values: heads are normed, turned and kept, then queries attend, all sequences of a pass at once.
+
+use anyhow::{Context, Result, ensure};
+use candle_core::Tensor;
+
+use crate::arguments::{self, Address, AttendArguments, Heads, KeepArguments, Queries};
+use crate::machine::{COUNTERS, Grid, Machine, Memory};
+
+/// Positions that a block of a cache has room for, see `cache.cuh`.
+pub const POSITIONS: usize = 256;
+/// Threads of a block, and the positions that they score at a time, see `attention.cuh`.
+const THREADS: usize = 128;
+/// Threads of a warp.
+const LANES: usize = 32;
+/// The widest values that are mixed.
+const MOST_VALUE: usize = 4 * THREADS;
+/// Blocks of threads that keep a GPU busy.
+const BUSY: usize = 256;
+/// Shares of a sequence's positions, at most.
+const MOST_SHARES: usize = 64;
+/// Shared memory that queries may take.
+const MOST_SHARED: usize = 38 << 10;
+
+/// How a cache keeps its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheType {
+    /// float32.
+    F32,
+    /// float16.
+    F16,
+    /// BF16.
+    Bf16,
+    /// 32 signed bytes with a float16 scale.
+    Q8_0,
+}
+
+/// The rows of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheRows {
+    /// Heads of keys.
+    pub kv_heads: usize,
+    /// Elements of a key.
+    pub key_dim: usize,
+    /// Elements of a value that has a row of its own; 0 where it is the first elements of its key.
+    pub value_dim: usize,
+    /// How they are kept.
+    pub kind: CacheType,
+}
+
+/// The tokens of a sequence in a pass, and the blocks of its cache.
+#[derive(Clone, Debug)]
+pub struct CachedSpan<'a> {
+    /// The first among those of the pass.
+    pub first: usize,
+    /// How many.
+    pub tokens: usize,
+    /// Position of the first in the sequence.
+    pub position: usize,
+    /// Position of the first row of the first block.
+    pub start: usize,
+    /// Blocks with room for all positions up to the last.
+    pub blocks: Vec<&'a Memory>,
+}
+
+/// Heads before attention, `[tokens, heads · width]`.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadRows<'a> {
+    /// The rows.
+    pub x: &'a Tensor,
+    /// The root mean square norm of each head: weights of `[turns, width]`, heads take turns; what is added to the mean square.
+    pub norm: Option<(&'a Tensor, f32)>,
+    /// How a part of each head is turned, after its norm.
+    pub turn: Option<Turn<'a>>,
+}
+
+/// The rotation of a part of each head.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn<'a> {
+    /// `[tokens, half]`.
+    pub cosines: &'a Tensor,
+    /// `[tokens, half]`.
+    pub sines: &'a Tensor,
+    /// Whether two elements that are turned together lie side by side, and not half of the part apart.
+    pub is_interleaved: bool,
+    /// The first element of the part.
+    pub first: usize,
+}
+
+/// How queries attend.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'a> {
+    /// Heads of queries.
+    pub heads: usize,
+    /// Elements of a value.
+    pub value_dim: usize,
+    /// What scores are multiplied with.
+    pub scale: f32,
+    /// `cap · tanh(score / cap)`.
+    pub soft_cap: Option<f32>,
+    /// Positions that a token sees, its own among them.
+    pub window: Option<usize>,
+    /// Whether tokens see none behind them.
+    pub is_causal: bool,
+    /// `[heads]`.
+    pub sinks: Option<&'a Tensor>,
+}
+
+impl CacheType {
+    fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "q8_0",
+        }
+    }
+
+    fn row_bytes(self, width: usize) -> usize {
+        match self {
+            Self::F32 => width * 4,
+            Self::F16 | Self::Bf16 => width * 2,
+            Self::Q8_0 => width.div_ceil(32) * 34,
+        }
+    }
+}
+
+impl CacheRows {
+    /// Bytes of a block.
+    pub fn block_bytes(self) -> usize {
+        let row = self.kind.row_bytes(self.key_dim) + self.kind.row_bytes(self.value_dim);
+        POSITIONS * self.kv_heads * row
+    }
+
+    fn argument(self) -> arguments::Cache {
+        let [kv_heads, key_dim, value_dim] = [self.kv_heads, self.key_dim, self.value_dim].map(|size| size as u32);
+        arguments::Cache { kv_heads, key_dim, value_dim, kind: 0 }
+    }
+}
+
+/// What kernels are told of the sequences of a pass, on the device.
+struct Table {
+    memory: Memory,
+    blocks: usize,
+    items: usize,
+    /// Queries that are put together, at most.
+    rows: usize,
+    /// How many items.
+    count: usize,
+}
+
+impl Machine {
+    /// Whether there are kernels for such heads.
+    pub fn can_attend(rows: CacheRows, value_dim: usize) -> bool {
+        value_dim <= MOST_VALUE && rows.key_dim * size_of::<f32>() <= MOST_SHARED
+    }
+
+    /// Keeps keys and values, and lets queries attend to those of their sequences: `[tokens, heads · value_dim]`.
+    ///
+    /// # Errors
+    /// Shapes do not fit one another, a sequence has no room, or the device has failed.
+    #[expect(unsafe_code, reason = "kernels are launched")]
+    pub fn attend(
+        &self,
+        attention: Attention<'_>,
+        rows: CacheRows,
+        [queries, keys]: [HeadRows<'_>; 2],
+        values: Option<&Tensor>,
+        spans: &[CachedSpan<'_>],
+    ) -> Result<Tensor> {
+        let Attention { heads, value_dim, .. } = attention;
+        let tokens = queries.x.dims2()?.0;
+        ensure!(Self::can_attend(rows, value_dim), "heads of {} and {value_dim} are too wide", rows.key_dim);
+        ensure!(rows.kv_heads > 0 && heads.is_multiple_of(rows.kv_heads), "{heads} heads share {}", rows.kv_heads);
+        ensure!(values.is_some() == (rows.value_dim > 0), "invariant: values that are kept are given");
+        let table = self.table(heads / rows.kv_heads, rows, tokens, spans)?;
+        let mut kept = self.fresh([tokens, heads * rows.key_dim])?;
+        let mut all = [
+            self.heads(queries, heads, rows.key_dim, tokens)?,
+            self.heads(keys, rows.kv_heads, rows.key_dim, tokens)?,
+            Heads { turns: 1, ..Heads::default() },
+        ];
+        if let Some(values) = values {
+            all[2] =
+                self.heads(HeadRows { x: values, norm: None, turn: None }, rows.kv_heads, rows.value_dim, tokens)?;
+        }
+        let (spans_at, blocks) = (table.memory.address(), table.memory.address().after(table.blocks));
+        let keep = KeepArguments {
+            heads: all,
+            cache: rows.argument(),
+            spans: spans_at,
+            blocks,
+            queries: kept.address(),
+            tokens: tokens as u32,
+            sequences: spans.len() as u32,
+        };
+        let warps = tokens * all.iter().map(|own| own.count as usize).sum::<usize>();
+        let grid = Grid { blocks: [warps.div_ceil(THREADS / LANES), 1, 1], threads: THREADS, shared: 0 };
+        // SAFETY: heads are of `tokens` rows as was seen, spans have all tokens and blocks room for their positions, see `table`.
+        unsafe { self.launch(&format!("keep_{}", rows.kind.name()), grid, &keep)? };
+        let kept = self.tensor(kept)?;
+        self.mixed(attention, rows, &table, &kept, spans)
+    }
+
+    #[expect(unsafe_code, reason = "a kernel is launched")]
+    fn mixed(
+        &self,
+        attention: Attention<'_>,
+        rows: CacheRows,
+        table: &Table,
+        queries: &Tensor,
+        spans: &[CachedSpan<'_>],
+    ) -> Result<Tensor> {
+        let Attention { heads, value_dim, .. } = attention;
+        let tokens = queries.dims2()?.0;
+        let mut out = self.fresh([tokens, heads * value_dim])?;
+        let (places, share_count) = (table.count * rows.kv_heads, shares(attention, table, rows, spans));
+        ensure!(share_count == 1 || places <= COUNTERS, "invariant: as many counters as places");
+        let room = if share_count == 1 { 0 } else { places * share_count * table.rows * (value_dim + 2) };
+        let share_memory = (room > 0).then(|| self.memory(room * size_of::<f32>())).transpose()?;
+        if let Some(sinks) = attention.sinks {
+            ensure!(sinks.elem_count() == heads, "invariant: a sink for each head");
+        }
+        let arguments = AttendArguments {
+            cache: rows.argument(),
+            spans: table.memory.address(),
+            blocks: table.memory.address().after(table.blocks),
+            items: table.memory.address().after(table.items),
+            queries: self.address(queries, tokens * heads * rows.key_dim)?,
+            sinks: attention.sinks.map_or(Ok(Address::NONE), |sinks| self.address(sinks, heads))?,
+            out: out.address(),
+            shares: share_memory.as_ref().map_or(Address::NONE, Memory::address),
+            done: self.counters()?,
+            scale: attention.scale,
+            soft_cap: attention.soft_cap.unwrap_or(0.0),
+            heads: heads as u32,
+            value_width: value_dim as u32,
+            window: attention.window.unwrap_or(0) as u32,
+            is_causal: u32::from(attention.is_causal),
+        };
+        let shared = table.rows * rows.key_dim * size_of::<f32>();
+        let grid = Grid { blocks: [table.count, share_count, rows.kv_heads], threads: THREADS, shared };
+        let kernel = format!("attend_{}_{}", table.rows, rows.kind.name());
+        // SAFETY: items are rows of spans, queries and what is written have rows for all tokens, shares have room for all places, and blocks
+        // were seen to have the positions that are seen.
+        unsafe { self.launch(&kernel, grid, &arguments)? };
+        self.tensor(out)
+    }
+
+    /// Heads for kernels.
+    fn heads(&self, heads: HeadRows<'_>, count: usize, width: usize, tokens: usize) -> Result<Heads> {
+        ensure!(heads.x.dims() == [tokens, count * width], "invariant: {count} heads of {width}, not {:?}", heads.x);
+        let mut own = Heads {
+            x: self.address(heads.x, tokens * count * width)?,
+            count: count as u32,
+            width: width as u32,
+            turns: 1,
+            ..Heads::default()
+        };
+        if let Some((weight, epsilon)) = heads.norm {
+            let turns = weight.elem_count() / width;
+            ensure!(
+                turns > 0 && turns * width == weight.elem_count() && count.is_multiple_of(turns),
+                "invariant: norms of heads"
+            );
+            (own.norm, own.epsilon, own.turns) = (self.address(weight, turns * width)?, epsilon, turns as u32);
+        }
+        if let Some(Turn { cosines, sines, is_interleaved, first }) = heads.turn {
+            let (rows, half) = cosines.dims2()?;
+            let fits = rows == tokens && sines.dims() == cosines.dims() && first + 2 * half <= width;
+            ensure!(fits, "invariant: heads of {width} are turned from {first} on by {half} angles of each token");
+            (own.cosines, own.sines) = (self.address(cosines, rows * half)?, self.address(sines, rows * half)?);
+            (own.half, own.turned_first) = (half as u32, first as u32);
+            own.is_interleaved = u32::from(is_interleaved);
+        }
+        Ok(own)
+    }
+
+    /// Sees to it that spans are all tokens, one after the other, with room for them.
+    fn table(&self, group: usize, rows: CacheRows, tokens: usize, spans: &[CachedSpan<'_>]) -> Result<Table> {
+        let (mut next, mut places, mut blocks) = (0, Vec::new(), Vec::new());
+        for span in spans {
+            let end = span.position.checked_add(span.tokens).context("a position beyond all")?;
+            let has_room = span.start <= span.position && end - span.start <= span.blocks.len() * POSITIONS;
+            let is_room = span.blocks.iter().all(|block| block.size() >= rows.block_bytes());
+            ensure!(span.first == next && span.tokens > 0 && has_room && is_room, "invariant: room for {span:?}");
+            next += span.tokens;
+            let [first, own, position, start] = [span.first, span.tokens, span.position, span.start].map(u32::try_from);
+            let block = u32::try_from(blocks.len())?;
+            places.push(arguments::Span {
+                first: first?,
+                tokens: own?,
+                position: position?,
+                start: start?,
+                block,
+                unused: 0,
+            });
+            blocks.extend(span.blocks.iter().map(|block| block.address()));
+        }
+        ensure!(next == tokens, "invariant: sequences have all {tokens} tokens");
+        let most = spans.iter().map(|span| span.tokens * group).max().unwrap_or(1);
+        let fits = |rows_: &usize| rows_ * rows.key_dim * size_of::<f32>() <= MOST_SHARED;
+        let wanted = [16, 4, 1].into_iter().find(|own| most * 2 > *own && fits(own)).unwrap_or(1);
+        let mut items = Vec::new();
+        for (sequence, span) in (0..).zip(spans) {
+            items.extend(
+                (0..span.tokens * group).step_by(wanted).map(|first| Queries { sequence, first: first as u32 }),
+            );
+        }
+        let mut bytes = crate::machine::bytes_of(&places).to_vec();
+        let mut part = |own: &[u8]| {
+            bytes.resize(bytes.len().next_multiple_of(16), 0);
+            bytes.extend_from_slice(own);
+            bytes.len() - own.len()
+        };
+        let blocks = part(crate::machine::bytes_of(&blocks));
+        let items_at = part(crate::machine::bytes_of(&items));
+        Ok(Table { memory: self.upload(&bytes)?, blocks, items: items_at, rows: wanted, count: items.len() })
+    }
+}
+
+/// In how many shares the positions of a sequence are computed: as many as keep the device busy.
+fn shares(attention: Attention<'_>, table: &Table, rows: CacheRows, spans: &[CachedSpan<'_>]) -> usize {
+    let seen = |span: &CachedSpan<'_>| {
+        let kept = span.position + span.tokens - span.start;
+        attention.window.map_or(kept, |window| kept.min(window + span.tokens))
+    };
+    let tiles = spans.iter().map(seen).max().unwrap_or(1).div_ceil(THREADS).max(1);
+    let places = (table.count * rows.kv_heads).max(1);
+    if places > COUNTERS { 1 } else { BUSY.div_ceil(places).min(tiles).min(MOST_SHARES) }
+}

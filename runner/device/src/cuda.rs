@@ -1,0 +1,107 @@
+//! Kernels on NVIDIA's GPUs, by the driver.
+
+#![expect(unsafe_code, reason = "the driver works on addresses")]
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, anyhow};
+use candle_core::cuda_backend::cudarc::driver::{CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, result};
+use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
+use candle_core::{CudaDevice, CudaStorage, Storage};
+
+use crate::arguments::{Address, Arguments};
+
+/// All kernels, for every generation that they are compiled for.
+const FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
+
+/// Bytes on a GPU.
+pub(crate) type Memory = CudaSlice<u8>;
+
+/// Numbers of float32 on a GPU.
+pub(crate) type Numbers = CudaSlice<f32>;
+
+/// The kernels on a GPU.
+pub(crate) struct Kernels {
+    device: CudaDevice,
+    stream: Arc<CudaStream>,
+    module: Arc<CudaModule>,
+    functions: Mutex<HashMap<String, CudaFunction>>,
+}
+
+impl Kernels {
+    pub(crate) fn load(device: &CudaDevice) -> Result<Self> {
+        let stream = device.cuda_stream();
+        let module = stream.context().load_module(Ptx::from_binary(FATBIN.to_vec()));
+        let module = module.map_err(failed).context("the driver refuses the kernels")?;
+        Ok(Self { device: device.clone(), stream, module, functions: Mutex::default() })
+    }
+
+    pub(crate) fn memory(&self, size: usize) -> Result<Memory> {
+        // SAFETY: what is in it is written before it is read, as `Memory` says.
+        unsafe { self.stream.alloc::<u8>(size.max(1)) }
+            .map_err(failed)
+            .with_context(|| format!("{size} bytes on the GPU"))
+    }
+
+    pub(crate) fn numbers(&self, count: usize) -> Result<Numbers> {
+        // SAFETY: a kernel writes all of them.
+        unsafe { self.stream.alloc::<f32>(count.max(1)) }
+            .map_err(failed)
+            .with_context(|| format!("{count} numbers on the GPU"))
+    }
+
+    pub(crate) fn storage(&self, numbers: Numbers) -> Storage {
+        Storage::Cuda(CudaStorage::wrap_cuda_slice(numbers, self.device.clone()))
+    }
+
+    pub(crate) fn write(&self, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
+        let mut part = memory.slice_mut(at..at + bytes.len());
+        self.stream.memcpy_htod(bytes, &mut part).map_err(failed)
+    }
+
+    pub(crate) fn read(&self, memory: &Memory) -> Result<Vec<u8>> {
+        self.stream.clone_dtoh(memory).map_err(failed)
+    }
+
+    /// # Safety
+    /// See [`Machine::launch`](crate::machine::Machine::launch).
+    pub(crate) unsafe fn launch<A: Arguments>(
+        &self,
+        kernel: &str,
+        [x, y, z]: [u32; 3],
+        [threads, shared]: [usize; 2],
+        arguments: &A,
+    ) -> Result<()> {
+        let function = self.function(kernel)?;
+        self.stream.context().bind_to_thread().map_err(failed)?;
+        let mut parameters = [(&raw const *arguments).cast_mut().cast::<c_void>()];
+        let (function, stream) = (function.cu_function(), self.stream.cu_stream());
+        // SAFETY: as the caller promises; the driver copies the arguments before it returns.
+        unsafe {
+            result::launch_kernel(function, (x, y, z), (threads as u32, 1, 1), shared as u32, stream, &mut parameters)
+        }
+        .map_err(failed)
+    }
+
+    fn function(&self, kernel: &str) -> Result<CudaFunction> {
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = functions.get(kernel) {
+            return Ok(function.clone());
+        }
+        let function = self.module.load_function(kernel).map_err(failed)?;
+        functions.insert(kernel.to_owned(), function.clone());
+        Ok(function)
+    }
+}
+
+/// Where the elements are.
+pub(crate) fn address<T>(slice: &CudaSlice<T>) -> Address {
+    let (address, _in_order) = slice.device_ptr(slice.stream());
+    Address(address)
+}
+
+fn failed(error: result::DriverError) -> anyhow::Error {
+    anyhow!("{error}")
+}

@@ -1,0 +1,218 @@
+//! The kernels on the CPU: compiled by the machine's C++ compiler when they are first needed, see `cuda/emulator.h`.
+//!
+//! One kernel runs at a time in a process: the emulated machine is one place.
+
+#![expect(unsafe_code, reason = "a library is opened, and kernels work on addresses")]
+
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use crate::arguments::{Address, Arguments};
+
+/// Shared memory of a block, besides what kernels declare: what every GPU has without asking, less the largest of these.
+const MOST_SHARED: usize = 39 << 10;
+/// The machine's C++ compiler.
+const COMPILER: &str = "c++";
+/// What is compiled.
+const SOURCES: [(&str, &str); 9] = [
+    ("machine.cuh", include_str!("../cuda/machine.cuh")),
+    ("emulator.h", include_str!("../cuda/emulator.h")),
+    ("tables.cuh", include_str!(concat!(env!("OUT_DIR"), "/tables.cuh"))),
+    ("formats.cuh", include_str!("../cuda/formats.cuh")),
+    ("products.cuh", include_str!("../cuda/products.cuh")),
+    ("rows.cuh", include_str!("../cuda/rows.cuh")),
+    ("cache.cuh", include_str!("../cuda/cache.cuh")),
+    ("attention.cuh", include_str!("../cuda/attention.cuh")),
+    ("kernels.cu", include_str!("../cuda/kernels.cu")),
+];
+
+/// A kernel, as `EmulatedKernel` is declared.
+#[repr(C)]
+struct Kernel {
+    size: u64,
+    body: *const c_void,
+}
+
+type Emulate = unsafe extern "C" fn(*const Kernel, *const [u32; 3], u32, *const c_void, bool);
+
+/// The library of all kernels.
+struct Library {
+    handle: *mut c_void,
+    emulate: Emulate,
+    /// Found by their names, as numbers: pointers are not for other threads.
+    kernels: Mutex<HashMap<String, usize>>,
+    /// Held while a kernel runs.
+    turn: Mutex<()>,
+}
+
+// SAFETY: the handle is only looked up in, which is allowed to all threads, and one kernel runs at a time.
+unsafe impl Send for Library {}
+// SAFETY: the same.
+unsafe impl Sync for Library {}
+
+/// The kernels, run in an order of threads.
+pub(crate) struct Kernels {
+    library: &'static Library,
+    backwards: bool,
+}
+
+impl Kernels {
+    /// `None` where there is no compiler.
+    pub(crate) fn new(backwards: bool) -> Result<Option<Self>> {
+        static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
+        if Command::new(COMPILER).arg("--version").output().is_err() {
+            return Ok(None);
+        }
+        let library = LIBRARY.get_or_init(|| Library::compiled().map_err(|error| format!("{error:#}")));
+        Ok(Some(Self { library: library.as_ref().map_err(|reason| anyhow!("{reason}"))?, backwards }))
+    }
+
+    /// # Safety
+    /// See [`Machine::launch`](crate::machine::Machine::launch).
+    pub(crate) unsafe fn launch<A: Arguments>(
+        &self,
+        kernel: &str,
+        grid: [u32; 3],
+        [threads, shared]: [usize; 2],
+        arguments: &A,
+    ) -> Result<()> {
+        let found = self.library.find(kernel)?;
+        // SAFETY: the library lives as long as the process.
+        let size = unsafe { (*found).size };
+        ensure!(size == size_of::<A>() as u64, "it takes {size} bytes, and is given {}", size_of::<A>());
+        ensure!(shared <= MOST_SHARED, "{shared} bytes of shared memory");
+        let _turn = self.library.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the kernel is of the library, and the rest is as the caller promises.
+        unsafe {
+            (self.library.emulate)(
+                found,
+                &raw const grid,
+                threads as u32,
+                (&raw const *arguments).cast(),
+                self.backwards,
+            );
+        };
+        Ok(())
+    }
+}
+
+impl Library {
+    fn compiled() -> Result<Self> {
+        ensure!(cfg!(all(target_arch = "x86_64", target_os = "linux")), "kernels are emulated on x86-64 Linux only");
+        let path = library_file()?;
+        let name = CString::new(path.as_os_str().as_encoded_bytes())?;
+        // SAFETY: the library is ours and does nothing when it is opened.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        ensure!(!handle.is_null(), "`{}` cannot be opened", path.display());
+        // SAFETY: the handle is open.
+        let emulate = unsafe { libc::dlsym(handle, c"lode_emulate".as_ptr()) };
+        ensure!(!emulate.is_null(), "`{}` has no emulator", path.display());
+        // SAFETY: `emulator.h` declares it so.
+        let emulate = unsafe { std::mem::transmute::<*mut c_void, Emulate>(emulate) };
+        Ok(Self { handle, emulate, kernels: Mutex::default(), turn: Mutex::default() })
+    }
+
+    fn find(&self, kernel: &str) -> Result<*const Kernel> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = kernels.get(kernel) {
+            return Ok(*found as *const Kernel);
+        }
+        let name = CString::new(format!("kernel_{kernel}"))?;
+        // SAFETY: the handle is open.
+        let found = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        ensure!(!found.is_null(), "there is no such kernel");
+        kernels.insert(kernel.to_owned(), found as usize);
+        Ok(found.cast_const().cast())
+    }
+}
+
+/// The compiled library: made once for these sources, and found again by the next process.
+fn library_file() -> Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    SOURCES.hash(&mut hasher);
+    let folder = std::env::temp_dir();
+    let path = folder.join(format!("lode-kernels-{:016x}.so", hasher.finish()));
+    if path.is_file() {
+        return Ok(path);
+    }
+    let own = folder.join(format!("lode-kernels-{}", std::process::id()));
+    std::fs::create_dir_all(&own)?;
+    let compiled = compile(&own);
+    let moved = compiled.and_then(|library| Ok(std::fs::rename(library, &path)?));
+    std::fs::remove_dir_all(&own)?;
+    moved.map(|()| path)
+}
+
+fn compile(folder: &Path) -> Result<PathBuf> {
+    for (name, text) in SOURCES {
+        std::fs::write(folder.join(name), text)?;
+    }
+    let library = folder.join("kernels.so");
+    let mut command = Command::new(COMPILER);
+    command.current_dir(folder).args([
+        "-std=c++17",
+        "-O3",
+        "-march=native",
+        "-ffp-contract=off",
+        "-fPIC",
+        "-shared",
+        "-fno-strict-aliasing",
+        "-Wno-unknown-pragmas",
+    ]);
+    command.args(["-x", "c++", "kernels.cu", "-o"]).arg(&library);
+    let output = command.output().with_context(|| format!("`{COMPILER}` cannot be run"))?;
+    let said: String = String::from_utf8_lossy(&output.stderr).chars().take(2000).collect();
+    ensure!(output.status.success(), "kernels cannot be compiled: {said}");
+    Ok(library)
+}
+
+/// Memory that kernels write to, whoever else refers to it.
+pub(crate) struct Memory {
+    words: Box<[UnsafeCell<u128>]>,
+    size: usize,
+}
+
+// SAFETY: it is read and written by kernels, one at a time, and by who has it.
+unsafe impl Send for Memory {}
+// SAFETY: the same.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(crate) fn new(size: usize) -> Self {
+        // What nobody has written is not a number.
+        Self { words: (0..size.div_ceil(16)).map(|_| UnsafeCell::new(u128::MAX)).collect(), size }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address(self.words.as_ptr() as u64)
+    }
+
+    pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.size, "within the memory");
+        // SAFETY: as was seen, and nobody else has it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.words.as_ptr().cast_mut().cast::<u8>().add(at),
+                bytes.len(),
+            );
+        };
+    }
+
+    pub(crate) fn read(&self, size: usize) -> Vec<u8> {
+        assert!(size <= self.size, "within the memory");
+        // SAFETY: as was seen, and no kernel runs that writes it: who launches one waits for it.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), size) }.to_vec()
+    }
+}

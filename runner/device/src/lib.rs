@@ -1,0 +1,39 @@
+//! Our kernels for GPUs, and what launches them.
+//!
+//! ```text
+//! operations (product, rows) ──▶ arguments ──▶ Machine ──▶ a driver's stream, or the emulator
+//!   check shapes, choose         as kernels        │
+//!   a kernel and its grid        have them         └──▶ Memory, tensors of candle
+//! ```
+//!
+//! Kernels are in `cuda/`: CUDA C++ whose words for threads, barriers and fragments are those of `machine.cuh`. The build compiles them
+//! with nvcc where it has the feature `cuda`. The emulator has the same words for a CPU, so that tests run the same kernels with
+//! the same arguments, grids and indices on machines without a GPU. It is in builds for development only (`debug_assertions`).
+//!
+//! # Invariants
+//! - An operation is safe to call: it checks that every address that a kernel gets is of memory as large as the kernel reads or writes.
+//! - Everything on a device is in the order of one stream, frees too, so that memory may be dropped right after a launch.
+//! - A kernel has one argument, a structure; `arguments.rs` and `cuda/` say the same of each (`sizes_are_those_of_kernels`).
+
+mod arguments;
+mod attention;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(debug_assertions)]
+mod emulator;
+mod machine;
+mod product;
+mod rows;
+#[cfg(all(test, debug_assertions))]
+mod tests;
+mod weight;
+
+/// The compute capability, times ten, that candle's kernels are compiled for: they run on that generation and on later ones.
+#[cfg(feature = "cuda")]
+pub const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
+
+pub use attention::{Attention, CacheRows, CacheType, CachedSpan, HeadRows, POSITIONS, Turn};
+pub use machine::{Machine, Memory};
+pub use product::{Activation, ExpertRows, Input, MOST_PRODUCTS, Product, Purpose};
+pub use rows::{Norm, NormKind, Rounded};
+pub use weight::{Array, Arrays, DeviceWeight, RowBlocks};

@@ -1,0 +1,304 @@
+//! Who runs kernels, and the memory that they work on.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context, Result, bail, ensure};
+use candle_core::{DType, Device, Storage, Tensor};
+
+use crate::arguments::{Address, Arguments};
+#[cfg(feature = "cuda")]
+use crate::cuda;
+#[cfg(debug_assertions)]
+use crate::emulator;
+
+/// A device that has our kernels. Clones are the same one.
+#[derive(Clone)]
+pub struct Machine {
+    device: Device,
+    kernels: Arc<Kernels>,
+    /// Numbers of 32 bits that are 0 between launches, see [`counters`](Self::counters).
+    counters: Arc<OnceLock<Memory>>,
+}
+
+enum Kernels {
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Kernels),
+    #[cfg(debug_assertions)]
+    Emulated(emulator::Kernels),
+}
+
+/// Memory of a device, at a multiple of 16 at least. What is in it when it is new is not known.
+pub struct Memory {
+    place: Place,
+    size: usize,
+}
+
+/// Room for a tensor.
+pub(crate) struct Fresh {
+    numbers: FreshNumbers,
+    shape: (usize, usize),
+}
+
+enum FreshNumbers {
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Numbers),
+    #[cfg(debug_assertions)]
+    Emulated(Vec<f32>),
+    /// There is no device in this build that could have it.
+    #[cfg(not(any(feature = "cuda", debug_assertions)))]
+    Nowhere(std::convert::Infallible),
+}
+
+enum Place {
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Memory),
+    #[cfg(debug_assertions)]
+    Emulated(emulator::Memory),
+    /// There is no device in this build that could have it.
+    #[cfg(not(any(feature = "cuda", debug_assertions)))]
+    Nowhere(std::convert::Infallible),
+}
+
+/// Numbers that kernels count with.
+pub(crate) const COUNTERS: usize = 1 << 16;
+
+/// The grid of a launch: blocks, and threads of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grid {
+    pub(crate) blocks: [usize; 3],
+    pub(crate) threads: usize,
+    /// Bytes of memory that the threads of a block share, besides what the kernel declares.
+    pub(crate) shared: usize,
+}
+
+impl Machine {
+    /// The kernels of a device of candle; `None` where we have none for it.
+    ///
+    /// # Errors
+    /// The driver refuses the kernels.
+    pub fn of(device: &Device) -> Result<Option<Self>> {
+        match device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(own) => {
+                let kernels = Arc::new(Kernels::Cuda(cuda::Kernels::load(own)?));
+                Ok(Some(Self { device: device.clone(), kernels, counters: Arc::default() }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The kernels on the CPU. `backwards` has the threads of a block run from the last to the first.
+    ///
+    /// `None` where there is no C++ compiler (`c++`).
+    ///
+    /// # Errors
+    /// They cannot be compiled.
+    #[cfg(debug_assertions)]
+    pub fn emulated(backwards: bool) -> Result<Option<Self>> {
+        let kernels = emulator::Kernels::new(backwards)?;
+        Ok(kernels.map(|kernels| Self {
+            device: Device::Cpu,
+            kernels: Arc::new(Kernels::Emulated(kernels)),
+            counters: Arc::default(),
+        }))
+    }
+
+    /// Where tensors are.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Memory of so many bytes.
+    ///
+    /// # Errors
+    /// There is not so much.
+    pub fn memory(&self, size: usize) -> Result<Memory> {
+        let place = match &*self.kernels {
+            #[cfg(feature = "cuda")]
+            Kernels::Cuda(kernels) => Place::Cuda(kernels.memory(size)?),
+            #[cfg(debug_assertions)]
+            Kernels::Emulated(_) => Place::Emulated(emulator::Memory::new(size)),
+        };
+        Ok(Memory { place, size })
+    }
+
+    /// Memory with these bytes, which may be gone when this returns.
+    ///
+    /// # Errors
+    /// There is not so much.
+    pub fn upload(&self, bytes: &[u8]) -> Result<Memory> {
+        let mut memory = self.memory(bytes.len())?;
+        self.write(&mut memory, 0, bytes)?;
+        Ok(memory)
+    }
+
+    /// Writes bytes into memory.
+    ///
+    /// # Errors
+    /// They do not fit, or the device has failed.
+    pub fn write(&self, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
+        let fits = at.checked_add(bytes.len()).is_some_and(|end| end <= memory.size);
+        ensure!(fits, "{} bytes at {at} do not fit into {}", bytes.len(), memory.size);
+        match (&*self.kernels, &mut memory.place) {
+            #[cfg(feature = "cuda")]
+            (Kernels::Cuda(kernels), Place::Cuda(memory)) => kernels.write(memory, at, bytes),
+            #[cfg(debug_assertions)]
+            (Kernels::Emulated(_), Place::Emulated(memory)) => {
+                memory.write(at, bytes);
+                Ok(())
+            }
+            #[allow(unreachable_patterns, reason = "builds with one kind of device only")]
+            _ => bail!("invariant: memory belongs to its machine"),
+        }
+    }
+
+    /// The bytes of memory, once all that was launched is done.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn read(&self, memory: &Memory) -> Result<Vec<u8>> {
+        match (&*self.kernels, &memory.place) {
+            #[cfg(feature = "cuda")]
+            (Kernels::Cuda(kernels), Place::Cuda(memory)) => kernels.read(memory),
+            #[cfg(debug_assertions)]
+            (Kernels::Emulated(_), Place::Emulated(memory)) => Ok(memory.read(memory.size())),
+            #[allow(unreachable_patterns, reason = "builds with one kind of device only")]
+            _ => bail!("invariant: memory belongs to its machine"),
+        }
+    }
+
+    /// Has a kernel run.
+    ///
+    /// # Safety
+    /// The kernel takes such arguments, and all that it reads and writes with them and such a grid is in memory that lives until it is dropped in the
+    /// order of the stream.
+    #[expect(unsafe_code, reason = "the kernel works on addresses")]
+    pub(crate) unsafe fn launch<A: Arguments>(&self, kernel: &str, grid: Grid, arguments: &A) -> Result<()> {
+        let blocks = grid.blocks.map(u32::try_from);
+        let [Ok(x), Ok(y), Ok(z)] = blocks else { bail!("invariant: a grid of {:?}", grid.blocks) };
+        ensure!(y <= 65_535 && z <= 65_535, "`{kernel}` cannot be launched with {y} times {z} rows of blocks");
+        if x == 0 || y == 0 || z == 0 {
+            return Ok(());
+        }
+        let done = match &*self.kernels {
+            #[cfg(feature = "cuda")]
+            // SAFETY: as the caller promises.
+            Kernels::Cuda(kernels) => unsafe {
+                kernels.launch(kernel, [x, y, z], [grid.threads, grid.shared], arguments)
+            },
+            #[cfg(debug_assertions)]
+            // SAFETY: as the caller promises.
+            Kernels::Emulated(kernels) => unsafe {
+                kernels.launch(kernel, [x, y, z], [grid.threads, grid.shared], arguments)
+            },
+        };
+        done.with_context(|| format!("the kernel `{kernel}`"))
+    }
+
+    /// Room for a tensor of float32, which a kernel must write before it becomes one.
+    #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "GPUs may have no room"))]
+    pub(crate) fn fresh(&self, [rows, width]: [usize; 2]) -> Result<Fresh> {
+        let numbers = match &*self.kernels {
+            #[cfg(feature = "cuda")]
+            Kernels::Cuda(kernels) => FreshNumbers::Cuda(kernels.numbers(rows * width)?),
+            #[cfg(debug_assertions)]
+            // What nobody has written is not a number.
+            Kernels::Emulated(_) => FreshNumbers::Emulated(vec![f32::NAN; rows * width]),
+        };
+        Ok(Fresh { numbers, shape: (rows, width) })
+    }
+
+    /// The tensor, once its kernel is launched.
+    pub(crate) fn tensor(&self, fresh: Fresh) -> Result<Tensor> {
+        let Fresh { numbers, shape } = fresh;
+        match (&*self.kernels, numbers) {
+            #[cfg(feature = "cuda")]
+            (Kernels::Cuda(kernels), FreshNumbers::Cuda(numbers)) => {
+                Ok(Tensor::from_storage(kernels.storage(numbers), shape, candle_core::op::BackpropOp::none(), false))
+            }
+            #[cfg(debug_assertions)]
+            (Kernels::Emulated(_), FreshNumbers::Emulated(numbers)) => {
+                Ok(Tensor::from_vec(numbers, shape, &Device::Cpu)?)
+            }
+            #[allow(unreachable_patterns, reason = "builds with one kind of device only")]
+            _ => bail!("invariant: memory belongs to its machine"),
+        }
+    }
+
+    /// Where numbers of 32 bits are that kernels count with: they are 0, and kernels leave them so.
+    pub(crate) fn counters(&self) -> Result<Address> {
+        if self.counters.get().is_none() {
+            let _ = self.counters.set(self.upload(&vec![0; COUNTERS * size_of::<u32>()])?);
+        }
+        Ok(self.counters.get().context("invariant: they have just been made")?.address())
+    }
+
+    /// Where the numbers of a tensor of float32 are; it must live as long as they are used.
+    pub(crate) fn address(&self, tensor: &Tensor, count: usize) -> Result<Address> {
+        let (storage, layout) = tensor.storage_and_layout();
+        let is_plain = layout.is_contiguous() && tensor.dtype() == DType::F32 && tensor.elem_count() >= count;
+        ensure!(is_plain, "invariant: {count} numbers of float32 that lie together, not {tensor:?}");
+        let first = match (&*self.kernels, &*storage) {
+            #[cfg(feature = "cuda")]
+            (Kernels::Cuda(_), Storage::Cuda(storage)) => cuda::address(storage.as_cuda_slice::<f32>()?),
+            #[cfg(debug_assertions)]
+            (Kernels::Emulated(_), Storage::Cpu(storage)) => Address(storage.as_slice::<f32>()?.as_ptr() as u64),
+            _ => bail!("invariant: the tensor is on its machine"),
+        };
+        Ok(first.after(layout.start_offset() * size_of::<f32>()))
+    }
+}
+
+impl Fresh {
+    /// Where it is to be written.
+    pub(crate) fn address(&mut self) -> Address {
+        match &mut self.numbers {
+            #[cfg(feature = "cuda")]
+            FreshNumbers::Cuda(numbers) => cuda::address(numbers),
+            #[cfg(debug_assertions)]
+            FreshNumbers::Emulated(numbers) => Address(numbers.as_mut_ptr() as u64),
+            #[cfg(not(any(feature = "cuda", debug_assertions)))]
+            FreshNumbers::Nowhere(never) => match *never {},
+        }
+    }
+}
+
+impl Memory {
+    /// How many bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        match &self.place {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(memory) => cuda::address(memory),
+            #[cfg(debug_assertions)]
+            Place::Emulated(memory) => memory.address(),
+            #[cfg(not(any(feature = "cuda", debug_assertions)))]
+            Place::Nowhere(never) => match *never {},
+        }
+    }
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Machine").field(&self.device).finish()
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// Structures of kernels as they are uploaded.
+pub(crate) fn bytes_of<T: Copy>(all: &[T]) -> &[u8] {
+    #[expect(unsafe_code, reason = "structures of kernels are uploaded as they are")]
+    // SAFETY: they are `repr(C)` and have no gaps: each is padded by a field of its own.
+    unsafe {
+        std::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all))
+    }
+}

@@ -1,0 +1,301 @@
+//! Products of activations with weights: `y = x · Wᵀ + b`, and what becomes of y.
+
+use anyhow::{Context, Result, ensure};
+use candle_core::Tensor;
+
+use crate::arguments::{self, ACTIVATE, ADD, GATE, Group, MOST_WEIGHTS, ProductArguments, WRITE};
+use crate::machine::{Grid, Machine, bytes_of};
+use crate::rows::{RUN, Rounded};
+use crate::weight::DeviceWeight;
+
+/// Weights of one product, at most.
+pub const MOST_PRODUCTS: usize = MOST_WEIGHTS;
+/// Rows of a weight that a block has, rows of x at most, and threads, see `products.cuh`.
+const FEW_ROWS: usize = 4;
+const FEW_TOKENS: usize = 8;
+const MOST_THREADS: usize = 256;
+const TILE: usize = 64;
+const TILE_THREADS: usize = 128;
+/// Elements that a thread has of a row of floats at a time.
+const EIGHT: usize = 8;
+
+/// What rows of x are multiplied with.
+#[derive(Clone, Copy, Debug)]
+pub struct Product<'a> {
+    /// Up to four weights that are alike, see [`DeviceWeight::is_like`].
+    pub weights: &'a [&'a DeviceWeight],
+    /// For each a bias, `[rows]` of float32, or nothing.
+    pub biases: &'a [Option<&'a Tensor>],
+    /// What becomes of y.
+    pub purpose: Purpose<'a>,
+    /// Never round floats for tensor cores: for whoever compares.
+    pub is_exact: bool,
+}
+
+/// Rows of x.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// `[tokens, columns]` of float32.
+    Rows(&'a Tensor),
+    /// The same rounded, for weights that [round](DeviceWeight::rounds).
+    Rounded(&'a Rounded),
+}
+
+/// What becomes of y.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose<'a> {
+    /// It is the result, of each weight.
+    Write,
+    /// `activation(y)`, of one weight.
+    Activate(Activation),
+    /// `activation(y) · y'` of two weights with as many rows.
+    Gate(Activation),
+    /// `residual + scale · y`, of one weight.
+    Add(&'a Tensor, f32),
+}
+
+/// Functions between products.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// `x · sigmoid(x)`.
+    Silu,
+    /// GELU by tanh.
+    GeluTanh,
+    /// GELU by the error function.
+    Gelu,
+    /// `max(x, 0)`.
+    Relu,
+    /// gpt-oss's: for [`Purpose::Gate`] only.
+    ClampedSilu {
+        /// Of both factors.
+        limit: f32,
+    },
+}
+
+/// The rows of x that an expert has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertRows {
+    /// Which expert.
+    pub expert: usize,
+    /// The first row.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+}
+
+impl Machine {
+    /// The products: a tensor of `[tokens, rows]` for each weight, or one where they are gated.
+    ///
+    /// # Errors
+    /// Weights are not alike, shapes do not fit one another, or the device has failed.
+    pub fn product(&self, product: Product<'_>, x: Input<'_>) -> Result<Vec<Tensor>> {
+        let whole = [ExpertRows { expert: 0, first: 0, count: x.shape()?[0] }];
+        self.products(&[product.weights], &[product.biases], product, x, Runs { all: &whole, is_grouped: false })
+    }
+
+    /// The same by experts, each with rows of its own: `sets` and `biases` are those of each expert. Rows of the
+    /// result that no expert has are not written.
+    ///
+    /// # Errors
+    /// The same; or an expert has rows that there are not.
+    pub fn grouped_product(
+        &self,
+        sets: &[&[&DeviceWeight]],
+        biases: &[&[Option<&Tensor>]],
+        runs: &[ExpertRows],
+        product: Product<'_>,
+        x: Input<'_>,
+    ) -> Result<Vec<Tensor>> {
+        self.products(sets, biases, product, x, Runs { all: runs, is_grouped: true })
+    }
+
+    fn products(
+        &self,
+        sets: &[&[&DeviceWeight]],
+        biases: &[&[Option<&Tensor>]],
+        product: Product<'_>,
+        x: Input<'_>,
+        runs: Runs<'_>,
+    ) -> Result<Vec<Tensor>> {
+        let [tokens, columns] = x.shape()?;
+        let like = *sets.first().and_then(|set| set.first()).context("invariant: there is a weight")?;
+        let fits = |set: &&[&DeviceWeight]| {
+            let rows = |at: usize| set.get(at).map(|own| own.rows()) == sets[0].get(at).map(|own| own.rows());
+            set.iter().all(|own| own.is_like(like)) && (0..=MOST_WEIGHTS).all(rows)
+        };
+        ensure!(columns == like.columns && sets.iter().all(fits), "invariant: weights of one kind and shape");
+        ensure!(biases.len() == sets.len(), "invariant: biases of all weights");
+        let count = sets[0].len();
+        ensure!((1..=MOST_WEIGHTS).contains(&count), "invariant: one to {MOST_WEIGHTS} weights");
+        let mut arguments = ProductArguments {
+            count: count as u32,
+            tokens: tokens as u32,
+            columns: columns as u32,
+            ..ProductArguments::default()
+        };
+        self.set_input(&mut arguments, like, x)?;
+        let results = self.set_purpose(&mut arguments, product.purpose, sets[0], tokens)?;
+        let all =
+            sets.iter().zip(biases).map(|(set, biases)| self.weight_set(set, biases)).collect::<Result<Vec<_>>>()?;
+        // What is uploaded lives until the launch, and longer in the order of the stream.
+        let mut uploaded = Vec::new();
+        let mut longest = tokens;
+        if runs.is_grouped {
+            let groups = runs.groups(sets.len(), tokens)?;
+            longest = runs.all.iter().map(|run| run.count).max().unwrap_or(0);
+            for bytes in [bytes_of(&all), bytes_of(&groups)] {
+                uploaded.push(self.upload(bytes)?);
+            }
+            (arguments.sets, arguments.groups) = (uploaded[0].address(), uploaded[1].address());
+        } else {
+            arguments.set = all[0];
+        }
+        let is_few = longest <= FEW_TOKENS || !like.kind.has_tiles || (product.is_exact && !like.kind.rounds);
+        let (kernel, grid) = if is_few { few(like, columns, longest) } else { tiles(like, longest) };
+        let grid = Grid { blocks: [blocks(sets[0], product.purpose, is_few), grid.blocks[1], runs.all.len()], ..grid };
+        let fresh = results.iter().map(|width| self.fresh([tokens, *width])).collect::<Result<Vec<_>>>();
+        let mut fresh = fresh?;
+        for (out, fresh) in arguments.out.iter_mut().zip(&mut fresh) {
+            *out = fresh.address();
+        }
+        // SAFETY: x, weights, biases and what is added were seen to have the shapes that the grid and the arguments say, and
+        // results are made with them; groups are of rows that there are.
+        #[expect(unsafe_code, reason = "a kernel is launched")]
+        unsafe {
+            self.launch(&kernel, grid, &arguments)?;
+        }
+        fresh.into_iter().map(|fresh| self.tensor(fresh)).collect()
+    }
+
+    fn set_input(&self, arguments: &mut ProductArguments, like: &DeviceWeight, x: Input<'_>) -> Result<()> {
+        match x {
+            Input::Rows(x) => {
+                ensure!(!like.kind.rounds, "invariant: weights of {} get rounded rows", like.kind.name);
+                arguments.x = self.address(x, x.elem_count())?;
+            }
+            Input::Rounded(x) => {
+                ensure!(like.kind.rounds, "invariant: weights of {} get rows of float32", like.kind.name);
+                (arguments.codes, arguments.factors) = (x.codes.address(), x.factors.address());
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of y; the widths of results.
+    fn set_purpose(
+        &self,
+        arguments: &mut ProductArguments,
+        purpose: Purpose<'_>,
+        set: &[&DeviceWeight],
+        tokens: usize,
+    ) -> Result<Vec<usize>> {
+        let widths: Vec<usize> = set.iter().map(|weight| weight.rows()).collect();
+        let one = || ensure_one(&widths);
+        match purpose {
+            Purpose::Write => {
+                arguments.purpose = WRITE;
+                return Ok(widths);
+            }
+            Purpose::Activate(activation) => {
+                ensure!(!matches!(activation, Activation::ClampedSilu { .. }), "invariant: this activation gates");
+                (arguments.purpose, arguments.activation) = (ACTIVATE, activation.number());
+                one()?;
+            }
+            Purpose::Gate(activation) => {
+                ensure!(widths.len() == 2 && widths[0] == widths[1], "invariant: gate and up have as many rows");
+                (arguments.purpose, arguments.activation) = (GATE, activation.number());
+                if let Activation::ClampedSilu { limit } = activation {
+                    arguments.limit = limit;
+                }
+            }
+            Purpose::Add(residual, scale) => {
+                one()?;
+                ensure!(residual.dims() == [tokens, widths[0]], "invariant: what is added has the shape of the result");
+                arguments.residual = self.address(residual, tokens * widths[0])?;
+                (arguments.purpose, arguments.scale) = (ADD, scale);
+            }
+        }
+        Ok(vec![widths[0]])
+    }
+
+    fn weight_set(&self, set: &[&DeviceWeight], biases: &[Option<&Tensor>]) -> Result<arguments::WeightSet> {
+        ensure!(set.len() == biases.len(), "invariant: a bias or none for each weight");
+        let mut all = arguments::WeightSet::default();
+        for (at, (weight, bias)) in set.iter().zip(biases).enumerate() {
+            all.weights[at] = weight.weight;
+            if let Some(bias) = bias {
+                ensure!(bias.elem_count() == weight.rows(), "invariant: a bias for each row");
+                all.biases[at] = self.address(bias, weight.rows())?;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Which rows of x belong to which weights.
+#[derive(Clone, Copy)]
+struct Runs<'a> {
+    all: &'a [ExpertRows],
+    is_grouped: bool,
+}
+
+impl Runs<'_> {
+    fn groups(self, experts: usize, tokens: usize) -> Result<Vec<Group>> {
+        let group = |run: &ExpertRows| {
+            let ExpertRows { expert, first, count } = *run;
+            let is_there = expert < experts && first.checked_add(count).is_some_and(|end| end <= tokens);
+            ensure!(is_there, "invariant: {run:?} of {experts} experts and {tokens} rows");
+            Ok(Group { set: expert as u32, first: first as u32, count: count as u32, unused: 0 })
+        };
+        self.all.iter().map(group).collect()
+    }
+}
+
+impl Input<'_> {
+    fn shape(self) -> Result<[usize; 2]> {
+        Ok(match self {
+            Self::Rows(x) => x.dims2()?.into(),
+            Self::Rounded(x) => [x.rows, x.columns],
+        })
+    }
+}
+
+impl Activation {
+    fn number(self) -> u32 {
+        match self {
+            Self::Silu => 0,
+            Self::GeluTanh => 1,
+            Self::Gelu => 2,
+            Self::Relu => 3,
+            Self::ClampedSilu { .. } => 4,
+        }
+    }
+}
+
+fn ensure_one(widths: &[usize]) -> Result<()> {
+    ensure!(widths.len() == 1, "invariant: one weight");
+    Ok(())
+}
+
+fn few(like: &DeviceWeight, columns: usize, longest: usize) -> (String, Grid) {
+    let parts = if like.kind.rounds { columns / RUN } else { columns.div_ceil(EIGHT) };
+    let tokens = if longest == 1 { 1 } else { FEW_TOKENS };
+    let threads = parts.next_multiple_of(RUN).clamp(RUN, MOST_THREADS);
+    (format!("few_{tokens}_{}", like.kind.name), Grid { blocks: [0, longest.div_ceil(tokens), 1], threads, shared: 0 })
+}
+
+fn tiles(like: &DeviceWeight, longest: usize) -> (String, Grid) {
+    (
+        format!("tile_{}", like.kind.name),
+        Grid { blocks: [0, longest.div_ceil(TILE), 1], threads: TILE_THREADS, shared: 0 },
+    )
+}
+
+/// Blocks that have all rows of the weights.
+fn blocks(set: &[&DeviceWeight], purpose: Purpose<'_>, is_few: bool) -> usize {
+    let rows = if is_few { FEW_ROWS } else { TILE };
+    match purpose {
+        Purpose::Gate(_) => set[0].rows().div_ceil(rows / 2),
+        _ => set.iter().map(|weight| weight.rows().div_ceil(rows)).sum(),
+    }
+}

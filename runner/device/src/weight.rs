@@ -1,0 +1,238 @@
+//! Weights on a device as they are stored, and which kernels compute with them.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use formats::encoding::Micro;
+use formats::{Dtype, Encoding, GgmlType};
+
+use crate::arguments::{self, Address};
+use crate::machine::Memory;
+
+/// A matrix on a device, `[rows, columns]`.
+#[derive(Clone, Debug)]
+pub struct DeviceWeight {
+    pub(crate) kind: Kind,
+    pub(crate) columns: usize,
+    pub(crate) weight: arguments::Weight,
+    /// What the addresses are of: it lives as long as they.
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is kept, and read by nobody"))]
+    pub(crate) arrays: Arrays,
+}
+
+/// An array in the memory of a device.
+#[derive(Clone, Debug)]
+pub struct Array {
+    /// Whose part it is.
+    pub memory: Arc<Memory>,
+    /// Its first byte.
+    pub offset: usize,
+    /// Its bytes.
+    pub size: usize,
+}
+
+/// The arrays of a weight, see [`Encoding::parts`].
+#[derive(Clone, Debug)]
+pub struct Arrays {
+    /// Codes or elements.
+    pub codes: Array,
+    /// Of each group or block, with their type.
+    pub scales: Option<(Array, Dtype)>,
+    /// Of each group, of the type of the scales.
+    pub biases: Option<Array>,
+    /// Of the tensor.
+    pub global_scale: Option<f32>,
+}
+
+/// Rows in blocks that lie apart: row `r` is the stored row `first + r / block · stride + r % block`.
+#[derive(Clone, Copy, Debug)]
+pub struct RowBlocks {
+    /// The first.
+    pub first: u32,
+    /// How many there are in all.
+    pub count: u32,
+    /// How many lie together.
+    pub block: u32,
+    /// From the first row of a block to that of the next.
+    pub stride: u32,
+}
+
+/// Which kernels compute with an encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// What their names end with.
+    pub(crate) name: &'static str,
+    /// Whether they take activations that are rounded to 8 bits.
+    pub(crate) rounds: bool,
+    /// Whether there are tiles for such a matrix.
+    pub(crate) has_tiles: bool,
+}
+
+impl Kind {
+    fn of(encoding: Encoding, columns: usize) -> Option<Self> {
+        if let Some(name) = float_name(encoding) {
+            // A tile scales sums of 32 columns.
+            let has_tiles = match encoding {
+                Encoding::BlockFp8 { columns: block, .. } => block.is_multiple_of(32) || block as usize >= columns,
+                _ => true,
+            };
+            return Some(Self { name, rounds: false, has_tiles });
+        }
+        let name = integer_name(encoding).filter(|_| columns > 0 && columns.is_multiple_of(32))?;
+        Some(Self { name, rounds: true, has_tiles: true })
+    }
+}
+
+fn float_name(encoding: Encoding) -> Option<&'static str> {
+    Some(match encoding {
+        Encoding::Plain(Dtype::F32) => "f32",
+        Encoding::Plain(Dtype::F16) => "f16",
+        Encoding::Plain(Dtype::Bf16) => "bf16",
+        Encoding::Plain(Dtype::F8_E4M3) | Encoding::BlockFp8 { .. } | Encoding::Micro(Micro::Mxfp8) => "e4m3",
+        _ => return None,
+    })
+}
+
+fn integer_name(encoding: Encoding) -> Option<&'static str> {
+    Some(match encoding {
+        Encoding::Blocks(kind) => match kind {
+            GgmlType::Q4_0 => "q4_0",
+            GgmlType::Q4_1 => "q4_1",
+            GgmlType::Q5_0 => "q5_0",
+            GgmlType::Q5_1 => "q5_1",
+            GgmlType::Q8_0 => "q8_0",
+            GgmlType::Q2_K => "q2_k",
+            GgmlType::Q3_K => "q3_k",
+            GgmlType::Q4_K => "q4_k",
+            GgmlType::Q5_K => "q5_k",
+            GgmlType::Q6_K => "q6_k",
+            GgmlType::IQ4_NL => "iq4_nl",
+            GgmlType::IQ4_XS => "iq4_xs",
+            GgmlType::IQ2_XXS => "iq2_xxs",
+            GgmlType::IQ2_XS => "iq2_xs",
+            GgmlType::IQ2_S => "iq2_s",
+            GgmlType::IQ3_XXS => "iq3_xxs",
+            GgmlType::IQ3_S => "iq3_s",
+            GgmlType::IQ1_S => "iq1_s",
+            GgmlType::IQ1_M => "iq1_m",
+            GgmlType::TQ1_0 => "tq1_0",
+            GgmlType::TQ2_0 => "tq2_0",
+            GgmlType::MXFP4 => "mxfp4_blocks",
+            GgmlType::NVFP4 => "nvfp4_blocks",
+            _ => return None,
+        },
+        Encoding::Affine { bits, .. } => match bits {
+            2 => "int2",
+            3 => "int3",
+            4 => "int4",
+            5 => "int5",
+            6 => "int6",
+            _ => "int8",
+        },
+        Encoding::Micro(Micro::Mxfp4) => "mxfp4",
+        Encoding::Micro(Micro::Nvfp4) => "nvfp4",
+        _ => return None,
+    })
+}
+
+impl DeviceWeight {
+    /// Whether there are kernels for rows of so many columns.
+    pub fn is_known(encoding: Encoding, columns: usize) -> bool {
+        Kind::of(encoding, columns).is_some()
+    }
+
+    /// A matrix of `[rows, columns]`, of which `part` of the rows are meant.
+    ///
+    /// # Errors
+    /// There are no kernels for it, an array is missing or has another length, or there are no such rows.
+    pub fn new(encoding: Encoding, [rows, columns]: [usize; 2], arrays: Arrays, part: RowBlocks) -> Result<Self> {
+        let kind = Kind::of(encoding, columns).with_context(|| format!("there is no kernel for {encoding}"))?;
+        let shape = [rows as u64, columns as u64];
+        let float = arrays.scales.as_ref().map_or(Dtype::F32, |(_, dtype)| *dtype);
+        let parts = encoding.parts(&shape, float).map_err(anyhow::Error::msg)?;
+        let given = [Some(&arrays.codes), arrays.scales.as_ref().map(|(scales, _)| scales), arrays.biases.as_ref()];
+        for (index, array) in given.into_iter().enumerate() {
+            let expected = parts.get(index).map(formats::encoding::PartShape::size);
+            let found = array.map(|array| array.size as u64);
+            ensure!(
+                expected == found,
+                "array {index} of {encoding} {shape:?} is of {found:?} bytes, expected {expected:?}"
+            );
+        }
+        for array in given.into_iter().flatten() {
+            let end = array.offset.checked_add(array.size);
+            ensure!(end.is_some_and(|end| end <= array.memory.size()), "an array ends beyond its memory");
+            ensure!(array.offset.is_multiple_of(16), "an array begins at {}, expected a multiple of 16", array.offset);
+        }
+        ensure!(part.end().is_some_and(|end| end <= rows as u64), "{part:?} of {rows} rows");
+        let address = |array: &Array| array.memory.address().after(array.offset);
+        let row = |array: &Array| array.size / rows.max(1);
+        let [group_rows, group_columns, scales_in_row] = match encoding {
+            Encoding::BlockFp8 { rows: block, columns: own } => {
+                [block as usize, own as usize, columns.div_ceil(own as usize)]
+            }
+            Encoding::Affine { group, .. } => [1, group as usize, columns / group as usize],
+            Encoding::Micro(micro) => [1, micro.group() as usize, columns / micro.group() as usize],
+            _ => [1, columns.max(1), 1],
+        };
+        let float_type = match (encoding, float) {
+            (Encoding::Micro(Micro::Mxfp8), _) => arguments::POWERS,
+            (_, Dtype::F16) => arguments::FLOAT16,
+            (_, Dtype::Bf16) => arguments::BFLOAT16,
+            _ => arguments::FLOAT32,
+        };
+        let [group_rows, group_columns, scales_in_row] = [group_rows, group_columns, scales_in_row].map(|n| n as u32);
+        let weight = arguments::Weight {
+            codes: address(&arrays.codes),
+            scales: arrays.scales.as_ref().map_or(Address::NONE, |(scales, _)| address(scales)),
+            biases: arrays.biases.as_ref().map_or(Address::NONE, address),
+            row_bytes: row(&arrays.codes) as u64,
+            global: arrays.global_scale.unwrap_or(1.0),
+            rows: part.count,
+            row_first: part.first,
+            row_block: part.block,
+            row_stride: part.stride,
+            scales_in_row,
+            group_rows,
+            group_columns,
+            float_type,
+            unused: 0,
+        };
+        Ok(Self { kind, columns, weight, arrays })
+    }
+
+    /// Rows that are meant.
+    pub fn rows(&self) -> usize {
+        self.weight.rows as usize
+    }
+
+    /// Elements of a row.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Whether it is multiplied with activations that are rounded to 8 bits.
+    pub fn rounds(&self) -> bool {
+        self.kind.rounds
+    }
+
+    /// Whether one launch can compute products of both.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.columns == other.columns
+    }
+}
+
+impl RowBlocks {
+    /// All of them.
+    pub fn all(rows: usize) -> Self {
+        let count = rows as u32;
+        Self { first: 0, count, block: count.max(1), stride: count.max(1) }
+    }
+
+    /// The first row behind them.
+    fn end(self) -> Option<u64> {
+        let last = u64::from(self.count.checked_sub(1)?);
+        let (block, stride) = (u64::from(self.block), u64::from(self.stride));
+        Some(u64::from(self.first) + last.checked_div(block)? * stride + last % block + 1)
+    }
+}

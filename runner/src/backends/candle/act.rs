@@ -1,0 +1,223 @@
+//! Rows of activations, some of which are computed when it is known what becomes of them: norms with the product that they are for,
+//! products with what follows them. So a layer is a few launches of kernels, and the decoder knows nothing of it.
+//!
+//! Where a device has none of our kernels, everything is computed at once by candle's operations.
+
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context, Result};
+use candle_core::Tensor;
+use device::{Activation, ExpertRows, Input, Machine, Norm, NormKind, Product, Purpose, Rounded};
+
+use super::NormOf;
+use super::matrix::DeviceMatrix;
+use super::{Candle, Kernels};
+
+/// Rows of activations, `[tokens, width]`.
+#[derive(Debug)]
+pub(crate) struct Act {
+    later: Later,
+    /// The rows, once somebody wants them as they are.
+    rows: OnceLock<Tensor>,
+    /// The rows rounded for products.
+    rounded: OnceLock<Arc<Rounded>>,
+}
+
+/// What is not computed yet.
+#[derive(Debug)]
+enum Later {
+    Nothing,
+    Normed(Normed),
+    Product(Arc<Products>, usize),
+}
+
+#[derive(Debug)]
+struct Normed {
+    machine: Machine,
+    x: Tensor,
+    kind: NormKind,
+    width: usize,
+    weight: Tensor,
+    bias: Option<Tensor>,
+    epsilon: f32,
+}
+
+/// Products of the same rows with matrices that are alike, not computed yet.
+#[derive(Debug)]
+pub(super) struct Products {
+    kernels: Kernels,
+    /// For each expert its matrices; one set where there are no experts.
+    sets: Vec<Vec<Arc<DeviceMatrix>>>,
+    /// The rows of each expert; of all, where it is not said.
+    runs: Option<Vec<ExpertRows>>,
+    x: Rows,
+    tokens: usize,
+    results: OnceLock<Vec<Tensor>>,
+}
+
+/// What products are made of.
+#[derive(Debug)]
+enum Rows {
+    Float(Tensor),
+    Rounded(Arc<Rounded>),
+}
+
+impl Act {
+    pub(super) fn of(rows: Tensor) -> Self {
+        Self { later: Later::Nothing, rows: OnceLock::from(rows), rounded: OnceLock::new() }
+    }
+
+    fn later(later: Later) -> Self {
+        Self { later, rows: OnceLock::new(), rounded: OnceLock::new() }
+    }
+
+    /// Rows that are normed when they are needed.
+    pub(super) fn normed(machine: &Machine, norm: &NormOf<Candle>, x: &Self) -> Result<Self> {
+        Ok(Self::later(Later::Normed(Normed {
+            machine: machine.clone(),
+            x: x.rows()?.clone(),
+            kind: match norm.kind {
+                architectures::NormKind::Rms => NormKind::Rms,
+                architectures::NormKind::Layer => NormKind::Layer,
+            },
+            width: norm.width,
+            weight: norm.weight.clone(),
+            bias: norm.bias.clone(),
+            epsilon: norm.epsilon,
+        })))
+    }
+
+    /// Products of `x` that are computed when they are needed, one for each matrix of a set.
+    pub(super) fn products(
+        kernels: &Kernels,
+        sets: Vec<Vec<Arc<DeviceMatrix>>>,
+        runs: Option<Vec<ExpertRows>>,
+        x: &Self,
+    ) -> Result<Vec<Self>> {
+        let count = sets.first().map_or(0, Vec::len);
+        let rounds = sets.iter().flatten().any(|matrix| matrix.weight.rounds());
+        let products = Arc::new(Products {
+            kernels: kernels.clone(),
+            x: if rounds { Rows::Rounded(x.rounded(&kernels.machine)?) } else { Rows::Float(x.rows()?.clone()) },
+            tokens: x.count(),
+            sets,
+            runs,
+            results: OnceLock::new(),
+        });
+        Ok((0..count).map(|at| Self::later(Later::Product(products.clone(), at))).collect())
+    }
+
+    /// The rows as they are.
+    pub(super) fn rows(&self) -> Result<&Tensor> {
+        if self.rows.get().is_none() {
+            let rows = match &self.later {
+                Later::Nothing => None,
+                Later::Normed(normed) => Some(normed.machine.norm(normed.norm(), &normed.x)?),
+                Later::Product(products, at) => products.written()?.get(*at).cloned(),
+            };
+            let _ = self.rows.set(rows.context("invariant: rows are there or can be computed")?);
+        }
+        self.rows.get().context("invariant: they have just been put there")
+    }
+
+    pub(super) fn count(&self) -> usize {
+        match &self.later {
+            Later::Product(products, _) => products.tokens,
+            Later::Normed(normed) => normed.x.dims()[0],
+            Later::Nothing => self.rows.get().map_or(0, |rows| rows.dims()[0]),
+        }
+    }
+
+    /// The rows rounded for products; a norm is computed with it.
+    fn rounded(&self, machine: &Machine) -> Result<Arc<Rounded>> {
+        if self.rounded.get().is_none() {
+            let rounded = match &self.later {
+                Later::Normed(normed) if self.rows.get().is_none() && normed.is_of_whole_rows()? => {
+                    machine.rounded(Some(normed.norm()), &normed.x)?
+                }
+                _ => machine.rounded(None, self.rows()?)?,
+            };
+            let _ = self.rounded.set(Arc::new(rounded));
+        }
+        self.rounded.get().cloned().context("invariant: they have just been put there")
+    }
+
+    /// `residual + scale · self`, with the product if it is one that nobody has computed.
+    pub(super) fn added_to(&self, residual: &Self, scale: f32) -> Result<Option<Self>> {
+        let Some((products, _)) = self.lone_product() else { return Ok(None) };
+        products.one(Purpose::Add(residual.rows()?, scale)).map(Some)
+    }
+
+    /// `activation(self)`, in the same way.
+    pub(super) fn activated(&self, activation: Activation) -> Result<Option<Self>> {
+        let Some((products, _)) = self.lone_product() else { return Ok(None) };
+        products.one(Purpose::Activate(activation)).map(Some)
+    }
+
+    /// `activation(self) · up`, where these are the two products of the same rows.
+    pub(super) fn gated(&self, activation: Activation, up: &Self) -> Result<Option<Self>> {
+        match (&self.later, &up.later) {
+            (Later::Product(own, 0), Later::Product(other, 1))
+                if Arc::ptr_eq(own, other) && own.is_open() && own.sets[0].len() == 2 =>
+            {
+                own.one(Purpose::Gate(activation)).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A product by itself that nobody has computed, of whole rows.
+    fn lone_product(&self) -> Option<(&Products, usize)> {
+        match &self.later {
+            Later::Product(products, at) if products.is_open() && products.sets[0].len() == 1 => Some((products, *at)),
+            _ => None,
+        }
+    }
+}
+
+impl Normed {
+    fn norm(&self) -> Norm<'_> {
+        let Self { kind, width, epsilon, .. } = *self;
+        Norm { kind, width, weight: &self.weight, bias: self.bias.as_ref(), epsilon }
+    }
+
+    fn is_of_whole_rows(&self) -> Result<bool> {
+        Ok(self.x.dim(1)? == self.width)
+    }
+}
+
+impl Products {
+    /// Whether nobody has computed them.
+    fn is_open(&self) -> bool {
+        self.results.get().is_none()
+    }
+
+    /// All of them, as they are.
+    fn written(&self) -> Result<&Vec<Tensor>> {
+        if self.results.get().is_none() {
+            let _ = self.results.set(self.launch(Purpose::Write)?);
+        }
+        self.results.get().context("invariant: they have just been put there")
+    }
+
+    fn one(&self, purpose: Purpose<'_>) -> Result<Act> {
+        let made = self.launch(purpose)?.pop();
+        made.map(Act::of).context("invariant: a product has a result")
+    }
+
+    fn launch(&self, purpose: Purpose<'_>) -> Result<Vec<Tensor>> {
+        let x = match &self.x {
+            Rows::Float(rows) => Input::Rows(rows),
+            Rows::Rounded(rows) => Input::Rounded(rows),
+        };
+        let weights: Vec<Vec<_>> =
+            self.sets.iter().map(|set| set.iter().map(|matrix| &matrix.weight).collect()).collect();
+        let biases: Vec<Vec<_>> =
+            self.sets.iter().map(|set| set.iter().map(|matrix| matrix.bias.as_ref()).collect()).collect();
+        let product = Product { weights: &weights[0], biases: &biases[0], purpose, is_exact: self.kernels.is_exact };
+        let Some(runs) = &self.runs else { return self.kernels.machine.product(product, x) };
+        let (weights, biases): (Vec<_>, Vec<_>) =
+            (weights.iter().map(Vec::as_slice).collect(), biases.iter().map(Vec::as_slice).collect());
+        self.kernels.machine.grouped_product(&weights, &biases, runs, product, x)
+    }
+}

@@ -1,0 +1,66 @@
+//! Arrays of weights in the memory of a device, as they are stored: what several tensors have in common is there once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use anyhow::{Context, Result};
+use architectures::Rows;
+use device::{Array, Arrays, DeviceWeight, Machine, Memory, RowBlocks};
+
+use crate::failure;
+use crate::mapped::{ArrayKey, MappedTensor};
+
+/// What has been put onto a device. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Resident(Arc<Mutex<HashMap<ArrayKey, Weak<Memory>>>>);
+
+impl Resident {
+    /// A matrix, of which some rows are meant; `None` where there are no kernels for it.
+    ///
+    /// # Errors
+    /// The device has no room for it.
+    pub(super) fn weight(
+        &self,
+        machine: &Machine,
+        tensor: &MappedTensor,
+        rows: Option<Rows>,
+    ) -> Result<Option<DeviceWeight>> {
+        let [own_rows, columns] = tensor.shape[..] else { return Ok(None) };
+        if !DeviceWeight::is_known(tensor.encoding(), columns) {
+            return Ok(None);
+        }
+        let part = match rows {
+            None => RowBlocks::all(own_rows),
+            Some(rows) => row_blocks(rows).context("a row beyond 2^32")?,
+        };
+        let places = tensor.places();
+        let arrays = Arrays {
+            codes: self.array(machine, places.codes)?,
+            scales: match places.scales {
+                Some((key, bytes, dtype)) => Some((self.array(machine, (key, bytes))?, dtype)),
+                None => None,
+            },
+            biases: places.biases.map(|biases| self.array(machine, biases)).transpose()?,
+            global_scale: places.global_scale,
+        };
+        Ok(Some(DeviceWeight::new(tensor.encoding(), [own_rows, columns], arrays, part)?))
+    }
+
+    fn array(&self, machine: &Machine, (key, bytes): (ArrayKey, &[u8])) -> Result<Array> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = bytes.len();
+        if let Some(memory) = all.get(&key).and_then(Weak::upgrade) {
+            return Ok(Array { memory, offset: 0, size });
+        }
+        let memory = machine.upload(bytes).context("the device has no room for the model's weights");
+        let memory = Arc::new(memory.map_err(|error| failure::out_of_memory(&error))?);
+        all.insert(key, Arc::downgrade(&memory));
+        Ok(Array { memory, offset: 0, size })
+    }
+}
+
+fn row_blocks(rows: Rows) -> Option<RowBlocks> {
+    let Rows { first, count, block, stride } = rows;
+    let [first, count, block, stride] = [first, count, block, stride].map(|number| u32::try_from(number).ok());
+    Some(RowBlocks { first: first?, count: count?, block: block?, stride: stride? })
+}
