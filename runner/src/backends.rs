@@ -1,5 +1,6 @@
 //! Who computes.
 
+mod blocks;
 pub(crate) mod candle;
 mod checkpoints;
 pub(crate) mod cpu;

@@ -10,8 +10,8 @@
 
 static constexpr uint32_t ATTEND_THREADS = 128;
 static constexpr uint32_t TILE_POSITIONS = ATTEND_THREADS;
-// Elements of values that a thread has, at most: values of 512.
-static constexpr uint32_t MOST_ELEMENTS = 4;
+// Elements of values that a thread has, at most: values of 640.
+static constexpr uint32_t MOST_ELEMENTS = 5;
 
 // Some of a sequence's queries.
 struct Queries {

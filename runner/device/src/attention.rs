@@ -13,7 +13,7 @@ const THREADS: usize = 128;
 /// Threads of a warp.
 const LANES: usize = 32;
 /// The widest values that are mixed.
-const MOST_VALUE: usize = 4 * THREADS;
+const MOST_VALUE: usize = 5 * THREADS;
 /// Blocks of threads that keep a GPU busy.
 const BUSY: usize = 256;
 /// Shares of a sequence's positions, at most.
@@ -150,7 +150,9 @@ struct Table {
 
 impl Machine {
     /// Whether there are kernels for such heads.
-    pub fn can_attend(rows: CacheRows, value_dim: usize) -> bool {
+    pub fn can_attend(rows: CacheRows) -> bool {
+        // Values without rows of their own are at most as wide as keys.
+        let value_dim = if rows.value_dim == 0 { rows.key_dim } else { rows.value_dim };
         value_dim <= MOST_VALUE && rows.key_dim * size_of::<f32>() <= MOST_SHARED
     }
 
@@ -169,9 +171,11 @@ impl Machine {
     ) -> Result<Tensor> {
         let Attention { heads, value_dim, .. } = attention;
         let tokens = queries.x.dims2()?.0;
-        ensure!(Self::can_attend(rows, value_dim), "heads of {} and {value_dim} are too wide", rows.key_dim);
+        ensure!(Self::can_attend(rows), "heads of {} are too wide", rows.key_dim);
         ensure!(rows.kv_heads > 0 && heads.is_multiple_of(rows.kv_heads), "{heads} heads share {}", rows.kv_heads);
         ensure!(values.is_some() == (rows.value_dim > 0), "invariant: values that are kept are given");
+        let widest = if rows.value_dim > 0 { rows.value_dim } else { rows.key_dim };
+        ensure!(value_dim <= widest, "invariant: values are of {widest}, not {value_dim}");
         let table = self.table(heads / rows.kv_heads, rows, tokens, spans)?;
         let mut kept = self.fresh([tokens, heads * rows.key_dim])?;
         let mut all = [

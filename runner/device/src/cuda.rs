@@ -61,6 +61,10 @@ impl Kernels {
         self.stream.memcpy_htod(bytes, &mut part).map_err(failed)
     }
 
+    pub(crate) fn copy(&self, from: &Memory, to: &mut Memory) -> Result<()> {
+        self.stream.memcpy_dtod(from, to).map_err(failed)
+    }
+
     pub(crate) fn read(&self, memory: &Memory) -> Result<Vec<u8>> {
         self.stream.clone_dtoh(memory).map_err(failed)
     }

@@ -1,6 +1,7 @@
 //! Who runs kernels, and the memory that they work on.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +20,7 @@ pub struct Machine {
     kernels: Arc<Kernels>,
     /// Numbers of 32 bits that are 0 between launches, see [`counters`](Self::counters).
     counters: Arc<OnceLock<Memory>>,
+    launches: Arc<AtomicU64>,
 }
 
 enum Kernels {
@@ -82,7 +84,7 @@ impl Machine {
             #[cfg(feature = "cuda")]
             Device::Cuda(own) => {
                 let kernels = Arc::new(Kernels::Cuda(cuda::Kernels::load(own)?));
-                Ok(Some(Self { device: device.clone(), kernels, counters: Arc::default() }))
+                Ok(Some(Self { device: device.clone(), kernels, counters: Arc::default(), launches: Arc::default() }))
             }
             _ => Ok(None),
         }
@@ -101,7 +103,13 @@ impl Machine {
             device: Device::Cpu,
             kernels: Arc::new(Kernels::Emulated(kernels)),
             counters: Arc::default(),
+            launches: Arc::default(),
         }))
+    }
+
+    /// How many kernels have been launched.
+    pub fn launches(&self) -> u64 {
+        self.launches.load(Ordering::Relaxed)
     }
 
     /// Where tensors are.
@@ -153,6 +161,25 @@ impl Machine {
         }
     }
 
+    /// Makes memory the same as other memory of its size.
+    ///
+    /// # Errors
+    /// The sizes differ, or the device has failed.
+    pub fn copy(&self, from: &Memory, to: &mut Memory) -> Result<()> {
+        ensure!(from.size == to.size, "memory of {} bytes is not the same as {}", to.size, from.size);
+        match (&*self.kernels, &from.place, &mut to.place) {
+            #[cfg(feature = "cuda")]
+            (Kernels::Cuda(kernels), Place::Cuda(from), Place::Cuda(to)) => kernels.copy(from, to),
+            #[cfg(debug_assertions)]
+            (Kernels::Emulated(_), Place::Emulated(from), Place::Emulated(to)) => {
+                to.write(0, &from.read(from.size()));
+                Ok(())
+            }
+            #[allow(unreachable_patterns, reason = "builds with one kind of device only")]
+            _ => bail!("invariant: memory belongs to its machine"),
+        }
+    }
+
     /// The bytes of memory, once all that was launched is done.
     ///
     /// # Errors
@@ -181,6 +208,7 @@ impl Machine {
         if x == 0 || y == 0 || z == 0 {
             return Ok(());
         }
+        self.launches.fetch_add(1, Ordering::Relaxed);
         let done = match &*self.kernels {
             #[cfg(feature = "cuda")]
             // SAFETY: as the caller promises.

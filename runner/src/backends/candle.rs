@@ -3,6 +3,7 @@
 
 mod act;
 mod attention;
+mod cached;
 mod matrix;
 mod recurrent;
 mod resident;
@@ -23,6 +24,7 @@ use crate::backend::{
 };
 use crate::device as devices;
 use act::Act;
+use cached::Cached;
 use matrix::{DeviceMatrix, Matrix};
 use resident::Resident;
 pub(crate) use state::State;
@@ -47,7 +49,7 @@ struct Kernels {
 }
 
 /// Cosines and sines of a pass's tokens, `[tokens, half]`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Angles {
     cosines: Tensor,
     sines: Tensor,
@@ -123,7 +125,11 @@ impl Backend for Candle {
     }
 
     fn state(&self, shape: StateShape) -> Result<State> {
-        State::new(shape, &self.device, self.reference)
+        let machine = self.kernels.as_ref().map(|kernels| &kernels.machine);
+        match machine.and_then(|machine| Cached::new(machine, shape.state, shape.kv_type)) {
+            Some(cached) => Ok(State::Cached(cached)),
+            None => State::new(shape, &self.device, self.reference),
+        }
     }
 
     fn rows(&self, rows: usize, width: usize, fill: impl FnOnce(&mut [f32]) -> Result<()>) -> Result<Act> {
@@ -234,24 +240,10 @@ impl Backend for Candle {
     }
 
     fn rotate(&self, x: Act, part: Part, angles: &Angles) -> Result<Act> {
-        let heads = by_head(x.rows()?, part.width)?;
-        // `[1, heads, tokens, count]`, as candle's kernels want it.
-        let turned = heads.narrow(2, part.first, part.count)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
-        let turned = match angles.layout {
-            HeadLayout::Half => candle_nn::rotary_emb::rope(&turned, &angles.cosines, &angles.sines)?,
-            HeadLayout::Interleaved => candle_nn::rotary_emb::rope_i(&turned, &angles.cosines, &angles.sines)?,
-        };
-        let turned = turned.squeeze(0)?.transpose(0, 1)?;
-        let mut parts = Vec::new();
-        if part.first > 0 {
-            parts.push(heads.narrow(2, 0, part.first)?);
+        if self.kernels.is_some() {
+            return Ok(Act::turned(x, part, angles));
         }
-        parts.push(turned);
-        let rest = part.first + part.count;
-        if rest < part.width {
-            parts.push(heads.narrow(2, rest, part.width - rest)?);
-        }
-        Ok(Act::of(flat(&Tensor::cat(&parts, 2)?)?))
+        turned(x.rows()?, part, angles).map(Act::of)
     }
 
     fn attend(
@@ -261,6 +253,11 @@ impl Backend for Candle {
         sequences: &mut [Sequence<'_, Self>],
         layer: usize,
     ) -> Result<Act> {
+        if let Some(kernels) = &self.kernels
+            && let Some(mixed) = cached::attend(&kernels.machine, attend, qkv, sequences, layer)?
+        {
+            return Ok(mixed);
+        }
         let [query, key, value] = qkv;
         let qkv = [query.rows()?, key.rows()?, value.rows()?];
         let each = sequences.iter_mut().map(|sequence| attention::attend(attend, qkv, sequence, layer));
@@ -337,6 +334,28 @@ impl Candle {
         let all = runs.iter().map(|run| by(run.by).forward(self, &own(run)?)).collect::<Result<Vec<_>>>()?;
         Ok(Act::of(Tensor::cat(&all, 0)?))
     }
+}
+
+/// Heads of which a part is turned by candle's operations.
+fn turned(x: &Tensor, part: Part, angles: &Angles) -> Result<Tensor> {
+    let heads = by_head(x, part.width)?;
+    // `[1, heads, tokens, count]`, as candle's kernels want it.
+    let turned = heads.narrow(2, part.first, part.count)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
+    let turned = match angles.layout {
+        HeadLayout::Half => candle_nn::rotary_emb::rope(&turned, &angles.cosines, &angles.sines)?,
+        HeadLayout::Interleaved => candle_nn::rotary_emb::rope_i(&turned, &angles.cosines, &angles.sines)?,
+    };
+    let turned = turned.squeeze(0)?.transpose(0, 1)?;
+    let mut parts = Vec::new();
+    if part.first > 0 {
+        parts.push(heads.narrow(2, 0, part.first)?);
+    }
+    parts.push(turned);
+    let rest = part.first + part.count;
+    if rest < part.width {
+        parts.push(heads.narrow(2, rest, part.width - rest)?);
+    }
+    flat(&Tensor::cat(&parts, 2)?)
 }
 
 /// What our kernels call an activation.

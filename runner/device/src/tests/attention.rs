@@ -254,5 +254,8 @@ fn what_does_not_fit_is_refused() {
     assert!(!attend(CacheRows { key_dim: 4, ..rows }, Some(&x), &span(0, &block)), "other heads");
     let one = [CachedSpan { first: 0, tokens: 1, position: 0, start: 0, blocks: vec![&block] }];
     assert!(!attend(rows, Some(&x), &one), "a token of no sequence");
-    assert!(!Machine::can_attend(CacheRows { key_dim: 16_384, ..rows }, 8) && !Machine::can_attend(rows, 513));
+    assert!(
+        !Machine::can_attend(CacheRows { key_dim: 16_384, ..rows })
+            && !Machine::can_attend(CacheRows { value_dim: 641, ..rows })
+    );
 }

@@ -6,12 +6,14 @@
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
+use architectures::HeadLayout;
 use candle_core::Tensor;
-use device::{Activation, ExpertRows, Input, Machine, Norm, NormKind, Product, Purpose, Rounded};
+use device::{Activation, ExpertRows, HeadRows, Input, Machine, Norm, NormKind, Product, Purpose, Rounded, Turn};
 
 use super::NormOf;
 use super::matrix::DeviceMatrix;
-use super::{Candle, Kernels};
+use super::{Angles, Candle, Kernels};
+use crate::backend::Part;
 
 /// Rows of activations, `[tokens, width]`.
 #[derive(Debug)]
@@ -29,6 +31,28 @@ enum Later {
     Nothing,
     Normed(Normed),
     Product(Arc<Products>, usize),
+    Turned(Box<Turned>),
+}
+
+/// Heads of which a part is turned.
+#[derive(Debug)]
+struct Turned {
+    base: Act,
+    part: Part,
+    angles: Angles,
+}
+
+/// Heads before attention, with what our kernels do to them on the way.
+pub(super) struct HeadsOf<'a> {
+    x: &'a Tensor,
+    norm: Option<(&'a Tensor, f32)>,
+    turn: Option<Turn<'a>>,
+}
+
+impl HeadsOf<'_> {
+    pub(super) fn rows(&self) -> HeadRows<'_> {
+        HeadRows { x: self.x, norm: self.norm, turn: self.turn }
+    }
 }
 
 #[derive(Debug)]
@@ -87,6 +111,30 @@ impl Act {
         })))
     }
 
+    /// Heads of which a part is turned when they are needed.
+    pub(super) fn turned(base: Self, part: Part, angles: &Angles) -> Self {
+        Self::later(Later::Turned(Box::new(Turned { base, part, angles: angles.clone() })))
+    }
+
+    /// Heads of that width as attention takes them: their norm and rotation are left to it where nobody has computed them.
+    pub(super) fn heads(&self, width: usize) -> Result<HeadsOf<'_>> {
+        if self.rows.get().is_none() {
+            match &self.later {
+                Later::Turned(turned) if turned.part.width == width => {
+                    let Angles { cosines, sines, layout } = &turned.angles;
+                    let is_interleaved = *layout == HeadLayout::Interleaved;
+                    let turn = Turn { cosines, sines, is_interleaved, first: turned.part.first };
+                    return Ok(HeadsOf { turn: Some(turn), ..turned.base.heads(width)? });
+                }
+                Later::Normed(own) if own.width == width && own.kind == NormKind::Rms && own.bias.is_none() => {
+                    return Ok(HeadsOf { x: &own.x, norm: Some((&own.weight, own.epsilon)), turn: None });
+                }
+                _ => {}
+            }
+        }
+        Ok(HeadsOf { x: self.rows()?, norm: None, turn: None })
+    }
+
     /// Products of `x` that are computed when they are needed, one for each matrix of a set.
     pub(super) fn products(
         kernels: &Kernels,
@@ -114,6 +162,7 @@ impl Act {
                 Later::Nothing => None,
                 Later::Normed(normed) => Some(normed.machine.norm(normed.norm(), &normed.x)?),
                 Later::Product(products, at) => products.written()?.get(*at).cloned(),
+                Later::Turned(turned) => Some(super::turned(turned.base.rows()?, turned.part, &turned.angles)?),
             };
             let _ = self.rows.set(rows.context("invariant: rows are there or can be computed")?);
         }
@@ -124,6 +173,7 @@ impl Act {
         match &self.later {
             Later::Product(products, _) => products.tokens,
             Later::Normed(normed) => normed.x.dims()[0],
+            Later::Turned(turned) => turned.base.count(),
             Later::Nothing => self.rows.get().map_or(0, |rows| rows.dims()[0]),
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn attend(
             text = Kv::of_text(attend.kv_heads, dims, span.tokens, query.device());
             &mut text
         }
-        State::Recurrent(_) => bail!("invariant: attention has keys and values"),
+        State::Recurrent(_) | State::Cached(_) => bail!("invariant: attention has keys and values as tensors"),
     };
     kv.append(&key, value.as_ref())?;
     let (from, to) = (span.seen(0, attend.window, attend.causal).start, span.end());

@@ -4,12 +4,13 @@
 //! layer with a window are a run of the last positions, which moves to the front of its tensors when it has come to their
 //! end.
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use architectures::LayerState;
 use candle_core::{DType, Device, Tensor};
 use protocol::KvType;
 use protocol::limits::{AHEAD, CHUNK};
 
+use super::cached::{Cached, unsupported};
 use crate::backend::{Shift, StateShape};
 use crate::backends::checkpoints::Checkpoints;
 use crate::failure;
@@ -20,6 +21,8 @@ const FIRST: usize = 256;
 /// What one layer keeps of one sequence.
 #[derive(Debug)]
 pub(crate) enum State {
+    /// Of attention, for our kernels.
+    Cached(Cached),
     /// Of attention.
     Kv(Kv),
     /// Of layers whose state does not grow.
@@ -67,11 +70,7 @@ impl State {
                     KvType::F32 => DType::F32,
                     KvType::F16 => DType::F16,
                     KvType::Bf16 => DType::BF16,
-                    KvType::Q8_0 => {
-                        let reason =
-                            "a KV cache of q8_0 is computed with on the CPU only; choose f16, or the device `cpu`";
-                        return Err(failure::unsupported(&anyhow!(reason)));
-                    }
+                    KvType::Q8_0 => return Err(unsupported(shape.kv_type)),
                 };
                 Self::Kv(Kv {
                     halves: [None, None],
@@ -97,6 +96,7 @@ impl State {
 impl crate::backend::State for State {
     fn nearest(&self, length: usize) -> usize {
         match self {
+            Self::Cached(own) => own.kept.nearest(length),
             Self::Kv(kv) => kv.nearest(length),
             Self::Recurrent(state) => state.saved.nearest(state.length, length),
             Self::Nothing => 0,
@@ -105,6 +105,7 @@ impl crate::backend::State for State {
 
     fn truncate(&mut self, length: usize) {
         match self {
+            Self::Cached(own) => own.kept.truncate(length),
             Self::Kv(kv) => kv.truncate(length),
             Self::Recurrent(state) if state.length == length => {}
             Self::Recurrent(state) => {
@@ -129,8 +130,17 @@ impl crate::backend::State for State {
         bail!("invariant: states on a device are computed anew")
     }
 
-    fn share(&self, _length: usize) -> Option<Self> {
-        None
+    fn share(&self, length: usize) -> Option<Self> {
+        match self {
+            Self::Cached(own) => own.share(length).map(Self::Cached),
+            // Tensors of a state are never written to, so that another sequence can have them.
+            Self::Recurrent(own) if own.saved.nearest(own.length, length) == length => {
+                let mut shared = Self::Recurrent(own.clone());
+                shared.truncate(length);
+                Some(shared)
+            }
+            _ => None,
+        }
     }
 }
 

@@ -1,16 +1,13 @@
 //! What layers keep of a sequence: keys and values in blocks of positions, or recurrent states with checkpoints.
 //!
-//! A block has room for the keys and values of [`BLOCK`](architectures::blueprint::BLOCK) positions, in memory that the
-//! system gives page by page as they are written. Blocks are counted references: sequences with a common beginning share
-//! those of it, and what is written to is copied before. A layer with a window drops the blocks that nothing sees any more,
-//! and uses their memory for the next ones.
+//! A [block](super::super::blocks) has room for the keys and values of so many positions, in memory that the system gives page by page as they
+//! are written.
 //!
 //! | in a block | |
 //! |---|---|
 //! | keys | head after head, a row for each position |
 //! | values | the same; none where values are the first elements of keys |
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,15 +15,13 @@ use anyhow::{Context, Result};
 use architectures::LayerState;
 use memmap2::MmapMut;
 use protocol::KvType;
-use protocol::limits::{AHEAD, CHUNK};
 
 use super::instructions::Instructions;
 use super::kv_rows::{CacheRows, encode_row, row_bytes};
 use super::rotation;
 use crate::backend::{Shift, Turn};
+use crate::backends::blocks::{BLOCK, Blocks, Source};
 use crate::backends::checkpoints::Checkpoints;
-
-const BLOCK: usize = architectures::blueprint::BLOCK as usize;
 
 /// What one layer keeps of one sequence.
 #[derive(Debug)]
@@ -55,7 +50,7 @@ impl State {
 impl crate::backend::State for State {
     fn nearest(&self, length: usize) -> usize {
         match self {
-            Self::Kv(kv) => kv.nearest(length),
+            Self::Kv(kv) => kv.kept.nearest(length),
             Self::Recurrent(state) => state.nearest(length),
             Self::Nothing => 0,
         }
@@ -63,7 +58,7 @@ impl crate::backend::State for State {
 
     fn truncate(&mut self, length: usize) {
         match self {
-            Self::Kv(kv) => kv.truncate(length),
+            Self::Kv(kv) => kv.kept.truncate(length),
             Self::Recurrent(state) => state.truncate(length),
             Self::Nothing => {}
         }
@@ -91,11 +86,7 @@ impl crate::backend::State for State {
 
     fn share(&self, length: usize) -> Option<Self> {
         match self {
-            Self::Kv(kv) if kv.nearest(length) == length => {
-                let mut shared = Kv { blocks: kv.blocks.clone(), spare: Vec::new(), ..*kv };
-                shared.truncate(length);
-                Some(Self::Kv(shared))
-            }
+            Self::Kv(kv) => kv.kept.share(length).map(|kept| Self::Kv(Kv { kept, rows: kv.rows })),
             Self::Recurrent(state) if state.nearest(length) == length => {
                 let mut shared = state.clone();
                 shared.truncate(length);
@@ -117,28 +108,37 @@ pub(crate) enum Half {
 
 /// Keys and values of a layer.
 #[derive(Debug)]
-#[expect(clippy::struct_field_names, reason = "the names of the field")]
 pub(crate) struct Kv {
+    rows: Rows,
+    kept: Blocks<MmapMut>,
+}
+
+/// How keys and values lie in a block.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
     kv_heads: usize,
     key_dim: usize,
     value_dim: usize,
     kv_type: KvType,
-    window: Option<usize>,
-    /// The first position of the first block.
-    start: usize,
-    /// The next position.
-    length: usize,
-    blocks: VecDeque<Arc<MmapMut>>,
-    /// Blocks that were dropped, for the next ones.
-    spare: Vec<MmapMut>,
 }
 
-impl Kv {
-    pub(crate) fn new([kv_heads, key_dim, value_dim]: [usize; 3], window: Option<usize>, kv_type: KvType) -> Self {
-        let (blocks, spare) = (VecDeque::new(), Vec::new());
-        Self { kv_heads, key_dim, value_dim, kv_type, window, start: 0, length: 0, blocks, spare }
+impl Source for Rows {
+    type Block = MmapMut;
+
+    fn block(&self) -> Result<MmapMut> {
+        let bytes = BLOCK * self.kv_heads * self.row_bytes().iter().sum::<usize>();
+        MmapMut::map_anon(bytes.max(1)).with_context(|| {
+            format!("there is no memory for {bytes} bytes of KV cache; choose a shorter context, or fewer slots")
+        })
     }
 
+    fn copy(&self, from: &MmapMut, to: &mut MmapMut) -> Result<()> {
+        to.copy_from_slice(from);
+        Ok(())
+    }
+}
+
+impl Rows {
     /// Bytes of a row of keys and of one of values.
     fn row_bytes(&self) -> [usize; 2] {
         let values = if self.value_dim == 0 { 0 } else { row_bytes(self.kv_type, self.value_dim) };
@@ -162,17 +162,30 @@ impl Kv {
         self.row_bytes()[usize::from(half == Half::Values)]
     }
 
+    /// Where a row is; rows are counted from the first block on.
+    fn place(&self, half: Half, head: usize, row: usize) -> (usize, Range<usize>) {
+        let bytes = self.bytes_of(half);
+        let at = self.offset(half, head) + row % BLOCK * bytes;
+        (row / BLOCK, at..at + bytes)
+    }
+}
+
+impl Kv {
+    pub(crate) fn new([kv_heads, key_dim, value_dim]: [usize; 3], window: Option<usize>, kv_type: KvType) -> Self {
+        Self { rows: Rows { kv_heads, key_dim, value_dim, kv_type }, kept: Blocks::new(window) }
+    }
+
     /// The rows of positions `from..to` of a head, block by block.
     pub(crate) fn rows(&self, half: Half, head: usize, from: usize, to: usize) -> impl Iterator<Item = CacheRows<'_>> {
-        assert!(self.start <= from && from <= to && to <= self.length, "positions that are kept");
+        assert!(self.kept.start <= from && from <= to && to <= self.kept.length, "positions that are kept");
         // Values that have no rows of their own are the first elements of keys.
-        let half = if self.value_dim == 0 { Half::Keys } else { half };
-        let (row, offset) = (self.bytes_of(half), self.offset(half, head));
-        let (first, last) = ((from - self.start) / BLOCK, (to - self.start).div_ceil(BLOCK));
-        self.blocks.range(first..last).enumerate().map(move |(index, block)| {
-            let begin = self.start + (first + index) * BLOCK;
+        let half = if self.rows.value_dim == 0 { Half::Keys } else { half };
+        let (row, offset) = (self.rows.bytes_of(half), self.rows.offset(half, head));
+        let (first, last) = ((from - self.kept.start) / BLOCK, (to - self.kept.start).div_ceil(BLOCK));
+        self.kept.all.range(first..last).enumerate().map(move |(index, block)| {
+            let begin = self.kept.start + (first + index) * BLOCK;
             let (from, to) = (from.max(begin) - begin, (to - begin).min(BLOCK));
-            CacheRows::new(self.kv_type, self.columns(half), &block[offset + from * row..offset + to * row])
+            CacheRows::new(self.rows.kv_type, self.rows.columns(half), &block[offset + from * row..offset + to * row])
         })
     }
 
@@ -181,140 +194,68 @@ impl Kv {
     /// # Errors
     /// Where there is no memory.
     pub(crate) fn append(&mut self, keys: &[f32], values: &[f32]) -> Result<()> {
-        let tokens = keys.len() / (self.kv_heads * self.key_dim);
-        self.make_room(tokens)?;
-        let position = self.length;
-        self.length += tokens;
+        let tokens = keys.len() / (self.rows.kv_heads * self.rows.key_dim);
+        self.kept.make_room(tokens, &self.rows)?;
+        let position = self.kept.length;
+        self.kept.length += tokens;
         self.write(Half::Keys, position, keys);
-        if self.value_dim > 0 {
+        if self.rows.value_dim > 0 {
             self.write(Half::Values, position, values);
         }
         Ok(())
     }
 
     fn write(&mut self, half: Half, position: usize, x: &[f32]) {
-        let (columns, kv_type, start) = (self.columns(half), self.kv_type, self.start);
-        for (token, heads) in x.chunks_exact(self.kv_heads * columns).enumerate() {
+        let (columns, kv_type, start) = (self.rows.columns(half), self.rows.kv_type, self.kept.start);
+        for (token, heads) in x.chunks_exact(self.rows.kv_heads * columns).enumerate() {
             for (head, numbers) in heads.chunks_exact(columns).enumerate() {
                 encode_row(kv_type, numbers, self.row_mut(half, head, position + token - start));
             }
         }
     }
 
-    /// Where a row is; rows are counted from the first block on.
-    fn place(&self, half: Half, head: usize, row: usize) -> (usize, Range<usize>) {
-        let bytes = self.bytes_of(half);
-        let at = self.offset(half, head) + row % BLOCK * bytes;
-        (row / BLOCK, at..at + bytes)
-    }
-
     /// A row in a block that is this sequence's own.
     fn row_mut(&mut self, half: Half, head: usize, row: usize) -> &mut [u8] {
-        let (block, place) = self.place(half, head, row);
-        let block = Arc::get_mut(&mut self.blocks[block]);
+        let (block, place) = self.rows.place(half, head, row);
+        let block = Arc::get_mut(&mut self.kept.all[block]);
         &mut block.expect("invariant: what is written to was made this sequence's own")[place]
-    }
-
-    /// Drops what nothing will see any more, and makes the blocks from the next position on this sequence's own.
-    fn make_room(&mut self, tokens: usize) -> Result<()> {
-        if let Some(window) = self.window {
-            // The next token sees `window - 1` positions before it; the rest is for answers that are taken back.
-            let seen = (self.length + 1).saturating_sub(window + (AHEAD - CHUNK));
-            while self.start + BLOCK <= seen && !self.blocks.is_empty() {
-                self.spare.extend(self.blocks.pop_front().and_then(Arc::into_inner));
-                self.start += BLOCK;
-            }
-        }
-        let last = (self.length + tokens - self.start).div_ceil(BLOCK);
-        self.make_own((self.length - self.start) / BLOCK..last)
-    }
-
-    /// Makes blocks this sequence's own: those that are missing, and copies of those that are shared.
-    fn make_own(&mut self, blocks: Range<usize>) -> Result<()> {
-        for index in blocks {
-            match self.blocks.get(index) {
-                None => {
-                    let block = self.block()?;
-                    self.blocks.push_back(Arc::new(block));
-                }
-                Some(block) if Arc::strong_count(block) > 1 => {
-                    let shared = block.clone();
-                    let mut own = self.block()?;
-                    own.copy_from_slice(&shared);
-                    self.blocks[index] = Arc::new(own);
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn block(&mut self) -> Result<MmapMut> {
-        if let Some(block) = self.spare.pop() {
-            return Ok(block);
-        }
-        let bytes = BLOCK * self.kv_heads * self.row_bytes().iter().sum::<usize>();
-        MmapMut::map_anon(bytes.max(1)).with_context(|| {
-            format!("there is no memory for {bytes} bytes of KV cache; choose a shorter context, or fewer slots")
-        })
-    }
-
-    /// Whether a token at `length` would see all that it may.
-    fn nearest(&self, length: usize) -> usize {
-        let length = length.min(self.length);
-        let needed = self.window.map_or(0, |window| (length + 1).saturating_sub(window));
-        if self.start <= needed { length } else { 0 }
-    }
-
-    fn truncate(&mut self, length: usize) {
-        if length == 0 {
-            self.start = 0;
-        }
-        self.length = length.max(self.start);
-        let blocks = (self.length - self.start).div_ceil(BLOCK);
-        for block in self.blocks.drain(blocks..) {
-            // Memory is given back, but for a little that the next tokens need.
-            if self.spare.is_empty() {
-                self.spare.extend(Arc::into_inner(block));
-            }
-        }
     }
 
     /// The first position that is kept after a shift.
     fn start_after(&self, shift: &Shift<'_>) -> usize {
-        if self.start <= shift.removed.start {
-            self.start
+        if self.kept.start <= shift.removed.start {
+            self.kept.start
         } else {
-            self.start.max(shift.removed.end) - shift.removed.len()
+            self.kept.start.max(shift.removed.end) - shift.removed.len()
         }
     }
 
     /// Whether a token behind the shifted rows would see all that it may, and keys can be turned without losing much.
     fn can_shift(&self, shift: &Shift<'_>) -> bool {
-        let length = self.length - shift.removed.len();
-        let needed = self.window.map_or(0, |window| (length + 1).saturating_sub(window));
-        let turns = shift.turn.is_none() || self.kv_type != KvType::Q8_0;
+        let length = self.kept.length - shift.removed.len();
+        let needed = self.kept.needed(length);
+        let turns = shift.turn.is_none() || self.rows.kv_type != KvType::Q8_0;
         turns && self.start_after(shift) <= needed
     }
 
     /// Moves the rows behind the gap to its beginning, keys turned back by as many positions.
     fn shift(&mut self, shift: &Shift<'_>) -> Result<()> {
-        let (from, start) = (shift.removed.end.max(self.start), self.start_after(shift));
+        let (from, start) = (shift.removed.end.max(self.kept.start), self.start_after(shift));
         let gap = shift.removed.len();
-        self.make_own((from - gap - start) / BLOCK..self.blocks.len())?;
-        let mut numbers = vec![0.0; self.key_dim];
-        for position in from..self.length {
-            let (old, new) = (position - self.start, position - gap - start);
-            for head in 0..self.kv_heads {
+        self.kept.make_own((from - gap - start) / BLOCK..self.kept.all.len(), &self.rows)?;
+        let mut numbers = vec![0.0; self.rows.key_dim];
+        for position in from..self.kept.length {
+            let (old, new) = (position - self.kept.start, position - gap - start);
+            for head in 0..self.rows.kv_heads {
                 self.move_key(head, old, new, shift.turn.as_ref(), &mut numbers);
-                if self.value_dim > 0 && old != new {
+                if self.rows.value_dim > 0 && old != new {
                     self.move_row(Half::Values, head, old, new);
                 }
             }
         }
-        self.start = start;
-        let length = self.length - gap;
-        self.truncate(length);
+        self.kept.start = start;
+        let length = self.kept.length - gap;
+        self.kept.truncate(length);
         Ok(())
     }
 
@@ -325,22 +266,23 @@ impl Kv {
             }
             return;
         };
-        let (block, place) = self.place(Half::Keys, head, old);
+        let (block, place) = self.rows.place(Half::Keys, head, old);
         // Decoding is exact, whatever the instructions; it is rarely done here.
-        CacheRows::new(self.kv_type, self.key_dim, &self.blocks[block][place]).decode(Instructions::SCALAR, numbers);
+        CacheRows::new(self.rows.kv_type, self.rows.key_dim, &self.kept.all[block][place])
+            .decode(Instructions::SCALAR, numbers);
         let part = &mut numbers[turn.first..turn.first + 2 * turn.cosines.len()];
         rotation::rotate(part, turn.cosines, turn.sines, turn.layout);
-        encode_row(self.kv_type, numbers, self.row_mut(Half::Keys, head, new));
+        encode_row(self.rows.kv_type, numbers, self.row_mut(Half::Keys, head, new));
     }
 
     fn move_row(&mut self, half: Half, head: usize, old: usize, new: usize) {
-        let ((from, old), (to, new)) = (self.place(half, head, old), self.place(half, head, new));
+        let ((from, old), (to, new)) = (self.rows.place(half, head, old), self.rows.place(half, head, new));
         if from == to {
-            let block = Arc::get_mut(&mut self.blocks[to]);
+            let block = Arc::get_mut(&mut self.kept.all[to]);
             return block.expect("invariant: it was made this sequence's own").copy_within(old, new.start);
         }
-        let source = self.blocks[from].clone();
-        let block = Arc::get_mut(&mut self.blocks[to]);
+        let source = self.kept.all[from].clone();
+        let block = Arc::get_mut(&mut self.kept.all[to]);
         block.expect("invariant: it was made this sequence's own")[new].copy_from_slice(&source[old]);
     }
 }

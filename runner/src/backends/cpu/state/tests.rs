@@ -2,6 +2,8 @@
 
 use architectures::HeadLayout;
 
+use protocol::limits::{AHEAD, CHUNK};
+
 use super::*;
 use crate::backend::State as _;
 
@@ -46,10 +48,10 @@ fn rows_come_back_over_the_ends_of_blocks() {
             assert_eq!(read(&kv, Half::Keys, head, from..to), expected(from..to, head), "{from}..{to}");
         }
     }
-    assert_eq!(kv.nearest(300), 300);
-    kv.truncate(300);
+    assert_eq!(kv.kept.nearest(300), 300);
+    kv.kept.truncate(300);
     append(&mut kv, 300..301);
-    assert_eq!((kv.length, kv.blocks.len()), (301, 2));
+    assert_eq!((kv.kept.length, kv.kept.all.len()), (301, 2));
 }
 
 #[test]
@@ -61,13 +63,13 @@ fn a_window_keeps_what_it_shows_and_a_little_more() {
     for chunk in 0..40 {
         let (from, to) = (chunk * CHUNK, (chunk + 1) * CHUNK);
         append(&mut kv, from..to);
-        assert!(kv.blocks.len() + kv.spare.len() <= most, "{} blocks, planned {most}", kv.blocks.len());
+        assert!(kv.kept.all.len() + kv.kept.spare.len() <= most, "{} blocks, planned {most}", kv.kept.all.len());
         let seen = (from + 1).saturating_sub(window);
         assert_eq!(read(&kv, Half::Keys, 1, seen..to), expected(seen..to, 1));
     }
-    let length = kv.length;
-    assert_eq!(kv.nearest(length - 200), length - 200, "an answer can be taken back");
-    assert_eq!(kv.nearest(100), 0, "what is gone is gone");
+    let length = kv.kept.length;
+    assert_eq!(kv.kept.nearest(length - 200), length - 200, "an answer can be taken back");
+    assert_eq!(kv.kept.nearest(100), 0, "what is gone is gone");
 }
 
 #[test]
@@ -77,9 +79,9 @@ fn sequences_share_a_beginning_until_they_write() {
     append(kv, 0..600);
     let Some(State::Kv(mut other)) = whole.share(300) else { panic!("it has the beginning") };
     let State::Kv(kv) = &whole else { panic!("keys and values") };
-    assert!(Arc::ptr_eq(&kv.blocks[0], &other.blocks[0]));
+    assert!(Arc::ptr_eq(&kv.kept.all[0], &other.kept.all[0]));
     append(&mut other, 900..1000);
-    assert!(Arc::ptr_eq(&kv.blocks[0], &other.blocks[0]) && !Arc::ptr_eq(&kv.blocks[1], &other.blocks[1]));
+    assert!(Arc::ptr_eq(&kv.kept.all[0], &other.kept.all[0]) && !Arc::ptr_eq(&kv.kept.all[1], &other.kept.all[1]));
     assert_eq!(read(kv, Half::Keys, 0, 0..600), expected(0..600, 0), "the first one is as it was");
     let both = [expected(0..300, 0), expected(900..1000, 0)].concat();
     assert_eq!(read(&other, Half::Keys, 0, 0..400), both);
@@ -116,9 +118,9 @@ fn keys_are_turned_back_where_they_are() {
         let shift = Shift { removed: removed.clone(), turn: Some(turn) };
         assert!(kv.can_shift(&shift), "{window:?} {length} {removed:?}");
         kv.shift(&shift).expect("memory");
-        assert_eq!(kv.length, length - gap);
-        let seen = window.map_or(0, |window| (kv.length + 1).saturating_sub(window));
-        for position in seen..kv.length {
+        assert_eq!(kv.kept.length, length - gap);
+        let seen = window.map_or(0, |window| (kv.kept.length + 1).saturating_sub(window));
+        for position in seen..kv.kept.length {
             let old = if position < removed.start { position } else { position + gap };
             let mut keys = row(old, 1);
             turned(&mut keys, position as f64);

@@ -1,0 +1,140 @@
+//! Keys and values in the memory of a device, for our kernels: blocks of positions in the cache's own type.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use architectures::LayerState;
+use device::{Attention, CacheRows, CacheType, CachedSpan, Machine, Memory};
+use protocol::KvType;
+
+use super::Candle;
+use super::act::Act;
+use super::state::State;
+use crate::backend::{Attend, Sequence, Values};
+use crate::backends::blocks::{Blocks, Source};
+use crate::failure;
+
+/// Keys and values of a layer.
+#[derive(Debug)]
+pub(crate) struct Cached {
+    pub(super) kept: Blocks<Memory>,
+    pub(super) room: Room,
+}
+
+/// Where blocks come from.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    machine: Machine,
+    rows: CacheRows,
+}
+
+impl Source for Room {
+    type Block = Memory;
+
+    fn block(&self) -> Result<Memory> {
+        let bytes = self.rows.block_bytes();
+        let block = self.machine.memory(bytes);
+        let block = block.with_context(|| {
+            format!("the device has no room for {bytes} bytes of KV cache; choose a shorter context, or fewer slots")
+        });
+        block.map_err(|error| failure::out_of_memory(&error))
+    }
+
+    fn copy(&self, from: &Memory, to: &mut Memory) -> Result<()> {
+        self.machine.copy(from, to)
+    }
+}
+
+impl Cached {
+    /// The state of a layer for a new sequence; `None` where it is none of attention, or there are no kernels for its heads.
+    pub(super) fn new(machine: &Machine, state: LayerState, kv_type: KvType) -> Option<Self> {
+        let LayerState::Kv { kv_heads, key_dim, value_dim, window } = state else { return None };
+        let [kv_heads, key_dim, value_dim] = [kv_heads, key_dim, value_dim].map(|size| size as usize);
+        let kind = match kv_type {
+            KvType::F32 => CacheType::F32,
+            KvType::F16 => CacheType::F16,
+            KvType::Bf16 => CacheType::Bf16,
+            KvType::Q8_0 => CacheType::Q8_0,
+        };
+        let rows = CacheRows { kv_heads, key_dim, value_dim, kind };
+        Machine::can_attend(rows).then(|| Self {
+            kept: Blocks::new(window.map(|window| window as usize)),
+            room: Room { machine: machine.clone(), rows },
+        })
+    }
+
+    /// A beginning of it, where a token behind that would see all that it may.
+    pub(super) fn share(&self, length: usize) -> Option<Self> {
+        let kept = self.kept.share(length)?;
+        Some(Self { kept, room: self.room.clone() })
+    }
+}
+
+/// What the tokens of all sequences mix; `None` where states are not for our kernels.
+pub(super) fn attend(
+    machine: &Machine,
+    attend: &Attend<'_, Candle>,
+    [query, key, value]: [&Act; 3],
+    sequences: &mut [Sequence<'_, Candle>],
+    layer: usize,
+) -> Result<Option<Act>> {
+    let value_dim = if attend.values == Values::Own { attend.value_dim } else { 0 };
+    let text = CacheRows { kv_heads: attend.kv_heads, key_dim: attend.key_dim, value_dim, kind: CacheType::F32 };
+    // Texts that are seen at once are kept for that long.
+    let (mut texts, mut rows) = (Vec::new(), text);
+    for sequence in sequences.iter_mut() {
+        match &mut sequence.states[layer] {
+            State::Cached(own) => {
+                let Cached { kept, room } = own;
+                kept.make_room(sequence.span.tokens, room)?;
+                rows = room.rows;
+            }
+            State::Nothing if Machine::can_attend(text) => {
+                let mut kept = Blocks::new(None);
+                kept.make_room(sequence.span.tokens, &Room { machine: machine.clone(), rows: text })?;
+                texts.push(kept);
+            }
+            _ => return Ok(None),
+        }
+    }
+    let mut next_text = texts.iter();
+    let mut spans = Vec::with_capacity(sequences.len());
+    for sequence in sequences.iter() {
+        let span = sequence.span;
+        let kept = match &sequence.states[layer] {
+            State::Cached(own) => &own.kept,
+            _ => next_text.next().context("invariant: each text has its blocks")?,
+        };
+        let position = kept.length;
+        let blocks = kept.all.iter().map(Arc::as_ref).collect();
+        spans.push(CachedSpan { first: span.first, tokens: span.tokens, position, start: kept.start, blocks });
+    }
+    let attention = Attention {
+        heads: attend.heads,
+        value_dim: attend.value_dim,
+        scale: attend.scale,
+        soft_cap: attend.soft_cap,
+        window: attend.window,
+        is_causal: attend.causal,
+        sinks: attend.sinks,
+    };
+    let (query, key) = (query.heads(attend.key_dim)?, key.heads(attend.key_dim)?);
+    let value = if value_dim > 0 { Some(value.rows()?) } else { None };
+    let mixed = machine.attend(attention, rows, [query.rows(), key.rows()], value, &spans)?;
+    drop(spans);
+    for sequence in sequences.iter_mut() {
+        if let State::Cached(own) = &mut sequence.states[layer] {
+            own.kept.length += sequence.span.tokens;
+        }
+    }
+    Ok(Some(Act::of(mixed)))
+}
+
+/// Why a cache of that type cannot be had.
+pub(super) fn unsupported(kv_type: KvType) -> anyhow::Error {
+    let name = kv_type.name();
+    let reason = anyhow!(
+        "a KV cache of {name} is not computed with for this model on this device; choose f16, or the device `cpu`"
+    );
+    failure::unsupported(&reason)
+}
