@@ -79,6 +79,15 @@ pub(crate) fn table(devices: &Devices) -> String {
     text
 }
 
+/// Bytes of a device's memory that are free, and all; where it has memory of its own that can be asked for.
+pub(crate) fn memory(device: &Device) -> Option<(u64, u64)> {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(_) => cuda::memory(device).ok(),
+        _ => None,
+    }
+}
+
 fn automatic() -> Opened {
     let mut reasons = Vec::new();
     for (kind, found) in [("CUDA", cuda(0)), ("Metal", metal())] {

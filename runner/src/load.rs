@@ -90,7 +90,16 @@ impl Loaded {
                 let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
                 Self::on(Cpu::new(Arc::new(pool), machine.instructions), &source, blueprint, read_ahead)
             }
-            device => Self::on(Candle::new(device, request.reference)?, &source, blueprint, read_ahead),
+            device => {
+                let before = device::memory(&device);
+                let backend = Candle::new(device.clone(), request.reference)?;
+                let loaded = Self::on(backend, &source, blueprint, read_ahead)?;
+                if let Some(((before, total), (after, _))) = before.zip(device::memory(&device)) {
+                    let taken = before.saturating_sub(after);
+                    tracing::info!(total, free = after, taken, weights = loaded.0.weights, "memory of the device");
+                }
+                Ok(loaded)
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::{CudaDevice, CudaStorage, Storage};
 
 use crate::arguments::{Address, Arguments};
+use crate::staging::{self, Staging};
 
 /// All kernels, for every generation that they are compiled for.
 const FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
@@ -28,6 +29,8 @@ pub(crate) struct Kernels {
     stream: Arc<CudaStream>,
     module: Arc<CudaModule>,
     functions: Mutex<HashMap<String, CudaFunction>>,
+    /// Made with the first weight; before `stream` ends.
+    staging: Mutex<Option<Staging>>,
 }
 
 impl Kernels {
@@ -35,7 +38,7 @@ impl Kernels {
         let stream = device.cuda_stream();
         let module = stream.context().load_module(Ptx::from_binary(FATBIN.to_vec()));
         let module = module.map_err(failed).context("the driver refuses the kernels")?;
-        Ok(Self { device: device.clone(), stream, module, functions: Mutex::default() })
+        Ok(Self { device: device.clone(), stream, module, functions: Mutex::default(), staging: Mutex::default() })
     }
 
     pub(crate) fn memory(&self, size: usize) -> Result<Memory> {
@@ -57,8 +60,16 @@ impl Kernels {
     }
 
     pub(crate) fn write(&self, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
-        let mut part = memory.slice_mut(at..at + bytes.len());
-        self.stream.memcpy_htod(bytes, &mut part).map_err(failed)
+        if bytes.len() < staging::FROM {
+            let mut part = memory.slice_mut(at..at + bytes.len());
+            return self.stream.memcpy_htod(bytes, &mut part).map_err(failed);
+        }
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let staging = match &mut *staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(&self.stream)?),
+        };
+        staging.copy(&self.stream, memory, at, bytes)
     }
 
     pub(crate) fn copy(&self, from: &Memory, to: &mut Memory) -> Result<()> {
@@ -106,6 +117,6 @@ pub(crate) fn address<T>(slice: &CudaSlice<T>) -> Address {
     Address(address)
 }
 
-fn failed(error: result::DriverError) -> anyhow::Error {
+pub(crate) fn failed(error: result::DriverError) -> anyhow::Error {
     anyhow!("{error}")
 }

@@ -24,6 +24,8 @@ mod emulator;
 mod machine;
 mod product;
 mod rows;
+#[cfg(feature = "cuda")]
+mod staging;
 #[cfg(all(test, debug_assertions))]
 mod tests;
 mod weight;

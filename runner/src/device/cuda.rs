@@ -49,6 +49,8 @@ pub(super) fn open(index: usize) -> Result<Opened> {
              their folder in CUDA_LIBRARY_PATH if they are not found"
         )
     })?;
+    // SAFETY: all work is in the order of the device's stream. Weights come by a stream of their own, which is ordered by events of ours.
+    unsafe { device.as_cuda_device()?.disable_event_tracking() };
     Ok(Opened { device, note })
 }
 
