@@ -30,6 +30,9 @@ struct AttendArguments {
     const float *sinks;
     // `[tokens, heads · value width]`.
     float *out;
+    // The same rounded for the next product, see `ProductArguments`; or nothing. Values are whole runs then.
+    int8_t *codes;
+    float *factors;
     // Of each share of each item and key head the rows, each with its largest score and its sum; and how many shares are done, which is 0
     // before and after.
     float *shares;
@@ -49,6 +52,18 @@ DEVICE void seen(const AttendArguments &arguments, const Span &span, uint32_t to
     uint32_t own = span.position + token, end = span.position + span.tokens, window = arguments.window;
     from = window != 0 && own + 1 > window ? own + 1 - window : 0;
     to = arguments.is_causal ? own + 1 : window != 0 ? min(end, own + window) : end;
+}
+
+// Rounds what the block has written of some rows.
+DEVICE void round_mixed(const AttendArguments &arguments, const Span &span, uint32_t head, uint32_t first, uint32_t rows) {
+    const uint32_t group = arguments.heads / arguments.cache.kv_heads, width = arguments.value_width, runs = width / 32;
+    fence();
+    barrier();
+    for (uint32_t at = warp(); at < rows * runs; at += threads() / LANES) {
+        uint32_t row = first + at / runs, token = span.first + row / group, of = head * group + row % group;
+        uint64_t place = ((uint64_t)token * arguments.heads + of) * width + at % runs * 32;
+        round_run(arguments.out[place + lane()], arguments.codes + place + lane(), arguments.factors + place / 32 * 4);
+    }
 }
 
 template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments &arguments) {
@@ -182,6 +197,7 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
                 if (d < width) arguments.out[((uint64_t)token * arguments.heads + of) * width + d] = mixed[row][i] / sums[row];
             }
         }
+        if (arguments.codes != nullptr) round_mixed(arguments, span, head, own.first, rows);
         return;
     }
     // A share: rows of mixed values, then the largest score and the sum of each.
@@ -227,4 +243,5 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
             arguments.out[((uint64_t)token * arguments.heads + of) * width + d] = y / sum;
         }
     }
+    if (arguments.codes != nullptr) round_mixed(arguments, span, head, own.first, rows);
 }

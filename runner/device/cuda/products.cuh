@@ -62,6 +62,10 @@ struct ProductArguments {
     // Rows of y for each weight, `[tokens, rows]`; of all where they are gated.
     float *out[MOST_WEIGHTS];
     const float *residual;
+    // Codes and factors of `out[0]`, where it is rounded for the next product, and counters for runs of blocks, which are 0 before and after.
+    int8_t *out_codes;
+    float *out_factors;
+    uint32_t *counters;
     float scale;
     float limit;
     uint32_t count;
@@ -242,6 +246,29 @@ DEVICE void finish(const ProductArguments &arguments, const Place &place, uint32
     arguments.out[place.first][at] = y;
 }
 
+// Rounds y for the next product, by the last of the blocks that have rows of a run. Weights have whole runs of rows, and `rows` is how many of
+// them a block has.
+DEVICE void round_out(const ProductArguments &arguments, const Place &place, uint32_t rows) {
+    SHARED uint32_t is_last;
+    const uint32_t width = place.set->weights[place.first].rows, run = place.row / 32, runs = width / 32;
+    fence();
+    barrier();
+    if (thread() == 0) {
+        uint32_t *counter = arguments.counters + (uint64_t)(block_z() * blocks_y() + block_y()) * runs + run;
+        is_last = count_up(counter) + 1 == 32 / rows;
+        if (is_last) *counter = 0;
+    }
+    barrier();
+    if (!is_last) return;
+    fence();
+    for (uint32_t token = warp(); token < place.tokens; token += threads() / LANES) {
+        uint64_t own = place.first_token + token, at = own * width + run * 32;
+        // What other blocks wrote is not in this one's cache.
+        const volatile float *y = arguments.out[0] + at;
+        round_run(y[lane()], arguments.out_codes + at + lane(), arguments.out_factors + (own * runs + run) * 4);
+    }
+}
+
 template <class Kind, int TOKENS> DEVICE void few(const ProductArguments &arguments) {
     SHARED float sums_of_warps[MOST_THREADS / LANES][FEW_ROWS * TOKENS];
     const Place place = place_of(arguments, FEW_ROWS, TOKENS);
@@ -294,6 +321,7 @@ template <class Kind, int TOKENS> DEVICE void few(const ProductArguments &argume
         }
         finish(arguments, place, row, token, y, up);
     }
+    if (arguments.out_codes != nullptr) round_out(arguments, place, is_gated ? FEW_ROWS / 2 : FEW_ROWS);
 }
 
 // The row of a weight that is row `at` of a block's tile, and which weight: where they are gated, of 16 rows eight are of either.

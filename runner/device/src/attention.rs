@@ -5,6 +5,7 @@ use candle_core::Tensor;
 
 use crate::arguments::{self, Address, AttendArguments, Heads, KeepArguments, Queries};
 use crate::machine::{COUNTERS, Grid, Machine, Memory};
+use crate::rows::{RUN, Rounded};
 
 /// Positions that a block of a cache has room for, see `cache.cuh`.
 pub const POSITIONS: usize = 256;
@@ -156,7 +157,8 @@ impl Machine {
         value_dim <= MOST_VALUE && rows.key_dim * size_of::<f32>() <= MOST_SHARED
     }
 
-    /// Keeps keys and values, and lets queries attend to those of their sequences: `[tokens, heads · value_dim]`.
+    /// Keeps keys and values, and lets queries attend to those of their sequences: `[tokens, heads · value_dim]`,
+    /// and the same rounded for products where values are whole runs of 32.
     ///
     /// # Errors
     /// Shapes do not fit one another, a sequence has no room, or the device has failed.
@@ -168,7 +170,7 @@ impl Machine {
         [queries, keys]: [HeadRows<'_>; 2],
         values: Option<&Tensor>,
         spans: &[CachedSpan<'_>],
-    ) -> Result<Tensor> {
+    ) -> Result<(Tensor, Option<Rounded>)> {
         let Attention { heads, value_dim, .. } = attention;
         let tokens = queries.x.dims2()?.0;
         ensure!(Self::can_attend(rows), "heads of {} are too wide", rows.key_dim);
@@ -213,9 +215,11 @@ impl Machine {
         table: &Table,
         queries: &Tensor,
         spans: &[CachedSpan<'_>],
-    ) -> Result<Tensor> {
+    ) -> Result<(Tensor, Option<Rounded>)> {
         let Attention { heads, value_dim, .. } = attention;
         let tokens = queries.dims2()?.0;
+        let rounded =
+            value_dim.is_multiple_of(RUN).then(|| self.room_for_rounded([tokens, heads * value_dim])).transpose()?;
         let mut out = self.fresh([tokens, heads * value_dim])?;
         let (places, share_count) = (table.count * rows.kv_heads, shares(attention, table, rows, spans));
         ensure!(share_count == 1 || places <= COUNTERS, "invariant: as many counters as places");
@@ -232,6 +236,8 @@ impl Machine {
             queries: self.address(queries, tokens * heads * rows.key_dim)?,
             sinks: attention.sinks.map_or(Ok(Address::NONE), |sinks| self.address(sinks, heads))?,
             out: out.address(),
+            codes: rounded.as_ref().map_or(Address::NONE, |rounded| rounded.codes.address()),
+            factors: rounded.as_ref().map_or(Address::NONE, |rounded| rounded.factors.address()),
             shares: share_memory.as_ref().map_or(Address::NONE, Memory::address),
             done: self.counters()?,
             scale: attention.scale,
@@ -247,7 +253,7 @@ impl Machine {
         // SAFETY: items are rows of spans, queries and what is written have rows for all tokens, shares have room for all places, and blocks
         // were seen to have the positions that are seen.
         unsafe { self.launch(&kernel, grid, &arguments)? };
-        self.tensor(out)
+        Ok((self.tensor(out)?, rounded))
     }
 
     /// Heads for kernels.

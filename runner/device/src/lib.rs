@@ -26,7 +26,7 @@ mod product;
 mod rows;
 #[cfg(feature = "cuda")]
 mod staging;
-#[cfg(all(test, debug_assertions))]
+#[cfg(test)]
 mod tests;
 mod weight;
 
@@ -36,6 +36,6 @@ pub const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
 
 pub use attention::{Attention, CacheRows, CacheType, CachedSpan, HeadRows, POSITIONS, Turn};
 pub use machine::{Machine, Memory};
-pub use product::{Activation, ExpertRows, Input, MOST_PRODUCTS, Product, Purpose};
+pub use product::{Activation, ExpertRows, Input, MOST_PRODUCTS, Made, Product, Purpose};
 pub use rows::{Norm, NormKind, Rounded};
 pub use weight::{Array, Arrays, DeviceWeight, RowBlocks};

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use candle_core::Tensor;
 
 use crate::arguments::{self, ACTIVATE, ADD, GATE, Group, MOST_WEIGHTS, ProductArguments, WRITE};
-use crate::machine::{Grid, Machine, bytes_of};
+use crate::machine::{COUNTERS, Grid, Machine, bytes_of};
 use crate::rows::{RUN, Rounded};
 use crate::weight::DeviceWeight;
 
@@ -30,6 +30,15 @@ pub struct Product<'a> {
     pub purpose: Purpose<'a>,
     /// Never round floats for tensor cores: for whoever compares.
     pub is_exact: bool,
+}
+
+/// What products have come to.
+#[derive(Debug)]
+pub struct Made {
+    /// `[tokens, rows]` of each weight, or one where they are gated.
+    pub rows: Vec<Tensor>,
+    /// What gates let through, rounded for the next product, where that was done on the way.
+    pub rounded: Option<Rounded>,
 }
 
 /// Rows of x.
@@ -88,7 +97,7 @@ impl Machine {
     ///
     /// # Errors
     /// Weights are not alike, shapes do not fit one another, or the device has failed.
-    pub fn product(&self, product: Product<'_>, x: Input<'_>) -> Result<Vec<Tensor>> {
+    pub fn product(&self, product: Product<'_>, x: Input<'_>) -> Result<Made> {
         let whole = [ExpertRows { expert: 0, first: 0, count: x.shape()?[0] }];
         self.products(&[product.weights], &[product.biases], product, x, Runs { all: &whole, is_grouped: false })
     }
@@ -105,7 +114,7 @@ impl Machine {
         runs: &[ExpertRows],
         product: Product<'_>,
         x: Input<'_>,
-    ) -> Result<Vec<Tensor>> {
+    ) -> Result<Made> {
         self.products(sets, biases, product, x, Runs { all: runs, is_grouped: true })
     }
 
@@ -116,7 +125,7 @@ impl Machine {
         product: Product<'_>,
         x: Input<'_>,
         runs: Runs<'_>,
-    ) -> Result<Vec<Tensor>> {
+    ) -> Result<Made> {
         let [tokens, columns] = x.shape()?;
         let like = *sets.first().and_then(|set| set.first()).context("invariant: there is a weight")?;
         let fits = |set: &&[&DeviceWeight]| {
@@ -158,13 +167,24 @@ impl Machine {
         for (out, fresh) in arguments.out.iter_mut().zip(&mut fresh) {
             *out = fresh.address();
         }
+        // What is rounded for integers goes on to others, as a rule.
+        let gates = matches!(product.purpose, Purpose::Gate(_)) && is_few && like.kind.rounds;
+        let counters = grid.blocks[1] * grid.blocks[2] * results[0] / RUN;
+        let rounded = (gates && results[0].is_multiple_of(RUN) && counters <= COUNTERS)
+            .then(|| self.room_for_rounded([tokens, results[0]]))
+            .transpose()?;
+        if let Some(rounded) = &rounded {
+            (arguments.out_codes, arguments.out_factors) = (rounded.codes.address(), rounded.factors.address());
+            arguments.counters = self.counters()?;
+        }
         // SAFETY: x, weights, biases and what is added were seen to have the shapes that the grid and the arguments say, and
         // results are made with them; groups are of rows that there are.
         #[expect(unsafe_code, reason = "a kernel is launched")]
         unsafe {
             self.launch(&kernel, grid, &arguments)?;
         }
-        fresh.into_iter().map(|fresh| self.tensor(fresh)).collect()
+        let rows = fresh.into_iter().map(|fresh| self.tensor(fresh)).collect::<Result<_>>()?;
+        Ok(Made { rows, rounded })
     }
 
     fn set_input(&self, arguments: &mut ProductArguments, like: &DeviceWeight, x: Input<'_>) -> Result<()> {

@@ -1,9 +1,9 @@
-//! Kernels on the emulator against the codecs' numbers, computed in float64.
+//! Kernels on the emulator, or on a GPU, against the codecs' numbers, computed in float64. Nothing else is needed for it but this program.
 
 mod attention;
 
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use candle_core::{Device, Tensor};
 use formats::encoding::{Micro, PartShape, Role};
@@ -15,9 +15,26 @@ use crate::{
     Activation, Array, Arrays, DeviceWeight, ExpertRows, Input, Machine, Norm, NormKind, Product, Purpose, RowBlocks,
 };
 
-/// The emulator; `None`, said aloud, where there is no compiler.
+/// Which device is tried in the place of the emulator: `cuda:0`.
+const DEVICE: &str = "LODE_TEST_DEVICE";
+
+/// The GPU that is asked for.
+fn gpu() -> Option<&'static Device> {
+    static GPU: OnceLock<Option<Device>> = OnceLock::new();
+    let open = || {
+        let name = std::env::var(DEVICE).ok()?;
+        let index = name.strip_prefix("cuda:").and_then(|index| index.parse().ok());
+        Some(Device::new_cuda_with_stream(index.expect("`cuda:` and a number")).expect("the GPU"))
+    };
+    GPU.get_or_init(open).as_ref()
+}
+
+/// The emulator, or the GPU that is asked for; `None`, said aloud, where there is neither.
 fn machine(backwards: bool) -> Option<Machine> {
-    let machine = Machine::emulated(backwards).expect("kernels are compiled");
+    let machine = match gpu() {
+        Some(gpu) => Machine::of(gpu).expect("the driver takes the kernels"),
+        None => emulated(backwards),
+    };
     if let (None, Some(list)) = (&machine, std::env::var_os("LODE_TEST_SKIPPED")) {
         let list = std::fs::File::options().append(true).create(true).open(list);
         list.expect("the list")
@@ -25,6 +42,16 @@ fn machine(backwards: bool) -> Option<Machine> {
             .expect("a line");
     }
     machine
+}
+
+#[cfg(debug_assertions)]
+fn emulated(backwards: bool) -> Option<Machine> {
+    Machine::emulated(backwards).expect("kernels are compiled")
+}
+
+#[cfg(not(debug_assertions))]
+fn emulated(_backwards: bool) -> Option<Machine> {
+    None
 }
 
 /// Numbers that look random, the same each time.
@@ -178,7 +205,7 @@ fn encodings() -> Vec<(Encoding, Dtype)> {
 }
 
 fn tensor(numbers: &[f32], rows: usize) -> Tensor {
-    Tensor::from_slice(numbers, (rows, numbers.len() / rows), &Device::Cpu).expect("a tensor")
+    Tensor::from_slice(numbers, (rows, numbers.len() / rows), gpu().unwrap_or(&Device::Cpu)).expect("a tensor")
 }
 
 fn numbers(tensor: &Tensor) -> Vec<f32> {
@@ -240,6 +267,7 @@ fn run(machine: &Machine, product: Product<'_>, x: &Tensor) -> Vec<Tensor> {
         machine.product(product, Input::Rows(x))
     }
     .expect("a product")
+    .rows
 }
 
 #[test]
@@ -429,7 +457,7 @@ fn experts_have_rows_of_their_own() {
             let (x_tensor, biases) = (tensor(&x, tokens), vec![&none[..]; 2]);
             let rounded_x = weights[0].rounds().then(|| machine.rounded(None, &x_tensor).expect("it is rounded"));
             let input = rounded_x.as_ref().map_or(Input::Rows(&x_tensor), Input::Rounded);
-            let found = machine.grouped_product(&sets, &biases, &runs, asked, input).expect("products");
+            let found = machine.grouped_product(&sets, &biases, &runs, asked, input).expect("products").rows;
             let seen = if weights[0].rounds() { rounded(&x) } else { x.clone() };
             for (at, found) in found.iter().enumerate() {
                 let own = |run: &ExpertRows| {
@@ -499,10 +527,36 @@ fn norms_of_rows_and_of_runs() {
     let normed = numbers(&machine.norm(norm, &x).expect("a norm"));
     let rounded_x = machine.rounded(Some(norm), &x).expect("it is rounded");
     let uploaded = weight.upload(&machine, RowBlocks::all(3));
-    let found =
-        machine.product(product(&[&uploaded], &PLAIN, Purpose::Write), Input::Rounded(&rounded_x)).expect("a product");
+    let found = machine
+        .product(product(&[&uploaded], &PLAIN, Purpose::Write), Input::Rounded(&rounded_x))
+        .expect("a product")
+        .rows;
     check("rounded after a norm", &numbers(&found[0]), &expected(&weight.numbers(), &rounded(&normed), 96), 1e-4);
     assert!(machine.rounded(None, &tensor(&[0.0; 40], 1)).is_err(), "no whole runs");
+}
+
+/// What gates let through and what is mixed is rounded on the way, as it would be by itself.
+#[test]
+fn results_are_rounded_for_the_next_product() {
+    let Some(machine) = machine(false) else { return };
+    let mut random = Random(19);
+    let encoding = Encoding::Affine { bits: 4, group: 32 };
+    let [gate, up] =
+        [0, 1].map(|_| Sample::new(encoding, [96, 64], Dtype::F32, &mut random).upload(&machine, RowBlocks::all(96)));
+    let next = Sample::new(encoding, [5, 96], Dtype::F32, &mut random).upload(&machine, RowBlocks::all(5));
+    let (both, none) = ([&gate, &up], [None, None]);
+    for tokens in [1, 8] {
+        let x = machine.rounded(None, &tensor(&random.rows(tokens, 64), tokens)).expect("it is rounded");
+        let gates = product(&both, &none, Purpose::Gate(Activation::Silu));
+        let made = machine.product(gates, Input::Rounded(&x)).expect("a product");
+        let apart = machine.rounded(None, &made.rows[0]).expect("it is rounded");
+        let on_the_way = made.rounded.expect("few rows of integers");
+        for rounded in [(&on_the_way.codes, &apart.codes), (&on_the_way.factors, &apart.factors)] {
+            assert_eq!(machine.read(rounded.0).expect("bytes"), machine.read(rounded.1).expect("bytes"));
+        }
+        let again = machine.product(product(&[&next], &PLAIN, Purpose::Write), Input::Rounded(&on_the_way));
+        assert_eq!(again.expect("a product").rows[0].dims(), [tokens, 5]);
+    }
 }
 
 /// What is not a number stays so, and is not taken for one.

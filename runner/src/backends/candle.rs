@@ -67,9 +67,18 @@ impl Candle {
 
     /// Our kernels on the CPU, as a GPU would run them.
     #[cfg(all(test, debug_assertions))]
-    pub(crate) fn emulated(machine: Machine, is_exact: bool) -> Self {
-        let kernels = Some(Kernels { machine, resident: Resident::default(), is_exact });
+    pub(crate) fn emulated(machine: Machine) -> Self {
+        let kernels = Some(Kernels { machine, resident: Resident::default(), is_exact: false });
         Self { device: Device::Cpu, reference: false, kernels }
+    }
+
+    /// Whether floats are never rounded for tensor cores.
+    #[cfg(test)]
+    pub(crate) fn with_exact_products(mut self, is_exact: bool) -> Self {
+        if let Some(kernels) = &mut self.kernels {
+            kernels.is_exact = is_exact;
+        }
+        self
     }
 
     fn index(&self, rows: &[usize]) -> Result<Tensor> {

@@ -192,8 +192,15 @@ fn run(machine: &Machine, case: Case, passes: &[&[usize]]) {
             is_causal: case.is_causal,
             sinks: case.has_sinks.then_some(&sink_tensor),
         };
-        let found = machine.attend(attention, rows, [of(&q), of(&k)], v.as_ref(), &spans).expect("attention");
+        let made = machine.attend(attention, rows, [of(&q), of(&k)], v.as_ref(), &spans);
+        let (found, rounded) = made.expect("attention");
         check(&format!("{case:?}, {pass:?}"), &numbers(&found), &wanted, 2e-5);
+        assert_eq!(rounded.is_some(), case.mixed_dim.is_multiple_of(32));
+        if let Some(rounded) = rounded {
+            let apart = machine.rounded(None, &found).expect("it is rounded");
+            let bytes = |memory| machine.read(memory).expect("bytes");
+            assert!(bytes(&rounded.codes) == bytes(&apart.codes) && bytes(&rounded.factors) == bytes(&apart.factors));
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use architectures::HeadLayout;
 use candle_core::Tensor;
-use device::{Activation, ExpertRows, HeadRows, Input, Machine, Norm, NormKind, Product, Purpose, Rounded, Turn};
+use device::{Activation, ExpertRows, HeadRows, Input, Machine, Made, Norm, NormKind, Product, Purpose, Rounded, Turn};
 
 use super::NormOf;
 use super::matrix::DeviceMatrix;
@@ -89,6 +89,15 @@ enum Rows {
 impl Act {
     pub(super) fn of(rows: Tensor) -> Self {
         Self { later: Later::Nothing, rows: OnceLock::from(rows), rounded: OnceLock::new() }
+    }
+
+    /// Rows that came rounded as well.
+    pub(super) fn with_rounded(rows: Tensor, rounded: Option<Rounded>) -> Self {
+        let act = Self::of(rows);
+        if let Some(rounded) = rounded {
+            let _ = act.rounded.set(Arc::new(rounded));
+        }
+        act
     }
 
     fn later(later: Later) -> Self {
@@ -245,17 +254,18 @@ impl Products {
     /// All of them, as they are.
     fn written(&self) -> Result<&Vec<Tensor>> {
         if self.results.get().is_none() {
-            let _ = self.results.set(self.launch(Purpose::Write)?);
+            let _ = self.results.set(self.launch(Purpose::Write)?.rows);
         }
         self.results.get().context("invariant: they have just been put there")
     }
 
     fn one(&self, purpose: Purpose<'_>) -> Result<Act> {
-        let made = self.launch(purpose)?.pop();
-        made.map(Act::of).context("invariant: a product has a result")
+        let Made { mut rows, rounded } = self.launch(purpose)?;
+        let rows = rows.pop().context("invariant: a product has a result")?;
+        Ok(Act::with_rounded(rows, rounded))
     }
 
-    fn launch(&self, purpose: Purpose<'_>) -> Result<Vec<Tensor>> {
+    fn launch(&self, purpose: Purpose<'_>) -> Result<Made> {
         let x = match &self.x {
             Rows::Float(rows) => Input::Rows(rows),
             Rows::Rounded(rows) => Input::Rounded(rows),

@@ -120,14 +120,14 @@ pub(super) fn attend(
     };
     let (query, key) = (query.heads(attend.key_dim)?, key.heads(attend.key_dim)?);
     let value = if value_dim > 0 { Some(value.rows()?) } else { None };
-    let mixed = machine.attend(attention, rows, [query.rows(), key.rows()], value, &spans)?;
+    let (mixed, rounded) = machine.attend(attention, rows, [query.rows(), key.rows()], value, &spans)?;
     drop(spans);
     for sequence in sequences.iter_mut() {
         if let State::Cached(own) = &mut sequence.states[layer] {
             own.kept.length += sequence.span.tokens;
         }
     }
-    Ok(Some(Act::of(mixed)))
+    Ok(Some(Act::with_rounded(mixed, rounded)))
 }
 
 /// Why a cache of that type cannot be had.
