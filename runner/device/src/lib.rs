@@ -36,6 +36,6 @@ pub const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
 
 pub use attention::{Attention, CacheRows, CacheType, CachedSpan, HeadRows, POSITIONS, Turn};
 pub use machine::{Machine, Memory};
-pub use product::{Activation, ExpertRows, Input, MOST_PRODUCTS, Made, Product, Purpose};
-pub use rows::{Norm, NormKind, Rounded};
+pub use product::{ExpertRows, Input, MOST_PRODUCTS, Made, Product, Purpose};
+pub use rows::{Norm, Rounded};
 pub use weight::{Array, Arrays, DeviceWeight, RowBlocks};

@@ -1,6 +1,7 @@
 //! Products of activations with weights: `y = x · Wᵀ + b`, and what becomes of y.
 
 use anyhow::{Context, Result, ensure};
+use architectures::Activation;
 use candle_core::Tensor;
 
 use crate::arguments::{self, ACTIVATE, ADD, GATE, Group, MOST_WEIGHTS, ProductArguments, WRITE};
@@ -61,24 +62,6 @@ pub enum Purpose<'a> {
     Gate(Activation),
     /// `residual + scale · y`, of one weight.
     Add(&'a Tensor, f32),
-}
-
-/// Functions between products.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation {
-    /// `x · sigmoid(x)`.
-    Silu,
-    /// GELU by tanh.
-    GeluTanh,
-    /// GELU by the error function.
-    Gelu,
-    /// `max(x, 0)`.
-    Relu,
-    /// gpt-oss's: for [`Purpose::Gate`] only.
-    ClampedSilu {
-        /// Of both factors.
-        limit: f32,
-    },
 }
 
 /// The rows of x that an expert has.
@@ -218,14 +201,14 @@ impl Machine {
             }
             Purpose::Activate(activation) => {
                 ensure!(!matches!(activation, Activation::ClampedSilu { .. }), "invariant: this activation gates");
-                (arguments.purpose, arguments.activation) = (ACTIVATE, activation.number());
+                (arguments.purpose, arguments.activation) = (ACTIVATE, number(activation));
                 one()?;
             }
             Purpose::Gate(activation) => {
                 ensure!(widths.len() == 2 && widths[0] == widths[1], "invariant: gate and up have as many rows");
-                (arguments.purpose, arguments.activation) = (GATE, activation.number());
+                (arguments.purpose, arguments.activation) = (GATE, number(activation));
                 if let Activation::ClampedSilu { limit } = activation {
-                    arguments.limit = limit;
+                    arguments.limit = limit as f32;
                 }
             }
             Purpose::Add(residual, scale) => {
@@ -280,15 +263,14 @@ impl Input<'_> {
     }
 }
 
-impl Activation {
-    fn number(self) -> u32 {
-        match self {
-            Self::Silu => 0,
-            Self::GeluTanh => 1,
-            Self::Gelu => 2,
-            Self::Relu => 3,
-            Self::ClampedSilu { .. } => 4,
-        }
+/// What `products.cuh` calls an activation.
+fn number(activation: Activation) -> u32 {
+    match activation {
+        Activation::Silu => 0,
+        Activation::GeluTanh => 1,
+        Activation::Gelu => 2,
+        Activation::Relu => 3,
+        Activation::ClampedSilu { .. } => 4,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is done to rows of activations by themselves: norms, rounding to 8 bits.
 
 use anyhow::{Result, ensure};
+use architectures::NormKind;
 use candle_core::Tensor;
 
 use crate::arguments::{Address, NormArguments};
@@ -10,15 +11,6 @@ use crate::machine::{Grid, Machine, Memory};
 pub(crate) const RUN: usize = 32;
 /// Threads of a block that norms a row, at most.
 const MOST_THREADS: usize = 1024;
-
-/// How a row is normed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NormKind {
-    /// `x / sqrt(mean(x²) + epsilon)`.
-    Rms,
-    /// `(x - mean(x)) / sqrt(variance(x) + epsilon)`.
-    Layer,
-}
 
 /// A norm: `normed(x) · weight + bias`.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +88,10 @@ impl Machine {
                 bias = self.address(own, width)?;
             }
         }
-        let kind = norm.map_or(0, |norm| 1 + norm.kind as u32);
+        let kind = norm.map_or(0, |norm| match norm.kind {
+            NormKind::Rms => 1,
+            NormKind::Layer => 2,
+        });
         let arguments = NormArguments {
             x: self.address(x, rows * columns)?,
             weight,

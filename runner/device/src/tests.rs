@@ -5,15 +5,14 @@ mod attention;
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
+use architectures::{Activation, NormKind};
 use candle_core::{Device, Tensor};
 use formats::encoding::{Micro, PartShape, Role};
 use formats::weight::{Arrays as HostArrays, Numbers};
 use formats::{Dtype, Encoding, GgmlType, Weight};
 use half::{bf16, f16};
 
-use crate::{
-    Activation, Array, Arrays, DeviceWeight, ExpertRows, Input, Machine, Norm, NormKind, Product, Purpose, RowBlocks,
-};
+use crate::{Array, Arrays, DeviceWeight, ExpertRows, Input, Machine, Norm, Product, Purpose, RowBlocks};
 
 /// Which device is tried in the place of the emulator: `cuda:0`.
 const DEVICE: &str = "LODE_TEST_DEVICE";
@@ -393,7 +392,6 @@ fn activated(activation: Activation, x: f64) -> f64 {
 fn gated_by(activation: Activation, gate: f64, up: f64) -> f64 {
     match activation {
         Activation::ClampedSilu { limit } => {
-            let limit = f64::from(limit);
             let (gate, up) = (gate.min(limit), up.clamp(-limit, limit));
             gate / (1.0 + (-1.702 * gate).exp()) * (up + 1.0)
         }

@@ -210,17 +210,8 @@ impl Backend for Candle {
         // Some are computed with the product that they follow.
         let fused = match map {
             Map::Add(y, scale) => y.added_to(&x, scale)?,
-            Map::Activate(activation) => match fused(activation) {
-                Some(activation) => x.activated(activation)?,
-                None => None,
-            },
-            Map::Gate(Activation::ClampedSilu { limit }, up) => {
-                x.gated(device::Activation::ClampedSilu { limit: limit as f32 }, up)?
-            }
-            Map::Gate(activation, up) => match fused(activation) {
-                Some(activation) => x.gated(activation, up)?,
-                None => None,
-            },
+            Map::Activate(activation) => x.activated(activation)?,
+            Map::Gate(activation, up) => x.gated(activation, up)?,
             _ => None,
         };
         match fused {
@@ -365,17 +356,6 @@ fn turned(x: &Tensor, part: Part, angles: &Angles) -> Result<Tensor> {
         parts.push(heads.narrow(2, rest, part.width - rest)?);
     }
     flat(&Tensor::cat(&parts, 2)?)
-}
-
-/// What our kernels call an activation.
-fn fused(activation: Activation) -> Option<device::Activation> {
-    Some(match activation {
-        Activation::Silu => device::Activation::Silu,
-        Activation::GeluTanh => device::Activation::GeluTanh,
-        Activation::Gelu => device::Activation::Gelu,
-        Activation::Relu => device::Activation::Relu,
-        Activation::ClampedSilu { .. } => return None,
-    })
 }
 
 /// A change of every element by candle's operations.

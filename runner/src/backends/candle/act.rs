@@ -6,9 +6,9 @@
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
-use architectures::HeadLayout;
+use architectures::{Activation, HeadLayout, NormKind};
 use candle_core::Tensor;
-use device::{Activation, ExpertRows, HeadRows, Input, Machine, Made, Norm, NormKind, Product, Purpose, Rounded, Turn};
+use device::{ExpertRows, HeadRows, Input, Machine, Made, Norm, Product, Purpose, Rounded, Turn};
 
 use super::NormOf;
 use super::matrix::DeviceMatrix;
@@ -109,10 +109,7 @@ impl Act {
         Ok(Self::later(Later::Normed(Normed {
             machine: machine.clone(),
             x: x.rows()?.clone(),
-            kind: match norm.kind {
-                architectures::NormKind::Rms => NormKind::Rms,
-                architectures::NormKind::Layer => NormKind::Layer,
-            },
+            kind: norm.kind,
             width: norm.width,
             weight: norm.weight.clone(),
             bias: norm.bias.clone(),
