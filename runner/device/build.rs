@@ -10,7 +10,7 @@ use formats::codec::grid::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 /// The oldest generation that the kernels are for, as PTX: drivers compile it for that and later ones.
 const PTX: &str = "80";
 /// Generations that have machine code of their own.
-const CUBINS: [&str; 1] = ["90"];
+const CUBINS: [&str; 2] = ["80", "90"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -25,7 +25,10 @@ fn main() {
     }
     compile(&out);
     // candle's kernels are compiled for it; without the variable candle asks the GPU of this machine.
-    let capability = env::var("CUDA_COMPUTE_CAP").unwrap_or_else(|_| PTX.to_owned());
+    let said = env::var("CUDA_COMPUTE_CAP").unwrap_or_default();
+    let digits: String = said.chars().take_while(char::is_ascii_digit).collect();
+    let least: u32 = PTX.parse().expect("a number");
+    let capability = digits.parse().unwrap_or(least).max(least);
     println!("cargo::rustc-env=LODE_CUDA_COMPUTE_CAP={capability}");
 }
 

@@ -18,6 +18,9 @@ use std::path::Path;
 
 use tokio::process::Command;
 
+#[cfg(target_os = "linux")]
+use crate::gpu_driver;
+
 /// What is taken from a runner.
 #[derive(Debug)]
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "what is taken on Linux only"))]
@@ -47,7 +50,7 @@ impl Isolation<'_> {
     /// Has `command` start without these powers. Says what cannot be taken.
     pub(crate) fn apply(&self, command: &mut Command) -> Vec<String> {
         let mut missing = Vec::new();
-        let filters = self.isolated.then(linux::filters).transpose();
+        let filters = self.isolated.then(|| linux::filters(gpu_driver::is_there())).transpose();
         let filters = filters.unwrap_or_else(|reason| {
             missing.push(reason);
             None
@@ -134,6 +137,8 @@ mod linux {
     #[derive(Debug)]
     pub(super) struct Files {
         ruleset: OwnedFd,
+        /// Whether a GPU's driver is to name its threads: it writes into their folders, and does not start where it may not.
+        names_threads: bool,
         /// Whether the kernel knows all that was asked for.
         pub(super) is_whole: bool,
     }
@@ -182,6 +187,7 @@ mod linux {
         const PATH_BENEATH: libc::c_int = 1;
         let ruleset = files.ruleset.as_raw_fd();
         let read = (AccessFs::ReadFile | AccessFs::ReadDir).bits();
+        let write = (AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile).bits();
         // SAFETY: the arguments are as the manual pages say, and outlive the calls.
         unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -189,6 +195,11 @@ mod linux {
             let own = libc::open(c"/proc/self".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
             if own >= 0 {
                 let rule = Rule { allowed: read, parent: own };
+                libc::syscall(libc::SYS_landlock_add_rule, ruleset, PATH_BENEATH, &raw const rule, 0);
+            }
+            let threads = libc::open(c"/proc/self/task".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
+            if threads >= 0 && files.names_threads {
+                let rule = Rule { allowed: write, parent: threads };
                 libc::syscall(libc::SYS_landlock_add_rule, ruleset, PATH_BENEATH, &raw const rule, 0);
             }
             if libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) != 0 {
@@ -234,7 +245,7 @@ mod linux {
         }
         let ruleset: Option<OwnedFd> = ruleset.into();
         let ruleset = ruleset.ok_or("this kernel has no Landlock, so files are not restricted")?;
-        Ok(Files { ruleset, is_whole: version() >= 6 })
+        Ok(Files { ruleset, names_threads: gpu_driver::is_there(), is_whole: version() >= 6 })
     }
 
     /// The version of Landlock that the kernel has, see `landlock_create_ruleset(2)`.
@@ -257,8 +268,9 @@ mod linux {
     }
 
     /// Refuses what reaches others: the calls fail as if the user were not permitted.
-    pub(super) fn filters() -> Result<Vec<BpfProgram>, String> {
-        let built = refusals().and_then(|refusals| Ok(vec![refusals, without_clone3()?]));
+    /// A GPU's driver may have a socket of its own, which nobody can be reached by.
+    pub(super) fn filters(has_gpu: bool) -> Result<Vec<BpfProgram>, String> {
+        let built = refusals(has_gpu).and_then(|refusals| Ok(vec![refusals, without_clone3()?]));
         built.map_err(|e| format!("seccomp: {e}"))
     }
 
@@ -270,7 +282,7 @@ mod linux {
             .try_into()
     }
 
-    fn refusals() -> Result<BpfProgram, seccompiler::BackendError> {
+    fn refusals(has_gpu: bool) -> Result<BpfProgram, seccompiler::BackendError> {
         let has = |bits: libc::c_int| {
             let bits = u64::from(bits.cast_unsigned());
             let set = SeccompCmpOp::MaskedEq(bits);
@@ -320,6 +332,16 @@ mod linux {
         ] {
             refused.insert(call, Vec::new());
         }
+        if has_gpu {
+            // NVIDIA's driver binds and listens on one for processes that share memory with it; to connect stays refused.
+            let others = [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_RDM];
+            let mut sockets = others.into_iter().map(kind).collect::<Result<Vec<_>, _>>()?;
+            let local = u64::from(libc::AF_UNIX.cast_unsigned());
+            let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, local)?;
+            sockets.push(SeccompRule::new(vec![other])?);
+            refused.insert(libc::SYS_socket, sockets);
+            refused.remove(&libc::SYS_bind);
+        }
         #[cfg(target_arch = "x86_64")]
         for call in refused.keys().copied().collect::<Vec<_>>() {
             refused.insert(call | X32, Vec::new());
@@ -327,5 +349,17 @@ mod linux {
         let refusal = SeccompAction::Errno(libc::EPERM as u32);
         let architecture = std::env::consts::ARCH.try_into()?;
         SeccompFilter::new(refused, SeccompAction::Allow, refusal, architecture)?.try_into()
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::filters;
+
+        #[test]
+        fn there_are_filters_with_a_gpu_and_without() {
+            for has_gpu in [false, true] {
+                assert_eq!(filters(has_gpu).expect("two programs").len(), 2);
+            }
+        }
     }
 }

@@ -13,6 +13,9 @@ static constexpr uint32_t TILE_POSITIONS = ATTEND_THREADS;
 // Elements of values that a thread has, at most: values of 640.
 static constexpr uint32_t MOST_ELEMENTS = 5;
 
+// Positions whose values are loaded at a time.
+static constexpr uint32_t AT_A_TIME = 16;
+
 // Some of a sequence's queries.
 struct Queries {
     uint32_t sequence;
@@ -86,6 +89,8 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
     seen(arguments, span, (own.first + rows - 1) / group, last_from, last_to);
     from = max(from, span.start);
     to = max(to, last_to);
+    // So that a tile lies in one block; what is seen by nobody has no weight.
+    from -= (from - span.start) % TILE_POSITIONS;
     const uint32_t tiles = (to - from + TILE_POSITIONS - 1) / TILE_POSITIONS, each = (tiles + shares - 1) / shares;
     const uint32_t first = from + share * each * TILE_POSITIONS, last = min(to, first + each * TILE_POSITIONS);
 
@@ -102,11 +107,11 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
     float mixed[ROWS][MOST_ELEMENTS] = {};
     barrier();
     for (uint32_t tile = first; tile < last; tile += TILE_POSITIONS) {
-        uint32_t position = tile + thread();
+        uint32_t position = tile + thread(), tile_row = (tile - span.start) % POSITIONS;
+        uint8_t *const block = blocks[(tile - span.start) / POSITIONS];
         float score[ROWS] = {};
         if (position < last) {
-            uint32_t at = position - span.start;
-            const uint8_t *key = key_row<TYPE>(cache, blocks[at / POSITIONS], head, at % POSITIONS);
+            const uint8_t *key = key_row<TYPE>(cache, block, head, tile_row + thread());
             const uint32_t eights = key_dim % 8 == 0 ? key_dim : 0;
             for (uint32_t d = 0; d < eights; d += 8) {
                 float k[8];
@@ -166,21 +171,23 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
             if (d >= width) break;
 #pragma unroll
             for (uint32_t row = 0; row < ROWS; row++) mixed[row][i] *= row < rows ? factors[row] : 0.0f;
-            for (uint32_t at = 0; at < positions; at += 4) {
-                float v[4];
+            for (uint32_t at = 0; at < positions; at += AT_A_TIME) {
+                float v[AT_A_TIME];
 #pragma unroll
-                for (uint32_t j = 0; j < 4; j++) {
-                    uint32_t place = tile + min(at + j, positions - 1) - span.start;
-                    v[j] = cached<TYPE>(value_row<TYPE>(cache, blocks[place / POSITIONS], head, place % POSITIONS), d);
+                for (uint32_t j = 0; j < AT_A_TIME; j++) {
+                    v[j] = cached<TYPE>(value_row<TYPE>(cache, block, head, tile_row + min(at + j, positions - 1)), d);
                 }
 #pragma unroll
                 for (uint32_t row = 0; row < ROWS; row++) {
                     if (row >= rows) break;
-                    // The weights of positions behind the last are 0.
-                    uint32_t weights[4];
-                    load_16(&scores[row][at], weights);
 #pragma unroll
-                    for (uint32_t j = 0; j < 4; j++) mixed[row][i] = fmaf(bits_to_float(weights[j]), v[j], mixed[row][i]);
+                    for (uint32_t four = 0; four < AT_A_TIME; four += 4) {
+                        // The weights of positions behind the last are 0.
+                        uint32_t weights[4];
+                        load_16(&scores[row][at + four], weights);
+#pragma unroll
+                        for (uint32_t j = 0; j < 4; j++) mixed[row][i] = fmaf(bits_to_float(weights[j]), v[four + j], mixed[row][i]);
+                    }
                 }
             }
         }
@@ -227,21 +234,26 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
     fence();
     // What other blocks wrote is not in this one's cache.
     const volatile float *all = arguments.shares + place * shares * size;
-    for (uint32_t row = 0; row < rows; row++) {
-        float most = -INFINITY;
-        for (uint32_t at = 0; at < shares; at++) most = fmaxf(most, all[at * size + ROWS * width + 2 * row]);
-        float sum = 0.0f;
-        for (uint32_t at = 0; at < shares; at++) {
-            sum += all[at * size + ROWS * width + 2 * row + 1] * expf(all[at * size + ROWS * width + 2 * row] - most);
+    // A warp finds what the shares of a row are multiplied with; there are fewer than positions of a tile.
+    for (uint32_t row = warp(); row < rows; row += ATTEND_THREADS / LANES) {
+        float most = -INFINITY, sum = 0.0f;
+        for (uint32_t at = lane(); at < shares; at += LANES) most = fmaxf(most, all[at * size + ROWS * width + 2 * row]);
+        most = largest_of_warp(most);
+        for (uint32_t at = lane(); at < shares; at += LANES) {
+            float factor = expf(all[at * size + ROWS * width + 2 * row] - most);
+            scores[row][at] = factor;
+            sum += all[at * size + ROWS * width + 2 * row + 1] * factor;
         }
-        uint32_t token = span.first + (own.first + row) / group, of = head * group + (own.first + row) % group;
-        for (uint32_t d = thread(); d < width; d += ATTEND_THREADS) {
-            float y = 0.0f;
-            for (uint32_t at = 0; at < shares; at++) {
-                y += all[at * size + row * width + d] * expf(all[at * size + ROWS * width + 2 * row] - most);
-            }
-            arguments.out[((uint64_t)token * arguments.heads + of) * width + d] = y / sum;
-        }
+        sum = sum_of_warp(sum);
+        if (lane() == 0) sums[row] = sum;
+    }
+    barrier();
+    for (uint32_t at = thread(); at < rows * width; at += ATTEND_THREADS) {
+        uint32_t row = at / width, token = span.first + (own.first + row) / group, of = head * group + (own.first + row) % group;
+        float y = 0.0f;
+#pragma unroll 4
+        for (uint32_t share = 0; share < shares; share++) y += all[share * size + at] * scores[row][share];
+        arguments.out[((uint64_t)token * arguments.heads + of) * width + at % width] = y / sums[row];
     }
     if (arguments.codes != nullptr) round_mixed(arguments, span, head, own.first, rows);
 }

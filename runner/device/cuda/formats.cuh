@@ -572,9 +572,10 @@ template <uint32_t TYPE> struct Eight {
     static constexpr int BYTES = TYPE == PLAIN_F32 ? 4 : TYPE == PLAIN_E4M3 ? 1 : 2;
     float x[8];
     // Numbers without their scale; zeros behind the end of the row.
-    METHOD void load(const Weight &weight, uint64_t row, uint32_t column, uint32_t columns) {
+    // Whether rows are WHOLE eights is known where the kernel begins, so that the loads of several rows do not wait for one another.
+    template <bool WHOLE> METHOD void load(const Weight &weight, uint64_t row, uint32_t column, uint32_t columns) {
         const uint8_t *from = weight.codes + row * weight.row_bytes + (uint64_t)column * BYTES;
-        if (columns % 8 != 0) {
+        if (!WHOLE) {
 #pragma unroll
             for (int i = 0; i < 8; i++) x[i] = column + i < columns ? one(from + i * BYTES) : 0.0f;
             return;

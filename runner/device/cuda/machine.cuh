@@ -127,13 +127,18 @@ DEVICE uint16_t float_to_bf16(float x) {
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+// To the nearest of 10 bits, ties to even; what is not a number stays none.
+DEVICE uint32_t float_to_tf32(float x) {
+    uint32_t bits = float_to_bits(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return bits | 0x00400000u;
+    return (bits + 0xfffu + (bits >> 13 & 1u)) & 0xffffe000u;
+}
+
 // E4M3: 0x7f is what is not a number, in either sign.
 DEVICE float e4m3_to_float(uint32_t code) {
-    uint32_t magnitude = code & 0x7fu, sign = (code & 0x80u) << 24;
-    if (magnitude == 0x7fu) return bits_to_float(0x7fc00000u | sign);
-    // Subnormal numbers are multiples of 2^-9.
-    float x = magnitude < 8u ? (float)magnitude * 0.001953125f : bits_to_float((magnitude << 20) + ((127u - 7u) << 23));
-    return bits_to_float(float_to_bits(x) | sign);
+    // As float16 its exponent is 8 too small; so it is for subnormal numbers.
+    float x = half_to_float((uint16_t)((code & 0x7fu) << 7 | (code & 0x80u) << 8)) * 256.0f;
+    return (code & 0x7fu) == 0x7fu ? bits_to_float(0x7fc00000u) : x;
 }
 
 // A power of two: 2^(x - 127); 255 is infinity, as in MLX.
@@ -144,8 +149,11 @@ DEVICE float e8m0_to_float(uint32_t x) {
 // Where numbers are kept as one of these types.
 enum FloatType : uint32_t { FLOAT32 = 0, FLOAT16 = 1, BFLOAT16 = 2, BLOCKS_Q8_0 = 3, POWERS = 4 };
 
+// Without branches, so that several are loaded at a time: the word that has the number, which may be one of two.
 DEVICE float number_at(const uint8_t *numbers, uint32_t type, uint64_t at) {
-    if (type == FLOAT32) return ((const float *)numbers)[at];
-    uint16_t bits = ((const uint16_t *)numbers)[at];
-    return type == FLOAT16 ? half_to_float(bits) : bf16_to_float(bits);
+    uint64_t byte = type == FLOAT32 ? 4 * at : 2 * at;
+    uint32_t own = *(const uint32_t *)(numbers + (byte & ~3ull));
+    uint16_t bits = (uint16_t)(own >> (8 * (byte & 2)));
+    float half = half_to_float(bits), bf16 = bf16_to_float(bits);
+    return type == FLOAT32 ? bits_to_float(own) : type == FLOAT16 ? half : bf16;
 }

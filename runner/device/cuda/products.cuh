@@ -120,13 +120,13 @@ template <class Format> struct Integers {
     typedef Run Part;
     static constexpr bool ROUNDED = true;
     static METHOD uint32_t parts(uint32_t columns) { return columns / 32; }
-    static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, uint32_t columns, Part &part) {
+    template <bool WHOLE> static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, uint32_t columns, Part &part) {
         Format::load(weight, row, run, part);
     }
     struct X {
         uint32_t p[8];
         float factors[3];
-        METHOD void load(const ProductArguments &arguments, uint64_t token, uint32_t run) {
+        template <bool WHOLE> METHOD void load(const ProductArguments &arguments, uint64_t token, uint32_t run) {
             const int8_t *from = arguments.codes + token * arguments.columns + (uint64_t)run * 32;
             load_16(from, p);
             load_16(from + 16, p + 4);
@@ -152,9 +152,15 @@ template <uint32_t TYPE> struct Floats {
     typedef Eight<TYPE> Part;
     static constexpr bool ROUNDED = false;
     static METHOD uint32_t parts(uint32_t columns) { return (columns + 7) / 8; }
-    static METHOD void load(const Weight &weight, uint64_t row, uint32_t at, uint32_t columns, Part &part) {
-        part.load(weight, row, at * 8, columns);
+    template <bool WHOLE> static METHOD void load(const Weight &weight, uint64_t row, uint32_t at, uint32_t columns, Part &part) {
+        part.template load<WHOLE>(weight, row, at * 8, columns);
         if (TYPE != PLAIN_E4M3) return;
+        if (weight.group_columns % 8 == 0) {
+            float scale = scale_at(weight, row, at * 8);
+#pragma unroll
+            for (int i = 0; i < 8; i++) part.x[i] *= scale;
+            return;
+        }
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             uint32_t column = at * 8 + i;
@@ -163,9 +169,9 @@ template <uint32_t TYPE> struct Floats {
     }
     struct X {
         float x[8];
-        METHOD void load(const ProductArguments &arguments, uint64_t token, uint32_t at) {
+        template <bool WHOLE> METHOD void load(const ProductArguments &arguments, uint64_t token, uint32_t at) {
             const float *from = arguments.x + token * arguments.columns + (uint64_t)at * 8;
-            if (arguments.columns % 8 != 0) {
+            if (!WHOLE) {
 #pragma unroll
                 for (int i = 0; i < 8; i++) x[i] = at * 8 + i < arguments.columns ? from[i] : 0.0f;
                 return;
@@ -269,11 +275,12 @@ DEVICE void round_out(const ProductArguments &arguments, const Place &place, uin
     }
 }
 
-template <class Kind, int TOKENS> DEVICE void few(const ProductArguments &arguments) {
+template <class Kind, int TOKENS, bool WHOLE> DEVICE void few_of(const ProductArguments &arguments) {
     SHARED float sums_of_warps[MOST_THREADS / LANES][FEW_ROWS * TOKENS];
     const Place place = place_of(arguments, FEW_ROWS, TOKENS);
     const bool is_gated = arguments.purpose == GATE;
-    const Weight &first = place.set->weights[place.first], &second = place.set->weights[place.second];
+    // Copies, so that nothing of them is read again between loads of rows.
+    const Weight first = place.set->weights[place.first], second = place.set->weights[place.second];
     uint64_t rows[FEW_ROWS];
 #pragma unroll
     for (uint32_t i = 0; i < FEW_ROWS; i++) {
@@ -288,13 +295,14 @@ template <class Kind, int TOKENS> DEVICE void few(const ProductArguments &argume
         typename Kind::Part w[FEW_ROWS];
 #pragma unroll
         for (uint32_t i = 0; i < FEW_ROWS; i++) {
-            Kind::load(is_gated && i % 2 == 1 ? second : first, rows[i], part, arguments.columns, w[i]);
+            if (is_gated && i % 2 == 1) Kind::template load<WHOLE>(second, rows[i], part, arguments.columns, w[i]);
+            else Kind::template load<WHOLE>(first, rows[i], part, arguments.columns, w[i]);
         }
 #pragma unroll
         for (uint32_t token = 0; token < TOKENS; token++) {
             if (token < place.tokens) {
                 typename Kind::X x;
-                x.load(arguments, place.first_token + token, part);
+                x.template load<WHOLE>(arguments, place.first_token + token, part);
 #pragma unroll
                 for (uint32_t i = 0; i < FEW_ROWS; i++) sums[i][token] += Kind::dot(w[i], x);
             }
@@ -322,6 +330,11 @@ template <class Kind, int TOKENS> DEVICE void few(const ProductArguments &argume
         finish(arguments, place, row, token, y, up);
     }
     if (arguments.out_codes != nullptr) round_out(arguments, place, is_gated ? FEW_ROWS / 2 : FEW_ROWS);
+}
+
+template <class Kind, int TOKENS> DEVICE void few(const ProductArguments &arguments) {
+    if (arguments.columns % 8 == 0) few_of<Kind, TOKENS, true>(arguments);
+    else if (!Kind::ROUNDED) few_of<Kind, TOKENS, false>(arguments);
 }
 
 // The row of a weight that is row `at` of a block's tile, and which weight: where they are gated, of 16 rows eight are of either.
@@ -382,7 +395,7 @@ template <class Format> DEVICE void integer_tile(const ProductArguments &argumen
                 w_factors[tile][run][i + 2] = part.m[i];
             }
             typename Integers<Format>::X x = {};
-            if (tile < place.tokens && from + run < runs) x.load(arguments, place.first_token + tile, from + run);
+            if (tile < place.tokens && from + run < runs) x.template load<true>(arguments, place.first_token + tile, from + run);
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) x_codes[(tile * TILE_STRIDE + run * 32) / 4 + i] = x.p[i];
 #pragma unroll
@@ -449,21 +462,27 @@ template <uint32_t TYPE> DEVICE void float_tile(const ProductArguments &argument
             uint32_t row = tile_row(arguments, place, tile, is_second);
             const Weight &weight = is_second ? second : first;
             Eight<TYPE> w = {};
-            if (row < weight.rows && column < columns) w.load(weight, stored_row(weight, row), column, columns);
+            const bool is_whole = columns % 8 == 0;
+            if (row < weight.rows && column < columns) {
+                uint64_t stored = stored_row(weight, row);
+                if (is_whole) w.template load<true>(weight, stored, column, columns);
+                else w.template load<false>(weight, stored, column, columns);
+            }
             if (TYPE == PLAIN_E4M3 && eight == 0) {
                 w_scales[tile] = row < weight.rows ? scale_at(weight, stored_row(weight, row), from) : 0.0f;
             }
             typename Floats<TYPE>::X x = {};
-            if (tile < place.tokens && column < columns) x.load(arguments, place.first_token + tile, column / 8);
+            if (tile < place.tokens && column < columns) {
+                if (is_whole) x.template load<true>(arguments, place.first_token + tile, column / 8);
+                else x.template load<false>(arguments, place.first_token + tile, column / 8);
+            }
 #pragma unroll
             for (uint32_t i = 0; i < (IS_TF32 ? 8 : 4); i++) {
                 uint32_t w_word, x_word;
                 if (IS_TF32) {
                     // To the nearest of 10 bits.
-                    w_word = float_to_bits(w.x[i]);
-                    x_word = float_to_bits(x.x[i]);
-                    w_word += 0xfffu + (w_word >> 13 & 1u);
-                    x_word += 0xfffu + (x_word >> 13 & 1u);
+                    w_word = float_to_tf32(w.x[i]);
+                    x_word = float_to_tf32(x.x[i]);
                 } else {
                     w_word = (uint32_t)float_to_bf16(w.x[2 * i % 8]) | (uint32_t)float_to_bf16(w.x[(2 * i + 1) % 8]) << 16;
                     x_word = (uint32_t)float_to_bf16(x.x[2 * i % 8]) | (uint32_t)float_to_bf16(x.x[(2 * i + 1) % 8]) << 16;

@@ -292,6 +292,7 @@ impl Machine {
             let end = span.position.checked_add(span.tokens).context("a position beyond all")?;
             let has_room = span.start <= span.position && end - span.start <= span.blocks.len() * POSITIONS;
             let is_room = span.blocks.iter().all(|block| block.size() >= rows.block_bytes());
+            span.blocks.iter().try_for_each(|block| self.ensure_own(block.owner()))?;
             ensure!(span.first == next && span.tokens > 0 && has_room && is_room, "invariant: room for {span:?}");
             next += span.tokens;
             let [first, own, position, start] = [span.first, span.tokens, span.position, span.start].map(u32::try_from);

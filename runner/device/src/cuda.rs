@@ -7,7 +7,10 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
-use candle_core::cuda_backend::cudarc::driver::{CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, result};
+use candle_core::backend::BackendStorage;
+use candle_core::cuda_backend::cudarc::driver::{
+    CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, result, sys,
+};
 use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::{CudaDevice, CudaStorage, Storage};
 
@@ -19,6 +22,9 @@ const FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin")
 
 /// Bytes on a GPU.
 pub(crate) type Memory = CudaSlice<u8>;
+
+/// Bytes of freed memory that a GPU keeps for the next launches: what activations take.
+const KEPT: u64 = 256 << 20;
 
 /// Numbers of float32 on a GPU.
 pub(crate) type Numbers = CudaSlice<f32>;
@@ -36,6 +42,9 @@ pub(crate) struct Kernels {
 impl Kernels {
     pub(crate) fn load(device: &CudaDevice) -> Result<Self> {
         let stream = device.cuda_stream();
+        if stream.context().has_async_alloc() {
+            keep_freed(stream.context().cu_device())?;
+        }
         let module = stream.context().load_module(Ptx::from_binary(FATBIN.to_vec()));
         let module = module.map_err(failed).context("the driver refuses the kernels")?;
         Ok(Self { device: device.clone(), stream, module, functions: Mutex::default(), staging: Mutex::default() })
@@ -46,6 +55,11 @@ impl Kernels {
         unsafe { self.stream.alloc::<u8>(size.max(1)) }
             .map_err(failed)
             .with_context(|| format!("{size} bytes on the GPU"))
+    }
+
+    /// Whether a storage is in the order of this device's stream.
+    pub(crate) fn has(&self, storage: &CudaStorage) -> bool {
+        storage.device().id() == self.device.id()
     }
 
     pub(crate) fn numbers(&self, count: usize) -> Result<Numbers> {
@@ -109,6 +123,18 @@ impl Kernels {
         functions.insert(kernel.to_owned(), function.clone());
         Ok(function)
     }
+}
+
+/// Has a GPU keep a little of what is freed: else it gives all back whenever somebody waits for it, and is asked for it again.
+fn keep_freed(device: sys::CUdevice) -> Result<()> {
+    let mut bytes = KEPT;
+    let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    // SAFETY: the device is open, and the attribute is a number of 64 bits.
+    let set = unsafe {
+        result::device::get_default_mem_pool(device)
+            .and_then(|pool| result::mem_pool::set_attribute(pool, attribute, (&raw mut bytes).cast()))
+    };
+    set.map_err(failed)
 }
 
 /// Where the elements are.

@@ -34,7 +34,13 @@ enum Kernels {
 pub struct Memory {
     place: Place,
     size: usize,
+    /// The machine that it is of.
+    owner: Owner,
 }
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(usize);
 
 /// Room for a tensor.
 pub(crate) struct Fresh {
@@ -112,6 +118,17 @@ impl Machine {
         self.launches.load(Ordering::Relaxed)
     }
 
+    /// What memory of this machine says of whom it is; clones are the same machine.
+    fn owner(&self) -> Owner {
+        Owner(Arc::as_ptr(&self.kernels) as usize)
+    }
+
+    /// Sees to it that memory is in the order of this machine's stream.
+    pub(crate) fn ensure_own(&self, owner: Owner) -> Result<()> {
+        ensure!(owner == self.owner(), "invariant: memory belongs to its machine");
+        Ok(())
+    }
+
     /// Where tensors are.
     pub fn device(&self) -> &Device {
         &self.device
@@ -128,7 +145,7 @@ impl Machine {
             #[cfg(debug_assertions)]
             Kernels::Emulated(_) => Place::Emulated(emulator::Memory::new(size)),
         };
-        Ok(Memory { place, size })
+        Ok(Memory { place, size, owner: self.owner() })
     }
 
     /// Memory with these bytes, which may be gone when this returns.
@@ -148,6 +165,7 @@ impl Machine {
     pub fn write(&self, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
         let fits = at.checked_add(bytes.len()).is_some_and(|end| end <= memory.size);
         ensure!(fits, "{} bytes at {at} do not fit into {}", bytes.len(), memory.size);
+        self.ensure_own(memory.owner)?;
         match (&*self.kernels, &mut memory.place) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Place::Cuda(memory)) => kernels.write(memory, at, bytes),
@@ -166,6 +184,8 @@ impl Machine {
     /// # Errors
     /// The sizes differ, or the device has failed.
     pub fn copy(&self, from: &Memory, to: &mut Memory) -> Result<()> {
+        self.ensure_own(from.owner)?;
+        self.ensure_own(to.owner)?;
         ensure!(from.size == to.size, "memory of {} bytes is not the same as {}", to.size, from.size);
         match (&*self.kernels, &from.place, &mut to.place) {
             #[cfg(feature = "cuda")]
@@ -185,6 +205,7 @@ impl Machine {
     /// # Errors
     /// The device has failed.
     pub fn read(&self, memory: &Memory) -> Result<Vec<u8>> {
+        self.ensure_own(memory.owner)?;
         match (&*self.kernels, &memory.place) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Place::Cuda(memory)) => kernels.read(memory),
@@ -269,7 +290,9 @@ impl Machine {
         ensure!(is_plain, "invariant: {count} numbers of float32 that lie together, not {tensor:?}");
         let first = match (&*self.kernels, &*storage) {
             #[cfg(feature = "cuda")]
-            (Kernels::Cuda(_), Storage::Cuda(storage)) => cuda::address(storage.as_cuda_slice::<f32>()?),
+            (Kernels::Cuda(kernels), Storage::Cuda(storage)) if kernels.has(storage) => {
+                cuda::address(storage.as_cuda_slice::<f32>()?)
+            }
             #[cfg(debug_assertions)]
             (Kernels::Emulated(_), Storage::Cpu(storage)) => Address(storage.as_slice::<f32>()?.as_ptr() as u64),
             _ => bail!("invariant: the tensor is on its machine"),
@@ -296,6 +319,10 @@ impl Memory {
     /// How many bytes.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
     }
 
     pub(crate) fn address(&self) -> Address {

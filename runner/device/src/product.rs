@@ -14,6 +14,8 @@ pub const MOST_PRODUCTS: usize = MOST_WEIGHTS;
 /// Rows of a weight that a block has, rows of x at most, and threads, see `products.cuh`.
 const FEW_ROWS: usize = 4;
 const FEW_TOKENS: usize = 8;
+/// Rows of x up to which weights are rather read twice than computed with in tiles: those keep a GPU busy with long prompts only.
+const FEW_AT_MOST: usize = 2 * FEW_TOKENS;
 const MOST_THREADS: usize = 256;
 const TILE: usize = 64;
 const TILE_THREADS: usize = 128;
@@ -142,7 +144,7 @@ impl Machine {
         } else {
             arguments.set = all[0];
         }
-        let is_few = longest <= FEW_TOKENS || !like.kind.has_tiles || (product.is_exact && !like.kind.rounds);
+        let is_few = longest <= FEW_AT_MOST || !like.kind.has_tiles || (product.is_exact && !like.kind.rounds);
         let (kernel, grid) = if is_few { few(like, columns, longest) } else { tiles(like, longest) };
         let grid = Grid { blocks: [blocks(sets[0], product.purpose, is_few), grid.blocks[1], runs.all.len()], ..grid };
         let fresh = results.iter().map(|width| self.fresh([tokens, *width])).collect::<Result<Vec<_>>>();
@@ -175,9 +177,12 @@ impl Machine {
             Input::Rows(x) => {
                 ensure!(!like.kind.rounds, "invariant: weights of {} get rounded rows", like.kind.name);
                 arguments.x = self.address(x, x.elem_count())?;
+                let is_aligned = arguments.x.0.is_multiple_of(16) || !like.columns.is_multiple_of(EIGHT);
+                ensure!(is_aligned, "invariant: rows begin at multiples of 16 bytes, not at {:#x}", arguments.x.0);
             }
             Input::Rounded(x) => {
                 ensure!(like.kind.rounds, "invariant: weights of {} get rows of float32", like.kind.name);
+                self.ensure_own(x.codes.owner())?;
                 (arguments.codes, arguments.factors) = (x.codes.address(), x.factors.address());
             }
         }
@@ -225,6 +230,7 @@ impl Machine {
         ensure!(set.len() == biases.len(), "invariant: a bias or none for each weight");
         let mut all = arguments::WeightSet::default();
         for (at, (weight, bias)) in set.iter().zip(biases).enumerate() {
+            self.ensure_own(weight.owner)?;
             all.weights[at] = weight.weight;
             if let Some(bias) = bias {
                 ensure!(bias.elem_count() == weight.rows(), "invariant: a bias for each row");

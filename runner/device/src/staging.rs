@@ -50,7 +50,19 @@ impl Staging {
     }
 
     /// Copies bytes to a place of a memory. They may be gone when this returns.
+    ///
+    /// # Errors
+    /// The device has failed; then nothing is copied any more.
     pub(crate) fn copy(&mut self, compute: &CudaStream, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
+        let copied = self.chunks(compute, memory, at, bytes);
+        if copied.is_err() {
+            // The memory may be given to somebody else now, in the order of the other stream.
+            let _ = self.stream.synchronize();
+        }
+        copied
+    }
+
+    fn chunks(&mut self, compute: &CudaStream, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
         // The memory may have been another's, which is still computed with.
         self.stream.join(compute).map_err(failed)?;
         let mut part = memory.slice_mut(at..at + bytes.len());

@@ -280,7 +280,7 @@ fn products_of_every_encoding() {
 #[test]
 fn the_order_of_threads_does_not_matter() {
     let Some(machine) = machine(true) else { return };
-    every_encoding(&machine, [20, 512], &[2, 9]);
+    every_encoding(&machine, [20, 512], &[2, 17]);
 }
 
 fn every_encoding(machine: &Machine, shape: [usize; 2], tokens: &[usize]) {
@@ -429,9 +429,12 @@ fn rows_of_a_weight_that_lie_apart() {
         check("rows apart", &numbers(&found[0]), &expected(&w, &x, 64), tolerance);
     }
     let arrays = || sample.upload(&machine, RowBlocks::all(60)).arrays;
-    for wrong in
-        [RowBlocks { count: 61, ..RowBlocks::all(60) }, RowBlocks { first: 31, ..part }, RowBlocks { block: 0, ..part }]
-    {
+    for wrong in [
+        RowBlocks { first: 14, count: 9, block: 8, stride: 1 },
+        RowBlocks { count: 61, ..RowBlocks::all(60) },
+        RowBlocks { first: 31, ..part },
+        RowBlocks { block: 0, ..part },
+    ] {
         assert!(DeviceWeight::new(sample.encoding, [60, 64], arrays(), wrong).is_err(), "{wrong:?}");
     }
     assert!(DeviceWeight::new(sample.encoding, [61, 64], arrays(), RowBlocks::all(61)).is_err(), "other lengths");
@@ -566,6 +569,12 @@ fn what_is_not_a_number_is_told() {
     let mut x = vec![0.25; 64];
     x[40] = f32::NAN;
     let found = run(&machine, product(&[&weight], &PLAIN, Purpose::Write), &tensor(&x, 1));
+    assert!(numbers(&found[0]).iter().all(|y| y.is_nan()));
+    // Of tiles as well, whatever bits it has.
+    let floats = Sample::new(Encoding::Plain(Dtype::F32), [5, 64], Dtype::F32, &mut Random(1));
+    let floats = floats.upload(&machine, RowBlocks::all(5));
+    let long = [f32::from_bits(0x7fff_ffff); 64 * 20];
+    let found = run(&machine, product(&[&floats], &PLAIN, Purpose::Write), &tensor(&long, 20));
     assert!(numbers(&found[0]).iter().all(|y| y.is_nan()));
     let found = run(&machine, product(&[&weight], &PLAIN, Purpose::Write), &tensor(&[0.0; 64], 1));
     assert!(numbers(&found[0]).iter().all(|y| *y == 0.0), "{found:?}");

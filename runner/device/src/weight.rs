@@ -7,7 +7,7 @@ use formats::encoding::Micro;
 use formats::{Dtype, Encoding, GgmlType};
 
 use crate::arguments::{self, Address};
-use crate::machine::Memory;
+use crate::machine::{Memory, Owner};
 
 /// A matrix on a device, `[rows, columns]`.
 #[derive(Clone, Debug)]
@@ -15,6 +15,7 @@ pub struct DeviceWeight {
     pub(crate) kind: Kind,
     pub(crate) columns: usize,
     pub(crate) weight: arguments::Weight,
+    pub(crate) owner: Owner,
     /// What the addresses are of: it lives as long as they.
     #[cfg_attr(not(test), expect(dead_code, reason = "it is kept, and read by nobody"))]
     pub(crate) arrays: Arrays,
@@ -127,7 +128,8 @@ fn integer_name(encoding: Encoding) -> Option<&'static str> {
             4 => "int4",
             5 => "int5",
             6 => "int6",
-            _ => "int8",
+            8 => "int8",
+            _ => return None,
         },
         Encoding::Micro(Micro::Mxfp4) => "mxfp4",
         Encoding::Micro(Micro::Nvfp4) => "nvfp4",
@@ -150,6 +152,8 @@ impl DeviceWeight {
         let shape = [rows as u64, columns as u64];
         let float = arrays.scales.as_ref().map_or(Dtype::F32, |(_, dtype)| *dtype);
         let parts = encoding.parts(&shape, float).map_err(anyhow::Error::msg)?;
+        let is_float = matches!(float, Dtype::F32 | Dtype::F16 | Dtype::Bf16);
+        ensure!(is_float || !encoding.has_float_scale(), "scales of type {float} of {encoding}");
         let given = [Some(&arrays.codes), arrays.scales.as_ref().map(|(scales, _)| scales), arrays.biases.as_ref()];
         for (index, array) in given.into_iter().enumerate() {
             let expected = parts.get(index).map(formats::encoding::PartShape::size);
@@ -159,11 +163,14 @@ impl DeviceWeight {
                 "array {index} of {encoding} {shape:?} is of {found:?} bytes, expected {expected:?}"
             );
         }
+        let owner = arrays.codes.memory.owner();
         for array in given.into_iter().flatten() {
+            ensure!(array.memory.owner() == owner, "invariant: arrays of one machine");
             let end = array.offset.checked_add(array.size);
             ensure!(end.is_some_and(|end| end <= array.memory.size()), "an array ends beyond its memory");
             ensure!(array.offset.is_multiple_of(16), "an array begins at {}, expected a multiple of 16", array.offset);
         }
+        ensure!(part.count <= part.block || part.stride >= part.block, "{part:?} overlap");
         ensure!(part.end().is_some_and(|end| end <= rows as u64), "{part:?} of {rows} rows");
         let address = |array: &Array| array.memory.address().after(array.offset);
         let row = |array: &Array| array.size / rows.max(1);
@@ -198,7 +205,7 @@ impl DeviceWeight {
             float_type,
             unused: 0,
         };
-        Ok(Self { kind, columns, weight, arrays })
+        Ok(Self { kind, columns, weight, owner, arrays })
     }
 
     /// Rows that are meant.

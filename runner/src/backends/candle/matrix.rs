@@ -1,7 +1,7 @@
 //! Projections as tensors.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use architectures::Rows;
@@ -40,6 +40,8 @@ enum Weight {
 pub(super) struct DeviceMatrix {
     pub(super) weight: DeviceWeight,
     pub(super) bias: Option<Tensor>,
+    /// The weight as float32, where somebody needed it so.
+    float: OnceLock<Tensor>,
 }
 
 impl Matrix {
@@ -56,7 +58,7 @@ impl Matrix {
                 Some(weight) => weight,
                 None => expanded(&kernels.machine, &weight)?,
             };
-            let own = Arc::new(DeviceMatrix { weight, bias });
+            let own = Arc::new(DeviceMatrix { weight, bias, float: OnceLock::new() });
             return Ok(Self { weight: Weight::Device(own), bias: None, adapters });
         }
         let weight = match &weight {
@@ -109,8 +111,11 @@ impl Matrix {
             }
             // Each column is what comes of a row that is 1 there.
             Weight::Device(own) => {
-                let identity = Tensor::eye(own.weight.columns(), DType::F32, &backend.device)?;
-                Ok(own.forward(backend, &identity)?.t()?.contiguous()?)
+                if own.float.get().is_none() {
+                    let identity = Tensor::eye(own.weight.columns(), DType::F32, &backend.device)?;
+                    let _ = own.float.set(own.forward(backend, &identity)?.t()?.contiguous()?);
+                }
+                own.float.get().cloned().context("invariant: it has just been put there")
             }
         }
     }
