@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 
 use crate::RunnerOptions;
 
@@ -14,9 +15,9 @@ pub(crate) const CACHE: &str = "CUDA_CACHE_PATH";
 /// How long the first start of a driver may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Whether the kernel has NVIDIA's driver.
-pub fn is_there() -> bool {
-    Path::new("/proc/driver/nvidia").exists() || Path::new("/dev/nvidiactl").exists()
+/// Whether the kernel has NVIDIA's driver; the last is where Windows has it for its subsystem for Linux.
+pub(crate) fn is_there() -> bool {
+    ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists())
 }
 
 /// The environment of runners with `folder` for what the driver compiles, where there is a driver and nobody has said another.
@@ -35,10 +36,16 @@ pub fn with_cache(
 }
 
 /// Has the driver load what it loads at its first use (`nvidia-uvm`), by a program that may have other programs do it: an isolated one may not.
+/// Once in the life of the daemon: where that did not help, it would not help later.
 pub(crate) async fn prepare(options: &RunnerOptions) {
-    if !options.isolated || !is_there() || Path::new("/dev/nvidia-uvm").exists() {
-        return;
+    static PREPARED: OnceCell<()> = OnceCell::const_new();
+    let lacks = |path| Path::new("/proc/driver/nvidia").exists() && !Path::new(path).exists();
+    if options.isolated && lacks("/dev/nvidia-uvm") {
+        PREPARED.get_or_init(|| start(options)).await;
     }
+}
+
+async fn start(options: &RunnerOptions) {
     let mut command = Command::new(&options.program);
     command.arg("--devices").env_clear().envs(options.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);

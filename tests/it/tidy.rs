@@ -20,7 +20,7 @@ const EDGES: [(&str, &str, &[&str]); 22] = [
     ("export", "export", &["architectures", "content", "formats", "import", "manifests", "vocabulary"]),
     ("registry", "registry", &["content", "manifests"]),
     ("runner", "runner", &["architectures", "device", "formats", "prompt", "protocol", "vocabulary"]),
-    ("runner/device", "device", &["architectures", "formats"]),
+    ("runner/device", "device", &["architectures", "formats", "protocol"]),
     ("runner/protocol", "protocol", &[]),
     ("runner/prompt", "prompt", &["protocol", "vocabulary"]),
     ("scheduler", "scheduler", &["architectures", "protocol"]),

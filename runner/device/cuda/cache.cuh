@@ -52,7 +52,7 @@ struct Cache {
     uint32_t key_dim;
     // Of rows of their own; 0 where values are the first elements of keys.
     uint32_t value_dim;
-    uint32_t type;
+    uint32_t unused;
 };
 
 template <uint32_t TYPE> DEVICE uint8_t *key_row(const Cache &cache, uint8_t *block, uint32_t head, uint32_t row) {
@@ -105,7 +105,7 @@ struct KeepArguments {
     // Queries as they attend, `[tokens, heads · width]`.
     float *queries;
     uint32_t tokens;
-    uint32_t sequences;
+    uint32_t unused;
 };
 
 // An element of a head after its norm.

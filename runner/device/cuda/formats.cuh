@@ -100,7 +100,7 @@ DEVICE void scaled(Run &run, float d, float m) {
     run.m[0] = run.m[1] = m;
 }
 
-// Half of 2^(x - 127). 255 is infinity to nobody here.
+// Half of 2^(x - 127). 255 is no NaN to ggml.
 DEVICE float half_of_e8m0(uint32_t x) { return bits_to_float(x < 2u ? 0x00200000u << x : (x - 1u) << 23); }
 
 // Half of an E4M3 number without its sign; 0x7f is 0.

@@ -58,7 +58,7 @@ DEVICE float round_to_even(float x) { return rintf(x); }
 DEVICE int32_t dot4(uint32_t a, uint32_t b, int32_t sum) { return __dp4a((int32_t)a, (int32_t)b, sum); }
 // Bytes a - b, each by itself.
 DEVICE uint32_t subtract4(uint32_t a, uint32_t b) { return __vsub4(a, b); }
-// Bytes of `table`, eight of them, by the low three bits of four nibbles.
+// Four of the eight bytes of two words, by four nibbles: a nibble of 8 or more gives the sign of its byte eight times.
 DEVICE uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) { return __byte_perm(low, high, selector); }
 
 // C += A · B of signed bytes, [16, 32] · [32, 8].
@@ -79,7 +79,7 @@ DEVICE void multiply_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]) 
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// C += A · B of TF32, [16, 8] · [8, 4 pairs]: the operands are float32 whose low 13 bits do not count.
+// C += A · B of TF32, [16, 8] · [8, 8]: the operands are float32 whose low 13 bits do not count.
 DEVICE void multiply_tf32(float c[4], const uint32_t a[4], const uint32_t b[2]) {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])

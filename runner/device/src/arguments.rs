@@ -128,7 +128,7 @@ pub(crate) struct Cache {
     pub(crate) kv_heads: u32,
     pub(crate) key_dim: u32,
     pub(crate) value_dim: u32,
-    pub(crate) kind: u32,
+    pub(crate) unused: u32,
 }
 
 /// See `cache.cuh`.
@@ -171,7 +171,7 @@ pub(crate) struct KeepArguments {
     pub(crate) blocks: Address,
     pub(crate) queries: Address,
     pub(crate) tokens: u32,
-    pub(crate) sequences: u32,
+    pub(crate) unused: u32,
 }
 
 /// See `attention.cuh`.

@@ -1,14 +1,17 @@
 //! Attention to cached keys and values: heads are normed, turned and kept, then queries attend, all sequences of a pass at once.
 
 use anyhow::{Context, Result, ensure};
+use architectures::blueprint::BLOCK;
 use candle_core::Tensor;
+use protocol::KvType;
 
 use crate::arguments::{self, Address, AttendArguments, Heads, KeepArguments, Queries};
-use crate::machine::{COUNTERS, Grid, Machine, Memory};
+use crate::machine::{COUNTERS, Grid, Machine, Memory, bytes_of};
 use crate::rows::{RUN, Rounded};
 
-/// Positions that a block of a cache has room for, see `cache.cuh`.
-pub const POSITIONS: usize = 256;
+/// Positions that a block of a cache has room for.
+const POSITIONS: usize = BLOCK as usize;
+const _: () = assert!(POSITIONS == 256, "as `cache.cuh` has it");
 /// Threads of a block, and the positions that they score at a time, see `attention.cuh`.
 const THREADS: usize = 128;
 /// Threads of a warp.
@@ -22,19 +25,6 @@ const MOST_SHARES: usize = 64;
 /// Shared memory that queries may take.
 const MOST_SHARED: usize = 38 << 10;
 
-/// How a cache keeps its rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheType {
-    /// float32.
-    F32,
-    /// float16.
-    F16,
-    /// BF16.
-    Bf16,
-    /// 32 signed bytes with a float16 scale.
-    Q8_0,
-}
-
 /// The rows of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheRows {
@@ -45,7 +35,7 @@ pub struct CacheRows {
     /// Elements of a value that has a row of its own; 0 where it is the first elements of its key.
     pub value_dim: usize,
     /// How they are kept.
-    pub kind: CacheType,
+    pub kind: KvType,
 }
 
 /// The tokens of a sequence in a pass, and the blocks of its cache.
@@ -106,35 +96,16 @@ pub struct Attention<'a> {
     pub sinks: Option<&'a Tensor>,
 }
 
-impl CacheType {
-    fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::Q8_0 => "q8_0",
-        }
-    }
-
-    fn row_bytes(self, width: usize) -> usize {
-        match self {
-            Self::F32 => width * 4,
-            Self::F16 | Self::Bf16 => width * 2,
-            Self::Q8_0 => width.div_ceil(32) * 34,
-        }
-    }
-}
-
 impl CacheRows {
     /// Bytes of a block.
     pub fn block_bytes(self) -> usize {
-        let row = self.kind.row_bytes(self.key_dim) + self.kind.row_bytes(self.value_dim);
-        POSITIONS * self.kv_heads * row
+        let row = [self.key_dim, self.value_dim].map(|width| self.kind.row_bytes(width as u64) as usize);
+        POSITIONS * self.kv_heads * row.iter().sum::<usize>()
     }
 
     fn argument(self) -> arguments::Cache {
         let [kv_heads, key_dim, value_dim] = [self.kv_heads, self.key_dim, self.value_dim].map(|size| size as u32);
-        arguments::Cache { kv_heads, key_dim, value_dim, kind: 0 }
+        arguments::Cache { kv_heads, key_dim, value_dim, unused: 0 }
     }
 }
 
@@ -197,7 +168,7 @@ impl Machine {
             blocks,
             queries: kept.address(),
             tokens: tokens as u32,
-            sequences: spans.len() as u32,
+            unused: 0,
         };
         let warps = tokens * all.iter().map(|own| own.count as usize).sum::<usize>();
         let grid = Grid { blocks: [warps.div_ceil(THREADS / LANES), 1, 1], threads: THREADS, shared: 0 };
@@ -309,7 +280,7 @@ impl Machine {
         }
         ensure!(next == tokens, "invariant: sequences have all {tokens} tokens");
         let most = spans.iter().map(|span| span.tokens * group).max().unwrap_or(1);
-        let fits = |rows_: &usize| rows_ * rows.key_dim * size_of::<f32>() <= MOST_SHARED;
+        let fits = |own: &usize| own * rows.key_dim * size_of::<f32>() <= MOST_SHARED;
         let wanted = [16, 4, 1].into_iter().find(|own| most * 2 > *own && fits(own)).unwrap_or(1);
         let mut items = Vec::new();
         for (sequence, span) in (0..).zip(spans) {
@@ -317,14 +288,14 @@ impl Machine {
                 (0..span.tokens * group).step_by(wanted).map(|first| Queries { sequence, first: first as u32 }),
             );
         }
-        let mut bytes = crate::machine::bytes_of(&places).to_vec();
+        let mut bytes = bytes_of(&places).to_vec();
         let mut part = |own: &[u8]| {
             bytes.resize(bytes.len().next_multiple_of(16), 0);
             bytes.extend_from_slice(own);
             bytes.len() - own.len()
         };
-        let blocks = part(crate::machine::bytes_of(&blocks));
-        let items_at = part(crate::machine::bytes_of(&items));
+        let blocks = part(bytes_of(&blocks));
+        let items_at = part(bytes_of(&items));
         Ok(Table { memory: self.upload(&bytes)?, blocks, items: items_at, rows: wanted, count: items.len() })
     }
 }

@@ -13,7 +13,7 @@
 //! # Invariants
 //! - An operation is safe to call: it checks that every address that a kernel gets is of memory as large as the kernel reads or writes.
 //! - Everything on a device is in the order of one stream, frees too, so that memory may be dropped right after a launch.
-//! - A kernel has one argument, a structure; `arguments.rs` and `cuda/` say the same of each (`sizes_are_those_of_kernels`).
+//! - A kernel has one argument, a structure; `arguments.rs` and `cuda/` say the same of each. The emulator refuses another size.
 
 mod arguments;
 mod attention;
@@ -34,8 +34,8 @@ mod weight;
 #[cfg(feature = "cuda")]
 pub const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
 
-pub use attention::{Attention, CacheRows, CacheType, CachedSpan, HeadRows, POSITIONS, Turn};
+pub use attention::{Attention, CacheRows, CachedSpan, HeadRows, Turn};
 pub use machine::{Machine, Memory};
-pub use product::{ExpertRows, Input, MOST_PRODUCTS, Made, Product, Purpose};
+pub use product::{ExpertRows, Input, MOST_PRODUCTS, Made, Product, Purpose, WeightSet};
 pub use rows::{Norm, Rounded};
 pub use weight::{Array, Arrays, DeviceWeight, RowBlocks};

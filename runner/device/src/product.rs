@@ -25,15 +25,18 @@ const EIGHT: usize = 8;
 /// What rows of x are multiplied with.
 #[derive(Clone, Copy, Debug)]
 pub struct Product<'a> {
-    /// Up to four weights that are alike, see [`DeviceWeight::is_like`].
-    pub weights: &'a [&'a DeviceWeight],
-    /// For each a bias, `[rows]` of float32, or nothing.
-    pub biases: &'a [Option<&'a Tensor>],
+    /// Sets of up to four weights; all weights are alike, see [`DeviceWeight::is_like`], and sets have as many rows.
+    pub sets: &'a [WeightSet<'a>],
+    /// Which rows of x each set has, as experts do; rows of the result that none has are not written. `None`: the one set has all.
+    pub runs: Option<&'a [ExpertRows]>,
     /// What becomes of y.
     pub purpose: Purpose<'a>,
     /// Never round floats for tensor cores: for whoever compares.
     pub is_exact: bool,
 }
+
+/// Weights of the same rows of x, each with a bias, `[rows]` of float32, or nothing.
+pub type WeightSet<'a> = Vec<(&'a DeviceWeight, Option<&'a Tensor>)>;
 
 /// What products have come to.
 #[derive(Debug)]
@@ -78,49 +81,24 @@ pub struct ExpertRows {
 }
 
 impl Machine {
-    /// The products: a tensor of `[tokens, rows]` for each weight, or one where they are gated.
+    /// The products: a tensor of `[tokens, rows]` for each weight of a set, or one where they are gated.
     ///
     /// # Errors
-    /// Weights are not alike, shapes do not fit one another, or the device has failed.
+    /// Weights are not alike, shapes do not fit one another, a set has rows that there are not, or the device has failed.
     pub fn product(&self, product: Product<'_>, x: Input<'_>) -> Result<Made> {
-        let whole = [ExpertRows { expert: 0, first: 0, count: x.shape()?[0] }];
-        self.products(&[product.weights], &[product.biases], product, x, Runs { all: &whole, is_grouped: false })
-    }
-
-    /// The same by experts, each with rows of its own: `sets` and `biases` are those of each expert. Rows of the
-    /// result that no expert has are not written.
-    ///
-    /// # Errors
-    /// The same; or an expert has rows that there are not.
-    pub fn grouped_product(
-        &self,
-        sets: &[&[&DeviceWeight]],
-        biases: &[&[Option<&Tensor>]],
-        runs: &[ExpertRows],
-        product: Product<'_>,
-        x: Input<'_>,
-    ) -> Result<Made> {
-        self.products(sets, biases, product, x, Runs { all: runs, is_grouped: true })
-    }
-
-    fn products(
-        &self,
-        sets: &[&[&DeviceWeight]],
-        biases: &[&[Option<&Tensor>]],
-        product: Product<'_>,
-        x: Input<'_>,
-        runs: Runs<'_>,
-    ) -> Result<Made> {
+        let Product { sets, runs, purpose, is_exact } = product;
         let [tokens, columns] = x.shape()?;
-        let like = *sets.first().and_then(|set| set.first()).context("invariant: there is a weight")?;
-        let fits = |set: &&[&DeviceWeight]| {
-            let rows = |at: usize| set.get(at).map(|own| own.rows()) == sets[0].get(at).map(|own| own.rows());
-            set.iter().all(|own| own.is_like(like)) && (0..=MOST_WEIGHTS).all(rows)
+        let set = sets.first().context("invariant: there is a set of weights")?;
+        let (like, _) = *set.first().context("invariant: there is a weight")?;
+        let fits = |own: &WeightSet<'_>| {
+            let alike = |((own, _), (other, _)): (&(&DeviceWeight, _), &(&DeviceWeight, _))| {
+                own.is_like(like) && own.rows() == other.rows()
+            };
+            own.len() == set.len() && own.iter().zip(set).all(alike)
         };
         ensure!(columns == like.columns && sets.iter().all(fits), "invariant: weights of one kind and shape");
-        ensure!(biases.len() == sets.len(), "invariant: biases of all weights");
-        let count = sets[0].len();
-        ensure!((1..=MOST_WEIGHTS).contains(&count), "invariant: one to {MOST_WEIGHTS} weights");
+        let count = set.len();
+        ensure!((1..=MOST_PRODUCTS).contains(&count), "invariant: one to {MOST_PRODUCTS} weights");
         let mut arguments = ProductArguments {
             count: count as u32,
             tokens: tokens as u32,
@@ -128,32 +106,34 @@ impl Machine {
             ..ProductArguments::default()
         };
         self.set_input(&mut arguments, like, x)?;
-        let results = self.set_purpose(&mut arguments, product.purpose, sets[0], tokens)?;
-        let all =
-            sets.iter().zip(biases).map(|(set, biases)| self.weight_set(set, biases)).collect::<Result<Vec<_>>>()?;
+        let widths: Vec<usize> = set.iter().map(|(weight, _)| weight.rows()).collect();
+        let results = self.set_purpose(&mut arguments, purpose, &widths, tokens)?;
+        let all = sets.iter().map(|set| self.weight_set(set)).collect::<Result<Vec<_>>>()?;
         // What is uploaded lives until the launch, and longer in the order of the stream.
         let mut uploaded = Vec::new();
         let mut longest = tokens;
-        if runs.is_grouped {
-            let groups = runs.groups(sets.len(), tokens)?;
-            longest = runs.all.iter().map(|run| run.count).max().unwrap_or(0);
+        if let Some(runs) = runs {
+            let groups = groups(runs, sets.len(), tokens)?;
+            longest = runs.iter().map(|run| run.count).max().unwrap_or(0);
             for bytes in [bytes_of(&all), bytes_of(&groups)] {
                 uploaded.push(self.upload(bytes)?);
             }
             (arguments.sets, arguments.groups) = (uploaded[0].address(), uploaded[1].address());
         } else {
+            ensure!(sets.len() == 1, "invariant: several sets have rows of their own");
             arguments.set = all[0];
         }
-        let is_few = longest <= FEW_AT_MOST || !like.kind.has_tiles || (product.is_exact && !like.kind.rounds);
-        let (kernel, grid) = if is_few { few(like, columns, longest) } else { tiles(like, longest) };
-        let grid = Grid { blocks: [blocks(sets[0], product.purpose, is_few), grid.blocks[1], runs.all.len()], ..grid };
+        let is_few = longest <= FEW_AT_MOST || !like.kind.has_tiles || (is_exact && !like.kind.rounds);
+        let (kernel, grid) = if is_few { few(like, longest) } else { tiles(like, longest) };
+        let blocks = [blocks(&widths, purpose, is_few), grid.blocks[1], runs.map_or(1, <[_]>::len)];
+        let grid = Grid { blocks, ..grid };
         let fresh = results.iter().map(|width| self.fresh([tokens, *width])).collect::<Result<Vec<_>>>();
         let mut fresh = fresh?;
         for (out, fresh) in arguments.out.iter_mut().zip(&mut fresh) {
             *out = fresh.address();
         }
         // What is rounded for integers goes on to others, as a rule.
-        let gates = matches!(product.purpose, Purpose::Gate(_)) && is_few && like.kind.rounds;
+        let gates = matches!(purpose, Purpose::Gate(_)) && is_few && like.kind.rounds;
         let counters = grid.blocks[1] * grid.blocks[2] * results[0] / RUN;
         let rounded = (gates && results[0].is_multiple_of(RUN) && counters <= COUNTERS)
             .then(|| self.room_for_rounded([tokens, results[0]]))
@@ -194,15 +174,14 @@ impl Machine {
         &self,
         arguments: &mut ProductArguments,
         purpose: Purpose<'_>,
-        set: &[&DeviceWeight],
+        widths: &[usize],
         tokens: usize,
     ) -> Result<Vec<usize>> {
-        let widths: Vec<usize> = set.iter().map(|weight| weight.rows()).collect();
-        let one = || ensure_one(&widths);
+        let one = || ensure_one(widths);
         match purpose {
             Purpose::Write => {
                 arguments.purpose = WRITE;
-                return Ok(widths);
+                return Ok(widths.to_vec());
             }
             Purpose::Activate(activation) => {
                 ensure!(!matches!(activation, Activation::ClampedSilu { .. }), "invariant: this activation gates");
@@ -226,10 +205,9 @@ impl Machine {
         Ok(vec![widths[0]])
     }
 
-    fn weight_set(&self, set: &[&DeviceWeight], biases: &[Option<&Tensor>]) -> Result<arguments::WeightSet> {
-        ensure!(set.len() == biases.len(), "invariant: a bias or none for each weight");
+    fn weight_set(&self, set: &WeightSet<'_>) -> Result<arguments::WeightSet> {
         let mut all = arguments::WeightSet::default();
-        for (at, (weight, bias)) in set.iter().zip(biases).enumerate() {
+        for (at, (weight, bias)) in set.iter().enumerate() {
             self.ensure_own(weight.owner)?;
             all.weights[at] = weight.weight;
             if let Some(bias) = bias {
@@ -241,23 +219,15 @@ impl Machine {
     }
 }
 
-/// Which rows of x belong to which weights.
-#[derive(Clone, Copy)]
-struct Runs<'a> {
-    all: &'a [ExpertRows],
-    is_grouped: bool,
-}
-
-impl Runs<'_> {
-    fn groups(self, experts: usize, tokens: usize) -> Result<Vec<Group>> {
-        let group = |run: &ExpertRows| {
-            let ExpertRows { expert, first, count } = *run;
-            let is_there = expert < experts && first.checked_add(count).is_some_and(|end| end <= tokens);
-            ensure!(is_there, "invariant: {run:?} of {experts} experts and {tokens} rows");
-            Ok(Group { set: expert as u32, first: first as u32, count: count as u32, unused: 0 })
-        };
-        self.all.iter().map(group).collect()
-    }
+/// Which rows of x belong to which set, for kernels.
+fn groups(runs: &[ExpertRows], experts: usize, tokens: usize) -> Result<Vec<Group>> {
+    let group = |run: &ExpertRows| {
+        let ExpertRows { expert, first, count } = *run;
+        let is_there = expert < experts && first.checked_add(count).is_some_and(|end| end <= tokens);
+        ensure!(is_there, "invariant: {run:?} of {experts} experts and {tokens} rows");
+        Ok(Group { set: expert as u32, first: first as u32, count: count as u32, unused: 0 })
+    };
+    runs.iter().map(group).collect()
 }
 
 impl Input<'_> {
@@ -285,7 +255,8 @@ fn ensure_one(widths: &[usize]) -> Result<()> {
     Ok(())
 }
 
-fn few(like: &DeviceWeight, columns: usize, longest: usize) -> (String, Grid) {
+fn few(like: &DeviceWeight, longest: usize) -> (String, Grid) {
+    let columns = like.columns;
     let parts = if like.kind.rounds { columns / RUN } else { columns.div_ceil(EIGHT) };
     let tokens = if longest == 1 { 1 } else { FEW_TOKENS };
     let threads = parts.next_multiple_of(RUN).clamp(RUN, MOST_THREADS);
@@ -300,10 +271,10 @@ fn tiles(like: &DeviceWeight, longest: usize) -> (String, Grid) {
 }
 
 /// Blocks that have all rows of the weights.
-fn blocks(set: &[&DeviceWeight], purpose: Purpose<'_>, is_few: bool) -> usize {
+fn blocks(widths: &[usize], purpose: Purpose<'_>, is_few: bool) -> usize {
     let rows = if is_few { FEW_ROWS } else { TILE };
     match purpose {
-        Purpose::Gate(_) => set[0].rows().div_ceil(rows / 2),
-        _ => set.iter().map(|weight| weight.rows().div_ceil(rows)).sum(),
+        Purpose::Gate(_) => widths[0].div_ceil(rows / 2),
+        _ => widths.iter().map(|width| width.div_ceil(rows)).sum(),
     }
 }

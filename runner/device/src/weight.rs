@@ -17,8 +17,7 @@ pub struct DeviceWeight {
     pub(crate) weight: arguments::Weight,
     pub(crate) owner: Owner,
     /// What the addresses are of: it lives as long as they.
-    #[cfg_attr(not(test), expect(dead_code, reason = "it is kept, and read by nobody"))]
-    pub(crate) arrays: Arrays,
+    _arrays: Arrays,
 }
 
 /// An array in the memory of a device.
@@ -205,7 +204,7 @@ impl DeviceWeight {
             float_type,
             unused: 0,
         };
-        Ok(Self { kind, columns, weight, owner, arrays })
+        Ok(Self { kind, columns, weight, owner, _arrays: arrays })
     }
 
     /// Rows that are meant.

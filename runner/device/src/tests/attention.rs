@@ -2,14 +2,15 @@
 
 use candle_core::Tensor;
 use half::{bf16, f16};
+use protocol::KvType;
 
 use super::{Random, check, machine, numbers, tensor};
-use crate::{Attention, CacheRows, CacheType, CachedSpan, HeadRows, Machine, Memory, POSITIONS, Turn};
+use crate::{Attention, CacheRows, CachedSpan, HeadRows, Machine, Memory, Turn};
 
 /// What is tried.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    kind: CacheType,
+    kind: KvType,
     heads: usize,
     kv_heads: usize,
     key_dim: usize,
@@ -26,7 +27,7 @@ struct Case {
 }
 
 const PLAIN: Case = Case {
-    kind: CacheType::F32,
+    kind: KvType::F32,
     heads: 4,
     kv_heads: 2,
     key_dim: 32,
@@ -49,12 +50,12 @@ struct Sequence {
 }
 
 /// A row as it comes back out of a cache.
-fn kept(kind: CacheType, row: &[f32]) -> Vec<f32> {
+fn kept(kind: KvType, row: &[f32]) -> Vec<f32> {
     match kind {
-        CacheType::F32 => row.to_vec(),
-        CacheType::F16 => row.iter().map(|x| f16::from_f32(*x).to_f32()).collect(),
-        CacheType::Bf16 => row.iter().map(|x| bf16::from_f32(*x).to_f32()).collect(),
-        CacheType::Q8_0 => {
+        KvType::F32 => row.to_vec(),
+        KvType::F16 => row.iter().map(|x| f16::from_f32(*x).to_f32()).collect(),
+        KvType::Bf16 => row.iter().map(|x| bf16::from_f32(*x).to_f32()).collect(),
+        KvType::Q8_0 => {
             let run = |run: &[f32]| {
                 let d = run.iter().fold(0.0f32, |most, x| most.max(x.abs())) / 127.0;
                 let (scale, inverse) = (f16::from_f32(d).to_f32(), if d > 0.0 { 1.0 / d } else { 0.0 });
@@ -134,7 +135,7 @@ fn run(machine: &Machine, case: Case, passes: &[&[usize]]) {
         let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.keys.len()).collect();
         let mut first = 0;
         for (sequence, own) in sequences.iter_mut().zip(*pass) {
-            while sequence.blocks.len() * POSITIONS < sequence.keys.len() + own {
+            while sequence.blocks.len() as u64 * architectures::blueprint::BLOCK < (sequence.keys.len() + own) as u64 {
                 sequence.blocks.push(machine.memory(rows.block_bytes()).expect("memory"));
             }
             for token in first..first + own {
@@ -208,9 +209,9 @@ fn run(machine: &Machine, case: Case, passes: &[&[usize]]) {
 fn sequences_grow_by_prompts_and_by_tokens() {
     for backwards in [false, true] {
         let Some(machine) = machine(backwards) else { return };
-        for kind in [CacheType::F32, CacheType::F16, CacheType::Bf16, CacheType::Q8_0] {
+        for kind in KvType::ALL {
             // Beyond a block and several tiles, so that positions are shared out; a token of each, a prompt beside a token.
-            let first: &[usize] = if kind == CacheType::F32 { &[290, 5] } else { &[140, 5] };
+            let first: &[usize] = if kind == KvType::F32 { &[290, 5] } else { &[140, 5] };
             run(&machine, Case { kind, ..PLAIN }, &[first, &[1, 1], &[1, 20], &[0, 1]]);
         }
     }
@@ -221,14 +222,14 @@ fn heads_of_every_shape() {
     let Some(machine) = machine(false) else { return };
     let cases = [
         Case { heads: 3, kv_heads: 3, key_dim: 7, value_dim: 5, mixed_dim: 5, ..PLAIN },
-        Case { heads: 20, kv_heads: 1, key_dim: 72, value_dim: 0, mixed_dim: 64, kind: CacheType::F16, ..PLAIN },
-        Case { heads: 8, kv_heads: 2, key_dim: 256, value_dim: 264, mixed_dim: 264, kind: CacheType::Bf16, ..PLAIN },
+        Case { heads: 20, kv_heads: 1, key_dim: 72, value_dim: 0, mixed_dim: 64, kind: KvType::F16, ..PLAIN },
+        Case { heads: 8, kv_heads: 2, key_dim: 256, value_dim: 264, mixed_dim: 264, kind: KvType::Bf16, ..PLAIN },
         Case { window: Some(20), ..PLAIN },
         Case { window: Some(3), is_causal: false, ..PLAIN },
         Case { is_causal: false, has_sinks: true, ..PLAIN },
         Case { soft_cap: Some(0.5), has_sinks: true, ..PLAIN },
         Case { turn: Some((0, 16, false)), ..PLAIN },
-        Case { turn: Some((4, 5, true)), is_normed: true, kind: CacheType::Q8_0, ..PLAIN },
+        Case { turn: Some((4, 5, true)), is_normed: true, kind: KvType::Q8_0, ..PLAIN },
         Case { turn: Some((8, 12, false)), is_normed: true, ..PLAIN },
     ];
     for case in cases {
@@ -244,7 +245,7 @@ fn span(position: usize, block: &Memory) -> [CachedSpan<'_>; 1] {
 #[test]
 fn what_does_not_fit_is_refused() {
     let Some(machine) = machine(false) else { return };
-    let rows = CacheRows { kv_heads: 1, key_dim: 8, value_dim: 8, kind: CacheType::F32 };
+    let rows = CacheRows { kv_heads: 1, key_dim: 8, value_dim: 8, kind: KvType::F32 };
     let block = machine.memory(rows.block_bytes()).expect("memory");
     let small = machine.memory(rows.block_bytes() - 1).expect("memory");
     let x = tensor(&[0.5; 16], 2);

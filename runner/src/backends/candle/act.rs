@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use architectures::{Activation, HeadLayout, NormKind};
 use candle_core::Tensor;
-use device::{ExpertRows, HeadRows, Input, Machine, Made, Norm, Product, Purpose, Rounded, Turn};
+use device::{ExpertRows, HeadRows, Input, Machine, Made, Norm, Product, Purpose, Rounded, Turn, WeightSet};
 
 use super::NormOf;
 use super::matrix::DeviceMatrix;
@@ -200,13 +200,13 @@ impl Act {
 
     /// `residual + scale · self`, with the product if it is one that nobody has computed.
     pub(super) fn added_to(&self, residual: &Self, scale: f32) -> Result<Option<Self>> {
-        let Some((products, _)) = self.lone_product() else { return Ok(None) };
+        let Some(products) = self.lone_product() else { return Ok(None) };
         products.one(Purpose::Add(residual.rows()?, scale)).map(Some)
     }
 
     /// `activation(self)`, in the same way.
     pub(super) fn activated(&self, activation: Activation) -> Result<Option<Self>> {
-        let Some((products, _)) = self.lone_product() else { return Ok(None) };
+        let Some(products) = self.lone_product() else { return Ok(None) };
         products.one(Purpose::Activate(activation)).map(Some)
     }
 
@@ -222,10 +222,10 @@ impl Act {
         }
     }
 
-    /// A product by itself that nobody has computed, of whole rows.
-    fn lone_product(&self) -> Option<(&Products, usize)> {
+    /// A product by itself that nobody has computed.
+    fn lone_product(&self) -> Option<&Products> {
         match &self.later {
-            Later::Product(products, at) if products.is_open() && products.sets[0].len() == 1 => Some((products, *at)),
+            Later::Product(products, _) if products.is_open() && products.sets[0].len() == 1 => Some(products),
             _ => None,
         }
     }
@@ -267,14 +267,9 @@ impl Products {
             Rows::Float(rows) => Input::Rows(rows),
             Rows::Rounded(rows) => Input::Rounded(rows),
         };
-        let weights: Vec<Vec<_>> =
-            self.sets.iter().map(|set| set.iter().map(|matrix| &matrix.weight).collect()).collect();
-        let biases: Vec<Vec<_>> =
-            self.sets.iter().map(|set| set.iter().map(|matrix| matrix.bias.as_ref()).collect()).collect();
-        let product = Product { weights: &weights[0], biases: &biases[0], purpose, is_exact: self.kernels.is_exact };
-        let Some(runs) = &self.runs else { return self.kernels.machine.product(product, x) };
-        let (weights, biases): (Vec<_>, Vec<_>) =
-            (weights.iter().map(Vec::as_slice).collect(), biases.iter().map(Vec::as_slice).collect());
-        self.kernels.machine.grouped_product(&weights, &biases, runs, product, x)
+        let sets: Vec<WeightSet<'_>> =
+            self.sets.iter().map(|set| set.iter().map(|own| own.with_bias()).collect()).collect();
+        let Kernels { machine, is_exact, .. } = &self.kernels;
+        machine.product(Product { sets: &sets, runs: self.runs.as_deref(), purpose, is_exact: *is_exact }, x)
     }
 }

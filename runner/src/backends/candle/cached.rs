@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use architectures::LayerState;
-use device::{Attention, CacheRows, CacheType, CachedSpan, Machine, Memory};
+use device::{Attention, CacheRows, CachedSpan, Machine, Memory};
 use protocol::KvType;
 
 use super::Candle;
@@ -50,13 +50,7 @@ impl Cached {
     pub(super) fn new(machine: &Machine, state: LayerState, kv_type: KvType) -> Option<Self> {
         let LayerState::Kv { kv_heads, key_dim, value_dim, window } = state else { return None };
         let [kv_heads, key_dim, value_dim] = [kv_heads, key_dim, value_dim].map(|size| size as usize);
-        let kind = match kv_type {
-            KvType::F32 => CacheType::F32,
-            KvType::F16 => CacheType::F16,
-            KvType::Bf16 => CacheType::Bf16,
-            KvType::Q8_0 => CacheType::Q8_0,
-        };
-        let rows = CacheRows { kv_heads, key_dim, value_dim, kind };
+        let rows = CacheRows { kv_heads, key_dim, value_dim, kind: kv_type };
         Machine::can_attend(rows).then(|| Self {
             kept: Blocks::new(window.map(|window| window as usize)),
             room: Room { machine: machine.clone(), rows },
@@ -79,7 +73,7 @@ pub(super) fn attend(
     layer: usize,
 ) -> Result<Option<Act>> {
     let value_dim = if attend.values == Values::Own { attend.value_dim } else { 0 };
-    let text = CacheRows { kv_heads: attend.kv_heads, key_dim: attend.key_dim, value_dim, kind: CacheType::F32 };
+    let text = CacheRows { kv_heads: attend.kv_heads, key_dim: attend.key_dim, value_dim, kind: KvType::F32 };
     // Texts that are seen at once are kept for that long.
     let (mut texts, mut rows) = (Vec::new(), text);
     for sequence in sequences.iter_mut() {

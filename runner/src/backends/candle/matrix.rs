@@ -122,6 +122,10 @@ impl Matrix {
 }
 
 impl DeviceMatrix {
+    pub(super) fn with_bias(&self) -> (&DeviceWeight, Option<&Tensor>) {
+        (&self.weight, self.bias.as_ref())
+    }
+
     fn forward(self: &Arc<Self>, backend: &Candle, x: &Tensor) -> Result<Tensor> {
         let kernels = backend.kernels.as_ref().context("invariant: the weight is where kernels are")?;
         let product = Act::products(kernels, vec![vec![self.clone()]], None, &Act::of(x.contiguous()?))?;
