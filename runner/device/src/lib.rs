@@ -8,7 +8,7 @@
 //!
 //! Kernels are in `cuda/`: CUDA C++ whose words for threads, barriers and fragments are those of `machine.cuh`. The build compiles them
 //! with nvcc where it has the feature `cuda`. The emulator has the same words for a CPU, so that tests run the same kernels with
-//! the same arguments, grids and indices on machines without a GPU. It is in builds for development only (`debug_assertions`).
+//! the same arguments, grids and indices on machines without a GPU. No program calls it.
 //!
 //! # Invariants
 //! - An operation is safe to call: it checks that every address that a kernel gets is of memory as large as the kernel reads or writes.
@@ -19,7 +19,6 @@ mod arguments;
 mod attention;
 #[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(debug_assertions)]
 mod emulator;
 mod machine;
 mod product;

@@ -10,7 +10,6 @@ use candle_core::{DType, Device, Storage, Tensor};
 use crate::arguments::{Address, Arguments};
 #[cfg(feature = "cuda")]
 use crate::cuda;
-#[cfg(debug_assertions)]
 use crate::emulator;
 
 /// A device that has our kernels. Clones are the same one.
@@ -25,8 +24,7 @@ pub struct Machine {
 
 enum Kernels {
     #[cfg(feature = "cuda")]
-    Cuda(cuda::Kernels),
-    #[cfg(debug_assertions)]
+    Cuda(Box<cuda::Kernels>),
     Emulated(emulator::Kernels),
 }
 
@@ -51,21 +49,13 @@ pub(crate) struct Fresh {
 enum FreshNumbers {
     #[cfg(feature = "cuda")]
     Cuda(cuda::Numbers),
-    #[cfg(debug_assertions)]
     Emulated(Vec<f32>),
-    /// There is no device in this build that could have it.
-    #[cfg(not(any(feature = "cuda", debug_assertions)))]
-    Nowhere(std::convert::Infallible),
 }
 
 enum Place {
     #[cfg(feature = "cuda")]
     Cuda(cuda::Memory),
-    #[cfg(debug_assertions)]
     Emulated(emulator::Memory),
-    /// There is no device in this build that could have it.
-    #[cfg(not(any(feature = "cuda", debug_assertions)))]
-    Nowhere(std::convert::Infallible),
 }
 
 /// Numbers that kernels count with.
@@ -89,20 +79,19 @@ impl Machine {
         match device {
             #[cfg(feature = "cuda")]
             Device::Cuda(own) => {
-                let kernels = Arc::new(Kernels::Cuda(cuda::Kernels::load(own)?));
+                let kernels = Arc::new(Kernels::Cuda(Box::new(cuda::Kernels::load(own)?)));
                 Ok(Some(Self { device: device.clone(), kernels, counters: Arc::default(), launches: Arc::default() }))
             }
             _ => Ok(None),
         }
     }
 
-    /// The kernels on the CPU. `backwards` has the threads of a block run from the last to the first.
+    /// The kernels on the CPU, for tests. `backwards` has the threads of a block run from the last to the first.
     ///
     /// `None` where there is no C++ compiler (`c++`).
     ///
     /// # Errors
     /// They cannot be compiled.
-    #[cfg(debug_assertions)]
     pub fn emulated(backwards: bool) -> Result<Option<Self>> {
         let kernels = emulator::Kernels::new(backwards)?;
         Ok(kernels.map(|kernels| Self {
@@ -142,7 +131,6 @@ impl Machine {
         let place = match &*self.kernels {
             #[cfg(feature = "cuda")]
             Kernels::Cuda(kernels) => Place::Cuda(kernels.memory(size)?),
-            #[cfg(debug_assertions)]
             Kernels::Emulated(_) => Place::Emulated(emulator::Memory::new(size)),
         };
         Ok(Memory { place, size, owner: self.owner() })
@@ -169,12 +157,11 @@ impl Machine {
         match (&*self.kernels, &mut memory.place) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Place::Cuda(memory)) => kernels.write(memory, at, bytes),
-            #[cfg(debug_assertions)]
             (Kernels::Emulated(_), Place::Emulated(memory)) => {
                 memory.write(at, bytes);
                 Ok(())
             }
-            #[allow(unreachable_patterns, reason = "builds with one kind of device only")]
+            #[cfg(feature = "cuda")]
             _ => bail!("invariant: memory belongs to its machine"),
         }
     }
@@ -190,12 +177,11 @@ impl Machine {
         match (&*self.kernels, &from.place, &mut to.place) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Place::Cuda(from), Place::Cuda(to)) => kernels.copy(from, to),
-            #[cfg(debug_assertions)]
             (Kernels::Emulated(_), Place::Emulated(from), Place::Emulated(to)) => {
                 to.write(0, &from.read(from.size()));
                 Ok(())
             }
-            #[allow(unreachable_patterns, reason = "builds with one kind of device only")]
+            #[cfg(feature = "cuda")]
             _ => bail!("invariant: memory belongs to its machine"),
         }
     }
@@ -209,9 +195,8 @@ impl Machine {
         match (&*self.kernels, &memory.place) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Place::Cuda(memory)) => kernels.read(memory),
-            #[cfg(debug_assertions)]
             (Kernels::Emulated(_), Place::Emulated(memory)) => Ok(memory.read(memory.size())),
-            #[allow(unreachable_patterns, reason = "builds with one kind of device only")]
+            #[cfg(feature = "cuda")]
             _ => bail!("invariant: memory belongs to its machine"),
         }
     }
@@ -236,7 +221,6 @@ impl Machine {
             Kernels::Cuda(kernels) => unsafe {
                 kernels.launch(kernel, [x, y, z], [grid.threads, grid.shared], arguments)
             },
-            #[cfg(debug_assertions)]
             // SAFETY: as the caller promises.
             Kernels::Emulated(kernels) => unsafe {
                 kernels.launch(kernel, [x, y, z], [grid.threads, grid.shared], arguments)
@@ -251,7 +235,6 @@ impl Machine {
         let numbers = match &*self.kernels {
             #[cfg(feature = "cuda")]
             Kernels::Cuda(kernels) => FreshNumbers::Cuda(kernels.numbers(rows * width)?),
-            #[cfg(debug_assertions)]
             // What nobody has written is not a number.
             Kernels::Emulated(_) => FreshNumbers::Emulated(vec![f32::NAN; rows * width]),
         };
@@ -266,11 +249,10 @@ impl Machine {
             (Kernels::Cuda(kernels), FreshNumbers::Cuda(numbers)) => {
                 Ok(Tensor::from_storage(kernels.storage(numbers), shape, candle_core::op::BackpropOp::none(), false))
             }
-            #[cfg(debug_assertions)]
             (Kernels::Emulated(_), FreshNumbers::Emulated(numbers)) => {
                 Ok(Tensor::from_vec(numbers, shape, &Device::Cpu)?)
             }
-            #[allow(unreachable_patterns, reason = "builds with one kind of device only")]
+            #[cfg(feature = "cuda")]
             _ => bail!("invariant: memory belongs to its machine"),
         }
     }
@@ -293,7 +275,6 @@ impl Machine {
             (Kernels::Cuda(kernels), Storage::Cuda(storage)) if kernels.has(storage) => {
                 cuda::address(storage.as_cuda_slice::<f32>()?)
             }
-            #[cfg(debug_assertions)]
             (Kernels::Emulated(_), Storage::Cpu(storage)) => Address(storage.as_slice::<f32>()?.as_ptr() as u64),
             _ => bail!("invariant: the tensor is on its machine"),
         };
@@ -307,10 +288,7 @@ impl Fresh {
         match &mut self.numbers {
             #[cfg(feature = "cuda")]
             FreshNumbers::Cuda(numbers) => cuda::address(numbers),
-            #[cfg(debug_assertions)]
             FreshNumbers::Emulated(numbers) => Address(numbers.as_mut_ptr() as u64),
-            #[cfg(not(any(feature = "cuda", debug_assertions)))]
-            FreshNumbers::Nowhere(never) => match *never {},
         }
     }
 }
@@ -329,10 +307,7 @@ impl Memory {
         match &self.place {
             #[cfg(feature = "cuda")]
             Place::Cuda(memory) => cuda::address(memory),
-            #[cfg(debug_assertions)]
             Place::Emulated(memory) => memory.address(),
-            #[cfg(not(any(feature = "cuda", debug_assertions)))]
-            Place::Nowhere(never) => match *never {},
         }
     }
 }

@@ -44,14 +44,8 @@ fn machine(backwards: bool) -> Option<Machine> {
     machine
 }
 
-#[cfg(debug_assertions)]
 fn emulated(backwards: bool) -> Option<Machine> {
     Machine::emulated(backwards).expect("kernels are compiled")
-}
-
-#[cfg(not(debug_assertions))]
-fn emulated(_backwards: bool) -> Option<Machine> {
-    None
 }
 
 /// Numbers that look random, the same each time.

@@ -66,7 +66,7 @@ impl Candle {
     }
 
     /// Our kernels on the CPU, as a GPU would run them.
-    #[cfg(all(test, debug_assertions))]
+    #[cfg(test)]
     pub(crate) fn emulated(machine: Machine) -> Self {
         let kernels = Some(Kernels { machine, resident: Resident::default(), is_exact: false });
         Self { device: Device::Cpu, reference: false, kernels }
