@@ -29,8 +29,9 @@
 //! | `LODE_PIN` | the same, and they stay: neither idle time nor other models unload them | – |
 //! | `LODE_LOAD_TIMEOUT`, `OLLAMA_LOAD_TIMEOUT` | how long a load may take | `5m` |
 //! | `LODE_DEVICE` | `auto`, `cpu`, `cuda:N`, `metal` | `auto` |
-//! | `LODE_GPU_OVERHEAD`, `OLLAMA_GPU_OVERHEAD` | what a plan keeps free on each device, e.g. `1GiB` or bytes | 0 |
-//! | `LODE_SCHED_SPREAD`, `OLLAMA_SCHED_SPREAD` | a plan uses all devices, also where fewer would do | off |
+//! | `LODE_GPU_KEEP` | what stays on each GPU of weights that no loaded model uses, e.g. `4GiB` or `25%`, until memory is needed | `25%` |
+//! | `LODE_GPU_OVERHEAD`, `OLLAMA_GPU_OVERHEAD` | what is kept free on each device, e.g. `1GiB` or bytes | 0 |
+//! | `LODE_SCHED_SPREAD`, `OLLAMA_SCHED_SPREAD` | a model is on all devices, also where fewer would do | off |
 //! | `LODE_FLASH_ATTENTION`, `OLLAMA_FLASH_ATTENTION` | whether Ollama's estimate is one with flash attention | by architecture |
 //! | `LODE_REFERENCE` | `1`: runners expand all weights and compute in float32 | off |
 //! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
@@ -64,7 +65,7 @@ use transfer::HubSettings;
 use crate::telemetry::LogFormat;
 
 use address::host;
-use devices::devices;
+use devices::{devices, gpu_keep};
 pub(crate) use registries::RegistriesConfig;
 use variables::{bytes, duration, first, list, number, positive};
 
@@ -170,6 +171,7 @@ fn settings(
         pin: list(&["LODE_PIN"]),
         load_timeout: duration(&["LODE_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT"], "5m")?.unwrap_or(Duration::MAX),
         device: first(&["LODE_DEVICE"]).unwrap_or_else(|| "auto".to_owned()),
+        gpu_keep: gpu_keep()?,
         devices: devices()?,
         reference: first(&["LODE_REFERENCE"]).is_some_and(|value| value != "0"),
         runner: runner()?,

@@ -5,12 +5,14 @@ use std::time::SystemTime;
 
 use manifests::ModelRef;
 use protocol::{ContextRequest, KvType, LoadReply};
-use scheduler::{Context, KeepAlive, KeepAliveChoice, Lease, Residence, Wanted};
+use scheduler::{
+    Attempt, Context, DeviceChoice, KeepAlive, KeepAliveChoice, Lease, LoadPlan, Residence, Scheduler, Wanted,
+};
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::models;
-use library::{MemoryNeed, Model, load_plan};
+use library::{DeviceRoom, MemoryNeed, Model, load_plan};
 
 impl Daemon {
     /// The context for a request that names `num_ctx` tokens, or none. No model has more than it was made for.
@@ -22,11 +24,20 @@ impl Daemon {
         }
     }
 
+    /// Where layers are to be for a request that says so; nothing where there can be no GPU, so that clients that always say it share what is loaded.
+    pub(crate) fn devices(&self, num_gpu: Option<i64>, main_gpu: Option<u64>) -> DeviceChoice {
+        if !Scheduler::may_use_gpus(&self.settings.device) {
+            return DeviceChoice::default();
+        }
+        DeviceChoice { layers: num_gpu.and_then(|layers| u64::try_from(layers).ok()), device: main_gpu }
+    }
+
     /// A loaded model for one request, which may have to wait for its turn. `asked` is how long the request wants it kept.
     pub(crate) async fn acquire(
         &self,
         model: &Model,
         context: Context,
+        choice: DeviceChoice,
         asked: Option<KeepAlive>,
     ) -> Result<Lease, Failed> {
         // The reference mode computes and keeps in float32.
@@ -40,18 +51,12 @@ impl Daemon {
             need: need.total(),
             keep_alive: KeepAliveChoice { asked, default: self.keep_alive() },
             residence: self.residence(model),
+            choice,
         };
         let loads = AtomicBool::new(false);
-        let plan = || {
+        let plan = |attempt| {
             loads.store(true, Ordering::Relaxed);
-            let (library, model, settings) = (self.library.clone(), model.clone(), self.settings.clone());
-            async move {
-                models::blocking(&library, move |library| {
-                    library.record_use(model.manifest.digest(), SystemTime::now())?;
-                    load_plan(library, &model, &settings.device, cache, settings.reference)
-                })
-                .await
-            }
+            self.plan(model.clone(), cache, choice, attempt)
         };
         let lease: Lease = self.scheduler.acquire(wanted, plan).await?;
         // Another request may have had the KV cache made anew meanwhile.
@@ -59,6 +64,33 @@ impl Daemon {
             compare(&model.name, need, lease.reply());
         }
         Ok(lease)
+    }
+
+    /// The plan of a load: which files, and which layers go where. None where devices have no room for all of it beside others, and those may
+    /// yet go.
+    async fn plan(
+        &self,
+        model: Model,
+        cache: ContextRequest,
+        choice: DeviceChoice,
+        attempt: Attempt,
+    ) -> Result<Option<LoadPlan>, Failed> {
+        let (settings, own) = (self.settings.clone(), model.clone());
+        let plan = models::blocking(&self.library, move |library| {
+            library.record_use(own.manifest.digest(), SystemTime::now())?;
+            load_plan(library, &own, &settings.device, cache, settings.reference)
+        });
+        let mut plan = plan.await?;
+        if self.settings.reference {
+            return Ok(Some(plan));
+        }
+        let blobs = plan.request.blobs.iter().map(|blob| blob.name.clone()).collect();
+        let Some(survey) = self.scheduler.survey(&self.settings.device, blobs).await else { return Ok(Some(plan)) };
+        let room = DeviceRoom { survey, choice, assumed: self.settings.devices, is_last: attempt == Attempt::Last };
+        models::blocking(&self.library, move |library| {
+            Ok(library::assign_layers(library, &model, cache, &room, &mut plan)?.then_some(plan))
+        })
+        .await
     }
 
     /// How long a model stays loaded where a request does not say.

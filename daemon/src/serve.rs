@@ -71,6 +71,7 @@ async fn serve(settings: Settings) -> Result<()> {
         environment: runner_environment(&settings)?,
         isolated: settings.isolated,
         patience: settings.runner_timeout,
+        gpu_keep: settings.gpu_keep.clone(),
         memory_limit: settings.runner_memory,
         threads: settings.threads,
         cpu: settings.cpu,

@@ -61,6 +61,8 @@ pub struct Settings {
     pub load_timeout: Duration,
     /// The device of runners.
     pub device: String,
+    /// What stays on GPUs of weights that nobody uses: bytes of each, or a part of it (`25%`).
+    pub gpu_keep: String,
     /// How plans treat devices.
     pub devices: AssumedDevices,
     /// Runners compute in float32 throughout.

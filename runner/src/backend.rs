@@ -16,13 +16,13 @@ use crate::mapped::MappedTensor;
 pub(crate) use run::Run;
 
 /// Computes. Activations are float32 rows, `[tokens, width]`.
-pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
+pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Rows of activations.
     type Act: Debug + Send;
     /// A projection: its weight, its bias, what adapters add.
     type Matrix: Debug + Send + Sync;
-    /// A few numbers: weights of norms, sinks.
-    type Vector: Debug + Send + Sync;
+    /// A few numbers: weights of norms, sinks. Clones share them.
+    type Vector: Clone + Debug + Send + Sync;
     /// What a layer keeps of a sequence.
     type State: State;
     /// What turns the heads of a pass's tokens.
@@ -32,6 +32,16 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
     fn device(&self) -> String;
     /// How many of `tokens` to append to a sequence of `length` in one pass, at most, for a model of so many heads.
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize;
+
+    /// Who computes a layer, where layers are shared out; what follows the last one has the number behind it.
+    #[must_use]
+    fn of_layer(&self, _layer: usize) -> Self {
+        self.clone()
+    }
+    /// Rows that whoever has the layer before has made, for this one.
+    fn received(&self, x: Self::Act) -> Result<Self::Act> {
+        Ok(x)
+    }
 
     /// Prepares a projection.
     fn matrix(&self, source: MatrixSource<Self>) -> Result<Self::Matrix>;
@@ -63,7 +73,13 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
     ) -> Result<[Self::Act; N]>;
     /// Each head of `x` by a matrix of its own: `[tokens, heads · input]` to `[tokens, heads · output]`; by its transpose
     /// where that is said.
-    fn project_heads(&self, matrices: &[Self::Matrix], transposed: bool, x: &Self::Act) -> Result<Self::Act>;
+    fn project_heads<'a>(
+        &'a self,
+        heads: usize,
+        by: impl Fn(usize) -> &'a Self::Matrix + Sync,
+        transposed: bool,
+        x: &Self::Act,
+    ) -> Result<Self::Act>;
     /// Normalizes each run of as many elements as the norm has weights.
     fn norm(&self, norm: &NormOf<Self>, x: &Self::Act) -> Result<Self::Act>;
     /// Changes every element.

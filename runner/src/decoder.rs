@@ -21,7 +21,10 @@ const LOGITS: usize = 64;
 /// A decoder with its weights.
 #[derive(Debug)]
 pub(crate) struct Decoder<B: Backend> {
-    backend: B,
+    /// Who computes what is before the layers.
+    first: B,
+    /// Who computes what follows them.
+    last: B,
     embedding: Embedding<B>,
     layers: Vec<Layer<B>>,
     norm: Option<NormOf<B>>,
@@ -80,6 +83,7 @@ pub(crate) struct Stream<B: Backend>(B::Act);
 
 #[derive(Debug)]
 struct Layer<B: Backend> {
+    backend: B,
     mixer: Mixer<B>,
     mixer_residual: Residual<B>,
     ffn: Ffn<B>,
@@ -88,35 +92,38 @@ struct Layer<B: Backend> {
 }
 
 impl<B: Backend> Decoder<B> {
-    pub(crate) fn load(backend: B, weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
+    pub(crate) fn load(backend: &B, weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
         let (vocabulary, hidden) = (blueprint.vocabulary as usize, blueprint.hidden as usize);
         let mut turns = Vec::new();
         let (mut layers, mut states) = (Vec::new(), Vec::new());
         for (layer, state) in blueprint.layers.iter().zip(blueprint.states()) {
             let turned = TurnOf::of(weights, &layer.mixer, &mut turns)?;
-            let loader = Loader { backend: &backend, weights, hidden, angles: turned.map(|turned| turned.turn) };
+            let own = backend.of_layer(layers.len());
+            let loader = Loader { backend: &own, weights, hidden, angles: turned.map(|turned| turned.turn) };
             layers.push(Layer {
                 mixer: Mixer::load(&loader, &layer.mixer, blueprint.causal)?,
                 mixer_residual: Residual::load(&loader, &layer.mixer_residual)?,
                 ffn: Ffn::load(&loader, &layer.ffn)?,
                 ffn_residual: Residual::load(&loader, &layer.ffn_residual)?,
                 parallel: layer.parallel,
+                backend: own,
             });
             states.push((state, turned));
         }
+        let (first, last) = (backend.of_layer(0), backend.of_layer(layers.len()));
         let output = |output: &architectures::Output| -> Result<Output<B>> {
             Ok(Output {
-                projection: weights.matrix(&backend, &output.projection, hidden, vocabulary, None)?,
+                projection: weights.matrix(&last, &output.projection, hidden, vocabulary, None)?,
                 scale: output.scale.map(|scale| scale as f32),
                 soft_cap: output.soft_cap.map(|cap| cap as f32),
             })
         };
-        let norm = |norm: &architectures::Norm| weights.norm(&backend, norm, hidden);
+        let norm = |norm: &architectures::Norm| weights.norm(&last, norm, hidden);
         let mut switches = turns.iter().filter_map(|turn: &TurnOf| turn.key.0.switch());
         let switch = switches.next();
         ensure!(switches.all(|other| Some(other) == switch), "layers change their frequencies at different lengths");
         let decoder = Self {
-            embedding: Embedding::load(&backend, weights, &blueprint.embedding, vocabulary, hidden)?,
+            embedding: Embedding::load(&first, weights, &blueprint.embedding, vocabulary, hidden)?,
             layers,
             norm: blueprint.norm.as_ref().map(norm).transpose()?,
             output: blueprint.output.as_ref().map(output).transpose()?,
@@ -132,7 +139,8 @@ impl<B: Backend> Decoder<B> {
                 angles: Vec::new(),
             }),
             pulse: Pulse::default(),
-            backend,
+            first,
+            last,
         };
         weights.check_adapters()?;
         Ok(decoder)
@@ -158,8 +166,10 @@ impl<B: Backend> Decoder<B> {
     /// # Errors
     /// Where the device has no room for them, or cannot keep that type.
     pub(crate) fn states(&self, context: usize, kv_type: KvType) -> Result<Vec<B::State>> {
-        let state = |(state, _): &(LayerState, _)| self.backend.state(StateShape { state: *state, context, kv_type });
-        self.states.iter().map(state).collect()
+        let state = |(layer, (state, _)): (&Layer<B>, &(LayerState, _))| {
+            layer.backend.state(StateShape { state: *state, context, kv_type })
+        };
+        self.layers.iter().zip(&self.states).map(state).collect()
     }
 
     /// For each layer the cosines and sines that turn keys back by so many positions, and where they begin.
@@ -176,7 +186,7 @@ impl<B: Backend> Decoder<B> {
     /// How many of `tokens` to append to a sequence of `length` in one pass, at most.
     pub(crate) fn chunk(&self, length: usize, tokens: usize) -> usize {
         // Tokens that see later ones are computed together.
-        if self.causal { self.backend.chunk(self.heads, length, tokens) } else { tokens }
+        if self.causal { self.first.chunk(self.heads, length, tokens) } else { tokens }
     }
 
     /// Whether a text is computed at once.
@@ -205,7 +215,7 @@ impl<B: Backend> Decoder<B> {
         ensure!(positions.len() == ids.len(), "invariant: a sequence has all of its tokens");
         angles.clear();
         for turn in &self.turns {
-            angles.push(self.backend.angles(&AnglesOf {
+            angles.push(self.first.angles(&AnglesOf {
                 frequencies: [&turn.frequencies[0], &turn.frequencies[1]],
                 positions,
                 long,
@@ -213,13 +223,12 @@ impl<B: Backend> Decoder<B> {
                 layout: turn.key.2,
             })?);
         }
-        let mut stream = self.embedding.forward(&self.backend, ids, places)?;
-        let pass = Pass { backend: &self.backend, angles };
+        let mut stream = self.embedding.forward(&self.first, ids, places)?;
         for (index, layer) in self.layers.iter().enumerate() {
             self.pulse.beat();
-            stream = layer.forward(&pass, stream, sequences, index, ids.len())?;
+            stream = layer.forward(angles, stream, sequences, index, ids.len())?;
         }
-        Ok(Stream(stream))
+        Ok(Stream(self.last.received(stream)?))
     }
 
     /// Gives `each` the logits after some tokens of a pass, `[vocabulary]`, in order.
@@ -230,9 +239,9 @@ impl<B: Backend> Decoder<B> {
         each: &mut dyn FnMut(&[f32]) -> Result<()>,
     ) -> Result<()> {
         for tokens in tokens.chunks(LOGITS) {
-            let rows = self.backend.select(&stream.0, tokens)?;
+            let rows = self.last.select(&stream.0, tokens)?;
             let logits = self.project(&rows)?;
-            self.backend.read(&logits, 0..tokens.len(), each)?;
+            self.last.read(&logits, 0..tokens.len(), each)?;
         }
         Ok(())
     }
@@ -245,10 +254,10 @@ impl<B: Backend> Decoder<B> {
         each: &mut dyn FnMut(&[f32]) -> Result<()>,
     ) -> Result<()> {
         let rows: Vec<usize> = tokens.collect();
-        let own = self.backend.select(&stream.0, &rows)?;
+        let own = self.last.select(&stream.0, &rows)?;
         match &self.norm {
-            Some(norm) => self.backend.read(&self.backend.norm(norm, &own)?, 0..rows.len(), each),
-            None => self.backend.read(&own, 0..rows.len(), each),
+            Some(norm) => self.last.read(&self.last.norm(norm, &own)?, 0..rows.len(), each),
+            None => self.last.read(&own, 0..rows.len(), each),
         }
     }
 
@@ -256,14 +265,14 @@ impl<B: Backend> Decoder<B> {
     fn project(&self, rows: &B::Act) -> Result<B::Act> {
         let output = self.output.as_ref().context("the model gives no logits; it embeds or scores texts")?;
         let [mut logits] = match &self.norm {
-            Some(norm) => self.backend.project([&output.projection], &self.backend.norm(norm, rows)?)?,
-            None => self.backend.project([&output.projection], rows)?,
+            Some(norm) => self.last.project([&output.projection], &self.last.norm(norm, rows)?)?,
+            None => self.last.project([&output.projection], rows)?,
         };
         if let Some(scale) = output.scale {
-            logits = self.backend.map(logits, Map::Scale(scale))?;
+            logits = self.last.map(logits, Map::Scale(scale))?;
         }
         match output.soft_cap {
-            Some(cap) => self.backend.map(logits, Map::SoftCap(cap)),
+            Some(cap) => self.last.map(logits, Map::SoftCap(cap)),
             None => Ok(logits),
         }
     }
@@ -309,13 +318,14 @@ impl TurnOf {
 impl<B: Backend> Layer<B> {
     fn forward(
         &self,
-        pass: &Pass<'_, B>,
+        angles: &[B::Angles],
         x: B::Act,
         sequences: &mut [Sequence<'_, B>],
         index: usize,
         tokens: usize,
     ) -> Result<B::Act> {
-        let backend = pass.backend;
+        let backend = &self.backend;
+        let (pass, x) = (&Pass { backend, angles }, backend.received(x)?);
         let mixer = |x: &B::Act| self.mixer.forward(pass, x, sequences, index);
         let mixed = self.mixer_residual.made(backend, &x, mixer)?;
         let ffn = |x: &B::Act| self.ffn.forward(pass, x, tokens);

@@ -1,5 +1,8 @@
 //! Which device computes: a choice at run time among what the build and the machine have.
 //!
+//! `emulated:N` is no device of a machine: the kernels of GPUs, run on the CPU with N MiB of memory of their own, for whoever works on
+//! kernels and tests what is around them. `lode-runner --emulator FOLDER` compiles them. `emulated:N+M` are two of them.
+//!
 //! Only this module and what is below it name CUDA or Metal.
 
 #[cfg(feature = "cuda")]
@@ -9,6 +12,7 @@ use std::fmt::Write;
 
 use anyhow::{Context, Error, Result, bail};
 use candle_core::Device;
+use device::{Machine, Vault};
 use protocol::{Devices, UnusableDevice};
 
 /// Whether there is no other device for this build than the CPU.
@@ -17,10 +21,32 @@ pub(crate) const IS_CPU_ONLY: bool = !cfg!(any(feature = "cuda", feature = "meta
 /// A device to compute on.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) device: Device,
+    pub(crate) device: Opening,
     /// What it is, or why no other was chosen.
     pub(crate) note: String,
 }
+
+/// What was opened.
+#[derive(Debug)]
+pub(crate) enum Opening {
+    /// A device of candle, the CPU too.
+    Candle(Device),
+    /// The kernels of GPUs on the CPU, and what that device is called.
+    Emulated(Machine, String),
+}
+
+/// A device whose memory can be held for runners.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// As [`open`] takes it.
+    pub(crate) name: String,
+    pub(crate) description: String,
+}
+
+/// What the emulated devices are, for people.
+const EMULATED_NOTE: &str = "thread by thread: for tests";
+/// How the emulated devices are called.
+const EMULATED: &str = "emulated:";
 
 /// The device for `auto`, `cpu`, `cuda`, `cuda:N` or `metal`.
 ///
@@ -28,18 +54,75 @@ pub(crate) struct Opened {
 /// lacks is an error, never a silent fallback.
 pub(crate) fn open(choice: &str) -> Result<Opened> {
     match choice {
-        "cpu" => Ok(Opened { device: Device::Cpu, note: "as it was asked for".to_owned() }),
+        "cpu" => Ok(Opened::of(Device::Cpu, "as it was asked for".to_owned())),
         "auto" => Ok(automatic()),
         "metal" => metal().context("the Metal device cannot be used; choose the device `cpu`"),
-        other => match other.strip_prefix("cuda") {
-            Some("") => asked_for(0),
-            Some(index) => match index.strip_prefix(':').and_then(|n| n.parse().ok()) {
-                Some(index) => asked_for(index),
-                None => bail!("device `{other}` is not known; expected auto, cpu, cuda:N or metal"),
-            },
-            None => bail!("device `{other}` is not known; expected auto, cpu, cuda:N or metal"),
+        "cuda" => asked_for(0),
+        other => match (index_of(other), emulated_bytes(other)) {
+            (Some(index), _) => asked_for(index),
+            (None, Some(_)) => {
+                let machine = Machine::emulated(false)?.context("there is no C++ compiler, and no compiled kernels")?;
+                let note = format!("the kernels of GPUs on the CPU, {EMULATED_NOTE}");
+                Ok(Opened { device: Opening::Emulated(machine, other.to_owned()), note })
+            }
+            (None, None) => bail!("device `{other}` is not known; expected auto, cpu, cuda:N or metal"),
         },
     }
+}
+
+/// The devices that a choice means whose memory can be held for runners: `auto` and `cuda` are all GPUs of NVIDIA's.
+pub(crate) fn held(choice: &str) -> Vec<Result<Held, UnusableDevice>> {
+    if let Some(sizes) = choice.strip_prefix(EMULATED) {
+        let one = |size: &str| {
+            let name = format!("{EMULATED}{size}");
+            match emulated_bytes(&name) {
+                Some(_) => Ok(Held { name, description: EMULATED_NOTE.to_owned() }),
+                None => Err(UnusableDevice { name, reason: "the size is in MiB".to_owned() }),
+            }
+        };
+        return sizes.split('+').map(one).collect();
+    }
+    match (choice, index_of(choice)) {
+        ("auto" | "cuda", _) => gpus(None),
+        (_, Some(index)) => gpus(Some(index)),
+        _ => Vec::new(),
+    }
+}
+
+/// The memory of a device.
+///
+/// # Errors
+/// There is no such device whose memory could be shared.
+pub(crate) fn vault(name: &str) -> Result<Vault> {
+    match (index_of(name), emulated_bytes(name)) {
+        #[cfg(feature = "cuda")]
+        (Some(index), _) => Vault::of_gpu(index),
+        #[cfg(not(feature = "cuda"))]
+        (Some(_), _) => Err(lacks_cuda()),
+        (None, Some(bytes)) => Ok(Vault::emulated(bytes)),
+        (None, None) => bail!("the memory of device `{name}` is shared with nobody"),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn gpus(index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
+    cuda::held(index)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpus(_index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
+    vec![Err(unusable("cuda", &lacks_cuda()))]
+}
+
+/// The number of a GPU of NVIDIA's by its name.
+fn index_of(name: &str) -> Option<usize> {
+    name.strip_prefix("cuda:")?.parse().ok()
+}
+
+/// Bytes of an emulated device by its name.
+fn emulated_bytes(name: &str) -> Option<u64> {
+    let mebibytes: u64 = name.strip_prefix(EMULATED)?.parse().ok()?;
+    mebibytes.checked_mul(1 << 20).filter(|bytes| *bytes > 0)
 }
 
 /// Every device that [`open`] could give, and why others could not be had.
@@ -99,7 +182,7 @@ fn automatic() -> Opened {
             Err(error) => reasons.push(format!("{error:#}")),
         }
     }
-    Opened { device: Device::Cpu, note: reasons.join("; ") }
+    Opened::of(Device::Cpu, reasons.join("; "))
 }
 
 fn asked_for(index: usize) -> Result<Opened> {
@@ -122,11 +205,25 @@ fn metal() -> Result<Opened> {
     if !cfg!(feature = "metal") {
         bail!("this runner was built without Metal: build it with `--features metal` on a Mac");
     }
-    Ok(Opened { device: Device::new_metal(0)?, note: "the Metal device of this machine".to_owned() })
+    Ok(Opened::of(Device::new_metal(0)?, "the Metal device of this machine".to_owned()))
+}
+
+impl Opened {
+    fn of(device: Device, note: String) -> Self {
+        Self { device: Opening::Candle(device), note }
+    }
+
+    /// How it is called, as [`open`] takes it.
+    pub(crate) fn name(&self) -> String {
+        match &self.device {
+            Opening::Candle(device) => name(device),
+            Opening::Emulated(_, name) => name.clone(),
+        }
+    }
 }
 
 fn described(opened: &Opened) -> protocol::Device {
-    protocol::Device { name: name(&opened.device), description: opened.note.clone(), free: None, total: None }
+    protocol::Device { name: opened.name(), description: opened.note.clone(), free: None, total: None }
 }
 
 fn unusable(name: &str, reason: &Error) -> UnusableDevice {
@@ -148,18 +245,40 @@ mod tests {
 
     #[test]
     fn refuses_what_the_build_lacks() {
-        assert!(matches!(open("cpu"), Ok(Opened { device: Device::Cpu, .. })));
-        for (choice, expect) in [("tpu", "not known"), ("cuda:x", "not known"), ("cudaa", "not known")] {
+        assert!(matches!(open("cpu"), Ok(Opened { device: Opening::Candle(Device::Cpu), .. })));
+        for (choice, expect) in
+            [("tpu", "not known"), ("cuda:x", "not known"), ("cudaa", "not known"), ("emulated:x", "not known")]
+        {
             assert!(open(choice).expect_err(choice).to_string().contains(expect));
         }
         if !cfg!(feature = "cuda") {
             assert!(format!("{:#}", open("cuda:0").expect_err("no CUDA")).contains("--features cuda"));
             let opened = open("auto").expect("the CPU");
-            assert!(matches!(opened.device, Device::Cpu) && opened.note.contains("--features cuda"), "{opened:?}");
+            assert!(
+                matches!(opened.device, Opening::Candle(Device::Cpu)) && opened.note.contains("--features cuda"),
+                "{opened:?}"
+            );
         }
         if !cfg!(feature = "metal") {
             assert!(format!("{:#}", open("metal").expect_err("no Metal")).contains("--features metal"));
         }
+    }
+
+    #[test]
+    fn what_can_be_held_is_named() {
+        let names = |choice: &str| -> Vec<String> {
+            held(choice)
+                .into_iter()
+                .map(|held| held.map_or_else(|unusable| unusable.reason, |held| held.name))
+                .collect()
+        };
+        assert_eq!(names("emulated:64+8"), ["emulated:64", "emulated:8"]);
+        assert_eq!(names("emulated:0"), ["the size is in MiB"]);
+        assert!(names("cpu").is_empty() && names("metal").is_empty());
+        if !cfg!(feature = "cuda") {
+            assert!(names("auto")[0].contains("--features cuda"));
+        }
+        assert!(vault("emulated:1").is_ok() && vault("cpu").is_err());
     }
 
     #[test]

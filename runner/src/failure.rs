@@ -30,6 +30,11 @@ pub(crate) fn out_of_memory(error: &Error) -> Error {
     mark(FailureKind::OutOfMemory, error)
 }
 
+/// What another process said of a failure.
+pub(crate) fn of_kind(kind: FailureKind, error: &Error) -> Error {
+    mark(kind, error)
+}
+
 /// The same failure for somebody else who is told of it.
 pub(crate) fn again(error: &Error) -> Error {
     mark(kind(error), error)

@@ -2,47 +2,53 @@
 //!
 //! Standard input is a Unix socket to the daemon. It closes when the daemon ends, in whatever way; then the runner ends.
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use protocol::DESCRIPTORS;
+use protocol::passing;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 /// How long a file may take to come: the daemon only opens it.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Descriptors are for this program only.
-#[cfg(target_os = "linux")]
-const FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
-#[cfg(not(target_os = "linux"))]
-const FLAGS: RecvFlags = RecvFlags::empty();
-
 /// Files that come, in the order of the load plan.
 #[derive(Debug)]
 pub(crate) struct Files {
-    incoming: Receiver<Vec<OwnedFd>>,
+    source: Source,
     /// Those of the last message that nobody has taken, the next one last.
     some: Vec<OwnedFd>,
     /// Whether the daemon waits for word that the last message's files have been taken.
     owed: bool,
 }
 
+/// Where files come from.
+#[derive(Debug)]
+enum Source {
+    /// Standard input, on which somebody listens.
+    Input(Receiver<Vec<OwnedFd>>),
+    /// A socket of their own.
+    Socket(UnixStream),
+}
+
 impl Files {
+    /// Those that come by a socket.
+    pub(crate) fn of(socket: UnixStream) -> Self {
+        Self { source: Source::Socket(socket), some: Vec::new(), owed: false }
+    }
+
     /// Listens on standard input, and ends the process when that closes.
     pub(crate) fn listen() -> Self {
         let (sender, incoming) = channel();
         std::thread::spawn(move || {
             loop {
-                match receive() {
+                match receive(std::io::stdin().as_fd()) {
                     // Nobody takes them where no model is loaded: they wait, and close with this process.
                     Ok(Some(files)) => drop(sender.send(files)),
                     Ok(None) => std::process::exit(0),
-                    Err(Errno::INTR) => {}
                     // Another program has started this one, with a pipe or a terminal.
                     Err(Errno::NOTSOCK) => {
                         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
@@ -55,7 +61,7 @@ impl Files {
                 }
             }
         });
-        Self { incoming, some: Vec::new(), owed: false }
+        Self { source: Source::Input(incoming), some: Vec::new(), owed: false }
     }
 
     /// The next file.
@@ -65,12 +71,7 @@ impl Files {
     pub(crate) fn next(&mut self) -> Result<OwnedFd> {
         if self.some.is_empty() {
             self.taken()?;
-            self.some = match self.incoming.recv_timeout(PATIENCE) {
-                Ok(files) => files,
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    bail!("the daemon passed no file within {} s", PATIENCE.as_secs())
-                }
-            };
+            self.some = self.source.next()?;
             self.some.reverse();
             self.owed = true;
         }
@@ -84,30 +85,43 @@ impl Files {
     /// Tells the daemon that all files of its last message have been taken.
     fn taken(&mut self) -> Result<()> {
         if std::mem::take(&mut self.owed) {
-            rustix::io::write(std::io::stdin().as_fd(), &[1])
-                .context("the daemon cannot be told that its files came")?;
+            let told = match &mut self.source {
+                Source::Input(_) => rustix::io::write(std::io::stdin().as_fd(), &[1]).map(drop).map_err(Into::into),
+                Source::Socket(socket) => socket.write_all(&[1]),
+            };
+            told.context("the daemon cannot be told that its files came")?;
         }
         Ok(())
     }
 }
 
-/// The files of a message; `None` where standard input has closed.
-fn receive() -> Result<Option<Vec<OwnedFd>>, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let mut data = [IoSliceMut::new(&mut byte)];
-    let received = recvmsg(std::io::stdin().as_fd(), &mut data, &mut ancillary, FLAGS)?;
-    if received.bytes == 0 {
+impl Source {
+    /// The files of the next message.
+    fn next(&self) -> Result<Vec<OwnedFd>> {
+        let late = || format!("the daemon passed no file within {} s", PATIENCE.as_secs());
+        match self {
+            Self::Input(incoming) => match incoming.recv_timeout(PATIENCE) {
+                Ok(files) => Ok(files),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => bail!(late()),
+            },
+            Self::Socket(socket) => {
+                socket.set_read_timeout(Some(PATIENCE))?;
+                let files = receive(socket.as_fd()).with_context(late)?;
+                files.context("the daemon passed no more files")
+            }
+        }
+    }
+}
+
+/// The files of a message; `None` where the socket has closed.
+fn receive(socket: std::os::fd::BorrowedFd<'_>) -> Result<Option<Vec<OwnedFd>>, Errno> {
+    let mut count = [0];
+    let (received, files) = passing::receive_with(socket, &mut count)?;
+    if received == 0 {
         return Ok(None);
     }
-    let files = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(files) => Some(files),
-        _ => None,
-    });
-    let files: Vec<OwnedFd> = files.flatten().collect();
     // The system drops descriptors that this process may not have.
-    let (came, sent) = (files.len(), usize::from(byte[0]));
+    let (came, sent) = (files.len(), usize::from(count[0]));
     if came == sent {
         return Ok(Some(files));
     }

@@ -184,7 +184,7 @@ impl Fixture {
         Ok(serde_json::from_slice(&std::fs::read(self.folder.join("golden.json"))?)?)
     }
 
-    fn check<B: Backend>(&self, backend: B) -> Result<()> {
+    fn check<B: Backend>(&self, backend: &B) -> Result<()> {
         let weights = Weights::map(&self.plan, &self.blobs)?;
         let decoder = Arc::new(Decoder::load(backend, &weights, &self.blueprint)?);
         let facts = self.facts()?;
@@ -274,6 +274,9 @@ fn plan(name: &str, blueprint: &Blueprint, tensors: Vec<protocol::Tensor>) -> Re
         version: protocol::VERSION,
         model: name.to_owned(),
         device: "cpu".to_owned(),
+        device_note: String::new(),
+        layers: Vec::new(),
+        is_held: false,
         context: blueprint.context,
         slots: 1,
         kv_type: KvType::F32,

@@ -1,5 +1,6 @@
 //! Loading: from the daemon's plan to a model, and to the slots it runs on.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -9,17 +10,16 @@ use protocol::{ContextRequest, KvType, LoadReply, LoadRequest};
 
 use crate::backend::Backend;
 use crate::backends::candle::Candle;
-use crate::backends::cpu::{Cpu, Instructions};
+use crate::backends::cpu::Instructions;
 use crate::cache::CacheShape;
 use crate::decoder::Decoder;
-use crate::device::{self, Opened};
 use crate::engine::{Engine, Slots};
 use crate::failure;
 use crate::files::Files;
+use crate::held::Holder;
 use crate::mapped::Blobs;
 use crate::memory::Account;
 use crate::model::{Documents, Model, TextModel};
-use crate::pool::Pool;
 use crate::pulse::Pulse;
 use crate::ranking::Ranking;
 use crate::read_ahead::ReadAhead;
@@ -27,6 +27,7 @@ use crate::renderer::Renderer;
 use crate::rendering::Choice;
 use crate::scorer::Scorer;
 use crate::sentence::Sentence;
+use crate::stages::{self, Computing, Stages};
 use crate::weights::Weights;
 
 /// What of the machine a load may use.
@@ -57,6 +58,10 @@ pub(crate) struct Loaded {
     device_note: String,
     /// Bytes of weights.
     weights: u64,
+    /// Bytes of weights that are in memory of devices.
+    on_devices: u64,
+    /// Which layers' states are, see [`Stages`].
+    layers_on_devices: Vec<bool>,
     blueprint: Blueprint,
     reference: bool,
     /// Ends with the model.
@@ -68,8 +73,10 @@ struct Source<'a> {
     request: &'a LoadRequest,
     blobs: &'a Blobs,
     renderer: &'a Arc<Renderer>,
-    /// See [`Opened::note`].
-    note: &'a String,
+    holder: Option<&'a Holder>,
+    note: &'a str,
+    devices: &'a [Candle],
+    on_devices: &'a [bool],
 }
 
 impl Loaded {
@@ -80,36 +87,44 @@ impl Loaded {
         let blueprint: Blueprint = serde_json::from_value(request.blueprint.clone())
             .context("the load plan has a blueprint that this runner cannot build; install both from one build")
             .map_err(|error| failure::unsupported(&error))?;
-        let Opened { device, note } = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
-        tracing::info!(device = device::name(&device), note, "computes");
+        let holder = request.is_held.then(|| files.next()).transpose()?;
         let blobs = Blobs::take(&request.blobs, machine.maps, || files.next())?;
+        let holder = holder.map(|socket| Holder::new(UnixStream::from(socket), &blobs));
+        let Stages { computing, note, devices, on_devices } =
+            stages::open(request, blueprint.layers.len(), machine, holder.as_ref())?;
+        tracing::info!(note, "computes");
         let read_ahead = ReadAhead::begin(&blueprint, &request.tensors, &blobs);
-        let source = Source { request, blobs: &blobs, renderer: &machine.renderer, note: &note };
-        match device {
-            candle_core::Device::Cpu if !request.reference => {
-                let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
-                Self::on(Cpu::new(Arc::new(pool), machine.instructions), &source, blueprint, read_ahead)
-            }
-            device => {
-                let before = device::memory(&device);
-                let backend = Candle::new(device.clone(), request.reference)?;
-                let loaded = Self::on(backend, &source, blueprint, read_ahead)?;
-                if let Some(((before, total), (after, _))) = before.zip(device::memory(&device)) {
-                    let taken = before.saturating_sub(after);
-                    tracing::info!(total, free = after, taken, weights = loaded.0.weights, "memory of the device");
-                }
-                Ok(loaded)
+        let source = Source {
+            request,
+            blobs: &blobs,
+            renderer: &machine.renderer,
+            holder: holder.as_ref(),
+            note: &note,
+            devices: &devices,
+            on_devices: &on_devices,
+        };
+        let before: Vec<_> = devices.iter().map(Candle::memory).collect();
+        let loaded = match computing {
+            Computing::Cpu(backend) => Self::on(&backend, &source, blueprint, read_ahead),
+            Computing::Candle(backend) => Self::on(&backend, &source, blueprint, read_ahead),
+            Computing::Pipeline(backend) => Self::on(&backend, &source, blueprint, read_ahead),
+        }?;
+        for (device, before) in devices.iter().zip(before) {
+            if let Some(((before, total), (after, _))) = before.zip(device.memory()) {
+                let (device, taken, weights) = (device.device(), before.saturating_sub(after), device.resident_bytes());
+                tracing::info!(device, total, free = after, taken, weights, "memory of the device");
             }
         }
+        Ok(loaded)
     }
 
     fn on<B: Backend>(
-        backend: B,
+        backend: &B,
         source: &Source<'_>,
         blueprint: Blueprint,
         read_ahead: ReadAhead,
     ) -> Result<(Self, Slots)> {
-        let Source { request, blobs, renderer, note } = *source;
+        let Source { request, blobs, renderer, holder, note, devices, on_devices } = *source;
         let device = backend.device();
         let document = |document: &protocol::Document| Ok((document.name.clone(), blobs.get(document.blob)?.clone()));
         let documents = request.documents.iter().map(document).collect::<Result<Vec<_>>>()?;
@@ -128,6 +143,10 @@ impl Loaded {
         });
         let text = text.map_err(|_| anyhow::anyhow!("loading the tokenizer panicked"))??;
         let (decoder, scorer, weights) = decoder?;
+        if let Some(holder) = holder {
+            let copied = holder.finish()?;
+            tracing::info!(copied, "weights are held on the device");
+        }
         let ranking = Ranking::of(documents, &blueprint, &text);
         let model = Arc::new(Model {
             text,
@@ -147,8 +166,10 @@ impl Loaded {
             engine,
             pulse,
             device,
-            device_note: note.clone(),
+            device_note: note.to_owned(),
             weights,
+            on_devices: devices.iter().map(Candle::resident_bytes).sum(),
+            layers_on_devices: on_devices.to_vec(),
             blueprint,
             reference: request.reference,
             _read_ahead: read_ahead,
@@ -175,19 +196,22 @@ impl Loaded {
             slots: slots.count as u64,
             kv_type: slots.shape.kv_type,
             weights: self.weights,
-            kv_cache: self.cache_bytes(slots),
+            kv_cache: self.cache_bytes(slots, |_| true),
+            on_devices: self.on_devices + self.cache_bytes(slots, |layer| self.layers_on_devices[layer]),
             private: memory.private(),
         }
     }
 
-    /// Bytes of all slots, once they are full.
-    fn cache_bytes(&self, slots: Slots) -> u64 {
+    /// Bytes of all slots, once they are full, of the layers that are meant.
+    fn cache_bytes(&self, slots: Slots, is_meant: impl Fn(usize) -> bool) -> u64 {
         let CacheShape { context, kv_type } = slots.shape;
         let layer = |state: LayerState| {
             let sizes = [context as u64, AHEAD as u64, 1 + CHECKPOINTS as u64];
             state.sequence_bytes(sizes, |elements| kv_type.row_bytes(elements))
         };
-        self.blueprint.states().map(layer).fold(0, u64::saturating_add).saturating_mul(slots.count as u64)
+        let meant = self.blueprint.states().enumerate().filter(|(at, _)| is_meant(*at));
+        let one = meant.map(|(_, state)| layer(state)).fold(0, u64::saturating_add);
+        one.saturating_mul(slots.count as u64)
     }
 }
 

@@ -39,6 +39,8 @@ mod files;
 #[cfg(test)]
 mod fixtures;
 mod generate;
+mod held;
+mod holder;
 mod isolation;
 mod layers;
 mod load;
@@ -62,6 +64,7 @@ mod scorer;
 mod sentence;
 mod serve;
 mod shorten;
+mod stages;
 mod weights;
 
 use std::process::ExitCode;
@@ -84,6 +87,12 @@ struct Arguments {
     /// Say which devices there are to compute on, and end.
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text")]
     devices: Option<Format>,
+    /// Hold weights on GPUs for the daemon's runners; what nobody uses stays up to so many bytes of each, or a part of it.
+    #[arg(long, value_name = "BYTES or N%")]
+    hold: Option<holder::Keep>,
+    /// Compile the kernels of GPUs for the device `emulated:N` into a folder, and end.
+    #[arg(long, value_name = "FOLDER")]
+    emulator: Option<std::path::PathBuf>,
     /// Give up other programs and changes of limits, once all has started.
     #[arg(long)]
     isolate: bool,
@@ -105,6 +114,15 @@ fn main() -> ExitCode {
     }
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    if let Some(folder) = arguments.emulator {
+        return done(::device::compile_kernels(&folder));
+    }
+    if let Some(keep) = arguments.hold {
+        if arguments.isolate {
+            isolation::apply(isolation::Part::Runner);
+        }
+        return done(holder::run(keep));
+    }
     // All before there are threads: each would keep what it could do.
     let threads = arguments.threads.unwrap_or_else(cpus::threads).max(1);
     let maps = mapped::most_maps();
@@ -121,7 +139,11 @@ fn main() -> ExitCode {
     }
     let chosen = arguments.cpu.as_deref().map_or_else(|| Ok(Instructions::best()), Instructions::named);
     let served = chosen.and_then(|instructions| serve::run(load::Machine { threads, maps, instructions, renderer }));
-    match served {
+    done(served)
+}
+
+fn done(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

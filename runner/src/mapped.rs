@@ -7,6 +7,7 @@
 //! promises an alignment.
 #![expect(unsafe_code, reason = "mapping files")]
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -50,9 +51,10 @@ pub(crate) struct Places<'a> {
 /// An array of a mapped model: as long as its blob is mapped, no other has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ArrayKey {
-    blob: usize,
-    offset: usize,
-    size: usize,
+    /// Where the blob is mapped.
+    pub(crate) blob: usize,
+    pub(crate) offset: usize,
+    pub(crate) size: usize,
 }
 
 /// An array in a mapped blob.
@@ -111,10 +113,7 @@ impl MappedTensor {
 
     /// Its arrays with their places, for whoever puts them elsewhere.
     pub(crate) fn places(&self) -> Places<'_> {
-        let place = |part: &Part| {
-            let begin = Arc::as_ptr(&part.blob) as usize;
-            ArrayKey { blob: begin, offset: part.offset, size: part.size }
-        };
+        let place = |part: &Part| ArrayKey { blob: address(&part.blob), offset: part.offset, size: part.size };
         Places {
             codes: (place(&self.data), self.data.bytes()),
             scales: self.scale.as_ref().map(|part| (place(part), part.bytes(), part.dtype)),
@@ -272,6 +271,11 @@ impl Blobs {
         self.0.get(place).with_context(|| format!("the load plan names blob {place} of {}", self.0.len()))
     }
 
+    /// The place of each blob, by what an [`ArrayKey`] says of it.
+    pub(crate) fn places(&self) -> HashMap<usize, usize> {
+        self.0.iter().enumerate().map(|(place, blob)| (address(blob), place)).collect()
+    }
+
     #[cfg(test)]
     pub(crate) fn of_files(paths: &[std::path::PathBuf]) -> Result<Self> {
         let mut plan = Vec::new();
@@ -281,6 +285,10 @@ impl Blobs {
         let mut paths = paths.iter();
         Self::take(&plan, usize::MAX, || Ok(File::open(paths.next().context("no file is left")?)?.into()))
     }
+}
+
+fn address(blob: &Arc<Blob>) -> usize {
+    Arc::as_ptr(blob) as usize
 }
 
 /// Marks so many of the smallest blobs.

@@ -53,7 +53,7 @@ fn quantized(
         let arrays = [Some(&mut tensor.weight), tensor.scale.as_mut(), tensor.bias.as_mut()];
         arrays.into_iter().flatten().for_each(|array| array.blob = place);
     }
-    Decoder::load(cpu(), &Weights::map(&plan, &Blobs::of_files(&files)?)?, &fixture.blueprint)
+    Decoder::load(&cpu(), &Weights::map(&plan, &Blobs::of_files(&files)?)?, &fixture.blueprint)
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn experts_in_few_bits_stay_close() -> Result<()> {
         let fixture = Fixture::read(&hf, name)?;
         let ids = numbers(&fixture.facts()?["sequences"]["s100"]["input_ids"]);
         let weights = Weights::map(&fixture.plan, &fixture.blobs)?;
-        let float = Arc::new(Decoder::load(cpu(), &weights, &fixture.blueprint)?);
+        let float = Arc::new(Decoder::load(&cpu(), &weights, &fixture.blueprint)?);
         let (expected, choices) = tape::record(|| logits(&float, &mut cache(&float)?, &ids));
         let expected = expected?;
         for (label, encoding) in

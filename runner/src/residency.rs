@@ -128,6 +128,9 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
         version: protocol::VERSION,
         model: "sparse".to_owned(),
         device: "cpu".to_owned(),
+        device_note: String::new(),
+        layers: Vec::new(),
+        is_held: false,
         context: 64,
         slots: 1,
         kv_type: KvType::F32,
@@ -143,7 +146,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     let blobs = Blobs::of_files(std::slice::from_ref(&path))?;
     let weights = Weights::map(&plan, &blobs)?;
     let cpu = Cpu::new(Arc::new(Pool::new(2)?), Instructions::best());
-    let decoder = Arc::new(Decoder::load(cpu, &weights, &blueprint)?);
+    let decoder = Arc::new(Decoder::load(&cpu, &weights, &blueprint)?);
     ReadAhead::begin(&blueprint, &plan.tensors, &blobs).wait();
     // SAFETY: nobody writes to the file any more.
     let map = unsafe { Mmap::map(&File::open(&path)?) }?;

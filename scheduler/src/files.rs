@@ -1,16 +1,14 @@
 //! Files for a runner: the daemon opens them and passes their descriptors, because a runner has no path of the store.
 
 use std::fs::File;
-use std::io::{IoSlice, Read};
-use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::{DESCRIPTORS, LoadRequest};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use protocol::{DESCRIPTORS, LoadRequest, Reserved, passing};
 
 use crate::{Error, PrivateMemory};
 
@@ -26,37 +24,40 @@ pub struct LoadPlan {
     pub files: Vec<PathBuf>,
     /// What is counted for the runner, where that can be; it is then not allowed much more.
     pub private: Option<PrivateMemory>,
+    /// What the runner takes of devices for itself, where their weights are held by another process.
+    pub held: Option<Vec<Reserved>>,
 }
 
-/// Opens the files and passes them, a few at a time, each few when the runner has taken those before.
+/// Passes a descriptor and opens the files and passes them, a few at a time, each few when the runner has taken those before.
 ///
 /// # Errors
 /// A file that cannot be opened, or a runner that takes no more.
-pub(crate) async fn pass(socket: UnixStream, files: Vec<PathBuf>) -> Result<(), Error> {
+pub(crate) async fn pass(socket: UnixStream, first: Option<OwnedFd>, files: Vec<PathBuf>) -> Result<(), Error> {
     // A runner that refuses its load takes no files and stays: nobody is to wait for it for ever.
     socket
         .set_read_timeout(Some(PATIENCE))
         .map_err(|error| Error::Protocol(format!("a socket has no timeout: {error}")))?;
-    let passing =
-        tokio::task::spawn_blocking(move || files.chunks(DESCRIPTORS).try_for_each(|some| pass_some(&socket, some)));
+    let passing = tokio::task::spawn_blocking(move || {
+        if let Some(first) = first {
+            pass_opened(&socket, &[first.as_fd()])?;
+        }
+        files.chunks(DESCRIPTORS).try_for_each(|some| pass_some(&socket, some))
+    });
     passing.await.unwrap_or_else(|_| Err(Error::Protocol("passing files panicked".to_owned())))
 }
 
-fn pass_some(mut socket: &UnixStream, files: &[PathBuf]) -> Result<(), Error> {
+fn pass_some(socket: &UnixStream, files: &[PathBuf]) -> Result<(), Error> {
     let open = |path: &PathBuf| {
         File::open(path).map_err(|source| Error::File { file: path.clone(), source: Arc::new(source) })
     };
     let opened = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    pass_opened(socket, &descriptors)
+}
+
+fn pass_opened(mut socket: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::Protocol(format!("the runner takes no files of the model: {error}"));
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(Error::Protocol("there is no room for the descriptors of a message".to_owned()));
-    }
-    let count = [descriptors.len() as u8];
-    sendmsg(socket.as_fd(), &[IoSlice::new(&count)], &mut ancillary, SendFlags::empty())
-        .map_err(|error| failed(error.into()))?;
+    passing::send_with(socket, &[descriptors.len() as u8], descriptors).map_err(failed)?;
     let mut taken = [0];
     socket.read_exact(&mut taken).map_err(failed)
 }

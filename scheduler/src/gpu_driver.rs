@@ -20,6 +20,11 @@ pub(crate) fn is_there() -> bool {
     ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists())
 }
 
+/// Whether a choice of device may mean GPUs whose memory can be held for runners.
+pub(crate) fn can_be_meant(device: &str) -> bool {
+    device.starts_with("emulated:") || ((device == "auto" || device.starts_with("cuda")) && is_there())
+}
+
 /// The environment of runners with `folder` for what the driver compiles, where there is a driver and nobody has said another.
 ///
 /// # Errors

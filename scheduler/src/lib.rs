@@ -15,6 +15,7 @@ pub mod estimate;
 mod files;
 pub mod gpu_driver;
 mod heartbeat;
+mod holder;
 mod isolation;
 mod machine;
 mod private_memory;
@@ -25,8 +26,8 @@ mod supervisor;
 
 pub use error::Error;
 pub use files::LoadPlan;
-pub use machine::{Context, Counts, KeepAlive, KeepAliveChoice, Limits, Residence};
+pub use machine::{Context, Counts, DeviceChoice, KeepAlive, KeepAliveChoice, Limits, Residence};
 pub use private_memory::PrivateMemory;
 pub use process::RunnerOptions;
 pub use runner::{Events, Runner};
-pub use scheduler::{Lease, LoadKey, Loaded, Scheduler, Wanted};
+pub use scheduler::{Attempt, Lease, LoadKey, Loaded, Scheduler, Wanted};

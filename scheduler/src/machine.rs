@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub(crate) use event::{Action, Ask, End, Event, Failure, Moment, Outcome, RequestId, RunnerId, Stop, Why};
-pub use event::{Context, KeepAlive, KeepAliveChoice, Residence};
+pub use event::{Context, DeviceChoice, KeepAlive, KeepAliveChoice, Residence};
 
 use self::back_off::BackOff;
 use self::place::{Phase, Place, Ready};
@@ -80,7 +80,7 @@ pub(crate) struct Machine {
     places: BTreeMap<String, Place>,
     /// Models whose runners have failed since the last request that went well.
     back_offs: BTreeMap<String, BackOff>,
-    /// Models that had not enough memory and are loaded a second time.
+    /// Models that had not enough memory and are loaded, or planned, a second time.
     retried: BTreeSet<String>,
     /// Runners there have been.
     runners: u64,
@@ -124,6 +124,7 @@ impl Machine {
             Event::Ask(ask) => self.ask(ask),
             Event::Leave { request, outcome } => self.leave(request, outcome),
             Event::Planned { runner } => self.planned(runner),
+            Event::Crowded { runner } => self.crowded(runner),
             Event::Loaded { runner, slots } | Event::Rebuilt { runner, slots } => self.ready(runner, slots),
             Event::Failed { runner, failure } => self.failed(runner, failure),
             Event::Ended { runner, end } => self.ended(runner, &end),
@@ -247,6 +248,16 @@ impl Machine {
             place.phase = Phase::Loading { deadline };
             self.counts.loads += 1;
             self.actions.push(Action::Start { runner });
+        }
+    }
+
+    /// Idle models go, and who waits plans once more: for what there is then.
+    fn crowded(&mut self, runner: RunnerId) {
+        let Some(model) = self.model_of(runner) else { return };
+        if matches!(self.places[&model].phase, Phase::Planning { .. }) {
+            self.places.remove(&model);
+            self.retried.insert(model.clone());
+            self.evict_idle(&model);
         }
     }
 

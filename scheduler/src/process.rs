@@ -37,6 +37,8 @@ pub struct RunnerOptions {
     pub patience: Option<Duration>,
     /// Bytes of private memory that each may have.
     pub memory_limit: Option<u64>,
+    /// What stays on GPUs of weights that nobody uses: bytes of each, or a part of it (`25%`).
+    pub gpu_keep: String,
     /// How many threads compute on the CPU; what the machine has where it is not said.
     pub threads: Option<usize>,
     /// The instructions that kernels on the CPU are made of; the best that the machine has where it is not said.

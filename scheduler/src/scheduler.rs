@@ -6,16 +6,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
-use protocol::LoadReply;
+use protocol::{LoadReply, Survey};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::files::LoadPlan;
+use crate::gpu_driver;
+use crate::holder::Holder;
 use crate::machine::{Action, Ask, Event, Machine, Moment, Outcome, RequestId, RunnerId, Stop, Why};
 use crate::supervisor::{Command, Report, supervise};
-use crate::{Context, Counts, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
+use crate::{Context, Counts, DeviceChoice, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
 
 /// Which model, with which context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +43,17 @@ pub struct Wanted {
     pub keep_alive: KeepAliveChoice,
     /// Whether it may be unloaded for others.
     pub residence: Residence,
+    /// Where its layers are to be.
+    pub choice: DeviceChoice,
+}
+
+/// Whether a load may yet have others unloaded for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Where devices have no room for all of it beside others, these go first.
+    Beside,
+    /// It makes do with the room that there is.
+    Last,
 }
 
 /// Loads, keeps and unloads models. Clones share it.
@@ -50,6 +63,7 @@ pub struct Scheduler(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     options: RunnerOptions,
+    holder: Arc<Holder>,
     /// Moments are counted from here.
     begin: Instant,
     /// Leases may be dropped where there is no runtime.
@@ -84,7 +98,7 @@ struct Supervised {
 /// What a request that waits is told.
 #[derive(Debug)]
 enum Message {
-    Plan(RunnerId),
+    Plan(RunnerId, Attempt),
     Granted(Arc<Runner>, Arc<LoadReply>),
     Refused(Error),
 }
@@ -134,28 +148,35 @@ impl Scheduler {
             tasks: JoinSet::new(),
         };
         let (alarm, set) = watch::channel(None);
-        let inner =
-            Inner { options, begin: Instant::now(), runtime: Handle::current(), alarm, state: Mutex::new(state) };
+        let inner = Inner {
+            options,
+            holder: Arc::default(),
+            begin: Instant::now(),
+            runtime: Handle::current(),
+            alarm,
+            state: Mutex::new(state),
+        };
         let inner = Arc::new(inner);
         tokio::spawn(wake(Arc::downgrade(&inner), set));
         Self(inner)
     }
 
     /// A loaded model for one request, which waits for its turn. Dropping the future gives up. `plan` is asked only where
-    /// a load is needed, and again where there is a second attempt.
-    pub async fn acquire<E, F>(&self, wanted: Wanted, plan: impl Fn() -> F) -> Result<Lease, E>
+    /// a load is needed, and again where there is a second attempt; where it has none, devices have no room beside other models, and
+    /// these go before the next.
+    pub async fn acquire<E, F>(&self, wanted: Wanted, plan: impl Fn(Attempt) -> F) -> Result<Lease, E>
     where
         E: From<Error>,
-        F: Future<Output = Result<LoadPlan, E>>,
+        F: Future<Output = Result<Option<LoadPlan>, E>>,
     {
         let (mut ticket, mut messages) = self.enter(wanted);
         loop {
             match messages.recv().await {
-                Some(Message::Plan(runner)) => {
-                    let plan = plan().await?;
-                    self.0.locked(|inner, state| {
-                        inner.drive(state, Event::Planned { runner }, Some((&ticket.name, plan)));
-                    });
+                Some(Message::Plan(runner, attempt)) => {
+                    let plan = plan(attempt).await?;
+                    let event = if plan.is_some() { Event::Planned { runner } } else { Event::Crowded { runner } };
+                    let plan = plan.map(|plan| (ticket.name.as_str(), plan));
+                    self.0.locked(|inner, state| inner.drive(state, event, plan));
                 }
                 Some(Message::Granted(runner, reply)) => {
                     ticket.runner = Some(runner.clone());
@@ -170,16 +191,30 @@ impl Scheduler {
 
     fn enter(&self, wanted: Wanted) -> (Ticket, UnboundedReceiver<Message>) {
         let (sender, messages) = unbounded_channel();
-        let Wanted { model, name, context, need, keep_alive, residence } = wanted;
+        let Wanted { model, name, context, need, keep_alive, residence, choice } = wanted;
         let request = self.0.locked(|inner, state| {
             let request = RequestId(state.requests);
             state.requests += 1;
             state.requesters.insert(request, sender);
             let name = name.clone();
-            inner.drive(state, Event::Ask(Ask { request, model, name, context, need, keep_alive, residence }), None);
+            let ask = Ask { request, model, name, context, need, keep_alive, residence, choice };
+            inner.drive(state, Event::Ask(ask), None);
             request
         });
         (Ticket { scheduler: Arc::downgrade(&self.0), request, name, runner: None }, messages)
+    }
+
+    /// Whether a choice of device may mean GPUs on which the scheduler could have layers.
+    pub fn may_use_gpus(device: &str) -> bool {
+        gpu_driver::can_be_meant(device)
+    }
+
+    /// What is free of the devices that a choice means, and what of these blobs is in use there. `None` where it means no GPU, or
+    /// nobody can say: runners see for themselves then.
+    pub async fn survey(&self, device: &str, blobs: Vec<String>) -> Option<Survey> {
+        let survey = self.0.holder.survey(&self.0.options, device, blobs).await;
+        let survey = survey.inspect_err(|error| tracing::warn!(%error, "nobody holds weights on devices"));
+        survey.ok().flatten()
     }
 
     /// Unloads a model at once. Requests that use it or wait for it fail. Says whether it was loaded.
@@ -232,6 +267,7 @@ impl Scheduler {
             std::mem::take(&mut state.tasks)
         });
         while tasks.join_next().await.is_some() {}
+        self.0.holder.end().await;
     }
 }
 
@@ -261,7 +297,7 @@ impl Inner {
                         self.start(state, runner, name, plan);
                     }
                 }
-                Action::Plan { request, runner } => state.answer(request, Message::Plan(runner)),
+                Action::Plan { request, runner, attempt } => state.answer(request, Message::Plan(runner, attempt)),
                 Action::Grant { request, runner } => state.grant(request, runner),
                 Action::Refuse { request, error } => state.answer(request, Message::Refused(error)),
                 Action::Kill { runner, why } => state.command(runner, Command::Kill, Some(why)),
@@ -281,7 +317,7 @@ impl Inner {
                 scheduler.report(runner, report);
             }
         };
-        let life = supervise(self.options.clone(), plan, told, report);
+        let life = supervise(self.options.clone(), self.holder.clone(), plan, told, report);
         state.tasks.spawn_on(life, &self.runtime);
         let supervised =
             Supervised { name: name.to_owned(), commands, begin: Instant::now(), killed: false, loaded: None };

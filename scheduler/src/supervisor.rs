@@ -2,18 +2,21 @@
 //!
 //! Whatever happens, the last report is [`Report::Ended`], and the process is reaped by then.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
-use protocol::{ContextRequest, FailureKind, LoadReply, LoadRequest, Status};
+use protocol::{Blob, ContextRequest, FailureKind, LoadReply, LoadRequest, Reserved, Status};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::files::{self, LoadPlan};
 use crate::gpu_driver;
 use crate::heartbeat;
+use crate::holder::Holder;
 use crate::machine::{End, Failure};
 use crate::process::{self, Process};
 use crate::{Error, PrivateMemory, Runner, RunnerOptions, private_memory};
@@ -51,6 +54,7 @@ enum Done {
 /// Lives the life of a runner.
 pub(crate) async fn supervise(
     options: RunnerOptions,
+    holder: Arc<Holder>,
     plan: LoadPlan,
     commands: UnboundedReceiver<Command>,
     report: impl Fn(Report) + Send,
@@ -62,7 +66,8 @@ pub(crate) async fn supervise(
             // What somebody has chosen is a limit already.
             let private = plan.private.clone().filter(|_| options.memory_limit.is_none());
             let memory = Allowance { private, runner: runner.clone() };
-            let subject = Subject { process, runner: runner.clone(), memory, patience: options.patience };
+            let weights = Weights { holder, options: options.clone() };
+            let subject = Subject { process, runner: runner.clone(), memory, patience: options.patience, weights };
             let end = live(subject, plan, commands, &report).await;
             process::reap(runner.helpers()).await;
             end
@@ -81,6 +86,13 @@ struct Subject {
     runner: Arc<Runner>,
     memory: Allowance,
     patience: Option<Duration>,
+    weights: Weights,
+}
+
+/// Who holds weights on devices, and how that process is started.
+struct Weights {
+    holder: Arc<Holder>,
+    options: RunnerOptions,
 }
 
 /// The limit of a runner's private memory, where it has one that is made of its plan.
@@ -107,10 +119,10 @@ async fn live(
     mut commands: UnboundedReceiver<Command>,
     report: &(impl Fn(Report) + Send),
 ) -> End {
-    let Subject { mut process, runner, memory, patience } = subject;
+    let Subject { mut process, runner, memory, patience, weights } = subject;
     let LoadPlan { request, .. } = &plan;
     let mut cache = cache_of(request);
-    let mut work = load(runner.clone(), memory.clone(), process.files(), plan);
+    let mut work = load(runner.clone(), memory.clone(), process.files(), weights, plan);
     // A load has a limit of its own.
     let mut silence: BoxFuture<'static, String> = pending().boxed();
     loop {
@@ -148,16 +160,35 @@ async fn live(
     }
 }
 
+impl Weights {
+    /// A socket to whoever holds weights of these files; none where nobody can: the runner does it by itself.
+    async fn link(&self, blobs: &[Blob], files: &[PathBuf], reserved: Vec<Reserved>) -> Option<OwnedFd> {
+        let link = self.holder.hold(&self.options, (blobs.to_vec(), files.to_vec()), reserved).await;
+        link.inspect_err(|error| tracing::warn!(%error, "weights on devices are not shared between models")).ok()
+    }
+}
+
 fn cache_of(request: &LoadRequest) -> ContextRequest {
     ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type }
 }
 
-fn load(runner: Arc<Runner>, memory: Allowance, passing: Result<UnixStream, Error>, plan: LoadPlan) -> Work {
+fn load(
+    runner: Arc<Runner>,
+    memory: Allowance,
+    passing: Result<UnixStream, Error>,
+    weights: Weights,
+    plan: LoadPlan,
+) -> Work {
     async move {
-        let LoadPlan { request, files, .. } = plan;
+        let LoadPlan { mut request, files, held, .. } = plan;
+        let link = match held {
+            Some(reserved) => weights.link(&request.blobs, &files, reserved).await,
+            None => None,
+        };
+        request.is_held = link.is_some();
         let status = runner.wait_until_it_serves().await?;
         memory.set(&status, |private| private.limit(cache_of(&request)));
-        let (passed, loaded) = (files::pass(passing?, files), runner.load(&request));
+        let (passed, loaded) = (files::pass(passing?, link, files), runner.load(&request));
         tokio::pin!(passed, loaded);
         // The runner waits for files: one that cannot be passed ends the load, and with it the runner.
         let reply = tokio::select! {

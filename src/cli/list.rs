@@ -30,6 +30,15 @@ pub(super) async fn list(config: &Config, prefix: Option<&str>, format: Format) 
     Ok(())
 }
 
+/// Which share of a model is where, in Ollama's words.
+fn processor(model: &api::ollama::PsEntry) -> String {
+    match model.size_vram.saturating_mul(100).checked_div(model.size).unwrap_or(0) {
+        0 if model.size_vram == 0 => "100% CPU".to_owned(),
+        100 => "100% GPU".to_owned(),
+        gpu => format!("{}%/{gpu}% CPU/GPU", 100 - gpu),
+    }
+}
+
 pub(super) async fn ps(config: &Config, format: Format) -> Result<()> {
     let loaded: PsResponse = Client::connect(config).await?.get("/api/ps").await?;
     if format == Format::Json {
@@ -37,12 +46,11 @@ pub(super) async fn ps(config: &Config, format: Format) -> Result<()> {
         return Ok(());
     }
     let row = |model: &api::ollama::PsEntry| {
-        let processor = if model.size_vram == 0 { "100% CPU" } else { "100% GPU" };
         vec![
             model.name.clone(),
             id(&model.digest),
             size(model.size),
-            processor.to_owned(),
+            processor(model),
             model.context_length.to_string(),
             relative(&model.expires_at),
         ]

@@ -1,9 +1,19 @@
 //! What plans are to assume of devices. Ollama's names; see `docs/memory.md`.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use library::AssumedDevices;
 
-use super::variables::{bytes, flag};
+use super::variables::{bytes, first, flag};
+
+/// What stays on GPUs of weights that nobody uses, as runners take it.
+pub(super) fn gpu_keep() -> Result<String> {
+    let Some(text) = first(&["LODE_GPU_KEEP"]) else { return Ok("25%".to_owned()) };
+    match text.trim().strip_suffix('%').map(str::parse::<u64>) {
+        Some(Ok(percent @ 0..=100)) => Ok(format!("{percent}%")),
+        Some(_) => bail!("LODE_GPU_KEEP is `{text}`, expected bytes such as `4GiB`, or `0%` to `100%`"),
+        None => Ok(bytes(&["LODE_GPU_KEEP"])?.unwrap_or(0).to_string()),
+    }
+}
 
 /// Reads the environment.
 pub(super) fn devices() -> Result<AssumedDevices> {

@@ -12,6 +12,7 @@ mod conformance;
 mod conversations;
 mod crash;
 mod derived;
+mod devices;
 mod engine;
 mod export;
 mod first_minute;

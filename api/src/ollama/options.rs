@@ -11,6 +11,10 @@ use crate::shapes;
 pub struct Options {
     /// Tokens that the context holds.
     pub num_ctx: Option<u64>,
+    /// How many layers are on GPUs, from the last, the output being one; negative is as many as there is room for.
+    pub num_gpu: Option<i64>,
+    /// The only GPU, by its number.
+    pub main_gpu: Option<u64>,
     /// Tokens to generate at most; negative is without limit.
     pub num_predict: Option<i64>,
     /// Tokens of a prompt that stay when it is cut.
@@ -43,10 +47,8 @@ pub struct Options {
 }
 
 /// Names that other servers know and that mean nothing here: accepted, so that their models and clients work.
-const IGNORED: [(&str, Kind); 20] = [
+const IGNORED: [(&str, Kind); 18] = [
     ("num_batch", Kind::Integer),
-    ("num_gpu", Kind::Integer),
-    ("main_gpu", Kind::Integer),
     ("use_mmap", Kind::Flag),
     ("num_thread", Kind::Integer),
     ("draft_num_predict", Kind::Integer),
@@ -125,6 +127,8 @@ impl Options {
         let count = || u64::try_from(integer()?).map_err(|_| wrong("integer, 0 or more"));
         match name {
             "num_ctx" => self.num_ctx = Some(count()?),
+            "num_gpu" => self.num_gpu = Some(integer()?),
+            "main_gpu" => self.main_gpu = Some(count()?),
             "num_predict" => self.num_predict = Some(integer()?),
             "num_keep" => self.num_keep = Some(count()?),
             "seed" => self.seed = Some(integer()?),
@@ -149,6 +153,8 @@ impl Options {
     pub fn over(self, under: Self) -> Self {
         Self {
             num_ctx: self.num_ctx.or(under.num_ctx),
+            num_gpu: self.num_gpu.or(under.num_gpu),
+            main_gpu: self.main_gpu.or(under.main_gpu),
             num_predict: self.num_predict.or(under.num_predict),
             num_keep: self.num_keep.or(under.num_keep),
             stop: self.stop.or(under.stop),
@@ -219,7 +225,7 @@ mod tests {
             read(&json!({"temperature": 0, "num_ctx": 64.0, "stop": "x", "seed": -1, "warp": 9, "num_gpu": 1}))
                 .expect("options");
         assert_eq!((options.temperature, options.num_ctx), (Some(0.0), Some(64)));
-        assert_eq!(options.stop, Some(vec!["x".to_owned()]));
+        assert_eq!((options.num_gpu, &options.stop), (Some(1), &Some(vec!["x".to_owned()])));
         assert_eq!(options.sampling(64).seed, None);
         assert_eq!(unknown, ["warp"]);
         for bad in [

@@ -66,6 +66,9 @@ pub fn load_plan(
         version: protocol::VERSION,
         model: model.manifest.digest().to_string(),
         device: device.to_owned(),
+        device_note: String::new(),
+        layers: Vec::new(),
+        is_held: false,
         context: cache.context,
         slots: cache.slots,
         kv_type: cache.kv_type,
@@ -78,7 +81,7 @@ pub fn load_plan(
         token_table,
         template,
     };
-    Ok(LoadPlan { request, files: paths, private: (!reference).then(|| private_memory(model)) })
+    Ok(LoadPlan { request, files: paths, private: (!reference).then(|| private_memory(model)), held: None })
 }
 
 /// What a runner of the model takes for itself. The reference mode expands all weights and is not planned for.

@@ -9,11 +9,12 @@ use manifests::{Manifest, ModelRef};
 use protocol::KvType;
 use scheduler::estimate::exact::{self, Cache, Exact};
 use scheduler::estimate::{
-    Device, Estimate, LoadRequest, Machine, Request, System, Unfit, has_formula, load as ollama_load,
+    Device, Estimate, LoadRequest, Machine, Request, System, Unfit, Weights, has_formula, load as ollama_load,
 };
 
 use crate::error::Error;
 use crate::library::Library;
+use crate::model::Model;
 use crate::understood::Open;
 use facts::{Facts, Stored, facts};
 
@@ -83,11 +84,23 @@ impl Subject {
     pub fn stored(library: &Library, name: &ModelRef) -> Result<Self> {
         // It stays while it is read.
         let _guard = library.store.guard();
-        let model = library.find(name)?;
+        Self::of(library, &library.find(name)?)
+    }
+
+    /// The same of a model that was found, whose blobs somebody keeps.
+    ///
+    /// # Errors
+    /// It cannot be read, or it is nothing that could be planned.
+    pub(crate) fn of(library: &Library, model: &Model) -> Result<Self> {
         let read = |_: &str, blob: &Descriptor| library.open(&blob.digest);
         let stored = Stored { tensors: library.catalogue(&model.manifest)?, understood: (*model.understood).clone() };
         let facts = facts(&model.manifest, Some(stored), &read)?;
-        Ok(Self { name: model.name, digest: *model.manifest.digest(), facts })
+        Ok(Self { name: model.name.clone(), digest: *model.manifest.digest(), facts })
+    }
+
+    /// Its weights by layer, with its adapters.
+    pub(crate) fn weights(&self) -> Weights {
+        self.facts.all_weights()
     }
 
     /// A model that is not in the store, whose documents and headers `open` gives.
@@ -123,7 +136,6 @@ impl Subject {
         };
         let ollama = ollama_load(load).map_err(|error| unfit(&error))?;
         let exact = exactly(facts, spec, context, &machine, &mut notes)?;
-        notes.extend(exact.as_ref().and_then(beyond_one_device));
         Ok(MemoryPlan { architecture, context, ollama, exact, notes })
     }
 }
@@ -170,15 +182,6 @@ fn request(architecture: &str, context: u64, spec: &PlanSpec) -> Request {
         kv_type: kv_type.name().to_owned(),
         flash_attention,
     }
-}
-
-/// Layers are assigned to all devices, but a runner computes on one.
-fn beyond_one_device(exact: &Exact) -> Option<String> {
-    let mut used = exact.devices.iter().filter(|device| device.layers > 0);
-    let whole = used.next().is_none_or(|device| device.layers == exact.total_layers);
-    (!whole).then(|| {
-        "a runner computes on one device yet; where that has not room for all layers choose the CPU".to_owned()
-    })
 }
 
 /// The context that a load would have.

@@ -50,6 +50,11 @@ impl Kernels {
         Ok(Self { device: device.clone(), stream, module, functions: Mutex::default(), staging: Mutex::default() })
     }
 
+    /// Which GPU.
+    pub(crate) fn index(&self) -> usize {
+        self.stream.context().ordinal()
+    }
+
     pub(crate) fn memory(&self, size: usize) -> Result<Memory> {
         // SAFETY: what is in it is written before it is read, as `Memory` says.
         unsafe { self.stream.alloc::<u8>(size.max(1)) }

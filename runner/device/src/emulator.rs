@@ -8,8 +8,10 @@ use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -64,10 +66,10 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// `None` where there is no compiler.
+    /// `None` where there is neither the compiled library nor a compiler.
     pub(crate) fn new(backwards: bool) -> Result<Option<Self>> {
         static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-        if Command::new(COMPILER).arg("--version").output().is_err() {
+        if library_there().is_none() && Command::new(COMPILER).arg("--version").output().is_err() {
             return Ok(None);
         }
         let library = LIBRARY.get_or_init(|| Library::compiled().map_err(|error| format!("{error:#}")));
@@ -133,21 +135,49 @@ impl Library {
     }
 }
 
-/// The compiled library: made once for these sources, and found again by the next process.
-fn library_file() -> Result<PathBuf> {
+/// What the compiled library is called: other sources have another name.
+fn library_name() -> String {
     let mut hasher = DefaultHasher::new();
     SOURCES.hash(&mut hasher);
-    let folder = std::env::temp_dir();
-    let path = folder.join(format!("lode-kernels-{:016x}.so", hasher.finish()));
+    format!("lode-kernels-{:016x}.so", hasher.finish())
+}
+
+/// The compiled library among libraries that programs are told of, or where an earlier process has put it.
+fn library_there() -> Option<PathBuf> {
+    let told = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&told).chain([own_folder()]);
+    folders.map(|folder| folder.join(library_name())).find(|path| path.is_file())
+}
+
+/// Where processes that may start a compiler put the library.
+fn own_folder() -> PathBuf {
+    std::env::temp_dir().join("lode-kernels")
+}
+
+/// Compiles the kernels into a folder, where they are not there, for processes that may not start a compiler: they find them by `LD_LIBRARY_PATH`.
+///
+/// # Errors
+/// There is no compiler (`c++`), or the folder cannot be written to.
+pub fn compile_kernels(folder: &Path) -> Result<()> {
+    let path = folder.join(library_name());
     if path.is_file() {
-        return Ok(path);
+        return Ok(());
     }
     let own = folder.join(format!("lode-kernels-{}", std::process::id()));
-    std::fs::create_dir_all(&own)?;
-    let compiled = compile(&own);
-    let moved = compiled.and_then(|library| Ok(std::fs::rename(library, &path)?));
+    std::fs::create_dir_all(&own).with_context(|| format!("`{}`", own.display()))?;
+    let moved = compile(&own).and_then(|library| Ok(std::fs::rename(library, &path)?));
     std::fs::remove_dir_all(&own)?;
-    moved.map(|()| path)
+    moved
+}
+
+/// The compiled library: made once for these sources, and found again by the next process.
+fn library_file() -> Result<PathBuf> {
+    if let Some(path) = library_there() {
+        return Ok(path);
+    }
+    let folder = own_folder();
+    compile_kernels(&folder)?;
+    Ok(folder.join(library_name()))
 }
 
 fn compile(folder: &Path) -> Result<PathBuf> {
@@ -214,5 +244,68 @@ impl Memory {
         assert!(size <= self.size, "within the memory");
         // SAFETY: as was seen, and no kernel runs that writes it: who launches one waits for it.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), size) }.to_vec()
+    }
+}
+
+/// Memory that several processes map: an anonymous file.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    file: OwnedFd,
+    address: NonNull<c_void>,
+    size: usize,
+}
+
+// SAFETY: it is an address and a descriptor; who writes it does so before others read it, as `Vault` says.
+unsafe impl Send for SharedMemory {}
+// SAFETY: the same.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// New memory, full of zeros.
+    pub(crate) fn new(size: usize) -> Result<Self> {
+        // SAFETY: the name is a C string.
+        let file = unsafe { libc::memfd_create(c"lode-emulated".as_ptr(), libc::MFD_CLOEXEC) };
+        ensure!(file >= 0, "there is no shared memory: {}", std::io::Error::last_os_error());
+        // SAFETY: the descriptor is new, and nobody else's.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        // SAFETY: the descriptor is open.
+        let sized = unsafe { libc::ftruncate(file.as_raw_fd(), libc::off_t::try_from(size)?) };
+        ensure!(sized == 0, "there is no shared memory of {size} bytes: {}", std::io::Error::last_os_error());
+        Self::of(file, size, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Memory of another process, to be read.
+    pub(crate) fn map(file: &OwnedFd, size: usize) -> Result<Self> {
+        Self::of(file.try_clone()?, size, libc::PROT_READ)
+    }
+
+    fn of(file: OwnedFd, size: usize, access: libc::c_int) -> Result<Self> {
+        // SAFETY: a new mapping; the system chooses its address.
+        let address = unsafe { libc::mmap(std::ptr::null_mut(), size, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        ensure!(address != libc::MAP_FAILED, "{size} bytes cannot be mapped: {}", std::io::Error::last_os_error());
+        Ok(Self { file, address: NonNull::new(address).context("invariant: no mapping is at 0")?, size })
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address(self.address.as_ptr() as u64)
+    }
+
+    pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
+        Ok(self.file.try_clone()?)
+    }
+
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.size, "within the memory");
+        // SAFETY: as was seen; nobody reads it before all is written.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address.as_ptr().cast::<u8>().add(at), bytes.len());
+        };
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with that size, and nobody has its address any more.
+        unsafe { libc::munmap(self.address.as_ptr(), self.size) };
     }
 }

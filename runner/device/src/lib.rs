@@ -19,10 +19,13 @@ mod arguments;
 mod attention;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
+mod cuda_shared;
 mod emulator;
 mod machine;
 mod product;
 mod rows;
+mod shared;
 #[cfg(feature = "cuda")]
 mod staging;
 #[cfg(test)]
@@ -34,7 +37,9 @@ mod weight;
 pub const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
 
 pub use attention::{Attention, CacheRows, CachedSpan, HeadRows, Turn};
+pub use emulator::compile_kernels;
 pub use machine::{Machine, Memory};
 pub use product::{ExpertRows, Input, MOST_PRODUCTS, Made, Product, Purpose, WeightSet};
 pub use rows::{Norm, Rounded};
+pub use shared::{MappedSlab, Slab, Vault};
 pub use weight::{Array, Arrays, DeviceWeight, RowBlocks};

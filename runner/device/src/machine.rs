@@ -1,6 +1,7 @@
 //! Who runs kernels, and the memory that they work on.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +12,7 @@ use crate::arguments::{Address, Arguments};
 #[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::emulator;
+use crate::shared::MappedSlab;
 
 /// A device that has our kernels. Clones are the same one.
 #[derive(Clone)]
@@ -56,6 +58,8 @@ enum Place {
     #[cfg(feature = "cuda")]
     Cuda(cuda::Memory),
     Emulated(emulator::Memory),
+    /// A part of what another process has filled.
+    Shared(MappedSlab, usize),
 }
 
 /// Numbers that kernels count with.
@@ -146,6 +150,28 @@ impl Machine {
         Ok(memory)
     }
 
+    /// Memory that another process has made and filled, see [`Vault`](crate::Vault).
+    ///
+    /// # Errors
+    /// It is of another device, or its driver refuses.
+    pub fn map(&self, descriptor: &OwnedFd, size: usize) -> Result<MappedSlab> {
+        match &*self.kernels {
+            #[cfg(feature = "cuda")]
+            Kernels::Cuda(kernels) => MappedSlab::of_gpu(kernels.index(), descriptor, size),
+            Kernels::Emulated(_) => MappedSlab::emulated(descriptor, size),
+        }
+    }
+
+    /// A part of such memory; kernels only read it.
+    ///
+    /// # Errors
+    /// It has no such part.
+    pub fn within(&self, slab: &MappedSlab, at: usize, size: usize) -> Result<Memory> {
+        let is_inside = at.checked_add(size).is_some_and(|end| end <= slab.size()) && at.is_multiple_of(16);
+        ensure!(is_inside, "{size} bytes at {at} are no part of {} of another process", slab.size());
+        Ok(Memory { place: Place::Shared(slab.clone(), at), size, owner: self.owner() })
+    }
+
     /// Writes bytes into memory.
     ///
     /// # Errors
@@ -161,8 +187,7 @@ impl Machine {
                 memory.write(at, bytes);
                 Ok(())
             }
-            #[cfg(feature = "cuda")]
-            _ => bail!("invariant: memory belongs to its machine"),
+            _ => bail!("invariant: memory of this machine that is its own"),
         }
     }
 
@@ -181,8 +206,7 @@ impl Machine {
                 to.write(0, &from.read(from.size()));
                 Ok(())
             }
-            #[cfg(feature = "cuda")]
-            _ => bail!("invariant: memory belongs to its machine"),
+            _ => bail!("invariant: memory of this machine that is its own"),
         }
     }
 
@@ -196,8 +220,7 @@ impl Machine {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Place::Cuda(memory)) => kernels.read(memory),
             (Kernels::Emulated(_), Place::Emulated(memory)) => Ok(memory.read(memory.size())),
-            #[cfg(feature = "cuda")]
-            _ => bail!("invariant: memory belongs to its machine"),
+            _ => bail!("invariant: memory of this machine that is its own"),
         }
     }
 
@@ -308,6 +331,7 @@ impl Memory {
             #[cfg(feature = "cuda")]
             Place::Cuda(memory) => cuda::address(memory),
             Place::Emulated(memory) => memory.address(),
+            Place::Shared(slab, at) => slab.address().after(*at),
         }
     }
 }

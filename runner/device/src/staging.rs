@@ -54,19 +54,41 @@ impl Staging {
     /// # Errors
     /// The device has failed; then nothing is copied any more.
     pub(crate) fn copy(&mut self, compute: &CudaStream, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
-        let copied = self.chunks(compute, memory, at, bytes);
+        // The memory may have been another's, which is still computed with.
+        self.stream.join(compute).map_err(failed)?;
+        let mut part = memory.slice_mut(at..at + bytes.len());
+        let stream = self.stream.clone();
+        let (address, _in_order) = part.device_ptr_mut(&stream);
+        // SAFETY: the part is as large as the bytes, and goes back to others in the order of the stream that is joined below.
+        unsafe { self.copy_to(address, bytes) }?;
+        compute.join(&self.stream).map_err(failed)
+    }
+
+    /// Copies bytes to an address, by the time that [`finish`](Self::finish) returns. They may be gone when this returns.
+    ///
+    /// # Errors
+    /// The device has failed; then nothing is copied any more.
+    ///
+    /// # Safety
+    /// There is room for them, which is nobody else's until then.
+    pub(crate) unsafe fn copy_to(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: as the caller promises.
+        let copied = unsafe { self.chunks(address, bytes) };
         if copied.is_err() {
-            // The memory may be given to somebody else now, in the order of the other stream.
+            // The memory may be given to somebody else now.
             let _ = self.stream.synchronize();
         }
         copied
     }
 
-    fn chunks(&mut self, compute: &CudaStream, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
-        // The memory may have been another's, which is still computed with.
-        self.stream.join(compute).map_err(failed)?;
-        let mut part = memory.slice_mut(at..at + bytes.len());
-        let (address, _in_order) = part.device_ptr_mut(&self.stream);
+    /// Waits until all has been copied.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.stream.synchronize().map_err(failed)
+    }
+
+    /// # Safety
+    /// There is room for the bytes, which is nobody else's until they are there.
+    unsafe fn chunks(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         for (index, chunk) in bytes.chunks(BUFFER).enumerate() {
             let buffer = &mut self.buffers[self.next];
             self.next = 1 - self.next;
@@ -74,12 +96,12 @@ impl Staging {
             let own = &mut buffer.bytes.as_mut_slice().map_err(failed)?[..chunk.len()];
             fill(own, chunk);
             let to = address + (index * BUFFER) as u64;
-            // SAFETY: the chunk fits into the part, as the part was made; the buffer is not written to before `is_free`, and lives as long as
+            // SAFETY: there is room for the chunk, as the caller promises; the buffer is not written to before `is_free`, and lives as long as
             // the stream, which is waited for when this is dropped.
             unsafe { result::memcpy_htod_async(to, own, self.stream.cu_stream()) }.map_err(failed)?;
             buffer.is_free.record(&self.stream).map_err(failed)?;
         }
-        compute.join(&self.stream).map_err(failed)
+        Ok(())
     }
 }
 

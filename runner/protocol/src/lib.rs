@@ -27,14 +27,18 @@
 //! message by a byte when it has taken what came with it, so that few descriptors are open at a time. When the socket
 //! closes, the runner ends.
 //!
+//! Weights on GPUs are held by a process of the same program, see [`HolderCall`].
+//!
 //! An error is a status of 400 or more with a [`Failure`]. A client that closes its connection cancels its generation.
 
 mod devices;
 mod embed;
 mod generate;
+mod holding;
 mod instructions;
 pub mod limits;
 mod load;
+pub mod passing;
 mod rerank;
 mod text;
 
@@ -44,15 +48,18 @@ pub use generate::{
     EvaluateOutput, EvaluateRequest, FinishReason, Format, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling,
     ToolChoice, Usage,
 };
+pub use holding::{ArrayCall, ArrayReply, HolderCall, Reserved, Survey, SurveyedDevice};
 pub use instructions::InstructionSet;
-pub use load::{Array, Blob, ContextRequest, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor};
+pub use load::{
+    Array, Blob, ContextRequest, DeviceLayers, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor,
+};
 pub use rerank::{RerankReply, RerankRequest};
 pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Descriptors that a message passes, at most.
 pub const DESCRIPTORS: usize = 64;

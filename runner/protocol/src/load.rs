@@ -11,6 +11,15 @@ pub struct LoadRequest {
     pub model: String,
     /// `auto`, `cpu`, `cuda:N` or `metal`.
     pub device: String,
+    /// What people are told of the choice of `device`, where the daemon has made it.
+    #[serde(default)]
+    pub device_note: String,
+    /// Devices with their layers, in the order of these; the others are the CPU's. Where there are none, all are on `device`.
+    #[serde(default)]
+    pub layers: Vec<DeviceLayers>,
+    /// Whether weights on devices are somebody else's, who is asked for them: the first descriptor is the socket to him.
+    #[serde(default)]
+    pub is_held: bool,
     /// Tokens that a sequence may have.
     pub context: u64,
     /// Sequences that are generated at a time; each has `context` tokens of the KV cache.
@@ -36,6 +45,17 @@ pub struct LoadRequest {
     pub token_table: Option<usize>,
     /// A chat template that replaces the model's own.
     pub template: Option<String>,
+}
+
+/// A device and the layers that it computes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceLayers {
+    /// As [`LoadRequest::device`] names it.
+    pub device: String,
+    /// The first of them; what follows the layers has the number behind the last.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
 }
 
 /// A tensor: how it is encoded and where its arrays are.
@@ -185,6 +205,9 @@ pub struct LoadReply {
     pub weights: u64,
     /// Bytes of the KV cache of all slots.
     pub kv_cache: u64,
+    /// Bytes of weights and KV cache that are in memory of devices.
+    #[serde(default)]
+    pub on_devices: u64,
     /// Bytes of the process that nobody shares, after the load; 0 where the system does not say.
     pub private: u64,
 }

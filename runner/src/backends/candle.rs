@@ -11,6 +11,7 @@ mod state;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use architectures::{Activation, HeadLayout, NormKind};
@@ -22,7 +23,8 @@ use crate::backend::{
     AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, Map, MatrixSource, NormOf, Part, Run, Sequence,
     StateShape,
 };
-use crate::device as devices;
+use crate::device::{self as devices, Opening};
+use crate::held::Holder;
 use act::Act;
 use cached::Cached;
 use matrix::{DeviceMatrix, Matrix};
@@ -33,10 +35,14 @@ pub(crate) use state::State;
 #[derive(Clone, Debug)]
 pub(crate) struct Candle {
     device: Device,
+    /// As load plans name it.
+    name: String,
     /// Expand all weights to float32, compute and keep everything in it.
     reference: bool,
     /// Our kernels, where the device has them.
     kernels: Option<Kernels>,
+    /// Bytes of weights that are on the device.
+    bytes: Arc<AtomicU64>,
 }
 
 /// Our kernels, and the weights that are there for them.
@@ -62,14 +68,32 @@ impl Candle {
     pub(crate) fn new(device: Device, reference: bool) -> Result<Self> {
         let machine = if reference { None } else { Machine::of(&device)? };
         let kernels = machine.map(|machine| Kernels { machine, resident: Resident::default(), is_exact: false });
-        Ok(Self { device, reference, kernels })
+        Ok(Self { name: devices::name(&device), device, reference, kernels, bytes: Arc::default() })
+    }
+
+    /// What was opened.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    pub(crate) fn of(opening: Opening, reference: bool) -> Result<Self> {
+        match opening {
+            Opening::Candle(device) => Self::new(device, reference),
+            Opening::Emulated(machine, name) => Ok(Self::emulated(machine, name)),
+        }
     }
 
     /// Our kernels on the CPU, as a GPU would run them.
-    #[cfg(test)]
-    pub(crate) fn emulated(machine: Machine) -> Self {
+    pub(crate) fn emulated(machine: Machine, name: String) -> Self {
         let kernels = Some(Kernels { machine, resident: Resident::default(), is_exact: false });
-        Self { device: Device::Cpu, reference: false, kernels }
+        Self { device: Device::Cpu, name, reference: false, kernels, bytes: Arc::default() }
+    }
+
+    /// Weights that somebody holds on the device.
+    pub(crate) fn with_holder(mut self, holder: Holder) -> Self {
+        if let Some(kernels) = &mut self.kernels {
+            kernels.resident = Resident::held(holder, self.name.clone());
+        }
+        self
     }
 
     /// Whether floats are never rounded for tensor cores.
@@ -79,6 +103,16 @@ impl Candle {
             kernels.is_exact = is_exact;
         }
         self
+    }
+
+    /// Bytes of the device's memory that are free, and all; where it has memory of its own that can be asked for.
+    pub(crate) fn memory(&self) -> Option<(u64, u64)> {
+        devices::memory(&self.device)
+    }
+
+    /// Bytes of weights that are on the device.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     fn index(&self, rows: &[usize]) -> Result<Tensor> {
@@ -117,7 +151,7 @@ impl Backend for Candle {
     type Angles = Angles;
 
     fn device(&self) -> String {
-        devices::name(&self.device)
+        self.name.clone()
     }
 
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize {
@@ -174,14 +208,20 @@ impl Backend for Candle {
         all.try_into().ok().context("invariant: one result for each")
     }
 
-    fn project_heads(&self, matrices: &[Matrix], transposed: bool, x: &Act) -> Result<Act> {
+    fn project_heads<'a>(
+        &'a self,
+        heads: usize,
+        by: impl Fn(usize) -> &'a Matrix + Sync,
+        transposed: bool,
+        x: &Act,
+    ) -> Result<Act> {
         let x = x.rows()?;
-        let width = x.dim(1)? / matrices.len();
-        let head = |(index, matrix): (usize, &Matrix)| -> Result<Tensor> {
-            let own = x.narrow(1, index * width, width)?.contiguous()?;
+        let width = x.dim(1)? / heads;
+        let head = |index| -> Result<Tensor> {
+            let (matrix, own) = (by(index), x.narrow(1, index * width, width)?.contiguous()?);
             if transposed { Ok(own.matmul(&matrix.float(self)?)?) } else { matrix.forward(self, &own) }
         };
-        let heads = matrices.iter().enumerate().map(head).collect::<Result<Vec<_>>>()?;
+        let heads = (0..heads).map(head).collect::<Result<Vec<_>>>()?;
         Ok(Act::of(Tensor::cat(&heads, 1)?))
     }
 

@@ -92,7 +92,7 @@ impl Cpu {
 impl Backend for Cpu {
     type Act = Act;
     type Matrix = Matrix;
-    type Vector = Vec<f32>;
+    type Vector = Arc<[f32]>;
     type State = State;
     type Angles = Angles;
 
@@ -108,8 +108,8 @@ impl Backend for Cpu {
         Ok(Matrix::new(source, self.instructions))
     }
 
-    fn vector(&self, numbers: Vec<f32>) -> Result<Vec<f32>> {
-        Ok(numbers)
+    fn vector(&self, numbers: Vec<f32>) -> Result<Arc<[f32]>> {
+        Ok(numbers.into())
     }
 
     fn state(&self, shape: StateShape) -> Result<State> {
@@ -156,12 +156,16 @@ impl Backend for Cpu {
         }))
     }
 
-    fn project_heads(&self, matrices: &[Matrix], transposed: bool, x: &Act) -> Result<Act> {
-        let first = matrices.first();
-        let output = first.map_or(0, |matrix| if transposed { matrix.columns() } else { matrix.rows() });
-        let width = matrices.len() * output;
+    fn project_heads<'a>(
+        &'a self,
+        heads: usize,
+        by: impl Fn(usize) -> &'a Matrix + Sync,
+        transposed: bool,
+        x: &Act,
+    ) -> Result<Act> {
+        let width = heads * if transposed { by(0).columns() } else { by(0).rows() };
         let mut numbers = self.arena.take(x.rows() * width);
-        self.head_products(matrices, transposed, &x.numbers, &mut numbers);
+        self.head_products(heads, by, transposed, &x.numbers, &mut numbers);
         Ok(Act { numbers, width })
     }
 
@@ -177,7 +181,7 @@ impl Backend for Cpu {
                 NormKind::Layer => elementwise::layer_norm(self.instructions, x, weight, norm.epsilon, out),
             }
             if let Some(bias) = &norm.bias {
-                out.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+                out.iter_mut().zip(&**bias).for_each(|(x, bias)| *x += bias);
             }
         });
         Ok(Act { numbers, width: x.width })

@@ -8,9 +8,9 @@
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use candle_core::Device;
 use candle_core::cuda_backend::cudarc::driver::{CudaContext, result, sys};
-use protocol::Devices;
+use protocol::{Devices, UnusableDevice};
 
-use super::{Opened, described, unusable};
+use super::{Held, Opened, described, unusable};
 
 /// The version of CUDA whose toolkit compiled the kernels: older drivers do not read its PTX.
 const TOOLKIT: i32 = 13_000;
@@ -25,7 +25,7 @@ pub(super) fn survey(devices: &mut Devices) {
     };
     for index in 0..count {
         let with_memory = |opened: Opened| -> Result<protocol::Device> {
-            let (free, total) = memory(&opened.device)?;
+            let (free, total) = memory_of(index)?;
             Ok(protocol::Device { free: Some(free), total: Some(total), ..described(&opened) })
         };
         match open(index).and_then(with_memory) {
@@ -35,13 +35,33 @@ pub(super) fn survey(devices: &mut Devices) {
     }
 }
 
+/// Every GPU of the machine, or that one, with what the driver says of it.
+pub(super) fn held(index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
+    let count = match count() {
+        Ok(count) => count,
+        Err(error) => return vec![Err(unusable("cuda", &error))],
+    };
+    let one = |index: usize| {
+        let name = format!("cuda:{index}");
+        let description = if index < count { supported(index) } else { Err(beyond(count)) };
+        description.map(|description| Held { name: name.clone(), description }).map_err(|error| unusable(&name, &error))
+    };
+    index.map_or_else(|| (0..count).map(one).collect(), |index| vec![one(index)])
+}
+
+fn beyond(count: usize) -> Error {
+    anyhow!("there are {count} NVIDIA GPUs, the first is cuda:0")
+}
+
 /// Opens a GPU. All that is done on it goes through one stream of its own, whichever thread asks for it.
 ///
 /// # Errors
 /// There is no driver, no such GPU, none that the kernels run on, or a library is missing.
 pub(super) fn open(index: usize) -> Result<Opened> {
     let count = count()?;
-    ensure!(index < count, "there are {count} NVIDIA GPUs, the first is cuda:0");
+    if index >= count {
+        return Err(beyond(count));
+    }
     let note = supported(index)?;
     let device = Device::new_cuda_with_stream(index).map_err(Error::from).with_context(|| {
         format!(
@@ -51,12 +71,18 @@ pub(super) fn open(index: usize) -> Result<Opened> {
     })?;
     // SAFETY: all work is in the order of the device's stream. Weights come by a stream of their own, which is ordered by events of ours.
     unsafe { device.as_cuda_device()?.disable_event_tracking() };
-    Ok(Opened { device, note })
+    Ok(Opened::of(device, note))
 }
 
 /// Bytes of a GPU's memory: what is free, and all.
 pub(super) fn memory(device: &Device) -> Result<(u64, u64)> {
     let (free, total) = device.as_cuda_device()?.cuda_stream().context().mem_get_info().map_err(failed)?;
+    Ok((free as u64, total as u64))
+}
+
+/// The same of a GPU by its number.
+fn memory_of(index: usize) -> Result<(u64, u64)> {
+    let (free, total) = CudaContext::new(index).and_then(|context| context.mem_get_info()).map_err(failed)?;
     Ok((free as u64, total as u64))
 }
 

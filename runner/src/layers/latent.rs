@@ -87,7 +87,8 @@ impl<B: Backend> Latent<B> {
         let head = |first, count| Part { width: self.nope_dim + self.rope_dim, first, count };
         let [query] = query;
         let turned = backend.rotate(backend.part(&query, head(self.nope_dim, self.rope_dim))?, all, angles)?;
-        let brought = backend.project_heads(&self.keys, true, &backend.part(&query, head(0, self.nope_dim))?)?;
+        let brought = backend.part(&query, head(0, self.nope_dim))?;
+        let brought = backend.project_heads(heads, |head| &self.keys[head], true, &brought)?;
         let query = backend.join(&brought, &turned, heads)?;
 
         let [row] = backend.project([&self.down], x)?;
@@ -109,7 +110,7 @@ impl<B: Backend> Latent<B> {
             sinks: None,
         };
         let mixed = backend.attend(&attend, [&query, &key, &key], sequences, layer)?;
-        let values = backend.project_heads(&self.values, false, &mixed)?;
+        let values = backend.project_heads(heads, |head| &self.values[head], false, &mixed)?;
         let [out] = backend.project([&self.output], &values)?;
         Ok(out)
     }

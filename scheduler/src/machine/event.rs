@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Error;
+use crate::{Attempt, Error};
 
 /// Time since the scheduler was made. The machine has no clock of its own.
 pub(crate) type Moment = Duration;
@@ -59,6 +59,22 @@ impl Context {
     }
 }
 
+/// Where the layers of a model are to be. What is not said suits any model that is loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceChoice {
+    /// How many layers on devices, from the last, what follows the layers being one.
+    pub layers: Option<u64>,
+    /// The only device, by its number.
+    pub device: Option<u64>,
+}
+
+impl DeviceChoice {
+    /// Whether a model that was loaded by another choice will do.
+    pub(crate) fn suits(self, loaded: Self) -> bool {
+        self == Self::default() || self == loaded
+    }
+}
+
 /// Whether a model may be unloaded to make room for another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residence {
@@ -82,6 +98,7 @@ pub(crate) struct Ask {
     pub(crate) need: u64,
     pub(crate) keep_alive: KeepAliveChoice,
     pub(crate) residence: Residence,
+    pub(crate) choice: DeviceChoice,
 }
 
 /// How a request left.
@@ -140,6 +157,8 @@ pub(crate) enum Event {
     Leave { request: RequestId, outcome: Outcome },
     /// The load plan that [`Action::Plan`] asked for is there.
     Planned { runner: RunnerId },
+    /// The load was planned, and devices have no room for it beside other models.
+    Crowded { runner: RunnerId },
     /// A runner has loaded its model and takes so many requests at a time.
     Loaded { runner: RunnerId, slots: usize },
     /// A runner has its new KV cache.
@@ -169,13 +188,16 @@ pub(crate) enum Why {
     Failed,
     /// It took too long.
     Late,
+    /// Its layers are to be elsewhere.
+    Moved,
 }
 
 /// What is to be done, in this order.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Ask this request for its load plan; then comes [`Event::Planned`], or the request leaves.
-    Plan { request: RequestId, runner: RunnerId },
+    /// Ask this request for its load plan; then comes [`Event::Planned`], or [`Event::Crowded`] where this is not the last attempt, or the
+    /// request leaves.
+    Plan { request: RequestId, runner: RunnerId, attempt: Attempt },
     /// Start a process and load what was planned.
     Start { runner: RunnerId },
     /// Make a KV cache of so many tokens a sequence.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::event::{KeepAlive, Moment, RequestId, Residence, RunnerId};
+use super::event::{DeviceChoice, KeepAlive, Moment, RequestId, Residence, RunnerId};
 
 /// What one model takes of the limits, from the first plan until its process is gone.
 #[derive(Clone, Debug)]
@@ -16,6 +16,7 @@ pub(super) struct Place {
     pub(super) context: u64,
     pub(super) keep_alive: KeepAlive,
     pub(super) residence: Residence,
+    pub(super) choice: DeviceChoice,
     pub(super) phase: Phase,
 }
 

@@ -10,7 +10,7 @@ use super::Machine;
 use super::event::{Action, Ask, Residence, RunnerId, Why};
 use super::place::{Phase, Place};
 use super::room::Room;
-use crate::Error;
+use crate::{Attempt, Error};
 
 /// What the walk has found so far.
 #[derive(Debug, Default)]
@@ -27,6 +27,8 @@ enum Standing {
     Free,
     /// The model is loaded with another context, and idle.
     OtherContext,
+    /// Its layers are elsewhere, and it is idle.
+    Elsewhere,
     /// Something has to end first: a load, a request, a process.
     UnderWay,
     Absent,
@@ -54,6 +56,10 @@ impl Machine {
                 return None;
             }
             Standing::UnderWay => return Some(ask),
+            Standing::Elsewhere => {
+                self.kill(&ask.model, Why::Moved);
+                return Some(ask);
+            }
             Standing::Absent if self.is_backing_off(&ask.model) => return Some(ask),
             // A second attempt for lack of memory begins when all that was evicted is gone.
             Standing::Absent if self.retried.contains(&ask.model) && self.is_any_stopping() => {
@@ -84,6 +90,13 @@ impl Machine {
     fn standing(&self, ask: &Ask) -> Standing {
         let Some(place) = self.places.get(&ask.model) else { return Standing::Absent };
         match &place.phase {
+            Phase::Ready(ready) if !ask.choice.suits(place.choice) => {
+                if ready.users.is_empty() {
+                    Standing::Elsewhere
+                } else {
+                    Standing::UnderWay
+                }
+            }
             Phase::Ready(ready) if ask.context.suits(place.context) => {
                 if ready.users.len() < ready.slots {
                     Standing::Free
@@ -130,10 +143,13 @@ impl Machine {
             context,
             keep_alive: ask.keep_alive.asked.unwrap_or(ask.keep_alive.default),
             residence: ask.residence,
+            choice: ask.choice,
             phase: Phase::Planning { request: ask.request },
         };
+        let is_last = self.places.is_empty() || self.retried.contains(&ask.model);
+        let attempt = if is_last { Attempt::Last } else { Attempt::Beside };
         self.places.insert(ask.model.clone(), place);
-        self.actions.push(Action::Plan { request: ask.request, runner });
+        self.actions.push(Action::Plan { request: ask.request, runner, attempt });
     }
 
     /// Unloads what nobody has used for its keep-alive. Whoever waits for a model keeps it.

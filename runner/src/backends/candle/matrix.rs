@@ -1,6 +1,7 @@
 //! Projections as tensors.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
@@ -47,22 +48,27 @@ pub(super) struct DeviceMatrix {
 impl Matrix {
     pub(super) fn new(source: MatrixSource<Candle>, backend: &Candle) -> Result<Self> {
         let MatrixSource { weight, bias, adapters } = source;
-        let Candle { device, reference, kernels } = backend;
+        let Candle { device, reference, kernels, bytes, .. } = backend;
         let bias = bias.map(|bias| Tensor::from_slice(&bias, bias.len(), device)).transpose()?;
         if let Some(kernels) = kernels {
             let stored = match &weight {
-                WeightSource::Mapped { tensor, rows } => kernels.resident.weight(&kernels.machine, tensor, *rows)?,
+                WeightSource::Mapped { tensor, rows } => {
+                    kernels.resident.weight(&kernels.machine, tensor, *rows, bytes)?
+                }
                 _ => None,
             };
             let weight = match stored {
                 Some(weight) => weight,
-                None => expanded(&kernels.machine, &weight)?,
+                None => expanded(&kernels.machine, &weight, bytes)?,
             };
             let own = Arc::new(DeviceMatrix { weight, bias, float: OnceLock::new() });
             return Ok(Self { weight: Weight::Device(own), bias: None, adapters });
         }
         let weight = match &weight {
-            WeightSource::Mapped { tensor, rows: None } if !reference => uploaded(tensor, device)?,
+            WeightSource::Mapped { tensor, rows: None } if !reference => {
+                bytes.fetch_add(tensor.size() as u64, Ordering::Relaxed);
+                uploaded(tensor, device)?
+            }
             _ => {
                 let (numbers, dtype) = numbers(&weight)?;
                 let dtype = if *reference { DType::F32 } else { dtype };
@@ -159,7 +165,7 @@ fn plain(encoding: Encoding) -> DType {
 }
 
 /// A weight that lies the other way round, or that no kernel reads, as numbers of a plain type.
-fn expanded(machine: &Machine, source: &WeightSource) -> Result<DeviceWeight> {
+fn expanded(machine: &Machine, source: &WeightSource, taken: &AtomicU64) -> Result<DeviceWeight> {
     let (numbers, dtype) = numbers(source)?;
     let [rows, columns] = source.shape();
     let (plain, bytes) = match dtype {
@@ -169,6 +175,7 @@ fn expanded(machine: &Machine, source: &WeightSource) -> Result<DeviceWeight> {
     };
     let memory = machine.upload(&bytes).context("the device has no room for the model's weights");
     let memory = Arc::new(memory.map_err(|error| failure::out_of_memory(&error))?);
+    taken.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     let codes = device::Array { memory, offset: 0, size: bytes.len() };
     let arrays = device::Arrays { codes, scales: None, biases: None, global_scale: None };
     DeviceWeight::new(Encoding::Plain(plain), [rows, columns], arrays, RowBlocks::all(rows))

@@ -1,6 +1,7 @@
 //! Arrays of weights in the memory of a device, as they are stored: what several tensors have in common is there once.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context, Result};
@@ -8,22 +9,33 @@ use architectures::Rows;
 use device::{Array, Arrays, DeviceWeight, Machine, Memory, RowBlocks};
 
 use crate::failure;
+use crate::held::Holder;
 use crate::mapped::{ArrayKey, MappedTensor};
 
 /// What has been put onto a device. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Resident(Arc<Mutex<HashMap<ArrayKey, Weak<Memory>>>>);
+pub(super) struct Resident {
+    all: Arc<Mutex<HashMap<ArrayKey, Weak<Memory>>>>,
+    /// Who has the arrays, where that is not this process, and what the device is called there.
+    holder: Option<(Holder, String)>,
+}
 
 impl Resident {
+    /// Arrays that somebody else holds.
+    pub(super) fn held(holder: Holder, device: String) -> Self {
+        Self { all: Arc::default(), holder: Some((holder, device)) }
+    }
+
     /// A matrix, of which some rows are meant; `None` where there are no kernels for it.
     ///
     /// # Errors
-    /// The device has no room for it.
+    /// The device has no room for it. `taken` counts bytes that came.
     pub(super) fn weight(
         &self,
         machine: &Machine,
         tensor: &MappedTensor,
         rows: Option<Rows>,
+        taken: &AtomicU64,
     ) -> Result<Option<DeviceWeight>> {
         let [own_rows, columns] = tensor.shape[..] else { return Ok(None) };
         if !DeviceWeight::is_known(tensor.encoding(), columns) {
@@ -35,25 +47,31 @@ impl Resident {
         };
         let places = tensor.places();
         let arrays = Arrays {
-            codes: self.array(machine, places.codes)?,
+            codes: self.array(machine, places.codes, taken)?,
             scales: match places.scales {
-                Some((key, bytes, dtype)) => Some((self.array(machine, (key, bytes))?, dtype)),
+                Some((key, bytes, dtype)) => Some((self.array(machine, (key, bytes), taken)?, dtype)),
                 None => None,
             },
-            biases: places.biases.map(|biases| self.array(machine, biases)).transpose()?,
+            biases: places.biases.map(|biases| self.array(machine, biases, taken)).transpose()?,
             global_scale: places.global_scale,
         };
         Ok(Some(DeviceWeight::new(tensor.encoding(), [own_rows, columns], arrays, part)?))
     }
 
-    fn array(&self, machine: &Machine, (key, bytes): (ArrayKey, &[u8])) -> Result<Array> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn array(&self, machine: &Machine, (key, bytes): (ArrayKey, &[u8]), taken: &AtomicU64) -> Result<Array> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let size = bytes.len();
         if let Some(memory) = all.get(&key).and_then(Weak::upgrade) {
             return Ok(Array { memory, offset: 0, size });
         }
-        let memory = machine.upload(bytes).context("the device has no room for the model's weights");
-        let memory = Arc::new(memory.map_err(|error| failure::out_of_memory(&error))?);
+        let memory = if let Some((holder, device)) = &self.holder {
+            holder.array(machine, device, key)?
+        } else {
+            let memory = machine.upload(bytes).context("the device has no room for the model's weights");
+            memory.map_err(|error| failure::out_of_memory(&error))?
+        };
+        taken.fetch_add(size as u64, Ordering::Relaxed);
+        let memory = Arc::new(memory);
         all.insert(key, Arc::downgrade(&memory));
         Ok(Array { memory, offset: 0, size })
     }

@@ -148,17 +148,23 @@ impl Cpu {
     }
 
     /// Each head of x by a matrix of its own, or by its transpose.
-    pub(super) fn head_products(&self, matrices: &[Matrix], transposed: bool, x: &[f32], out: &mut [f32]) {
+    pub(super) fn head_products<'a>(
+        &'a self,
+        heads: usize,
+        by: impl Fn(usize) -> &'a Matrix + Sync,
+        transposed: bool,
+        x: &[f32],
+        out: &mut [f32],
+    ) {
         // The rows that lie in memory are read one after the other, whichever way they are meant.
-        let (rows, columns) = matrices[0].stored_shape();
-        let by_columns = transposed != matrices[0].is_transposed();
+        let (rows, columns) = by(0).stored_shape();
+        let by_columns = transposed != by(0).is_transposed();
         let (input, output) = if by_columns { (rows, columns) } else { (columns, rows) };
-        let m = x.len() / (input * matrices.len());
-        let heads = matrices.len();
+        let m = x.len() / (input * heads);
         let out = SharedSlice::new(out);
         self.pool.run(heads, |range| {
             for head in range {
-                let matrix = &matrices[head];
+                let matrix = by(head);
                 // SAFETY: heads do not overlap, and a region hands out each once.
                 let out = |i: usize| unsafe { out.range((i * heads + head) * output..(i * heads + head + 1) * output) };
                 let x = |i: usize| &x[(i * heads + head) * input..][..input];

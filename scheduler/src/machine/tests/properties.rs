@@ -7,13 +7,13 @@ use proptest::prelude::*;
 
 use super::world::{Fate, Turn, World, ask, limits};
 use crate::machine::{
-    Ask, Context, End, KeepAlive, KeepAliveChoice, Limits, Outcome, RequestId, Residence, RunnerId, Stop,
+    Ask, Context, DeviceChoice, End, KeepAlive, KeepAliveChoice, Limits, Outcome, RequestId, Residence, RunnerId, Stop,
 };
 
 /// Something that happens. Numbers choose among what is there.
 #[derive(Clone, Debug)]
 enum Happening {
-    Ask { model: u8, context: Context, keep_alive: Option<KeepAlive>, pinned: bool },
+    Ask { model: u8, context: Context, keep_alive: Option<KeepAlive>, pinned: bool, layers: Option<u64> },
     Leave { which: usize, outcome: Outcome },
     Pending { which: usize, turn: Turn },
     Crash { which: usize, killed: bool },
@@ -55,8 +55,10 @@ fn turn() -> impl Strategy<Value = Turn> {
 fn happening() -> impl Strategy<Value = Happening> {
     let outcome = prop_oneof![4 => Just(Outcome::Well), 1 => Just(Outcome::Failed)];
     prop_oneof![
-        8 => (0..MODELS, context(), keep_alive(), any::<bool>())
-            .prop_map(|(model, context, keep_alive, pinned)| Happening::Ask { model, context, keep_alive, pinned }),
+        8 => (0..MODELS, context(), keep_alive(), any::<bool>(), prop_oneof![6 => Just(None), 1 => (0_u64..2).prop_map(Some)])
+            .prop_map(|(model, context, keep_alive, pinned, layers)| {
+                Happening::Ask { model, context, keep_alive, pinned, layers }
+            }),
         6 => (any::<usize>(), outcome).prop_map(|(which, outcome)| Happening::Leave { which, outcome }),
         8 => (any::<usize>(), turn()).prop_map(|(which, turn)| Happening::Pending { which, turn }),
         1 => (any::<usize>(), any::<bool>()).prop_map(|(which, killed)| Happening::Crash { which, killed }),
@@ -74,11 +76,12 @@ fn some_limits() -> impl Strategy<Value = Limits> {
 fn happen(world: &mut World, request: u64, happening: &Happening) {
     let model = |number: u8| format!("model-{number}");
     match *happening {
-        Happening::Ask { model: number, context, keep_alive, pinned } => {
+        Happening::Ask { model: number, context, keep_alive, pinned, layers } => {
             let own = ask(request, &model(number), context);
             let residence = if pinned && number == 0 { Residence::Pinned } else { Residence::Evictable };
             let keep_alive = KeepAliveChoice { asked: keep_alive, ..own.keep_alive };
-            world.ask(Ask { keep_alive, residence, ..own });
+            let choice = DeviceChoice { layers, device: None };
+            world.ask(Ask { keep_alive, residence, choice, ..own });
         }
         Happening::Leave { which, outcome } => {
             let there: Vec<RequestId> = world.granted().into_iter().chain(world.waiting()).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{Fate, Turn, World, ask, limits};
 use crate::Error;
 use crate::machine::{
-    Action, Ask, Context, End, KeepAlive, KeepAliveChoice, Limits, Outcome, RequestId, Residence, Stop,
+    Action, Ask, Context, DeviceChoice, End, KeepAlive, KeepAliveChoice, Limits, Outcome, RequestId, Residence, Stop,
 };
 
 const DEFAULT: Context = Context::AtLeast(4096);
@@ -312,4 +312,46 @@ fn another_plans_where_the_first_gave_up() {
     world.ask(ask(0, "a", DEFAULT));
     world.leave(RequestId(0), Outcome::Well);
     assert!(world.pending.is_empty() && world.processes.is_empty());
+}
+
+#[test]
+fn idle_models_go_where_devices_have_no_room_beside_them() {
+    let mut world = World::new(limits(3));
+    served(&mut world, ask(0, "a", DEFAULT));
+    world.ask(ask(1, "b", DEFAULT));
+    world.calm();
+    world.ask(ask(2, "c", DEFAULT));
+    world.happen(0, Turn::OutOfMemory);
+    assert_eq!(world.models(), ["b"], "the idle one goes, the busy one stays");
+    world.happen(0, Turn::Well);
+    // The second plan is the last: it is made for what there is.
+    world.happen(0, Turn::OutOfMemory);
+    world.calm();
+    assert!(world.is_granted(2));
+    let mut world = World::new(limits(3));
+    world.ask(ask(0, "a", DEFAULT));
+    world.happen(0, Turn::OutOfMemory);
+    world.calm();
+    assert!(world.is_granted(0), "beside nobody it is the last at once");
+}
+
+#[test]
+fn a_model_is_loaded_anew_for_who_wants_its_layers_elsewhere() {
+    let choice = |layers| DeviceChoice { layers: Some(layers), device: None };
+    let mut world = World::new(limits(1));
+    served(&mut world, ask(0, "a", DEFAULT));
+    let first = world.runner("a");
+    served(&mut world, Ask { choice: choice(2), ..ask(1, "a", DEFAULT) });
+    let second = world.runner("a");
+    assert_ne!(first, second);
+    served(&mut world, Ask { choice: choice(2), ..ask(2, "a", DEFAULT) });
+    served(&mut world, ask(3, "a", DEFAULT));
+    assert_eq!(world.runner("a"), second, "the same choice, and none");
+    world.ask(ask(4, "a", DEFAULT));
+    world.ask(Ask { choice: choice(0), ..ask(5, "a", DEFAULT) });
+    world.calm();
+    assert!(world.is_granted(4) && !world.is_granted(5), "somebody uses it");
+    world.leave(RequestId(4), Outcome::Well);
+    world.calm();
+    assert!(world.is_granted(5));
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::Error;
 use crate::machine::{
-    Action, Ask, Context, End, Event, Failure, KeepAlive, KeepAliveChoice, Limits, Machine, Moment, Outcome, RequestId,
-    Residence, RunnerId, Stop, Why,
+    Action, Ask, Context, DeviceChoice, End, Event, Failure, KeepAlive, KeepAliveChoice, Limits, Machine, Moment,
+    Outcome, RequestId, Residence, RunnerId, Stop, Why,
 };
+use crate::{Attempt, Error};
 
 /// Where a request is.
 #[derive(Clone, Debug)]
@@ -28,6 +28,9 @@ pub(super) struct Process {
     /// Bytes, with the KV cache it has or makes.
     need: u64,
     context: u64,
+    choice: DeviceChoice,
+    /// Of its plan.
+    attempt: Attempt,
     /// Its plan was made.
     started: bool,
     pub(super) ready: bool,
@@ -83,6 +86,7 @@ pub(super) fn ask(request: u64, model: &str, context: Context) -> Ask {
         need: 10 + context.tokens() / 100,
         keep_alive: KeepAliveChoice { asked: None, default: KeepAlive::For(Duration::from_mins(5)) },
         residence: Residence::Evictable,
+        choice: DeviceChoice::default(),
     }
 }
 
@@ -161,6 +165,10 @@ impl World {
         match (pending, turn) {
             // A plan that fails is a request that goes.
             (Pending::Plan(request, _), Turn::Refused | Turn::Crash) => self.leave(request, Outcome::Failed),
+            // The last attempt makes do with what there is.
+            (Pending::Plan(_, runner), Turn::OutOfMemory) if self.processes[&runner].attempt == Attempt::Beside => {
+                self.tell(Event::Crowded { runner });
+            }
             (Pending::Plan(_, runner), _) => self.tell(Event::Planned { runner }),
             (Pending::Load(runner) | Pending::Rebuild(runner), Turn::Crash) => {
                 self.crash(runner, End::Other(text()));
@@ -251,7 +259,7 @@ impl World {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Plan { request, runner } => {
+            Action::Plan { request, runner, attempt } => {
                 assert!(matches!(self.fates[&request], Fate::Waiting), "{request:?} plans and does not wait");
                 self.forget_unplanned();
                 let ask = &self.asks[&request];
@@ -263,6 +271,8 @@ impl World {
                     model: ask.model.clone(),
                     need: ask.need,
                     context: ask.context.tokens(),
+                    choice: ask.choice,
+                    attempt,
                     started: false,
                     ready: false,
                     killed: None,
@@ -287,7 +297,8 @@ impl World {
                 assert!(matches!(fate, Some(Fate::Waiting)), "{request:?} is granted and was {fate:?}");
                 let (ask, process) = (&self.asks[&request], self.processes.get_mut(&runner).expect("a process"));
                 assert!(process.ready && process.killed.is_none(), "{request:?} gets a runner that is not ready");
-                assert!(ask.model == process.model && ask.context.suits(process.context), "{request:?} gets another");
+                let suits = ask.context.suits(process.context) && ask.choice.suits(process.choice);
+                assert!(ask.model == process.model && suits, "{request:?} gets another");
                 process.users.insert(request);
                 process.pinned |= ask.residence == Residence::Pinned;
                 assert!(process.users.len() <= SLOTS, "{runner:?} has too many users");
@@ -306,7 +317,8 @@ impl World {
         let process = self.processes.get_mut(&runner).expect("a process");
         let stays = process.pinned && !self.stopped.contains(&model);
         assert!(!gentle || !stays, "pinned `{model}` is unloaded: {why:?}");
-        assert!(!gentle || process.users.is_empty(), "`{model}` is unloaded while it is in use");
+        let in_use = !process.users.is_empty();
+        assert!(!(gentle || why == Why::Moved) || !in_use, "`{model}` is unloaded while it is in use");
         assert_eq!(process.killed, None, "{runner:?} is killed twice");
         process.killed = Some(why);
         let own = |pending: &Pending| matches!(pending, Pending::Load(own) | Pending::Rebuild(own) if *own == runner);

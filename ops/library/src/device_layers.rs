@@ -1,0 +1,167 @@
+//! Which layers of a load go to which device: the exact estimate with what is free there, put into the load plan.
+
+use anyhow::Result;
+use protocol::{ContextRequest, DeviceLayers, Reserved, Survey, SurveyedDevice};
+use scheduler::estimate::exact::{self, Cache, Exact};
+use scheduler::estimate::{Device, Machine, Requested, System};
+use scheduler::{DeviceChoice, LoadPlan};
+
+use crate::error::Error;
+use crate::library::Library;
+use crate::model::Model;
+use crate::plan::{AssumedDevices, Subject};
+
+/// What there is of devices for a load.
+#[derive(Clone, Debug)]
+pub struct DeviceRoom {
+    /// What is free, and what of the model is there.
+    pub survey: Survey,
+    /// What the request wants.
+    pub choice: DeviceChoice,
+    /// What the user wants.
+    pub assumed: AssumedDevices,
+    /// Whether the load is to make do with it: no more is unloaded for it.
+    pub is_last: bool,
+}
+
+/// Assigns the layers of a load plan. `false` where devices have no room for all of them, and this is not the last word.
+///
+/// # Errors
+/// The request wants a device that there is not, or the model cannot be planned.
+pub fn assign_layers(
+    library: &Library,
+    model: &Model,
+    cache: ContextRequest,
+    room: &DeviceRoom,
+    plan: &mut LoadPlan,
+) -> Result<bool> {
+    let devices = wanted(&room.survey.devices, room.choice.device)?;
+    // The runner says why there is none.
+    let (Some(described), false) = (model.understood.known(), devices.is_empty()) else { return Ok(true) };
+    let cache = Cache { context: cache.context, slots: cache.slots, kv_type: cache.kv_type };
+    let weights = Subject::of(library, model)?.weights();
+    let exact = exact::load(&described.decoder(), &weights, &cache, &machine(&devices, room))?;
+    let is_whole = exact.layout.assigned() >= exact.total_layers;
+    if !is_whole && room.choice.layers.is_none() && !room.is_last {
+        return Ok(false);
+    }
+    let parts = DeviceParts::of(&exact, &devices);
+    tracing::info!(
+        model = model.name,
+        layers = exact.layout.assigned(),
+        of = exact.total_layers,
+        on_devices = exact.device_size(),
+        devices = ?devices.iter().map(|own| (&own.device.name, own.device.free, own.shared)).collect::<Vec<_>>(),
+        "where the layers go"
+    );
+    if parts.layers.is_empty() {
+        let names: Vec<_> =
+            devices.iter().map(|own| format!("{} ({})", own.device.name, own.device.description)).collect();
+        let why = if room.choice.layers == Some(0) { "none was asked for" } else { "none has room for a layer" };
+        "cpu".clone_into(&mut plan.request.device);
+        plan.request.device_note = format!("there is {}; {why}", names.join(", "));
+    } else {
+        plan.request.layers = parts.layers;
+        plan.held = Some(parts.reserved);
+    }
+    Ok(true)
+}
+
+/// All devices, or the one that is wanted.
+fn wanted(devices: &[SurveyedDevice], only: Option<u64>) -> Result<Vec<&SurveyedDevice>> {
+    let Some(index) = only else { return Ok(devices.iter().collect()) };
+    let name = format!("cuda:{index}");
+    let found = devices
+        .iter()
+        .enumerate()
+        .filter(|(at, own)| own.device.name == name || (!own.device.name.starts_with("cuda") && *at as u64 == index));
+    let found: Vec<_> = found.map(|(_, own)| own).collect();
+    if found.is_empty() && !devices.is_empty() {
+        let names: Vec<_> = devices.iter().map(|own| own.device.name.as_str()).collect();
+        return Err(Error::CannotPlan(format!("`main_gpu` is {index}, there is {}", names.join(", "))).into());
+    }
+    Ok(found)
+}
+
+/// The machine as the estimate sees it: what others use of this model's weights takes no more room.
+fn machine(devices: &[&SurveyedDevice], room: &DeviceRoom) -> Machine {
+    let device = |own: &&SurveyedDevice| Device {
+        id: own.device.name.clone(),
+        library: "CUDA".to_owned(),
+        integrated: false,
+        free_memory: own.device.free.unwrap_or(0).saturating_add(own.shared),
+    };
+    Machine {
+        devices: devices.iter().map(device).collect(),
+        // The system's memory is the scheduler's business.
+        system: System { total_memory: u64::MAX, free_memory: u64::MAX, ..System::default() },
+        requested: room
+            .choice
+            .layers
+            .map_or(Requested::Automatic, |layers| Requested::Layers(usize::try_from(layers).unwrap_or(usize::MAX))),
+        spread: room.assumed.spread,
+        overhead: room.assumed.overhead,
+        ..Machine::default()
+    }
+}
+
+/// A plan's words for an estimate.
+struct DeviceParts {
+    layers: Vec<DeviceLayers>,
+    reserved: Vec<Reserved>,
+}
+
+impl DeviceParts {
+    fn of(exact: &Exact, devices: &[&SurveyedDevice]) -> Self {
+        let used = exact.layout.shares.iter().filter(|share| !share.layers.is_empty());
+        let name = |index: usize| devices[index].device.name.clone();
+        let layers = used.clone().map(|share| DeviceLayers {
+            device: name(share.device),
+            first: share.layers.start as u64,
+            count: share.layers.len() as u64,
+        });
+        let reserved = used.map(|share| {
+            let own = &exact.devices[share.device];
+            Reserved { device: name(share.device), bytes: own.cache.saturating_add(own.graph) }
+        });
+        Self { layers: layers.collect(), reserved: reserved.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn surveyed(name: &str, free: u64, shared: u64) -> SurveyedDevice {
+        let device = protocol::Device {
+            name: name.to_owned(),
+            description: "a GPU".to_owned(),
+            free: Some(free),
+            total: Some(free),
+        };
+        SurveyedDevice { device, shared }
+    }
+
+    #[test]
+    fn a_device_that_is_wanted_is_the_only_one() {
+        let all = [surveyed("cuda:0", 1, 0), surveyed("cuda:2", 2, 0)];
+        assert_eq!(wanted(&all, None).expect("all").len(), 2);
+        assert_eq!(wanted(&all, Some(2)).expect("it is there")[0].device.name, "cuda:2");
+        assert!(wanted(&all, Some(1)).expect_err("there is none").to_string().contains("main_gpu"));
+        assert!(wanted(&[], Some(1)).expect("nothing to choose from").is_empty());
+    }
+
+    #[test]
+    fn what_others_use_of_the_model_takes_no_room() {
+        let (first, second) = (surveyed("cuda:0", 10, 5), surveyed("cuda:1", 7, 0));
+        let room = DeviceRoom {
+            survey: Survey::default(),
+            choice: DeviceChoice { layers: Some(3), device: None },
+            assumed: AssumedDevices { overhead: 4, ..AssumedDevices::default() },
+            is_last: true,
+        };
+        let machine = machine(&[&first, &second], &room);
+        assert_eq!(machine.devices.iter().map(|own| own.free_memory).collect::<Vec<_>>(), [15, 7]);
+        assert_eq!((machine.requested, machine.overhead), (Requested::Layers(3), 4));
+    }
+}

@@ -1,0 +1,184 @@
+//! Memory of NVIDIA's GPUs that several processes map: the driver's virtual memory management, see "Virtual Memory Management" in
+//! the CUDA driver API. An allocation has a handle, a handle a descriptor; whoever has either reserves addresses and maps it there.
+
+#![expect(unsafe_code, reason = "the driver works on addresses")]
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use candle_core::cuda_backend::cudarc::driver::{CudaContext, CudaStream, DriverError, sys};
+
+use crate::arguments::Address;
+use crate::cuda::failed;
+use crate::staging::Staging;
+
+/// The memory of a GPU.
+pub(crate) struct Vault {
+    index: usize,
+    context: Arc<CudaContext>,
+    granularity: usize,
+    /// Bytes that others had when this was made.
+    others: u64,
+    stream: Arc<CudaStream>,
+    /// Made with the first bytes.
+    staging: Option<Staging>,
+}
+
+/// An allocation, mapped.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    /// Lives as long as what is mapped in it.
+    context: Arc<CudaContext>,
+    handle: sys::CUmemGenericAllocationHandle,
+    address: sys::CUdeviceptr,
+    size: usize,
+}
+
+const BY_DESCRIPTOR: sys::CUmemAllocationHandleType =
+    sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+impl Vault {
+    pub(crate) fn new(index: usize) -> Result<Self> {
+        let context = CudaContext::new(index).map_err(failed)?;
+        let (free, total) = context.mem_get_info().map_err(failed)?;
+        let mut granularity = 0;
+        let (properties, kind) =
+            (properties(index)?, sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+        // SAFETY: one number is written, and the properties are read during the call.
+        done(unsafe { sys::cuMemGetAllocationGranularity(&raw mut granularity, &raw const properties, kind) })
+            .context("the GPU's driver shares no memory between processes")?;
+        ensure!(granularity > 0, "the GPU's driver says no size of allocations");
+        let stream = context.new_stream().map_err(failed)?;
+        Ok(Self { index, context, granularity, others: (total - free) as u64, stream, staging: None })
+    }
+
+    /// What the driver says is free may be promised to somebody who has not taken it yet; what others take is free for nobody.
+    pub(crate) fn memory(&self, taken: u64) -> Result<(u64, u64)> {
+        let (free, total) = self.context.mem_get_info().map_err(failed)?;
+        let promised = (total as u64).saturating_sub(self.others).saturating_sub(taken);
+        Ok((promised.min(free as u64), total as u64))
+    }
+
+    pub(crate) fn granularity(&self) -> usize {
+        self.granularity
+    }
+
+    pub(crate) fn slab(&self, size: usize) -> Result<Slab> {
+        self.context.bind_to_thread().map_err(failed)?;
+        let (mut handle, properties) = (0, properties(self.index)?);
+        // SAFETY: a handle is written, and the properties are read during the call.
+        done(unsafe { sys::cuMemCreate(&raw mut handle, size, &raw const properties, 0) })
+            .with_context(|| format!("{size} bytes on the GPU"))?;
+        use sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        Slab::of(&self.context, handle, size, self.index, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    }
+
+    pub(crate) fn write(&mut self, slab: &Slab, at: usize, bytes: &[u8]) -> Result<()> {
+        let staging = match &mut self.staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(&self.stream)?),
+        };
+        // SAFETY: the caller has seen that the bytes fit, and slabs are dropped after `finish` only.
+        unsafe { staging.copy_to(slab.address + at as u64, bytes) }
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.staging.as_ref().map_or(Ok(()), Staging::finish)
+    }
+}
+
+impl Slab {
+    /// Maps a slab of another process, to be read.
+    pub(crate) fn map(index: usize, descriptor: &OwnedFd, size: usize) -> Result<Self> {
+        let context = CudaContext::new(index).map_err(failed)?;
+        let mut handle = 0;
+        // The driver takes the descriptor as if it were a pointer, and does not keep it.
+        let descriptor = std::ptr::without_provenance_mut(usize::try_from(descriptor.as_raw_fd())?);
+        // SAFETY: a handle is written; the descriptor is open during the call.
+        done(unsafe { sys::cuMemImportFromShareableHandle(&raw mut handle, descriptor, BY_DESCRIPTOR) })
+            .context("memory of the process that holds weights cannot be mapped")?;
+        use sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ;
+        Self::of(&context, handle, size, index, CU_MEM_ACCESS_FLAGS_PROT_READ)
+    }
+
+    /// Maps an allocation. It has its handle from here on, also where that fails.
+    fn of(
+        context: &Arc<CudaContext>,
+        handle: sys::CUmemGenericAllocationHandle,
+        size: usize,
+        index: usize,
+        access: sys::CUmemAccess_flags,
+    ) -> Result<Self> {
+        // An address of 0 says that nothing is mapped.
+        let mut slab = Self { context: context.clone(), handle, address: 0, size };
+        let mut address = 0;
+        // SAFETY: an address is written; nothing is mapped there yet.
+        done(unsafe { sys::cuMemAddressReserve(&raw mut address, size, 0, 0, 0) })?;
+        // SAFETY: the addresses have just been reserved, and the allocation has that size.
+        if let Err(error) = done(unsafe { sys::cuMemMap(address, size, 0, handle, 0) }) {
+            // SAFETY: nothing is mapped there.
+            let _ = unsafe { sys::cuMemAddressFree(address, size) };
+            return Err(error);
+        }
+        slab.address = address;
+        let description = sys::CUmemAccessDesc { location: location(index)?, flags: access };
+        // SAFETY: the range is mapped, and the description is read during the call.
+        done(unsafe { sys::cuMemSetAccess(address, size, &raw const description, 1) })?;
+        Ok(slab)
+    }
+
+    pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
+        let mut descriptor: libc::c_int = -1;
+        // SAFETY: for this type of handle a descriptor is written.
+        done(unsafe {
+            sys::cuMemExportToShareableHandle((&raw mut descriptor).cast(), self.handle, BY_DESCRIPTOR, 0)
+        })?;
+        ensure!(descriptor >= 0, "the GPU's driver gave no descriptor");
+        // SAFETY: the descriptor is new, and nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address(self.address)
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // Errors say that the device is gone, and the memory with it.
+        let _ = self.context.bind_to_thread();
+        // SAFETY: what is mapped was mapped by this; kernels that read it are done, because unmapping waits for the device.
+        unsafe {
+            if self.address != 0 {
+                let _ = sys::cuCtxSynchronize();
+                let _ = sys::cuMemUnmap(self.address, self.size);
+                let _ = sys::cuMemAddressFree(self.address, self.size);
+            }
+            let _ = sys::cuMemRelease(self.handle);
+        }
+    }
+}
+
+fn location(index: usize) -> Result<sys::CUmemLocation> {
+    Ok(sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: i32::try_from(index)? })
+}
+
+fn properties(index: usize) -> Result<sys::CUmemAllocationProp> {
+    Ok(sys::CUmemAllocationProp {
+        type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: BY_DESCRIPTOR,
+        location: location(index)?,
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
+    })
+}
+
+fn done(status: sys::CUresult) -> Result<()> {
+    if status == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(DriverError(status))) }
+}

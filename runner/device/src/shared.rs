@@ -1,0 +1,184 @@
+//! Memory of a device that several processes map: who makes it writes it, who gets its descriptor reads it.
+//!
+//! A [`Vault`] makes [`Slab`]s and fills them; [`Machine::map`](crate::Machine::map) has kernels of another process read them. On NVIDIA's GPUs a slab is an
+//! allocation of the driver's virtual memory management, whose descriptor is mapped by whoever gets it; there is no limit to how often.
+//! On the emulated machine it is an anonymous file. A slab lives as long as somebody has it mapped, also when its maker has ended.
+
+#[cfg(feature = "cuda")]
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+
+use crate::arguments::Address;
+#[cfg(feature = "cuda")]
+use crate::cuda_shared as cuda;
+use crate::emulator;
+
+/// Where whoever holds weights for others puts them: the memory of a device.
+#[derive(Debug)]
+pub struct Vault(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    #[cfg(feature = "cuda")]
+    Cuda(Box<cuda::Vault>),
+    /// Has so many bytes.
+    Emulated(u64),
+}
+
+/// Memory that other processes can map.
+#[derive(Debug)]
+pub struct Slab {
+    kind: SlabKind,
+    size: usize,
+}
+
+#[derive(Debug)]
+enum SlabKind {
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Slab),
+    Emulated(emulator::SharedMemory),
+}
+
+/// A slab of another process.
+#[derive(Clone, Debug)]
+pub struct MappedSlab(Arc<Slab>);
+
+impl Vault {
+    /// The memory of a GPU of NVIDIA's.
+    ///
+    /// # Errors
+    /// There is no such GPU, or its driver shares no memory between processes.
+    #[cfg(feature = "cuda")]
+    pub fn of_gpu(index: usize) -> Result<Self> {
+        Ok(Self(Kind::Cuda(Box::new(cuda::Vault::new(index)?))))
+    }
+
+    /// Memory of the emulated machine.
+    pub fn emulated(bytes: u64) -> Self {
+        Self(Kind::Emulated(bytes))
+    }
+
+    /// Bytes that nobody has, and all. `taken` are those of this vault's slabs and of whoever has told it what he takes.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn memory(&self, taken: u64) -> Result<(u64, u64)> {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(own) => own.memory(taken),
+            Kind::Emulated(bytes) => Ok((bytes.saturating_sub(taken), *bytes)),
+        }
+    }
+
+    /// What sizes of slabs are multiples of.
+    pub fn granularity(&self) -> usize {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(own) => own.granularity(),
+            Kind::Emulated(_) => 1 << 16,
+        }
+    }
+
+    /// Memory of so many bytes, a multiple of the granularity.
+    ///
+    /// # Errors
+    /// There is not so much.
+    pub fn slab(&self, size: usize) -> Result<Slab> {
+        ensure!(size > 0 && size.is_multiple_of(self.granularity()), "invariant: a slab of {size} bytes");
+        let kind = match &self.0 {
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(own) => SlabKind::Cuda(own.slab(size)?),
+            Kind::Emulated(_) => SlabKind::Emulated(emulator::SharedMemory::new(size)?),
+        };
+        Ok(Slab { kind, size })
+    }
+
+    /// Writes bytes into a slab of this vault. They may be gone when this returns, and are there after [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// They do not fit, or the device has failed.
+    pub fn write(&mut self, slab: &Slab, at: usize, bytes: &[u8]) -> Result<()> {
+        let fits = at.checked_add(bytes.len()).is_some_and(|end| end <= slab.size);
+        ensure!(fits, "{} bytes at {at} do not fit into {}", bytes.len(), slab.size);
+        match (&mut self.0, &slab.kind) {
+            #[cfg(feature = "cuda")]
+            (Kind::Cuda(own), SlabKind::Cuda(slab)) => own.write(slab, at, bytes),
+            (Kind::Emulated(_), SlabKind::Emulated(slab)) => {
+                slab.write(at, bytes);
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            _ => anyhow::bail!("invariant: a slab is of its vault"),
+        }
+    }
+
+    /// Waits until all that was written is there.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn finish(&mut self) -> Result<()> {
+        match &mut self.0 {
+            #[cfg(feature = "cuda")]
+            Kind::Cuda(own) => own.finish(),
+            Kind::Emulated(_) => Ok(()),
+        }
+    }
+}
+
+impl Slab {
+    /// How many bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// A descriptor by which another process maps it.
+    ///
+    /// # Errors
+    /// There are too many open files, or the driver refuses.
+    pub fn descriptor(&self) -> Result<OwnedFd> {
+        match &self.kind {
+            #[cfg(feature = "cuda")]
+            SlabKind::Cuda(own) => own.descriptor(),
+            SlabKind::Emulated(own) => own.descriptor(),
+        }
+    }
+
+    fn address(&self) -> Address {
+        match &self.kind {
+            #[cfg(feature = "cuda")]
+            SlabKind::Cuda(own) => own.address(),
+            SlabKind::Emulated(own) => own.address(),
+        }
+    }
+}
+
+impl MappedSlab {
+    pub(crate) fn emulated(descriptor: &OwnedFd, size: usize) -> Result<Self> {
+        let kind = SlabKind::Emulated(emulator::SharedMemory::map(descriptor, size)?);
+        Ok(Self(Arc::new(Slab { kind, size })))
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn of_gpu(index: usize, descriptor: &OwnedFd, size: usize) -> Result<Self> {
+        let kind = SlabKind::Cuda(cuda::Slab::map(index, descriptor, size)?);
+        Ok(Self(Arc::new(Slab { kind, size })))
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.0.size
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.0.address()
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl fmt::Debug for cuda::Vault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vault").finish_non_exhaustive()
+    }
+}

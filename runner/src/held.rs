@@ -1,0 +1,80 @@
+//! Weights that the holder has on devices: asked for by where they lie in the model's files, mapped, and read.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use device::{Machine, MappedSlab, Memory};
+use protocol::{ArrayCall, ArrayReply, passing};
+
+use crate::failure;
+use crate::mapped::{ArrayKey, Blobs};
+
+/// The holder's word, for a model. What it gave is in use until the last of these has gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder(Arc<Mutex<Session>>);
+
+#[derive(Debug)]
+struct Session {
+    socket: UnixStream,
+    /// The places of blobs in the load plan, by where they are mapped.
+    blobs: HashMap<usize, usize>,
+    /// By device and number.
+    slabs: HashMap<(String, u64), MappedSlab>,
+}
+
+impl Holder {
+    /// Talks to the holder of these files.
+    pub(crate) fn new(socket: UnixStream, blobs: &Blobs) -> Self {
+        Self(Arc::new(Mutex::new(Session { socket, blobs: blobs.places(), slabs: HashMap::new() })))
+    }
+
+    /// An array of a model on a device. It is there when [`finish`](Self::finish) returns.
+    ///
+    /// # Errors
+    /// The device has no room for it, or the holder has ended.
+    pub(crate) fn array(&self, machine: &Machine, device: &str, key: ArrayKey) -> Result<Memory> {
+        let mut session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let blob = *session.blobs.get(&key.blob).context("invariant: an array is in a blob of the plan")?;
+        let (offset, size) = (key.offset as u64, key.size as u64);
+        passing::send(&session.socket, &ArrayCall::Array { device: device.to_owned(), blob, offset, size }, &[])
+            .map_err(|_| ended())?;
+        let (reply, descriptors) = passing::receive(&session.socket)?.ok_or_else(ended)?;
+        let (slab, slab_size, offset) = match reply {
+            ArrayReply::At { slab, slab_size, offset } => (slab, usize::try_from(slab_size)?, usize::try_from(offset)?),
+            other => return Err(refused(other)),
+        };
+        let number = (device.to_owned(), slab);
+        if let Some(descriptor) = descriptors.first() {
+            session.slabs.insert(number.clone(), machine.map(descriptor, slab_size)?);
+        }
+        let slab = session.slabs.get(&number).context("the holder named memory without its descriptor")?;
+        machine.within(slab, offset, key.size)
+    }
+
+    /// Waits until all arrays are there; bytes that were copied for this model.
+    ///
+    /// # Errors
+    /// The device has failed, or the holder has ended.
+    pub(crate) fn finish(&self) -> Result<u64> {
+        let session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        passing::send(&session.socket, &ArrayCall::Finish, &[]).map_err(|_| ended())?;
+        let (reply, _) = passing::receive(&session.socket)?.ok_or_else(ended)?;
+        match reply {
+            ArrayReply::Finished { copied } => Ok(copied),
+            other => Err(refused(other)),
+        }
+    }
+}
+
+fn ended() -> anyhow::Error {
+    anyhow::anyhow!("the process that holds weights on devices has ended; the next load starts another")
+}
+
+fn refused(reply: ArrayReply) -> anyhow::Error {
+    match reply {
+        ArrayReply::Failed { kind, error } => failure::of_kind(kind, &anyhow::anyhow!("{error}")),
+        other => anyhow::anyhow!("the holder says {other:?}, which was not asked for"),
+    }
+}

@@ -1,0 +1,188 @@
+//! The process that holds weights on GPUs, for all runners of a daemon: `lode-runner --hold`, see [`protocol::HolderCall`].
+//!
+//! An array is on a device once, whichever models have it, under its blob's digest and its place there. Runners map it. What nobody uses any more
+//! stays within a bound, so that a model that comes back, and a model that differs little from another, copy what differs only.
+//!
+//! # Invariants
+//! - Only this process writes arrays, from files that the daemon has opened. It parses none of them.
+//! - A runner that ends, in whatever way, closes its socket, and gives back what it used.
+//! - It ends when the daemon closes its standard input. Arrays live on in the runners that have them mapped.
+
+mod arrays;
+mod memory;
+mod session;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use protocol::{HolderCall, Survey, SurveyedDevice, UnusableDevice, passing};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::device::{self, Held};
+use crate::files::Files;
+use memory::{DeviceMemory, SessionId};
+use session::Session;
+
+/// What stays of arrays that nobody uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// So many bytes of each device.
+    Bytes(u64),
+    /// So many hundredths of each device's memory.
+    Percent(u64),
+}
+
+impl std::str::FromStr for Keep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().map_err(|_| format!("`{text}` is neither bytes nor a percentage"));
+        match text.strip_suffix('%') {
+            Some(percent) => number(percent).map(Self::Percent),
+            None => number(text).map(Self::Bytes),
+        }
+    }
+}
+
+impl Keep {
+    fn of(self, total: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => total / 100 * percent.min(100),
+        }
+    }
+}
+
+/// How long to wait for what a runner used that has ended.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The devices that were asked for so far, by name.
+#[derive(Debug)]
+struct Devices {
+    all: Mutex<HashMap<String, Arc<Mutex<DeviceMemory>>>>,
+    keep: Keep,
+    /// The sockets of runners whose sessions have not ended.
+    runners: Mutex<HashMap<SessionId, UnixStream>>,
+    /// A session has ended.
+    ended: Condvar,
+}
+
+/// Serves the daemon until it closes standard input.
+///
+/// # Errors
+/// The daemon says something that cannot be read.
+pub(crate) fn run(keep: Keep) -> Result<()> {
+    let input = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned()?;
+    let daemon = UnixStream::from(input);
+    let devices = Arc::new(Devices { all: Mutex::default(), keep, runners: Mutex::default(), ended: Condvar::new() });
+    let mut sessions = 0;
+    while let Some((call, sockets)) = passing::receive::<HolderCall>(&daemon).context("the daemon's word")? {
+        match call {
+            HolderCall::Survey { device, blobs } => passing::send(&daemon, &devices.survey(&device, &blobs), &[])?,
+            HolderCall::Hold { blobs, reserved } => {
+                let Ok([files, runner]): Result<[OwnedFd; 2], _> = sockets.try_into() else {
+                    bail!("a session comes with two sockets");
+                };
+                let id = SessionId(sessions);
+                sessions += 1;
+                let (files, runner) = (Files::of(UnixStream::from(files)), UnixStream::from(runner));
+                devices.begin(id, &runner)?;
+                let session = Session::new(id, devices.clone(), runner);
+                std::thread::spawn(move || session.run(&blobs, &reserved, files));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Devices {
+    fn begin(&self, session: SessionId, runner: &UnixStream) -> Result<()> {
+        self.runners.lock().unwrap_or_else(PoisonError::into_inner).insert(session, runner.try_clone()?);
+        Ok(())
+    }
+
+    /// A session has given back all that it used.
+    fn end(&self, session: SessionId) {
+        self.runners.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        self.ended.notify_all();
+    }
+
+    /// Waits until runners that have ended have given back what they used: whoever ended them plans with it.
+    fn settle(&self) {
+        let runners = self.runners.lock().unwrap_or_else(PoisonError::into_inner);
+        let any_gone = |runners: &mut HashMap<SessionId, UnixStream>| runners.values().any(is_gone);
+        // Who takes longer is counted as if he were there.
+        drop(self.ended.wait_timeout_while(runners, PATIENCE, any_gone));
+    }
+
+    /// The memory of a device; it is opened where this is the first time.
+    fn memory(&self, name: &str) -> Result<Arc<Mutex<DeviceMemory>>> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(memory) = all.get(name) {
+            return Ok(memory.clone());
+        }
+        let vault = device::vault(name)?;
+        let (_, total) = vault.memory(0)?;
+        let memory = Arc::new(Mutex::new(DeviceMemory::new(vault, self.keep.of(total))));
+        all.insert(name.to_owned(), memory.clone());
+        Ok(memory)
+    }
+
+    fn survey(&self, choice: &str, blobs: &[String]) -> Survey {
+        self.settle();
+        let mut survey = Survey::default();
+        for found in device::held(choice) {
+            let Held { name, description } = match found {
+                Ok(held) => held,
+                Err(unusable) => {
+                    survey.unusable.push(unusable);
+                    continue;
+                }
+            };
+            match self.surveyed(&name, &description, blobs) {
+                Ok(device) => survey.devices.push(device),
+                Err(error) => survey.unusable.push(UnusableDevice { name, reason: format!("{error:#}") }),
+            }
+        }
+        survey
+    }
+
+    fn surveyed(&self, name: &str, description: &str, blobs: &[String]) -> Result<SurveyedDevice> {
+        let memory = self.memory(name)?;
+        let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let (free, total) = memory.free()?;
+        let device = protocol::Device {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            free: Some(free),
+            total: Some(total),
+        };
+        Ok(SurveyedDevice { device, shared: memory.shared(blobs) })
+    }
+}
+
+/// Whether the other side has closed.
+fn is_gone(socket: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok_and(|_| polled[0].revents().contains(PollFlags::HUP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Keep;
+
+    #[test]
+    fn what_stays_is_bytes_or_a_part() {
+        assert_eq!("0".parse::<Keep>().expect("bytes").of(1000), 0);
+        assert_eq!("25%".parse::<Keep>().expect("a part").of(1000), 250);
+        assert_eq!("900%".parse::<Keep>().expect("a part").of(1000), 1000);
+        for wrong in ["", "%", "-1", "a", "1GiB"] {
+            assert!(wrong.parse::<Keep>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Who computes which layers: backends as a load plan shares layers out.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use protocol::{DeviceLayers, LoadRequest};
+
+use crate::backends::candle::Candle;
+use crate::backends::cpu::Cpu;
+use crate::backends::pipeline::{Pipeline, Stage};
+use crate::device::{self, Opened, Opening};
+use crate::failure;
+use crate::held::Holder;
+use crate::load::Machine;
+use crate::pool::Pool;
+
+/// Who computes a model.
+pub(crate) enum Computing {
+    Cpu(Cpu),
+    Candle(Candle),
+    Pipeline(Pipeline),
+}
+
+/// Backends for a model, and what people are told of them.
+pub(crate) struct Stages {
+    pub(crate) computing: Computing,
+    /// See [`protocol::LoadReply::device_note`].
+    pub(crate) note: String,
+    /// The devices that have weights.
+    pub(crate) devices: Vec<Candle>,
+    /// Whether a layer's weights and states are on a device; what follows the layers is the last.
+    pub(crate) on_devices: Vec<bool>,
+}
+
+/// Opens the devices of a plan for a model of so many layers.
+///
+/// # Errors
+/// A device cannot be had, or the plan names layers that there are not.
+pub(crate) fn open(request: &LoadRequest, layers: usize, machine: &Machine, holder: Option<&Holder>) -> Result<Stages> {
+    if request.layers.is_empty() {
+        return whole(request, layers, machine);
+    }
+    let assigned = assigned(&request.layers, layers)?;
+    let mut names: Vec<Option<&str>> = Vec::new();
+    for name in &assigned {
+        if !names.contains(name) {
+            names.push(*name);
+        }
+    }
+    let (mut stages, mut notes, mut devices) = (Vec::new(), Vec::new(), Vec::new());
+    for name in &names {
+        let count = assigned[..layers].iter().filter(|own| *own == name).count();
+        let Some(name) = name else {
+            notes.push(("cpu".to_owned(), String::new(), count));
+            stages.push(Stage::Cpu(cpu(machine)?));
+            continue;
+        };
+        let Opened { device, note } = device::open(name).map_err(|error| failure::unsupported(&error))?;
+        notes.push(((*name).to_owned(), note, count));
+        let candle = Candle::of(device, request.reference)?;
+        let candle = holder.cloned().map_or_else(|| candle.clone(), |holder| candle.clone().with_holder(holder));
+        devices.push(candle.clone());
+        stages.push(Stage::Device(candle));
+    }
+    let on_devices = assigned.iter().map(Option::is_some).collect();
+    let stage_of = |name: Option<&str>| names.iter().position(|own| *own == name);
+    let of_layers = assigned.iter().copied().map(stage_of).collect::<Option<Vec<_>>>();
+    let of_layers = of_layers.context("invariant: each name is among all names")?;
+    let computing = match (stages.len(), stages.pop()) {
+        (1, Some(Stage::Device(candle))) => Computing::Candle(candle),
+        (1, Some(Stage::Cpu(cpu))) => Computing::Cpu(cpu),
+        (_, last) => {
+            stages.extend(last);
+            Computing::Pipeline(Pipeline::new(stages, of_layers))
+        }
+    };
+    Ok(Stages { computing, note: told(&notes, layers), devices, on_devices })
+}
+
+/// What people are told of devices, each with its note and how many of all layers it has.
+fn told(notes: &[(String, String, usize)], layers: usize) -> String {
+    match notes {
+        [(_, note, _)] => note.clone(),
+        several => {
+            let one = |(name, note, count): &(String, String, usize)| {
+                let note = if note.is_empty() { String::new() } else { format!(" ({note})") };
+                format!("{count} of {layers} layers on {name}{note}")
+            };
+            several.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// All layers on the device that the plan names.
+fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<Stages> {
+    let Opened { device, note } = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
+    let note = if request.device_note.is_empty() { note } else { request.device_note.clone() };
+    let is_cpu = matches!(device, Opening::Candle(candle_core::Device::Cpu));
+    if is_cpu && !request.reference {
+        let computing = Computing::Cpu(cpu(machine)?);
+        return Ok(Stages { computing, note, devices: Vec::new(), on_devices: vec![false; layers + 1] });
+    }
+    let candle = Candle::of(device, request.reference)?;
+    let devices = if is_cpu { Vec::new() } else { vec![candle.clone()] };
+    Ok(Stages { computing: Computing::Candle(candle), note, devices, on_devices: vec![!is_cpu; layers + 1] })
+}
+
+fn cpu(machine: &Machine) -> Result<Cpu> {
+    let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
+    Ok(Cpu::new(Arc::new(pool), machine.instructions))
+}
+
+/// The device of each layer and of what follows them; none is the CPU.
+fn assigned(shares: &[DeviceLayers], layers: usize) -> Result<Vec<Option<&str>>> {
+    let mut assigned = vec![None; layers + 1];
+    for DeviceLayers { device, first, count } in shares {
+        let end = first.checked_add(*count).filter(|end| *end <= assigned.len() as u64);
+        let end = end.with_context(|| format!("the load plan has {count} layers from {first} on, of {layers}"))?;
+        for layer in &mut assigned[*first as usize..end as usize] {
+            ensure!(layer.is_none(), "the load plan has a layer on two devices");
+            *layer = Some(device.as_str());
+        }
+    }
+    Ok(assigned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(device: &str, first: u64, count: u64) -> DeviceLayers {
+        DeviceLayers { device: device.to_owned(), first, count }
+    }
+
+    #[test]
+    fn layers_without_a_device_are_the_cpu_s() {
+        let shares = [share("cuda:1", 3, 2), share("cuda:0", 1, 2)];
+        let found = assigned(&shares, 4).expect("they fit");
+        assert_eq!(found, [None, Some("cuda:0"), Some("cuda:0"), Some("cuda:1"), Some("cuda:1")]);
+        for wrong in [vec![share("a", 4, 2)], vec![share("a", u64::MAX, 2)], vec![share("a", 0, 2), share("b", 1, 1)]] {
+            assert!(assigned(&wrong, 4).is_err(), "{wrong:?}");
+        }
+    }
+}

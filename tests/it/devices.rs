@@ -1,0 +1,218 @@
+//! Layers on GPUs, and weights that are held there for several models. The kernels run on the emulated device: real daemons, runners and
+//! holders, isolated as they are with a GPU.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::server::{LODE, Server};
+use crate::support::{entries, list, name, read, skip, tiny_model};
+
+/// A folder with the kernels for the emulated device; compiled once on a machine.
+fn kernels(test: &str) -> Option<String> {
+    let folder = std::env::temp_dir().join("lode-kernels");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let runner = Path::new(LODE).with_file_name("lode-runner");
+    let compiled = Command::new(runner).arg("--emulator").arg(&folder).output().expect("the runner starts");
+    if !compiled.status.success() {
+        skip(test, &format!("kernels are not compiled: {}", String::from_utf8_lossy(&compiled.stderr)));
+        return None;
+    }
+    Some(folder.to_str().expect("UTF-8").to_owned())
+}
+
+async fn server(kernels: &str, environment: &[(&str, &str)]) -> Server {
+    let own = [("LD_LIBRARY_PATH", kernels), ("LODE_LOG", "info")];
+    Server::start(&[&own, environment].concat()).await
+}
+
+/// The tiny model with another last layer norm and feed-forward network: a fine-tune that shares the rest.
+fn fine_tune() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for path in entries(&tiny_model()) {
+        let mut bytes = read(&path);
+        if name(&path).ends_with("safetensors") {
+            change(&mut bytes, "mlp.down_proj.weight");
+        }
+        std::fs::write(folder.path().join(name(&path)), bytes).expect("a copy");
+    }
+    folder
+}
+
+/// Changes the lowest bits of the tensors whose names end so.
+fn change(file: &mut [u8], ending: &str) {
+    let length = u64::from_le_bytes(*file.first_chunk().expect("a length")) as usize;
+    let header: Value = serde_json::from_slice(&file[8..8 + length]).expect("a header");
+    for (tensor, facts) in header.as_object().expect("tensors") {
+        if tensor.ends_with(ending) {
+            let [begin, end] =
+                [0, 1].map(|at| 8 + length + facts["data_offsets"][at].as_u64().expect("an offset") as usize);
+            for byte in file[begin..end].iter_mut().step_by(4) {
+                *byte ^= 1;
+            }
+        }
+    }
+}
+
+async fn answer(server: &Server, model: &str, options: Value) -> String {
+    let mut all = json!({"num_predict": 8, "temperature": 0});
+    all.as_object_mut().expect("options").extend(options.as_object().expect("options").clone());
+    let request = json!({"model": model, "prompt": "Hello", "raw": true, "stream": false, "options": all});
+    server.ask("/api/generate", &request).await["response"].as_str().expect("an answer").to_owned()
+}
+
+async fn loaded(server: &Server) -> Vec<Value> {
+    let answer = server.http.get(server.url("/api/ps")).send().await.expect("the daemon answers");
+    list(&answer.json::<Value>().await.expect("JSON")["models"]).to_vec()
+}
+
+async fn unload(server: &Server, model: &str) {
+    server.ask("/api/generate", &json!({"model": model, "keep_alive": 0, "stream": false})).await;
+    while loaded(server).await.iter().any(|own| own["model"] == format!("{model}:latest")) {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+/// Bytes that each load so far has copied to devices.
+fn copied(server: &Server) -> Vec<u64> {
+    let log = server.log();
+    let numbers = log.lines().filter_map(|line| {
+        let told = line.split_once("weights are held on the device")?.1;
+        // Names and values are in colours, which begin with an escape and end with an `m`.
+        let plain: String =
+            told.split('\u{1b}').map(|part| part.split_once('m').map_or(part, |(_, text)| text)).collect();
+        plain.split_once("copied=")?.1.trim().parse().ok()
+    });
+    numbers.collect()
+}
+
+/// The processes that hold weights for a daemon.
+fn holders(daemon: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").expect("there is /proc").flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_one = |pid: &u32| {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        read("cmdline").contains("--hold") && read("stat").contains(&format!(" {daemon} "))
+    };
+    pids.filter(is_one).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_share_what_they_have_in_common_on_a_device() {
+    let Some(kernels) = kernels("weights held on devices") else { return };
+    let server = server(&kernels, &[("LODE_DEVICE", "emulated:700"), ("LODE_GPU_KEEP", "100%")]).await;
+    let own = fine_tune();
+    let reference = Server::start(&[("LODE_DEVICE", "cpu")]).await;
+    for server in [&server, &reference] {
+        server.create("base", &tiny_model()).await;
+        server.create("tune", own.path()).await;
+    }
+    for model in ["base", "tune"] {
+        let expected = answer(&reference, model, json!({})).await;
+        assert_eq!(answer(&server, model, json!({})).await, expected, "{model}");
+    }
+    let entry = &loaded(&server).await[0];
+    assert_eq!((&entry["device"], entry["size_vram"].as_u64() > Some(0)), (&json!("emulated:700"), true), "{entry}");
+    let [base, tune] = copied(&server)[..] else { panic!("two loads: {:?}", copied(&server)) };
+    assert!(tune > 0 && tune * 4 < base, "the second model copies what differs: {tune} of {base}");
+    // Nobody uses it, and it comes back for nothing; also after its runner was killed.
+    unload(&server, "base").await;
+    answer(&server, "base", json!({})).await;
+    assert_eq!(copied(&server)[2..], [0]);
+    let pid =
+        loaded(&server).await.iter().find(|own| own["model"] == "base:latest").expect("it is loaded")["pid"].clone();
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs").success());
+    while loaded(&server).await.iter().any(|own| own["pid"] == pid) {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    answer(&server, "base", json!({})).await;
+    assert_eq!(copied(&server)[3..], [0]);
+    // The holder dies: who has mapped its memory goes on, and the next load starts another.
+    let before = holders(server.pid());
+    assert_eq!(before.len(), 1, "{before:?}");
+    assert!(Command::new("kill").args(["-9", &before[0].to_string()]).status().expect("kill runs").success());
+    let expected = answer(&reference, "base", json!({})).await;
+    assert_eq!(answer(&server, "base", json!({})).await, expected);
+    unload(&server, "tune").await;
+    answer(&server, "tune", json!({})).await;
+    assert_eq!(copied(&server)[4..], [base], "nothing was there any more");
+    let after = holders(server.pid());
+    assert!(after.len() == 1 && after != before, "{after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_uses_stays_within_its_bound() {
+    let Some(kernels) = kernels("weights held on devices") else { return };
+    let server = server(&kernels, &[("LODE_DEVICE", "emulated:700"), ("LODE_GPU_KEEP", "0")]).await;
+    server.create("base", &tiny_model()).await;
+    answer(&server, "base", json!({})).await;
+    unload(&server, "base").await;
+    // The holder sees the end of a runner a moment after the daemon.
+    for _ in 0..100 {
+        answer(&server, "base", json!({})).await;
+        unload(&server, "base").await;
+        let all = copied(&server);
+        if all.len() > 1 && all[all.len() - 1] == all[0] {
+            return;
+        }
+    }
+    panic!("it stayed: {:?}", copied(&server));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_are_where_somebody_wants_them() {
+    let Some(kernels) = kernels("layers on several devices") else { return };
+    let server = server(&kernels, &[("LODE_DEVICE", "emulated:700+701")]).await;
+    server.create("base", &tiny_model()).await;
+    let reference = Server::start(&[("LODE_DEVICE", "cpu")]).await;
+    reference.create("base", &tiny_model()).await;
+    let expected = answer(&reference, "base", json!({})).await;
+    for (options, device) in [
+        (json!({}), "emulated:701"),
+        (json!({"num_gpu": 1}), "cpu+emulated:701"),
+        (json!({"num_gpu": 0}), "cpu"),
+        (json!({"main_gpu": 0}), "emulated:700"),
+        (json!({"num_gpu": 99, "main_gpu": 1}), "emulated:701"),
+    ] {
+        assert_eq!(answer(&server, "base", options.clone()).await, expected, "{options}");
+        let entry = &loaded(&server).await[0];
+        assert_eq!(entry["device"], device, "{options}: {entry}");
+        let (size, on_devices) =
+            (entry["size"].as_u64().expect("a size"), entry["size_vram"].as_u64().expect("a size"));
+        let is_right = if device == "cpu" { on_devices == 0 } else { (1..=size).contains(&on_devices) };
+        assert!(is_right, "{entry}");
+        assert_eq!(on_devices < size / 2 + 1, device.contains("cpu"), "{entry}");
+    }
+    let said = server.lode(&["ps"]);
+    assert!(String::from_utf8_lossy(&said.stdout).contains("GPU"), "{said:?}");
+    let request = json!({"model": "base", "prompt": "x", "options": {"main_gpu": 5}});
+    let (status, refused) = server.call("/api/generate", &request).await;
+    assert!(status == 400 && refused["error"].as_str().is_some_and(|text| text.contains("main_gpu")), "{refused}");
+    // One that says nothing takes what is loaded.
+    answer(&server, "base", json!({"num_gpu": 0})).await;
+    answer(&server, "base", json!({})).await;
+    assert_eq!(loaded(&server).await[0]["device"], "cpu");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_device_gets_what_fits_and_idle_models_go_first() {
+    let Some(kernels) = kernels("layers on a small device") else { return };
+    let folder: PathBuf = tiny_model();
+    // What is kept free of each device is 457 MiB, activations of this model take some more.
+    let server = server(&kernels, &[("LODE_DEVICE", "emulated:462"), ("LODE_NUM_PARALLEL", "16")]).await;
+    server.create("base", &folder).await;
+    server.create("other", fine_tune().path()).await;
+    answer(&server, "base", json!({})).await;
+    let alone = loaded(&server).await[0].clone();
+    answer(&server, "other", json!({})).await;
+    let entries = loaded(&server).await;
+    assert_eq!(entries.len(), 1, "the idle one went: {entries:?}");
+    assert_eq!(entries[0]["device"], alone["device"], "{entries:?}");
+    let server = self::server(&kernels, &[("LODE_DEVICE", "emulated:8")]).await;
+    server.create("base", &folder).await;
+    answer(&server, "base", json!({})).await;
+    let entry = &loaded(&server).await[0];
+    let note = entry["device_note"].as_str().expect("a note");
+    assert!(entry["device"] == "cpu" && note.contains("none has room"), "{entry}");
+}
