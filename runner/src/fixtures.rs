@@ -25,6 +25,8 @@ use crate::weights::Weights;
 
 mod tests;
 
+pub(crate) use tests::by_kernels;
+
 /// Largest difference of a logit or an element, from the README of the fixtures.
 const TOLERANCE: f32 = 2e-3;
 
@@ -269,7 +271,7 @@ fn of_gguf(hf: &Path, name: &str) -> Result<Fixture> {
 }
 
 /// The load plan of a model.
-fn plan(name: &str, blueprint: &Blueprint, tensors: Vec<protocol::Tensor>) -> Result<LoadRequest> {
+pub(crate) fn plan(name: &str, blueprint: &Blueprint, tensors: Vec<protocol::Tensor>) -> Result<LoadRequest> {
     Ok(LoadRequest {
         version: protocol::VERSION,
         model: name.to_owned(),

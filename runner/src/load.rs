@@ -106,7 +106,7 @@ impl Loaded {
         let before: Vec<_> = devices.iter().map(Candle::memory).collect();
         let loaded = match computing {
             Computing::Cpu(backend) => Self::on(&backend, &source, blueprint, read_ahead),
-            Computing::Candle(backend) => Self::on(&backend, &source, blueprint, read_ahead),
+            Computing::Candle(backend) => Self::on(&*backend, &source, blueprint, read_ahead),
             Computing::Pipeline(backend) => Self::on(&backend, &source, blueprint, read_ahead),
         }?;
         for (device, before) in devices.iter().zip(before) {

@@ -31,6 +31,8 @@ mod cache;
 mod cpus;
 mod decoder;
 mod device;
+#[cfg(test)]
+mod device_speed;
 mod embed;
 mod engine;
 mod evaluate;

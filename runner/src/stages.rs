@@ -17,7 +17,7 @@ use crate::pool::Pool;
 /// Who computes a model.
 pub(crate) enum Computing {
     Cpu(Cpu),
-    Candle(Candle),
+    Candle(Box<Candle>),
     Pipeline(Pipeline),
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn open(request: &LoadRequest, layers: usize, machine: &Machine, hold
         let candle = Candle::of(device, request.reference)?;
         let candle = holder.cloned().map_or_else(|| candle.clone(), |holder| candle.clone().with_holder(holder));
         devices.push(candle.clone());
-        stages.push(Stage::Device(candle));
+        stages.push(Stage::Device(Box::new(candle)));
     }
     let on_devices = assigned.iter().map(Option::is_some).collect();
     let stage_of = |name: Option<&str>| names.iter().position(|own| *own == name);
@@ -102,7 +102,7 @@ fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<Stag
     }
     let candle = Candle::of(device, request.reference)?;
     let devices = if is_cpu { Vec::new() } else { vec![candle.clone()] };
-    Ok(Stages { computing: Computing::Candle(candle), note, devices, on_devices: vec![!is_cpu; layers + 1] })
+    Ok(Stages { computing: Computing::Candle(Box::new(candle)), note, devices, on_devices: vec![!is_cpu; layers + 1] })
 }
 
 fn cpu(machine: &Machine) -> Result<Cpu> {

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import basics, batching, generate, perplexity, quantize, transfer
+from . import basics, batching, generate, gpu, perplexity, quantize, transfer
 from .daemon import Failed, stop_all
 from .report import Report
 
@@ -21,6 +21,7 @@ KINDS = {
     "batching": batching,
     "generate": generate,
     "perplexity": perplexity,
+    "gpu": gpu,
 }
 NEEDS = """Needs Linux, Python 3.8, and the release binaries (`cargo build --release --workspace`). Numbers vary from run to run: compare on
 a quiet machine, and on the same one."""
@@ -46,7 +47,7 @@ def arguments():
         given = ["basics", *given]
     options = parser.parse_args(given)
     options.bin = options.bin.resolve()
-    for name in ("lode", "lode-runner"):
+    for name in getattr(KINDS[options.kind], "BINARIES", ("lode", "lode-runner")):
         if not (options.bin / name).is_file():
             options.parser.error(f"there is no {options.bin / name}; run `cargo build --release --workspace`, or see --bin")
     KINDS[options.kind].check(options.parser, options)

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use candle_core::backend::BackendStorage;
@@ -93,6 +94,22 @@ impl Kernels {
 
     pub(crate) fn copy(&self, from: &Memory, to: &mut Memory) -> Result<()> {
         self.stream.memcpy_dtod(from, to).map_err(failed)
+    }
+
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.stream.synchronize().map_err(failed)
+    }
+
+    pub(crate) fn time_of_upload(&self, size: usize) -> Result<Duration> {
+        // SAFETY: it is written below before it is copied.
+        let mut bytes = unsafe { self.stream.context().alloc_pinned::<u8>(size) }.map_err(failed)?;
+        bytes.as_mut_slice().map_err(failed)?.fill(1);
+        let mut memory = self.memory(size)?;
+        self.wait()?;
+        let begin = Instant::now();
+        self.stream.memcpy_htod(&bytes, &mut memory).map_err(failed)?;
+        self.wait()?;
+        Ok(begin.elapsed())
     }
 
     pub(crate) fn read(&self, memory: &Memory) -> Result<Vec<u8>> {

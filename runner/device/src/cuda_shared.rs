@@ -70,8 +70,8 @@ impl Vault {
         // SAFETY: a handle is written, and the properties are read during the call.
         done(unsafe { sys::cuMemCreate(&raw mut handle, size, &raw const properties, 0) })
             .with_context(|| format!("{size} bytes on the GPU"))?;
-        use sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        Slab::of(&self.context, handle, size, self.index, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        let access = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        Slab::of(&self.context, handle, size, self.index, access)
     }
 
     pub(crate) fn write(&mut self, slab: &Slab, at: usize, bytes: &[u8]) -> Result<()> {
@@ -98,8 +98,7 @@ impl Slab {
         // SAFETY: a handle is written; the descriptor is open during the call.
         done(unsafe { sys::cuMemImportFromShareableHandle(&raw mut handle, descriptor, BY_DESCRIPTOR) })
             .context("memory of the process that holds weights cannot be mapped")?;
-        use sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ;
-        Self::of(&context, handle, size, index, CU_MEM_ACCESS_FLAGS_PROT_READ)
+        Self::of(&context, handle, size, index, sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ)
     }
 
     /// Maps an allocation. It has its handle from here on, also where that fails.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use candle_core::{DType, Device, Storage, Tensor};
@@ -207,6 +208,34 @@ impl Machine {
                 Ok(())
             }
             _ => bail!("invariant: memory of this machine that is its own"),
+        }
+    }
+
+    /// Waits until all that was launched and copied is done.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn wait(&self) -> Result<()> {
+        match &*self.kernels {
+            #[cfg(feature = "cuda")]
+            Kernels::Cuda(kernels) => kernels.wait(),
+            Kernels::Emulated(_) => Ok(()),
+        }
+    }
+
+    /// How long so many bytes take from page-locked memory to the device: what no load is faster than.
+    ///
+    /// # Errors
+    /// The device has failed, or there is no such memory.
+    pub fn time_of_upload(&self, size: usize) -> Result<Duration> {
+        match &*self.kernels {
+            #[cfg(feature = "cuda")]
+            Kernels::Cuda(kernels) => kernels.time_of_upload(size),
+            Kernels::Emulated(_) => {
+                let begin = Instant::now();
+                drop(self.upload(&vec![1; size])?);
+                Ok(begin.elapsed())
+            }
         }
     }
 

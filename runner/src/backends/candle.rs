@@ -110,6 +110,12 @@ impl Candle {
         devices::memory(&self.device)
     }
 
+    /// Who runs our kernels, where the device has them.
+    #[cfg(test)]
+    pub(crate) fn machine(&self) -> Option<&Machine> {
+        self.kernels.as_ref().map(|kernels| &kernels.machine)
+    }
+
     /// Bytes of weights that are on the device.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

@@ -28,7 +28,7 @@ pub(crate) struct Pipeline {
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
     Cpu(Cpu),
-    Device(Candle),
+    Device(Box<Candle>),
 }
 
 /// What one of two kinds of backends has made.
@@ -128,6 +128,7 @@ macro_rules! by_stage {
             }
             Stage::Device($own) => {
                 use of_device::{$($of),*};
+                let $own = &**$own;
                 $body
             }
         }
