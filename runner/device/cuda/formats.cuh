@@ -48,6 +48,35 @@ template <int ALIGNED> DEVICE uint32_t word(const uint8_t *bytes) {
     return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
+// Words at a multiple of 16 bytes. Loads are as wide as they can be: threads have runs one beside the other, and what a warp waits for is how often it
+// asks.
+template <int COUNT> DEVICE void words_at_16(const void *bytes, uint32_t *out) {
+    static_assert(COUNT % 4 == 0, "whole loads");
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) load_16((const uint8_t *)bytes + 4 * i, out + i);
+}
+
+// The same at a multiple of 8.
+template <int COUNT> DEVICE void words_at_8(const void *bytes, uint32_t *out) {
+    static_assert(COUNT % 2 == 0, "whole loads");
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 2) load_8((const uint8_t *)bytes + 4 * i, out + i);
+}
+
+// Words at a multiple of 2 bytes, by loads of whole words: those that lie across are put together. Up to 2 bytes before and behind them are read; memory is
+// whole 16 bytes, so that they are there.
+template <int COUNT> DEVICE void words_at_2(const uint8_t *bytes, uint32_t *out) {
+    const uint32_t before = (uint32_t)((uintptr_t)bytes & 2u), selector = before == 0 ? 0x3210u : 0x5432u;
+    const uint32_t *from = (const uint32_t *)(bytes - before);
+    uint32_t next = from[0];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const uint32_t own = next;
+        next = i + 1 < COUNT || before != 0 ? from[i + 1] : 0u;
+        out[i] = permute(own, next, selector);
+    }
+}
+
 DEVICE float half_at(const uint8_t *bytes) { return half_to_float(*(const uint16_t *)bytes); }
 
 // The four lowest bits as the lowest bits of four bytes.
@@ -119,8 +148,10 @@ struct Q4_0 {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
         const uint8_t *block = block_of<18>(weight, row, run);
+        uint32_t words[4];
+        words_at_2<4>(block + 2, words);
 #pragma unroll
-        for (int i = 0; i < 4; i++) halves(word<2>(block + 2 + 4 * i), out.q[i], out.q[i + 4]);
+        for (int i = 0; i < 4; i++) halves(words[i], out.q[i], out.q[i + 4]);
         float d = half_at(block);
         scaled(out, d, -8.0f * d);
     }
@@ -136,13 +167,13 @@ struct Q4_1 {
     }
 };
 
-template <int ALIGNED> DEVICE void five_bits(const uint8_t *packed, Run &out) {
-    uint32_t fifth = word<ALIGNED>(packed);
+// A word of fifth bits and four of nibbles.
+DEVICE void five_bits(const uint32_t packed[5], Run &out) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        halves(word<ALIGNED>(packed + 4 + 4 * i), out.q[i], out.q[i + 4]);
-        out.q[i] |= spread(fifth >> (4 * i)) << 4;
-        out.q[i + 4] |= spread(fifth >> (16 + 4 * i)) << 4;
+        halves(packed[1 + i], out.q[i], out.q[i + 4]);
+        out.q[i] |= spread(packed[0] >> (4 * i)) << 4;
+        out.q[i + 4] |= spread(packed[0] >> (16 + 4 * i)) << 4;
     }
 }
 
@@ -150,7 +181,9 @@ struct Q5_0 {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
         const uint8_t *block = block_of<22>(weight, row, run);
-        five_bits<2>(block + 2, out);
+        uint32_t words[5];
+        words_at_2<5>(block + 2, words);
+        five_bits(words, out);
         float d = half_at(block);
         scaled(out, d, -16.0f * d);
     }
@@ -160,8 +193,11 @@ struct Q5_1 {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
         const uint8_t *block = block_of<24>(weight, row, run);
-        five_bits<4>(block + 4, out);
-        scaled(out, half_at(block), half_at(block + 2));
+        // All of a block at once.
+        uint32_t words[6];
+        words_at_8<6>(block, words);
+        five_bits(words + 1, out);
+        scaled(out, half_to_float((uint16_t)words[0]), half_to_float((uint16_t)(words[0] >> 16)));
     }
 };
 
@@ -169,8 +205,7 @@ struct Q8_0 {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
         const uint8_t *block = block_of<34>(weight, row, run);
-#pragma unroll
-        for (int i = 0; i < 8; i++) out.q[i] = word<2>(block + 2 + 4 * i);
+        words_at_2<8>(block + 2, out.q);
         scaled(out, half_at(block), 0.0f);
     }
 };
@@ -179,8 +214,10 @@ struct Iq4Nl {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
         const uint8_t *block = block_of<18>(weight, row, run);
+        uint32_t words[4];
+        words_at_2<4>(block + 2, words);
 #pragma unroll
-        for (int i = 0; i < 4; i++) halves_of<Steps>(word<2>(block + 2 + 4 * i), out.q[i], out.q[i + 4]);
+        for (int i = 0; i < 4; i++) halves_of<Steps>(words[i], out.q[i], out.q[i + 4]);
         scaled(out, half_at(block), 0.0f);
     }
 };
@@ -214,8 +251,10 @@ struct Nvfp4Blocks {
 
 // Blocks of 256 are eight runs. Element l of run j of half n is the bits 2j of byte 32n + l.
 template <int ALIGNED> DEVICE void two_bits(const uint8_t *packed, uint32_t run, Run &out) {
+    const uint8_t *from = packed + run / 4 * 32;
+    if (ALIGNED == 2) words_at_2<8>(from, out.q);
 #pragma unroll
-    for (int i = 0; i < 8; i++) out.q[i] = word<ALIGNED>(packed + run / 4 * 32 + 4 * i) >> (2 * (run % 4)) & 0x03030303u;
+    for (int i = 0; i < 8; i++) out.q[i] = (ALIGNED == 2 ? out.q[i] : word<4>(from + 4 * i)) >> (2 * (run % 4)) & 0x03030303u;
 }
 
 struct Q2K {
@@ -240,8 +279,10 @@ struct Q3K {
         const uint8_t *block = block_of<110>(weight, row, index / 8);
         uint32_t run = index % 8;
         two_bits<2>(block + 32, run, out);
+        uint32_t third[8];
+        words_at_2<8>(block, third);
 #pragma unroll
-        for (int i = 0; i < 8; i++) out.q[i] |= (word<2>(block + 4 * i) >> run & 0x01010101u) << 2;
+        for (int i = 0; i < 8; i++) out.q[i] |= (third[i] >> run & 0x01010101u) << 2;
         float d = half_at(block + 108);
 #pragma unroll
         for (int part = 0; part < 2; part++) {
@@ -256,8 +297,9 @@ struct Q3K {
 
 // Of each 32 bytes the low nibbles are a run, the high ones the next.
 DEVICE void four_bits(const uint8_t *nibbles, uint32_t run, Run &out) {
+    words_at_16<8>(nibbles + run / 2 * 32, out.q);
 #pragma unroll
-    for (int i = 0; i < 8; i++) out.q[i] = word<4>(nibbles + run / 2 * 32 + 4 * i) >> (4 * (run % 2)) & 0x0f0f0f0fu;
+    for (int i = 0; i < 8; i++) out.q[i] = out.q[i] >> (4 * (run % 2)) & 0x0f0f0f0fu;
 }
 
 // `d`, `dmin`, eight scales and offsets of six bits.
@@ -289,8 +331,10 @@ struct Q5K {
         const uint8_t *block = block_of<176>(weight, row, index / 8);
         uint32_t run = index % 8;
         four_bits(block + 48, run, out);
+        uint32_t fifth[8];
+        words_at_16<8>(block + 16, fifth);
 #pragma unroll
-        for (int i = 0; i < 8; i++) out.q[i] |= (word<4>(block + 16 + 4 * i) >> run & 0x01010101u) << 4;
+        for (int i = 0; i < 8; i++) out.q[i] |= (fifth[i] >> run & 0x01010101u) << 4;
         six_bits(block, run, out);
     }
 };
@@ -301,10 +345,13 @@ struct Q6K {
         const uint8_t *block = block_of<210>(weight, row, index / 8);
         uint32_t half = index % 8 / 4, run = index % 4;
         const uint8_t *low = block + 64 * half + 32 * (run % 2), *high = block + 128 + 32 * half;
+        uint32_t twos[8];
+        words_at_2<8>(low, out.q);
+        words_at_2<8>(high, twos);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            uint32_t four = word<2>(low + 4 * i) >> (run / 2 * 4) & 0x0f0f0f0fu;
-            out.q[i] = four | (word<2>(high + 4 * i) >> (2 * run) & 0x03030303u) << 4;
+            uint32_t four = out.q[i] >> (run / 2 * 4) & 0x0f0f0f0fu;
+            out.q[i] = four | (twos[i] >> (2 * run) & 0x03030303u) << 4;
         }
         float d = half_at(block + 208);
 #pragma unroll
@@ -320,8 +367,10 @@ struct Iq4Xs {
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t index, Run &out) {
         const uint8_t *block = block_of<136>(weight, row, index / 8);
         uint32_t run = index % 8;
+        uint32_t words[4];
+        words_at_8<4>(block + 8 + 16 * run, words);
 #pragma unroll
-        for (int i = 0; i < 4; i++) halves_of<Steps>(word<4>(block + 8 + 16 * run + 4 * i), out.q[i], out.q[i + 4]);
+        for (int i = 0; i < 4; i++) halves_of<Steps>(words[i], out.q[i], out.q[i + 4]);
         uint32_t high = *(const uint16_t *)(block + 2);
         uint32_t scale = (uint32_t)(block[4 + run / 2] >> (run % 2 * 4) & 15) | (high >> (2 * run) & 3u) << 4;
         scaled(out, half_at(block) * ((float)scale - 32.0f), 0.0f);
@@ -502,9 +551,12 @@ template <int BITS> struct Affine {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
         const uint32_t *packed = (const uint32_t *)(weight.codes + row * weight.row_bytes) + (uint64_t)run * BITS;
+        // Of rows that are whole runs.
         uint32_t words[BITS];
+        if (BITS % 4 == 0) words_at_16<BITS / 4 * 4>(packed, words);
+        else if (BITS % 2 == 0) words_at_8<BITS / 2 * 2>(packed, words);
 #pragma unroll
-        for (int i = 0; i < BITS; i++) words[i] = packed[i];
+        for (int i = 0; i < BITS && BITS % 2 == 1; i++) words[i] = packed[i];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             if (BITS == 4) {
@@ -533,7 +585,8 @@ template <int BITS> struct Affine {
 struct Mxfp4 {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
-        const uint32_t *packed = (const uint32_t *)(weight.codes + row * weight.row_bytes) + (uint64_t)run * 4;
+        uint32_t packed[4];
+        words_at_16<4>(weight.codes + row * weight.row_bytes + (uint64_t)run * 16, packed);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             uint32_t eight = packed[i];
@@ -548,7 +601,8 @@ struct Mxfp4 {
 struct Nvfp4 {
     static constexpr bool HALVES = true;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
-        const uint32_t *packed = (const uint32_t *)(weight.codes + row * weight.row_bytes) + (uint64_t)run * 4;
+        uint32_t packed[4];
+        words_at_16<4>(weight.codes + row * weight.row_bytes + (uint64_t)run * 16, packed);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             uint32_t eight = packed[i];

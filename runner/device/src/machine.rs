@@ -63,6 +63,8 @@ enum Place {
     Shared(MappedSlab, usize),
 }
 
+/// Memory is multiples of so many bytes: kernels read whole words of it.
+const WORDS: usize = 16;
 /// Numbers that kernels count with.
 pub(crate) const COUNTERS: usize = 1 << 16;
 
@@ -135,7 +137,7 @@ impl Machine {
     pub fn memory(&self, size: usize) -> Result<Memory> {
         let place = match &*self.kernels {
             #[cfg(feature = "cuda")]
-            Kernels::Cuda(kernels) => Place::Cuda(kernels.memory(size)?),
+            Kernels::Cuda(kernels) => Place::Cuda(kernels.memory(size.next_multiple_of(WORDS))?),
             Kernels::Emulated(_) => Place::Emulated(emulator::Memory::new(size)),
         };
         Ok(Memory { place, size, owner: self.owner() })
@@ -247,7 +249,11 @@ impl Machine {
         self.ensure_own(memory.owner)?;
         match (&*self.kernels, &memory.place) {
             #[cfg(feature = "cuda")]
-            (Kernels::Cuda(kernels), Place::Cuda(memory)) => kernels.read(memory),
+            (Kernels::Cuda(kernels), Place::Cuda(own)) => {
+                let mut bytes = kernels.read(own)?;
+                bytes.truncate(memory.size);
+                Ok(bytes)
+            }
             (Kernels::Emulated(_), Place::Emulated(memory)) => Ok(memory.read(memory.size())),
             _ => bail!("invariant: memory of this machine that is its own"),
         }
