@@ -28,7 +28,7 @@
 //! | `LODE_PRELOAD` | models, with commas, that are loaded when the daemon starts | – |
 //! | `LODE_PIN` | the same, and they stay: neither idle time nor other models unload them | – |
 //! | `LODE_LOAD_TIMEOUT`, `OLLAMA_LOAD_TIMEOUT` | how long a load may take | `5m` |
-//! | `LODE_DEVICE` | `auto`, `cpu`, `cuda:N`, `metal` | `auto` |
+//! | `LODE_DEVICE` | `auto`, `cpu`, `cuda`, `cuda:N`, `metal` | `auto` |
 //! | `LODE_GPU_KEEP` | what stays on each GPU of weights that no loaded model uses, e.g. `4GiB` or `25%`, until memory is needed | `25%` |
 //! | `LODE_GPU_OVERHEAD`, `OLLAMA_GPU_OVERHEAD` | what is kept free on each device, e.g. `1GiB` or bytes | 0 |
 //! | `LODE_SCHED_SPREAD`, `OLLAMA_SCHED_SPREAD` | a model is on all devices, also where fewer would do | off |

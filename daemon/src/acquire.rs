@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use manifests::ModelRef;
-use protocol::{ContextRequest, KvType, LoadReply};
+use protocol::{ContextRequest, KvType, LoadReply, UnusableDevice};
 use scheduler::{
     Attempt, Context, DeviceChoice, KeepAlive, KeepAliveChoice, Lease, LoadPlan, Residence, Scheduler, Wanted,
 };
@@ -25,11 +25,17 @@ impl Daemon {
     }
 
     /// Where layers are to be for a request that says so; nothing where there can be no GPU, so that clients that always say it share what is loaded.
-    pub(crate) fn devices(&self, num_gpu: Option<i64>, main_gpu: Option<u64>) -> DeviceChoice {
+    pub(crate) fn devices(&self, model: &Model, num_gpu: Option<i64>, main_gpu: Option<i64>) -> DeviceChoice {
         if !Scheduler::may_use_gpus(&self.settings.device) {
             return DeviceChoice::default();
         }
-        DeviceChoice { layers: num_gpu.and_then(|layers| u64::try_from(layers).ok()), device: main_gpu }
+        // All of them, which many clients ask for, is as many as there is room for.
+        let all = model.understood.known().map_or(0, |known| known.architecture.blueprint.layers.len() as u64 + 1);
+        let number = |number: i64| u64::try_from(number).ok();
+        DeviceChoice {
+            layers: num_gpu.and_then(number).filter(|layers| *layers < all),
+            device: main_gpu.and_then(number),
+        }
     }
 
     /// A loaded model for one request, which may have to wait for its turn. `asked` is how long the request wants it kept.
@@ -86,6 +92,9 @@ impl Daemon {
         }
         let blobs = plan.request.blobs.iter().map(|blob| blob.name.clone()).collect();
         let Some(survey) = self.scheduler.survey(&self.settings.device, blobs).await else { return Ok(Some(plan)) };
+        for UnusableDevice { name, reason } in &survey.unusable {
+            tracing::warn!(device = name, reason, "a device is not used");
+        }
         let room = DeviceRoom { survey, choice, assumed: self.settings.devices, is_last: attempt == Attempt::Last };
         models::blocking(&self.library, move |library| {
             Ok(library::assign_layers(library, &model, cache, &room, &mut plan)?.then_some(plan))

@@ -171,7 +171,7 @@ impl Call {
 
     /// Leases a runner that has the model loaded, loading it where it is not.
     pub(crate) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
-        let devices = daemon.devices(self.options.num_gpu, self.options.main_gpu);
+        let devices = daemon.devices(&self.model, self.options.num_gpu, self.options.main_gpu);
         let lease = daemon.acquire(&self.model, self.context(daemon), devices, self.keep_alive).await?;
         let (lease, model) = (Arc::new(lease), self.model.name.clone());
         Ok(Ready { lease, model, begin: self.begin, load: self.begin.elapsed() })

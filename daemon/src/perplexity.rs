@@ -26,7 +26,7 @@ pub(crate) async fn perplexity(
     }
     // A model that is loaded already stays where the window fits.
     let context = daemon.settings.context.min(longest).max(request.window.unwrap_or(1));
-    let lease = daemon.acquire(&model, Context::AtLeast(context), daemon.devices(None, None), None).await?;
+    let lease = daemon.acquire(&model, Context::AtLeast(context), daemon.devices(&model, None, None), None).await?;
     let (tokens, bos) = tokens(lease.runner(), request.text).await?;
     let window = request.window.unwrap_or(lease.reply().context) as usize;
     let windows = windows(&tokens, window, request.scored).map_err(Failed::bad_request)?;

@@ -19,7 +19,7 @@ impl Daemon {
 
     async fn preload_one(&self, name: &str) -> Result<(), Failed> {
         let model = models::find(self, models::reference(name, "")?).await?;
-        drop(self.acquire(&model, self.context(&model, None), self.devices(None, None), None).await?);
+        drop(self.acquire(&model, self.context(&model, None), self.devices(&model, None, None), None).await?);
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use protocol::{HolderCall, Survey, SurveyedDevice, UnusableDevice, passing};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -85,14 +85,22 @@ pub(crate) fn run(keep: Keep) -> Result<()> {
             HolderCall::Survey { device, blobs } => passing::send(&daemon, &devices.survey(&device, &blobs), &[])?,
             HolderCall::Hold { blobs, reserved } => {
                 let Ok([files, runner]): Result<[OwnedFd; 2], _> = sockets.try_into() else {
-                    bail!("a session comes with two sockets");
+                    tracing::error!("a session came without its two sockets; allow more open files (`ulimit -n`)");
+                    continue;
                 };
                 let id = SessionId(sessions);
                 sessions += 1;
                 let (files, runner) = (Files::of(UnixStream::from(files)), UnixStream::from(runner));
-                devices.begin(id, &runner)?;
-                let session = Session::new(id, devices.clone(), runner);
-                std::thread::spawn(move || session.run(&blobs, &reserved, files));
+                if let Err(error) = devices.begin(id, &runner) {
+                    tracing::error!("a session cannot begin: {error:#}");
+                    continue;
+                }
+                let mut session = Session::new(id, devices.clone(), runner);
+                let kept = session.reserve(&reserved);
+                std::thread::spawn(move || match kept {
+                    Ok(()) => session.run(&blobs, files),
+                    Err(error) => session.end_with(&error),
+                });
             }
         }
     }
@@ -126,7 +134,7 @@ impl Devices {
             return Ok(memory.clone());
         }
         let vault = device::vault(name)?;
-        let (_, total) = vault.memory(0)?;
+        let (_, total) = vault.memory(0, 0)?;
         let memory = Arc::new(Mutex::new(DeviceMemory::new(vault, self.keep.of(total))));
         all.insert(name.to_owned(), memory.clone());
         Ok(memory)
@@ -154,14 +162,18 @@ impl Devices {
     fn surveyed(&self, name: &str, description: &str, blobs: &[String]) -> Result<SurveyedDevice> {
         let memory = self.memory(name)?;
         let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let (free, total) = memory.free()?;
+        let (free, total) = memory.free().unwrap_or_else(|error| {
+            // A device that has failed does so for this process for ever: the daemon starts another.
+            tracing::error!(device = name, "the device has failed: {error:#}");
+            std::process::exit(1)
+        });
         let device = protocol::Device {
             name: name.to_owned(),
             description: description.to_owned(),
             free: Some(free),
             total: Some(total),
         };
-        Ok(SurveyedDevice { device, shared: memory.shared(blobs) })
+        Ok(SurveyedDevice { device, shared: memory.shared(blobs), there: memory.there(blobs) })
     }
 }
 

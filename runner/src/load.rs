@@ -93,7 +93,11 @@ impl Loaded {
         let Stages { computing, note, devices, on_devices } =
             stages::open(request, blueprint.layers.len(), machine, holder.as_ref())?;
         tracing::info!(note, "computes");
-        let read_ahead = ReadAhead::begin(&blueprint, &request.tensors, &blobs);
+        // What the holder has is read by it, if it is not there.
+        let is_elsewhere =
+            request.is_held && request.layers.iter().map(|own| own.count).sum::<u64>() > blueprint.layers.len() as u64;
+        let own = if is_elsewhere { &[][..] } else { &request.tensors };
+        let read_ahead = ReadAhead::begin(&blueprint, own, &blobs);
         let source = Source {
             request,
             blobs: &blobs,
@@ -197,9 +201,16 @@ impl Loaded {
             kv_type: slots.shape.kv_type,
             weights: self.weights,
             kv_cache: self.cache_bytes(slots, |_| true),
-            on_devices: self.on_devices + self.cache_bytes(slots, |layer| self.layers_on_devices[layer]),
+            on_devices: self.bytes_on_devices(slots),
             private: memory.private(),
         }
+    }
+
+    /// Bytes of weights and states on devices; of what is wholly there, small arrays and the embedding count too.
+    fn bytes_on_devices(&self, slots: Slots) -> u64 {
+        let is_whole = self.layers_on_devices.iter().all(|own| *own);
+        let weights = if is_whole { self.weights } else { self.on_devices };
+        weights + self.cache_bytes(slots, |layer| self.layers_on_devices[layer])
     }
 
     /// Bytes of all slots, once they are full, of the layers that are meant.

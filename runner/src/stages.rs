@@ -58,7 +58,10 @@ pub(crate) fn open(request: &LoadRequest, layers: usize, machine: &Machine, hold
         let Opened { device, note } = device::open(name).map_err(|error| failure::unsupported(&error))?;
         notes.push(((*name).to_owned(), note, count));
         let candle = Candle::of(device, request.reference)?;
-        let candle = holder.cloned().map_or_else(|| candle.clone(), |holder| candle.clone().with_holder(holder));
+        let candle = match holder.cloned() {
+            Some(holder) => candle.with_holder(holder),
+            None => candle,
+        };
         devices.push(candle.clone());
         stages.push(Stage::Device(Box::new(candle)));
     }

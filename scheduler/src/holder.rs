@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The holder, where one runs.
 #[derive(Debug, Default)]
-pub(crate) struct Holder(Mutex<Option<Running>>);
+pub(crate) struct Holder(Arc<Mutex<Option<Running>>>);
 
 #[derive(Debug)]
 struct Running {
@@ -80,21 +80,24 @@ impl Holder {
         Ok(runner.into())
     }
 
-    /// Ends the process.
+    /// Ends the process. Where somebody waits for its answer it ends with the daemon, by its standard input.
     pub(crate) async fn end(&self) {
-        if let Some(mut running) = self.0.lock().await.take() {
+        if let Ok(mut running) = self.0.try_lock()
+            && let Some(mut running) = running.take()
+        {
             // An error says that it has ended already.
             let _ = running.child.kill().await;
         }
     }
 
-    /// Has the process asked, one question at a time. A process that fails is given up.
+    /// Has the process asked, one question at a time, to the end: whoever gives up waiting leaves no answer for the next. A process that fails is
+    /// given up.
     async fn ask<T: Send + 'static>(
         &self,
         options: &RunnerOptions,
         question: impl FnOnce(&UnixStream) -> std::io::Result<T> + Send + 'static,
     ) -> Result<T, Error> {
-        let mut running = self.0.lock().await;
+        let mut running = self.0.clone().lock_owned().await;
         let ended = match running.as_mut() {
             Some(running) => running.child.try_wait().map_or(true, |status| status.is_some()),
             None => true,
@@ -104,19 +107,20 @@ impl Holder {
             *running = Some(start(options)?);
         }
         let control = running.as_ref().map(|running| running.control.clone());
-        let asked = tokio::task::spawn_blocking(move || control.map(|control| question(&control))).await;
-        match asked {
-            Ok(Some(Ok(answer))) => Ok(answer),
-            other => {
+        let asked = tokio::spawn(async move {
+            let asked = tokio::task::spawn_blocking(move || control.map(|control| question(&control))).await;
+            if !matches!(asked, Ok(Some(Ok(_)))) {
                 // What it says later would answer another question.
                 *running = None;
-                let reason = match other {
-                    Ok(Some(Err(error))) => error.to_string(),
-                    _ => "asking it panicked".to_owned(),
-                };
-                Err(Error::Protocol(format!("the process that holds weights on devices does not answer: {reason}")))
             }
-        }
+            asked
+        });
+        let reason = match asked.await {
+            Ok(Ok(Some(Ok(answer)))) => return Ok(answer),
+            Ok(Ok(Some(Err(error)))) => error.to_string(),
+            _ => "asking it panicked".to_owned(),
+        };
+        Err(Error::Protocol(format!("the process that holds weights on devices does not answer: {reason}")))
     }
 }
 

@@ -12,7 +12,7 @@
 //! - Places are never more than [`Limits::most`], what they need never more than [`Limits::memory`].
 //! - While a request waits, something is under way that ends (a plan, a load, a process, a user), or
 //!   [`Machine::wake`] names a moment.
-//! - A pinned model is unloaded only where somebody stops it, or its runner fails.
+//! - A pinned model is unloaded only where somebody stops it, its runner fails, or a request wants its layers elsewhere.
 
 mod back_off;
 mod event;
@@ -125,7 +125,8 @@ impl Machine {
             Event::Leave { request, outcome } => self.leave(request, outcome),
             Event::Planned { runner } => self.planned(runner),
             Event::Crowded { runner } => self.crowded(runner),
-            Event::Loaded { runner, slots } | Event::Rebuilt { runner, slots } => self.ready(runner, slots),
+            Event::Loaded { runner, slots, on_devices } => self.ready(runner, slots, Some(on_devices)),
+            Event::Rebuilt { runner, slots } => self.ready(runner, slots, None),
             Event::Failed { runner, failure } => self.failed(runner, failure),
             Event::Ended { runner, end } => self.ended(runner, &end),
             Event::Stop { model, when } => self.stop(&model, when),
@@ -251,17 +252,17 @@ impl Machine {
         }
     }
 
-    /// Idle models go, and who waits plans once more: for what there is then.
+    /// Idle models go that are on devices, and who waits plans once more: for what there is then.
     fn crowded(&mut self, runner: RunnerId) {
         let Some(model) = self.model_of(runner) else { return };
         if matches!(self.places[&model].phase, Phase::Planning { .. }) {
             self.places.remove(&model);
             self.retried.insert(model.clone());
-            self.evict_idle(&model);
+            self.evict_idle(&model, |place| place.on_devices);
         }
     }
 
-    fn ready(&mut self, runner: RunnerId, slots: usize) {
+    fn ready(&mut self, runner: RunnerId, slots: usize, on_devices: Option<bool>) {
         let now = self.now;
         let Some((model, place)) = self.places.iter_mut().find(|(_, place)| place.runner == runner) else { return };
         let since = match &place.phase {
@@ -271,6 +272,7 @@ impl Machine {
             _ => return,
         };
         self.retried.remove(model);
+        place.on_devices = on_devices.unwrap_or(place.on_devices);
         place.phase = Phase::Ready(Ready { since, slots: slots.max(1), users: BTreeSet::new(), idle_since: now });
     }
 

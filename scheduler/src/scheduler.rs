@@ -367,9 +367,9 @@ impl Supervised {
                 let (pid, elapsed) = (client.pid(), self.begin.elapsed());
                 tracing::info!(model, pid, context = reply.context, device = reply.device, ?elapsed, "loaded");
                 metrics::histogram!("lode_load_seconds").record(elapsed);
-                let slots = slots(&reply);
+                let (slots, on_devices) = (slots(&reply), reply.on_devices > 0);
                 self.loaded = Some((client, Arc::new(reply)));
-                Event::Loaded { runner, slots }
+                Event::Loaded { runner, slots, on_devices }
             }
             Report::Rebuilt(reply) => {
                 tracing::info!(model, context = reply.context, "made another KV cache");

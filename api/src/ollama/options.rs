@@ -13,8 +13,8 @@ pub struct Options {
     pub num_ctx: Option<u64>,
     /// How many layers are on GPUs, from the last, the output being one; negative is as many as there is room for.
     pub num_gpu: Option<i64>,
-    /// The only GPU, by its number.
-    pub main_gpu: Option<u64>,
+    /// The only GPU, by its number; negative is any.
+    pub main_gpu: Option<i64>,
     /// Tokens to generate at most; negative is without limit.
     pub num_predict: Option<i64>,
     /// Tokens of a prompt that stay when it is cut.
@@ -128,7 +128,7 @@ impl Options {
         match name {
             "num_ctx" => self.num_ctx = Some(count()?),
             "num_gpu" => self.num_gpu = Some(integer()?),
-            "main_gpu" => self.main_gpu = Some(count()?),
+            "main_gpu" => self.main_gpu = Some(integer()?),
             "num_predict" => self.num_predict = Some(integer()?),
             "num_keep" => self.num_keep = Some(count()?),
             "seed" => self.seed = Some(integer()?),

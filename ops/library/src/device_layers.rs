@@ -3,13 +3,16 @@
 use anyhow::Result;
 use protocol::{ContextRequest, DeviceLayers, Reserved, Survey, SurveyedDevice};
 use scheduler::estimate::exact::{self, Cache, Exact};
-use scheduler::estimate::{Device, Machine, Requested, System};
+use scheduler::estimate::{Device, Machine, Requested, System, Weights};
 use scheduler::{DeviceChoice, LoadPlan};
 
 use crate::error::Error;
 use crate::library::Library;
 use crate::model::Model;
 use crate::plan::{AssumedDevices, Subject};
+
+/// Of so many bytes of arrays one is lost between them, in slabs that they do not fill.
+const LOST: u64 = 32;
 
 /// What there is of devices for a load.
 #[derive(Clone, Debug)]
@@ -40,8 +43,18 @@ pub fn assign_layers(
     let (Some(described), false) = (model.understood.known(), devices.is_empty()) else { return Ok(true) };
     let cache = Cache { context: cache.context, slots: cache.slots, kv_type: cache.kv_type };
     let weights = Subject::of(library, model)?.weights();
-    let exact = exact::load(&described.decoder(), &weights, &cache, &machine(&devices, room))?;
-    let is_whole = exact.layout.assigned() >= exact.total_layers;
+    let decoder = described.decoder();
+    let plan_on =
+        |devices: &[&SurveyedDevice]| exact::load(&decoder, &weights, &cache, &machine(devices, room, &weights));
+    let (devices, exact) = match best(&devices, room) {
+        // Where most of it is already, if that has room for the rest.
+        Some(one) if devices.len() > 1 => match plan_on(&[one])? {
+            exact if is_whole(&exact) => (vec![one], exact),
+            _ => (devices.clone(), plan_on(&devices)?),
+        },
+        _ => (devices.clone(), plan_on(&devices)?),
+    };
+    let is_whole = is_whole(&exact);
     if !is_whole && room.choice.layers.is_none() && !room.is_last {
         return Ok(false);
     }
@@ -67,6 +80,16 @@ pub fn assign_layers(
     Ok(true)
 }
 
+fn is_whole(exact: &Exact) -> bool {
+    exact.layout.assigned() >= exact.total_layers
+}
+
+/// The device that has most of the model, where that is left to us.
+fn best<'a>(devices: &[&'a SurveyedDevice], room: &DeviceRoom) -> Option<&'a SurveyedDevice> {
+    let is_ours = room.choice.layers.is_none() && !room.assumed.spread;
+    devices.iter().copied().filter(|own| is_ours && own.there > 0).max_by_key(|own| own.there)
+}
+
 /// All devices, or the one that is wanted.
 fn wanted(devices: &[SurveyedDevice], only: Option<u64>) -> Result<Vec<&SurveyedDevice>> {
     let Some(index) = only else { return Ok(devices.iter().collect()) };
@@ -83,13 +106,17 @@ fn wanted(devices: &[SurveyedDevice], only: Option<u64>) -> Result<Vec<&Surveyed
     Ok(found)
 }
 
-/// The machine as the estimate sees it: what others use of this model's weights takes no more room.
-fn machine(devices: &[&SurveyedDevice], room: &DeviceRoom) -> Machine {
+/// The machine as the estimate sees it. What others use of this model's weights takes no more room, where all of it will be on one device; some of what
+/// is free is lost between arrays.
+fn machine(devices: &[&SurveyedDevice], room: &DeviceRoom, weights: &Weights) -> Machine {
+    let all = weights.blocks.iter().chain([&weights.output, &weights.token_embedding]).flatten();
+    let lost = all.fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)) / LOST;
+    let shared = |own: &SurveyedDevice| if devices.len() == 1 { own.shared } else { 0 };
     let device = |own: &&SurveyedDevice| Device {
         id: own.device.name.clone(),
         library: "CUDA".to_owned(),
         integrated: false,
-        free_memory: own.device.free.unwrap_or(0).saturating_add(own.shared),
+        free_memory: own.device.free.map_or(0, |free| free - lost.min(free)).saturating_add(shared(own)),
     };
     Machine {
         devices: devices.iter().map(device).collect(),
@@ -122,7 +149,12 @@ impl DeviceParts {
         });
         let reserved = used.map(|share| {
             let own = &exact.devices[share.device];
-            Reserved { device: name(share.device), bytes: own.cache.saturating_add(own.graph) }
+            let there = devices[share.device].there;
+            Reserved {
+                device: name(share.device),
+                own: own.cache.saturating_add(own.graph),
+                weights: own.weights.saturating_sub(there),
+            }
         });
         Self { layers: layers.collect(), reserved: reserved.collect() }
     }
@@ -139,7 +171,7 @@ mod tests {
             free: Some(free),
             total: Some(free),
         };
-        SurveyedDevice { device, shared }
+        SurveyedDevice { device, shared, there: shared }
     }
 
     #[test]
@@ -160,8 +192,15 @@ mod tests {
             assumed: AssumedDevices { overhead: 4, ..AssumedDevices::default() },
             is_last: true,
         };
-        let machine = machine(&[&first, &second], &room);
-        assert_eq!(machine.devices.iter().map(|own| own.free_memory).collect::<Vec<_>>(), [15, 7]);
+        let weights = Weights { blocks: vec![Some(32)], output_norm: None, output: None, token_embedding: None };
+        let free = |devices: &[&SurveyedDevice]| -> Vec<u64> {
+            machine(devices, &room, &weights).devices.iter().map(|own| own.free_memory).collect()
+        };
+        assert_eq!((free(&[&first]), free(&[&first, &second])), (vec![14], vec![9, 6]));
+        let machine = machine(&[&first, &second], &room, &weights);
         assert_eq!((machine.requested, machine.overhead), (Requested::Layers(3), 4));
+        let automatic = DeviceRoom { choice: DeviceChoice::default(), ..room.clone() };
+        let found = best(&[&second, &first], &automatic).map(|own| own.device.name.as_str());
+        assert_eq!((found, best(&[&second, &first], &room).is_none()), (Some("cuda:0"), true));
     }
 }

@@ -27,6 +27,9 @@ pub(crate) type Memory = CudaSlice<u8>;
 /// Bytes of freed memory that a GPU keeps for the next launches: what activations take.
 const KEPT: u64 = 256 << 20;
 
+/// Memory is multiples of so many bytes: kernels read whole words of it.
+const WORDS: usize = 16;
+
 /// Numbers of float32 on a GPU.
 pub(crate) type Numbers = CudaSlice<f32>;
 
@@ -57,10 +60,9 @@ impl Kernels {
     }
 
     pub(crate) fn memory(&self, size: usize) -> Result<Memory> {
+        let whole = size.max(1).next_multiple_of(WORDS);
         // SAFETY: what is in it is written before it is read, as `Memory` says.
-        unsafe { self.stream.alloc::<u8>(size.max(1)) }
-            .map_err(failed)
-            .with_context(|| format!("{size} bytes on the GPU"))
+        unsafe { self.stream.alloc::<u8>(whole) }.map_err(failed).with_context(|| format!("{size} bytes on the GPU"))
     }
 
     /// Whether a storage is in the order of this device's stream.
@@ -87,7 +89,7 @@ impl Kernels {
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let staging = match &mut *staging {
             Some(staging) => staging,
-            none => none.insert(Staging::new(&self.stream)?),
+            none => none.insert(Staging::new(self.stream.context())?),
         };
         staging.copy(&self.stream, memory, at, bytes)
     }

@@ -5,9 +5,10 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use candle_core::cuda_backend::cudarc::driver::{CudaContext, CudaStream, DriverError, sys};
+use candle_core::cuda_backend::cudarc::driver::{CudaContext, DriverError, sys};
 
 use crate::arguments::Address;
 use crate::cuda::failed;
@@ -18,9 +19,8 @@ pub(crate) struct Vault {
     index: usize,
     context: Arc<CudaContext>,
     granularity: usize,
-    /// Bytes that others had when this was made.
-    others: u64,
-    stream: Arc<CudaStream>,
+    /// The least that others have had: what else is taken is for those who were promised something.
+    others: AtomicU64,
     /// Made with the first bytes.
     staging: Option<Staging>,
 }
@@ -49,35 +49,44 @@ impl Vault {
         done(unsafe { sys::cuMemGetAllocationGranularity(&raw mut granularity, &raw const properties, kind) })
             .context("the GPU's driver shares no memory between processes")?;
         ensure!(granularity > 0, "the GPU's driver says no size of allocations");
-        let stream = context.new_stream().map_err(failed)?;
-        Ok(Self { index, context, granularity, others: (total - free) as u64, stream, staging: None })
+        let vault = Self { index, context, granularity, others: AtomicU64::new((total - free) as u64), staging: None };
+        // Some drivers say what they have only when they are asked for it.
+        let probe = vault.slab(granularity)?.context("the GPU has no memory left")?;
+        probe.descriptor().context("the GPU's driver shares no memory between processes")?;
+        Ok(vault)
     }
 
     /// What the driver says is free may be promised to somebody who has not taken it yet; what others take is free for nobody.
-    pub(crate) fn memory(&self, taken: u64) -> Result<(u64, u64)> {
+    pub(crate) fn memory(&self, slabs: u64, promised: u64) -> Result<(u64, u64)> {
         let (free, total) = self.context.mem_get_info().map_err(failed)?;
-        let promised = (total as u64).saturating_sub(self.others).saturating_sub(taken);
-        Ok((promised.min(free as u64), total as u64))
+        let (free, total) = (free as u64, total as u64);
+        let elsewhere = total.saturating_sub(free).saturating_sub(slabs);
+        let others = self.others.fetch_min(elsewhere, Ordering::Relaxed).min(elsewhere);
+        let left = total.saturating_sub(others).saturating_sub(slabs).saturating_sub(promised);
+        Ok((left.min(free), total))
     }
 
     pub(crate) fn granularity(&self) -> usize {
         self.granularity
     }
 
-    pub(crate) fn slab(&self, size: usize) -> Result<Slab> {
+    pub(crate) fn slab(&self, size: usize) -> Result<Option<Slab>> {
         self.context.bind_to_thread().map_err(failed)?;
         let (mut handle, properties) = (0, properties(self.index)?);
         // SAFETY: a handle is written, and the properties are read during the call.
-        done(unsafe { sys::cuMemCreate(&raw mut handle, size, &raw const properties, 0) })
-            .with_context(|| format!("{size} bytes on the GPU"))?;
+        let status = unsafe { sys::cuMemCreate(&raw mut handle, size, &raw const properties, 0) };
+        if status == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return Ok(None);
+        }
+        done(status).with_context(|| format!("{size} bytes on the GPU that can be shared"))?;
         let access = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        Slab::of(&self.context, handle, size, self.index, access)
+        Slab::of(&self.context, handle, size, self.index, access).map(Some)
     }
 
     pub(crate) fn write(&mut self, slab: &Slab, at: usize, bytes: &[u8]) -> Result<()> {
         let staging = match &mut self.staging {
             Some(staging) => staging,
-            none => none.insert(Staging::new(&self.stream)?),
+            none => none.insert(Staging::new(&self.context)?),
         };
         // SAFETY: the caller has seen that the bytes fit, and slabs are dropped after `finish` only.
         unsafe { staging.copy_to(slab.address + at as u64, bytes) }

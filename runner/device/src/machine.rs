@@ -63,8 +63,6 @@ enum Place {
     Shared(MappedSlab, usize),
 }
 
-/// Memory is multiples of so many bytes: kernels read whole words of it.
-const WORDS: usize = 16;
 /// Numbers that kernels count with.
 pub(crate) const COUNTERS: usize = 1 << 16;
 
@@ -137,7 +135,7 @@ impl Machine {
     pub fn memory(&self, size: usize) -> Result<Memory> {
         let place = match &*self.kernels {
             #[cfg(feature = "cuda")]
-            Kernels::Cuda(kernels) => Place::Cuda(kernels.memory(size.next_multiple_of(WORDS))?),
+            Kernels::Cuda(kernels) => Place::Cuda(kernels.memory(size)?),
             Kernels::Emulated(_) => Place::Emulated(emulator::Memory::new(size)),
         };
         Ok(Memory { place, size, owner: self.owner() })

@@ -61,15 +61,15 @@ impl Vault {
         Self(Kind::Emulated(bytes))
     }
 
-    /// Bytes that nobody has, and all. `taken` are those of this vault's slabs and of whoever has told it what he takes.
+    /// Bytes that nobody has, and all: less those of this vault's slabs, and what it has promised.
     ///
     /// # Errors
     /// The device has failed.
-    pub fn memory(&self, taken: u64) -> Result<(u64, u64)> {
+    pub fn memory(&self, slabs: u64, promised: u64) -> Result<(u64, u64)> {
         match &self.0 {
             #[cfg(feature = "cuda")]
-            Kind::Cuda(own) => own.memory(taken),
-            Kind::Emulated(bytes) => Ok((bytes.saturating_sub(taken), *bytes)),
+            Kind::Cuda(own) => own.memory(slabs, promised),
+            Kind::Emulated(bytes) => Ok((bytes.saturating_sub(slabs).saturating_sub(promised), *bytes)),
         }
     }
 
@@ -82,18 +82,21 @@ impl Vault {
         }
     }
 
-    /// Memory of so many bytes, a multiple of the granularity.
+    /// Memory of so many bytes, a multiple of the granularity; `None` where there is not so much.
     ///
     /// # Errors
-    /// There is not so much.
-    pub fn slab(&self, size: usize) -> Result<Slab> {
+    /// The device has failed.
+    pub fn slab(&self, size: usize) -> Result<Option<Slab>> {
         ensure!(size > 0 && size.is_multiple_of(self.granularity()), "invariant: a slab of {size} bytes");
         let kind = match &self.0 {
             #[cfg(feature = "cuda")]
-            Kind::Cuda(own) => SlabKind::Cuda(own.slab(size)?),
+            Kind::Cuda(own) => match own.slab(size)? {
+                Some(slab) => SlabKind::Cuda(slab),
+                None => return Ok(None),
+            },
             Kind::Emulated(_) => SlabKind::Emulated(emulator::SharedMemory::new(size)?),
         };
-        Ok(Slab { kind, size })
+        Ok(Some(Slab { kind, size }))
     }
 
     /// Writes bytes into a slab of this vault. They may be gone when this returns, and are there after [`finish`](Self::finish).
@@ -129,11 +132,6 @@ impl Vault {
 }
 
 impl Slab {
-    /// How many bytes.
-    pub fn size(&self) -> usize {
-        self.size
-    }
-
     /// A descriptor by which another process maps it.
     ///
     /// # Errors

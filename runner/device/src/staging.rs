@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result};
-use candle_core::cuda_backend::cudarc::driver::{CudaEvent, CudaStream, DevicePtrMut, PinnedHostSlice, result};
+use candle_core::cuda_backend::cudarc::driver::{
+    CudaContext, CudaEvent, CudaStream, DevicePtrMut, PinnedHostSlice, result,
+};
 
 use crate::cuda::{Memory, failed};
 
@@ -37,8 +39,7 @@ struct Buffer {
 }
 
 impl Staging {
-    pub(crate) fn new(compute: &CudaStream) -> Result<Self> {
-        let context = compute.context();
+    pub(crate) fn new(context: &Arc<CudaContext>) -> Result<Self> {
         let buffer = || -> Result<Buffer> {
             // SAFETY: a part is written before it is copied.
             let bytes = unsafe { context.alloc_pinned::<u8>(BUFFER) }.map_err(failed);

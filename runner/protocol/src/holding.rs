@@ -32,13 +32,15 @@ pub enum HolderCall {
     },
 }
 
-/// Bytes of a device that a runner takes for itself.
+/// Bytes of a device that a runner takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
     /// Which device.
     pub device: String,
-    /// Its KV cache, activations, and what it holds of weights by itself.
-    pub bytes: u64,
+    /// Its KV cache and activations.
+    pub own: u64,
+    /// Arrays that it will ask for.
+    pub weights: u64,
 }
 
 /// The devices that can be computed on, with what is free of them.
@@ -57,6 +59,8 @@ pub struct SurveyedDevice {
     pub device: Device,
     /// Bytes of the model's blobs that others use: they take no more room.
     pub shared: u64,
+    /// Bytes of the model's blobs that are there, whether or not somebody uses them.
+    pub there: u64,
 }
 
 /// What a runner wants of the holder.

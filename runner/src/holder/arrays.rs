@@ -41,6 +41,10 @@ pub(super) enum Evicted<M> {
 pub(super) struct Arrays<M> {
     slabs: BTreeMap<u64, Slab<M>>,
     by_key: HashMap<Key, Array>,
+    /// Those that nobody uses, by when somebody last did.
+    unused: BTreeMap<u64, Key>,
+    /// Bytes of them.
+    unused_bytes: u64,
     /// Slabs there have been.
     count: u64,
     /// Uses there have been.
@@ -65,13 +69,24 @@ struct Array {
 
 impl<M> Arrays<M> {
     pub(super) fn new() -> Self {
-        Self { slabs: BTreeMap::new(), by_key: HashMap::new(), count: 0, clock: 0 }
+        Self {
+            slabs: BTreeMap::new(),
+            by_key: HashMap::new(),
+            unused: BTreeMap::new(),
+            unused_bytes: 0,
+            count: 0,
+            clock: 0,
+        }
     }
 
     /// An array that is there, for one more user.
     pub(super) fn find(&mut self, key: &Key) -> Option<Place> {
         self.clock += 1;
         let array = self.by_key.get_mut(key)?;
+        if array.users == 0 {
+            self.unused.remove(&array.used);
+            self.unused_bytes -= room(key.size) as u64;
+        }
         (array.users, array.used) = (array.users + 1, self.clock);
         Some(array.place)
     }
@@ -110,19 +125,26 @@ impl<M> Arrays<M> {
         self.clock += 1;
         if let Some(array) = self.by_key.get_mut(key) {
             (array.users, array.used) = (array.users.saturating_sub(1), self.clock);
+            if array.users == 0 {
+                self.unused.insert(self.clock, key.clone());
+                self.unused_bytes += room(key.size) as u64;
+            }
         }
     }
 
     /// Forgets an array, whoever uses it: its bytes never came.
     pub(super) fn forget(&mut self, key: &Key) -> Option<M> {
         let array = self.by_key.remove(key)?;
+        if array.users == 0 {
+            self.unused.remove(&array.used);
+            self.unused_bytes -= room(key.size) as u64;
+        }
         self.free(array.place, room(key.size))
     }
 
     /// Gives up the array that nobody has used for the longest.
     pub(super) fn evict(&mut self) -> Evicted<M> {
-        let unused = self.by_key.iter().filter(|(_, array)| array.users == 0);
-        let Some((key, _)) = unused.min_by_key(|(_, array)| array.used) else { return Evicted::Nothing };
+        let Some((_, key)) = self.unused.first_key_value() else { return Evicted::Nothing };
         let key = key.clone();
         self.forget(&key).map_or(Evicted::Array, Evicted::Slab)
     }
@@ -153,7 +175,17 @@ impl<M> Arrays<M> {
 
     /// Bytes of arrays that nobody uses.
     pub(super) fn unused(&self) -> u64 {
-        self.by_key.iter().filter(|(_, array)| array.users == 0).map(|(key, _)| room(key.size) as u64).sum()
+        self.unused_bytes
+    }
+
+    /// Bytes of arrays that are there, used or not, and of a blob that `is_meant`.
+    pub(super) fn there_of(&self, is_meant: impl Fn(&str) -> bool) -> u64 {
+        self.by_key.keys().filter(|key| is_meant(&key.blob)).map(|key| room(key.size) as u64).sum()
+    }
+
+    /// Whether an array is there.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.by_key.contains_key(key)
     }
 
     /// Bytes of arrays that somebody uses and that are of a blob that `is_meant`.

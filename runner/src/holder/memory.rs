@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use device::{Slab, Vault};
 
 use super::arrays::{Arrays, Evicted, Key, Place, room};
@@ -17,13 +17,22 @@ const SLABS: u64 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SessionId(pub(super) u64);
 
+/// What a runner was promised.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    /// For itself.
+    own: u64,
+    /// For arrays that have not come yet.
+    coming: u64,
+}
+
 /// The memory of a device.
 #[derive(Debug)]
 pub(super) struct DeviceMemory {
     vault: Vault,
     arrays: Arrays<Slab>,
-    /// Bytes that runners take for themselves.
-    reserved: HashMap<SessionId, u64>,
+    /// Bytes that runners take.
+    reserved: HashMap<SessionId, Promise>,
     /// Bytes of arrays that stay though nobody uses them, at most.
     keep: u64,
 }
@@ -41,13 +50,19 @@ impl DeviceMemory {
         Self { vault, arrays: Arrays::new(), reserved: HashMap::new(), keep }
     }
 
-    fn taken(&self) -> u64 {
-        self.reserved.values().fold(self.arrays.size(), |sum, bytes| sum.saturating_add(*bytes))
+    /// Bytes that nobody has and nobody was promised, but for the arrays of a session, and all.
+    fn left(&self, session: Option<SessionId>) -> Result<(u64, u64)> {
+        let others = |id: &SessionId, promise: &Promise| {
+            let coming = if Some(*id) == session { 0 } else { promise.coming };
+            promise.own.saturating_add(coming)
+        };
+        let promised = self.reserved.iter().fold(0, |sum: u64, (id, own)| sum.saturating_add(others(id, own)));
+        self.vault.memory(self.arrays.size(), promised)
     }
 
     /// Bytes that nobody has or uses, and all.
     pub(super) fn free(&self) -> Result<(u64, u64)> {
-        let (free, total) = self.vault.memory(self.taken())?;
+        let (free, total) = self.left(None)?;
         // What is not in use of slabs is free for other arrays, or goes.
         let in_use = self.arrays.used_of(|_| true);
         Ok((free + self.arrays.size().saturating_sub(in_use), total))
@@ -59,18 +74,36 @@ impl DeviceMemory {
         self.arrays.used_of(|blob| blobs.contains(blob))
     }
 
-    /// Makes room for what a runner takes for itself, as far as others leave it.
-    pub(super) fn reserve(&mut self, session: SessionId, bytes: u64) -> Result<()> {
-        while self.vault.memory(self.taken())?.0 < bytes && self.evict()? {}
-        self.reserved.insert(session, bytes);
+    /// Makes room for what a runner takes for itself, as far as others leave it, and keeps it for him, with that of arrays that are to come.
+    pub(super) fn reserve(&mut self, session: SessionId, own: u64, coming: u64) -> Result<()> {
+        while self.left(None)?.0 < own && self.evict()? {}
+        self.reserved.insert(session, Promise { own, coming });
         Ok(())
+    }
+
+    /// All arrays of a session have come.
+    pub(super) fn is_complete(&mut self, session: SessionId) {
+        if let Some(promise) = self.reserved.get_mut(&session) {
+            promise.coming = 0;
+        }
+    }
+
+    /// Whether an array is there.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.arrays.has(key)
+    }
+
+    /// Bytes of arrays that are there of such blobs, whether or not somebody uses them.
+    pub(super) fn there(&self, blobs: &[String]) -> u64 {
+        let blobs: HashSet<&str> = blobs.iter().map(String::as_str).collect();
+        self.arrays.there_of(|blob| blobs.contains(blob))
     }
 
     /// An array for one more user: where it is, or where it is being copied to.
     ///
     /// # Errors
     /// There is no room for it, or the device has failed.
-    pub(super) fn array(&mut self, key: &Key, bytes: &[u8]) -> Result<Found> {
+    pub(super) fn array(&mut self, session: SessionId, key: &Key, bytes: &[u8]) -> Result<Found> {
         if let Some(place) = self.arrays.find(key) {
             return Ok(Found { place, copied: 0 });
         }
@@ -78,41 +111,42 @@ impl DeviceMemory {
             if let Some(place) = self.arrays.place(key) {
                 break place;
             }
-            self.make_room(room(key.size))?;
+            self.make_room(session, room(key.size))?;
         };
         let slab = self.arrays.slab(place.slab).context("invariant: an array is in a slab")?.0;
         if let Err(error) = self.vault.write(slab, place.offset, bytes) {
+            let forgotten = self.arrays.forget(key);
             self.vault.finish()?;
-            drop(self.arrays.forget(key));
+            drop(forgotten);
             return Err(error);
+        }
+        if let Some(promise) = self.reserved.get_mut(&session) {
+            promise.coming = promise.coming.saturating_sub(bytes.len() as u64);
         }
         Ok(Found { place, copied: bytes.len() })
     }
 
     /// Adds a slab, or takes an array away that nobody uses.
-    fn make_room(&mut self, needed: usize) -> Result<()> {
-        let (free, total) = self.vault.memory(self.taken())?;
+    fn make_room(&mut self, session: SessionId, needed: usize) -> Result<()> {
+        let (free, total) = self.left(Some(session))?;
         let granularity = self.vault.granularity();
         let usual = usize::try_from(total / SLABS).unwrap_or(SLAB).min(SLAB);
-        let sizes = [usual.max(needed), needed].map(|size| size.next_multiple_of(granularity));
+        // What is left of a slab behind a large array is of use to small ones only.
+        let usual = if needed > usual / 8 { needed } else { usual };
+        let sizes = [usual, needed].map(|size| size.next_multiple_of(granularity));
         let fitting = sizes.into_iter().find(|size| *size as u64 <= free);
-        match fitting.map(|size| self.vault.slab(size).map(|slab| (slab, size))) {
-            Some(Ok((slab, size))) => {
-                self.arrays.add(slab, size);
-                Ok(())
-            }
-            // What the driver refuses may be free once others have given something up.
-            refused => {
-                if self.evict()? {
-                    return Ok(());
-                }
-                let error = match refused {
-                    Some(Err(error)) => error,
-                    _ => anyhow::anyhow!("{needed} bytes of weights, {free} of {total} are free"),
-                };
-                Err(failure::out_of_memory(&error.context("the device has no room for the model's weights")))
-            }
+        if let Some(size) = fitting
+            && let Some(slab) = self.vault.slab(size)?
+        {
+            self.arrays.add(slab, size);
+            return Ok(());
         }
+        if self.evict()? {
+            return Ok(());
+        }
+        let lack =
+            anyhow!("the device has no room for the model's weights: {needed} bytes, {free} of {total} are free");
+        Err(failure::out_of_memory(&lack))
     }
 
     /// Takes the array away that nobody has used for the longest; `false` where all are in use.
@@ -163,7 +197,7 @@ mod tests {
         let mut copied = 0;
         let keys: Vec<Key> = names.map(|name| key(name, MIB)).collect();
         for key in &keys {
-            copied += memory.array(key, &vec![1; MIB])?.copied;
+            copied += memory.array(SessionId(9), key, &vec![1; MIB])?.copied;
         }
         memory.finish()?;
         Ok((copied / MIB, keys))
@@ -172,7 +206,7 @@ mod tests {
     #[test]
     fn two_models_share_what_they_have_in_common_and_coming_back_costs_nothing() {
         let mut memory = DeviceMemory::new(Vault::emulated(64 << 20), 64 << 20);
-        memory.reserve(SessionId(0), 4 << 20).expect("room");
+        memory.reserve(SessionId(0), 4 << 20, 0).expect("room");
         let (copied, first) = load(&mut memory, 0..20).expect("room");
         assert_eq!(copied, 20);
         let before = memory.free().expect("it works").0;
@@ -183,6 +217,22 @@ mod tests {
         memory.end(SessionId(0), &first);
         memory.end(SessionId(1), &second);
         assert_eq!(load(&mut memory, 0..22).expect("room").0, 0, "all of it stayed");
+    }
+
+    #[test]
+    fn large_arrays_fill_their_slabs_and_what_is_promised_is_nobody_else_s() {
+        const GIB: u64 = 1 << 30;
+        let mut memory = DeviceMemory::new(Vault::emulated(64 * GIB), 0);
+        let large = vec![0; 50 * MIB];
+        for name in 0..4 {
+            memory.array(SessionId(0), &key(name, large.len()), &large).expect("room");
+        }
+        assert_eq!(memory.arrays.size(), 4 * large.len() as u64, "nothing is lost between them");
+        memory.reserve(SessionId(1), GIB, 40 * GIB).expect("room");
+        assert!(memory.free().expect("it works").0 < 23 * GIB, "two loads do not plan with the same bytes");
+        memory.array(SessionId(1), &key(9, large.len()), &large).expect("its own promise is no obstacle");
+        memory.is_complete(SessionId(1));
+        assert!(memory.free().expect("it works").0 > 62 * GIB);
     }
 
     #[test]
@@ -197,7 +247,7 @@ mod tests {
         let error = load(&mut memory, 40..41).expect_err("all is in use");
         assert!(format!("{error:#}").contains("no room for the model's weights"), "{error:#}");
         memory.end(SessionId(1), &second);
-        memory.reserve(SessionId(2), 14 << 20).expect("it works");
+        memory.reserve(SessionId(2), 14 << 20, 0).expect("it works");
         assert_eq!(memory.arrays.unused(), 2 << 20, "what a runner takes makes others' go");
     }
 }

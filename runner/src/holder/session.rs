@@ -38,24 +38,28 @@ impl Session {
     }
 
     /// Serves the runner until it closes its socket.
-    pub(super) fn run(mut self, blobs: &[Blob], reserved: &[Reserved], mut files: Files) {
-        let served = self.reserve(reserved).and_then(|()| {
-            // Mappings of several models at a time.
-            let mapped = Blobs::take(blobs, mapped::most_maps() / 4, || files.next())?;
-            self.serve(blobs, &mapped)
-        });
+    pub(super) fn run(mut self, blobs: &[Blob], mut files: Files) {
+        // Mappings of several models at a time.
+        let mapped = Blobs::take(blobs, mapped::most_maps() / 4, || files.next());
+        let served = mapped.and_then(|mapped| self.serve(blobs, &mapped));
         if let Err(error) = served {
-            tracing::warn!("weights are not held for a runner: {error:#}");
-            self.refuse(&error);
+            return self.end_with(&error);
         }
-        // Until the runner has ended it may compute with what it was told of.
+        self.outlive();
+    }
+
+    /// Tells the runner why there is nothing more for it.
+    pub(super) fn end_with(self, error: &anyhow::Error) {
+        tracing::warn!("weights are not held for a runner: {error:#}");
+        self.refuse(error);
+        self.outlive();
+    }
+
+    /// Until the runner has ended it may compute with what it was told of.
+    fn outlive(self) {
         while let Ok(Some(_)) = passing::receive::<ArrayCall>(&self.runner) {
             self.refuse(&anyhow::anyhow!("the session is over"));
         }
-        for used in self.used.values() {
-            lock(&used.memory).end(self.id, &used.arrays);
-        }
-        self.devices.end(self.id);
     }
 
     fn refuse(&self, error: &anyhow::Error) {
@@ -64,20 +68,14 @@ impl Session {
         let _ = passing::send(&self.runner, &reply, &[]);
     }
 
-    fn reserve(&mut self, reserved: &[Reserved]) -> Result<()> {
-        for Reserved { device, bytes } in reserved {
-            let id = self.id;
-            lock(&self.used(device)?.memory).reserve(id, *bytes)?;
+    /// Keeps what the daemon has planned for the runner: before the next is planned.
+    pub(super) fn reserve(&mut self, reserved: &[Reserved]) -> Result<()> {
+        for Reserved { device, own, weights } in reserved {
+            let memory = self.devices.memory(device)?;
+            lock(&memory).reserve(self.id, *own, *weights)?;
+            self.used.insert(device.clone(), Used { memory, arrays: Vec::new(), slabs: HashSet::new() });
         }
         Ok(())
-    }
-
-    fn used(&mut self, device: &str) -> Result<&mut Used> {
-        if !self.used.contains_key(device) {
-            let memory = self.devices.memory(device)?;
-            self.used.insert(device.to_owned(), Used { memory, arrays: Vec::new(), slabs: HashSet::new() });
-        }
-        self.used.get_mut(device).context("invariant: it has just been put there")
     }
 
     /// Until all arrays are there, or the runner has gone; files are unmapped then.
@@ -95,7 +93,9 @@ impl Session {
                 }
                 ArrayCall::Finish => {
                     for used in self.used.values() {
-                        lock(&used.memory).finish()?;
+                        let mut memory = lock(&used.memory);
+                        memory.finish()?;
+                        memory.is_complete(self.id);
                     }
                     passing::send(&self.runner, &ArrayReply::Finished { copied: self.copied }, &[])?;
                     return Ok(());
@@ -106,10 +106,15 @@ impl Session {
     }
 
     fn array(&mut self, device: &str, key: &Key, bytes: &[u8]) -> Result<()> {
-        let used = self.used(device)?;
+        // The daemon says which devices there are.
+        let used = self.used.get_mut(device).with_context(|| format!("nothing was planned on `{device}`"))?;
         let memory = used.memory.clone();
+        if !lock(&memory).has(key) {
+            // Nobody is to wait for a disk while the device is locked.
+            read_in(bytes);
+        }
         let mut memory = lock(&memory);
-        let Found { place, copied } = memory.array(key, bytes)?;
+        let Found { place, copied } = memory.array(self.id, key, bytes)?;
         used.arrays.push(key.clone());
         let (slab, slab_size) = memory.slab(place.slab).context("invariant: an array is in a slab")?;
         let descriptor = used.slabs.insert(place.slab).then(|| slab.descriptor()).transpose()?;
@@ -119,6 +124,23 @@ impl Session {
         self.copied += copied as u64;
         Ok(passing::send(&self.runner, &reply, &descriptors)?)
     }
+}
+
+impl Drop for Session {
+    /// Whatever has ended it: what it used is given back.
+    fn drop(&mut self) {
+        for used in self.used.values() {
+            lock(&used.memory).end(self.id, &used.arrays);
+        }
+        self.devices.end(self.id);
+    }
+}
+
+/// Has all pages of a mapped array in memory.
+fn read_in(bytes: &[u8]) {
+    const PAGE: usize = 4096;
+    let sum = bytes.iter().step_by(PAGE).fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+    std::hint::black_box(sum);
 }
 
 fn lock(memory: &Mutex<DeviceMemory>) -> std::sync::MutexGuard<'_, DeviceMemory> {

@@ -159,8 +159,8 @@ pub(crate) enum Event {
     Planned { runner: RunnerId },
     /// The load was planned, and devices have no room for it beside other models.
     Crowded { runner: RunnerId },
-    /// A runner has loaded its model and takes so many requests at a time.
-    Loaded { runner: RunnerId, slots: usize },
+    /// A runner has loaded its model and takes so many requests at a time; whether some of it is on a device.
+    Loaded { runner: RunnerId, slots: usize, on_devices: bool },
     /// A runner has its new KV cache.
     Rebuilt { runner: RunnerId, slots: usize },
     /// A runner could not load its model, or not make the KV cache. It is still there.

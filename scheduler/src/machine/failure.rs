@@ -54,7 +54,7 @@ impl Machine {
             self.refuse_all(model, &Error::OutOfMemory(reason.to_owned()));
         } else if self.is_wanted(model) {
             self.retried.insert(model.to_owned());
-            self.evict_idle(model);
+            self.evict_idle(model, |_| true);
         }
     }
 

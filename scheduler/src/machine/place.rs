@@ -17,6 +17,8 @@ pub(super) struct Place {
     pub(super) keep_alive: KeepAlive,
     pub(super) residence: Residence,
     pub(super) choice: DeviceChoice,
+    /// Whether some of it is on a device, or may be where nobody has said yet.
+    pub(super) on_devices: bool,
     pub(super) phase: Phase,
 }
 

@@ -60,7 +60,7 @@ impl Machine {
             return Room::Never { pinned: pinned.places };
         }
         while !self.fits(staying, need) {
-            let Some(victim) = self.idle_victim(model) else { break };
+            let Some(victim) = self.idle_victim(model, &|_| true) else { break };
             staying.remove(&self.places[&victim]);
             self.kill(&victim, Why::Evicted);
         }
@@ -75,9 +75,9 @@ impl Machine {
         Room::Later { drained }
     }
 
-    /// Unloads all models that are idle and not pinned, but `model`.
-    pub(super) fn evict_idle(&mut self, model: &str) {
-        while let Some(victim) = self.idle_victim(model) {
+    /// Unloads all models that are meant, idle and not pinned, but `model`.
+    pub(super) fn evict_idle(&mut self, model: &str, is_meant: impl Fn(&Place) -> bool) {
+        while let Some(victim) = self.idle_victim(model, &is_meant) {
             self.kill(&victim, Why::Evicted);
         }
     }
@@ -91,9 +91,10 @@ impl Machine {
         self.places.iter().filter(move |(other, _)| other.as_str() != model).map(|(_, place)| place)
     }
 
-    fn idle_victim(&self, model: &str) -> Option<String> {
+    fn idle_victim(&self, model: &str, is_meant: &impl Fn(&Place) -> bool) -> Option<String> {
         let idle = self.places.iter().filter_map(|(other, place)| {
-            let ready = place.idle().filter(|_| other != model && place.residence == Residence::Evictable)?;
+            let may_go = other != model && place.residence == Residence::Evictable && is_meant(place);
+            let ready = place.idle().filter(|_| may_go)?;
             Some((place.expires().unwrap_or(Moment::MAX), ready.idle_since, other))
         });
         idle.min().map(|(_, _, victim)| victim.clone())

@@ -144,9 +144,10 @@ impl Machine {
             keep_alive: ask.keep_alive.asked.unwrap_or(ask.keep_alive.default),
             residence: ask.residence,
             choice: ask.choice,
+            on_devices: true,
             phase: Phase::Planning { request: ask.request },
         };
-        let is_last = self.places.is_empty() || self.retried.contains(&ask.model);
+        let is_last = !self.places.values().any(|place| place.on_devices) || self.retried.contains(&ask.model);
         let attempt = if is_last { Attempt::Last } else { Attempt::Beside };
         self.places.insert(ask.model.clone(), place);
         self.actions.push(Action::Plan { request: ask.request, runner, attempt });

@@ -333,6 +333,14 @@ fn idle_models_go_where_devices_have_no_room_beside_them() {
     world.happen(0, Turn::OutOfMemory);
     world.calm();
     assert!(world.is_granted(0), "beside nobody it is the last at once");
+    let mut world = World::new(limits(3));
+    served(&mut world, ask(0, "on-the-cpu", DEFAULT));
+    served(&mut world, ask(1, "a", DEFAULT));
+    world.ask(ask(2, "b", DEFAULT));
+    world.happen(0, Turn::OutOfMemory);
+    assert_eq!(world.models(), ["on-the-cpu"], "who takes nothing of devices stays");
+    world.calm();
+    assert!(world.is_granted(2));
 }
 
 #[test]

@@ -185,7 +185,8 @@ impl World {
             }
             (Pending::Load(runner), Turn::Well) => {
                 self.processes.get_mut(&runner).expect("it loads").ready = true;
-                self.tell(Event::Loaded { runner, slots: SLOTS });
+                let on_devices = self.processes[&runner].model != "on-the-cpu";
+                self.tell(Event::Loaded { runner, slots: SLOTS, on_devices });
             }
             (Pending::Rebuild(runner), Turn::Well) => {
                 self.processes.get_mut(&runner).expect("it rebuilds").ready = true;
