@@ -93,7 +93,7 @@ impl Daemon {
         let blobs = plan.request.blobs.iter().map(|blob| blob.name.clone()).collect();
         let Some(survey) = self.scheduler.survey(&self.settings.device, blobs).await else { return Ok(Some(plan)) };
         for UnusableDevice { name, reason } in &survey.unusable {
-            tracing::warn!(device = name, reason, "a device is not used");
+            tracing::info!(device = name, reason, "a device is not used");
         }
         let room = DeviceRoom { survey, choice, assumed: self.settings.devices, is_last: attempt == Attempt::Last };
         models::blocking(&self.library, move |library| {

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -97,10 +98,14 @@ pub(crate) fn run(keep: Keep) -> Result<()> {
                 }
                 let mut session = Session::new(id, devices.clone(), runner);
                 let kept = session.reserve(&reserved);
-                std::thread::spawn(move || match kept {
+                let serve = move || match kept {
                     Ok(()) => session.run(&blobs, files),
                     Err(error) => session.end_with(&error),
-                });
+                };
+                // Where there is no thread the session ends, and the runner sees it.
+                if let Err(error) = Builder::new().name("session".to_owned()).spawn(serve) {
+                    tracing::error!("a session cannot begin: {error}");
+                }
             }
         }
     }

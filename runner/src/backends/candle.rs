@@ -4,6 +4,7 @@
 mod act;
 mod attention;
 mod cached;
+mod composed;
 mod matrix;
 mod recurrent;
 mod resident;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use architectures::{Activation, HeadLayout, NormKind};
+use architectures::{HeadLayout, NormKind};
 use candle_core::{D, DType, Device, Tensor};
 use device::{ExpertRows, MOST_PRODUCTS, Machine};
 use protocol::limits::DEVICE_SCORES;
@@ -27,6 +28,7 @@ use crate::device::{self as devices, Opening};
 use crate::held::Holder;
 use act::Act;
 use cached::Cached;
+use composed::{by_head, flat, mapped, turned};
 use matrix::{DeviceMatrix, Matrix};
 use resident::Resident;
 pub(crate) use state::State;
@@ -124,29 +126,6 @@ impl Candle {
     fn index(&self, rows: &[usize]) -> Result<Tensor> {
         Ok(Tensor::from_iter(rows.iter().map(|row| *row as u32), &self.device)?)
     }
-}
-
-/// `[tokens, heads · width]` as `[tokens, heads, width]`.
-fn by_head(x: &Tensor, width: usize) -> Result<Tensor> {
-    let (tokens, all) = x.dims2()?;
-    Ok(x.reshape((tokens, all / width, width))?)
-}
-
-fn flat(x: &Tensor) -> Result<Tensor> {
-    Ok(x.flatten_from(1)?)
-}
-
-fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    Ok(candle_nn::ops::sigmoid(x)?)
-}
-
-fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
-    Ok(match activation {
-        Activation::Silu | Activation::ClampedSilu { .. } => x.silu()?,
-        Activation::GeluTanh => x.gelu()?,
-        Activation::Gelu => x.gelu_erf()?,
-        Activation::Relu => x.relu()?,
-    })
 }
 
 impl Backend for Candle {
@@ -380,46 +359,4 @@ impl Candle {
         let all = runs.iter().map(|run| by(run.by).forward(self, &own(run)?)).collect::<Result<Vec<_>>>()?;
         Ok(Act::of(Tensor::cat(&all, 0)?))
     }
-}
-
-/// Heads of which a part is turned by candle's operations.
-fn turned(x: &Tensor, part: Part, angles: &Angles) -> Result<Tensor> {
-    let heads = by_head(x, part.width)?;
-    // `[1, heads, tokens, count]`, as candle's kernels want it.
-    let turned = heads.narrow(2, part.first, part.count)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
-    let turned = match angles.layout {
-        HeadLayout::Half => candle_nn::rotary_emb::rope(&turned, &angles.cosines, &angles.sines)?,
-        HeadLayout::Interleaved => candle_nn::rotary_emb::rope_i(&turned, &angles.cosines, &angles.sines)?,
-    };
-    let turned = turned.squeeze(0)?.transpose(0, 1)?;
-    let mut parts = Vec::new();
-    if part.first > 0 {
-        parts.push(heads.narrow(2, 0, part.first)?);
-    }
-    parts.push(turned);
-    let rest = part.first + part.count;
-    if rest < part.width {
-        parts.push(heads.narrow(2, rest, part.width - rest)?);
-    }
-    flat(&Tensor::cat(&parts, 2)?)
-}
-
-/// A change of every element by candle's operations.
-fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Result<Tensor> {
-    Ok(match *map {
-        Map::Add(y, scale) if scale.to_bits() == 1.0f32.to_bits() => (x + y.rows()?)?,
-        Map::Add(y, scale) => (x + (y.rows()? * f64::from(scale))?)?,
-        Map::Scale(scale) => (x * f64::from(scale))?,
-        Map::Clamp(limit) => x.clamp(-limit, limit)?,
-        Map::SoftCap(cap) => ((x / f64::from(cap))?.tanh()? * f64::from(cap))?,
-        Map::Times(y) => (x * y.rows()?)?,
-        Map::Sigmoid(y) => x.broadcast_mul(&sigmoid(y.rows()?)?)?,
-        Map::Silu(y) => (x * y.rows()?.silu()?)?,
-        Map::Activate(activation) => activate(activation, x)?,
-        Map::Gate(Activation::ClampedSilu { limit }, y) => {
-            let (gate, up) = (x.minimum(limit)?, y.rows()?.clamp(-limit, limit)?);
-            ((&gate * sigmoid(&(&gate * 1.702)?)?)? * (up + 1.0)?)?
-        }
-        Map::Gate(activation, y) => (activate(activation, x)? * y.rows()?)?,
-    })
 }

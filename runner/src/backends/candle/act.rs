@@ -168,7 +168,9 @@ impl Act {
                 Later::Nothing => None,
                 Later::Normed(normed) => Some(normed.machine.norm(normed.norm(), &normed.x)?),
                 Later::Product(products, at) => products.written()?.get(*at).cloned(),
-                Later::Turned(turned) => Some(super::turned(turned.base.rows()?, turned.part, &turned.angles)?),
+                Later::Turned(turned) => {
+                    Some(super::composed::turned(turned.base.rows()?, turned.part, &turned.angles)?)
+                }
             };
             let _ = self.rows.set(rows.context("invariant: rows are there or can be computed")?);
         }

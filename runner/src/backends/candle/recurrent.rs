@@ -3,8 +3,9 @@
 use anyhow::{Context, Result};
 use candle_core::{D, Tensor};
 
+use super::Candle;
+use super::composed::sigmoid;
 use super::state::{Recurrent, State};
-use super::{Candle, sigmoid};
 use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, Sequence};
 
 fn state<'a>(sequence: &'a mut Sequence<'_, Candle>, layer: usize) -> Result<&'a mut Recurrent> {
