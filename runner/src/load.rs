@@ -94,8 +94,7 @@ impl Loaded {
             stages::open(request, blueprint.layers.len(), machine, holder.as_ref())?;
         tracing::info!(note, "computes");
         // What the holder has is read by it, if it is not there.
-        let is_elsewhere =
-            request.is_held && request.layers.iter().map(|own| own.count).sum::<u64>() > blueprint.layers.len() as u64;
+        let is_elsewhere = request.is_held && on_devices.iter().all(|own| *own);
         let own = if is_elsewhere { &[][..] } else { &request.tensors };
         let read_ahead = ReadAhead::begin(&blueprint, own, &blobs);
         let source = Source {
