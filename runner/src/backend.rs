@@ -3,17 +3,22 @@
 //! There are two: [`cpu`](crate::backends::cpu), our kernels over mapped weights, and [`candle`](crate::backends::candle),
 //! tensors on any device. Encodings of weights are known inside of them only.
 
+mod routing;
 mod run;
+mod selection;
 
 use std::fmt::Debug;
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use architectures::{Activation, HeadLayout, LayerState, NormKind, Rows};
 use protocol::KvType;
 
 use crate::mapped::MappedTensor;
+pub(crate) use device::Best;
+pub(crate) use routing::{ExpertsOf, Rule};
 pub(crate) use run::Run;
+pub(crate) use selection::Selection;
 
 /// Computes. Activations are float32 rows, `[tokens, width]`.
 pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
@@ -27,6 +32,8 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     type State: State;
     /// What turns the heads of a pass's tokens.
     type Angles: Debug + Send;
+    /// Experts among which it chooses by itself.
+    type Experts: Debug + Send + Sync;
 
     /// Where it computes, as load plans name it.
     fn device(&self) -> String;
@@ -120,6 +127,27 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         layer: usize,
     ) -> Result<Self::Act>;
 
+    /// Whether it finds the [best](Self::best) of logits where they are.
+    fn selects(&self) -> bool {
+        false
+    }
+    /// The best of some rows of logits, for a backend that [selects](Self::selects).
+    fn best(&self, _logits: &Self::Act, _wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
+        bail!("invariant: who selects knows how")
+    }
+
+    /// Prepares experts among which this backend chooses by itself; `None` where it cannot, and only computes what others have chosen.
+    fn experts(&self, _experts: &ExpertsOf<'_, Self>) -> Result<Option<Self::Experts>> {
+        Ok(None)
+    }
+    /// What the experts of each token make of it, put to `sum`; they are chosen by `logits`, `[tokens, experts]`.
+    fn route(
+        &self,
+        experts: &Self::Experts,
+        logits: &Self::Act,
+        x: &Self::Act,
+        sum: Option<Self::Act>,
+    ) -> Result<Self::Act>;
     /// Puts each row's share of `y` to a row of `x`: `x[rows[i]] += weights[i] · y[i]`.
     fn scatter(&self, x: Self::Act, y: &Self::Act, rows: &[usize], weights: &[f32]) -> Result<Self::Act>;
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use architectures::{Blueprint, HeadLayout, LayerState, Rope, Switch};
 use protocol::KvType;
 
-use crate::backend::{AnglesOf, Backend, Map, NormOf, Sequence, StateShape};
+use crate::backend::{AnglesOf, Backend, Best, Map, NormOf, Selection, Sequence, StateShape};
 use crate::layers::{Ffn, Loader, Mixer, Pass, Residual};
 use crate::pulse::Pulse;
 use crate::weights::Weights;
@@ -246,6 +246,41 @@ impl<B: Backend> Decoder<B> {
         Ok(())
     }
 
+    /// Whether it finds the best of logits where they are.
+    pub(crate) fn selects(&self) -> bool {
+        self.last.selects()
+    }
+
+    /// Gives `each` what is wanted of the logits after some tokens of a pass, in any order, with its place: the best of them, or the
+    /// row, `[vocabulary]`.
+    pub(crate) fn best(
+        &self,
+        stream: &Stream<B>,
+        wanted: &[(usize, Option<Selection>)],
+        each: &mut dyn FnMut(usize, Logits<'_>) -> Result<()>,
+    ) -> Result<()> {
+        for (part, wanted) in wanted.chunks(LOGITS).enumerate() {
+            let tokens: Vec<usize> = wanted.iter().map(|(token, _)| *token).collect();
+            let logits = self.project(&self.last.select(&stream.0, &tokens)?)?;
+            let (mut rows, mut selections) = (Vec::new(), Vec::new());
+            for (row, (_, selection)) in wanted.iter().enumerate() {
+                match selection {
+                    Some(selection) => selections.push((row, selection)),
+                    None => rows.push(row),
+                }
+            }
+            if !selections.is_empty() {
+                for (best, (row, _)) in self.last.best(&logits, &selections)?.into_iter().zip(&selections) {
+                    each(part * LOGITS + row, Logits::Best(best))?;
+                }
+            }
+            for row in rows {
+                self.last.read(&logits, row..row + 1, &mut |logits| each(part * LOGITS + row, Logits::Row(logits)))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives `each` the normed hidden states of some tokens of a pass, `[hidden]`, in order.
     pub(crate) fn hidden(
         &self,
@@ -276,6 +311,14 @@ impl<B: Backend> Decoder<B> {
             None => Ok(logits),
         }
     }
+}
+
+/// What was wanted of the logits after a token.
+pub(crate) enum Logits<'a> {
+    /// All of them, `[vocabulary]`.
+    Row(&'a [f32]),
+    /// The best.
+    Best(Best),
 }
 
 /// What turns keys back.

@@ -30,9 +30,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 
-use crate::backend::{Backend, Sequence};
+use crate::backend::{Backend, Best, Sequence};
 use crate::cache::{Cache, CacheShape, SlotCache, common_prefix};
-use crate::decoder::{Decoder, Stream};
+use crate::decoder::{Decoder, Logits, Stream};
 use crate::model::Model;
 use choice::Candidate;
 use pass_rows::PassRows;
@@ -94,6 +94,7 @@ impl Engine {
             turn: 0,
             ids: Vec::new(),
             logits: Vec::new(),
+            best: Vec::new(),
         };
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || while state.step() {})?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
@@ -160,6 +161,8 @@ struct State<B: Backend> {
     ids: Vec<u32>,
     /// Logits of a pass, `[wanted, vocabulary]`.
     logits: Vec<f32>,
+    /// For each of those who want the logits after their last token what they selected; `None` where they have a row of `logits`.
+    best: Vec<Option<Best>>,
 }
 
 impl<B: Backend> State<B> {
@@ -353,11 +356,16 @@ impl<B: Backend> State<B> {
             }
         };
         let mut logits = self.logits.chunks_exact_mut(self.model.vocabulary);
+        let mut best = self.best.iter();
         for run in runs {
-            let tokens = run.first..run.first + run.tokens;
+            let end = run.first + run.tokens;
+            let tokens = if run.wanted == Wanted::Last { end - 1..end } else { run.first..end };
             let rows = PassRows { decoder: &*self.decoder, stream: &stream, tokens };
             let output = match run.wanted {
-                Wanted::Last if run.all => logits.next().map_or(Output::Nothing, Output::Last),
+                Wanted::Last if run.all => match best.next() {
+                    Some(Some(best)) => Output::Best(best, &rows),
+                    _ => logits.next().map_or(Output::Nothing, Output::Last),
+                },
                 Wanted::Last => Output::Nothing,
                 Wanted::Each => Output::Each(&rows),
             };
@@ -384,16 +392,41 @@ impl<B: Backend> State<B> {
         for run in runs {
             self.slots[run.slot].cache.advance(&self.ids[run.first..run.first + run.tokens]);
         }
-        let wanted = runs.iter().filter(|run| run.wanted == Wanted::Last && run.all);
-        let last: Vec<usize> = wanted.map(|run| run.first + run.tokens - 1).collect();
-        self.logits.clear();
-        if !last.is_empty() {
-            let logits = &mut self.logits;
-            self.decoder.logits(&stream, &last, &mut |row| {
-                logits.extend_from_slice(row);
-                Ok(())
-            })?;
-        }
+        self.find_last(runs, &stream)?;
         Ok(stream)
+    }
+
+    /// What those want who want something of the logits after their last token.
+    fn find_last(&mut self, runs: &[Run], stream: &Stream<B>) -> Result<()> {
+        let (logits, best) = (&mut self.logits, &mut self.best);
+        logits.clear();
+        best.clear();
+        let wanted = runs.iter().filter(|run| run.wanted == Wanted::Last && run.all);
+        if self.decoder.selects() {
+            // What is allowed is found out while the device computes.
+            let slots = &mut self.slots;
+            let selected = |run: &Run| {
+                let work = slots[run.slot].work.as_mut();
+                (run.first + run.tokens - 1, work.and_then(|work| work.selection()))
+            };
+            let wanted: Vec<_> = wanted.map(selected).collect();
+            best.resize_with(wanted.len(), || None);
+            // Rows come in the order of those who want them.
+            return self.decoder.best(stream, &wanted, &mut |at, found| {
+                match found {
+                    Logits::Row(row) => logits.extend_from_slice(row),
+                    Logits::Best(own) => best[at] = Some(own),
+                }
+                Ok(())
+            });
+        }
+        let last: Vec<usize> = wanted.map(|run| run.first + run.tokens - 1).collect();
+        if last.is_empty() {
+            return Ok(());
+        }
+        self.decoder.logits(stream, &last, &mut |row| {
+            logits.extend_from_slice(row);
+            Ok(())
+        })
     }
 }

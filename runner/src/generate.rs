@@ -8,9 +8,11 @@ mod room;
 
 use std::time::Instant;
 
+use anyhow::anyhow;
 use prompt::{Special, Tools};
 use protocol::{FinishReason, GenerateEvent, GenerateRequest, Prompt, ToolChoice, Usage};
 
+use crate::backend::Selection;
 use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
 use crate::model::Model;
@@ -84,25 +86,48 @@ impl Generation {
         }
     }
 
-    /// Chooses the next token and tells its text; says why the generation ends where it does.
-    fn next(&mut self, model: &Model, logits: &mut [f32], context: usize) -> Result<Step, Fault> {
-        if self.is_long_enough(context) {
-            return Ok(Step::End(FinishReason::Length));
+    /// The next token, and the log-probabilities of all where somebody wants some of them.
+    fn choose(&mut self, output: Output<'_>) -> Result<(u32, Option<Vec<f32>>), Fault> {
+        match output {
+            Output::Last(logits) => self.choose_of_row(logits),
+            Output::Best(best, rows) => {
+                if let Some(token) = self.sampler.choose(best) {
+                    return Ok((token, None));
+                }
+                let mut row = Vec::new();
+                rows.logits(&mut |logits| {
+                    row.extend_from_slice(logits);
+                    Ok(())
+                })?;
+                self.choose_of_row(&mut row)
+            }
+            Output::Nothing | Output::Each(_) => Err(anyhow!("invariant: a token follows from logits").into()),
         }
-        let before = self.request.top_logprobs.map(|count| (count, log_softmax(logits)));
+    }
+
+    fn choose_of_row(&mut self, logits: &mut [f32]) -> Result<(u32, Option<Vec<f32>>), Fault> {
+        let logprobs = self.request.top_logprobs.map(|_| log_softmax(logits));
         for (token, bias) in &self.request.logit_bias {
             if let Some(logit) = logits.get_mut(*token as usize) {
                 *logit += bias;
             }
         }
         self.held.mask(&self.answer.reader, logits)?;
-        let token = self.sampler.sample(logits)?;
+        Ok((self.sampler.sample(logits)?, logprobs))
+    }
+
+    /// Chooses the next token and tells its text; says why the generation ends where it does.
+    fn next(&mut self, model: &Model, output: Output<'_>, context: usize) -> Result<Step, Fault> {
+        if self.is_long_enough(context) {
+            return Ok(Step::End(FinishReason::Length));
+        }
+        let (token, logprobs) = self.choose(output)?;
         if model.text.ends.contains(&token) {
             return Ok(Step::End(FinishReason::Stop));
         }
         let complete = self.held.accept(&self.answer.reader, token)?;
         self.usage.tokens += 1;
-        if let Some((count, logprobs)) = before {
+        if let (Some(count), Some(logprobs)) = (self.request.top_logprobs, logprobs) {
             let previous = self.tokens.last().copied().unwrap_or(token);
             self.answer.logprobs.push(logprobs::logprob(model, previous, token, &logprobs, count)?);
         }
@@ -192,14 +217,26 @@ impl Work for Generation {
         Feed { tokens: &self.pending[self.fed..], wanted: Wanted::Last, second: None }
     }
 
+    fn selection(&mut self) -> Option<Selection> {
+        if self.request.top_logprobs.is_some() {
+            return None;
+        }
+        let selection = self.sampler.selection(&self.request.logit_bias)?;
+        // Where the grammar refuses to go on, it does so once more when a token is taken.
+        let allowed = self.held.allowed(&self.answer.reader).ok()?;
+        Some(Selection { allowed, ..selection })
+    }
+
     fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
         self.fed += computed.tokens;
-        let Output::Last(logits) = computed.output else { return Ok(Progress::More) };
+        if let Output::Nothing = computed.output {
+            return Ok(Progress::More);
+        }
         if self.answering.is_none() {
             self.usage.prompt_nanos = nanos(self.begin);
             self.answering = Some(Instant::now());
         }
-        let step = match self.next(computed.model, logits, cache.context())? {
+        let step = match self.next(computed.model, computed.output, cache.context())? {
             Step::Token(token) => self.go_on(token, cache),
             step => step,
         };

@@ -158,7 +158,8 @@ impl Work for Rerank {
         self.fed += tokens;
         let is_whole = self.fed == self.input.tokens.len();
         match output {
-            Output::Nothing => {}
+            // It selects nothing.
+            Output::Nothing | Output::Best(..) => {}
             Output::Last(logits) => {
                 let score = ranking(model)?.score(|token| f64::from(logits[token]), self.raw);
                 self.complete(model, score, cache)?;

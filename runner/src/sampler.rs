@@ -5,12 +5,16 @@
 //! Sources: llama.cpp's `llama-sampler.cpp`; typical sampling: Meister et al. 2022 (arXiv 2202.00666); min-p: Nguyen et
 //! al. 2024 (arXiv 2407.01082).
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, bail};
+use device::{Change, MOST_BEST};
 use protocol::Sampling;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::backend::{Best, Selection};
 
 /// Chooses tokens for one generation.
 #[derive(Debug)]
@@ -47,24 +51,104 @@ impl Sampler {
         self.penalize(logits);
         check(logits, "the penalties make logits that are not numbers; choose smaller ones")?;
         let id = if self.options.temperature <= 0.0 { likeliest(logits) } else { self.draw(logits) };
-        self.recent.push(id);
-        let excess = self.recent.len().saturating_sub(self.options.repeat_last_n as usize);
-        self.recent.drain(..excess);
+        self.remember(id);
         Ok(id)
     }
 
-    fn penalize(&mut self, logits: &mut [f32]) {
-        let Sampling { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.options;
+    fn remember(&mut self, id: u32) {
+        self.recent.push(id);
+        let excess = self.recent.len().saturating_sub(self.options.repeat_last_n as usize);
+        self.recent.drain(..excess);
+    }
+
+    /// What [`choose`](Self::choose) needs of logits to which `bias` is added first; `None` where it would need all of them. What may come is
+    /// for others to say.
+    pub(crate) fn selection(&mut self, bias: &[(u32, f32)]) -> Option<Selection> {
+        let Sampling { temperature, top_k, top_p, min_p, .. } = self.options;
+        let count = match top_k as usize {
+            _ if temperature <= 0.0 => 1,
+            // As a rule few have what all of these let through.
+            0 if !self.keeps_typical() && (top_p < 1.0 || min_p > 0.0) => MOST_BEST,
+            count @ 1..=MOST_BEST => count,
+            _ => return None,
+        };
+        let unchanged = |token| Change { token, bias: 0.0, divisor: 1.0, minus: 0.0 };
+        let mut changes: BTreeMap<u32, Change> = BTreeMap::new();
+        for (token, bias) in bias {
+            changes.entry(*token).or_insert_with(|| unchanged(*token)).bias += bias;
+        }
+        self.count_recent();
+        for (token, count) in &self.counts {
+            let (divisor, minus) = self.penalty(*count);
+            let change = changes.entry(*token).or_insert_with(|| unchanged(*token));
+            (change.divisor, change.minus) = (divisor, minus);
+        }
+        let is_change = |change: &Change| *change != unchanged(change.token);
+        let changes = changes.into_values().filter(is_change).collect();
+        Some(Selection { count, changes, allowed: None })
+    }
+
+    /// The next token by the best of logits, see [`selection`](Self::selection): the one that [`sample`](Self::sample) would give. `None` where these
+    /// do not tell.
+    pub(crate) fn choose(&mut self, best: &Best) -> Option<u32> {
+        if best.is_broken || !best.largest.is_finite() {
+            return None;
+        }
+        let id = if self.options.temperature <= 0.0 { best.tokens.first()?.0 } else { self.draw_of(best)? };
+        self.remember(id);
+        Some(id)
+    }
+
+    fn draw_of(&mut self, best: &Best) -> Option<u32> {
+        let Sampling { top_k, top_p, min_p, .. } = self.options;
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        let probability = |logit: f32| (logit - best.largest).exp() / best.mass;
+        let candidate =
+            |(id, logit): &(u32, f32)| Candidate { id: *id, logit: *logit, probability: probability(*logit) };
+        candidates.extend(best.tokens.iter().map(candidate));
+        if top_k > 0 {
+            normalize(&mut candidates, 1.0);
+        } else if candidates.len() == MOST_BEST {
+            // Those that are not here are less likely than all that are.
+            let is_mass = candidates.iter().map(|candidate| candidate.probability).sum::<f32>() >= top_p;
+            let least = candidates[0].probability * min_p.clamp(0.0, 1.0);
+            if !(is_mass && top_p < 1.0) && candidates[MOST_BEST - 1].probability >= least {
+                self.candidates = candidates;
+                return None;
+            }
+        }
+        let id = self.draw_sorted(&mut candidates);
+        self.candidates = candidates;
+        Some(id)
+    }
+
+    /// How often each of the last tokens came.
+    fn count_recent(&mut self) {
         self.counts.clear();
         for id in &self.recent {
             *self.counts.entry(*id).or_default() += 1.0;
         }
-        for (id, count) in self.counts.drain() {
-            let Some(logit) = logits.get_mut(id as usize) else { continue };
-            if repeat_penalty > 0.0 {
-                *logit = if *logit > 0.0 { *logit / repeat_penalty } else { *logit * repeat_penalty };
-            }
-            *logit -= count * frequency_penalty + presence_penalty;
+    }
+
+    /// What positive logits of a token that came so often are divided by, and negative ones multiplied with; and what is subtracted then.
+    fn penalty(&self, count: f32) -> (f32, f32) {
+        let Sampling { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.options;
+        (if repeat_penalty > 0.0 { repeat_penalty } else { 1.0 }, count * frequency_penalty + presence_penalty)
+    }
+
+    fn keeps_typical(&self) -> bool {
+        let mass = self.options.typical_p;
+        mass < 1.0 && mass > 0.0
+    }
+
+    fn penalize(&mut self, logits: &mut [f32]) {
+        self.count_recent();
+        for (id, count) in &self.counts {
+            let Some(logit) = logits.get_mut(*id as usize) else { continue };
+            let (divisor, minus) = self.penalty(*count);
+            *logit = if *logit > 0.0 { *logit / divisor } else { *logit * divisor };
+            *logit -= minus;
         }
     }
 
@@ -72,7 +156,6 @@ impl Sampler {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
         candidates.extend((0..).zip(logits).map(|(id, logit)| Candidate { id, logit: *logit, probability: 0.0 }));
-        let descending = |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
         let k = self.options.top_k as usize;
         if k > 0 && k < candidates.len() {
             candidates.select_nth_unstable_by(k - 1, descending);
@@ -80,22 +163,26 @@ impl Sampler {
         }
         candidates.sort_unstable_by(descending);
         normalize(&mut candidates, 1.0);
-        self.keep_typical(&mut candidates);
-        candidates.sort_unstable_by(descending);
-        self.keep_top(&mut candidates);
-        let least = candidates[0].probability * self.options.min_p.clamp(0.0, 1.0);
-        candidates.retain(|candidate| candidate.probability >= least);
-        normalize(&mut candidates, self.options.temperature);
-        let id = self.choose(&candidates);
+        let id = self.draw_sorted(&mut candidates);
         self.candidates = candidates;
         id
     }
 
+    /// Draws one of candidates with their probabilities, the likeliest first.
+    fn draw_sorted(&mut self, candidates: &mut Vec<Candidate>) -> u32 {
+        if self.keeps_typical() {
+            self.keep_typical(candidates);
+            candidates.sort_unstable_by(descending);
+        }
+        self.keep_top(candidates);
+        let least = candidates[0].probability * self.options.min_p.clamp(0.0, 1.0);
+        candidates.retain(|candidate| candidate.probability >= least);
+        normalize(candidates, self.options.temperature);
+        self.pick(candidates)
+    }
+
     fn keep_typical(&self, candidates: &mut Vec<Candidate>) {
         let mass = self.options.typical_p;
-        if mass >= 1.0 || mass <= 0.0 {
-            return;
-        }
         let surprise = |candidate: &Candidate| -candidate.probability.max(f32::MIN_POSITIVE).ln();
         let entropy: f32 = candidates.iter().map(|candidate| candidate.probability * surprise(candidate)).sum();
         let oddness = |candidate: &Candidate| (surprise(candidate) - entropy).abs();
@@ -111,7 +198,7 @@ impl Sampler {
         }
     }
 
-    fn choose(&mut self, candidates: &[Candidate]) -> u32 {
+    fn pick(&mut self, candidates: &[Candidate]) -> u32 {
         let mut left: f32 = self.random.random();
         for candidate in candidates {
             left -= candidate.probability;
@@ -122,6 +209,11 @@ impl Sampler {
         // Rounding may leave a little; the likeliest is as good as any.
         candidates[0].id
     }
+}
+
+/// The likeliest first, of equal ones the first.
+fn descending(a: &Candidate, b: &Candidate) -> Ordering {
+    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
 }
 
 /// Some logit is finite and none is above all numbers, or not a number.
@@ -178,6 +270,7 @@ pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rand::Rng as _;
 
     use super::*;
 
@@ -235,6 +328,69 @@ mod tests {
         }
         let options = Sampling { repeat_last_n: 4, presence_penalty: f32::NEG_INFINITY, ..plain(1.0) };
         assert!(Sampler::new(options, &[1]).sample(&mut [0.0, 0.0]).is_err());
+    }
+
+    /// What a backend tells of logits.
+    fn best(logits: &[f32], selection: &Selection) -> Best {
+        let mut changed = logits.to_vec();
+        for Change { token, bias, divisor, minus } in &selection.changes {
+            let x = &mut changed[*token as usize];
+            *x += bias;
+            *x = if *x > 0.0 { *x / divisor } else { *x * divisor } - minus;
+        }
+        let mut tokens: Vec<(u32, f32)> = (0..).zip(changed.iter().copied()).collect();
+        tokens.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        tokens.truncate(selection.count);
+        let largest = changed.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mass = changed.iter().map(|x| (x - largest).exp()).sum();
+        Best { tokens, largest, mass, is_broken: changed.iter().any(|x| x.is_nan()) }
+    }
+
+    #[test]
+    fn a_choice_needs_no_more_than_the_best() {
+        let mut random = StdRng::seed_from_u64(3);
+        let logits: Vec<f32> = (0..5000).map(|_| random.random::<f32>() * 30.0 - 15.0).collect();
+        let base = Sampling { seed: Some(9), repeat_penalty: 1.3, frequency_penalty: 0.2, ..Sampling::default() };
+        for (options, is_told) in [
+            (base, true),
+            (Sampling { temperature: 0.0, ..base }, true),
+            (Sampling { typical_p: 0.7, min_p: 0.05, presence_penalty: -1.0, ..base }, true),
+            (Sampling { top_k: MOST_BEST as u32, top_p: 1.0, repeat_penalty: 0.0, ..base }, true),
+            (Sampling { top_k: 0, top_p: 0.5, ..base }, true),
+            (Sampling { top_k: 0, top_p: 1.0, min_p: 0.1, ..base }, true),
+            // More than the best have a share.
+            (Sampling { top_k: 0, top_p: 0.999_999, ..base }, false),
+            (Sampling { top_k: 0, top_p: 1.0, min_p: 1e-6, ..base }, false),
+        ] {
+            let prompt: Vec<u32> = (0..100).map(|at| at * 37 % 5000).collect();
+            let [mut of_rows, mut of_best] = [0, 1].map(|_| Sampler::new(options, &prompt));
+            for _ in 0..20 {
+                let bias = [(17, 2.0), (17, 1.0), (4000, -5.0)];
+                let selection = of_best.selection(&bias).expect("some tokens are enough");
+                let chosen = of_best.choose(&best(&logits, &selection));
+                assert_eq!(chosen.is_some(), is_told, "{options:?}");
+                let mut row = logits.clone();
+                bias.iter().for_each(|(id, bias)| row[*id as usize] += bias);
+                let token = of_rows.sample(&mut row).expect("numbers");
+                match chosen {
+                    Some(chosen) => assert_eq!(chosen, token, "{options:?}"),
+                    None => break,
+                }
+            }
+        }
+        for options in [
+            Sampling { top_k: 0, top_p: 1.0, ..base },
+            Sampling { top_k: MOST_BEST as u32 + 1, ..base },
+            Sampling { top_k: 0, typical_p: 0.5, ..base },
+        ] {
+            assert_eq!(Sampler::new(options, &[]).selection(&[]), None, "all are needed: {options:?}");
+        }
+        // What is broken is told by the whole row.
+        let mut sampler = Sampler::new(base, &[]);
+        let selection = sampler.selection(&[]).expect("some tokens are enough");
+        for bad in [[0.0, f32::NAN], [0.0, f32::INFINITY], [f32::NEG_INFINITY; 2]] {
+            assert_eq!(sampler.choose(&best(&bad, &selection)), None, "{bad:?}");
+        }
     }
 
     proptest! {

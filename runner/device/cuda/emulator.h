@@ -162,10 +162,12 @@ static inline uint32_t max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 DEVICE uint32_t block_x() { return emulator::machine.block[0]; }
 DEVICE uint32_t block_y() { return emulator::machine.block[1]; }
 DEVICE uint32_t block_z() { return emulator::machine.block[2]; }
+DEVICE uint32_t blocks_x() { return emulator::machine.grid[0]; }
 DEVICE uint32_t blocks_y() { return emulator::machine.grid[1]; }
 DEVICE uint32_t thread() { return emulator::machine.current; }
 DEVICE uint32_t threads() { return emulator::machine.threads; }
 DEVICE void barrier() { emulator::meet(emulator::machine.block_meeting); }
+DEVICE void barrier_of_warp() { emulator::meet_warp(); }
 DEVICE void fence() {}
 DEVICE uint32_t count_up(uint32_t *counter) { return (*counter)++; }
 DEVICE uint8_t *shared_memory() { return emulator::machine.shared; }

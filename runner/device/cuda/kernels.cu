@@ -2,6 +2,8 @@
 
 #include "products.cuh"
 #include "rows.cuh"
+#include "experts.cuh"
+#include "select.cuh"
 #include "attention.cuh"
 
 #define PRODUCTS(name, Kind, tile)                                                                        \

@@ -22,10 +22,12 @@ typedef uint4 Words16;
 DEVICE uint32_t block_x() { return blockIdx.x; }
 DEVICE uint32_t block_y() { return blockIdx.y; }
 DEVICE uint32_t block_z() { return blockIdx.z; }
+DEVICE uint32_t blocks_x() { return gridDim.x; }
 DEVICE uint32_t blocks_y() { return gridDim.y; }
 DEVICE uint32_t thread() { return threadIdx.x; }
 DEVICE uint32_t threads() { return blockDim.x; }
 DEVICE void barrier() { __syncthreads(); }
+DEVICE void barrier_of_warp() { __syncwarp(); }
 // Writes to memory before it are seen by whoever sees writes after it.
 DEVICE void fence() { __threadfence(); }
 DEVICE uint32_t count_up(uint32_t *counter) { return atomicAdd(counter, 1u); }
@@ -102,6 +104,16 @@ DEVICE float sum_of_block(float x, float *shared) {
     float sum = 0.0f;
     for (uint32_t at = 0; at < threads() / LANES; at++) sum += shared[at];
     return sum;
+}
+
+// The largest of a block, in the same way.
+DEVICE float largest_of_block(float x, float *shared) {
+    x = largest_of_warp(x);
+    if (lane() == 0) shared[warp()] = x;
+    barrier();
+    float largest = -INFINITY;
+    for (uint32_t at = 0; at < threads() / LANES; at++) largest = fmaxf(largest, shared[at]);
+    return largest;
 }
 
 // Words at a place that is a multiple of 8 or 16.

@@ -59,6 +59,8 @@ struct ProductArguments {
     // The same rounded to 8 bits, and for each run `e`, `Σ p` of the first and of the second 16, nothing.
     const int8_t *codes;
     const float *factors;
+    // Which row of x each row of y is made of; the one with its number, where it is nothing.
+    const uint32_t *rows_of_x;
     // Rows of y for each weight, `[tokens, rows]`; of all where they are gated.
     float *out[MOST_WEIGHTS];
     const float *residual;
@@ -234,6 +236,11 @@ DEVICE Place place_of(const ProductArguments &arguments, uint32_t rows, uint32_t
     return place;
 }
 
+// The row of x that a row of y is made of.
+DEVICE uint64_t row_of_x(const ProductArguments &arguments, uint32_t row) {
+    return arguments.rows_of_x != nullptr ? arguments.rows_of_x[row] : row;
+}
+
 // Writes what became of y; `up` is that of the second weight where they are gated.
 DEVICE void finish(const ProductArguments &arguments, const Place &place, uint32_t row, uint32_t token, float y, float up) {
     const Weight &weight = place.set->weights[place.first];
@@ -289,6 +296,11 @@ template <class Kind, int TOKENS, bool WHOLE> DEVICE void few_of(const ProductAr
         rows[i] = stored_row(first, min(row, first.rows - 1));
         if (is_gated && i % 2 == 1) rows[i] = stored_row(second, min(row, second.rows - 1));
     }
+    uint64_t x_rows[TOKENS];
+#pragma unroll
+    for (uint32_t token = 0; token < TOKENS; token++) {
+        x_rows[token] = token < place.tokens ? row_of_x(arguments, place.first_token + token) : 0;
+    }
     float sums[FEW_ROWS][TOKENS] = {};
     const uint32_t parts = Kind::parts(arguments.columns);
     for (uint32_t part = thread(); part < parts && place.tokens > 0; part += threads()) {
@@ -302,7 +314,7 @@ template <class Kind, int TOKENS, bool WHOLE> DEVICE void few_of(const ProductAr
         for (uint32_t token = 0; token < TOKENS; token++) {
             if (token < place.tokens) {
                 typename Kind::X x;
-                x.template load<WHOLE>(arguments, place.first_token + token, part);
+                x.template load<WHOLE>(arguments, x_rows[token], part);
 #pragma unroll
                 for (uint32_t i = 0; i < FEW_ROWS; i++) sums[i][token] += Kind::dot(w[i], x);
             }
@@ -395,7 +407,7 @@ template <class Format> DEVICE void integer_tile(const ProductArguments &argumen
                 w_factors[tile][run][i + 2] = part.m[i];
             }
             typename Integers<Format>::X x = {};
-            if (tile < place.tokens && from + run < runs) x.template load<true>(arguments, place.first_token + tile, from + run);
+            if (tile < place.tokens && from + run < runs) x.template load<true>(arguments, row_of_x(arguments, place.first_token + tile), from + run);
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) x_codes[(tile * TILE_STRIDE + run * 32) / 4 + i] = x.p[i];
 #pragma unroll
@@ -473,8 +485,8 @@ template <uint32_t TYPE> DEVICE void float_tile(const ProductArguments &argument
             }
             typename Floats<TYPE>::X x = {};
             if (tile < place.tokens && column < columns) {
-                if (is_whole) x.template load<true>(arguments, place.first_token + tile, column / 8);
-                else x.template load<false>(arguments, place.first_token + tile, column / 8);
+                if (is_whole) x.template load<true>(arguments, row_of_x(arguments, place.first_token + tile), column / 8);
+                else x.template load<false>(arguments, row_of_x(arguments, place.first_token + tile), column / 8);
             }
 #pragma unroll
             for (uint32_t i = 0; i < (IS_TF32 ? 8 : 4); i++) {

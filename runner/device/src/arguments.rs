@@ -83,6 +83,7 @@ pub(crate) struct ProductArguments {
     pub(crate) x: Address,
     pub(crate) codes: Address,
     pub(crate) factors: Address,
+    pub(crate) rows_of_x: Address,
     pub(crate) out: [Address; MOST_WEIGHTS],
     pub(crate) residual: Address,
     pub(crate) out_codes: Address,
@@ -97,6 +98,101 @@ pub(crate) struct ProductArguments {
     pub(crate) activation: u32,
     pub(crate) unused: u32,
 }
+
+/// See `experts.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct RouteArguments {
+    pub(crate) logits: Address,
+    pub(crate) bias: Address,
+    pub(crate) chosen: Address,
+    pub(crate) weights: Address,
+    pub(crate) places: Address,
+    pub(crate) tokens_of_rows: Address,
+    pub(crate) groups: Address,
+    pub(crate) done: Address,
+    pub(crate) scale: f32,
+    pub(crate) tokens: u32,
+    pub(crate) experts: u32,
+    pub(crate) top_k: u32,
+    pub(crate) most_groups: u32,
+    pub(crate) scores: u32,
+    pub(crate) is_normalized: u32,
+    pub(crate) group_count: u32,
+    pub(crate) kept: u32,
+    pub(crate) best: u32,
+}
+
+/// See `experts.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct MixArguments {
+    pub(crate) made: Address,
+    pub(crate) places: Address,
+    pub(crate) weights: Address,
+    pub(crate) sum: Address,
+    pub(crate) residual: Address,
+    pub(crate) out: Address,
+    pub(crate) scale: f32,
+    pub(crate) width: u32,
+    pub(crate) top_k: u32,
+    pub(crate) unused: u32,
+}
+
+// SAFETY: as `experts.cuh` declares it.
+#[expect(unsafe_code, reason = "a promise about two declarations")]
+unsafe impl Arguments for RouteArguments {}
+// SAFETY: the same.
+#[expect(unsafe_code, reason = "a promise about two declarations")]
+unsafe impl Arguments for MixArguments {}
+
+/// What is changed of a token's logit x: `y - minus`, where y is `x + bias`, divided where it is positive, else multiplied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct Change {
+    /// Which token.
+    pub token: u32,
+    /// Added first.
+    pub bias: f32,
+    /// Above 0; 1 changes nothing.
+    pub divisor: f32,
+    /// Taken away at last.
+    pub minus: f32,
+}
+
+/// See `select.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct SelectRow {
+    pub(crate) row: u32,
+    pub(crate) count: u32,
+    pub(crate) first_change: u32,
+    pub(crate) changes: u32,
+    pub(crate) first_word: u32,
+    pub(crate) words: u32,
+    pub(crate) has_words: u32,
+    pub(crate) unused: u32,
+}
+
+/// See `select.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct SelectArguments {
+    pub(crate) logits: Address,
+    pub(crate) rows: Address,
+    pub(crate) changes: Address,
+    pub(crate) words: Address,
+    pub(crate) lists: Address,
+    pub(crate) sums: Address,
+    pub(crate) out: Address,
+    pub(crate) done: Address,
+    pub(crate) vocabulary: u32,
+    pub(crate) most: u32,
+}
+
+// SAFETY: as `select.cuh` declares it.
+#[expect(unsafe_code, reason = "a promise about two declarations")]
+unsafe impl Arguments for SelectArguments {}
 
 /// See `rows.cuh`.
 #[derive(Clone, Copy, Debug, Default)]

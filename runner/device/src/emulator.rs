@@ -23,13 +23,15 @@ const MOST_SHARED: usize = 39 << 10;
 /// The machine's C++ compiler.
 const COMPILER: &str = "c++";
 /// What is compiled.
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 11] = [
     ("machine.cuh", include_str!("../cuda/machine.cuh")),
     ("emulator.h", include_str!("../cuda/emulator.h")),
     ("tables.cuh", include_str!(concat!(env!("OUT_DIR"), "/tables.cuh"))),
     ("formats.cuh", include_str!("../cuda/formats.cuh")),
     ("products.cuh", include_str!("../cuda/products.cuh")),
     ("rows.cuh", include_str!("../cuda/rows.cuh")),
+    ("experts.cuh", include_str!("../cuda/experts.cuh")),
+    ("select.cuh", include_str!("../cuda/select.cuh")),
     ("cache.cuh", include_str!("../cuda/cache.cuh")),
     ("attention.cuh", include_str!("../cuda/attention.cuh")),
     ("kernels.cu", include_str!("../cuda/kernels.cu")),

@@ -22,9 +22,11 @@ mod cuda;
 #[cfg(feature = "cuda")]
 mod cuda_shared;
 mod emulator;
+mod experts;
 mod machine;
 mod product;
 mod rows;
+mod select;
 mod shared;
 #[cfg(feature = "cuda")]
 mod staging;
@@ -36,10 +38,13 @@ mod weight;
 #[cfg(feature = "cuda")]
 pub const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
 
+pub use arguments::Change;
 pub use attention::{Attention, CacheRows, CachedSpan, HeadRows, Turn};
 pub use emulator::compile_kernels;
+pub use experts::{ExpertWeights, Routes, Routing};
 pub use machine::{Machine, Memory};
-pub use product::{ExpertRows, Input, MOST_PRODUCTS, Made, Product, Purpose, WeightSet};
+pub use product::{ExpertInput, ExpertRows, Input, MOST_PRODUCTS, Made, Product, Purpose, WeightSet};
 pub use rows::{Norm, Rounded};
+pub use select::{Best, MOST_BEST, Selection};
 pub use shared::{MappedSlab, Slab, Vault};
 pub use weight::{Array, Arrays, DeviceWeight, RowBlocks};

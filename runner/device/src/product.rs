@@ -5,6 +5,7 @@ use architectures::Activation;
 use candle_core::Tensor;
 
 use crate::arguments::{self, ACTIVATE, ADD, GATE, Group, MOST_WEIGHTS, ProductArguments, WRITE};
+use crate::experts::{ExpertWeights, Routes};
 use crate::machine::{COUNTERS, Grid, Machine, bytes_of};
 use crate::rows::{RUN, Rounded};
 use crate::weight::DeviceWeight;
@@ -56,6 +57,15 @@ pub enum Input<'a> {
     Rounded(&'a Rounded),
 }
 
+/// Rows of x for experts.
+#[derive(Clone, Copy, Debug)]
+pub enum ExpertInput<'a> {
+    /// One for each token.
+    OfTokens(Input<'a>),
+    /// One for each route, as products of experts have them.
+    OfRoutes(Input<'a>),
+}
+
 /// What becomes of y.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose<'a> {
@@ -87,27 +97,9 @@ impl Machine {
     /// Weights are not alike, shapes do not fit one another, a set has rows that there are not, or the device has failed.
     pub fn product(&self, product: Product<'_>, x: Input<'_>) -> Result<Made> {
         let Product { sets, runs, purpose, is_exact } = product;
-        let [tokens, columns] = x.shape()?;
-        let set = sets.first().context("invariant: there is a set of weights")?;
-        let (like, _) = *set.first().context("invariant: there is a weight")?;
-        let fits = |own: &WeightSet<'_>| {
-            let alike = |((own, _), (other, _)): (&(&DeviceWeight, _), &(&DeviceWeight, _))| {
-                own.is_like(like) && own.rows() == other.rows()
-            };
-            own.len() == set.len() && own.iter().zip(set).all(alike)
-        };
-        ensure!(columns == like.columns && sets.iter().all(fits), "invariant: weights of one kind and shape");
-        let count = set.len();
-        ensure!((1..=MOST_PRODUCTS).contains(&count), "invariant: one to {MOST_PRODUCTS} weights");
-        let mut arguments = ProductArguments {
-            count: count as u32,
-            tokens: tokens as u32,
-            columns: columns as u32,
-            ..ProductArguments::default()
-        };
-        self.set_input(&mut arguments, like, x)?;
-        let widths: Vec<usize> = set.iter().map(|(weight, _)| weight.rows()).collect();
-        let results = self.set_purpose(&mut arguments, purpose, &widths, tokens)?;
+        let (like, widths) = ensure_alike(sets)?;
+        let tokens = x.shape()?[0];
+        let mut arguments = ProductArguments::default();
         let all = sets.iter().map(|set| self.weight_set(set)).collect::<Result<Vec<_>>>()?;
         // What is uploaded lives until the launch, and longer in the order of the stream.
         let mut uploaded = Vec::new();
@@ -123,11 +115,65 @@ impl Machine {
             ensure!(sets.len() == 1, "invariant: several sets have rows of their own");
             arguments.set = all[0];
         }
+        let shape = Shape { rows: tokens, longest, groups: runs.map_or(1, <[_]>::len), is_exact };
+        self.launch_product(arguments, (like, &widths), shape, purpose, x)
+    }
+
+    /// The products of experts with the rows of theirs, `[routes, rows]`.
+    ///
+    /// # Errors
+    /// Routes are of other experts, shapes do not fit one another, or the device has failed.
+    pub fn expert_product(
+        &self,
+        weights: &ExpertWeights,
+        routes: &Routes,
+        purpose: Purpose<'_>,
+        x: ExpertInput<'_>,
+        is_exact: bool,
+    ) -> Result<Made> {
+        routes.ensure_of(weights)?;
+        for memory in [&weights.sets, &routes.groups] {
+            self.ensure_own(memory.owner())?;
+        }
+        let mut arguments = ProductArguments {
+            sets: weights.sets.address(),
+            groups: routes.groups.address(),
+            ..ProductArguments::default()
+        };
+        let rows = routes.rows();
+        let (x, expected) = match x {
+            ExpertInput::OfTokens(x) => {
+                arguments.rows_of_x = routes.tokens_of_rows.address();
+                (x, routes.tokens())
+            }
+            ExpertInput::OfRoutes(x) => (x, rows),
+        };
+        ensure!(x.shape()?[0] == expected, "invariant: {expected} rows, not {:?}", x.shape()?);
+        // A token goes to an expert once; how many go to one is known on the device only.
+        let shape = Shape { rows, longest: routes.tokens(), groups: routes.most_groups, is_exact };
+        self.launch_product(arguments, (weights.like()?, &weights.widths), shape, purpose, x)
+    }
+
+    /// Launches the kernel for weights of one kind, with sets and groups as they are in the arguments.
+    fn launch_product(
+        &self,
+        mut arguments: ProductArguments,
+        (like, widths): (&DeviceWeight, &[usize]),
+        shape: Shape,
+        purpose: Purpose<'_>,
+        x: Input<'_>,
+    ) -> Result<Made> {
+        let Shape { rows, longest, groups, is_exact } = shape;
+        let columns = x.shape()?[1];
+        ensure!(columns == like.columns, "invariant: rows of {}, not {columns}", like.columns);
+        arguments.count = widths.len() as u32;
+        (arguments.tokens, arguments.columns) = (rows as u32, columns as u32);
+        self.set_input(&mut arguments, like, x)?;
+        let results = self.set_purpose(&mut arguments, purpose, widths, rows)?;
         let is_few = longest <= FEW_AT_MOST || !like.kind.has_tiles || (is_exact && !like.kind.rounds);
         let (kernel, grid) = if is_few { few(like, longest) } else { tiles(like, longest) };
-        let blocks = [blocks(&widths, purpose, is_few), grid.blocks[1], runs.map_or(1, <[_]>::len)];
-        let grid = Grid { blocks, ..grid };
-        let fresh = results.iter().map(|width| self.fresh([tokens, *width])).collect::<Result<Vec<_>>>();
+        let grid = Grid { blocks: [blocks(widths, purpose, is_few), grid.blocks[1], groups], ..grid };
+        let fresh = results.iter().map(|width| self.fresh([rows, *width])).collect::<Result<Vec<_>>>();
         let mut fresh = fresh?;
         for (out, fresh) in arguments.out.iter_mut().zip(&mut fresh) {
             *out = fresh.address();
@@ -136,14 +182,14 @@ impl Machine {
         let gates = matches!(purpose, Purpose::Gate(_)) && is_few && like.kind.rounds;
         let counters = grid.blocks[1] * grid.blocks[2] * results[0] / RUN;
         let rounded = (gates && results[0].is_multiple_of(RUN) && counters <= COUNTERS)
-            .then(|| self.room_for_rounded([tokens, results[0]]))
+            .then(|| self.room_for_rounded([rows, results[0]]))
             .transpose()?;
         if let Some(rounded) = &rounded {
             (arguments.out_codes, arguments.out_factors) = (rounded.codes.address(), rounded.factors.address());
             arguments.counters = self.counters()?;
         }
         // SAFETY: x, weights, biases and what is added were seen to have the shapes that the grid and the arguments say, and
-        // results are made with them; groups are of rows that there are.
+        // results are made with them; groups are of rows that there are, and rows of x too.
         #[expect(unsafe_code, reason = "a kernel is launched")]
         unsafe {
             self.launch(&kernel, grid, &arguments)?;
@@ -205,7 +251,7 @@ impl Machine {
         Ok(vec![widths[0]])
     }
 
-    fn weight_set(&self, set: &WeightSet<'_>) -> Result<arguments::WeightSet> {
+    pub(crate) fn weight_set(&self, set: &WeightSet<'_>) -> Result<arguments::WeightSet> {
         let mut all = arguments::WeightSet::default();
         for (at, (weight, bias)) in set.iter().enumerate() {
             self.ensure_own(weight.owner)?;
@@ -217,6 +263,33 @@ impl Machine {
         }
         Ok(all)
     }
+}
+
+/// How many rows a product makes, and for whom.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Of the result.
+    rows: usize,
+    /// That one set of weights has, at most.
+    longest: usize,
+    /// Sets that have rows.
+    groups: usize,
+    is_exact: bool,
+}
+
+/// Sees to it that one launch can compute with all sets: a weight that all are like, and the rows of each of a set.
+pub(crate) fn ensure_alike<'a>(sets: &[WeightSet<'a>]) -> Result<(&'a DeviceWeight, Vec<usize>)> {
+    let set = sets.first().context("invariant: there is a set of weights")?;
+    let (like, _) = *set.first().context("invariant: there is a weight")?;
+    let fits = |own: &WeightSet<'_>| {
+        let alike = |((own, _), (other, _)): (&(&DeviceWeight, _), &(&DeviceWeight, _))| {
+            own.is_like(like) && own.rows() == other.rows()
+        };
+        own.len() == set.len() && own.iter().zip(set).all(alike)
+    };
+    ensure!(sets.iter().all(fits), "invariant: weights of one kind and shape");
+    ensure!((1..=MOST_PRODUCTS).contains(&set.len()), "invariant: one to {MOST_PRODUCTS} weights");
+    Ok((like, set.iter().map(|(weight, _)| weight.rows()).collect()))
 }
 
 /// Which rows of x belong to which set, for kernels.

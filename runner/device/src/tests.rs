@@ -1,8 +1,10 @@
 //! Kernels on the emulator, or on a GPU, against the codecs' numbers, computed in float64. Nothing else is needed for it but this program.
 
 mod attention;
+mod experts;
 mod products;
 mod rows;
+mod select;
 
 use std::io::Write;
 use std::sync::{Arc, OnceLock};

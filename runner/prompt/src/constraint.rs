@@ -119,6 +119,22 @@ impl Constraint {
         Ok(())
     }
 
+    /// The tokens that may come next as bits, the first in the lowest bit; those behind the last may not.
+    pub fn allowed(&mut self) -> Result<Vec<u32>, Error> {
+        let allowed = self.matcher.compute_mask_or_eos().map_err(failed)?;
+        let count = allowed.len();
+        let mut words = allowed.as_slice()[..count.div_ceil(32)].to_vec();
+        if let Some(last) = words.last_mut().filter(|_| !count.is_multiple_of(32)) {
+            *last &= (1 << (count % 32)) - 1;
+        }
+        if let Some(first) = self.first {
+            let word = first as usize / 32;
+            words.resize(words.len().max(word + 1), 0);
+            words[word] |= 1 << (first % 32);
+        }
+        Ok(words)
+    }
+
     /// Goes on with a token that was chosen. Refused where it was not allowed.
     pub fn accept(&mut self, token: u32) -> Result<(), Error> {
         let first = self.first.take();

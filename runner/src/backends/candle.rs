@@ -5,6 +5,7 @@ mod act;
 mod attention;
 mod cached;
 mod composed;
+mod experts;
 mod matrix;
 mod recurrent;
 mod resident;
@@ -21,14 +22,15 @@ use device::{ExpertRows, MOST_PRODUCTS, Machine};
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
-    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, Map, MatrixSource, NormOf, Part, Run, Sequence,
-    StateShape,
+    AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, Map, MatrixSource, NormOf, Part,
+    Run, Selection, Sequence, StateShape,
 };
 use crate::device::{self as devices, Opening};
 use crate::held::Holder;
 use act::Act;
 use cached::Cached;
 use composed::{by_head, flat, mapped, turned};
+use experts::Experts;
 use matrix::{DeviceMatrix, Matrix};
 use resident::Resident;
 pub(crate) use state::State;
@@ -134,6 +136,7 @@ impl Backend for Candle {
     type Vector = Tensor;
     type State = State;
     type Angles = Angles;
+    type Experts = Experts;
 
     fn device(&self) -> String {
         self.name.clone()
@@ -310,6 +313,27 @@ impl Backend for Candle {
     ) -> Result<Act> {
         let each = sequences.iter_mut().map(|sequence| recurrent::delta(rule, &inputs, sequence, layer));
         Ok(Act::of(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?))
+    }
+
+    fn selects(&self) -> bool {
+        self.kernels.is_some()
+    }
+
+    fn best(&self, logits: &Act, wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
+        let Kernels { machine, .. } = self.kernels.as_ref().context("invariant: who selects has kernels")?;
+        let wanted: Vec<_> = wanted.iter().map(|(row, selection)| (*row, selection.view())).collect();
+        machine.best(logits.rows()?, &wanted)
+    }
+
+    fn experts(&self, experts: &ExpertsOf<'_, Self>) -> Result<Option<Experts>> {
+        match &self.kernels {
+            Some(kernels) => Experts::new(kernels, experts, &self.device),
+            None => Ok(None),
+        }
+    }
+
+    fn route(&self, experts: &Experts, logits: &Act, x: &Act, sum: Option<Act>) -> Result<Act> {
+        experts.forward(logits, x, sum)
     }
 
     fn scatter(&self, x: Act, y: &Act, rows: &[usize], weights: &[f32]) -> Result<Act> {

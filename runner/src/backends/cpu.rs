@@ -20,6 +20,7 @@ mod rotation;
 mod rounded;
 mod state;
 
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -95,6 +96,7 @@ impl Backend for Cpu {
     type Vector = Arc<[f32]>;
     type State = State;
     type Angles = Angles;
+    type Experts = Infallible;
 
     fn device(&self) -> String {
         "cpu".to_owned()
@@ -291,6 +293,10 @@ impl Backend for Cpu {
         let mut numbers = self.arena.take(inputs.value.numbers.len());
         self.delta(rule, &inputs, sequences, layer, &mut numbers)?;
         Ok(Act { numbers, width: inputs.value.width })
+    }
+
+    fn route(&self, experts: &Infallible, _logits: &Act, _x: &Act, _sum: Option<Act>) -> Result<Act> {
+        match *experts {}
     }
 
     fn scatter(&self, mut x: Act, y: &Act, rows: &[usize], weights: &[f32]) -> Result<Act> {

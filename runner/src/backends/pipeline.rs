@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use super::candle::Candle;
 use super::cpu::Cpu;
 use crate::backend::{
-    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, LowRank, Map, MatrixSource, NormOf, Part, Run,
-    Sequence, Shift, State, StateShape,
+    AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, LowRank, Map, MatrixSource,
+    NormOf, Part, Run, Selection, Sequence, Shift, State, StateShape,
 };
 
 /// Backends, and which of them computes what.
@@ -58,6 +58,7 @@ pub(crate) struct Act {
 type Matrix = Of<<Cpu as Backend>::Matrix, <Candle as Backend>::Matrix>;
 type Vector = Of<<Cpu as Backend>::Vector, <Candle as Backend>::Vector>;
 type Angles = Of<<Cpu as Backend>::Angles, <Candle as Backend>::Angles>;
+type Experts = Of<<Cpu as Backend>::Experts, <Candle as Backend>::Experts>;
 type StageState = Of<<Cpu as Backend>::State, <Candle as Backend>::State>;
 
 impl Pipeline {
@@ -155,6 +156,7 @@ impl Backend for Pipeline {
     type Vector = Vector;
     type State = StageState;
     type Angles = Vec<Angles>;
+    type Experts = Experts;
 
     fn device(&self) -> String {
         let mut names: Vec<String> = Vec::new();
@@ -374,6 +376,36 @@ impl Backend for Pipeline {
             };
             let mut sequences = own_sequences(sequences, layer, get_mut)?;
             Ok(self.act(made(own.delta_rule(&rule, inputs, &mut sequences, 0)?)))
+        })
+    }
+
+    fn selects(&self) -> bool {
+        match &self.stages[self.here] {
+            Stage::Cpu(own) => own.selects(),
+            Stage::Device(own) => own.selects(),
+        }
+    }
+
+    fn best(&self, logits: &Act, wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
+        by_stage!(self, own, [get] => own.best(get(&logits.rows)?, wanted))
+    }
+
+    fn experts(&self, experts: &ExpertsOf<'_, Self>) -> Result<Option<Experts>> {
+        let ExpertsOf { rule, networks, activation } = experts;
+        by_stage!(self, own, [get, made] => {
+            let mut own_networks = Vec::with_capacity(networks.len());
+            for [gate, up, down] in networks {
+                own_networks.push([get(*gate)?, get(*up)?, get(*down)?]);
+            }
+            let experts = ExpertsOf { rule, networks: own_networks, activation: *activation };
+            Ok(own.experts(&experts)?.map(made))
+        })
+    }
+
+    fn route(&self, experts: &Experts, logits: &Act, x: &Act, sum: Option<Act>) -> Result<Act> {
+        by_stage!(self, own, [get, take, made] => {
+            let sum = sum.map(|sum| take(sum.rows)).transpose()?;
+            Ok(self.act(made(own.route(get(experts)?, get(&logits.rows)?, get(&x.rows)?, sum)?)))
         })
     }
 

@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow};
 
 use protocol::FailureKind;
 
+use crate::backend::{Best, Selection};
 use crate::cache::Cache;
 use crate::failure;
 use crate::model::Model;
@@ -29,6 +30,12 @@ pub(crate) trait Work: Send {
     /// # Errors
     /// Where the prompt does not fit.
     fn begin(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault>;
+
+    /// What it needs of the logits after the last token of the feed, where that is not all of them. `take` may find that it does
+    /// need all.
+    fn selection(&mut self) -> Option<Selection> {
+        None
+    }
 
     /// What is to be computed next. As many of the tokens are as the step has room for.
     fn feed(&self) -> Feed<'_>;
@@ -90,6 +97,8 @@ pub(crate) enum Output<'a> {
     Nothing,
     /// The logits after the last token, `[vocabulary]`.
     Last(&'a mut [f32]),
+    /// What the work selected of these logits, and the token, for all of them.
+    Best(&'a Best, &'a dyn Rows),
     /// All tokens.
     Each(&'a dyn Rows),
 }

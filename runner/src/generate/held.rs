@@ -59,6 +59,11 @@ impl Held {
         }
     }
 
+    /// Bits of the tokens that may come next; `None` where all may.
+    pub(super) fn allowed(&mut self, reader: &OutputReader) -> Result<Option<Vec<u32>>, Fault> {
+        self.now(reader).map(|constraint| Ok(constraint.allowed()?)).transpose()
+    }
+
     /// Goes on with a token that was chosen; says whether nothing may follow it.
     pub(super) fn accept(&mut self, reader: &OutputReader, token: u32) -> Result<bool, Fault> {
         let Some(constraint) = self.now(reader) else { return Ok(false) };

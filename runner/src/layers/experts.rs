@@ -1,5 +1,5 @@
 //! Experts: gated networks, of which a router chooses some for each token. Tokens are grouped by expert, so that an expert's
-//! weights are read once for all of them, and those of experts that nobody chose are not touched.
+//! weights are read once for all of them, and those of experts that nobody chose are not touched. Who can choose where it computes does so.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use architectures::{Activation, Groups, RouterScores};
 
 use super::Loader;
 use super::ffn::Gated;
-use crate::backend::{Backend, Map, Run};
+use crate::backend::{Backend, ExpertsOf, Map, Rule, Run};
 
 /// Experts and their router.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct Experts<B: Backend> {
     networks: Vec<Network<B>>,
     activation: Activation,
     shared: Option<Shared<B>>,
+    /// All of them for a backend that chooses by itself.
+    prepared: Option<B::Experts>,
     hidden: usize,
     /// Who chose what in the pass that is computed.
     routes: Mutex<Routes>,
@@ -40,18 +42,6 @@ struct Shared<B: Backend> {
 struct Router<B: Backend> {
     projection: B::Matrix,
     rule: Rule,
-}
-
-/// How experts are chosen by their logits.
-#[derive(Debug)]
-struct Rule {
-    scores: RouterScores,
-    /// Added to the scores for the choice only.
-    bias: Option<Vec<f32>>,
-    groups: Option<Groups>,
-    top_k: usize,
-    normalize: bool,
-    scale: f32,
 }
 
 /// Who chose what.
@@ -90,30 +80,35 @@ impl<B: Backend> Experts<B> {
             Ok(Shared { ffn: Gated::load(loader, &shared.ffn)?, gate })
         };
         let router = &own.router;
+        let rule = Rule {
+            scores: router.scores,
+            bias: router.bias.as_ref().map(|bias| weights.numbers(bias, &[count])).transpose()?,
+            groups: router.groups,
+            top_k: router.top_k as usize,
+            normalize: router.normalize,
+            scale: router.scale as f32,
+        };
+        let networks = (0..own.count).map(expert).collect::<Result<Vec<_>>>()?;
+        let all = networks.iter().map(|Network { gate, up, down }| [gate, up, down]).collect();
+        let prepared = backend.experts(&ExpertsOf { rule: &rule, networks: all, activation: own.activation })?;
         Ok(Self {
-            router: Router {
-                projection: weights.matrix(backend, &router.projection, hidden, count, None)?,
-                rule: Rule {
-                    scores: router.scores,
-                    bias: router.bias.as_ref().map(|bias| weights.numbers(bias, &[count])).transpose()?,
-                    groups: router.groups,
-                    top_k: router.top_k as usize,
-                    normalize: router.normalize,
-                    scale: router.scale as f32,
-                },
-            },
-            networks: (0..own.count).map(expert).collect::<Result<_>>()?,
+            router: Router { projection: weights.matrix(backend, &router.projection, hidden, count, None)?, rule },
+            networks,
             activation: own.activation,
             shared: own.shared.as_ref().map(shared).transpose()?,
+            prepared,
             hidden,
             routes: Mutex::default(),
         })
     }
 
     pub(super) fn forward(&self, backend: &B, x: &B::Act, tokens: usize) -> Result<B::Act> {
+        let [logits] = backend.project([&self.router.projection], x)?;
+        if let Some(experts) = &self.prepared {
+            return backend.route(experts, &logits, x, self.shared(backend, x)?);
+        }
         // What a panic has left in it is made anew.
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
-        let [logits] = backend.project([&self.router.projection], x)?;
         routes.all.clear();
         let mut token = 0;
         backend.read(&logits, 0..tokens, &mut |logits| {
@@ -124,7 +119,13 @@ impl<B: Backend> Experts<B> {
         tape::pass(&mut routes.all);
         routes.group();
         let Routes { runs, tokens: chosen, weights, .. } = &*routes;
-        let sum = self.shared(backend, x, tokens)?;
+        let sum = match self.shared(backend, x)? {
+            Some(sum) => sum,
+            None => backend.rows(tokens, self.hidden, |zeros| {
+                zeros.fill(0.0);
+                Ok(())
+            })?,
+        };
         let rows = backend.select(x, chosen)?;
         let by = |expert: usize| &self.networks[expert];
         let [gate, up] = backend.project_runs(runs, |expert| [&by(expert).gate, &by(expert).up], &rows)?;
@@ -135,22 +136,17 @@ impl<B: Backend> Experts<B> {
         backend.scatter(sum, &made, chosen, weights)
     }
 
-    /// What the shared expert makes; zeros where there is none.
-    fn shared(&self, backend: &B, x: &B::Act, tokens: usize) -> Result<B::Act> {
-        let Some(shared) = &self.shared else {
-            return backend.rows(tokens, self.hidden, |zeros| {
-                zeros.fill(0.0);
-                Ok(())
-            });
-        };
+    /// What the shared expert makes, where there is one.
+    fn shared(&self, backend: &B, x: &B::Act) -> Result<Option<B::Act>> {
+        let Some(shared) = &self.shared else { return Ok(None) };
         let made = shared.ffn.forward(backend, x)?;
-        match &shared.gate {
+        Ok(Some(match &shared.gate {
             Some(gate) => {
                 let [gate] = backend.project([gate], x)?;
-                backend.map(made, Map::Sigmoid(&gate))
+                backend.map(made, Map::Sigmoid(&gate))?
             }
-            None => Ok(made),
-        }
+            None => made,
+        }))
     }
 }
 

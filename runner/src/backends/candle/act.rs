@@ -11,6 +11,7 @@ use candle_core::Tensor;
 use device::{ExpertRows, HeadRows, Input, Machine, Made, Norm, Product, Purpose, Rounded, Turn, WeightSet};
 
 use super::NormOf;
+use super::experts::Mixed;
 use super::matrix::DeviceMatrix;
 use super::{Angles, Candle, Kernels};
 use crate::backend::Part;
@@ -32,6 +33,7 @@ enum Later {
     Normed(Normed),
     Product(Arc<Products>, usize),
     Turned(Box<Turned>),
+    Mixed(Box<Mixed>),
 }
 
 /// Heads of which a part is turned.
@@ -100,6 +102,13 @@ impl Act {
         act
     }
 
+    /// The one result of products.
+    pub(super) fn made(made: Made) -> Result<Self> {
+        let Made { mut rows, rounded } = made;
+        let rows = rows.pop().context("invariant: a product has a result")?;
+        Ok(Self::with_rounded(rows, rounded))
+    }
+
     fn later(later: Later) -> Self {
         Self { later, rows: OnceLock::new(), rounded: OnceLock::new() }
     }
@@ -141,6 +150,21 @@ impl Act {
         Ok(HeadsOf { x: self.rows()?, norm: None, turn: None })
     }
 
+    /// What experts made, put together when it is needed.
+    pub(super) fn mixed(mixed: Mixed) -> Self {
+        Self::later(Later::Mixed(Box::new(mixed)))
+    }
+
+    /// Rows as products with such weights take them.
+    pub(super) fn input<T>(
+        &self,
+        kernels: &Kernels,
+        rounds: bool,
+        take: impl FnOnce(Input<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if rounds { take(Input::Rounded(&*self.rounded(&kernels.machine)?)) } else { take(Input::Rows(self.rows()?)) }
+    }
+
     /// Products of `x` that are computed when they are needed, one for each matrix of a set.
     pub(super) fn products(
         kernels: &Kernels,
@@ -168,6 +192,7 @@ impl Act {
                 Later::Nothing => None,
                 Later::Normed(normed) => Some(normed.machine.norm(normed.norm(), &normed.x)?),
                 Later::Product(products, at) => products.written()?.get(*at).cloned(),
+                Later::Mixed(mixed) => Some(mixed.rows(None)?),
                 Later::Turned(turned) => {
                     Some(super::composed::turned(turned.base.rows()?, turned.part, &turned.angles)?)
                 }
@@ -182,6 +207,7 @@ impl Act {
             Later::Product(products, _) => products.tokens,
             Later::Normed(normed) => normed.x.dims()[0],
             Later::Turned(turned) => turned.base.count(),
+            Later::Mixed(mixed) => mixed.count(),
             Later::Nothing => self.rows.get().map_or(0, |rows| rows.dims()[0]),
         }
     }
@@ -200,8 +226,11 @@ impl Act {
         self.rounded.get().cloned().context("invariant: they have just been put there")
     }
 
-    /// `residual + scale · self`, with the product if it is one that nobody has computed.
+    /// `residual + scale · self`, with what it comes of if that is something that nobody has computed.
     pub(super) fn added_to(&self, residual: &Self, scale: f32) -> Result<Option<Self>> {
+        if let (Later::Mixed(mixed), None) = (&self.later, self.rows.get()) {
+            return Ok(Some(Self::of(mixed.rows(Some((residual.rows()?, scale)))?)));
+        }
         let Some(products) = self.lone_product() else { return Ok(None) };
         products.one(Purpose::Add(residual.rows()?, scale)).map(Some)
     }
@@ -259,9 +288,7 @@ impl Products {
     }
 
     fn one(&self, purpose: Purpose<'_>) -> Result<Act> {
-        let Made { mut rows, rounded } = self.launch(purpose)?;
-        let rows = rows.pop().context("invariant: a product has a result")?;
-        Ok(Act::with_rounded(rows, rounded))
+        Act::made(self.launch(purpose)?)
     }
 
     fn launch(&self, purpose: Purpose<'_>) -> Result<Made> {
