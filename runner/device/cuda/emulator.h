@@ -253,6 +253,23 @@ DEVICE float largest_of_warp(float x) {
     return over_warp(x, [](float a, float b) { return fmaxf(a, b); });
 }
 
+// The same of four lanes.
+template <class Both> DEVICE float over_four(float x, Both both) {
+    uint32_t bits = float_to_bits(x);
+    uint64_t (*lanes)[8] = show(&bits, 1);
+    uint32_t first = thread() % 32 / 4 * 4;
+    float all[4];
+    for (uint32_t lane = 0; lane < 4; lane++) all[lane] = bits_to_float((uint32_t)lanes[first + lane][0]);
+    shown_to_all();
+    return both(both(all[0], all[2]), both(all[1], all[3]));
+}
+DEVICE float sum_of_four(float x) {
+    return over_four(x, [](float a, float b) { return a + b; });
+}
+DEVICE float largest_of_four(float x) {
+    return over_four(x, [](float a, float b) { return fmaxf(a, b); });
+}
+
 // Elements of the operands by their row and column, from the lanes that have them: `bytes` of an element, `deep` of the sum.
 namespace emulator {
 static uint32_t element(const uint32_t word, uint32_t bytes, uint32_t at) {

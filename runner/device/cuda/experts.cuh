@@ -1,7 +1,7 @@
 // Which experts tokens are computed by, and what those make of them.
 //
-// `route`: a warp chooses the experts of a token by their logits; the last block that is done puts the routes of each expert together, in the
-// order of experts and of tokens, as groups for products. `mix`: a thread has an element of a token, of all experts that were chosen for it.
+// `route_experts`: a warp chooses the experts of a token by their logits; the last block that is done puts the routes of each expert together, in the
+// order of experts and of tokens, as groups for products. `mix_experts`: a thread has an element of a token, of all experts that were chosen for it.
 #pragma once
 
 #include "products.cuh"
@@ -206,7 +206,7 @@ DEVICE void group_routes(const RouteArguments &arguments, uint32_t *tile, uint32
     });
 }
 
-KERNEL(route, ROUTE_THREADS, RouteArguments) {
+KERNEL(route_experts, ROUTE_THREADS, RouteArguments) {
     SHARED RouteScratch scratch[ROUTE_WARPS];
     SHARED uint32_t is_last;
     const uint32_t token = block_x() * ROUTE_WARPS + warp();
@@ -244,7 +244,7 @@ struct MixArguments {
 
 static constexpr uint32_t MIX_THREADS = 256;
 
-KERNEL(mix, MIX_THREADS, MixArguments) {
+KERNEL(mix_experts, MIX_THREADS, MixArguments) {
     const uint32_t width = arguments.width, at = block_x() * MIX_THREADS + thread();
     const uint64_t token = block_y();
     if (at >= width) return;

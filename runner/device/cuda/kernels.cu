@@ -4,7 +4,7 @@
 #include "rows.cuh"
 #include "experts.cuh"
 #include "select.cuh"
-#include "attention.cuh"
+#include "attention_tile.cuh"
 
 #define PRODUCTS(name, Kind, tile)                                                                        \
     KERNEL(few_1_##name, MOST_THREADS, ProductArguments) { few<Kind, 1>(arguments); }                     \
@@ -54,7 +54,10 @@ INTEGERS(nvfp4, Nvfp4)
     KERNEL(keep_##name, ATTEND_THREADS, KeepArguments) { keep<TYPE>(arguments); }                         \
     KERNEL(attend_1_##name, ATTEND_THREADS, AttendArguments) { attend<TYPE, 1>(arguments); }              \
     KERNEL(attend_4_##name, ATTEND_THREADS, AttendArguments) { attend<TYPE, 4>(arguments); }              \
-    KERNEL(attend_16_##name, ATTEND_THREADS, AttendArguments) { attend<TYPE, 16>(arguments); }
+    KERNEL(attend_16_##name, ATTEND_THREADS, AttendArguments) { attend<TYPE, 16>(arguments); }            \
+    KERNEL(attend_tile_64_##name, ATTEND_THREADS, AttendArguments) { attend_tile<TYPE, 64>(arguments); }  \
+    KERNEL(attend_tile_128_##name, ATTEND_THREADS, AttendArguments) { attend_tile<TYPE, 128>(arguments); } \
+    KERNEL(attend_tile_256_##name, ATTEND_THREADS, AttendArguments) { attend_tile<TYPE, 256>(arguments); }
 
 CACHES(f32, FLOAT32)
 CACHES(f16, FLOAT16)

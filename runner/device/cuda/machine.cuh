@@ -43,6 +43,15 @@ DEVICE float largest_of_warp(float x) {
     for (uint32_t mask = 16; mask > 0; mask /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, mask));
     return x;
 }
+// The same over the four lanes that share a row of a fragment.
+DEVICE float sum_of_four(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 2);
+    return x + __shfl_xor_sync(0xffffffffu, x, 1);
+}
+DEVICE float largest_of_four(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+}
 
 // Dynamic shared memory, at a multiple of 16.
 DEVICE uint8_t *shared_memory() {

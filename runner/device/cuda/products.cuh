@@ -237,7 +237,7 @@ DEVICE Place place_of(const ProductArguments &arguments, uint32_t rows, uint32_t
 }
 
 // The row of x that a row of y is made of.
-DEVICE uint64_t row_of_x(const ProductArguments &arguments, uint32_t row) {
+DEVICE uint32_t row_of_x(const ProductArguments &arguments, uint32_t row) {
     return arguments.rows_of_x != nullptr ? arguments.rows_of_x[row] : row;
 }
 
@@ -284,6 +284,7 @@ DEVICE void round_out(const ProductArguments &arguments, const Place &place, uin
 
 template <class Kind, int TOKENS, bool WHOLE> DEVICE void few_of(const ProductArguments &arguments) {
     SHARED float sums_of_warps[MOST_THREADS / LANES][FEW_ROWS * TOKENS];
+    SHARED uint32_t x_rows[TOKENS];
     const Place place = place_of(arguments, FEW_ROWS, TOKENS);
     const bool is_gated = arguments.purpose == GATE;
     // Copies, so that nothing of them is read again between loads of rows.
@@ -296,11 +297,9 @@ template <class Kind, int TOKENS, bool WHOLE> DEVICE void few_of(const ProductAr
         rows[i] = stored_row(first, min(row, first.rows - 1));
         if (is_gated && i % 2 == 1) rows[i] = stored_row(second, min(row, second.rows - 1));
     }
-    uint64_t x_rows[TOKENS];
-#pragma unroll
-    for (uint32_t token = 0; token < TOKENS; token++) {
-        x_rows[token] = token < place.tokens ? row_of_x(arguments, place.first_token + token) : 0;
-    }
+    // In shared memory, because registers are short.
+    if (thread() < place.tokens) x_rows[thread()] = row_of_x(arguments, place.first_token + thread());
+    barrier();
     float sums[FEW_ROWS][TOKENS] = {};
     const uint32_t parts = Kind::parts(arguments.columns);
     for (uint32_t part = thread(); part < parts && place.tokens > 0; part += threads()) {
@@ -386,8 +385,11 @@ template <class Format> DEVICE void integer_tile(const ProductArguments &argumen
     // `d` and `m` of both halves; `e` and both sums.
     SHARED float w_factors[TILE][TILE_RUNS][4];
     SHARED float x_factors[TILE][TILE_RUNS][4];
+    SHARED uint32_t x_rows[TILE];
     const Place place = place_of(arguments, TILE, TILE);
     if (place.tokens == 0) return;
+    if (thread() < place.tokens) x_rows[thread()] = row_of_x(arguments, place.first_token + thread());
+    barrier();
     const Weight &first = place.set->weights[place.first], &second = place.set->weights[place.second];
     const uint32_t runs = arguments.columns / 32, g = lane() / 4, t = lane() % 4, own = warp() * 16;
     float sums[8][4] = {};
@@ -407,7 +409,7 @@ template <class Format> DEVICE void integer_tile(const ProductArguments &argumen
                 w_factors[tile][run][i + 2] = part.m[i];
             }
             typename Integers<Format>::X x = {};
-            if (tile < place.tokens && from + run < runs) x.template load<true>(arguments, row_of_x(arguments, place.first_token + tile), from + run);
+            if (tile < place.tokens && from + run < runs) x.template load<true>(arguments, x_rows[tile], from + run);
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) x_codes[(tile * TILE_STRIDE + run * 32) / 4 + i] = x.p[i];
 #pragma unroll
@@ -462,8 +464,11 @@ template <uint32_t TYPE> DEVICE void float_tile(const ProductArguments &argument
     SHARED uint32_t w_numbers[TILE * STRIDE];
     SHARED uint32_t x_numbers[TILE * STRIDE];
     SHARED float w_scales[TILE];
+    SHARED uint32_t x_rows[TILE];
     const Place place = place_of(arguments, TILE, TILE);
     if (place.tokens == 0) return;
+    if (thread() < place.tokens) x_rows[thread()] = row_of_x(arguments, place.first_token + thread());
+    barrier();
     const Weight &first = place.set->weights[place.first], &second = place.set->weights[place.second];
     const uint32_t columns = arguments.columns, g = lane() / 4, t = lane() % 4, own = warp() * 16;
     float sums[8][4] = {};
@@ -485,8 +490,8 @@ template <uint32_t TYPE> DEVICE void float_tile(const ProductArguments &argument
             }
             typename Floats<TYPE>::X x = {};
             if (tile < place.tokens && column < columns) {
-                if (is_whole) x.template load<true>(arguments, row_of_x(arguments, place.first_token + tile), column / 8);
-                else x.template load<false>(arguments, row_of_x(arguments, place.first_token + tile), column / 8);
+                if (is_whole) x.template load<true>(arguments, x_rows[tile], column / 8);
+                else x.template load<false>(arguments, x_rows[tile], column / 8);
             }
 #pragma unroll
             for (uint32_t i = 0; i < (IS_TF32 ? 8 : 4); i++) {

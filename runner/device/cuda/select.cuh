@@ -97,7 +97,7 @@ DEVICE void tell(const SelectArguments &arguments, const uint64_t *keys, uint32_
     out[3] = found;
 }
 
-KERNEL(select, SELECT_THREADS, SelectArguments) {
+KERNEL(select_best, SELECT_THREADS, SelectArguments) {
     SHARED uint64_t keys[SLICE];
     SHARED float values[SLICE];
     SHARED float shared[LANES], shared_again[LANES];

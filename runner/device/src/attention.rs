@@ -24,6 +24,11 @@ const BUSY: usize = 256;
 const MOST_SHARES: usize = 64;
 /// Shared memory that queries may take.
 const MOST_SHARED: usize = 38 << 10;
+/// Queries of a block whose scores tensor cores compute, see `attention_tile.cuh`, and the widths that there are kernels for.
+const TILE_QUERIES: usize = 64;
+const TILE_WIDTHS: [usize; 3] = [64, 128, 256];
+/// Elements that are loaded together there.
+const EIGHT: usize = 8;
 
 /// The rows of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +99,17 @@ pub struct Attention<'a> {
     pub is_causal: bool,
     /// `[heads]`.
     pub sinks: Option<&'a Tensor>,
+    /// Never round floats for tensor cores: for whoever compares.
+    pub is_exact: bool,
+}
+
+impl Attention<'_> {
+    /// The elements that tiles of queries have room for; `None` where there are no tiles for such heads.
+    fn tile_width(&self, rows: CacheRows) -> Option<usize> {
+        let widest = rows.key_dim.max(self.value_dim);
+        let is_whole = rows.key_dim.is_multiple_of(EIGHT) && self.value_dim.is_multiple_of(EIGHT);
+        TILE_WIDTHS.into_iter().find(|width| is_whole && !self.is_exact && widest <= *width)
+    }
 }
 
 impl CacheRows {
@@ -113,11 +129,25 @@ impl CacheRows {
 struct Table {
     memory: Memory,
     blocks: usize,
-    items: usize,
-    /// Queries that are put together, at most.
-    rows: usize,
-    /// How many items.
+    items: Vec<Items>,
+}
+
+/// Queries of some sequences, by as many as are put together.
+struct Items {
+    /// Where they are in the table.
+    at: usize,
+    /// How many.
     count: usize,
+    kind: ItemKind,
+}
+
+/// Who computes with queries.
+#[derive(Clone, Copy, Debug)]
+enum ItemKind {
+    /// Up to so many, each share of positions by itself.
+    Few { rows: usize, shares: usize },
+    /// Tiles by tensor cores, with room for so many elements.
+    Tile { width: usize },
 }
 
 impl Machine {
@@ -149,7 +179,7 @@ impl Machine {
         ensure!(values.is_some() == (rows.value_dim > 0), "invariant: values that are kept are given");
         let widest = if rows.value_dim > 0 { rows.value_dim } else { rows.key_dim };
         ensure!(value_dim <= widest, "invariant: values are of {widest}, not {value_dim}");
-        let table = self.table(heads / rows.kv_heads, rows, tokens, spans)?;
+        let table = self.table(attention, rows, tokens, spans)?;
         let mut kept = self.fresh([tokens, heads * rows.key_dim])?;
         let mut all = [
             self.heads(queries, heads, rows.key_dim, tokens)?,
@@ -175,7 +205,7 @@ impl Machine {
         // SAFETY: heads are of `tokens` rows as was seen, spans have all tokens and blocks room for their positions, see `table`.
         unsafe { self.launch(&format!("keep_{}", rows.kind.name()), grid, &keep)? };
         let kept = self.tensor(kept)?;
-        self.mixed(attention, rows, &table, &kept, spans)
+        self.mixed(attention, rows, &table, &kept)
     }
 
     #[expect(unsafe_code, reason = "a kernel is launched")]
@@ -185,17 +215,12 @@ impl Machine {
         rows: CacheRows,
         table: &Table,
         queries: &Tensor,
-        spans: &[CachedSpan<'_>],
     ) -> Result<(Tensor, Option<Rounded>)> {
         let Attention { heads, value_dim, .. } = attention;
         let tokens = queries.dims2()?.0;
         let rounded =
             value_dim.is_multiple_of(RUN).then(|| self.room_for_rounded([tokens, heads * value_dim])).transpose()?;
         let mut out = self.fresh([tokens, heads * value_dim])?;
-        let (places, share_count) = (table.count * rows.kv_heads, shares(attention, table, rows, spans));
-        ensure!(share_count == 1 || places <= COUNTERS, "invariant: as many counters as places");
-        let room = if share_count == 1 { 0 } else { places * share_count * table.rows * (value_dim + 2) };
-        let share_memory = (room > 0).then(|| self.memory(room * size_of::<f32>())).transpose()?;
         if let Some(sinks) = attention.sinks {
             ensure!(sinks.elem_count() == heads, "invariant: a sink for each head");
         }
@@ -203,13 +228,13 @@ impl Machine {
             cache: rows.argument(),
             spans: table.memory.address(),
             blocks: table.memory.address().after(table.blocks),
-            items: table.memory.address().after(table.items),
+            items: Address::NONE,
             queries: self.address(queries, tokens * heads * rows.key_dim)?,
             sinks: attention.sinks.map_or(Ok(Address::NONE), |sinks| self.address(sinks, heads))?,
             out: out.address(),
             codes: rounded.as_ref().map_or(Address::NONE, |rounded| rounded.codes.address()),
             factors: rounded.as_ref().map_or(Address::NONE, |rounded| rounded.factors.address()),
-            shares: share_memory.as_ref().map_or(Address::NONE, Memory::address),
+            shares: Address::NONE,
             done: self.counters()?,
             scale: attention.scale,
             soft_cap: attention.soft_cap.unwrap_or(0.0),
@@ -218,12 +243,28 @@ impl Machine {
             window: attention.window.unwrap_or(0) as u32,
             is_causal: u32::from(attention.is_causal),
         };
-        let shared = table.rows * rows.key_dim * size_of::<f32>();
-        let grid = Grid { blocks: [table.count, share_count, rows.kv_heads], threads: THREADS, shared };
-        let kernel = format!("attend_{}_{}", table.rows, rows.kind.name());
-        // SAFETY: items are rows of spans, queries and what is written have rows for all tokens, shares have room for all places, and blocks
-        // were seen to have the positions that are seen.
-        unsafe { self.launch(&kernel, grid, &arguments)? };
+        for Items { at, count, kind } in &table.items {
+            let name = rows.kind.name();
+            let (kernel, share_count, shared, room) = match kind {
+                ItemKind::Few { rows: own, shares } => {
+                    let places = count * rows.kv_heads;
+                    ensure!(*shares == 1 || places <= COUNTERS, "invariant: as many counters as places");
+                    let room = if *shares == 1 { 0 } else { places * shares * own * (value_dim + 2) };
+                    (format!("attend_{own}_{name}"), *shares, own * rows.key_dim * size_of::<f32>(), room)
+                }
+                ItemKind::Tile { width } => (format!("attend_tile_{width}_{name}"), 1, 0, 0),
+            };
+            let share_memory = (room > 0).then(|| self.memory(room * size_of::<f32>())).transpose()?;
+            let arguments = AttendArguments {
+                items: table.memory.address().after(*at),
+                shares: share_memory.as_ref().map_or(Address::NONE, Memory::address),
+                ..arguments
+            };
+            let grid = Grid { blocks: [*count, share_count, rows.kv_heads], threads: THREADS, shared };
+            // SAFETY: items are rows of spans, queries and what is written have rows for all tokens, shares have room for all places, and
+            // blocks were seen to have the positions that are seen.
+            unsafe { self.launch(&kernel, grid, &arguments)? };
+        }
         Ok((self.tensor(out)?, rounded))
     }
 
@@ -257,7 +298,13 @@ impl Machine {
     }
 
     /// Sees to it that spans are all tokens, one after the other, with room for them.
-    fn table(&self, group: usize, rows: CacheRows, tokens: usize, spans: &[CachedSpan<'_>]) -> Result<Table> {
+    fn table(
+        &self,
+        attention: Attention<'_>,
+        rows: CacheRows,
+        tokens: usize,
+        spans: &[CachedSpan<'_>],
+    ) -> Result<Table> {
         let (mut next, mut places, mut blocks) = (0, Vec::new(), Vec::new());
         for span in spans {
             let end = span.position.checked_add(span.tokens).context("a position beyond all")?;
@@ -279,15 +326,6 @@ impl Machine {
             blocks.extend(span.blocks.iter().map(|block| block.address()));
         }
         ensure!(next == tokens, "invariant: sequences have all {tokens} tokens");
-        let most = spans.iter().map(|span| span.tokens * group).max().unwrap_or(1);
-        let fits = |own: &usize| own * rows.key_dim * size_of::<f32>() <= MOST_SHARED;
-        let wanted = [16, 4, 1].into_iter().find(|own| most * 2 > *own && fits(own)).unwrap_or(1);
-        let mut items = Vec::new();
-        for (sequence, span) in (0..).zip(spans) {
-            items.extend(
-                (0..span.tokens * group).step_by(wanted).map(|first| Queries { sequence, first: first as u32 }),
-            );
-        }
         let mut bytes = bytes_of(&places).to_vec();
         let mut part = |own: &[u8]| {
             bytes.resize(bytes.len().next_multiple_of(16), 0);
@@ -295,18 +333,45 @@ impl Machine {
             bytes.len() - own.len()
         };
         let blocks = part(bytes_of(&blocks));
-        let items_at = part(bytes_of(&items));
-        Ok(Table { memory: self.upload(&bytes)?, blocks, items: items_at, rows: wanted, count: items.len() })
+        let items = items(attention, rows, spans).into_iter();
+        let items = items.map(|(own, kind)| Items { at: part(bytes_of(&own)), count: own.len(), kind }).collect();
+        Ok(Table { memory: self.upload(&bytes)?, blocks, items })
     }
 }
 
+/// The queries of sequences, by who computes with them: tiles where a sequence has many, the rest in shares of positions.
+fn items(attention: Attention<'_>, rows: CacheRows, spans: &[CachedSpan<'_>]) -> Vec<(Vec<Queries>, ItemKind)> {
+    let group = attention.heads / rows.kv_heads;
+    let width = attention.tile_width(rows);
+    let is_tile = |span: &CachedSpan<'_>| width.is_some() && span.tokens * group >= TILE_QUERIES;
+    let own = |wanted: usize, tiles: bool| -> Vec<Queries> {
+        let own = (0..).zip(spans).filter(|(_, span)| is_tile(span) == tiles);
+        let each = |(sequence, span): (u32, &CachedSpan<'_>)| {
+            (0..span.tokens * group).step_by(wanted).map(move |first| Queries { sequence, first: first as u32 })
+        };
+        own.flat_map(each).collect()
+    };
+    let mut all = Vec::with_capacity(2);
+    if let Some(width) = width.filter(|_| spans.iter().any(is_tile)) {
+        all.push((own(TILE_QUERIES, true), ItemKind::Tile { width }));
+    }
+    if let Some(most) = spans.iter().filter(|span| !is_tile(span)).map(|span| span.tokens * group).max() {
+        let fits = |own: &usize| own * rows.key_dim * size_of::<f32>() <= MOST_SHARED;
+        let wanted = [16, 4, 1].into_iter().find(|own| most * 2 > *own && fits(own)).unwrap_or(1);
+        let few = own(wanted, false);
+        let places = (few.len() * rows.kv_heads).max(1);
+        let shares = shares(attention, places, spans.iter().filter(|span| !is_tile(span)));
+        all.push((few, ItemKind::Few { rows: wanted, shares }));
+    }
+    all
+}
+
 /// In how many shares the positions of a sequence are computed: as many as keep the device busy.
-fn shares(attention: Attention<'_>, table: &Table, rows: CacheRows, spans: &[CachedSpan<'_>]) -> usize {
+fn shares<'a>(attention: Attention<'_>, places: usize, spans: impl Iterator<Item = &'a CachedSpan<'a>>) -> usize {
     let seen = |span: &CachedSpan<'_>| {
         let kept = span.position + span.tokens - span.start;
         attention.window.map_or(kept, |window| kept.min(window + span.tokens))
     };
-    let tiles = spans.iter().map(seen).max().unwrap_or(1).div_ceil(THREADS).max(1);
-    let places = (table.count * rows.kv_heads).max(1);
+    let tiles = spans.map(seen).max().unwrap_or(1).div_ceil(THREADS).max(1);
     if places > COUNTERS { 1 } else { BUSY.div_ceil(places).min(tiles).min(MOST_SHARES) }
 }

@@ -23,7 +23,7 @@ const MOST_SHARED: usize = 39 << 10;
 /// The machine's C++ compiler.
 const COMPILER: &str = "c++";
 /// What is compiled.
-const SOURCES: [(&str, &str); 11] = [
+const SOURCES: [(&str, &str); 12] = [
     ("machine.cuh", include_str!("../cuda/machine.cuh")),
     ("emulator.h", include_str!("../cuda/emulator.h")),
     ("tables.cuh", include_str!(concat!(env!("OUT_DIR"), "/tables.cuh"))),
@@ -34,6 +34,7 @@ const SOURCES: [(&str, &str); 11] = [
     ("select.cuh", include_str!("../cuda/select.cuh")),
     ("cache.cuh", include_str!("../cuda/cache.cuh")),
     ("attention.cuh", include_str!("../cuda/attention.cuh")),
+    ("attention_tile.cuh", include_str!("../cuda/attention_tile.cuh")),
     ("kernels.cu", include_str!("../cuda/kernels.cu")),
 ];
 

@@ -182,7 +182,7 @@ impl Machine {
         let grid = Grid { blocks: [tokens.div_ceil(TOKENS_OF_BLOCK), 1, 1], threads: ROUTE_THREADS, shared: 0 };
         // SAFETY: logits and the bias have the shapes that the arguments say, results are made for as many routes, and every route has an
         // expert that there is, see `is_known`.
-        unsafe { self.launch("route", grid, &arguments)? };
+        unsafe { self.launch("route_experts", grid, &arguments)? };
         Ok(routes)
     }
 
@@ -225,7 +225,7 @@ impl Machine {
         };
         let grid = Grid { blocks: [width.div_ceil(MIX_THREADS), routes.tokens, 1], threads: MIX_THREADS, shared: 0 };
         // SAFETY: all rows have the shapes that were seen, and routes are of rows that there are.
-        unsafe { self.launch("mix", grid, &arguments)? };
+        unsafe { self.launch("mix_experts", grid, &arguments)? };
         self.tensor(out)
     }
 }

@@ -88,7 +88,7 @@ impl Machine {
         };
         let grid = Grid { blocks: [blocks, places, 1], threads: THREADS, shared: 0 };
         // SAFETY: rows are of the logits, changes and words are where rows say, and there is room for what every block and row tells.
-        unsafe { self.launch("select", grid, &arguments)? };
+        unsafe { self.launch("select_best", grid, &arguments)? };
         let words = self.read(&out)?;
         let words: Vec<u32> =
             words.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();

@@ -282,7 +282,7 @@ impl Backend for Candle {
         layer: usize,
     ) -> Result<Act> {
         if let Some(kernels) = &self.kernels
-            && let Some(mixed) = cached::attend(&kernels.machine, attend, qkv, sequences, layer)?
+            && let Some(mixed) = cached::attend(kernels, attend, qkv, sequences, layer)?
         {
             return Ok(mixed);
         }

@@ -7,9 +7,9 @@ use architectures::LayerState;
 use device::{Attention, CacheRows, CachedSpan, Machine, Memory};
 use protocol::KvType;
 
-use super::Candle;
 use super::act::Act;
 use super::state::State;
+use super::{Candle, Kernels};
 use crate::backend::{Attend, Sequence, Values};
 use crate::backends::blocks::{Blocks, Source};
 use crate::failure;
@@ -66,12 +66,13 @@ impl Cached {
 
 /// What the tokens of all sequences mix; `None` where states are not for our kernels.
 pub(super) fn attend(
-    machine: &Machine,
+    kernels: &Kernels,
     attend: &Attend<'_, Candle>,
     [query, key, value]: [&Act; 3],
     sequences: &mut [Sequence<'_, Candle>],
     layer: usize,
 ) -> Result<Option<Act>> {
+    let machine = &kernels.machine;
     let value_dim = if attend.values == Values::Own { attend.value_dim } else { 0 };
     let text = CacheRows { kv_heads: attend.kv_heads, key_dim: attend.key_dim, value_dim, kind: KvType::F32 };
     // Texts that are seen at once are kept for that long.
@@ -111,6 +112,7 @@ pub(super) fn attend(
         window: attend.window,
         is_causal: attend.causal,
         sinks: attend.sinks,
+        is_exact: kernels.is_exact,
     };
     let (query, key) = (query.heads(attend.key_dim)?, key.heads(attend.key_dim)?);
     let value = if value_dim > 0 { Some(value.rows()?) } else { None };
