@@ -3,6 +3,7 @@
 //! There are two: [`cpu`](crate::backends::cpu), our kernels over mapped weights, and [`candle`](crate::backends::candle),
 //! tensors on any device. Encodings of weights are known inside of them only.
 
+mod pass;
 mod routing;
 mod run;
 mod selection;
@@ -16,6 +17,7 @@ use protocol::KvType;
 
 use crate::mapped::MappedTensor;
 pub(crate) use device::Best;
+pub(crate) use pass::PassParts;
 pub(crate) use routing::{ExpertsOf, Rule};
 pub(crate) use run::Run;
 pub(crate) use selection::Selection;
@@ -34,6 +36,8 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     type Angles: Debug + Send;
     /// Experts among which it chooses by itself.
     type Experts: Debug + Send + Sync;
+    /// What it remembers of a decoder's passes.
+    type Recordings: Debug + Default + Send + Sync;
 
     /// Where it computes, as load plans name it.
     fn device(&self) -> String;
@@ -48,6 +52,17 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Rows that whoever has the layer before has made, for this one.
     fn received(&self, x: Self::Act) -> Result<Self::Act> {
         Ok(x)
+    }
+
+    /// Computes a pass; what it gives is of use until the next one.
+    fn pass(
+        &self,
+        _recordings: &Self::Recordings,
+        angles: &mut Vec<Self::Angles>,
+        sequences: &mut [Sequence<'_, Self>],
+        parts: PassParts<'_, Self>,
+    ) -> Result<Self::Act> {
+        parts.compute(angles, sequences)
     }
 
     /// Prepares a projection.

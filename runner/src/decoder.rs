@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use architectures::{Blueprint, HeadLayout, LayerState, Rope, Switch};
 use protocol::KvType;
 
-use crate::backend::{AnglesOf, Backend, Best, Map, NormOf, Selection, Sequence, StateShape};
+use crate::backend::{AnglesOf, Backend, Best, Map, NormOf, PassParts, Selection, Sequence, StateShape};
 use crate::layers::{Ffn, Loader, Mixer, Pass, Residual};
 use crate::pulse::Pulse;
 use crate::weights::Weights;
@@ -41,6 +41,8 @@ pub(crate) struct Decoder<B: Backend> {
     /// Memory of a pass.
     scratch: Mutex<Scratch<B>>,
     pulse: Pulse,
+    /// What the backend remembers of passes.
+    recordings: B::Recordings,
 }
 
 /// What keys of a layer are turned by.
@@ -139,11 +141,18 @@ impl<B: Backend> Decoder<B> {
                 angles: Vec::new(),
             }),
             pulse: Pulse::default(),
+            recordings: B::Recordings::default(),
             first,
             last,
         };
         weights.check_adapters()?;
         Ok(decoder)
+    }
+
+    /// What the backend remembers of passes.
+    #[cfg(test)]
+    pub(crate) fn recordings(&self) -> &B::Recordings {
+        &self.recordings
     }
 
     /// Beats with each layer.
@@ -213,21 +222,27 @@ impl<B: Backend> Decoder<B> {
             long.extend(std::iter::repeat_n(sequence.long, span.tokens));
         }
         ensure!(positions.len() == ids.len(), "invariant: a sequence has all of its tokens");
-        angles.clear();
-        for turn in &self.turns {
-            angles.push(self.first.angles(&AnglesOf {
-                frequencies: [&turn.frequencies[0], &turn.frequencies[1]],
-                positions,
-                long,
-                magnitude: turn.key.0.magnitude,
-                layout: turn.key.2,
-            })?);
-        }
-        let mut stream = self.embedding.forward(&self.first, ids, places)?;
-        for (index, layer) in self.layers.iter().enumerate() {
-            self.pulse.beat();
-            stream = layer.forward(angles, stream, sequences, index, ids.len())?;
-        }
+        let inputs = &mut |angles: &mut Vec<B::Angles>| {
+            angles.clear();
+            for turn in &self.turns {
+                angles.push(self.first.angles(&AnglesOf {
+                    frequencies: [&turn.frequencies[0], &turn.frequencies[1]],
+                    positions,
+                    long,
+                    magnitude: turn.key.0.magnitude,
+                    layout: turn.key.2,
+                })?);
+            }
+            self.embedding.forward(&self.first, ids, places)
+        };
+        let layers = &mut |angles: &[B::Angles], mut stream: B::Act, sequences: &mut [Sequence<'_, B>]| {
+            for (index, layer) in self.layers.iter().enumerate() {
+                self.pulse.beat();
+                stream = layer.forward(angles, stream, sequences, index, ids.len())?;
+            }
+            Ok(stream)
+        };
+        let stream = self.first.pass(&self.recordings, angles, sequences, PassParts { inputs, layers })?;
         Ok(Stream(self.last.received(stream)?))
     }
 

@@ -23,6 +23,7 @@ use crate::pool::Pool;
 use crate::sampler::likeliest;
 use crate::weights::Weights;
 
+mod passes;
 mod tests;
 
 pub(crate) use tests::by_kernels;

@@ -27,6 +27,35 @@ async fn server(kernels: &str, environment: &[(&str, &str)]) -> Server {
     Server::start(&[&own, environment].concat()).await
 }
 
+/// What an answer is held to, and what is drawn, by the best of logits: they come from the device.
+#[tokio::test]
+async fn answers_are_held_to_what_they_are_asked_for() {
+    let Some(kernels) = kernels("answers on a device") else { return };
+    let server = server(&kernels, &[("LODE_DEVICE", "emulated:64")]).await;
+    server.create("tiny", &tiny_model()).await;
+    let schema = json!({"type": "object", "properties": {"colour": {"enum": ["red", "green"]}, "many": {"type": "boolean"}},
+        "required": ["colour", "many"]});
+    let options = |extra: Value| {
+        let mut all = json!({"num_predict": 60, "seed": 5, "repeat_penalty": 1.2, "presence_penalty": 0.1});
+        all.as_object_mut().expect("options").extend(extra.as_object().expect("options").clone());
+        all
+    };
+    for extra in [json!({}), json!({"top_k": 0}), json!({"temperature": 0}), json!({"top_k": 0, "top_p": 1.0})] {
+        let options = options(extra);
+        let request = json!({"model": "tiny", "prompt": "Hello", "raw": true, "stream": false, "format": schema,
+            "options": options});
+        let [first, again] = [server.ask("/api/generate", &request).await, server.ask("/api/generate", &request).await];
+        let text = first["response"].as_str().expect("an answer");
+        let told: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{options}: `{text}`: {error}"));
+        assert!(told["many"].is_boolean() && ["red", "green"].contains(&told["colour"].as_str().unwrap_or_default()));
+        assert_eq!(first["response"], again["response"], "the same seed: {options}");
+    }
+    let logprobs = json!({"model": "tiny", "prompt": "Hello", "raw": true, "stream": false, "logprobs": true,
+        "top_logprobs": 3, "options": {"num_predict": 2, "temperature": 0}});
+    let told = server.ask("/api/generate", &logprobs).await;
+    assert_eq!(told["logprobs"][0]["top_logprobs"].as_array().map(Vec::len), Some(3), "{told}");
+}
+
 /// The tiny model with another last layer norm and feed-forward network: a fine-tune that shares the rest.
 fn fine_tune() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");

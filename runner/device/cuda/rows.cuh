@@ -17,11 +17,72 @@ struct NormArguments {
     // Normed rows that are rounded, and their factors: see `ProductArguments`. Or nothing.
     int8_t *codes;
     float *factors;
+    // `residual + scale · normed`; or nothing.
+    const float *residual;
     float epsilon;
+    float scale;
     uint32_t kind;
     uint32_t width;
     uint32_t turns;
+    uint32_t unused;
 };
+
+enum MapKind : uint32_t {
+    // `x + scale · y`.
+    MAP_ADD = 0,
+    // `scale · x`.
+    MAP_SCALE = 1,
+    // Between -scale and scale.
+    MAP_CLAMP = 2,
+    // `scale · tanh(x / scale)`.
+    MAP_SOFT_CAP = 3,
+    // `x · y`.
+    MAP_TIMES = 4,
+    // `x · sigmoid(y)`.
+    MAP_SIGMOID = 5,
+    // `x · silu(y)`.
+    MAP_SILU = 6,
+    // `activation(x)`.
+    MAP_ACTIVATE = 7,
+    // `activation(x) · y`.
+    MAP_GATE = 8,
+};
+
+struct MapArguments {
+    // `[rows, width]`.
+    const float *x;
+    // The same, or `[rows, 1]`; or nothing.
+    const float *y;
+    float *out;
+    uint64_t count;
+    float scale;
+    uint32_t kind;
+    uint32_t activation;
+    // Elements that share one of y.
+    uint32_t shared;
+};
+
+static constexpr uint32_t MAP_THREADS = 256;
+
+KERNEL(map_rows, MAP_THREADS, MapArguments) {
+    const uint64_t at = (uint64_t)block_x() * MAP_THREADS + thread();
+    if (at >= arguments.count) return;
+    const float x = arguments.x[at], y = arguments.y != nullptr ? arguments.y[at / arguments.shared] : 0.0f, scale = arguments.scale;
+    float out = x;
+    switch (arguments.kind) {
+    case MAP_ADD: out = x + scale * y; break;
+    case MAP_SCALE: out = scale * x; break;
+    // What is not a number stays none.
+    case MAP_CLAMP: out = x < -scale ? -scale : x > scale ? scale : x; break;
+    case MAP_SOFT_CAP: out = scale * tanhf(x / scale); break;
+    case MAP_TIMES: out = x * y; break;
+    case MAP_SIGMOID: out = x * sigmoid(y); break;
+    case MAP_SILU: out = x * (y * sigmoid(y)); break;
+    case MAP_ACTIVATE: out = activated(arguments.activation, x); break;
+    case MAP_GATE: out = gated(arguments.activation, scale, x, y); break;
+    }
+    arguments.out[at] = out;
+}
 
 // A block has a row, a warp has runs of it.
 KERNEL(norm_rows, 1024, NormArguments) {
@@ -48,6 +109,7 @@ KERNEL(norm_rows, 1024, NormArguments) {
         if (at < width) {
             y = arguments.kind == NO_NORM ? x[at] : (x[at] - mean) * factor * weight[at];
             if (arguments.bias != nullptr) y += arguments.bias[at];
+            if (arguments.residual != nullptr) y = arguments.residual[(uint64_t)row * width + at] + arguments.scale * y;
             if (arguments.out != nullptr) arguments.out[(uint64_t)row * width + at] = y;
         }
         if (arguments.codes != nullptr) {

@@ -204,12 +204,32 @@ pub(crate) struct NormArguments {
     pub(crate) out: Address,
     pub(crate) codes: Address,
     pub(crate) factors: Address,
+    pub(crate) residual: Address,
     pub(crate) epsilon: f32,
+    pub(crate) scale: f32,
     pub(crate) kind: u32,
     pub(crate) width: u32,
     pub(crate) turns: u32,
+    pub(crate) unused: u32,
 }
 
+/// See `rows.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct MapArguments {
+    pub(crate) x: Address,
+    pub(crate) y: Address,
+    pub(crate) out: Address,
+    pub(crate) count: u64,
+    pub(crate) scale: f32,
+    pub(crate) kind: u32,
+    pub(crate) activation: u32,
+    pub(crate) shared: u32,
+}
+
+// SAFETY: as `rows.cuh` declares it.
+#[expect(unsafe_code, reason = "a promise about two declarations")]
+unsafe impl Arguments for MapArguments {}
 // SAFETY: as `products.cuh` and `rows.cuh` declare them.
 #[expect(unsafe_code, reason = "a promise about two declarations")]
 unsafe impl Arguments for ProductArguments {}

@@ -12,8 +12,10 @@ use crate::rows::{RUN, Rounded};
 /// Positions that a block of a cache has room for.
 const POSITIONS: usize = BLOCK as usize;
 const _: () = assert!(POSITIONS == 256, "as `cache.cuh` has it");
-/// Threads of a block, and the positions that they score at a time, see `attention.cuh`.
+/// Threads of a block, see `attention.cuh`.
 const THREADS: usize = 128;
+/// Positions that they score at a time.
+pub const TILE_POSITIONS: usize = THREADS;
 /// Threads of a warp.
 const LANES: usize = 32;
 /// The widest values that are mixed.
@@ -127,9 +129,30 @@ impl CacheRows {
 
 /// What kernels are told of the sequences of a pass, on the device.
 struct Table {
-    memory: Memory,
+    address: Address,
     blocks: usize,
     items: Vec<Items>,
+    /// It lives until its launches are.
+    _memory: Option<Memory>,
+}
+
+/// The same before it is there.
+pub(crate) struct TableBytes {
+    pub(crate) bytes: Vec<u8>,
+    blocks: usize,
+    items: Vec<Items>,
+}
+
+/// What a table depends on besides its sequences.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableShape {
+    rows: CacheRows,
+    /// Queries of a token that share a key head.
+    group: usize,
+    /// The room of tiles of queries, where there are such.
+    tile_width: Option<usize>,
+    window: Option<usize>,
+    tokens: usize,
 }
 
 /// Queries of some sequences, by as many as are put together.
@@ -159,7 +182,7 @@ impl Machine {
     }
 
     /// Keeps keys and values, and lets queries attend to those of their sequences: `[tokens, heads · value_dim]`,
-    /// and the same rounded for products where values are whole runs of 32.
+    /// and the same rounded for products where values are whole runs of 32. `layer` is what a recording will ask for sequences by.
     ///
     /// # Errors
     /// Shapes do not fit one another, a sequence has no room, or the device has failed.
@@ -171,6 +194,7 @@ impl Machine {
         [queries, keys]: [HeadRows<'_>; 2],
         values: Option<&Tensor>,
         spans: &[CachedSpan<'_>],
+        layer: usize,
     ) -> Result<(Tensor, Option<Rounded>)> {
         let Attention { heads, value_dim, .. } = attention;
         let tokens = queries.x.dims2()?.0;
@@ -179,7 +203,7 @@ impl Machine {
         ensure!(values.is_some() == (rows.value_dim > 0), "invariant: values that are kept are given");
         let widest = if rows.value_dim > 0 { rows.value_dim } else { rows.key_dim };
         ensure!(value_dim <= widest, "invariant: values are of {widest}, not {value_dim}");
-        let table = self.table(attention, rows, tokens, spans)?;
+        let table = self.table(attention, rows, tokens, spans, layer)?;
         let mut kept = self.fresh([tokens, heads * rows.key_dim])?;
         let mut all = [
             self.heads(queries, heads, rows.key_dim, tokens)?,
@@ -190,7 +214,7 @@ impl Machine {
             all[2] =
                 self.heads(HeadRows { x: values, norm: None, turn: None }, rows.kv_heads, rows.value_dim, tokens)?;
         }
-        let (spans_at, blocks) = (table.memory.address(), table.memory.address().after(table.blocks));
+        let (spans_at, blocks) = (table.address, table.address.after(table.blocks));
         let keep = KeepArguments {
             heads: all,
             cache: rows.argument(),
@@ -226,8 +250,8 @@ impl Machine {
         }
         let arguments = AttendArguments {
             cache: rows.argument(),
-            spans: table.memory.address(),
-            blocks: table.memory.address().after(table.blocks),
+            spans: table.address,
+            blocks: table.address.after(table.blocks),
             items: Address::NONE,
             queries: self.address(queries, tokens * heads * rows.key_dim)?,
             sinks: attention.sinks.map_or(Ok(Address::NONE), |sinks| self.address(sinks, heads))?,
@@ -254,9 +278,9 @@ impl Machine {
                 }
                 ItemKind::Tile { width } => (format!("attend_tile_{width}_{name}"), 1, 0, 0),
             };
-            let share_memory = (room > 0).then(|| self.memory(room * size_of::<f32>())).transpose()?;
+            let share_memory = (room > 0).then(|| self.scratch(room * size_of::<f32>())).transpose()?;
             let arguments = AttendArguments {
-                items: table.memory.address().after(*at),
+                items: table.address.after(*at),
                 shares: share_memory.as_ref().map_or(Address::NONE, Memory::address),
                 ..arguments
             };
@@ -297,14 +321,31 @@ impl Machine {
         Ok(own)
     }
 
-    /// Sees to it that spans are all tokens, one after the other, with room for them.
+    /// The table of sequences that have all tokens.
     fn table(
         &self,
         attention: Attention<'_>,
         rows: CacheRows,
         tokens: usize,
         spans: &[CachedSpan<'_>],
+        layer: usize,
     ) -> Result<Table> {
+        let (group, tile_width) = (attention.heads / rows.kv_heads, attention.tile_width(rows));
+        let shape = TableShape { rows, group, tile_width, window: attention.window, tokens };
+        let TableBytes { bytes, blocks, items } = self.table_bytes(shape, spans, self.recorded_tiles())?;
+        let (memory, address) = self.place_table(layer, shape, &bytes)?;
+        Ok(Table { address, blocks, items, _memory: memory })
+    }
+
+    /// Sees to it that spans are all tokens, one after the other, with room for them. With `tiles` the table is alike for all sequences that
+    /// have no more of them.
+    pub(crate) fn table_bytes(
+        &self,
+        shape: TableShape,
+        spans: &[CachedSpan<'_>],
+        tiles: Option<usize>,
+    ) -> Result<TableBytes> {
+        let TableShape { rows, tokens, .. } = shape;
         let (mut next, mut places, mut blocks) = (0, Vec::new(), Vec::new());
         for span in spans {
             let end = span.position.checked_add(span.tokens).context("a position beyond all")?;
@@ -323,7 +364,13 @@ impl Machine {
                 block,
                 unused: 0,
             });
-            blocks.extend(span.blocks.iter().map(|block| block.address()));
+            let needed = (end - span.start).div_ceil(POSITIONS);
+            blocks.extend(span.blocks[..needed].iter().map(|block| block.address()));
+            if let Some(tiles) = tiles {
+                let most = (tiles * TILE_POSITIONS).div_ceil(POSITIONS);
+                ensure!(needed <= most, "invariant: {needed} blocks of a sequence, not more than {most}");
+                blocks.resize(block as usize + most, Address::NONE);
+            }
         }
         ensure!(next == tokens, "invariant: sequences have all {tokens} tokens");
         let mut bytes = bytes_of(&places).to_vec();
@@ -333,16 +380,15 @@ impl Machine {
             bytes.len() - own.len()
         };
         let blocks = part(bytes_of(&blocks));
-        let items = items(attention, rows, spans).into_iter();
+        let items = items(shape, spans, tiles).into_iter();
         let items = items.map(|(own, kind)| Items { at: part(bytes_of(&own)), count: own.len(), kind }).collect();
-        Ok(Table { memory: self.upload(&bytes)?, blocks, items })
+        Ok(TableBytes { bytes, blocks, items })
     }
 }
 
 /// The queries of sequences, by who computes with them: tiles where a sequence has many, the rest in shares of positions.
-fn items(attention: Attention<'_>, rows: CacheRows, spans: &[CachedSpan<'_>]) -> Vec<(Vec<Queries>, ItemKind)> {
-    let group = attention.heads / rows.kv_heads;
-    let width = attention.tile_width(rows);
+fn items(shape: TableShape, spans: &[CachedSpan<'_>], tiles: Option<usize>) -> Vec<(Vec<Queries>, ItemKind)> {
+    let TableShape { rows, group, tile_width: width, .. } = shape;
     let is_tile = |span: &CachedSpan<'_>| width.is_some() && span.tokens * group >= TILE_QUERIES;
     let own = |wanted: usize, tiles: bool| -> Vec<Queries> {
         let own = (0..).zip(spans).filter(|(_, span)| is_tile(span) == tiles);
@@ -360,18 +406,23 @@ fn items(attention: Attention<'_>, rows: CacheRows, spans: &[CachedSpan<'_>]) ->
         let wanted = [16, 4, 1].into_iter().find(|own| most * 2 > *own && fits(own)).unwrap_or(1);
         let few = own(wanted, false);
         let places = (few.len() * rows.kv_heads).max(1);
-        let shares = shares(attention, places, spans.iter().filter(|span| !is_tile(span)));
+        let shares = shares(shape, places, spans.iter().filter(|span| !is_tile(span)), tiles);
         all.push((few, ItemKind::Few { rows: wanted, shares }));
     }
     all
 }
 
 /// In how many shares the positions of a sequence are computed: as many as keep the device busy.
-fn shares<'a>(attention: Attention<'_>, places: usize, spans: impl Iterator<Item = &'a CachedSpan<'a>>) -> usize {
+fn shares<'a>(
+    shape: TableShape,
+    places: usize,
+    spans: impl Iterator<Item = &'a CachedSpan<'a>>,
+    tiles: Option<usize>,
+) -> usize {
     let seen = |span: &CachedSpan<'_>| {
-        let kept = span.position + span.tokens - span.start;
-        attention.window.map_or(kept, |window| kept.min(window + span.tokens))
+        let kept = tiles.map_or(span.position + span.tokens - span.start, |tiles| tiles * TILE_POSITIONS);
+        shape.window.map_or(kept, |window| kept.min(window + span.tokens))
     };
-    let tiles = spans.map(seen).max().unwrap_or(1).div_ceil(THREADS).max(1);
+    let tiles = spans.map(seen).max().unwrap_or(1).div_ceil(TILE_POSITIONS).max(1);
     if places > COUNTERS { 1 } else { BUSY.div_ceil(places).min(tiles).min(MOST_SHARES) }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::{CudaDevice, CudaStorage, Storage};
 
 use crate::arguments::{Address, Arguments};
+use crate::recording::Launch;
 use crate::staging::{self, Staging};
 
 /// All kernels, for every generation that they are compiled for.
@@ -138,6 +140,66 @@ impl Kernels {
         .map_err(failed)
     }
 
+    /// Launches, one after the other, as a graph.
+    pub(crate) fn graph(&self, launches: &[Launch]) -> Result<Graph> {
+        self.stream.context().bind_to_thread().map_err(failed)?;
+        let mut made = ptr::null_mut();
+        // SAFETY: the driver writes a graph there.
+        unsafe { sys::cuGraphCreate(&raw mut made, 0) }.result().map_err(failed)?;
+        let mut graph = Graph { graph: made, launched: ptr::null_mut(), stream: self.stream.clone() };
+        let mut before = ptr::null_mut();
+        for (at, Launch { kernel, blocks: [x, y, z], threads, shared, arguments, .. }) in launches.iter().enumerate() {
+            let function = self.function(kernel)?;
+            let mut parameters = [arguments.as_ptr().cast_mut().cast::<c_void>()];
+            let node = sys::CUDA_KERNEL_NODE_PARAMS {
+                func: function.cu_function(),
+                gridDimX: *x,
+                gridDimY: *y,
+                gridDimZ: *z,
+                blockDimX: *threads as u32,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: *shared as u32,
+                kernelParams: parameters.as_mut_ptr(),
+                extra: ptr::null_mut(),
+                kern: ptr::null_mut(),
+                ctx: ptr::null_mut(),
+            };
+            let mut own = ptr::null_mut();
+            // SAFETY: the graph is there, the node before is of it, and the driver copies the arguments before it returns.
+            unsafe {
+                sys::cuGraphAddKernelNode_v2(
+                    &raw mut own,
+                    graph.graph,
+                    &raw const before,
+                    usize::from(at > 0),
+                    &raw const node,
+                )
+            }
+            .result()
+            .map_err(failed)?;
+            before = own;
+        }
+        let flags = sys::CUgraphInstantiate_flags(0);
+        // SAFETY: the graph is there.
+        graph.launched = unsafe { result::graph::instantiate(graph.graph, flags) }.map_err(failed)?;
+        Ok(graph)
+    }
+
+    pub(crate) fn launch_graph(&self, graph: &Graph) -> Result<()> {
+        self.stream.context().bind_to_thread().map_err(failed)?;
+        // SAFETY: the graph is there, and what its launches work on is kept by who keeps it.
+        unsafe { result::graph::launch(graph.launched, self.stream.cu_stream()) }.map_err(failed)
+    }
+
+    /// # Safety
+    /// See [`Machine::write_at`](crate::machine::Machine::write_at).
+    pub(crate) unsafe fn write_at(&self, address: Address, bytes: &[u8]) -> Result<()> {
+        self.stream.context().bind_to_thread().map_err(failed)?;
+        // SAFETY: as the caller promises; memory that is not page-locked is copied before the driver returns.
+        unsafe { result::memcpy_htod_async(address.0, bytes, self.stream.cu_stream()) }.map_err(failed)
+    }
+
     fn function(&self, kernel: &str) -> Result<CudaFunction> {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(function) = functions.get(kernel) {
@@ -146,6 +208,31 @@ impl Kernels {
         let function = self.module.load_function(kernel).map_err(failed)?;
         functions.insert(kernel.to_owned(), function.clone());
         Ok(function)
+    }
+}
+
+/// Launches as the driver has them.
+pub(crate) struct Graph {
+    graph: sys::CUgraph,
+    launched: sys::CUgraphExec,
+    stream: Arc<CudaStream>,
+}
+
+// SAFETY: they are the driver's, who takes them from any thread; nobody changes them.
+unsafe impl Send for Graph {}
+// SAFETY: the same.
+unsafe impl Sync for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // A device that has failed has nothing to give back. Launches that are under way are finished first by the driver.
+        let _ = self.stream.context().bind_to_thread();
+        if !self.launched.is_null() {
+            // SAFETY: it was instantiated, and nobody else has it.
+            let _ = unsafe { result::graph::exec_destroy(self.launched) };
+        }
+        // SAFETY: it was created, and nobody else has it.
+        let _ = unsafe { result::graph::destroy(self.graph) };
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::arguments::{Address, Arguments};
+use crate::arguments::Address;
 
 /// Shared memory of a block, besides what kernels declare: what every GPU has without asking, less the largest of these.
 const MOST_SHARED: usize = 39 << 10;
@@ -81,28 +81,22 @@ impl Kernels {
 
     /// # Safety
     /// See [`Machine::launch`](crate::machine::Machine::launch).
-    pub(crate) unsafe fn launch<A: Arguments>(
+    pub(crate) unsafe fn launch(
         &self,
         kernel: &str,
         grid: [u32; 3],
         [threads, shared]: [usize; 2],
-        arguments: &A,
+        (arguments, given): (*const c_void, usize),
     ) -> Result<()> {
         let found = self.library.find(kernel)?;
         // SAFETY: the library lives as long as the process.
         let size = unsafe { (*found).size };
-        ensure!(size == size_of::<A>() as u64, "it takes {size} bytes, and is given {}", size_of::<A>());
+        ensure!(size == given as u64, "it takes {size} bytes, and is given {given}");
         ensure!(shared <= MOST_SHARED, "{shared} bytes of shared memory");
         let _turn = self.library.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the kernel is of the library, and the rest is as the caller promises.
         unsafe {
-            (self.library.emulate)(
-                found,
-                &raw const grid,
-                threads as u32,
-                (&raw const *arguments).cast(),
-                self.backwards,
-            );
+            (self.library.emulate)(found, &raw const grid, threads as u32, arguments, self.backwards);
         };
         Ok(())
     }
@@ -204,6 +198,15 @@ fn compile(folder: &Path) -> Result<PathBuf> {
     let said: String = String::from_utf8_lossy(&output.stderr).chars().take(2000).collect();
     ensure!(output.status.success(), "kernels cannot be compiled: {said}");
     Ok(library)
+}
+
+/// Writes to memory that kernels work on.
+///
+/// # Safety
+/// It is as long as the bytes, and no kernel runs.
+pub(crate) unsafe fn write_at(address: Address, bytes: &[u8]) {
+    // SAFETY: as the caller promises.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.0 as *mut u8, bytes.len()) };
 }
 
 /// Memory that kernels write to, whoever else refers to it.

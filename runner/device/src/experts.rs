@@ -4,12 +4,14 @@
 //! logits ──route──▶ Routes ──expert_product──▶ gate · up ──expert_product──▶ rows of experts ──mix──▶ rows of tokens
 //! ```
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, ensure};
 use architectures::{Groups, RouterScores};
 use candle_core::Tensor;
 
 use crate::arguments::{Address, Group, MixArguments, RouteArguments};
-use crate::machine::{Grid, Machine, Memory, bytes_of};
+use crate::machine::{Grid, Machine, Memory, Place, bytes_of};
 use crate::product::WeightSet;
 use crate::weight::DeviceWeight;
 
@@ -48,9 +50,9 @@ pub struct ExpertWeights {
     /// How many experts.
     pub(crate) count: usize,
     /// Their memory lives as long as they.
-    all: Vec<DeviceWeight>,
+    all: Arc<Vec<DeviceWeight>>,
     /// Biases likewise.
-    _biases: Vec<Tensor>,
+    biases: Arc<Vec<Tensor>>,
 }
 
 /// Which experts the tokens of a pass are computed by. The device knows it; nobody else does.
@@ -92,6 +94,11 @@ impl Routes {
 }
 
 impl ExpertWeights {
+    /// All that kernels read of them.
+    pub(crate) fn used(&self) -> (Arc<Place>, Arc<Vec<DeviceWeight>>, Arc<Vec<Tensor>>) {
+        (self.sets.place().clone(), self.all.clone(), self.biases.clone())
+    }
+
     /// A weight that all are like.
     pub(crate) fn like(&self) -> Result<&DeviceWeight> {
         self.all.first().context("invariant: there are experts")
@@ -122,8 +129,8 @@ impl Machine {
             sets: self.upload(bytes_of(&known))?,
             widths,
             count: sets.len(),
-            all: sets.iter().flatten().map(|(weight, _)| (*weight).clone()).collect(),
-            _biases: sets.iter().flatten().filter_map(|(_, bias)| bias.cloned()).collect(),
+            all: Arc::new(sets.iter().flatten().map(|(weight, _)| (*weight).clone()).collect()),
+            biases: Arc::new(sets.iter().flatten().filter_map(|(_, bias)| bias.cloned()).collect()),
         })
     }
 

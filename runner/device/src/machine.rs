@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,6 +13,7 @@ use crate::arguments::{Address, Arguments};
 #[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::emulator;
+use crate::recording::{Launch, Recorder};
 use crate::shared::MappedSlab;
 
 /// A device that has our kernels. Clones are the same one.
@@ -23,6 +24,7 @@ pub struct Machine {
     /// Numbers of 32 bits that are 0 between launches, see [`counters`](Self::counters).
     counters: Arc<OnceLock<Memory>>,
     launches: Arc<AtomicU64>,
+    pub(crate) recorder: Arc<Mutex<Recorder>>,
 }
 
 enum Kernels {
@@ -33,7 +35,7 @@ enum Kernels {
 
 /// Memory of a device, at a multiple of 16 at least. What is in it when it is new is not known.
 pub struct Memory {
-    place: Place,
+    place: Arc<Place>,
     size: usize,
     /// The machine that it is of.
     owner: Owner,
@@ -55,12 +57,19 @@ enum FreshNumbers {
     Emulated(Vec<f32>),
 }
 
-enum Place {
+pub(crate) enum Place {
     #[cfg(feature = "cuda")]
     Cuda(cuda::Memory),
     Emulated(emulator::Memory),
     /// A part of what another process has filled.
     Shared(MappedSlab, usize),
+}
+
+/// Launches that were recorded.
+pub(crate) enum Steps {
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Graph),
+    Emulated(Vec<Launch>),
 }
 
 /// Numbers that kernels count with.
@@ -85,7 +94,7 @@ impl Machine {
             #[cfg(feature = "cuda")]
             Device::Cuda(own) => {
                 let kernels = Arc::new(Kernels::Cuda(Box::new(cuda::Kernels::load(own)?)));
-                Ok(Some(Self { device: device.clone(), kernels, counters: Arc::default(), launches: Arc::default() }))
+                Ok(Some(Self::with(device.clone(), kernels)))
             }
             _ => Ok(None),
         }
@@ -99,12 +108,12 @@ impl Machine {
     /// They cannot be compiled.
     pub fn emulated(backwards: bool) -> Result<Option<Self>> {
         let kernels = emulator::Kernels::new(backwards)?;
-        Ok(kernels.map(|kernels| Self {
-            device: Device::Cpu,
-            kernels: Arc::new(Kernels::Emulated(kernels)),
-            counters: Arc::default(),
-            launches: Arc::default(),
-        }))
+        Ok(kernels.map(|kernels| Self::with(Device::Cpu, Arc::new(Kernels::Emulated(kernels)))))
+    }
+
+    fn with(device: Device, kernels: Arc<Kernels>) -> Self {
+        let (counters, launches, recorder) = (Arc::default(), Arc::default(), Arc::default());
+        Self { device, kernels, counters, launches, recorder }
     }
 
     /// How many kernels have been launched.
@@ -133,12 +142,40 @@ impl Machine {
     /// # Errors
     /// There is not so much.
     pub fn memory(&self, size: usize) -> Result<Memory> {
+        let memory = self.own_memory(size)?;
+        self.note_memory(&memory);
+        Ok(memory)
+    }
+
+    /// Memory that nobody else knows of, so that it may be written to.
+    #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "GPUs may have no room"))]
+    fn own_memory(&self, size: usize) -> Result<Memory> {
         let place = match &*self.kernels {
             #[cfg(feature = "cuda")]
-            Kernels::Cuda(kernels) => Place::Cuda(kernels.memory(size)?),
+            Kernels::Cuda(kernels) => Place::Cuda(self.or_without_recording(|| kernels.memory(size))?),
             Kernels::Emulated(_) => Place::Emulated(emulator::Memory::new(size)),
         };
-        Ok(Memory { place, size, owner: self.owner() })
+        Ok(Memory { place: Arc::new(place), size, owner: self.owner() })
+    }
+
+    /// Once more without what a recording keeps, where there is no room beside it.
+    #[cfg(feature = "cuda")]
+    fn or_without_recording<T>(&self, allocate: impl Fn() -> Result<T>) -> Result<T> {
+        match allocate() {
+            Err(_) if self.give_up_recording() => allocate(),
+            done => done,
+        }
+    }
+
+    /// A beginning of memory that somebody keeps; `None` where it is smaller.
+    pub(crate) fn part_of(&self, place: &Arc<Place>, size: usize) -> Option<Memory> {
+        let room = match &**place {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(memory) => memory.len(),
+            Place::Emulated(memory) => memory.size(),
+            Place::Shared(..) => 0,
+        };
+        (size <= room).then(|| Memory { place: place.clone(), size, owner: self.owner() })
     }
 
     /// Memory with these bytes, which may be gone when this returns.
@@ -146,8 +183,9 @@ impl Machine {
     /// # Errors
     /// There is not so much.
     pub fn upload(&self, bytes: &[u8]) -> Result<Memory> {
-        let mut memory = self.memory(bytes.len())?;
+        let mut memory = self.own_memory(bytes.len())?;
         self.write(&mut memory, 0, bytes)?;
+        self.note_memory(&memory);
         Ok(memory)
     }
 
@@ -170,7 +208,7 @@ impl Machine {
     pub fn within(&self, slab: &MappedSlab, at: usize, size: usize) -> Result<Memory> {
         let is_inside = at.checked_add(size).is_some_and(|end| end <= slab.size()) && at.is_multiple_of(16);
         ensure!(is_inside, "{size} bytes at {at} are no part of {} of another process", slab.size());
-        Ok(Memory { place: Place::Shared(slab.clone(), at), size, owner: self.owner() })
+        Ok(Memory { place: Arc::new(Place::Shared(slab.clone(), at)), size, owner: self.owner() })
     }
 
     /// Writes bytes into memory.
@@ -181,10 +219,10 @@ impl Machine {
         let fits = at.checked_add(bytes.len()).is_some_and(|end| end <= memory.size);
         ensure!(fits, "{} bytes at {at} do not fit into {}", bytes.len(), memory.size);
         self.ensure_own(memory.owner)?;
-        match (&*self.kernels, &mut memory.place) {
+        match (&*self.kernels, Arc::get_mut(&mut memory.place)) {
             #[cfg(feature = "cuda")]
-            (Kernels::Cuda(kernels), Place::Cuda(memory)) => kernels.write(memory, at, bytes),
-            (Kernels::Emulated(_), Place::Emulated(memory)) => {
+            (Kernels::Cuda(kernels), Some(Place::Cuda(memory))) => kernels.write(memory, at, bytes),
+            (Kernels::Emulated(_), Some(Place::Emulated(memory))) => {
                 memory.write(at, bytes);
                 Ok(())
             }
@@ -200,10 +238,10 @@ impl Machine {
         self.ensure_own(from.owner)?;
         self.ensure_own(to.owner)?;
         ensure!(from.size == to.size, "memory of {} bytes is not the same as {}", to.size, from.size);
-        match (&*self.kernels, &from.place, &mut to.place) {
+        match (&*self.kernels, &*from.place, Arc::get_mut(&mut to.place)) {
             #[cfg(feature = "cuda")]
-            (Kernels::Cuda(kernels), Place::Cuda(from), Place::Cuda(to)) => kernels.copy(from, to),
-            (Kernels::Emulated(_), Place::Emulated(from), Place::Emulated(to)) => {
+            (Kernels::Cuda(kernels), Place::Cuda(from), Some(Place::Cuda(to))) => kernels.copy(from, to),
+            (Kernels::Emulated(_), Place::Emulated(from), Some(Place::Emulated(to))) => {
                 to.write(0, &from.read(from.size()));
                 Ok(())
             }
@@ -245,7 +283,7 @@ impl Machine {
     /// The device has failed.
     pub fn read(&self, memory: &Memory) -> Result<Vec<u8>> {
         self.ensure_own(memory.owner)?;
-        match (&*self.kernels, &memory.place) {
+        match (&*self.kernels, &*memory.place) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Place::Cuda(own)) => {
                 let mut bytes = kernels.read(own)?;
@@ -271,6 +309,7 @@ impl Machine {
             return Ok(());
         }
         self.launches.fetch_add(1, Ordering::Relaxed);
+        self.note_launch(kernel, grid, [x, y, z], bytes_of(std::slice::from_ref(arguments)));
         let done = match &*self.kernels {
             #[cfg(feature = "cuda")]
             // SAFETY: as the caller promises.
@@ -279,10 +318,64 @@ impl Machine {
             },
             // SAFETY: as the caller promises.
             Kernels::Emulated(kernels) => unsafe {
-                kernels.launch(kernel, [x, y, z], [grid.threads, grid.shared], arguments)
+                let own = (&raw const *arguments).cast();
+                kernels.launch(kernel, [x, y, z], [grid.threads, grid.shared], (own, size_of::<A>()))
             },
         };
         done.with_context(|| format!("the kernel `{kernel}`"))
+    }
+
+    /// Launches that can be launched again.
+    #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "drivers may refuse them"))]
+    pub(crate) fn steps(&self, launches: Vec<Launch>) -> Result<Steps> {
+        Ok(match &*self.kernels {
+            #[cfg(feature = "cuda")]
+            Kernels::Cuda(kernels) => Steps::Cuda(kernels.graph(&launches)?),
+            Kernels::Emulated(_) => Steps::Emulated(launches),
+        })
+    }
+
+    /// Launches them again. What they work on is there as long as their recording.
+    pub(crate) fn run_steps(&self, steps: &Steps) -> Result<()> {
+        match (&*self.kernels, steps) {
+            #[cfg(feature = "cuda")]
+            (Kernels::Cuda(kernels), Steps::Cuda(graph)) => {
+                self.launches.fetch_add(1, Ordering::Relaxed);
+                kernels.launch_graph(graph)
+            }
+            (Kernels::Emulated(kernels), Steps::Emulated(launches)) => {
+                for Launch { kernel, blocks, threads, shared, arguments, size } in launches {
+                    self.launches.fetch_add(1, Ordering::Relaxed);
+                    #[expect(unsafe_code, reason = "the kernel works on addresses")]
+                    // SAFETY: as the caller of the launch that was recorded promised; its memory is kept by the recording.
+                    unsafe {
+                        kernels.launch(kernel, *blocks, [*threads, *shared], (arguments.as_ptr().cast(), *size))?;
+                    };
+                }
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            _ => bail!("invariant: a recording is of its machine"),
+        }
+    }
+
+    /// Writes to memory, in the order of launches.
+    ///
+    /// # Safety
+    /// It is this machine's, as long as the bytes, and nobody else writes there.
+    #[expect(unsafe_code, reason = "who calls knows whose memory it is")]
+    #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "GPUs may fail"))]
+    pub(crate) unsafe fn write_at(&self, address: Address, bytes: &[u8]) -> Result<()> {
+        match &*self.kernels {
+            #[cfg(feature = "cuda")]
+            // SAFETY: as the caller promises.
+            Kernels::Cuda(kernels) => unsafe { kernels.write_at(address, bytes) },
+            Kernels::Emulated(_) => {
+                // SAFETY: the same.
+                unsafe { emulator::write_at(address, bytes) };
+                Ok(())
+            }
+        }
     }
 
     /// Room for a tensor of float32, which a kernel must write before it becomes one.
@@ -290,7 +383,7 @@ impl Machine {
     pub(crate) fn fresh(&self, [rows, width]: [usize; 2]) -> Result<Fresh> {
         let numbers = match &*self.kernels {
             #[cfg(feature = "cuda")]
-            Kernels::Cuda(kernels) => FreshNumbers::Cuda(kernels.numbers(rows * width)?),
+            Kernels::Cuda(kernels) => FreshNumbers::Cuda(self.or_without_recording(|| kernels.numbers(rows * width))?),
             // What nobody has written is not a number.
             Kernels::Emulated(_) => FreshNumbers::Emulated(vec![f32::NAN; rows * width]),
         };
@@ -300,17 +393,17 @@ impl Machine {
     /// The tensor, once its kernel is launched.
     pub(crate) fn tensor(&self, fresh: Fresh) -> Result<Tensor> {
         let Fresh { numbers, shape } = fresh;
-        match (&*self.kernels, numbers) {
+        let tensor = match (&*self.kernels, numbers) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), FreshNumbers::Cuda(numbers)) => {
-                Ok(Tensor::from_storage(kernels.storage(numbers), shape, candle_core::op::BackpropOp::none(), false))
+                Tensor::from_storage(kernels.storage(numbers), shape, candle_core::op::BackpropOp::none(), false)
             }
-            (Kernels::Emulated(_), FreshNumbers::Emulated(numbers)) => {
-                Ok(Tensor::from_vec(numbers, shape, &Device::Cpu)?)
-            }
+            (Kernels::Emulated(_), FreshNumbers::Emulated(numbers)) => Tensor::from_vec(numbers, shape, &Device::Cpu)?,
             #[cfg(feature = "cuda")]
             _ => bail!("invariant: memory belongs to its machine"),
-        }
+        };
+        self.note_tensor(&tensor);
+        Ok(tensor)
     }
 
     /// Where numbers of 32 bits are that kernels count with: they are 0, and kernels leave them so.
@@ -326,6 +419,7 @@ impl Machine {
         let (storage, layout) = tensor.storage_and_layout();
         let is_plain = layout.is_contiguous() && tensor.dtype() == DType::F32 && tensor.elem_count() >= count;
         ensure!(is_plain, "invariant: {count} numbers of float32 that lie together, not {tensor:?}");
+        self.note_use(|| Box::new(tensor.clone()));
         let first = match (&*self.kernels, &*storage) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Storage::Cuda(storage)) if kernels.has(storage) => {
@@ -359,8 +453,12 @@ impl Memory {
         self.owner
     }
 
+    pub(crate) fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
     pub(crate) fn address(&self) -> Address {
-        match &self.place {
+        match &*self.place {
             #[cfg(feature = "cuda")]
             Place::Cuda(memory) => cuda::address(memory),
             Place::Emulated(memory) => memory.address(),

@@ -105,6 +105,8 @@ impl Machine {
         let mut uploaded = Vec::new();
         let mut longest = tokens;
         if let Some(runs) = runs {
+            // Who has which rows is another matter in the next pass.
+            self.cannot_be_recorded();
             let groups = groups(runs, sets.len(), tokens)?;
             longest = runs.iter().map(|run| run.count).max().unwrap_or(0);
             for bytes in [bytes_of(&all), bytes_of(&groups)] {
@@ -135,6 +137,7 @@ impl Machine {
         for memory in [&weights.sets, &routes.groups] {
             self.ensure_own(memory.owner())?;
         }
+        self.note_use(|| Box::new(weights.used()));
         let mut arguments = ProductArguments {
             sets: weights.sets.address(),
             groups: routes.groups.address(),
@@ -237,9 +240,7 @@ impl Machine {
             Purpose::Gate(activation) => {
                 ensure!(widths.len() == 2 && widths[0] == widths[1], "invariant: gate and up have as many rows");
                 (arguments.purpose, arguments.activation) = (GATE, number(activation));
-                if let Activation::ClampedSilu { limit } = activation {
-                    arguments.limit = limit as f32;
-                }
+                arguments.limit = limit(activation);
             }
             Purpose::Add(residual, scale) => {
                 one()?;
@@ -255,6 +256,7 @@ impl Machine {
         let mut all = arguments::WeightSet::default();
         for (at, (weight, bias)) in set.iter().enumerate() {
             self.ensure_own(weight.owner)?;
+            self.note_use(|| Box::new((*weight).clone()));
             all.weights[at] = weight.weight;
             if let Some(bias) = bias {
                 ensure!(bias.elem_count() == weight.rows(), "invariant: a bias for each row");
@@ -313,7 +315,7 @@ impl Input<'_> {
 }
 
 /// What `products.cuh` calls an activation.
-fn number(activation: Activation) -> u32 {
+pub(crate) fn number(activation: Activation) -> u32 {
     match activation {
         Activation::Silu => 0,
         Activation::GeluTanh => 1,
@@ -321,6 +323,11 @@ fn number(activation: Activation) -> u32 {
         Activation::Relu => 3,
         Activation::ClampedSilu { .. } => 4,
     }
+}
+
+/// Where an activation that clamps does so.
+pub(crate) fn limit(activation: Activation) -> f32 {
+    if let Activation::ClampedSilu { limit } = activation { limit as f32 } else { 0.0 }
 }
 
 fn ensure_one(widths: &[usize]) -> Result<()> {

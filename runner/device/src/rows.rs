@@ -1,14 +1,17 @@
 //! What is done to rows of activations by themselves: norms, rounding to 8 bits.
 
 use anyhow::{Result, ensure};
-use architectures::NormKind;
+use architectures::{Activation, NormKind};
 use candle_core::Tensor;
 
-use crate::arguments::{Address, NormArguments};
+use crate::arguments::{Address, MapArguments, NormArguments};
 use crate::machine::{Grid, Machine, Memory};
+use crate::product::{limit, number};
 
 /// Elements that are rounded together.
 pub(crate) const RUN: usize = 32;
+/// Threads of a block that changes elements.
+const MAP_THREADS: usize = 256;
 /// Threads of a block that norms a row, at most.
 const MOST_THREADS: usize = 1024;
 
@@ -38,15 +41,86 @@ pub struct Rounded {
     pub(crate) columns: usize,
 }
 
+/// What is done to every element of rows.
+#[derive(Clone, Copy, Debug)]
+pub enum Map<'a> {
+    /// `x + scale · y`.
+    Add(&'a Tensor, f32),
+    /// `scale · x`.
+    Scale(f32),
+    /// `min(max(x, -limit), limit)`.
+    Clamp(f32),
+    /// `cap · tanh(x / cap)`.
+    SoftCap(f32),
+    /// `x · y`.
+    Times(&'a Tensor),
+    /// `x · sigmoid(y)`; where `y` has one element for a row, all of the row's.
+    Sigmoid(&'a Tensor),
+    /// `x · silu(y)`.
+    Silu(&'a Tensor),
+    /// `activation(x)`.
+    Activate(Activation),
+    /// `activation(x) · y`.
+    Gate(Activation, &'a Tensor),
+}
+
 impl Machine {
-    /// Each run of `norm.width` elements of `x`, normed.
+    /// Every element of `x`, changed.
     ///
     /// # Errors
-    /// `x` is not of float32, or its rows are not whole runs; the device has failed.
-    pub fn norm(&self, norm: Norm<'_>, x: &Tensor) -> Result<Tensor> {
+    /// Shapes do not fit one another, or the device has failed.
+    #[expect(unsafe_code, reason = "a kernel is launched")]
+    pub fn map_rows(&self, x: &Tensor, map: Map<'_>) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
+        let (kind, y, scale, activation) = match map {
+            Map::Add(y, scale) => (0, Some(y), scale, None),
+            Map::Scale(scale) => (1, None, scale, None),
+            Map::Clamp(limit) => (2, None, limit, None),
+            Map::SoftCap(cap) => (3, None, cap, None),
+            Map::Times(y) => (4, Some(y), 1.0, None),
+            Map::Sigmoid(y) => (5, Some(y), 1.0, None),
+            Map::Silu(y) => (6, Some(y), 1.0, None),
+            Map::Activate(activation) => (7, None, 1.0, Some(activation)),
+            Map::Gate(activation, y) => (8, Some(y), limit(activation), Some(activation)),
+        };
+        let shared = match y {
+            Some(y) if y.dims() != [rows, width] => {
+                ensure!(y.dims() == [rows, 1], "invariant: {rows} rows of {width}, not {:?}", y.dims());
+                width
+            }
+            _ => 1,
+        };
         let mut fresh = self.fresh([rows, width])?;
-        self.norm_rows(Some(norm), x, NormArguments { out: fresh.address(), ..NormArguments::default() })?;
+        let arguments = MapArguments {
+            x: self.address(x, rows * width)?,
+            y: y.map_or(Ok(Address::NONE), |y| self.address(y, rows * width / shared.max(1)))?,
+            out: fresh.address(),
+            count: (rows * width) as u64,
+            scale,
+            kind,
+            activation: activation.map_or(0, number),
+            shared: shared as u32,
+        };
+        let grid = Grid { blocks: [(rows * width).div_ceil(MAP_THREADS), 1, 1], threads: MAP_THREADS, shared: 0 };
+        // SAFETY: x, y and the result have the shapes that were seen.
+        unsafe { self.launch("map_rows", grid, &arguments)? };
+        self.tensor(fresh)
+    }
+
+    /// Each run of `norm.width` elements of `x`, normed; or `residual + scale · normed`.
+    ///
+    /// # Errors
+    /// `x` is not of float32, or its rows are not whole runs; other rows are added; the device has failed.
+    pub fn norm(&self, norm: Norm<'_>, x: &Tensor, residual: Option<(&Tensor, f32)>) -> Result<Tensor> {
+        let (rows, width) = x.dims2()?;
+        let mut results = NormArguments::default();
+        if let Some((own, scale)) = residual {
+            ensure!(own.dims() == x.dims(), "invariant: {rows} rows of {width}, not {:?}", own.dims());
+            (results.residual, results.scale) = (self.address(own, rows * width)?, scale);
+        }
+        let mut fresh = self.fresh([rows, width])?;
+        results.out = fresh.address();
+        self.norm_rows(Some(norm), x, results)?;
         self.tensor(fresh)
     }
 

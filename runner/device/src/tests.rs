@@ -3,6 +3,7 @@
 mod attention;
 mod experts;
 mod products;
+mod recording;
 mod rows;
 mod select;
 

@@ -7,6 +7,7 @@ mod cached;
 mod composed;
 mod experts;
 mod matrix;
+mod recordings;
 mod recurrent;
 mod resident;
 mod state;
@@ -23,15 +24,16 @@ use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
     AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, Map, MatrixSource, NormOf, Part,
-    Run, Selection, Sequence, StateShape,
+    PassParts, Run, Selection, Sequence, StateShape,
 };
 use crate::device::{self as devices, Opening};
 use crate::held::Holder;
 use act::Act;
 use cached::Cached;
-use composed::{by_head, flat, mapped, turned};
+use composed::{by_head, changed, flat, mapped, turned};
 use experts::Experts;
 use matrix::{DeviceMatrix, Matrix};
+use recordings::Recordings;
 use resident::Resident;
 pub(crate) use state::State;
 
@@ -56,6 +58,8 @@ struct Kernels {
     resident: Resident,
     /// Never round floats for tensor cores: for whoever compares.
     is_exact: bool,
+    /// Whether passes that come again are recorded.
+    records: bool,
 }
 
 /// Cosines and sines of a pass's tokens, `[tokens, half]`.
@@ -71,7 +75,8 @@ impl Candle {
     /// The device refuses our kernels.
     pub(crate) fn new(device: Device, reference: bool) -> Result<Self> {
         let machine = if reference { None } else { Machine::of(&device)? };
-        let kernels = machine.map(|machine| Kernels { machine, resident: Resident::default(), is_exact: false });
+        let kernels =
+            machine.map(|machine| Kernels { machine, resident: Resident::default(), is_exact: false, records: true });
         Ok(Self { name: devices::name(&device), device, reference, kernels, bytes: Arc::default() })
     }
 
@@ -88,7 +93,7 @@ impl Candle {
 
     /// Our kernels on the CPU, as a GPU would run them.
     pub(crate) fn emulated(machine: Machine, name: String) -> Self {
-        let kernels = Some(Kernels { machine, resident: Resident::default(), is_exact: false });
+        let kernels = Some(Kernels { machine, resident: Resident::default(), is_exact: false, records: true });
         Self { device: Device::Cpu, name, reference: false, kernels, bytes: Arc::default() }
     }
 
@@ -96,6 +101,15 @@ impl Candle {
     pub(crate) fn with_holder(mut self, holder: Holder) -> Self {
         if let Some(kernels) = &mut self.kernels {
             kernels.resident = Resident::held(holder, self.name.clone());
+        }
+        self
+    }
+
+    /// Whether passes that come again are recorded.
+    #[cfg(test)]
+    pub(crate) fn with_recordings(mut self, records: bool) -> Self {
+        if let Some(kernels) = &mut self.kernels {
+            kernels.records = records;
         }
         self
     }
@@ -125,6 +139,21 @@ impl Candle {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Numbers from the host.
+    fn input(&self, [rows, width]: [usize; 2], numbers: Vec<f32>) -> Result<Tensor> {
+        match &self.kernels {
+            Some(kernels) => kernels.machine.input([rows, width], &numbers),
+            None => Ok(Tensor::from_vec(numbers, (rows, width), &self.device)?),
+        }
+    }
+
+    /// Something is computed that is no launch of our kernels.
+    fn by_candle(&self) {
+        if let Some(kernels) = &self.kernels {
+            kernels.machine.cannot_be_recorded();
+        }
+    }
+
     fn index(&self, rows: &[usize]) -> Result<Tensor> {
         Ok(Tensor::from_iter(rows.iter().map(|row| *row as u32), &self.device)?)
     }
@@ -137,6 +166,7 @@ impl Backend for Candle {
     type State = State;
     type Angles = Angles;
     type Experts = Experts;
+    type Recordings = Recordings;
 
     fn device(&self) -> String {
         self.name.clone()
@@ -144,6 +174,19 @@ impl Backend for Candle {
 
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize {
         (DEVICE_SCORES / (heads * (length + tokens)).max(1)).clamp(1, tokens)
+    }
+
+    fn pass(
+        &self,
+        recordings: &Recordings,
+        angles: &mut Vec<Angles>,
+        sequences: &mut [Sequence<'_, Self>],
+        parts: PassParts<'_, Self>,
+    ) -> Result<Act> {
+        match &self.kernels {
+            Some(kernels) if kernels.records => recordings.pass(&kernels.machine, angles, sequences, parts),
+            _ => parts.compute(angles, sequences),
+        }
     }
 
     fn matrix(&self, source: MatrixSource<Self>) -> Result<Matrix> {
@@ -166,10 +209,11 @@ impl Backend for Candle {
     fn rows(&self, rows: usize, width: usize, fill: impl FnOnce(&mut [f32]) -> Result<()>) -> Result<Act> {
         let mut numbers = vec![0.0; rows * width];
         fill(&mut numbers)?;
-        Ok(Act::of(Tensor::from_vec(numbers, (rows, width), &self.device)?))
+        Ok(Act::of(self.input([rows, width], numbers)?))
     }
 
     fn read(&self, x: &Act, rows: Range<usize>, each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        self.by_candle();
         let numbers = x.rows()?.narrow(0, rows.start, rows.len())?.to_vec2::<f32>()?;
         numbers.iter().try_for_each(|row| each(row))
     }
@@ -179,7 +223,12 @@ impl Backend for Candle {
     }
 
     fn select(&self, x: &Act, rows: &[usize]) -> Result<Act> {
-        Ok(Act::of(x.rows()?.index_select(&self.index(rows)?, 0)?))
+        let x = x.rows()?;
+        if rows.iter().copied().eq(0..x.dim(0)?) {
+            return Ok(Act::of(x.clone()));
+        }
+        self.by_candle();
+        Ok(Act::of(x.index_select(&self.index(rows)?, 0)?))
     }
 
     fn project_runs<'a, const N: usize>(
@@ -203,6 +252,7 @@ impl Backend for Candle {
         transposed: bool,
         x: &Act,
     ) -> Result<Act> {
+        self.by_candle();
         let x = x.rows()?;
         let width = x.dim(1)? / heads;
         let head = |index| -> Result<Tensor> {
@@ -242,18 +292,21 @@ impl Backend for Candle {
             Map::Gate(activation, up) => x.gated(activation, up)?,
             _ => None,
         };
-        match fused {
-            Some(act) => Ok(act),
-            None => mapped(x.rows()?, &map).map(Act::of),
+        match (fused, &self.kernels) {
+            (Some(act), _) => Ok(act),
+            (None, Some(kernels)) => changed(&kernels.machine, x.rows()?, &map).map(Act::of),
+            (None, None) => mapped(x.rows()?, &map).map(Act::of),
         }
     }
 
     fn part(&self, x: &Act, part: Part) -> Result<Act> {
+        self.by_candle();
         let heads = by_head(x.rows()?, part.width)?;
         Ok(Act::of(flat(&heads.narrow(D::Minus1, part.first, part.count)?.contiguous()?)?))
     }
 
     fn join(&self, a: &Act, b: &Act, heads: usize) -> Result<Act> {
+        self.by_candle();
         let (a, b) = (a.rows()?, b.rows()?);
         let (first, second) = (a.dim(1)? / heads, b.dim(1)? / heads);
         Ok(Act::of(flat(&Tensor::cat(&[by_head(a, first)?, by_head(b, second)?], 2)?)?))
@@ -263,13 +316,13 @@ impl Backend for Candle {
         let shape = (angles.positions.len(), angles.half());
         let (mut cosines, mut sines) = (vec![0.0; shape.0 * shape.1], vec![0.0; shape.0 * shape.1]);
         angles.fill(&mut cosines, &mut sines);
-        let upload = |numbers| Tensor::from_vec(numbers, shape, &self.device);
-        Ok(Angles { cosines: upload(cosines)?, sines: upload(sines)?, layout: angles.layout })
+        let shape = [shape.0, shape.1];
+        Ok(Angles { cosines: self.input(shape, cosines)?, sines: self.input(shape, sines)?, layout: angles.layout })
     }
 
     fn rotate(&self, x: Act, part: Part, angles: &Angles) -> Result<Act> {
-        if self.kernels.is_some() {
-            return Ok(Act::turned(x, part, angles));
+        if let Some(kernels) = &self.kernels {
+            return Ok(Act::turned(&kernels.machine, x, part, angles));
         }
         turned(x.rows()?, part, angles).map(Act::of)
     }
@@ -286,6 +339,7 @@ impl Backend for Candle {
         {
             return Ok(mixed);
         }
+        self.by_candle();
         let [query, key, value] = qkv;
         let qkv = [query.rows()?, key.rows()?, value.rows()?];
         let each = sequences.iter_mut().map(|sequence| attention::attend(attend, qkv, sequence, layer));
@@ -299,6 +353,7 @@ impl Backend for Candle {
         sequences: &mut [Sequence<'_, Self>],
         layer: usize,
     ) -> Result<Act> {
+        self.by_candle();
         let x = x.rows()?;
         let each = sequences.iter_mut().map(|sequence| recurrent::convolve(convolution, x, sequence, layer));
         Ok(Act::of(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?))
@@ -311,6 +366,7 @@ impl Backend for Candle {
         sequences: &mut [Sequence<'_, Self>],
         layer: usize,
     ) -> Result<Act> {
+        self.by_candle();
         let each = sequences.iter_mut().map(|sequence| recurrent::delta(rule, &inputs, sequence, layer));
         Ok(Act::of(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?))
     }
@@ -337,6 +393,7 @@ impl Backend for Candle {
     }
 
     fn scatter(&self, x: Act, y: &Act, rows: &[usize], weights: &[f32]) -> Result<Act> {
+        self.by_candle();
         let weights = Tensor::from_slice(weights, (weights.len(), 1), &self.device)?;
         let shares = y.rows()?.broadcast_mul(&weights.to_dtype(DType::F32)?)?;
         Ok(Act::of(x.rows()?.index_add(&self.index(rows)?, &shares, 0)?))
@@ -375,6 +432,7 @@ impl Candle {
 
     /// A product by candle's operations.
     fn composed<'a>(&'a self, runs: &[Run], by: impl Fn(usize) -> &'a Matrix, x: &Act) -> Result<Act> {
+        self.by_candle();
         let x = x.rows()?;
         if let [run] = runs {
             return by(run.by).forward(self, x).map(Act::of);

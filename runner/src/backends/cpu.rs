@@ -97,6 +97,7 @@ impl Backend for Cpu {
     type State = State;
     type Angles = Angles;
     type Experts = Infallible;
+    type Recordings = ();
 
     fn device(&self) -> String {
         "cpu".to_owned()

@@ -157,6 +157,7 @@ impl Backend for Pipeline {
     type State = StageState;
     type Angles = Vec<Angles>;
     type Experts = Experts;
+    type Recordings = ();
 
     fn device(&self) -> String {
         let mut names: Vec<String> = Vec::new();

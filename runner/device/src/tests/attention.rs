@@ -200,7 +200,7 @@ fn run_as(machine: &Machine, case: Case, passes: &[&[usize]], is_exact: bool) {
             sinks: case.has_sinks.then_some(&sink_tensor),
             is_exact,
         };
-        let made = machine.attend(attention, rows, [of(&q), of(&k)], v.as_ref(), &spans);
+        let made = machine.attend(attention, rows, [of(&q), of(&k)], v.as_ref(), &spans, 0);
         let (found, rounded) = made.expect("attention");
         check(&format!("{case:?}, {pass:?}"), &numbers(&found), &wanted, if is_exact { 2e-5 } else { 4e-3 });
         assert_eq!(rounded.is_some(), case.mixed_dim.is_multiple_of(32));
@@ -270,7 +270,7 @@ fn what_does_not_fit_is_refused() {
         is_exact: false,
     };
     let attend = |rows, values: Option<&Tensor>, spans: &[CachedSpan<'_>]| {
-        machine.attend(attention, rows, [of(&x), of(&x)], values, spans).is_ok()
+        machine.attend(attention, rows, [of(&x), of(&x)], values, spans, 0).is_ok()
     };
     assert!(attend(rows, Some(&x), &span(254, &block)));
     assert!(!attend(rows, Some(&x), &span(255, &block)), "a position behind the block");

@@ -1,10 +1,10 @@
 //! Norms, and rounding behind them.
 
-use architectures::NormKind;
+use architectures::{Activation, NormKind};
 use formats::{Dtype, Encoding};
 
 use super::{Random, Sample, alone, check, expected, machine, numbers, product, rounded, tensor};
-use crate::{Input, Norm, Purpose, RowBlocks};
+use crate::{Input, Map, Norm, Purpose, RowBlocks};
 
 #[test]
 fn norms_of_rows_and_of_runs() {
@@ -42,15 +42,19 @@ fn norms_of_rows_and_of_runs() {
             })
             .map(|y| (y, 1.0))
             .collect();
-        let normed = machine.norm(norm, &tensor(&x, rows)).expect("a norm");
+        let normed = machine.norm(norm, &tensor(&x, rows), None).expect("a norm");
         check(&format!("{kind:?} of {width}"), &numbers(&normed), &wanted, 1e-5);
+        let residual = random.rows(rows, width * runs);
+        let sum = machine.norm(norm, &tensor(&x, rows), Some((&tensor(&residual, rows), 0.5))).expect("a norm");
+        let wanted: Vec<_> = wanted.iter().zip(&residual).map(|((y, _), r)| (f64::from(*r) + 0.5 * y, 1.0)).collect();
+        check(&format!("{kind:?} of {width}, added"), &numbers(&sum), &wanted, 1e-5);
     }
     // Rounding after a norm, by a product with ones.
     let weight = Sample::new(Encoding::Affine { bits: 8, group: 32 }, [3, 96], Dtype::F32, &mut random);
     let x = tensor(&random.rows(2, 96), 2);
     let ones = tensor(&[1.0; 96], 1);
     let norm = Norm { kind: NormKind::Rms, width: 96, weight: &ones, bias: None, epsilon: 0.0 };
-    let normed = numbers(&machine.norm(norm, &x).expect("a norm"));
+    let normed = numbers(&machine.norm(norm, &x, None).expect("a norm"));
     let rounded_x = machine.rounded(Some(norm), &x).expect("it is rounded");
     let uploaded = weight.upload(&machine, RowBlocks::all(3));
     let found = machine
@@ -59,4 +63,42 @@ fn norms_of_rows_and_of_runs() {
         .rows;
     check("rounded after a norm", &numbers(&found[0]), &expected(&weight.numbers(), &rounded(&normed), 96), 1e-4);
     assert!(machine.rounded(None, &tensor(&[0.0; 40], 1)).is_err(), "no whole runs");
+}
+
+#[test]
+fn elements_are_changed() {
+    let Some(machine) = machine(false) else { return };
+    let mut random = Random(43);
+    let (rows, width) = (3, 130);
+    let (x, y, own) = (random.rows(rows, width), random.rows(rows, width), random.rows(rows, 1));
+    let (x_at, y_at, own_at) = (tensor(&x, rows), tensor(&y, rows), tensor(&own, rows));
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    type Case<'a> = (Map<'a>, &'a dyn Fn(f64, f64) -> f64);
+    let cases: [Case<'_>; 8] = [
+        (Map::Add(&y_at, 0.5), &|x, y| x + 0.5 * y),
+        (Map::Scale(-3.0), &|x, _| -3.0 * x),
+        (Map::Clamp(0.25), &|x, _| x.clamp(-0.25, 0.25)),
+        (Map::SoftCap(0.5), &|x, _| 0.5 * (x / 0.5).tanh()),
+        (Map::Times(&y_at), &|x, y| x * y),
+        (Map::Silu(&y_at), &|x, y| x * y * sigmoid(y)),
+        (Map::Activate(Activation::Relu), &|x, _| x.max(0.0)),
+        (Map::Gate(Activation::ClampedSilu { limit: 0.5 }, &y_at), &|x, y| {
+            let x = x.min(0.5);
+            x * sigmoid(1.702 * x) * (y.clamp(-0.5, 0.5) + 1.0)
+        }),
+    ];
+    for (map, expected) in cases {
+        let wanted: Vec<_> = x.iter().zip(&y).map(|(x, y)| (expected(f64::from(*x), f64::from(*y)), 1.0)).collect();
+        check(&format!("{map:?}"), &numbers(&machine.map_rows(&x_at, map).expect("rows")), &wanted, 1e-6);
+    }
+    for (map, y) in [(Map::Sigmoid(&own_at), &own), (Map::Sigmoid(&y_at), &y)] {
+        let shared = x.len() / y.len();
+        let gated = |(at, x): (usize, &f32)| (f64::from(*x) * sigmoid(f64::from(y[at / shared])), 1.0);
+        let wanted: Vec<_> = x.iter().enumerate().map(gated).collect();
+        check("a gate", &numbers(&machine.map_rows(&x_at, map).expect("rows")), &wanted, 1e-6);
+    }
+    assert!(machine.map_rows(&x_at, Map::Times(&own_at)).is_ok(), "an element for each row");
+    assert!(machine.map_rows(&own_at, Map::Times(&x_at)).is_err(), "other rows");
+    let broken = machine.map_rows(&tensor(&[f32::NAN; 2], 1), Map::Clamp(1.0)).expect("rows");
+    assert!(numbers(&broken).iter().all(|x| x.is_nan()));
 }

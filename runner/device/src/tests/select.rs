@@ -44,11 +44,11 @@ fn the_best_of_rows() {
             change(8999, 8.0, 0.5, 1.0),
         ];
         let mut own: Vec<Change> = Vec::new();
-        changes.iter().for_each(|change| {
+        for change in changes {
             if own.iter().all(|other| other.token != change.token) {
-                own.push(*change);
+                own.push(change);
             }
-        });
+        }
         let some: Vec<u32> = (0..vocabulary.div_ceil(32) - 1).map(|_| random.next() as u32).collect();
         let wanted = [
             (3, Selection { count: 1, changes: &[], allowed: None }),

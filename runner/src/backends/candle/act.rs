@@ -39,6 +39,7 @@ enum Later {
 /// Heads of which a part is turned.
 #[derive(Debug)]
 struct Turned {
+    machine: Machine,
     base: Act,
     part: Part,
     angles: Angles,
@@ -127,8 +128,9 @@ impl Act {
     }
 
     /// Heads of which a part is turned when they are needed.
-    pub(super) fn turned(base: Self, part: Part, angles: &Angles) -> Self {
-        Self::later(Later::Turned(Box::new(Turned { base, part, angles: angles.clone() })))
+    pub(super) fn turned(machine: &Machine, base: Self, part: Part, angles: &Angles) -> Self {
+        let machine = machine.clone();
+        Self::later(Later::Turned(Box::new(Turned { machine, base, part, angles: angles.clone() })))
     }
 
     /// Heads of that width as attention takes them: their norm and rotation are left to it where nobody has computed them.
@@ -190,10 +192,11 @@ impl Act {
         if self.rows.get().is_none() {
             let rows = match &self.later {
                 Later::Nothing => None,
-                Later::Normed(normed) => Some(normed.machine.norm(normed.norm(), &normed.x)?),
+                Later::Normed(normed) => Some(normed.machine.norm(normed.norm(), &normed.x, None)?),
                 Later::Product(products, at) => products.written()?.get(*at).cloned(),
                 Later::Mixed(mixed) => Some(mixed.rows(None)?),
                 Later::Turned(turned) => {
+                    turned.machine.cannot_be_recorded();
                     Some(super::composed::turned(turned.base.rows()?, turned.part, &turned.angles)?)
                 }
             };
@@ -230,6 +233,10 @@ impl Act {
     pub(super) fn added_to(&self, residual: &Self, scale: f32) -> Result<Option<Self>> {
         if let (Later::Mixed(mixed), None) = (&self.later, self.rows.get()) {
             return Ok(Some(Self::of(mixed.rows(Some((residual.rows()?, scale)))?)));
+        }
+        if let (Later::Normed(normed), None) = (&self.later, self.rows.get()) {
+            let sum = normed.machine.norm(normed.norm(), &normed.x, Some((residual.rows()?, scale)))?;
+            return Ok(Some(Self::of(sum)));
         }
         let Some(products) = self.lone_product() else { return Ok(None) };
         products.one(Purpose::Add(residual.rows()?, scale)).map(Some)

@@ -28,6 +28,12 @@ pub(super) struct Room {
     rows: CacheRows,
 }
 
+impl Room {
+    pub(super) fn block_bytes(&self) -> usize {
+        self.rows.block_bytes()
+    }
+}
+
 impl Source for Room {
     type Block = Memory;
 
@@ -116,7 +122,7 @@ pub(super) fn attend(
     };
     let (query, key) = (query.heads(attend.key_dim)?, key.heads(attend.key_dim)?);
     let value = if value_dim > 0 { Some(value.rows()?) } else { None };
-    let (mixed, rounded) = machine.attend(attention, rows, [query.rows(), key.rows()], value, &spans)?;
+    let (mixed, rounded) = machine.attend(attention, rows, [query.rows(), key.rows()], value, &spans, layer)?;
     drop(spans);
     for sequence in sequences.iter_mut() {
         if let State::Cached(own) = &mut sequence.states[layer] {

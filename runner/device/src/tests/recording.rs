@@ -1,0 +1,112 @@
+//! Launches that are launched again with other inputs.
+
+use formats::{Dtype, Encoding};
+use protocol::KvType;
+
+use super::{Random, Sample, alone, machine, numbers, product, tensor};
+use crate::{Attention, CacheRows, CachedSpan, HeadRows, Input, Machine, Map, Memory, Purpose, Recording, RowBlocks};
+
+const ROWS: CacheRows = CacheRows { kv_heads: 2, key_dim: 32, value_dim: 32, kind: KvType::F16 };
+
+/// A pass over a sequence: what it makes of an input, by a product, attention and a sum.
+fn pass(
+    machine: &Machine,
+    weight: &crate::DeviceWeight,
+    x: &candle_core::Tensor,
+    spans: &[CachedSpan<'_>],
+) -> candle_core::Tensor {
+    let made =
+        machine.product(product(&alone(weight), Purpose::Write), Input::Rows(x)).expect("a product").rows.remove(0);
+    let of = |x| HeadRows { x, norm: None, turn: None };
+    let attention = Attention {
+        heads: 2,
+        value_dim: 32,
+        scale: 0.25,
+        soft_cap: None,
+        window: None,
+        is_causal: true,
+        sinks: None,
+        is_exact: false,
+    };
+    let (mixed, _) = machine.attend(attention, ROWS, [of(&made), of(&made)], Some(&made), spans, 3).expect("attention");
+    machine.map_rows(&mixed, Map::Add(&made, 1.0)).expect("a sum")
+}
+
+fn span<'a>(position: usize, blocks: &[&'a Memory]) -> [CachedSpan<'a>; 1] {
+    [CachedSpan { first: 0, tokens: 1, position, start: 0, blocks: blocks.to_vec() }]
+}
+
+#[test]
+fn a_recording_gives_what_launches_give() {
+    for backwards in [false, true] {
+        let Some(machine) = machine(backwards) else { return };
+        let mut random = Random(47);
+        let weight = Sample::new(Encoding::Plain(Dtype::F32), [64, 48], Dtype::F32, &mut random);
+        let weight = weight.upload(&machine, RowBlocks::all(64));
+        let blocks = || [0, 1, 2].map(|_| machine.memory(ROWS.block_bytes()).expect("memory"));
+        let (own, again) = (blocks(), blocks());
+        let inputs: Vec<Vec<f32>> = (0..700).map(|_| random.rows(1, 48)).collect();
+        let mut recording: Option<Recording> = None;
+        let mut out = None;
+        for (position, input) in inputs.iter().enumerate() {
+            let expected = pass(&machine, &weight, &tensor(input, 1), &span(position, &own.each_ref()));
+            if position < 400 {
+                let x = tensor(input, 1);
+                pass(&machine, &weight, &x, &span(position, &again.each_ref()));
+                continue;
+            }
+            // Another three hundred positions need a third block, and have more tiles.
+            let made = if let Some(recording) = &recording {
+                let filled = machine.refill(recording, || machine.input([1, 48], input));
+                filled.expect("the same inputs");
+                let spans = |layer| {
+                    assert_eq!(layer, 3);
+                    Ok(span(position, &again.each_ref()).to_vec())
+                };
+                machine.replay(recording, spans).expect("launches");
+                out.clone().expect("it was recorded")
+            } else {
+                let draft = machine.record(8, 1, 1 << 20);
+                let x = machine.input([1, 48], input).expect("an input");
+                let made = pass(&machine, &weight, &x, &span(position, &again.each_ref()));
+                recording = draft.finish().expect("the driver takes it");
+                assert!(recording.as_ref().is_some_and(|own| own.bytes() > 0));
+                out = Some(made.clone());
+                made
+            };
+            let (found, expected) = (numbers(&made), numbers(&expected));
+            let is_close = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4);
+            assert!(is_close, "position {position}: {found:?}, expected {expected:?}");
+        }
+        let recording = recording.expect("it was recorded");
+        let other = machine.refill(&recording, || machine.input([1, 47], &inputs[0][..47]));
+        assert!(other.is_err(), "another width");
+        assert!(machine.refill(&recording, || Ok(())).is_err(), "no inputs");
+        let beyond = machine.replay(&recording, |_| Ok(span(1024, &own.each_ref()).to_vec()));
+        assert!(beyond.is_err(), "no room, and more tiles than were recorded");
+        assert!(machine.replay(&recording, |_| Ok(Vec::new())).is_err(), "no sequence");
+    }
+}
+
+#[test]
+fn what_cannot_be_launched_again_is_no_recording() {
+    let Some(machine) = machine(false) else { return };
+    let x = tensor(&[1.0; 64], 1);
+    let scale = || machine.map_rows(&x, Map::Scale(2.0)).expect("rows");
+    let draft = machine.record(1, 0, 1 << 20);
+    scale();
+    machine.cannot_be_recorded();
+    assert!(draft.finish().expect("nothing").is_none(), "something else was done");
+    let draft = machine.record(1, 0, 100);
+    scale();
+    assert!(draft.finish().expect("nothing").is_none(), "more than it may keep");
+    let draft = machine.record(1, 0, 1 << 20);
+    scale();
+    machine.input([1, 1], &[0.0]).expect("an input");
+    assert!(draft.finish().expect("nothing").is_none(), "an input behind a launch");
+    drop(machine.record(1, 0, 1 << 20));
+    scale();
+    let draft = machine.record(1, 0, 1 << 20);
+    scale();
+    assert!(draft.finish().expect("launches").is_some());
+}
