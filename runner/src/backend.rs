@@ -12,12 +12,12 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use anyhow::{Result, bail};
-use architectures::{Activation, HeadLayout, LayerState, NormKind, Rows};
+use architectures::{HeadLayout, LayerState, NormKind, Rows};
 use protocol::KvType;
 
 use crate::mapped::MappedTensor;
-pub(crate) use device::Best;
-pub(crate) use pass::PassParts;
+pub(crate) use device::{Best, Map};
+pub(crate) use pass::{Inputs, PassParts};
 pub(crate) use routing::{ExpertsOf, Rule};
 pub(crate) use run::Run;
 pub(crate) use selection::Selection;
@@ -253,29 +253,6 @@ pub(crate) struct NormOf<B: Backend> {
     /// `[width]`.
     pub(crate) bias: Option<B::Vector>,
     pub(crate) epsilon: f32,
-}
-
-/// What is done to every element.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Map<'a, A> {
-    /// `x + scale · y`.
-    Add(&'a A, f32),
-    /// `scale · x`.
-    Scale(f32),
-    /// `min(max(x, -limit), limit)`.
-    Clamp(f32),
-    /// `cap · tanh(x / cap)`.
-    SoftCap(f32),
-    /// `x · y`.
-    Times(&'a A),
-    /// `x · sigmoid(y)`; where `y` has one element for a token, all of the token's.
-    Sigmoid(&'a A),
-    /// `x · silu(y)`.
-    Silu(&'a A),
-    /// `activation(x)`.
-    Activate(Activation),
-    /// `activation(x) · y`.
-    Gate(Activation, &'a A),
 }
 
 /// Which elements of each head are meant.

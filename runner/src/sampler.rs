@@ -370,7 +370,9 @@ mod tests {
                 let chosen = of_best.choose(&best(&logits, &selection));
                 assert_eq!(chosen.is_some(), is_told, "{options:?}");
                 let mut row = logits.clone();
-                bias.iter().for_each(|(id, bias)| row[*id as usize] += bias);
+                for (id, bias) in bias {
+                    row[id as usize] += bias;
+                }
                 let token = of_rows.sample(&mut row).expect("numbers");
                 match chosen {
                     Some(chosen) => assert_eq!(chosen, token, "{options:?}"),

@@ -146,7 +146,7 @@ impl Kernels {
         let mut made = ptr::null_mut();
         // SAFETY: the driver writes a graph there.
         unsafe { sys::cuGraphCreate(&raw mut made, 0) }.result().map_err(failed)?;
-        let mut graph = Graph { graph: made, launched: ptr::null_mut(), stream: self.stream.clone() };
+        let mut graph = Graph { nodes: made, launched: ptr::null_mut(), stream: self.stream.clone() };
         let mut before = ptr::null_mut();
         for (at, Launch { kernel, blocks: [x, y, z], threads, shared, arguments, .. }) in launches.iter().enumerate() {
             let function = self.function(kernel)?;
@@ -170,7 +170,7 @@ impl Kernels {
             unsafe {
                 sys::cuGraphAddKernelNode_v2(
                     &raw mut own,
-                    graph.graph,
+                    graph.nodes,
                     &raw const before,
                     usize::from(at > 0),
                     &raw const node,
@@ -182,7 +182,7 @@ impl Kernels {
         }
         let flags = sys::CUgraphInstantiate_flags(0);
         // SAFETY: the graph is there.
-        graph.launched = unsafe { result::graph::instantiate(graph.graph, flags) }.map_err(failed)?;
+        graph.launched = unsafe { result::graph::instantiate(graph.nodes, flags) }.map_err(failed)?;
         Ok(graph)
     }
 
@@ -213,7 +213,7 @@ impl Kernels {
 
 /// Launches as the driver has them.
 pub(crate) struct Graph {
-    graph: sys::CUgraph,
+    nodes: sys::CUgraph,
     launched: sys::CUgraphExec,
     stream: Arc<CudaStream>,
 }
@@ -232,7 +232,7 @@ impl Drop for Graph {
             let _ = unsafe { result::graph::exec_destroy(self.launched) };
         }
         // SAFETY: it was created, and nobody else has it.
-        let _ = unsafe { result::graph::destroy(self.graph) };
+        let _ = unsafe { result::graph::destroy(self.nodes) };
     }
 }
 

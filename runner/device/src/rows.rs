@@ -42,10 +42,10 @@ pub struct Rounded {
 }
 
 /// What is done to every element of rows.
-#[derive(Clone, Copy, Debug)]
-pub enum Map<'a> {
+#[derive(Debug)]
+pub enum Map<'a, A> {
     /// `x + scale · y`.
-    Add(&'a Tensor, f32),
+    Add(&'a A, f32),
     /// `scale · x`.
     Scale(f32),
     /// `min(max(x, -limit), limit)`.
@@ -53,15 +53,44 @@ pub enum Map<'a> {
     /// `cap · tanh(x / cap)`.
     SoftCap(f32),
     /// `x · y`.
-    Times(&'a Tensor),
+    Times(&'a A),
     /// `x · sigmoid(y)`; where `y` has one element for a row, all of the row's.
-    Sigmoid(&'a Tensor),
+    Sigmoid(&'a A),
     /// `x · silu(y)`.
-    Silu(&'a Tensor),
+    Silu(&'a A),
     /// `activation(x)`.
     Activate(Activation),
     /// `activation(x) · y`.
-    Gate(Activation, &'a Tensor),
+    Gate(Activation, &'a A),
+}
+
+impl<A> Clone for Map<'_, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+// It only borrows: a derived one would ask it of `A`, too.
+impl<A> Copy for Map<'_, A> {}
+
+impl<'a, A> Map<'a, A> {
+    /// The same with what `of` makes of y.
+    ///
+    /// # Errors
+    /// Those of `of`.
+    pub fn with<B>(self, of: impl FnOnce(&'a A) -> Result<&'a B>) -> Result<Map<'a, B>> {
+        Ok(match self {
+            Self::Add(y, scale) => Map::Add(of(y)?, scale),
+            Self::Scale(scale) => Map::Scale(scale),
+            Self::Clamp(limit) => Map::Clamp(limit),
+            Self::SoftCap(cap) => Map::SoftCap(cap),
+            Self::Times(y) => Map::Times(of(y)?),
+            Self::Sigmoid(y) => Map::Sigmoid(of(y)?),
+            Self::Silu(y) => Map::Silu(of(y)?),
+            Self::Activate(activation) => Map::Activate(activation),
+            Self::Gate(activation, y) => Map::Gate(activation, of(y)?),
+        })
+    }
 }
 
 impl Machine {
@@ -70,7 +99,7 @@ impl Machine {
     /// # Errors
     /// Shapes do not fit one another, or the device has failed.
     #[expect(unsafe_code, reason = "a kernel is launched")]
-    pub fn map_rows(&self, x: &Tensor, map: Map<'_>) -> Result<Tensor> {
+    pub fn map_rows(&self, x: &Tensor, map: Map<'_, Tensor>) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
         let (kind, y, scale, activation) = match map {
             Map::Add(y, scale) => (0, Some(y), scale, None),

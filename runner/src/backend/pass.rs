@@ -7,10 +7,12 @@ use super::{Backend, Sequence};
 /// What a decoder does in a pass.
 pub(crate) struct PassParts<'a, B: Backend> {
     /// What goes in: rows of the tokens, and the angles that turn them.
-    pub(crate) inputs: &'a mut dyn FnMut(&mut Vec<B::Angles>) -> Result<B::Act>,
+    pub(crate) inputs: &'a mut Inputs<'a, B>,
     /// All layers.
     pub(crate) layers: &'a mut Layers<'a, B>,
 }
+
+pub(crate) type Inputs<'a, B> = dyn FnMut(&mut Vec<<B as Backend>::Angles>) -> Result<<B as Backend>::Act> + 'a;
 
 type Layers<'a, B> = dyn FnMut(&[<B as Backend>::Angles], <B as Backend>::Act, &mut [Sequence<'_, B>]) -> Result<<B as Backend>::Act>
     + 'a;

@@ -30,7 +30,7 @@ use crate::device::{self as devices, Opening};
 use crate::held::Holder;
 use act::Act;
 use cached::Cached;
-use composed::{by_head, changed, flat, mapped, turned};
+use composed::{by_head, flat, mapped, turned};
 use experts::Experts;
 use matrix::{DeviceMatrix, Matrix};
 use recordings::Recordings;
@@ -294,7 +294,7 @@ impl Backend for Candle {
         };
         match (fused, &self.kernels) {
             (Some(act), _) => Ok(act),
-            (None, Some(kernels)) => changed(&kernels.machine, x.rows()?, &map).map(Act::of),
+            (None, Some(kernels)) => kernels.machine.map_rows(x.rows()?, map.with(Act::rows)?).map(Act::of),
             (None, None) => mapped(x.rows()?, &map).map(Act::of),
         }
     }

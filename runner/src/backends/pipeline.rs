@@ -274,17 +274,7 @@ impl Backend for Pipeline {
 
     fn map(&self, x: Act, map: Map<'_, Act>) -> Result<Act> {
         by_stage!(self, own, [get, take, made] => {
-            let map = match map {
-                Map::Add(y, scale) => Map::Add(get(&y.rows)?, scale),
-                Map::Scale(scale) => Map::Scale(scale),
-                Map::Clamp(limit) => Map::Clamp(limit),
-                Map::SoftCap(cap) => Map::SoftCap(cap),
-                Map::Times(y) => Map::Times(get(&y.rows)?),
-                Map::Sigmoid(y) => Map::Sigmoid(get(&y.rows)?),
-                Map::Silu(y) => Map::Silu(get(&y.rows)?),
-                Map::Activate(activation) => Map::Activate(activation),
-                Map::Gate(activation, y) => Map::Gate(activation, get(&y.rows)?),
-            };
+            let map = map.with(|y| get(&y.rows))?;
             Ok(self.act(made(own.map(take(x.rows)?, map)?)))
         })
     }

@@ -1,6 +1,7 @@
 //! Norms, and rounding behind them.
 
 use architectures::{Activation, NormKind};
+use candle_core::Tensor;
 use formats::{Dtype, Encoding};
 
 use super::{Random, Sample, alone, check, expected, machine, numbers, product, rounded, tensor};
@@ -65,6 +66,9 @@ fn norms_of_rows_and_of_runs() {
     assert!(machine.rounded(None, &tensor(&[0.0; 40], 1)).is_err(), "no whole runs");
 }
 
+/// What is done, and the same in float64.
+type Case<'a> = (Map<'a, Tensor>, &'a dyn Fn(f64, f64) -> f64);
+
 #[test]
 fn elements_are_changed() {
     let Some(machine) = machine(false) else { return };
@@ -73,7 +77,6 @@ fn elements_are_changed() {
     let (x, y, own) = (random.rows(rows, width), random.rows(rows, width), random.rows(rows, 1));
     let (x_at, y_at, own_at) = (tensor(&x, rows), tensor(&y, rows), tensor(&own, rows));
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    type Case<'a> = (Map<'a>, &'a dyn Fn(f64, f64) -> f64);
     let cases: [Case<'_>; 8] = [
         (Map::Add(&y_at, 0.5), &|x, y| x + 0.5 * y),
         (Map::Scale(-3.0), &|x, _| -3.0 * x),

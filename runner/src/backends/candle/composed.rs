@@ -3,7 +3,6 @@
 use anyhow::Result;
 use architectures::{Activation, HeadLayout};
 use candle_core::Tensor;
-use device::Machine;
 
 use super::Angles;
 use super::act::Act;
@@ -52,23 +51,6 @@ pub(super) fn turned(x: &Tensor, part: Part, angles: &Angles) -> Result<Tensor> 
         parts.push(heads.narrow(2, rest, part.width - rest)?);
     }
     flat(&Tensor::cat(&parts, 2)?)
-}
-
-/// A change of every element by a kernel of ours.
-pub(super) fn changed(machine: &Machine, x: &Tensor, map: &Map<'_, Act>) -> Result<Tensor> {
-    let x = x.contiguous()?;
-    let own = |y: &Act| -> Result<Tensor> { Ok(y.rows()?.contiguous()?) };
-    match *map {
-        Map::Add(y, scale) => machine.map_rows(&x, device::Map::Add(&own(y)?, scale)),
-        Map::Scale(scale) => machine.map_rows(&x, device::Map::Scale(scale)),
-        Map::Clamp(limit) => machine.map_rows(&x, device::Map::Clamp(limit)),
-        Map::SoftCap(cap) => machine.map_rows(&x, device::Map::SoftCap(cap)),
-        Map::Times(y) => machine.map_rows(&x, device::Map::Times(&own(y)?)),
-        Map::Sigmoid(y) => machine.map_rows(&x, device::Map::Sigmoid(&own(y)?)),
-        Map::Silu(y) => machine.map_rows(&x, device::Map::Silu(&own(y)?)),
-        Map::Activate(activation) => machine.map_rows(&x, device::Map::Activate(activation)),
-        Map::Gate(activation, y) => machine.map_rows(&x, device::Map::Gate(activation, &own(y)?)),
-    }
 }
 
 /// A change of every element by candle's operations.

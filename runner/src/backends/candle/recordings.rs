@@ -12,7 +12,7 @@ use super::act::Act;
 use super::cached::Cached;
 use super::state::State;
 use super::{Angles, Candle};
-use crate::backend::{PassParts, Sequence};
+use crate::backend::{Inputs, PassParts, Sequence};
 
 /// Memory that recordings of a decoder keep, and one of them, at most.
 const MOST_BYTES: usize = 256 << 20;
@@ -103,7 +103,7 @@ impl Recordings {
             Progress::Refused => parts.compute(angles, sequences),
             Progress::Recorded(recorded) => {
                 self.again.fetch_add(1, Ordering::Relaxed);
-                recorded.again(machine, angles, sequences, parts)
+                recorded.again(machine, angles, sequences, parts.inputs)
             }
             Progress::Seen => {
                 make_room(sequences)?;
@@ -151,10 +151,10 @@ impl Recorded {
         machine: &Machine,
         angles: &mut Vec<Angles>,
         sequences: &mut [Sequence<'_, Candle>],
-        parts: PassParts<'_, Candle>,
+        inputs: &mut Inputs<'_, Candle>,
     ) -> Result<Act> {
         make_room(sequences)?;
-        machine.refill(&self.recording, || (parts.inputs)(angles))?;
+        machine.refill(&self.recording, || inputs(angles))?;
         machine.replay(&self.recording, |layer| spans(sequences, layer))?;
         for cached in sequences.iter_mut().flat_map(|sequence| sequence.states.iter_mut().filter_map(cached_mut)) {
             cached.kept.length += 1;
