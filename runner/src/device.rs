@@ -60,8 +60,9 @@ pub(crate) fn open(choice: &str) -> Result<Opened> {
         "cuda" => asked_for(0),
         other => match (index_of(other), emulated_bytes(other)) {
             (Some(index), _) => asked_for(index),
-            (None, Some(_)) => {
-                let machine = Machine::emulated(false)?.context("there is no C++ compiler, and no compiled kernels")?;
+            (None, Some(bytes)) => {
+                let machine =
+                    Machine::emulated_with(bytes)?.context("there is no C++ compiler, and no compiled kernels")?;
                 let note = format!("the kernels of GPUs on the CPU, {EMULATED_NOTE}");
                 Ok(Opened { device: Opening::Emulated(machine, other.to_owned()), note })
             }

@@ -407,7 +407,9 @@ impl<B: Backend> State<B> {
             let slots = &mut self.slots;
             let selected = |run: &Run| {
                 let work = slots[run.slot].work.as_mut();
-                (run.first + run.tokens - 1, work.and_then(|work| work.selection()))
+                // Whoever fails at it gets all logits, and fails at these, alone.
+                let selection = work.and_then(|work| guarded(|| Ok(work.selection())).ok().flatten());
+                (run.first + run.tokens - 1, selection)
             };
             let wanted: Vec<_> = wanted.map(selected).collect();
             best.resize_with(wanted.len(), || None);

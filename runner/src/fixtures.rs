@@ -299,7 +299,11 @@ pub(crate) fn numbers(value: &Value) -> Vec<u32> {
 }
 
 pub(crate) fn cache<B: Backend>(decoder: &Arc<Decoder<B>>) -> Result<SlotCache<B>> {
-    SlotCache::new(CacheShape { context: 256, kv_type: KvType::F32 }, decoder)
+    cache_of(decoder, KvType::F32)
+}
+
+pub(crate) fn cache_of<B: Backend>(decoder: &Arc<Decoder<B>>, kv_type: KvType) -> Result<SlotCache<B>> {
+    SlotCache::new(CacheShape { context: 1024, kv_type }, decoder)
 }
 
 /// Appends tokens; gives the logits after each.

@@ -2,7 +2,7 @@
 //!
 //! See [`Ranking`] for how the two become tokens, and what of the model's numbers is the score.
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use prompt::Pair;
 use protocol::{RerankReply, RerankRequest};
 use tokio::sync::oneshot;
@@ -158,8 +158,8 @@ impl Work for Rerank {
         self.fed += tokens;
         let is_whole = self.fed == self.input.tokens.len();
         match output {
-            // It selects nothing.
-            Output::Nothing | Output::Best(..) => {}
+            Output::Nothing => {}
+            Output::Best(..) => return Err(anyhow!("invariant: it selects nothing").into()),
             Output::Last(logits) => {
                 let score = ranking(model)?.score(|token| f64::from(logits[token]), self.raw);
                 self.complete(model, score, cache)?;

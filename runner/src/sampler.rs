@@ -239,13 +239,14 @@ pub(crate) fn likeliest(logits: &[f32]) -> u32 {
 /// Probabilities from logits divided by `temperature`.
 fn normalize(candidates: &mut [Candidate], temperature: f32) {
     let largest = candidates.iter().fold(f32::NEG_INFINITY, |largest, candidate| largest.max(candidate.logit));
-    let mut total = 0.0;
+    // Most of a vocabulary is so unlikely that float32 would lose it beside the rest.
+    let mut total = 0.0_f64;
     for candidate in candidates.iter_mut() {
         candidate.probability = ((candidate.logit - largest) / temperature).exp();
-        total += candidate.probability;
+        total += f64::from(candidate.probability);
     }
     for candidate in candidates {
-        candidate.probability /= total;
+        candidate.probability = (f64::from(candidate.probability) / total) as f32;
     }
 }
 

@@ -223,15 +223,7 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
         share_out[ROWS * width + 2 * thread()] = largest[thread()];
         share_out[ROWS * width + 2 * thread() + 1] = sums[thread()];
     }
-    fence();
-    barrier();
-    if (thread() == 0) {
-        is_last = count_up(arguments.done + place) + 1 == shares;
-        if (is_last) arguments.done[place] = 0;
-    }
-    barrier();
-    if (!is_last) return;
-    fence();
+    if (!is_last_of(arguments.done + place, shares, &is_last)) return;
     // What other blocks wrote is not in this one's cache.
     const volatile float *all = arguments.shares + place * shares * size;
     // A warp finds what the shares of a row are multiplied with; there are fewer than positions of a tile.

@@ -115,7 +115,9 @@ DEVICE void choose_experts(const RouteArguments &arguments, RouteScratch &scratc
         if (logits[expert] != logits[expert]) check = 1.0f;
     }
     largest = largest_of_warp(largest);
-    const bool is_broken = largest_of_warp(check) > 0.0f;
+    // Infinite ones would make scores that are none.
+    const bool is_finite = largest > -INFINITY && largest < INFINITY;
+    const bool is_broken = largest_of_warp(check) > 0.0f || !is_finite;
     float sum = 0.0f;
     for (uint32_t expert = lane(); expert < arguments.experts; expert += LANES) {
         float logit = is_broken ? 0.0f : logits[expert], score = logit;
@@ -127,7 +129,9 @@ DEVICE void choose_experts(const RouteArguments &arguments, RouteScratch &scratc
     if (arguments.scores == SOFTMAX) sum = sum_of_warp(sum);
     for (uint32_t expert = lane(); expert < arguments.experts; expert += LANES) {
         if (arguments.scores == SOFTMAX) scratch.scores[expert] /= sum;
-        scratch.ranks[expert] = scratch.scores[expert] + (arguments.bias != nullptr ? arguments.bias[expert] : 0.0f);
+        float rank = scratch.scores[expert] + (arguments.bias != nullptr ? arguments.bias[expert] : 0.0f);
+        // A bias that is damaged: a token still goes to an expert once.
+        scratch.ranks[expert] = is_taken(rank) ? -INFINITY : rank;
     }
     barrier_of_warp();
     if (arguments.group_count > 0) keep_groups(arguments, scratch);
@@ -211,15 +215,7 @@ KERNEL(route_experts, ROUTE_THREADS, RouteArguments) {
     SHARED uint32_t is_last;
     const uint32_t token = block_x() * ROUTE_WARPS + warp();
     if (token < arguments.tokens) choose_experts(arguments, scratch[warp()], token);
-    fence();
-    barrier();
-    if (thread() == 0) {
-        is_last = count_up(arguments.done) + 1 == blocks_x();
-        if (is_last) *arguments.done = 0;
-    }
-    barrier();
-    if (!is_last) return;
-    fence();
+    if (!is_last_of(arguments.done, blocks_x(), &is_last)) return;
     // Nobody needs scores any more.
     uint32_t *shared = (uint32_t *)scratch;
     group_routes(arguments, shared, shared + ROUTES_AT_A_TIME);

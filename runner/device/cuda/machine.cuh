@@ -102,6 +102,21 @@ DEVICE void multiply_tf32(float c[4], const uint32_t a[4], const uint32_t b[2]) 
 
 static constexpr uint32_t LANES = 32;
 
+// Whether this block is the last of `count` that come here, all of whose writes are seen then; the counter is 0 before and after.
+// A release and an acquire pattern of the PTX ISA ("Release and Acquire Patterns"): barriers put the writes and the reads of all threads around
+// those of the thread that counts. `is_last` is in shared memory.
+DEVICE bool is_last_of(uint32_t *counter, uint32_t count, uint32_t *is_last) {
+    barrier();
+    if (thread() == 0) {
+        fence();
+        *is_last = count_up(counter) + 1 == count;
+        if (*is_last) *counter = 0;
+        fence();
+    }
+    barrier();
+    return *is_last != 0;
+}
+
 DEVICE uint32_t lane() { return thread() % LANES; }
 DEVICE uint32_t warp() { return thread() / LANES; }
 

@@ -264,16 +264,8 @@ DEVICE void finish(const ProductArguments &arguments, const Place &place, uint32
 DEVICE void round_out(const ProductArguments &arguments, const Place &place, uint32_t rows) {
     SHARED uint32_t is_last;
     const uint32_t width = place.set->weights[place.first].rows, run = place.row / 32, runs = width / 32;
-    fence();
-    barrier();
-    if (thread() == 0) {
-        uint32_t *counter = arguments.counters + (uint64_t)(block_z() * blocks_y() + block_y()) * runs + run;
-        is_last = count_up(counter) + 1 == 32 / rows;
-        if (is_last) *counter = 0;
-    }
-    barrier();
-    if (!is_last) return;
-    fence();
+    uint32_t *counter = arguments.counters + (uint64_t)(block_z() * blocks_y() + block_y()) * runs + run;
+    if (!is_last_of(counter, 32 / rows, &is_last)) return;
     for (uint32_t token = warp(); token < place.tokens; token += threads() / LANES) {
         uint64_t own = place.first_token + token, at = own * width + run * 32;
         // What other blocks wrote is not in this one's cache.

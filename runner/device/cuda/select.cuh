@@ -126,7 +126,8 @@ KERNEL(select_best, SELECT_THREADS, SelectArguments) {
         float x = values[at];
         if (x != x) broken = 1.0f;
         largest = fmaxf(largest, x);
-        keys[at] = (uint64_t)ordered(x) << 32 | (uint64_t)(uint32_t)~token;
+        // Zeros are equal, whatever their sign.
+        keys[at] = (uint64_t)ordered(x + 0.0f) << 32 | (uint64_t)(uint32_t)~token;
     }
     largest = largest_of_block(largest, shared);
     float sum = 0.0f;
@@ -152,15 +153,7 @@ KERNEL(select_best, SELECT_THREADS, SelectArguments) {
         own[2] = is_broken ? 1.0f : 0.0f;
         own[3] = 0.0f;
     }
-    fence();
-    barrier();
-    if (thread() == 0) {
-        is_last = count_up(arguments.done + block_y()) + 1 == blocks;
-        if (is_last) arguments.done[block_y()] = 0;
-    }
-    barrier();
-    if (!is_last) return;
-    fence();
+    if (!is_last_of(arguments.done + block_y(), blocks, &is_last)) return;
     // What other blocks wrote is not in this one's cache.
     const volatile uint64_t *lists = arguments.lists + place * most;
     const volatile float *sums = arguments.sums + place * 4;

@@ -108,7 +108,8 @@ impl Attention<'_> {
     /// The elements that tiles of queries have room for; `None` where there are no tiles for such heads.
     fn tile_width(&self, rows: CacheRows) -> Option<usize> {
         let widest = rows.key_dim.max(self.value_dim);
-        let is_whole = rows.key_dim.is_multiple_of(EIGHT) && self.value_dim.is_multiple_of(EIGHT);
+        let is_whole =
+            [rows.key_dim, rows.value_dim, self.value_dim].into_iter().all(|width| width.is_multiple_of(EIGHT));
         TILE_WIDTHS.into_iter().find(|width| is_whole && !self.is_exact && widest <= *width)
     }
 }

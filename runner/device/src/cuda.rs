@@ -11,23 +11,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use candle_core::backend::BackendStorage;
 use candle_core::cuda_backend::cudarc::driver::{
-    CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, result, sys,
+    CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, result, sys,
 };
 use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::{CudaDevice, CudaStorage, Storage};
 
 use crate::arguments::{Address, Arguments};
 use crate::recording::Launch;
-use crate::staging::{self, Staging};
+use crate::staging::{self, Staging, Uploads};
 
 /// All kernels, for every generation that they are compiled for.
 const FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
 
 /// Bytes on a GPU.
 pub(crate) type Memory = CudaSlice<u8>;
-
-/// Bytes of freed memory that a GPU keeps for the next launches: what activations take.
-const KEPT: u64 = 256 << 20;
 
 /// Memory is multiples of so many bytes: kernels read whole words of it.
 const WORDS: usize = 16;
@@ -43,6 +40,8 @@ pub(crate) struct Kernels {
     functions: Mutex<HashMap<String, CudaFunction>>,
     /// Made with the first weight; before `stream` ends.
     staging: Mutex<Option<Staging>>,
+    /// Made with the first bytes that are fewer.
+    uploads: Mutex<Option<Uploads>>,
 }
 
 impl Kernels {
@@ -53,7 +52,14 @@ impl Kernels {
         }
         let module = stream.context().load_module(Ptx::from_binary(FATBIN.to_vec()));
         let module = module.map_err(failed).context("the driver refuses the kernels")?;
-        Ok(Self { device: device.clone(), stream, module, functions: Mutex::default(), staging: Mutex::default() })
+        Ok(Self {
+            device: device.clone(),
+            stream,
+            module,
+            functions: Mutex::default(),
+            staging: Mutex::default(),
+            uploads: Mutex::default(),
+        })
     }
 
     /// Which GPU.
@@ -86,7 +92,9 @@ impl Kernels {
     pub(crate) fn write(&self, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
         if bytes.len() < staging::FROM {
             let mut part = memory.slice_mut(at..at + bytes.len());
-            return self.stream.memcpy_htod(bytes, &mut part).map_err(failed);
+            let (address, _in_order) = part.device_ptr_mut(&self.stream);
+            // SAFETY: the part is as large as the bytes, and freed in the order of the stream.
+            return unsafe { self.write_at(Address(address), bytes) };
         }
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let staging = match &mut *staging {
@@ -117,7 +125,10 @@ impl Kernels {
     }
 
     pub(crate) fn read(&self, memory: &Memory) -> Result<Vec<u8>> {
-        self.stream.clone_dtoh(memory).map_err(failed)
+        let bytes = self.stream.clone_dtoh(memory).map_err(failed)?;
+        // The driver may still copy into memory that is not page-locked.
+        self.wait()?;
+        Ok(bytes)
     }
 
     /// # Safety
@@ -129,8 +140,8 @@ impl Kernels {
         [threads, shared]: [usize; 2],
         arguments: &A,
     ) -> Result<()> {
-        let function = self.function(kernel)?;
         self.stream.context().bind_to_thread().map_err(failed)?;
+        let function = self.function(kernel)?;
         let mut parameters = [(&raw const *arguments).cast_mut().cast::<c_void>()];
         let (function, stream) = (function.cu_function(), self.stream.cu_stream());
         // SAFETY: as the caller promises; the driver copies the arguments before it returns.
@@ -146,7 +157,8 @@ impl Kernels {
         let mut made = ptr::null_mut();
         // SAFETY: the driver writes a graph there.
         unsafe { sys::cuGraphCreate(&raw mut made, 0) }.result().map_err(failed)?;
-        let mut graph = Graph { nodes: made, launched: ptr::null_mut(), stream: self.stream.clone() };
+        let (stream, module) = (self.stream.clone(), self.module.clone());
+        let mut graph = Graph { nodes: made, launched: ptr::null_mut(), stream, _module: module };
         let mut before = ptr::null_mut();
         for (at, Launch { kernel, blocks: [x, y, z], threads, shared, arguments, .. }) in launches.iter().enumerate() {
             let function = self.function(kernel)?;
@@ -196,8 +208,13 @@ impl Kernels {
     /// See [`Machine::write_at`](crate::machine::Machine::write_at).
     pub(crate) unsafe fn write_at(&self, address: Address, bytes: &[u8]) -> Result<()> {
         self.stream.context().bind_to_thread().map_err(failed)?;
-        // SAFETY: as the caller promises; memory that is not page-locked is copied before the driver returns.
-        unsafe { result::memcpy_htod_async(address.0, bytes, self.stream.cu_stream()) }.map_err(failed)
+        let mut uploads = self.uploads.lock().unwrap_or_else(PoisonError::into_inner);
+        let uploads = match &mut *uploads {
+            Some(uploads) => uploads,
+            none => none.insert(Uploads::new(&self.stream)?),
+        };
+        // SAFETY: as the caller promises.
+        unsafe { uploads.copy_to(address.0, bytes) }
     }
 
     fn function(&self, kernel: &str) -> Result<CudaFunction> {
@@ -216,17 +233,22 @@ pub(crate) struct Graph {
     nodes: sys::CUgraph,
     launched: sys::CUgraphExec,
     stream: Arc<CudaStream>,
+    /// Its functions are there as long as the graph.
+    _module: Arc<CudaModule>,
 }
 
-// SAFETY: they are the driver's, who takes them from any thread; nobody changes them.
+// SAFETY: they are the driver's, who takes them from any thread, one at a time ("Graph object thread safety").
 unsafe impl Send for Graph {}
-// SAFETY: the same.
-unsafe impl Sync for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // A device that has failed has nothing to give back. Launches that are under way are finished first by the driver.
-        let _ = self.stream.context().bind_to_thread();
+        // Launches that are under way are finished first by the driver. What has failed before is told to whoever asks next; the context is bound
+        // all the same.
+        let context = self.stream.context();
+        if let Err(error) = context.bind_to_thread() {
+            let _ = context.bind_to_thread();
+            context.record_err(Err::<(), _>(error));
+        }
         if !self.launched.is_null() {
             // SAFETY: it was instantiated, and nobody else has it.
             let _ = unsafe { result::graph::exec_destroy(self.launched) };
@@ -236,9 +258,10 @@ impl Drop for Graph {
     }
 }
 
-/// Has a GPU keep a little of what is freed: else it gives all back whenever somebody waits for it, and is asked for it again.
+/// Has a GPU keep what is freed for the next who asks: else it gives it back whenever somebody waits for it, and is asked for it again. The number is of
+/// all that the pool has, in use or not; what a runner takes was planned for it.
 fn keep_freed(device: sys::CUdevice) -> Result<()> {
-    let mut bytes = KEPT;
+    let mut bytes = u64::MAX;
     let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
     // SAFETY: the device is open, and the attribute is a number of 64 bits.
     let set = unsafe {

@@ -12,7 +12,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr::NonNull;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
@@ -66,7 +67,11 @@ unsafe impl Sync for Library {}
 pub(crate) struct Kernels {
     library: &'static Library,
     backwards: bool,
+    room: Arc<Room>,
 }
+
+/// Bytes that are left for memory, but for tensors, which are the CPU's.
+struct Room(AtomicU64);
 
 impl Kernels {
     /// `None` where there is neither the compiled library nor a compiler.
@@ -76,7 +81,26 @@ impl Kernels {
             return Ok(None);
         }
         let library = LIBRARY.get_or_init(|| Library::compiled().map_err(|error| format!("{error:#}")));
-        Ok(Some(Self { library: library.as_ref().map_err(|reason| anyhow!("{reason}"))?, backwards }))
+        let library = library.as_ref().map_err(|reason| anyhow!("{reason}"))?;
+        Ok(Some(Self { library, backwards, room: Arc::new(Room(AtomicU64::new(u64::MAX))) }))
+    }
+
+    /// The same with so many bytes of memory.
+    pub(crate) fn with_room(self, bytes: u64) -> Self {
+        Self { room: Arc::new(Room(AtomicU64::new(bytes))), ..self }
+    }
+
+    /// Memory of so many bytes.
+    ///
+    /// # Errors
+    /// There is not so much.
+    pub(crate) fn memory(&self, size: usize) -> Result<Memory> {
+        let bytes = size as u64;
+        let taken = self.room.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        taken.map_err(|left| anyhow!("{size} bytes on the emulated device, {left} are left"))?;
+        // What nobody has written is not a number.
+        let words = (0..size.div_ceil(16)).map(|_| UnsafeCell::new(u128::MAX)).collect();
+        Ok(Memory { words, size, room: self.room.clone() })
     }
 
     /// # Safety
@@ -213,6 +237,7 @@ pub(crate) unsafe fn write_at(address: Address, bytes: &[u8]) {
 pub(crate) struct Memory {
     words: Box<[UnsafeCell<u128>]>,
     size: usize,
+    room: Arc<Room>,
 }
 
 // SAFETY: it is read and written by kernels, one at a time, and by who has it.
@@ -221,11 +246,6 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    pub(crate) fn new(size: usize) -> Self {
-        // What nobody has written is not a number.
-        Self { words: (0..size.div_ceil(16)).map(|_| UnsafeCell::new(u128::MAX)).collect(), size }
-    }
-
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -250,6 +270,12 @@ impl Memory {
         assert!(size <= self.size, "within the memory");
         // SAFETY: as was seen, and no kernel runs that writes it: who launches one waits for it.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), size) }.to_vec()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.room.0.fetch_add(self.size as u64, Ordering::Relaxed);
     }
 }
 

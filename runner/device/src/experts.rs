@@ -87,6 +87,12 @@ impl Routes {
     }
 
     /// Sees to it that it is of such experts.
+    /// All that kernels read and write of them.
+    pub(crate) fn used(&self) -> [Arc<Place>; 5] {
+        let Self { chosen, weights, places, tokens_of_rows, groups, .. } = self;
+        [chosen, weights, places, tokens_of_rows, groups].map(|memory| memory.place().clone())
+    }
+
     pub(crate) fn ensure_of(&self, weights: &ExpertWeights) -> Result<()> {
         ensure!(self.experts == weights.count, "invariant: routes to {} experts of {}", self.experts, weights.count);
         Ok(())
@@ -209,6 +215,7 @@ impl Machine {
         let (rows, width) = made.dims2()?;
         ensure!(rows == routes.rows(), "invariant: a row for each of {} routes, not {rows}", routes.rows());
         self.ensure_own(routes.weights.owner())?;
+        self.note_use(|| Box::new(routes.used()));
         let shape = [routes.tokens, width];
         let address = |own: Option<&Tensor>| match own {
             Some(own) => {

@@ -8,7 +8,7 @@
 //!
 //! Kernels are in `cuda/`: CUDA C++ whose words for threads, barriers and fragments are those of `machine.cuh`. The build compiles them
 //! with nvcc where it has the feature `cuda`. The emulator has the same words for a CPU, so that tests run the same kernels with
-//! the same arguments, grids and indices on machines without a GPU. No program calls it.
+//! the same arguments, grids and indices on machines without a GPU; `LODE_DEVICE=emulated:N` computes by it, too.
 //!
 //! # Invariants
 //! - An operation is safe to call: it checks that every address that a kernel gets is of memory as large as the kernel reads or writes.
@@ -43,9 +43,9 @@ pub use arguments::Change;
 pub use attention::{Attention, CacheRows, CachedSpan, HeadRows, TILE_POSITIONS, Turn};
 pub use emulator::compile_kernels;
 pub use experts::{ExpertWeights, Routes, Routing};
-pub use machine::{Machine, Memory};
+pub use machine::{Machine, Memory, Spare};
 pub use product::{ExpertInput, ExpertRows, Input, MOST_PRODUCTS, Made, Product, Purpose, WeightSet};
-pub use recording::{Recorded, Recording};
+pub use recording::{Obstacle, Recording, RecordingGuard};
 pub use rows::{Map, Norm, Rounded};
 pub use select::{Best, MOST_BEST, Selection};
 pub use shared::{MappedSlab, Slab, Vault};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -24,7 +24,16 @@ pub struct Machine {
     /// Numbers of 32 bits that are 0 between launches, see [`counters`](Self::counters).
     counters: Arc<OnceLock<Memory>>,
     launches: Arc<AtomicU64>,
+    owner: Owner,
     pub(crate) recorder: Arc<Mutex<Recorder>>,
+    /// Who gives memory up where there is none left.
+    pub(crate) spare: Arc<Mutex<Vec<Weak<dyn Spare>>>>,
+}
+
+/// Who has memory that can be made again.
+pub trait Spare: Send + Sync {
+    /// Gives it up; whether there was any.
+    fn give_up(&self) -> bool;
 }
 
 enum Kernels {
@@ -41,9 +50,15 @@ pub struct Memory {
     owner: Owner,
 }
 
-/// Whose memory it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner(usize);
+/// Whose memory it is: of the machine that has the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Owner(Arc<()>);
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 /// Room for a tensor.
 pub(crate) struct Fresh {
@@ -111,9 +126,25 @@ impl Machine {
         Ok(kernels.map(|kernels| Self::with(Device::Cpu, Arc::new(Kernels::Emulated(kernels)))))
     }
 
+    /// The same with so many bytes of memory. Tensors take none of it.
+    ///
+    /// # Errors
+    /// The kernels cannot be compiled.
+    pub fn emulated_with(bytes: u64) -> Result<Option<Self>> {
+        let kernels = emulator::Kernels::new(false)?.map(|kernels| kernels.with_room(bytes));
+        Ok(kernels.map(|kernels| Self::with(Device::Cpu, Arc::new(Kernels::Emulated(kernels)))))
+    }
+
     fn with(device: Device, kernels: Arc<Kernels>) -> Self {
-        let (counters, launches, recorder) = (Arc::default(), Arc::default(), Arc::default());
-        Self { device, kernels, counters, launches, recorder }
+        Self {
+            device,
+            kernels,
+            counters: Arc::default(),
+            launches: Arc::default(),
+            owner: Owner::default(),
+            recorder: Arc::default(),
+            spare: Arc::default(),
+        }
     }
 
     /// How many kernels have been launched.
@@ -122,13 +153,13 @@ impl Machine {
     }
 
     /// What memory of this machine says of whom it is; clones are the same machine.
-    fn owner(&self) -> Owner {
-        Owner(Arc::as_ptr(&self.kernels) as usize)
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     /// Sees to it that memory is in the order of this machine's stream.
-    pub(crate) fn ensure_own(&self, owner: Owner) -> Result<()> {
-        ensure!(owner == self.owner(), "invariant: memory belongs to its machine");
+    pub(crate) fn ensure_own(&self, owner: &Owner) -> Result<()> {
+        ensure!(*owner == self.owner, "invariant: memory belongs to its machine");
         Ok(())
     }
 
@@ -148,23 +179,32 @@ impl Machine {
     }
 
     /// Memory that nobody else knows of, so that it may be written to.
-    #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "GPUs may have no room"))]
     fn own_memory(&self, size: usize) -> Result<Memory> {
-        let place = match &*self.kernels {
+        let place = self.or_with_less(|| match &*self.kernels {
             #[cfg(feature = "cuda")]
-            Kernels::Cuda(kernels) => Place::Cuda(self.or_without_recording(|| kernels.memory(size))?),
-            Kernels::Emulated(_) => Place::Emulated(emulator::Memory::new(size)),
-        };
-        Ok(Memory { place: Arc::new(place), size, owner: self.owner() })
+            Kernels::Cuda(kernels) => Ok(Place::Cuda(kernels.memory(size)?)),
+            Kernels::Emulated(kernels) => Ok(Place::Emulated(kernels.memory(size)?)),
+        })?;
+        Ok(Memory { place: Arc::new(place), size, owner: self.owner.clone() })
     }
 
-    /// Once more without what a recording keeps, where there is no room beside it.
-    #[cfg(feature = "cuda")]
-    fn or_without_recording<T>(&self, allocate: impl Fn() -> Result<T>) -> Result<T> {
-        match allocate() {
-            Err(_) if self.give_up_recording() => allocate(),
-            done => done,
-        }
+    /// Has somebody give up memory where there is none left.
+    pub fn may_give_up(&self, spare: Weak<dyn Spare>) {
+        let mut all = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|own| own.strong_count() > 0);
+        all.push(spare);
+    }
+
+    /// Once more without what can be made again, where there is no room beside it.
+    fn or_with_less<T>(&self, allocate: impl Fn() -> Result<T>) -> Result<T> {
+        allocate().or_else(|error| {
+            let all = self.spare.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut is_less = self.give_up_recording();
+            for spare in all.iter().filter_map(Weak::upgrade) {
+                is_less |= spare.give_up();
+            }
+            if is_less { allocate() } else { Err(error) }
+        })
     }
 
     /// A beginning of memory that somebody keeps; `None` where it is smaller.
@@ -175,7 +215,7 @@ impl Machine {
             Place::Emulated(memory) => memory.size(),
             Place::Shared(..) => 0,
         };
-        (size <= room).then(|| Memory { place: place.clone(), size, owner: self.owner() })
+        (size <= room).then(|| Memory { place: place.clone(), size, owner: self.owner.clone() })
     }
 
     /// Memory with these bytes, which may be gone when this returns.
@@ -208,7 +248,7 @@ impl Machine {
     pub fn within(&self, slab: &MappedSlab, at: usize, size: usize) -> Result<Memory> {
         let is_inside = at.checked_add(size).is_some_and(|end| end <= slab.size()) && at.is_multiple_of(16);
         ensure!(is_inside, "{size} bytes at {at} are no part of {} of another process", slab.size());
-        Ok(Memory { place: Arc::new(Place::Shared(slab.clone(), at)), size, owner: self.owner() })
+        Ok(Memory { place: Arc::new(Place::Shared(slab.clone(), at)), size, owner: self.owner.clone() })
     }
 
     /// Writes bytes into memory.
@@ -218,7 +258,7 @@ impl Machine {
     pub fn write(&self, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
         let fits = at.checked_add(bytes.len()).is_some_and(|end| end <= memory.size);
         ensure!(fits, "{} bytes at {at} do not fit into {}", bytes.len(), memory.size);
-        self.ensure_own(memory.owner)?;
+        self.ensure_own(&memory.owner)?;
         match (&*self.kernels, Arc::get_mut(&mut memory.place)) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Some(Place::Cuda(memory))) => kernels.write(memory, at, bytes),
@@ -235,8 +275,8 @@ impl Machine {
     /// # Errors
     /// The sizes differ, or the device has failed.
     pub fn copy(&self, from: &Memory, to: &mut Memory) -> Result<()> {
-        self.ensure_own(from.owner)?;
-        self.ensure_own(to.owner)?;
+        self.ensure_own(&from.owner)?;
+        self.ensure_own(&to.owner)?;
         ensure!(from.size == to.size, "memory of {} bytes is not the same as {}", to.size, from.size);
         match (&*self.kernels, &*from.place, Arc::get_mut(&mut to.place)) {
             #[cfg(feature = "cuda")]
@@ -282,7 +322,7 @@ impl Machine {
     /// # Errors
     /// The device has failed.
     pub fn read(&self, memory: &Memory) -> Result<Vec<u8>> {
-        self.ensure_own(memory.owner)?;
+        self.ensure_own(&memory.owner)?;
         match (&*self.kernels, &*memory.place) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Place::Cuda(own)) => {
@@ -383,7 +423,7 @@ impl Machine {
     pub(crate) fn fresh(&self, [rows, width]: [usize; 2]) -> Result<Fresh> {
         let numbers = match &*self.kernels {
             #[cfg(feature = "cuda")]
-            Kernels::Cuda(kernels) => FreshNumbers::Cuda(self.or_without_recording(|| kernels.numbers(rows * width))?),
+            Kernels::Cuda(kernels) => FreshNumbers::Cuda(self.or_with_less(|| kernels.numbers(rows * width))?),
             // What nobody has written is not a number.
             Kernels::Emulated(_) => FreshNumbers::Emulated(vec![f32::NAN; rows * width]),
         };
@@ -449,8 +489,8 @@ impl Memory {
         self.size
     }
 
-    pub(crate) fn owner(&self) -> Owner {
-        self.owner
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     pub(crate) fn place(&self) -> &Arc<Place> {

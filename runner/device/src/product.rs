@@ -137,7 +137,7 @@ impl Machine {
         for memory in [&weights.sets, &routes.groups] {
             self.ensure_own(memory.owner())?;
         }
-        self.note_use(|| Box::new(weights.used()));
+        self.note_use(|| Box::new((weights.used(), routes.used())));
         let mut arguments = ProductArguments {
             sets: weights.sets.address(),
             groups: routes.groups.address(),
@@ -212,6 +212,7 @@ impl Machine {
             Input::Rounded(x) => {
                 ensure!(like.kind.rounds, "invariant: weights of {} get rows of float32", like.kind.name);
                 self.ensure_own(x.codes.owner())?;
+                self.note_use(|| Box::new([x.codes.place().clone(), x.factors.place().clone()]));
                 (arguments.codes, arguments.factors) = (x.codes.address(), x.factors.address());
             }
         }
@@ -255,7 +256,7 @@ impl Machine {
     pub(crate) fn weight_set(&self, set: &WeightSet<'_>) -> Result<arguments::WeightSet> {
         let mut all = arguments::WeightSet::default();
         for (at, (weight, bias)) in set.iter().enumerate() {
-            self.ensure_own(weight.owner)?;
+            self.ensure_own(&weight.owner)?;
             self.note_use(|| Box::new((*weight).clone()));
             all.weights[at] = weight.weight;
             if let Some(bias) = bias {

@@ -22,7 +22,7 @@ use candle_core::Tensor;
 
 use crate::arguments::Address;
 use crate::attention::{CachedSpan, TableShape};
-use crate::machine::{Grid, Machine, Memory, Place, Steps};
+use crate::machine::{Grid, Machine, Memory, Owner, Place, Steps};
 
 /// A launch that was written down.
 pub(crate) struct Launch {
@@ -86,12 +86,27 @@ pub(crate) struct Draft {
     tiles: usize,
     bytes: usize,
     most_bytes: usize,
-    /// Whether something was done that cannot be launched again.
-    is_broken: bool,
+    /// Why it cannot be launched again.
+    obstacle: Option<Obstacle>,
+}
+
+/// Why launches cannot be launched again.
+#[derive(Debug)]
+pub enum Obstacle {
+    /// Something was done that is no launch of ours.
+    Other,
+    /// They would keep more memory than they may.
+    TooLarge,
+    /// There was no memory beside them: some other time there may be.
+    NoRoom,
+    /// The driver refuses them.
+    Driver(anyhow::Error),
 }
 
 /// What was recorded.
 pub struct Recording {
+    /// Whose memory it writes to.
+    owner: Owner,
     steps: Steps,
     inputs: Vec<Input>,
     tables: Vec<TableOf>,
@@ -104,14 +119,14 @@ pub struct Recording {
     _scratch: Option<Arc<Place>>,
 }
 
-/// Recording until it is [finished](Self::finish), or dropped.
-pub struct Recorded<'a>(&'a Machine);
+/// Something is recorded or refilled as long as this is there, or until it is [finished](Self::finish).
+pub struct RecordingGuard<'a>(&'a Machine);
 
 impl Recorder {
     /// What is recorded, where that is of use.
     fn draft(&mut self) -> Option<&mut Draft> {
         match self {
-            Self::On(draft) if !draft.is_broken => Some(draft),
+            Self::On(draft) if draft.obstacle.is_none() => Some(draft),
             _ => None,
         }
     }
@@ -130,20 +145,21 @@ impl Recording {
     }
 }
 
-impl Recorded<'_> {
-    /// What was launched since then; `None` where it cannot be launched again.
+impl RecordingGuard<'_> {
+    /// What was launched since then.
     ///
     /// # Errors
-    /// The driver refuses it.
-    pub fn finish(self) -> Result<Option<Recording>> {
+    /// Why it cannot be launched again.
+    pub fn finish(self) -> Result<Recording, Obstacle> {
         let taken = std::mem::take(&mut *self.0.recorder());
-        let Recorder::On(draft) = taken else { return Ok(None) };
-        if draft.is_broken {
-            return Ok(None);
+        let Recorder::On(mut draft) = taken else { return Err(Obstacle::Other) };
+        if let Some(obstacle) = draft.obstacle.take() {
+            return Err(obstacle);
         }
         let Draft { launches, tensors, memory, used, scratch, inputs, tables, table_memory, tiles, bytes, .. } = *draft;
-        let steps = self.0.steps(launches)?;
-        Ok(Some(Recording {
+        let steps = self.0.steps(launches).map_err(Obstacle::Driver)?;
+        Ok(Recording {
+            owner: self.0.owner().clone(),
             steps,
             inputs,
             tables,
@@ -154,11 +170,11 @@ impl Recorded<'_> {
             _memory: memory,
             _used: used,
             _scratch: scratch,
-        }))
+        })
     }
 }
 
-impl Drop for Recorded<'_> {
+impl Drop for RecordingGuard<'_> {
     fn drop(&mut self) {
         *self.0.recorder() = Recorder::Off;
     }
@@ -171,7 +187,7 @@ impl Machine {
 
     /// Writes down what is launched from now on. Sequences have up to so many tiles of [`TILE_POSITIONS`](crate::TILE_POSITIONS) positions when it is
     /// launched again, and it attends so often. A recording that would keep more than `most_bytes` is none.
-    pub fn record(&self, tiles: usize, table_count: usize, most_bytes: usize) -> Recorded<'_> {
+    pub fn record(&self, tiles: usize, table_count: usize, most_bytes: usize) -> RecordingGuard<'_> {
         *self.recorder() = Recorder::On(Box::new(Draft {
             launches: Vec::new(),
             tensors: Vec::new(),
@@ -185,14 +201,16 @@ impl Machine {
             tiles,
             bytes: 0,
             most_bytes,
-            is_broken: false,
+            obstacle: None,
         }));
-        Recorded(self)
+        RecordingGuard(self)
     }
 
     /// Something is done now that is no launch of ours.
     pub fn cannot_be_recorded(&self) {
-        let _ = self.give_up_recording();
+        if let Some(draft) = self.recorder().draft() {
+            draft.give_up(Obstacle::Other);
+        }
     }
 
     /// Numbers of a pass, `[rows, width]`: where a recording is refilled, they go where they were when it was made.
@@ -218,7 +236,7 @@ impl Machine {
         if let Some(draft) = self.recorder().draft() {
             // What comes later is made of what launches have made, as a rule.
             if !draft.launches.is_empty() {
-                draft.give_up();
+                draft.give_up(Obstacle::Other);
             }
             draft.inputs.push(Input { tensor: tensor.clone(), address, count: numbers.len() });
         }
@@ -230,9 +248,10 @@ impl Machine {
     /// # Errors
     /// What `inputs` says; there are other inputs than there were.
     pub fn refill<T>(&self, recording: &Recording, inputs: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.ensure_own(&recording.owner)?;
         *self.recorder() = Recorder::Refilling { inputs: recording.inputs.clone(), next: 0 };
         // Whatever happens, it does so for these inputs only.
-        let guard = Recorded(self);
+        let guard = RecordingGuard(self);
         let made = inputs()?;
         if let Recorder::Refilling { inputs, next } = &*self.recorder() {
             ensure!(*next == inputs.len(), "invariant: {} inputs, not {next}", inputs.len());
@@ -250,6 +269,7 @@ impl Machine {
         recording: &Recording,
         mut spans: impl FnMut(usize) -> Result<Vec<CachedSpan<'a>>>,
     ) -> Result<()> {
+        self.ensure_own(&recording.owner)?;
         if let Some(memory) = &recording.table_memory {
             let mut bytes = vec![0; memory.size()];
             for TableOf { layer, shape, at, size } in &recording.tables {
@@ -304,7 +324,7 @@ impl Machine {
 
     /// Gives up recording, so that there is memory; whether somebody recorded.
     pub(crate) fn give_up_recording(&self) -> bool {
-        self.recorder().draft().map(Draft::give_up).is_some()
+        self.recorder().draft().map(|draft| draft.give_up(Obstacle::NoRoom)).is_some()
     }
 
     /// Memory for one launch.
@@ -352,7 +372,7 @@ impl Machine {
                 place = Some(memory.address().after(at));
                 draft.tables.push(TableOf { layer, shape, at, size: bytes.len() });
             } else {
-                draft.give_up();
+                draft.give_up(Obstacle::TooLarge);
             }
         }
         if let Some(address) = place {
@@ -375,13 +395,14 @@ impl Draft {
     fn count(&mut self, bytes: usize) {
         self.bytes += bytes;
         if self.bytes > self.most_bytes {
-            self.give_up();
+            self.give_up(Obstacle::TooLarge);
         }
     }
 
-    /// What was kept is let go.
-    fn give_up(&mut self) {
-        self.is_broken = true;
+    /// What was kept is let go, but for tables: the pass that is being computed has their addresses.
+    fn give_up(&mut self, obstacle: Obstacle) {
+        self.obstacle = Some(obstacle);
+        self.scratch = None;
         self.launches.clear();
         self.tensors.clear();
         self.memory.clear();

@@ -38,16 +38,19 @@ struct Buffer {
     is_free: CudaEvent,
 }
 
+impl Buffer {
+    fn new(context: &Arc<CudaContext>, size: usize) -> Result<Self> {
+        // SAFETY: a part is written before it is copied.
+        let bytes = unsafe { context.alloc_pinned::<u8>(size) }.map_err(failed);
+        let bytes = bytes.with_context(|| format!("there are no {size} bytes of page-locked memory"))?;
+        Ok(Self { bytes, is_free: context.new_event(None).map_err(failed)? })
+    }
+}
+
 impl Staging {
     pub(crate) fn new(context: &Arc<CudaContext>) -> Result<Self> {
-        let buffer = || -> Result<Buffer> {
-            // SAFETY: a part is written before it is copied.
-            let bytes = unsafe { context.alloc_pinned::<u8>(BUFFER) }.map_err(failed);
-            let bytes = bytes.with_context(|| format!("there are no {BUFFER} bytes of page-locked memory"))?;
-            Ok(Buffer { bytes, is_free: context.new_event(None).map_err(failed)? })
-        };
         let stream = context.new_stream().map_err(failed)?;
-        Ok(Self { stream, buffers: [buffer()?, buffer()?], next: 0 })
+        Ok(Self { stream, buffers: [Buffer::new(context, BUFFER)?, Buffer::new(context, BUFFER)?], next: 0 })
     }
 
     /// Copies bytes to a place of a memory. They may be gone when this returns.
@@ -103,6 +106,56 @@ impl Staging {
             buffer.is_free.record(&self.stream).map_err(failed)?;
         }
         Ok(())
+    }
+}
+
+/// Fewer bytes on their way to a GPU, in the order of its stream: by page-locked buffers in turns, so that nobody waits for the GPU and what was given
+/// may be gone at once. What the driver does with other memory is not promised ("API synchronization behavior").
+pub(crate) struct Uploads {
+    stream: Arc<CudaStream>,
+    buffers: Vec<Buffer>,
+    next: usize,
+}
+
+/// Buffers of them, and the bytes of each.
+const UPLOADS: (usize, usize) = (8, 256 << 10);
+
+impl Uploads {
+    pub(crate) fn new(stream: &Arc<CudaStream>) -> Result<Self> {
+        let (count, size) = UPLOADS;
+        let buffers = (0..count).map(|_| Buffer::new(stream.context(), size)).collect::<Result<_>>()?;
+        Ok(Self { stream: stream.clone(), buffers, next: 0 })
+    }
+
+    /// Copies bytes to an address in the order of the stream. They may be gone when this returns.
+    ///
+    /// # Errors
+    /// The device has failed.
+    ///
+    /// # Safety
+    /// There is room for them, which is nobody else's in the order of the stream.
+    pub(crate) unsafe fn copy_to(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
+        let (count, size) = UPLOADS;
+        for (index, chunk) in bytes.chunks(size).enumerate() {
+            let buffer = &mut self.buffers[self.next];
+            self.next = (self.next + 1) % count;
+            buffer.is_free.synchronize().map_err(failed)?;
+            let own = &mut buffer.bytes.as_mut_slice().map_err(failed)?[..chunk.len()];
+            own.copy_from_slice(chunk);
+            let to = address + (index * size) as u64;
+            // SAFETY: there is room for the chunk, as the caller promises; the buffer is not written to before `is_free`, and lives as long as
+            // the copies, which are waited for when this is dropped.
+            unsafe { result::memcpy_htod_async(to, own, self.stream.cu_stream()) }.map_err(failed)?;
+            buffer.is_free.record(&self.stream).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Uploads {
+    fn drop(&mut self) {
+        // An error says that the device is gone, and with it who would read the buffers.
+        let _ = self.stream.synchronize();
     }
 }
 

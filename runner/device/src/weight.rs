@@ -162,9 +162,9 @@ impl DeviceWeight {
                 "array {index} of {encoding} {shape:?} is of {found:?} bytes, expected {expected:?}"
             );
         }
-        let owner = arrays.codes.memory.owner();
+        let owner = arrays.codes.memory.owner().clone();
         for array in given.into_iter().flatten() {
-            ensure!(array.memory.owner() == owner, "invariant: arrays of one machine");
+            ensure!(*array.memory.owner() == owner, "invariant: arrays of one machine");
             let end = array.offset.checked_add(array.size);
             ensure!(end.is_some_and(|end| end <= array.memory.size()), "an array ends beyond its memory");
             ensure!(array.offset.is_multiple_of(16), "an array begins at {}, expected a multiple of 16", array.offset);

@@ -108,11 +108,9 @@ impl Constraint {
     /// Takes every token that may not come next out of the choice: its logit becomes −∞. `logits` may be longer than the
     /// vocabulary.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), Error> {
-        let allowed = self.matcher.compute_mask_or_eos().map_err(failed)?;
-        let first = self.first.map(|id| id as usize);
+        let allowed = self.allowed()?;
         for (id, logit) in logits.iter_mut().enumerate() {
-            let fits = id < allowed.len() && allowed.is_allowed(id as u32);
-            if !fits && first != Some(id) {
+            if allowed.get(id / 32).is_none_or(|word| word >> (id % 32) & 1 == 0) {
                 *logit = f32::NEG_INFINITY;
             }
         }

@@ -10,5 +10,7 @@ pub const AHEAD: usize = CHUNK + 256;
 pub const CHECKPOINTS: usize = 3;
 /// Rows of queries that attend together on the CPU, and positions of keys that they see at a time.
 pub const TILE: (usize, usize) = (96, 128);
-/// Attention scores of one layer on another device.
+/// Attention scores of one layer on a device that has none of our kernels, which need none in memory.
 pub const DEVICE_SCORES: usize = 1 << 25;
+/// Bytes of passes that are recorded on a device, all of a model's.
+pub const DEVICE_RECORDINGS: usize = 128 << 20;

@@ -173,7 +173,10 @@ impl Backend for Candle {
     }
 
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize {
-        (DEVICE_SCORES / (heads * (length + tokens)).max(1)).clamp(1, tokens)
+        match &self.kernels {
+            Some(_) => tokens,
+            None => (DEVICE_SCORES / (heads * (length + tokens)).max(1)).clamp(1, tokens),
+        }
     }
 
     fn pass(

@@ -15,7 +15,7 @@
 
 use architectures::{Blueprint, Ffn, Mixer};
 use protocol::KvType;
-use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_SCORES};
+use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_RECORDINGS};
 use serde::{Deserialize, Serialize};
 
 use super::Unfit;
@@ -24,8 +24,6 @@ use super::layout::Layout;
 use super::load::{DeviceUse, Layers, Machine, settle, uses};
 use super::model::Weights;
 
-/// Copies of the scores that candle's operations keep on a device: the product, the masked ones, their softmax.
-const DEVICE_COPIES: u64 = 3;
 /// Private bytes of a runner without a model: its heap, the stacks of its threads, relocated pages of the program.
 /// Measured on Linux.
 const PROCESS: u64 = 9 << 18;
@@ -60,7 +58,7 @@ impl Tokenizer {
 /// A decoder and what it allocates.
 ///
 /// Activations are float32. In a chunk of `t` tokens there are at the same time, beside three arrays of `t · hidden` (the
-/// stream, its norm, what a part gives): in a mixer the projections, the mixed values, and on a device the scores; in the
+/// stream, its norm, what a part gives): in a mixer the projections and the mixed values; in the
 /// feed-forward network gate and up; at the end logits of a token in each slot. Of these the largest counts on a device. On
 /// the CPU memory that was given back is kept for the next step, so both parts of a layer count, and beside them what is
 /// multiplied, rounded to 8 bits, and logits three times: computed, handed out, and as candidates of a choice. Scoring a text
@@ -104,17 +102,24 @@ impl Decoder<'_> {
         (FLOAT * tokens * (3 * Amount(self.blueprint.hidden) + mixer + ffn) + rounded + logits).0
     }
 
-    /// Bytes of activations while a chunk is computed on another device.
+    /// Bytes of activations while a chunk is computed on a device by our kernels, and of passes that are recorded there. Scores are never in memory.
     pub fn device_activations(&self, cache: &Cache) -> u64 {
         let (tokens, [mixer, ffn]) = (self.tokens(cache), self.widths());
-        let heads = Amount(self.blueprint.heads());
-        let one_token = heads * Amount(cache.context.min(self.blueprint.context));
-        let scores = tokens * one_token;
-        let most = Amount(DEVICE_SCORES as u64).max(one_token);
-        let scores = if self.blueprint.causal { scores.min(most) } else { scores };
         let logits = Amount(cache.slots) * Amount(self.blueprint.vocabulary);
-        let largest = (tokens * mixer + Amount(DEVICE_COPIES) * scores).max(tokens * ffn).max(logits);
-        (FLOAT * (3 * tokens * Amount(self.blueprint.hidden) + largest)).0
+        let largest = (tokens * mixer).max(tokens * ffn).max(logits);
+        let recordings = self.recordings(cache).min(Amount(DEVICE_RECORDINGS as u64));
+        (FLOAT * (3 * tokens * Amount(self.blueprint.hidden) + largest) + recordings).0
+    }
+
+    /// Bytes of recordings of all passes of one token of each sequence: for each number of sequences, and each power of two of positions, all that
+    /// layers make of a token.
+    fn recordings(&self, cache: &Cache) -> Amount {
+        let [mixer, ffn] = self.widths();
+        let token = Amount(self.blueprint.layers.len() as u64) * (6 * Amount(self.blueprint.hidden) + mixer + ffn);
+        let slots = Amount(cache.slots);
+        let tokens = (slots * Amount(cache.slots.saturating_add(1))) / 2;
+        let lengths = u64::from(u64::BITS - cache.context.min(self.blueprint.context).leading_zeros());
+        FLOAT * (tokens * Amount(lengths) * token)
     }
 
     /// The chunk of one slot, and a token of each other; the longest text, where texts are computed at once.

@@ -12,6 +12,11 @@ const BUSY: usize = 256;
 const MOST_SHARES: usize = 64;
 /// Queries of a block whose scores tensor cores compute, see `attention_tile.cuh`.
 const TILE_QUERIES: usize = 64;
+/// Such blocks read all positions of a sequence, one tile after the other: fewer of them than this do so for short sequences only, because
+/// shares of positions keep more of the device busy.
+const ENOUGH: usize = 64;
+/// Positions of a short one.
+const SHORT: usize = 4096;
 
 /// What kernels are told of the sequences of a pass, on the device.
 pub(super) struct Table {
@@ -129,7 +134,12 @@ impl Machine {
 /// The queries of sequences, by who computes with them: tiles where a sequence has many, the rest in shares of positions.
 fn items(shape: TableShape, spans: &[CachedSpan<'_>], tiles: Option<usize>) -> Vec<(Vec<Queries>, ItemKind)> {
     let TableShape { rows, group, tile_width: width, .. } = shape;
-    let is_tile = |span: &CachedSpan<'_>| width.is_some() && span.tokens * group >= TILE_QUERIES;
+    let is_tile = |span: &CachedSpan<'_>| {
+        let queries = span.tokens * group;
+        let blocks = queries.div_ceil(TILE_QUERIES) * rows.kv_heads;
+        let is_short = span.position + span.tokens - span.start <= SHORT;
+        width.is_some() && span.tokens > 1 && queries >= TILE_QUERIES && (blocks >= ENOUGH || is_short)
+    };
     let own = |wanted: usize, tiles: bool| -> Vec<Queries> {
         let own = (0..).zip(spans).filter(|(_, span)| is_tile(span) == tiles);
         let each = |(sequence, span): (u32, &CachedSpan<'_>)| {

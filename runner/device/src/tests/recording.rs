@@ -1,10 +1,15 @@
 //! Launches that are launched again with other inputs.
 
+use std::sync::{Arc, Mutex, Weak};
+
 use formats::{Dtype, Encoding};
 use protocol::KvType;
 
 use super::{Random, Sample, alone, machine, numbers, product, tensor};
-use crate::{Attention, CacheRows, CachedSpan, HeadRows, Input, Machine, Map, Memory, Purpose, Recording, RowBlocks};
+use crate::{
+    Attention, CacheRows, CachedSpan, HeadRows, Input, Machine, Map, Memory, Obstacle, Purpose, Recording, RowBlocks,
+    Spare,
+};
 
 const ROWS: CacheRows = CacheRows { kv_heads: 2, key_dim: 32, value_dim: 32, kind: KvType::F16 };
 
@@ -69,7 +74,7 @@ fn a_recording_gives_what_launches_give() {
                 let draft = machine.record(8, 1, 1 << 20);
                 let x = machine.input([1, 48], input).expect("an input");
                 let made = pass(&machine, &weight, &x, &span(position, &again.each_ref()));
-                recording = draft.finish().expect("the driver takes it");
+                recording = Some(draft.finish().expect("the driver takes it"));
                 assert!(recording.as_ref().is_some_and(|own| own.bytes() > 0));
                 out = Some(made.clone());
                 made
@@ -79,6 +84,9 @@ fn a_recording_gives_what_launches_give() {
             assert!(is_close, "position {position}: {found:?}, expected {expected:?}");
         }
         let recording = recording.expect("it was recorded");
+        let other = Machine::emulated(backwards).expect("kernels are compiled").expect("a compiler");
+        assert!(other.refill(&recording, || Ok(())).is_err(), "a recording of another machine");
+        assert!(other.replay(&recording, |_| Ok(Vec::new())).is_err());
         let other = machine.refill(&recording, || machine.input([1, 47], &inputs[0][..47]));
         assert!(other.is_err(), "another width");
         assert!(machine.refill(&recording, || Ok(())).is_err(), "no inputs");
@@ -96,17 +104,49 @@ fn what_cannot_be_launched_again_is_no_recording() {
     let draft = machine.record(1, 0, 1 << 20);
     scale();
     machine.cannot_be_recorded();
-    assert!(draft.finish().expect("nothing").is_none(), "something else was done");
+    assert!(matches!(draft.finish(), Err(Obstacle::Other)), "something else was done");
     let draft = machine.record(1, 0, 100);
     scale();
-    assert!(draft.finish().expect("nothing").is_none(), "more than it may keep");
+    assert!(matches!(draft.finish(), Err(Obstacle::TooLarge)), "more than it may keep");
     let draft = machine.record(1, 0, 1 << 20);
     scale();
     machine.input([1, 1], &[0.0]).expect("an input");
-    assert!(draft.finish().expect("nothing").is_none(), "an input behind a launch");
+    assert!(matches!(draft.finish(), Err(Obstacle::Other)), "an input behind a launch");
     drop(machine.record(1, 0, 1 << 20));
     scale();
     let draft = machine.record(1, 0, 1 << 20);
     scale();
-    assert!(draft.finish().expect("launches").is_some());
+    draft.finish().expect("launches");
+}
+
+/// Memory that can be made again, as recordings are.
+struct Again(Mutex<Vec<Memory>>);
+
+impl Spare for Again {
+    fn give_up(&self) -> bool {
+        self.0.lock().expect("nobody panicked").pop().is_some()
+    }
+}
+
+#[test]
+fn what_can_be_made_again_gives_way() {
+    const BLOCK: usize = 1 << 20;
+    let Some(machine) = Machine::emulated_with(4 * BLOCK as u64).expect("kernels are compiled") else { return };
+    let memory = || machine.memory(BLOCK);
+    let again = Arc::new(Again(Mutex::new(vec![memory().expect("room"), memory().expect("room")])));
+    let known: Weak<Again> = Arc::downgrade(&again);
+    machine.may_give_up(known);
+    let draft = machine.record(1, 0, usize::MAX);
+    // What a draft keeps goes, too.
+    drop(memory().expect("room"));
+    let own = [memory().expect("room"), memory().expect("the draft has given its memory up")];
+    assert!(matches!(draft.finish(), Err(Obstacle::NoRoom)));
+    let more = memory().expect("the other has given one up");
+    assert!(again.0.lock().expect("nobody panicked").len() <= 1);
+    drop((own, more));
+    again.0.lock().expect("nobody panicked").clear();
+    let all = [(); 4].map(|()| memory().expect("all of it is left"));
+    let error = memory().err().expect("nothing is left");
+    assert!(error.to_string().contains("0 are left"), "{error:#}");
+    drop(all);
 }

@@ -78,6 +78,18 @@ fn the_best_of_rows() {
 }
 
 #[test]
+fn zeros_of_either_sign_are_equal() {
+    let Some(machine) = machine(false) else { return };
+    let logits = tensor(&[-1.0, -0.0, 0.0, -0.0], 1);
+    let found = machine.best(&logits, &[(0, Selection { count: 2, changes: &[], allowed: None })]).expect("the best");
+    assert_eq!(
+        found[0].tokens.iter().map(|(token, _)| *token).collect::<Vec<_>>(),
+        [1, 2],
+        "the first, as on the host"
+    );
+}
+
+#[test]
 fn logits_that_are_no_numbers_are_told() {
     let Some(machine) = machine(false) else { return };
     let mut logits = vec![0.5; 3000];

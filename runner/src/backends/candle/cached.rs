@@ -29,8 +29,8 @@ pub(super) struct Room {
 }
 
 impl Room {
-    pub(super) fn block_bytes(&self) -> usize {
-        self.rows.block_bytes()
+    pub(super) fn kv_type(&self) -> KvType {
+        self.rows.kind
     }
 }
 
@@ -61,6 +61,12 @@ impl Cached {
             kept: Blocks::new(window.map(|window| window as usize)),
             room: Room { machine: machine.clone(), rows },
         })
+    }
+
+    /// What kernels are told of so many tokens, of which `first` is the first of the pass.
+    pub(super) fn span(kept: &Blocks<Memory>, first: usize, tokens: usize) -> CachedSpan<'_> {
+        let blocks = kept.all.iter().map(Arc::as_ref).collect();
+        CachedSpan { first, tokens, position: kept.length, start: kept.start, blocks }
     }
 
     /// A beginning of it, where a token behind that would see all that it may.
@@ -106,9 +112,7 @@ pub(super) fn attend(
             State::Cached(own) => &own.kept,
             _ => next_text.next().context("invariant: each text has its blocks")?,
         };
-        let position = kept.length;
-        let blocks = kept.all.iter().map(Arc::as_ref).collect();
-        spans.push(CachedSpan { first: span.first, tokens: span.tokens, position, start: kept.start, blocks });
+        spans.push(Cached::span(kept, span.first, span.tokens));
     }
     let attention = Attention {
         heads: attend.heads,

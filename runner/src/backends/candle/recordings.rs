@@ -2,11 +2,13 @@
 //! nothing else. So it is recorded when it comes for the second time, and launched at once from then on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use anyhow::{Context, Result};
 use candle_core::Tensor;
-use device::{CachedSpan, Machine, Recording, TILE_POSITIONS};
+use device::{CachedSpan, Machine, Obstacle, Recording, Spare, TILE_POSITIONS};
+use protocol::KvType;
+use protocol::limits::DEVICE_RECORDINGS;
 
 use super::act::Act;
 use super::cached::Cached;
@@ -14,13 +16,22 @@ use super::state::State;
 use super::{Angles, Candle};
 use crate::backend::{Inputs, PassParts, Sequence};
 
-/// Memory that recordings of a decoder keep, and one of them, at most.
-const MOST_BYTES: usize = 256 << 20;
-const MOST_BYTES_OF_ONE: usize = MOST_BYTES / 2;
+/// Memory that one recording keeps, at most.
+const MOST_BYTES: usize = DEVICE_RECORDINGS / 2;
+/// Passes of a kind that are launched one by one after there was no memory to record one.
+const PAUSE: u32 = 1000;
 
-/// The passes of a decoder that came again, the last used at the end.
+/// The passes of a decoder that came again.
 #[derive(Debug, Default)]
 pub(crate) struct Recordings {
+    known: Arc<Known>,
+    /// Set once the machine knows that there is memory here to be given up.
+    is_announced: OnceLock<()>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The last used at the end; without that which is being computed.
     passes: Mutex<Vec<Pass>>,
     /// How often one was launched again.
     again: AtomicU64,
@@ -29,7 +40,7 @@ pub(crate) struct Recordings {
 #[derive(Debug)]
 struct Pass {
     kind: PassKind,
-    recorded: Progress,
+    progress: Progress,
 }
 
 /// What the launches of a pass depend on.
@@ -38,14 +49,14 @@ struct PassKind {
     sequences: usize,
     /// Tiles of positions of the longest, a power of two.
     tiles: usize,
-    /// Bytes of the blocks of all layers: those of a cache of another type have others.
-    block_bytes: usize,
+    /// How caches keep keys and values.
+    kv_type: KvType,
 }
 
 #[derive(Debug)]
 enum Progress {
-    /// It came once.
-    Seen,
+    /// It came, and is recorded after so many more.
+    Seen(u32),
     /// It does something that cannot be recorded.
     Refused,
     Recorded(Box<Recorded>),
@@ -61,19 +72,61 @@ struct Recorded {
 impl PassKind {
     /// `None` where a sequence has more than a token, or a layer keeps something else than keys and values for our kernels.
     fn of(sequences: &[Sequence<'_, Candle>]) -> Option<Self> {
-        let (mut longest, mut block_bytes) = (0, 0);
-        for (at, sequence) in sequences.iter().enumerate() {
+        let (mut longest, mut kv_type) = (0, None);
+        for sequence in sequences {
             for state in &*sequence.states {
                 let State::Cached(cached) = state else { return None };
                 longest = longest.max(cached.kept.length + 1);
-                block_bytes += if at == 0 { cached.room.block_bytes() } else { 0 };
+                // All layers of all sequences have the same.
+                kv_type = Some(cached.room.kv_type());
             }
             if sequence.span.tokens != 1 {
                 return None;
             }
         }
         let tiles = longest.div_ceil(TILE_POSITIONS).next_power_of_two();
-        Some(Self { sequences: sequences.len(), tiles, block_bytes })
+        Some(Self { sequences: sequences.len(), tiles, kv_type: kv_type? })
+    }
+}
+
+impl Known {
+    fn passes(&self) -> MutexGuard<'_, Vec<Pass>> {
+        self.passes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes out what is known of a kind.
+    fn take(&self, kind: PassKind) -> Option<Progress> {
+        let mut all = self.passes();
+        let at = all.iter().position(|pass| pass.kind == kind)?;
+        Some(all.remove(at).progress)
+    }
+
+    /// Keeps it; what was used least recently goes where all would keep too much.
+    fn put(&self, kind: PassKind, progress: Progress) {
+        let mut all = self.passes();
+        all.push(Pass { kind, progress });
+        while all.iter().map(|pass| pass.progress.bytes()).sum::<usize>() > DEVICE_RECORDINGS {
+            all.remove(0);
+        }
+    }
+}
+
+impl Spare for Known {
+    fn give_up(&self) -> bool {
+        let mut is_less = false;
+        for pass in self.passes().iter_mut() {
+            if pass.progress.bytes() > 0 {
+                pass.progress = Progress::Seen(PAUSE);
+                is_less = true;
+            }
+        }
+        is_less
+    }
+}
+
+impl Progress {
+    fn bytes(&self) -> usize {
+        if let Self::Recorded(own) = self { own.recording.bytes() } else { 0 }
     }
 }
 
@@ -81,7 +134,7 @@ impl Recordings {
     /// How often a recorded pass was launched again.
     #[cfg(test)]
     pub(crate) fn again(&self) -> u64 {
-        self.again.load(Ordering::Relaxed)
+        self.known.again.load(Ordering::Relaxed)
     }
 
     /// Computes a pass by `machine`: as it was recorded, or as always.
@@ -93,30 +146,26 @@ impl Recordings {
         parts: PassParts<'_, Candle>,
     ) -> Result<Act> {
         let Some(kind) = PassKind::of(sequences) else { return parts.compute(angles, sequences) };
-        let mut all = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = all.iter().position(|pass| pass.kind == kind) else {
-            all.push(Pass { kind, recorded: Progress::Seen });
-            return parts.compute(angles, sequences);
-        };
-        let mut pass = all.remove(at);
-        let made = match &pass.recorded {
-            Progress::Refused => parts.compute(angles, sequences),
-            Progress::Recorded(recorded) => {
-                self.again.fetch_add(1, Ordering::Relaxed);
-                recorded.again(machine, angles, sequences, parts.inputs)
+        self.is_announced.get_or_init(|| {
+            let known: Weak<Known> = Arc::downgrade(&self.known);
+            machine.may_give_up(known);
+        });
+        // Before anything is recorded or launched, so that every recording can give way.
+        make_room(sequences)?;
+        let (made, progress) = match self.known.take(kind) {
+            None => (parts.compute(angles, sequences), Progress::Seen(0)),
+            Some(Progress::Seen(0)) => match record(machine, kind, angles, sequences, parts) {
+                Ok((made, progress)) => (Ok(made), progress),
+                Err(error) => (Err(error), Progress::Seen(0)),
+            },
+            Some(Progress::Seen(left)) => (parts.compute(angles, sequences), Progress::Seen(left - 1)),
+            Some(Progress::Refused) => (parts.compute(angles, sequences), Progress::Refused),
+            Some(Progress::Recorded(recorded)) => {
+                self.known.again.fetch_add(1, Ordering::Relaxed);
+                (recorded.again(machine, angles, sequences, parts.inputs), Progress::Recorded(recorded))
             }
-            Progress::Seen => {
-                make_room(sequences)?;
-                let (made, recorded) = record(machine, kind, angles, sequences, parts)?;
-                pass.recorded = recorded.map_or(Progress::Refused, |own| Progress::Recorded(Box::new(own)));
-                Ok(made)
-            }
         };
-        all.push(pass);
-        let bytes = |pass: &Pass| if let Progress::Recorded(own) = &pass.recorded { own.recording.bytes() } else { 0 };
-        while all.iter().map(bytes).sum::<usize>() > MOST_BYTES {
-            all.remove(0);
-        }
+        self.known.put(kind, progress);
         made
     }
 }
@@ -128,21 +177,43 @@ fn record(
     angles: &mut Vec<Angles>,
     sequences: &mut [Sequence<'_, Candle>],
     parts: PassParts<'_, Candle>,
-) -> Result<(Act, Option<Recorded>)> {
+) -> Result<(Act, Progress)> {
     let layers = sequences.first().map_or(0, |sequence| sequence.states.len());
-    let recording = machine.record(kind.tiles, layers, MOST_BYTES_OF_ONE);
+    let recording = machine.record(kind.tiles, layers, MOST_BYTES);
     let made = parts.compute(angles, sequences)?;
     // What is computed when it is needed is needed now.
     let out = made.rows()?.clone();
-    let recording = match recording.finish() {
-        Ok(recording) => recording,
-        // The pass itself was computed.
-        Err(error) => {
-            tracing::warn!("passes of {} sequences are launched one by one: {error:#}", kind.sequences);
-            None
+    // The pass itself was computed, whatever becomes of its recording.
+    let progress = match recording.finish() {
+        Ok(recording) => Progress::Recorded(Box::new(Recorded { recording, out })),
+        Err(Obstacle::NoRoom) => Progress::Seen(PAUSE),
+        Err(obstacle) => {
+            refused(kind, &obstacle);
+            Progress::Refused
         }
     };
-    Ok((made, recording.map(|recording| Recorded { recording, out })))
+    Ok((made, progress))
+}
+
+/// Says why passes of a kind are launched one by one, once for each kind.
+fn refused(kind: PassKind, obstacle: &Obstacle) {
+    let PassKind { sequences, tiles, .. } = kind;
+    let positions = tiles * TILE_POSITIONS;
+    match obstacle {
+        // Such models do it in every pass, as is documented.
+        Obstacle::Other => {
+            tracing::debug!(sequences, positions, "passes are launched one by one: not all of it is ours")
+        }
+        Obstacle::TooLarge => {
+            tracing::info!(
+                sequences,
+                positions,
+                most = MOST_BYTES,
+                "passes are launched one by one: they take too much memory"
+            );
+        }
+        other => tracing::warn!(sequences, positions, "passes are launched one by one: {other:?}"),
+    }
 }
 
 impl Recorded {
@@ -153,7 +224,6 @@ impl Recorded {
         sequences: &mut [Sequence<'_, Candle>],
         inputs: &mut Inputs<'_, Candle>,
     ) -> Result<Act> {
-        make_room(sequences)?;
         machine.refill(&self.recording, || inputs(angles))?;
         machine.replay(&self.recording, |layer| spans(sequences, layer))?;
         for cached in sequences.iter_mut().flat_map(|sequence| sequence.states.iter_mut().filter_map(cached_mut)) {
@@ -175,9 +245,8 @@ fn cached_mut(state: &mut State) -> Option<&mut Cached> {
 
 fn spans<'a>(sequences: &'a [Sequence<'_, Candle>], layer: usize) -> Result<Vec<CachedSpan<'a>>> {
     let span = |(first, sequence): (usize, &'a Sequence<'_, Candle>)| {
-        let State::Cached(Cached { kept, .. }) = &sequence.states[layer] else { return None };
-        let blocks = kept.all.iter().map(Arc::as_ref).collect();
-        Some(CachedSpan { first, tokens: 1, position: kept.length, start: kept.start, blocks })
+        let State::Cached(cached) = &sequence.states[layer] else { return None };
+        Some(Cached::span(&cached.kept, first, 1))
     };
     sequences.iter().enumerate().map(span).collect::<Option<_>>().context("invariant: layers keep what they kept")
 }
