@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use device::{Machine, MappedSlab, Memory};
-use protocol::{ArrayCall, ArrayReply, passing};
+use protocol::{ArrayCall, ArrayReply, BlobPart, passing};
 
 use crate::failure;
 use crate::mapped::{ArrayKey, Blobs};
@@ -28,6 +28,16 @@ impl Holder {
     /// Talks to the holder of these files.
     pub(crate) fn new(socket: UnixStream, blobs: &Blobs) -> Self {
         Self(Arc::new(Mutex::new(Session { socket, blobs: blobs.places(), slabs: HashMap::new() })))
+    }
+
+    /// Says what will be asked for on a device, in this order, so that it is read from the disk before.
+    ///
+    /// # Errors
+    /// The holder has ended.
+    pub(crate) fn coming(&self, device: &str, parts: Vec<BlobPart>) -> Result<()> {
+        let session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        passing::send(&session.socket, &ArrayCall::Coming { device: device.to_owned(), parts }, &[])
+            .map_err(|_| ended())
     }
 
     /// An array of a model on a device. It is there when [`finish`](Self::finish) returns.

@@ -8,6 +8,7 @@
 //! - A runner that ends, in whatever way, closes its socket, and gives back what it used.
 //! - It ends when the daemon closes its standard input. Arrays live on in the runners that have them mapped.
 
+mod ahead;
 mod arrays;
 mod memory;
 mod session;
@@ -17,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use protocol::{HolderCall, Survey, SurveyedDevice, UnusableDevice, passing};
@@ -60,6 +61,8 @@ impl Keep {
 
 /// How long to wait for what a runner used that has ended.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long what nobody uses stays beyond the bound: a model that goes for another is followed by that one, which may share it.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The devices that were asked for so far, by name.
 #[derive(Debug)]
@@ -70,6 +73,8 @@ struct Devices {
     runners: Mutex<HashMap<SessionId, UnixStream>>,
     /// A session has ended.
     ended: Condvar,
+    /// When somebody last came or went.
+    last_change: Mutex<Instant>,
 }
 
 /// Serves the daemon until it closes standard input.
@@ -79,7 +84,13 @@ struct Devices {
 pub(crate) fn run(keep: Keep) -> Result<()> {
     let input = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned()?;
     let daemon = UnixStream::from(input);
-    let devices = Arc::new(Devices { all: Mutex::default(), keep, runners: Mutex::default(), ended: Condvar::new() });
+    let devices = Arc::new(Devices {
+        all: Mutex::default(),
+        keep,
+        runners: Mutex::default(),
+        ended: Condvar::new(),
+        last_change: Mutex::new(Instant::now()),
+    });
     let mut sessions = 0;
     while let Some((call, sockets)) = passing::receive::<HolderCall>(&daemon).context("the daemon's word")? {
         match call {
@@ -97,10 +108,14 @@ pub(crate) fn run(keep: Keep) -> Result<()> {
                     continue;
                 }
                 let mut session = Session::new(id, devices.clone(), runner);
-                let kept = session.reserve(&reserved);
-                let serve = move || match kept {
-                    Ok(()) => session.run(&blobs, files),
-                    Err(error) => session.end_with(&error),
+                let kept = session.reserve(&reserved, &blobs);
+                let devices = devices.clone();
+                let serve = move || {
+                    match kept {
+                        Ok(()) => session.run(&blobs, files),
+                        Err(error) => session.end_with(&error),
+                    }
+                    devices.trim_later();
                 };
                 // Where there is no thread the session ends, and the runner sees it.
                 if let Err(error) = Builder::new().name("session".to_owned()).spawn(serve) {
@@ -115,6 +130,7 @@ pub(crate) fn run(keep: Keep) -> Result<()> {
 impl Devices {
     fn begin(&self, session: SessionId, runner: &UnixStream) -> Result<()> {
         self.runners.lock().unwrap_or_else(PoisonError::into_inner).insert(session, runner.try_clone()?);
+        self.changed();
         Ok(())
     }
 
@@ -122,6 +138,29 @@ impl Devices {
     fn end(&self, session: SessionId) {
         self.runners.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         self.ended.notify_all();
+        self.changed();
+    }
+
+    fn changed(&self) {
+        *self.last_change.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Waits until nobody has come or gone for a while, and has arrays go that are beyond the bound then.
+    fn trim_later(&self) {
+        let left = || {
+            let last = *self.last_change.lock().unwrap_or_else(PoisonError::into_inner);
+            GRACE.checked_sub(last.elapsed()).filter(|left| !left.is_zero())
+        };
+        while let Some(left) = left() {
+            std::thread::sleep(left);
+        }
+        let all: Vec<_> = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone().into_iter().collect();
+        for (device, memory) in all {
+            let bytes = memory.lock().unwrap_or_else(PoisonError::into_inner).trim();
+            if bytes > 0 {
+                tracing::info!(device, bytes, "weights that nobody used are gone");
+            }
+        }
     }
 
     /// Waits until runners that have ended have given back what they used: whoever ended them plans with it.
@@ -147,6 +186,7 @@ impl Devices {
 
     fn survey(&self, choice: &str, blobs: &[String]) -> Survey {
         self.settle();
+        self.changed();
         let mut survey = Survey::default();
         for found in device::held(choice) {
             let Held { name, description } = match found {

@@ -1,12 +1,13 @@
 //! Loading: from the daemon's plan to a model, and to the slots it runs on.
 
+use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use architectures::{Blueprint, LayerState};
 use protocol::limits::{AHEAD, CHECKPOINTS};
-use protocol::{ContextRequest, KvType, LoadReply, LoadRequest};
+use protocol::{BlobPart, ContextRequest, KvType, LoadReply, LoadRequest};
 
 use crate::backend::Backend;
 use crate::backends::candle::Candle;
@@ -22,7 +23,7 @@ use crate::memory::Account;
 use crate::model::{Documents, Model, TextModel};
 use crate::pulse::Pulse;
 use crate::ranking::Ranking;
-use crate::read_ahead::ReadAhead;
+use crate::read_ahead::{self, ReadAhead};
 use crate::renderer::Renderer;
 use crate::rendering::Choice;
 use crate::scorer::Scorer;
@@ -79,6 +80,31 @@ struct Source<'a> {
     on_devices: &'a [bool],
 }
 
+/// Tells the holder what it will be asked for; the tensors that are this process's to read are left.
+fn announce<'a>(
+    request: &'a LoadRequest,
+    blueprint: &Blueprint,
+    holder: Option<&Holder>,
+) -> Result<Vec<&'a protocol::Tensor>> {
+    let Some(holder) = holder else { return Ok(request.tensors.iter().collect()) };
+    let devices = stages::assigned(&request.layers, blueprint.layers.len())?;
+    let device_of = |layer: Option<usize>| *devices.get(layer.unwrap_or(devices.len() - 1)).unwrap_or(&None);
+    let (mut coming, mut own): (HashMap<&str, Vec<BlobPart>>, Vec<_>) = Default::default();
+    for (layer, tensor) in read_ahead::loaded(blueprint, &request.tensors) {
+        let Some(device) = device_of(layer) else {
+            own.push(tensor);
+            continue;
+        };
+        let parts = read_ahead::arrays_of(tensor);
+        let parts = parts.map(|array| BlobPart { blob: array.blob, offset: array.offset, size: array.size });
+        coming.entry(device).or_default().extend(parts);
+    }
+    for (device, parts) in coming {
+        holder.coming(device, parts)?;
+    }
+    Ok(own)
+}
+
 impl Loaded {
     /// Prepares everything that a plan names; its files come from `files`.
     pub(crate) fn load(request: &LoadRequest, machine: &Machine, files: &mut Files) -> Result<(Self, Slots)> {
@@ -93,10 +119,8 @@ impl Loaded {
         let Stages { computing, note, devices, on_devices } =
             stages::open(request, blueprint.layers.len(), machine, holder.as_ref())?;
         tracing::info!(note, "computes");
-        // What the holder has is read by it, if it is not there.
-        let is_elsewhere = request.is_held && on_devices.iter().all(|own| *own);
-        let own = if is_elsewhere { &[][..] } else { &request.tensors };
-        let read_ahead = ReadAhead::begin(&blueprint, own, &blobs);
+        let own = announce(request, &blueprint, holder.as_ref())?;
+        let read_ahead = ReadAhead::begin(&blueprint, &own, &blobs);
         let source = Source {
             request,
             blobs: &blobs,

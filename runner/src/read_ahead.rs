@@ -24,7 +24,7 @@ pub(crate) struct ReadAhead {
 
 impl ReadAhead {
     /// Begins; nobody needs to wait for it.
-    pub(crate) fn begin(blueprint: &Blueprint, tensors: &[protocol::Tensor], blobs: &Blobs) -> Self {
+    pub(crate) fn begin(blueprint: &Blueprint, tensors: &[&protocol::Tensor], blobs: &Blobs) -> Self {
         // A place that no blob has is somebody else's to report.
         let part =
             |array: &Array| Some((blobs.get(array.blob).ok()?.clone(), array.offset as usize, array.size as usize));
@@ -66,11 +66,44 @@ impl Drop for ReadAhead {
 }
 
 /// The arrays that every token needs, in the order of layers.
-fn arrays<'a>(blueprint: &Blueprint, tensors: &'a [protocol::Tensor]) -> Vec<&'a Array> {
+fn arrays<'a>(blueprint: &Blueprint, tensors: &[&'a protocol::Tensor]) -> Vec<&'a Array> {
     let by_name: HashMap<&str, &protocol::Tensor> =
-        tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
+        tensors.iter().map(|tensor| (tensor.name.as_str(), *tensor)).collect();
     let named = blueprint.read_by_every_token().filter_map(|name| by_name.get(name));
-    named.flat_map(|tensor| std::iter::once(&tensor.weight).chain(&tensor.scale).chain(&tensor.bias)).collect()
+    named.flat_map(|tensor| arrays_of(tensor)).collect()
+}
+
+/// The arrays of a tensor.
+pub(crate) fn arrays_of(tensor: &protocol::Tensor) -> impl Iterator<Item = &Array> {
+    std::iter::once(&tensor.weight).chain(&tensor.scale).chain(&tensor.bias)
+}
+
+/// The matrices that a decoder multiplies with, experts among them, with the layer of each, in the order in which it loads them: layers, then
+/// what belongs to none.
+pub(crate) fn loaded<'a>(
+    blueprint: &Blueprint,
+    tensors: &'a [protocol::Tensor],
+) -> Vec<(Option<usize>, &'a protocol::Tensor)> {
+    let (reads, embedding) = (blueprint.reads(), &blueprint.embedding);
+    let tables = [Some(&embedding.weight), embedding.positions.as_ref().map(|own| &own.weight)];
+    let every_token: HashMap<&str, usize> =
+        blueprint.read_by_every_token().enumerate().map(|(at, name)| (name, at)).collect();
+    let is_loaded = |tensor: &&protocol::Tensor| {
+        let is_table = || tables.iter().flatten().any(|table| table.name == tensor.name);
+        let is_read = every_token.contains_key(tensor.name.as_str()) || (reads.has(&tensor.name) && !is_table());
+        is_read && tensor.shape.len() > 1
+    };
+    let mut all: Vec<_> = tensors.iter().filter(is_loaded).map(|tensor| (layer_of(&tensor.name), tensor)).collect();
+    // Experts come last of their layer.
+    all.sort_by_key(|(layer, tensor)| {
+        (layer.unwrap_or(usize::MAX), every_token.get(tensor.name.as_str()).copied().unwrap_or(usize::MAX))
+    });
+    all
+}
+
+/// The number of the layer in a tensor's name.
+fn layer_of(name: &str) -> Option<usize> {
+    name.split('.').find_map(|word| word.parse().ok())
 }
 
 #[cfg(test)]
@@ -82,15 +115,33 @@ mod tests {
     fn layers_are_in_their_order_and_experts_are_left_out() {
         let Some(hf) = folder() else { return };
         let fixture = Fixture::read(&hf, "qwen2_moe").expect("it is read");
-        let named: Vec<&str> = arrays(&fixture.blueprint, &fixture.plan.tensors)
+        let tensors: Vec<_> = fixture.plan.tensors.iter().collect();
+        let named: Vec<&str> = arrays(&fixture.blueprint, &tensors)
             .into_iter()
             .filter_map(|array| fixture.plan.tensors.iter().find(|tensor| tensor.weight == *array))
             .map(|tensor| tensor.name.as_str())
             .collect();
-        let layer = |name: &&str| name.split('.').find_map(|word| word.parse::<usize>().ok()).unwrap_or(usize::MAX);
+        let layer = |name: &&str| layer_of(name).unwrap_or(usize::MAX);
         assert!(named.is_sorted_by_key(layer), "{named:?}");
         let has = |part: &str| named.iter().any(|name| name.contains(part));
         assert!(has("layers.1.self_attn.q_proj") && has("shared_expert.") && has("mlp.gate.weight"), "{named:?}");
         assert!(has("lm_head") && !has(".experts.") && !has("embed_tokens"), "{named:?}");
+    }
+
+    #[test]
+    fn experts_are_loaded_with_their_layers_and_tables_are_not() {
+        let Some(hf) = folder() else { return };
+        for (name, has_experts, is_tied) in [("qwen2_moe", true, false), ("gemma3_text", false, true)] {
+            let fixture = Fixture::read(&hf, name).expect("it is read");
+            let all = loaded(&fixture.blueprint, &fixture.plan.tensors);
+            let layers: Vec<usize> = all.iter().map(|(layer, _)| layer.unwrap_or(usize::MAX)).collect();
+            assert!(layers.is_sorted() && layers.contains(&0) && layers.contains(&usize::MAX), "{name}: {layers:?}");
+            let has = |part: &str| all.iter().any(|(_, tensor)| tensor.name.contains(part));
+            assert_eq!((has(".experts."), has("embed_tokens")), (has_experts, is_tied), "{name}");
+            assert!(!has("norm") && has("down_proj"), "{name}");
+            let first = all.iter().position(|(_, tensor)| tensor.name.contains("layers.1.mlp.experts."));
+            let gate = all.iter().position(|(_, tensor)| tensor.name.contains("layers.1.mlp.gate.weight"));
+            assert!(!has_experts || gate < first, "{name}");
+        }
     }
 }

@@ -147,7 +147,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     let weights = Weights::map(&plan, &blobs)?;
     let cpu = Cpu::new(Arc::new(Pool::new(2)?), Instructions::best());
     let decoder = Arc::new(Decoder::load(&cpu, &weights, &blueprint)?);
-    ReadAhead::begin(&blueprint, &plan.tensors, &blobs).wait();
+    ReadAhead::begin(&blueprint, &plan.tensors.iter().collect::<Vec<_>>(), &blobs).wait();
     // SAFETY: nobody writes to the file any more.
     let map = unsafe { Mmap::map(&File::open(&path)?) }?;
     let in_memory = |pages: &[bool], place: &Range<u64>| {

@@ -114,7 +114,10 @@ fn cpu(machine: &Machine) -> Result<Cpu> {
 }
 
 /// The device of each layer and of what follows them; none is the CPU.
-fn assigned(shares: &[DeviceLayers], layers: usize) -> Result<Vec<Option<&str>>> {
+///
+/// # Errors
+/// The shares name layers that there are not, or one twice.
+pub(crate) fn assigned(shares: &[DeviceLayers], layers: usize) -> Result<Vec<Option<&str>>> {
     let mut assigned = vec![None; layers + 1];
     for DeviceLayers { device, first, count } in shares {
         let end = first.checked_add(*count).filter(|end| *end <= assigned.len() as u64);

@@ -210,6 +210,15 @@ impl Server {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// Waits until the log says something.
+    pub(crate) async fn log_until(&self, said: &str) {
+        let begin = std::time::Instant::now();
+        while !self.log().contains(said) {
+            assert!(begin.elapsed().as_secs() < 60, "nobody says `{said}`: {}", self.log());
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
     /// Loads a model and gives a client of its runner.
     pub(crate) async fn runner(&self, model: &str) -> Runner {
         self.ask("/api/generate", &json!({"model": model, "stream": false})).await;

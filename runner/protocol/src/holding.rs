@@ -66,6 +66,14 @@ pub struct SurveyedDevice {
 /// What a runner wants of the holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArrayCall {
+    /// What will be asked for on a device, in this order: so that it is read from the disk before. There is no answer, and other arrays can be
+    /// asked for as well.
+    Coming {
+        /// Which device.
+        device: String,
+        /// Parts of blobs.
+        parts: Vec<BlobPart>,
+    },
     /// An array, to be used until the socket closes. Answered by an [`ArrayReply`]; it is not there yet.
     Array {
         /// Which device.
@@ -79,6 +87,17 @@ pub enum ArrayCall {
     },
     /// Answered when all arrays that were asked for are there. No more can be asked for then.
     Finish,
+}
+
+/// A part of a blob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobPart {
+    /// The place of the blob among those of the session.
+    pub blob: usize,
+    /// Where it begins there.
+    pub offset: u64,
+    /// Its bytes.
+    pub size: u64,
 }
 
 /// What a runner is told.

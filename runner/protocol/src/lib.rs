@@ -48,7 +48,7 @@ pub use generate::{
     EvaluateOutput, EvaluateRequest, FinishReason, Format, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling,
     ToolChoice, Usage,
 };
-pub use holding::{ArrayCall, ArrayReply, HolderCall, Reserved, Survey, SurveyedDevice};
+pub use holding::{ArrayCall, ArrayReply, BlobPart, HolderCall, Reserved, Survey, SurveyedDevice};
 pub use instructions::InstructionSet;
 pub use load::{
     Array, Blob, ContextRequest, DeviceLayers, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor,

@@ -91,6 +91,15 @@ impl<M> Arrays<M> {
         Some(array.place)
     }
 
+    /// All arrays that are there of blobs that are meant, each for one more user.
+    pub(super) fn claim(&mut self, is_meant: impl Fn(&str) -> bool) -> Vec<Key> {
+        let keys: Vec<Key> = self.by_key.keys().filter(|key| is_meant(&key.blob)).cloned().collect();
+        for key in &keys {
+            self.find(key);
+        }
+        keys
+    }
+
     /// Room for an array that is not there, with its first user; `None` where no slab has any.
     pub(super) fn place(&mut self, key: &Key) -> Option<Place> {
         let needed = room(key.size);
@@ -118,6 +127,11 @@ impl<M> Arrays<M> {
     /// The memory of a slab and its bytes.
     pub(super) fn slab(&self, number: u64) -> Option<(&M, usize)> {
         self.slabs.get(&number).map(|slab| (&slab.memory, slab.size))
+    }
+
+    /// Arrays have one user less.
+    pub(super) fn release_all(&mut self, keys: &[Key]) {
+        keys.iter().for_each(|key| self.release(key));
     }
 
     /// An array has one user less.
@@ -181,6 +195,11 @@ impl<M> Arrays<M> {
     /// Bytes of arrays that are there, used or not, and of a blob that `is_meant`.
     pub(super) fn there_of(&self, is_meant: impl Fn(&str) -> bool) -> u64 {
         self.by_key.keys().filter(|key| is_meant(&key.blob)).map(|key| room(key.size) as u64).sum()
+    }
+
+    /// Where arrays that are there lie in their blobs.
+    pub(super) fn places(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.by_key.keys().map(|key| (key.blob.as_str(), key.offset))
     }
 
     /// Whether an array is there.

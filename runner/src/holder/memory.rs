@@ -1,6 +1,6 @@
 //! The memory of one device: arrays in it, what runners take beside, and what is kept of those that nobody uses.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::{Context, Result, anyhow};
 use device::{Slab, Vault};
@@ -18,12 +18,14 @@ const SLABS: u64 = 256;
 pub(super) struct SessionId(pub(super) u64);
 
 /// What a runner was promised.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Promise {
     /// For itself.
     own: u64,
     /// For arrays that have not come yet.
     coming: u64,
+    /// Arrays of its model that were there, which nobody takes away before it has asked for them.
+    claimed: Vec<Key>,
 }
 
 /// The memory of a device.
@@ -74,10 +76,20 @@ impl DeviceMemory {
         self.arrays.used_of(|blob| blobs.contains(blob))
     }
 
-    /// Makes room for what a runner takes for itself, as far as others leave it, and keeps it for him, with that of arrays that are to come.
-    pub(super) fn reserve(&mut self, session: SessionId, own: u64, coming: u64) -> Result<()> {
-        while self.left(None)?.0 < own && self.evict()? {}
-        self.reserved.insert(session, Promise { own, coming });
+    /// Makes room for what a runner takes for itself, as far as others leave it, and keeps it for him, with that of arrays that are to come. What is
+    /// there of its blobs stays until it has asked for it, as long as there is other room.
+    pub(super) fn reserve(&mut self, session: SessionId, own: u64, coming: u64, blobs: &[String]) -> Result<()> {
+        let blobs: HashSet<&str> = blobs.iter().map(String::as_str).collect();
+        let mut claimed = self.arrays.claim(|blob| blobs.contains(blob));
+        while self.left(None)?.0 < own {
+            if !self.evict()? {
+                if claimed.is_empty() {
+                    break;
+                }
+                self.arrays.release_all(&std::mem::take(&mut claimed));
+            }
+        }
+        self.reserved.insert(session, Promise { own, coming, claimed });
         Ok(())
     }
 
@@ -86,11 +98,25 @@ impl DeviceMemory {
         if let Some(promise) = self.reserved.get_mut(&session) {
             promise.coming = 0;
         }
+        self.give_up_claims(session);
+    }
+
+    /// Has a session's claims go; `false` where it has none.
+    fn give_up_claims(&mut self, session: SessionId) -> bool {
+        let claimed = self.reserved.get_mut(&session).map(|promise| std::mem::take(&mut promise.claimed));
+        let claimed = claimed.unwrap_or_default();
+        self.arrays.release_all(&claimed);
+        !claimed.is_empty()
     }
 
     /// Whether an array is there.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.arrays.has(key)
+    }
+
+    /// The blobs and offsets of all arrays that are there.
+    pub(super) fn places(&self) -> BTreeSet<(&str, u64)> {
+        self.arrays.places().collect()
     }
 
     /// Bytes of arrays that are there of such blobs, whether or not somebody uses them.
@@ -141,7 +167,7 @@ impl DeviceMemory {
             self.arrays.add(slab, size);
             return Ok(());
         }
-        if self.evict()? {
+        if self.evict()? || self.give_up_claims(session) {
             return Ok(());
         }
         let lack =
@@ -173,13 +199,18 @@ impl DeviceMemory {
         self.vault.finish()
     }
 
-    /// A runner has ended: what it used stays within the bound.
+    /// A runner has ended: nobody uses what it used, until [`trim`](Self::trim).
     pub(super) fn end(&mut self, session: SessionId, used: &[Key]) {
+        self.give_up_claims(session);
         self.reserved.remove(&session);
-        for key in used {
-            self.arrays.release(key);
-        }
+        self.arrays.release_all(used);
+    }
+
+    /// Has arrays go that nobody uses, beyond the bound; their bytes.
+    pub(super) fn trim(&mut self) -> u64 {
+        let before = self.arrays.unused();
         while self.arrays.unused() > self.keep && self.evict().unwrap_or(false) {}
+        before - self.arrays.unused()
     }
 }
 
@@ -193,11 +224,11 @@ mod tests {
         Key { blob: format!("sha256:{name}"), offset: 8, size }
     }
 
-    fn load(memory: &mut DeviceMemory, names: std::ops::Range<usize>) -> Result<(usize, Vec<Key>)> {
+    fn load(memory: &mut DeviceMemory, session: SessionId, names: std::ops::Range<usize>) -> Result<(usize, Vec<Key>)> {
         let mut copied = 0;
         let keys: Vec<Key> = names.map(|name| key(name, MIB)).collect();
         for key in &keys {
-            copied += memory.array(SessionId(9), key, &vec![1; MIB])?.copied;
+            copied += memory.array(session, key, &vec![1; MIB])?.copied;
         }
         memory.finish()?;
         Ok((copied / MIB, keys))
@@ -206,17 +237,17 @@ mod tests {
     #[test]
     fn two_models_share_what_they_have_in_common_and_coming_back_costs_nothing() {
         let mut memory = DeviceMemory::new(Vault::emulated(64 << 20), 64 << 20);
-        memory.reserve(SessionId(0), 4 << 20, 0).expect("room");
-        let (copied, first) = load(&mut memory, 0..20).expect("room");
+        memory.reserve(SessionId(0), 4 << 20, 0, &[]).expect("room");
+        let (copied, first) = load(&mut memory, SessionId(9), 0..20).expect("room");
         assert_eq!(copied, 20);
         let before = memory.free().expect("it works").0;
-        let (copied, second) = load(&mut memory, 2..22).expect("room");
+        let (copied, second) = load(&mut memory, SessionId(9), 2..22).expect("room");
         assert_eq!(copied, 2, "what the second has and the first has not");
         assert!(before - memory.free().expect("it works").0 <= 3 << 20);
         assert_eq!(memory.shared(&["sha256:3".to_owned(), "sha256:40".to_owned()]), 1 << 20);
         memory.end(SessionId(0), &first);
         memory.end(SessionId(1), &second);
-        assert_eq!(load(&mut memory, 0..22).expect("room").0, 0, "all of it stayed");
+        assert_eq!(load(&mut memory, SessionId(9), 0..22).expect("room").0, 0, "all of it stayed");
     }
 
     #[test]
@@ -228,7 +259,7 @@ mod tests {
             memory.array(SessionId(0), &key(name, large.len()), &large).expect("room");
         }
         assert_eq!(memory.arrays.size(), 4 * large.len() as u64, "nothing is lost between them");
-        memory.reserve(SessionId(1), GIB, 40 * GIB).expect("room");
+        memory.reserve(SessionId(1), GIB, 40 * GIB, &[]).expect("room");
         assert!(memory.free().expect("it works").0 < 23 * GIB, "two loads do not plan with the same bytes");
         memory.array(SessionId(1), &key(9, large.len()), &large).expect("its own promise is no obstacle");
         memory.is_complete(SessionId(1));
@@ -238,16 +269,52 @@ mod tests {
     #[test]
     fn nothing_stays_beyond_the_bound_and_room_is_made_for_others() {
         let mut memory = DeviceMemory::new(Vault::emulated(16 << 20), 5 << 20);
-        let (_, first) = load(&mut memory, 0..10).expect("room");
+        let (_, first) = load(&mut memory, SessionId(9), 0..10).expect("room");
         memory.end(SessionId(0), &first);
-        assert_eq!(memory.arrays.unused(), 5 << 20);
+        assert_eq!(memory.arrays.unused(), 10 << 20, "who comes at once finds all of it");
+        assert_eq!((memory.trim(), memory.trim(), memory.arrays.unused()), (5 << 20, 0, 5 << 20));
         assert_eq!(memory.free().expect("it works").0, 16 << 20, "what nobody uses is free for others");
-        let (copied, second) = load(&mut memory, 20..36).expect("what is kept gives way");
+        let (copied, second) = load(&mut memory, SessionId(9), 20..36).expect("what is kept gives way");
         assert_eq!(copied, 16);
-        let error = load(&mut memory, 40..41).expect_err("all is in use");
+        let error = load(&mut memory, SessionId(9), 40..41).expect_err("all is in use");
         assert!(format!("{error:#}").contains("no room for the model's weights"), "{error:#}");
         memory.end(SessionId(1), &second);
-        memory.reserve(SessionId(2), 14 << 20, 0).expect("it works");
+        memory.trim();
+        memory.reserve(SessionId(2), 14 << 20, 0, &[]).expect("it works");
         assert_eq!(memory.arrays.unused(), 2 << 20, "what a runner takes makes others' go");
+    }
+
+    /// Models that take turns where there is room for one of them, whatever stays of what nobody uses.
+    #[test]
+    fn swapping_models_costs_what_differs() {
+        let blobs = |names: std::ops::Range<usize>| names.map(|name| format!("sha256:{name}")).collect::<Vec<_>>();
+        let mut memory = DeviceMemory::new(Vault::emulated(22 << 20), 0);
+        let (mut used, models) = (Vec::new(), [0..18, 2..20, 0..18, 2..20]);
+        for (turn, names) in models.into_iter().enumerate() {
+            let session = SessionId(turn as u64);
+            memory.end(SessionId(turn as u64 - u64::from(turn > 0)), &used);
+            memory.reserve(session, 4 << 20, 2 << 20, &blobs(names.clone())).expect("it works");
+            memory.trim();
+            let copied;
+            (copied, used) = load(&mut memory, session, names).expect("room");
+            assert_eq!(copied, if turn == 0 { 18 } else { 2 }, "turn {turn}");
+            memory.is_complete(session);
+        }
+    }
+
+    /// A model of which only a part is wanted here: what it claimed and does not ask for gives way to what it asks for.
+    #[test]
+    fn claims_are_no_obstacle_to_who_made_them() {
+        let mut memory = DeviceMemory::new(Vault::emulated(8 << 20), 8 << 20);
+        let (_, first) = load(&mut memory, SessionId(0), 0..8).expect("room");
+        memory.end(SessionId(0), &first);
+        let blobs: Vec<_> = (0..8).map(|name| format!("sha256:{name}")).collect();
+        memory.reserve(SessionId(1), 0, 0, &blobs).expect("it works");
+        assert_eq!(memory.free().expect("it works").0, 0, "nobody else plans with it");
+        let (copied, _) = load(&mut memory, SessionId(1), 6..10).expect("its own claims give way");
+        assert_eq!(copied, 2);
+        memory.reserve(SessionId(2), 8 << 20, 0, &blobs).expect("it works");
+        memory.end(SessionId(1), &[]);
+        assert!(memory.reserved[&SessionId(2)].claimed.is_empty(), "what a runner takes for itself goes first");
     }
 }

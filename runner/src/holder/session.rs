@@ -1,14 +1,16 @@
 //! What the holder does for one runner.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use protocol::{ArrayCall, ArrayReply, Blob, Reserved, passing};
+use protocol::{ArrayCall, ArrayReply, Blob, BlobPart, Reserved, passing};
 
 use super::Devices;
+use super::ahead::{AHEAD, Ahead, Coming};
 use super::arrays::Key;
 use super::memory::{DeviceMemory, Found, SessionId};
 use crate::failure;
@@ -28,6 +30,8 @@ pub(super) struct Session {
 struct Used {
     memory: Arc<Mutex<DeviceMemory>>,
     arrays: Vec<Key>,
+    /// Reads what will be copied.
+    ahead: Option<Ahead>,
     /// Slabs that it has the descriptors of.
     slabs: HashSet<u64>,
 }
@@ -68,12 +72,13 @@ impl Session {
         let _ = passing::send(&self.runner, &reply, &[]);
     }
 
-    /// Keeps what the daemon has planned for the runner: before the next is planned.
-    pub(super) fn reserve(&mut self, reserved: &[Reserved]) -> Result<()> {
+    /// Keeps what the daemon has planned for the runner of these blobs: before the next is planned.
+    pub(super) fn reserve(&mut self, reserved: &[Reserved], blobs: &[Blob]) -> Result<()> {
+        let names: Vec<String> = blobs.iter().map(|blob| blob.name.clone()).collect();
         for Reserved { device, own, weights } in reserved {
             let memory = self.devices.memory(device)?;
-            lock(&memory).reserve(self.id, *own, *weights)?;
-            self.used.insert(device.clone(), Used { memory, arrays: Vec::new(), slabs: HashSet::new() });
+            lock(&memory).reserve(self.id, *own, *weights, &names)?;
+            self.used.insert(device.clone(), Used { memory, arrays: Vec::new(), ahead: None, slabs: HashSet::new() });
         }
         Ok(())
     }
@@ -82,17 +87,16 @@ impl Session {
     fn serve(&mut self, blobs: &[Blob], mapped: &Blobs) -> Result<()> {
         while let Some((call, _)) = passing::receive::<ArrayCall>(&self.runner)? {
             match call {
+                ArrayCall::Coming { device, parts } => self.coming(&device, &parts, blobs, mapped)?,
                 ArrayCall::Array { device, blob, offset, size } => {
-                    let bytes = mapped.get(blob)?;
-                    let place = usize::try_from(offset).ok().zip(usize::try_from(size).ok());
-                    let bytes = place.and_then(|(offset, size)| bytes.get(offset..offset.checked_add(size)?));
-                    let bytes = bytes
-                        .with_context(|| format!("{size} bytes at {offset} are not in blob `{}`", blobs[blob].name))?;
+                    let part = BlobPart { blob, offset, size };
+                    let bytes = &mapped.get(blob)?[range(&part, blobs, mapped)?];
                     let key = Key { blob: blobs[blob].name.clone(), offset, size: bytes.len() };
-                    self.array(&device, &key, bytes)?;
+                    self.array(&device, (blob, &key), bytes)?;
                 }
                 ArrayCall::Finish => {
-                    for used in self.used.values() {
+                    for used in self.used.values_mut() {
+                        used.ahead = None;
                         let mut memory = lock(&used.memory);
                         memory.finish()?;
                         memory.is_complete(self.id);
@@ -105,16 +109,47 @@ impl Session {
         Ok(())
     }
 
-    fn array(&mut self, device: &str, key: &Key, bytes: &[u8]) -> Result<()> {
-        // The daemon says which devices there are.
-        let used = self.used.get_mut(device).with_context(|| format!("nothing was planned on `{device}`"))?;
+    /// What was planned on a device. The daemon says which there are.
+    fn used(&mut self, device: &str) -> Result<&mut Used> {
+        self.used.get_mut(device).with_context(|| format!("nothing was planned on `{device}`"))
+    }
+
+    /// Has files read that are going to be copied.
+    fn coming(&mut self, device: &str, parts: &[BlobPart], blobs: &[Blob], mapped: &Blobs) -> Result<()> {
+        let used = self.used(device)?;
+        let places = {
+            let memory = lock(&used.memory);
+            let there = memory.places();
+            let is_missing = |part: &&BlobPart| {
+                let BlobPart { blob, offset, size } = **part;
+                let name = blobs.get(blob).map_or("", |blob| &blob.name);
+                there.range((name, offset)..(name, offset.saturating_add(size))).next().is_none()
+            };
+            parts.iter().filter(is_missing).cloned().collect::<Vec<_>>()
+        };
+        let coming = |part: &BlobPart| -> Result<Coming> {
+            let range = range(part, blobs, mapped)?;
+            let bytes = mapped.get(part.blob)?.clone();
+            Ok(Coming { blob: part.blob, bytes, offset: range.start, size: range.len() })
+        };
+        let coming = places.iter().map(coming).collect::<Result<Vec<_>>>()?;
+        used.ahead = Some(Ahead::begin(&coming, AHEAD));
+        Ok(())
+    }
+
+    fn array(&mut self, device: &str, (blob, key): (usize, &Key), bytes: &[u8]) -> Result<()> {
+        let id = self.id;
+        let used = self.used(device)?;
         let memory = used.memory.clone();
         if !lock(&memory).has(key) {
+            if let (Some(ahead), Ok(offset)) = (&used.ahead, usize::try_from(key.offset)) {
+                ahead.copies(blob, offset);
+            }
             // Nobody is to wait for a disk while the device is locked.
             read_in(bytes);
         }
         let mut memory = lock(&memory);
-        let Found { place, copied } = memory.array(self.id, key, bytes)?;
+        let Found { place, copied } = memory.array(id, key, bytes)?;
         used.arrays.push(key.clone());
         let (slab, slab_size) = memory.slab(place.slab).context("invariant: an array is in a slab")?;
         let descriptor = used.slabs.insert(place.slab).then(|| slab.descriptor()).transpose()?;
@@ -134,6 +169,16 @@ impl Drop for Session {
         }
         self.devices.end(self.id);
     }
+}
+
+/// Where a part of a blob is in its mapping.
+fn range(part: &BlobPart, blobs: &[Blob], mapped: &Blobs) -> Result<Range<usize>> {
+    let BlobPart { blob, offset, size } = *part;
+    let length = mapped.get(blob)?.len();
+    let place = usize::try_from(offset).ok().zip(usize::try_from(size).ok());
+    let range = place.and_then(|(offset, size)| Some(offset..offset.checked_add(size)?));
+    let range = range.filter(|range| range.end <= length);
+    range.with_context(|| format!("{size} bytes at {offset} are not in blob `{}`", blobs[blob].name))
 }
 
 /// Has all pages of a mapped array in memory.
