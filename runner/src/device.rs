@@ -40,6 +40,8 @@ pub(crate) enum Opening {
 pub(crate) struct Held {
     /// As [`open`] takes it.
     pub(crate) name: String,
+    /// Its number among those of its kind.
+    pub(crate) index: u64,
     pub(crate) description: String,
 }
 
@@ -57,7 +59,7 @@ pub(crate) fn open(choice: &str) -> Result<Opened> {
         "cpu" => Ok(Opened::of(Device::Cpu, "as it was asked for".to_owned())),
         "auto" => Ok(automatic()),
         "metal" => metal().context("the Metal device cannot be used; choose the device `cpu`"),
-        "cuda" => asked_for(0),
+        "cuda" => first_cuda().context("no CUDA device can be used; choose the device `cpu`"),
         other => match (index_of(other), emulated_bytes(other)) {
             (Some(index), _) => asked_for(index),
             (None, Some(bytes)) => {
@@ -74,14 +76,14 @@ pub(crate) fn open(choice: &str) -> Result<Opened> {
 /// The devices that a choice means whose memory can be held for runners: `auto` and `cuda` are all GPUs of NVIDIA's.
 pub(crate) fn held(choice: &str) -> Vec<Result<Held, UnusableDevice>> {
     if let Some(sizes) = choice.strip_prefix(EMULATED) {
-        let one = |size: &str| {
+        let one = |(index, size): (u64, &str)| {
             let name = format!("{EMULATED}{size}");
             match emulated_bytes(&name) {
-                Some(_) => Ok(Held { name, description: EMULATED_NOTE.to_owned() }),
+                Some(_) => Ok(Held { name, index, description: EMULATED_NOTE.to_owned() }),
                 None => Err(UnusableDevice { name, reason: "the size is in MiB".to_owned() }),
             }
         };
-        return sizes.split('+').map(one).collect();
+        return (0..).zip(sizes.split('+')).map(one).collect();
     }
     match (choice, index_of(choice)) {
         ("auto" | "cuda", _) => gpus(None),
@@ -174,7 +176,7 @@ pub(crate) fn memory(device: &Device) -> Option<(u64, u64)> {
 
 fn automatic() -> Opened {
     let mut reasons = Vec::new();
-    for (kind, found) in [("CUDA", cuda(0)), ("Metal", metal())] {
+    for (kind, found) in [("CUDA", first_cuda()), ("Metal", metal())] {
         match found {
             Ok(opened) => return opened,
             // What no machine like this one has says nothing.
@@ -188,6 +190,14 @@ fn automatic() -> Opened {
 
 fn asked_for(index: usize) -> Result<Opened> {
     cuda(index).with_context(|| format!("CUDA device {index} cannot be used; choose the device `cpu`"))
+}
+
+/// The first GPU of NVIDIA's that works.
+fn first_cuda() -> Result<Opened> {
+    #[cfg(feature = "cuda")]
+    return cuda::open_first();
+    #[cfg(not(feature = "cuda"))]
+    Err(lacks_cuda().context("there is no CUDA device for this runner"))
 }
 
 fn cuda(index: usize) -> Result<Opened> {

@@ -101,7 +101,7 @@ fn check_size(request: &EvaluateRequest, vocabulary: usize) -> Result<(), String
 }
 
 /// The natural logarithm of a token's probability, summed in double precision.
-fn logprob(logits: &[f32], token: u32) -> Result<f32> {
+pub(crate) fn logprob(logits: &[f32], token: u32) -> Result<f32> {
     let logit = logits.get(token as usize);
     let logit = logit.with_context(|| format!("token {token} is not in the vocabulary of {}", logits.len()))?;
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);

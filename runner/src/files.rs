@@ -40,6 +40,14 @@ impl Files {
         Self { source: Source::Socket(socket), some: Vec::new(), owed: false }
     }
 
+    /// Files that this process has.
+    #[cfg(test)]
+    pub(crate) fn given(mut files: Vec<OwnedFd>) -> Self {
+        files.reverse();
+        let (socket, _) = UnixStream::pair().expect("sockets");
+        Self { source: Source::Socket(socket), some: files, owed: false }
+    }
+
     /// Listens on standard input, and ends the process when that closes.
     pub(crate) fn listen() -> Self {
         let (sender, incoming) = channel();

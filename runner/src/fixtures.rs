@@ -23,6 +23,7 @@ use crate::pool::Pool;
 use crate::sampler::likeliest;
 use crate::weights::Weights;
 
+mod made_models;
 mod passes;
 mod tests;
 

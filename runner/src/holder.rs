@@ -10,18 +10,22 @@
 
 mod ahead;
 mod arrays;
+#[cfg(test)]
+pub(crate) mod here;
 mod memory;
 mod session;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use ::device::SlabUse;
 use anyhow::{Context, Result};
-use protocol::{HolderCall, Survey, SurveyedDevice, UnusableDevice, passing};
+use protocol::{Blob, HolderCall, Reserved, Survey, SurveyedDevice, UnusableDevice, passing};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device::{self, Held};
@@ -75,6 +79,8 @@ struct Devices {
     ended: Condvar,
     /// When somebody last came or went.
     last_change: Mutex<Instant>,
+    /// Whether somebody waits to trim.
+    is_trimming: AtomicBool,
 }
 
 /// Serves the daemon until it closes standard input.
@@ -84,13 +90,7 @@ struct Devices {
 pub(crate) fn run(keep: Keep) -> Result<()> {
     let input = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned()?;
     let daemon = UnixStream::from(input);
-    let devices = Arc::new(Devices {
-        all: Mutex::default(),
-        keep,
-        runners: Mutex::default(),
-        ended: Condvar::new(),
-        last_change: Mutex::new(Instant::now()),
-    });
+    let devices = Devices::new(keep);
     let mut sessions = 0;
     while let Some((call, sockets)) = passing::receive::<HolderCall>(&daemon).context("the daemon's word")? {
         match call {
@@ -100,27 +100,12 @@ pub(crate) fn run(keep: Keep) -> Result<()> {
                     tracing::error!("a session came without its two sockets; allow more open files (`ulimit -n`)");
                     continue;
                 };
-                let id = SessionId(sessions);
-                sessions += 1;
                 let (files, runner) = (Files::of(UnixStream::from(files)), UnixStream::from(runner));
-                if let Err(error) = devices.begin(id, &runner) {
+                // Where it cannot begin it ends, and the runner sees it.
+                if let Err(error) = devices.hold(SessionId(sessions), (blobs, files), &reserved, runner) {
                     tracing::error!("a session cannot begin: {error:#}");
-                    continue;
                 }
-                let mut session = Session::new(id, devices.clone(), runner);
-                let kept = session.reserve(&reserved, &blobs);
-                let devices = devices.clone();
-                let serve = move || {
-                    match kept {
-                        Ok(()) => session.run(&blobs, files),
-                        Err(error) => session.end_with(&error),
-                    }
-                    devices.trim_later();
-                };
-                // Where there is no thread the session ends, and the runner sees it.
-                if let Err(error) = Builder::new().name("session".to_owned()).spawn(serve) {
-                    tracing::error!("a session cannot begin: {error}");
-                }
+                sessions += 1;
             }
         }
     }
@@ -128,6 +113,40 @@ pub(crate) fn run(keep: Keep) -> Result<()> {
 }
 
 impl Devices {
+    fn new(keep: Keep) -> Arc<Self> {
+        Arc::new(Self {
+            all: Mutex::default(),
+            keep,
+            runners: Mutex::default(),
+            ended: Condvar::new(),
+            last_change: Mutex::new(Instant::now()),
+            is_trimming: AtomicBool::new(false),
+        })
+    }
+
+    /// Begins a runner's session, which has a thread of its own. What was planned for it is kept when this returns.
+    fn hold(
+        self: &Arc<Self>,
+        id: SessionId,
+        (blobs, files): (Vec<Blob>, Files),
+        reserved: &[Reserved],
+        runner: UnixStream,
+    ) -> Result<()> {
+        self.begin(id, &runner)?;
+        let mut session = Session::new(id, self.clone(), runner);
+        let kept = session.reserve(reserved, &blobs);
+        let devices = self.clone();
+        let serve = move || {
+            match kept {
+                Ok(()) => session.run(&blobs, files),
+                Err(error) => session.end_with(&error),
+            }
+            devices.trim_later();
+        };
+        Builder::new().name("session".to_owned()).spawn(serve)?;
+        Ok(())
+    }
+
     fn begin(&self, session: SessionId, runner: &UnixStream) -> Result<()> {
         self.runners.lock().unwrap_or_else(PoisonError::into_inner).insert(session, runner.try_clone()?);
         self.changed();
@@ -145,8 +164,11 @@ impl Devices {
         *self.last_change.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Waits until nobody has come or gone for a while, and has arrays go that are beyond the bound then.
+    /// Waits until nobody has come or gone for a while, and has arrays go that are beyond the bound then. One session's thread does so for all.
     fn trim_later(&self) {
+        if self.is_trimming.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let left = || {
             let last = *self.last_change.lock().unwrap_or_else(PoisonError::into_inner);
             GRACE.checked_sub(last.elapsed()).filter(|left| !left.is_zero())
@@ -154,6 +176,8 @@ impl Devices {
         while let Some(left) = left() {
             std::thread::sleep(left);
         }
+        // Who goes from now on waits by himself.
+        self.is_trimming.store(false, Ordering::Relaxed);
         let all: Vec<_> = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone().into_iter().collect();
         for (device, memory) in all {
             let bytes = memory.lock().unwrap_or_else(PoisonError::into_inner).trim();
@@ -178,7 +202,7 @@ impl Devices {
             return Ok(memory.clone());
         }
         let vault = device::vault(name)?;
-        let (_, total) = vault.memory(0, 0)?;
+        let (_, total) = vault.memory(SlabUse::default(), 0)?;
         let memory = Arc::new(Mutex::new(DeviceMemory::new(vault, self.keep.of(total))));
         all.insert(name.to_owned(), memory.clone());
         Ok(memory)
@@ -189,36 +213,37 @@ impl Devices {
         self.changed();
         let mut survey = Survey::default();
         for found in device::held(choice) {
-            let Held { name, description } = match found {
+            let held = match found {
                 Ok(held) => held,
                 Err(unusable) => {
                     survey.unusable.push(unusable);
                     continue;
                 }
             };
-            match self.surveyed(&name, &description, blobs) {
+            match self.surveyed(&held, blobs) {
                 Ok(device) => survey.devices.push(device),
-                Err(error) => survey.unusable.push(UnusableDevice { name, reason: format!("{error:#}") }),
+                Err(error) => survey.unusable.push(UnusableDevice { name: held.name, reason: format!("{error:#}") }),
             }
         }
         survey
     }
 
-    fn surveyed(&self, name: &str, description: &str, blobs: &[String]) -> Result<SurveyedDevice> {
+    fn surveyed(&self, held: &Held, blobs: &[String]) -> Result<SurveyedDevice> {
+        let Held { name, index, description } = held;
         let memory = self.memory(name)?;
         let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         let (free, total) = memory.free().unwrap_or_else(|error| {
             // A device that has failed does so for this process for ever: the daemon starts another.
-            tracing::error!(device = name, "the device has failed: {error:#}");
+            tracing::error!(device = %name, "the device has failed: {error:#}");
             std::process::exit(1)
         });
         let device = protocol::Device {
-            name: name.to_owned(),
-            description: description.to_owned(),
+            name: name.clone(),
+            description: description.clone(),
             free: Some(free),
             total: Some(total),
         };
-        Ok(SurveyedDevice { device, shared: memory.shared(blobs), there: memory.there(blobs) })
+        Ok(SurveyedDevice { device, index: *index, shared: memory.shared(blobs), there: memory.there(blobs) })
     }
 }
 

@@ -95,9 +95,7 @@ fn announce<'a>(
             own.push(tensor);
             continue;
         };
-        let parts = read_ahead::arrays_of(tensor);
-        let parts = parts.map(|array| BlobPart { blob: array.blob, offset: array.offset, size: array.size });
-        coming.entry(device).or_default().extend(parts);
+        coming.entry(device).or_default().extend(read_ahead::parts_of(tensor));
     }
     for (device, parts) in coming {
         holder.coming(device, parts)?;

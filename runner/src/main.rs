@@ -46,6 +46,8 @@ mod holder;
 mod isolation;
 mod layers;
 mod load;
+#[cfg(test)]
+mod made;
 mod mapped;
 mod memory;
 mod model;

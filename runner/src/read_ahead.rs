@@ -11,7 +11,7 @@ use std::thread::{Builder, JoinHandle};
 
 use architectures::Blueprint;
 use memmap2::Advice;
-use protocol::Array;
+use protocol::{Array, BlobPart};
 
 use crate::mapped::{Blob, Blobs};
 
@@ -99,6 +99,11 @@ pub(crate) fn loaded<'a>(
         (layer.unwrap_or(usize::MAX), every_token.get(tensor.name.as_str()).copied().unwrap_or(usize::MAX))
     });
     all
+}
+
+/// Where the arrays of a tensor are.
+pub(crate) fn parts_of(tensor: &protocol::Tensor) -> impl Iterator<Item = BlobPart> {
+    arrays_of(tensor).map(|array| BlobPart { blob: array.blob, offset: array.offset, size: array.size })
 }
 
 /// The number of the layer in a tensor's name.

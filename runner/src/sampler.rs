@@ -211,9 +211,9 @@ impl Sampler {
     }
 }
 
-/// The likeliest first, of equal ones the first.
+/// The likeliest first, of equal ones the first; zeros are equal, whatever their sign.
 fn descending(a: &Candidate, b: &Candidate) -> Ordering {
-    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
+    (b.logit + 0.0).total_cmp(&(a.logit + 0.0)).then(a.id.cmp(&b.id))
 }
 
 /// Some logit is finite and none is above all numbers, or not a number.

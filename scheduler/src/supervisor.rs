@@ -105,7 +105,8 @@ struct Allowance {
 impl Allowance {
     /// Sets what `limit` makes of what is counted. Drivers of GPUs take memory that nobody counts.
     fn set(&self, status: &Status, limit: impl FnOnce(&PrivateMemory) -> u64) {
-        if let Some(private) = self.private.as_ref().filter(|_| status.is_for_cpu)
+        let has_no_driver = status.is_for_cpu || (cfg!(target_os = "linux") && !gpu_driver::is_there());
+        if let Some(private) = self.private.as_ref().filter(|_| has_no_driver)
             && let Err(error) = private_memory::limit(self.runner.pid(), limit(private))
         {
             tracing::warn!("the memory of a runner is not limited: {error}");

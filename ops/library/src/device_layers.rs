@@ -93,12 +93,7 @@ fn best<'a>(devices: &[&'a SurveyedDevice], room: &DeviceRoom) -> Option<&'a Sur
 /// All devices, or the one that is wanted.
 fn wanted(devices: &[SurveyedDevice], only: Option<u64>) -> Result<Vec<&SurveyedDevice>> {
     let Some(index) = only else { return Ok(devices.iter().collect()) };
-    let name = format!("cuda:{index}");
-    let found = devices
-        .iter()
-        .enumerate()
-        .filter(|(at, own)| own.device.name == name || (!own.device.name.starts_with("cuda") && *at as u64 == index));
-    let found: Vec<_> = found.map(|(_, own)| own).collect();
+    let found: Vec<_> = devices.iter().filter(|own| own.index == index).collect();
     if found.is_empty() && !devices.is_empty() {
         let names: Vec<_> = devices.iter().map(|own| own.device.name.as_str()).collect();
         return Err(Error::CannotPlan(format!("`main_gpu` is {index}, there is {}", names.join(", "))).into());
@@ -164,28 +159,28 @@ impl DeviceParts {
 mod tests {
     use super::*;
 
-    fn surveyed(name: &str, free: u64, shared: u64) -> SurveyedDevice {
+    fn surveyed(index: u64, free: u64, shared: u64) -> SurveyedDevice {
         let device = protocol::Device {
-            name: name.to_owned(),
+            name: format!("gpu:{index}"),
             description: "a GPU".to_owned(),
             free: Some(free),
             total: Some(free),
         };
-        SurveyedDevice { device, shared, there: shared }
+        SurveyedDevice { device, index, shared, there: shared }
     }
 
     #[test]
     fn a_device_that_is_wanted_is_the_only_one() {
-        let all = [surveyed("cuda:0", 1, 0), surveyed("cuda:2", 2, 0)];
+        let all = [surveyed(0, 1, 0), surveyed(2, 2, 0)];
         assert_eq!(wanted(&all, None).expect("all").len(), 2);
-        assert_eq!(wanted(&all, Some(2)).expect("it is there")[0].device.name, "cuda:2");
+        assert_eq!(wanted(&all, Some(2)).expect("it is there")[0].device.name, "gpu:2");
         assert!(wanted(&all, Some(1)).expect_err("there is none").to_string().contains("main_gpu"));
         assert!(wanted(&[], Some(1)).expect("nothing to choose from").is_empty());
     }
 
     #[test]
     fn what_others_use_of_the_model_takes_no_room() {
-        let (first, second) = (surveyed("cuda:0", 10, 5), surveyed("cuda:1", 7, 0));
+        let (first, second) = (surveyed(0, 10, 5), surveyed(1, 7, 0));
         let room = DeviceRoom {
             survey: Survey::default(),
             choice: DeviceChoice { layers: Some(3), device: None },
@@ -201,6 +196,6 @@ mod tests {
         assert_eq!((machine.requested, machine.overhead), (Requested::Layers(3), 4));
         let automatic = DeviceRoom { choice: DeviceChoice::default(), ..room.clone() };
         let found = best(&[&second, &first], &automatic).map(|own| own.device.name.as_str());
-        assert_eq!((found, best(&[&second, &first], &room).is_none()), (Some("cuda:0"), true));
+        assert_eq!((found, best(&[&second, &first], &room).is_none()), (Some("gpu:0"), true));
     }
 }

@@ -16,9 +16,11 @@ template <uint32_t TYPE, uint32_t DIM, class Row> DEVICE void load_rows(uint32_t
         uint32_t own = at / (DIM / 8), d = at % (DIM / 8) * 8;
         float x[8] = {};
         if (own < count && d < width) cached_8<TYPE>(row(own), d, x);
-        uint32_t *to = tile + own * (DIM + 4) + d;
+        uint32_t *to = tile + own * (DIM + 4) + d, rounded[8];
 #pragma unroll
-        for (uint32_t i = 0; i < 8; i++) to[i] = float_to_tf32(x[i]);
+        for (uint32_t i = 0; i < 8; i++) rounded[i] = float_to_tf32(x[i]);
+        store_16(to, rounded);
+        store_16(to + 4, rounded + 4);
     }
 }
 

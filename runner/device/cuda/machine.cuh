@@ -154,6 +154,11 @@ DEVICE void load_16(const void *from, uint32_t words[4]) {
     words[3] = all.w;
 }
 
+DEVICE void store_16(void *to, const uint32_t words[4]) {
+    Words16 all = {words[0], words[1], words[2], words[3]};
+    *(Words16 *)to = all;
+}
+
 DEVICE float bf16_to_float(uint16_t bits) { return bits_to_float((uint32_t)bits << 16); }
 
 // To the nearest, ties to even; what is not a number stays none.

@@ -19,12 +19,16 @@ struct NormArguments {
     float *factors;
     // `residual + scale · normed`; or nothing.
     const float *residual;
+    // `[width]`: the weight of the root mean square norm of that sum, where what is rounded is that, and it is wanted besides. Or nothing.
+    const float *next_weight;
+    // The rows of that norm; or nothing.
+    float *next_out;
     float epsilon;
     float scale;
     uint32_t kind;
     uint32_t width;
     uint32_t turns;
-    uint32_t unused;
+    float next_epsilon;
 };
 
 enum MapKind : uint32_t {
@@ -88,8 +92,11 @@ KERNEL(map_rows, MAP_THREADS, MapArguments) {
 KERNEL(norm_rows, 1024, NormArguments) {
     SHARED float shared[LANES];
     SHARED float shared_again[LANES];
+    SHARED float shared_next[LANES];
     const uint32_t width = arguments.width, row = block_x();
-    const float *x = arguments.x + (uint64_t)row * width;
+    const uint64_t begin = (uint64_t)row * width;
+    const float *x = arguments.x + begin;
+    const bool has_next = arguments.next_weight != nullptr;
     const float *weight = arguments.weight + (uint64_t)(row % arguments.turns) * width;
     float mean = 0.0f, factor = 1.0f;
     if (arguments.kind != NO_NORM) {
@@ -102,6 +109,7 @@ KERNEL(norm_rows, 1024, NormArguments) {
         for (uint32_t at = thread(); at < width; at += threads()) squares += (x[at] - mean) * (x[at] - mean);
         factor = 1.0f / sqrtf(sum_of_block(squares, shared_again) / (float)width + arguments.epsilon);
     }
+    float next_squares = 0.0f;
     // Lanes of a warp have the same run, so that all of them take the same way.
     for (uint32_t first = warp() * LANES; first < width; first += threads()) {
         uint32_t at = first + lane();
@@ -109,12 +117,19 @@ KERNEL(norm_rows, 1024, NormArguments) {
         if (at < width) {
             y = arguments.kind == NO_NORM ? x[at] : (x[at] - mean) * factor * weight[at];
             if (arguments.bias != nullptr) y += arguments.bias[at];
-            if (arguments.residual != nullptr) y = arguments.residual[(uint64_t)row * width + at] + arguments.scale * y;
-            if (arguments.out != nullptr) arguments.out[(uint64_t)row * width + at] = y;
+            if (arguments.residual != nullptr) y = arguments.residual[begin + at] + arguments.scale * y;
+            if (arguments.out != nullptr) arguments.out[begin + at] = y;
+            next_squares += y * y;
         }
-        if (arguments.codes != nullptr) {
-            uint64_t place = (uint64_t)row * width + at;
-            round_run(y, arguments.codes + place, arguments.factors + place / 32 * 4);
-        }
+        if (arguments.codes != nullptr && !has_next) round_run(y, arguments.codes + begin + at, arguments.factors + (begin + at) / 32 * 4);
+    }
+    if (!has_next) return;
+    const float next_factor = 1.0f / sqrtf(sum_of_block(next_squares, shared_next) / (float)width + arguments.next_epsilon);
+    for (uint32_t first = warp() * LANES; first < width; first += threads()) {
+        uint32_t at = first + lane();
+        // What this thread has written itself.
+        float y = at < width ? arguments.out[begin + at] * next_factor * arguments.next_weight[at] : 0.0f;
+        if (at < width && arguments.next_out != nullptr) arguments.next_out[begin + at] = y;
+        if (arguments.codes != nullptr) round_run(y, arguments.codes + begin + at, arguments.factors + (begin + at) / 32 * 4);
     }
 }

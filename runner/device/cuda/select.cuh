@@ -58,21 +58,51 @@ DEVICE uint32_t ordered(float x) {
 }
 DEVICE float from_ordered(uint32_t bits) { return bits_to_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits); }
 
+// Sorts runs of `size` of SLICE numbers, each of which falls and then rises; the first the largest first, and every second one the other way round.
+DEVICE void merge_runs(uint64_t *keys, uint32_t size) {
+    for (uint32_t distance = size / 2; distance > 0; distance /= 2) {
+        for (uint32_t pair = thread(); pair < SLICE / 2; pair += SELECT_THREADS) {
+            uint32_t at = pair / distance * 2 * distance + pair % distance;
+            uint64_t a = keys[at], b = keys[at + distance];
+            bool is_descending = (at & size) == 0;
+            if (is_descending ? a < b : a > b) {
+                keys[at] = b;
+                keys[at + distance] = a;
+            }
+        }
+        barrier();
+    }
+}
+
 // Sorts SLICE numbers, the largest first. Batcher's bitonic sort, 1968.
 DEVICE void sort_slice(uint64_t *keys) {
-    for (uint32_t size = 2; size <= SLICE; size *= 2) {
-        for (uint32_t distance = size / 2; distance > 0; distance /= 2) {
-            for (uint32_t pair = thread(); pair < SLICE / 2; pair += SELECT_THREADS) {
-                uint32_t at = pair / distance * 2 * distance + pair % distance;
-                uint64_t a = keys[at], b = keys[at + distance];
-                bool is_descending = (at & size) == 0;
-                if (is_descending ? a < b : a > b) {
-                    keys[at] = b;
-                    keys[at + distance] = a;
-                }
-            }
+    for (uint32_t size = 2; size <= SLICE; size *= 2) merge_runs(keys, size);
+}
+
+// The best of the lists of all blocks, which are sorted.
+DEVICE void merge_lists(uint64_t *keys, const volatile uint64_t *lists, uint32_t blocks, uint32_t most) {
+    if (2 * most == SLICE) {
+        // A list behind the best so far, the other way round, needs no more than to be merged.
+        for (uint32_t at = thread(); at < most; at += SELECT_THREADS) keys[at] = lists[at];
+        for (uint32_t block = 1; block < blocks; block++) {
+            for (uint32_t at = thread(); at < most; at += SELECT_THREADS) keys[SLICE - 1 - at] = lists[block * most + at];
             barrier();
+            merge_runs(keys, SLICE);
         }
+        return;
+    }
+    // The best so far, and as many others as there is room for.
+    const uint32_t others = blocks * most;
+    for (uint32_t at = thread(); at < SLICE; at += SELECT_THREADS) keys[at] = at < others ? lists[at] : 0;
+    barrier();
+    sort_slice(keys);
+    for (uint32_t next = SLICE; next < others; next += SLICE - most) {
+        for (uint32_t at = most + thread(); at < SLICE; at += SELECT_THREADS) {
+            const uint32_t other = next + at - most;
+            keys[at] = other < others ? lists[other] : 0;
+        }
+        barrier();
+        sort_slice(keys);
     }
 }
 
@@ -163,18 +193,6 @@ KERNEL(select_best, SELECT_THREADS, SelectArguments) {
         any_broken = fmaxf(any_broken, sums[block * 4 + 2]);
     }
     for (uint32_t block = 0; block < blocks && best > -INFINITY; block++) all += sums[block * 4 + 1] * expf(sums[block * 4] - best);
-    // The best so far, and as many others as there is room for.
-    const uint32_t others = blocks * most;
-    for (uint32_t at = thread(); at < SLICE; at += SELECT_THREADS) keys[at] = at < others ? lists[at] : 0;
-    barrier();
-    sort_slice(keys);
-    for (uint32_t next = SLICE; next < others; next += SLICE - most) {
-        for (uint32_t at = most + thread(); at < SLICE; at += SELECT_THREADS) {
-            const uint32_t other = next + at - most;
-            keys[at] = other < others ? lists[other] : 0;
-        }
-        barrier();
-        sort_slice(keys);
-    }
+    merge_lists(keys, lists, blocks, most);
     tell(arguments, keys, min(row.count, most), best, all, any_broken > 0.0f);
 }

@@ -205,12 +205,14 @@ pub(crate) struct NormArguments {
     pub(crate) codes: Address,
     pub(crate) factors: Address,
     pub(crate) residual: Address,
+    pub(crate) next_weight: Address,
+    pub(crate) next_out: Address,
     pub(crate) epsilon: f32,
     pub(crate) scale: f32,
     pub(crate) kind: u32,
     pub(crate) width: u32,
     pub(crate) turns: u32,
-    pub(crate) unused: u32,
+    pub(crate) next_epsilon: f32,
 }
 
 /// See `rows.cuh`.

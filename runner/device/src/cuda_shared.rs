@@ -12,6 +12,7 @@ use candle_core::cuda_backend::cudarc::driver::{CudaContext, DriverError, sys};
 
 use crate::arguments::Address;
 use crate::cuda::failed;
+use crate::shared::SlabUse;
 use crate::staging::Staging;
 
 /// The memory of a GPU.
@@ -57,13 +58,13 @@ impl Vault {
     }
 
     /// What the driver says is free may be promised to somebody who has not taken it yet; what others take is free for nobody.
-    pub(crate) fn memory(&self, slabs: u64, promised: u64) -> Result<(u64, u64)> {
+    pub(crate) fn memory(&self, SlabUse { size, spare }: SlabUse, promised: u64) -> Result<(u64, u64)> {
         let (free, total) = self.context.mem_get_info().map_err(failed)?;
         let (free, total) = (free as u64, total as u64);
-        let elsewhere = total.saturating_sub(free).saturating_sub(slabs);
+        let elsewhere = total.saturating_sub(free).saturating_sub(size);
         let others = self.others.fetch_min(elsewhere, Ordering::Relaxed).min(elsewhere);
-        let left = total.saturating_sub(others).saturating_sub(slabs).saturating_sub(promised);
-        Ok((left.min(free), total))
+        let left = total.saturating_sub(others).saturating_sub(size).saturating_add(spare).saturating_sub(promised);
+        Ok((left.min(free.saturating_add(spare)), total))
     }
 
     pub(crate) fn granularity(&self) -> usize {

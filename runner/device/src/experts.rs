@@ -86,13 +86,13 @@ impl Routes {
         self.tokens
     }
 
-    /// Sees to it that it is of such experts.
     /// All that kernels read and write of them.
     pub(crate) fn used(&self) -> [Arc<Place>; 5] {
         let Self { chosen, weights, places, tokens_of_rows, groups, .. } = self;
         [chosen, weights, places, tokens_of_rows, groups].map(|memory| memory.place().clone())
     }
 
+    /// Sees to it that it is of such experts.
     pub(crate) fn ensure_of(&self, weights: &ExpertWeights) -> Result<()> {
         ensure!(self.experts == weights.count, "invariant: routes to {} experts of {}", self.experts, weights.count);
         Ok(())

@@ -237,6 +237,7 @@ impl Machine {
             // What comes later is made of what launches have made, as a rule.
             if !draft.launches.is_empty() {
                 draft.give_up(Obstacle::Other);
+                return Ok(tensor);
             }
             draft.inputs.push(Input { tensor: tensor.clone(), address, count: numbers.len() });
         }

@@ -1,6 +1,6 @@
 //! What is done to rows of activations by themselves: norms, rounding to 8 bits.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use architectures::{Activation, NormKind};
 use candle_core::Tensor;
 
@@ -28,6 +28,22 @@ pub struct Norm<'a> {
     pub bias: Option<&'a Tensor>,
     /// Added to the mean square.
     pub epsilon: f32,
+}
+
+impl Norm<'_> {
+    /// Whether it can follow another norm of rows of such a width, in the same launch.
+    pub fn follows(&self, width: usize) -> bool {
+        self.kind == NormKind::Rms && self.width == width && self.bias.is_none() && self.weight.elem_count() == width
+    }
+}
+
+/// What a norm gives.
+#[derive(Debug)]
+pub enum NormOutput {
+    /// Rows of float32.
+    Rows(Tensor),
+    /// The same, rounded.
+    Rounded(Rounded),
 }
 
 /// Rows of activations that are rounded to 8 bits by runs of 32.
@@ -151,6 +167,46 @@ impl Machine {
         results.out = fresh.address();
         self.norm_rows(Some(norm), x, results)?;
         self.tensor(fresh)
+    }
+
+    /// `residual + scale · normed`, and the norm of that: as rows, or rounded. Both norms are of whole rows, the second of the root mean square.
+    ///
+    /// # Errors
+    /// The same as of [`norm`](Self::norm), or the second norm is another.
+    pub fn norm_twice(
+        &self,
+        norm: Norm<'_>,
+        x: &Tensor,
+        (residual, scale): (&Tensor, f32),
+        next: Norm<'_>,
+        is_rounded: bool,
+    ) -> Result<(Tensor, NormOutput)> {
+        let (rows, width) = x.dims2()?;
+        ensure!(residual.dims() == x.dims(), "invariant: {rows} rows of {width}, not {:?}", residual.dims());
+        ensure!(norm.width == width && next.follows(width), "invariant: norms of whole rows of {width}");
+        let mut results = NormArguments {
+            residual: self.address(residual, rows * width)?,
+            scale,
+            next_weight: self.address(next.weight, width)?,
+            next_epsilon: next.epsilon,
+            ..NormArguments::default()
+        };
+        let mut sum = self.fresh([rows, width])?;
+        results.out = sum.address();
+        let (mut fresh, mut rounded) = (None, None);
+        if is_rounded {
+            let room = rounded.insert(self.room_for_rounded([rows, width])?);
+            (results.codes, results.factors) = (room.codes.address(), room.factors.address());
+        } else {
+            results.next_out = fresh.insert(self.fresh([rows, width])?).address();
+        }
+        self.norm_rows(Some(norm), x, results)?;
+        let normed = match (fresh, rounded) {
+            (Some(fresh), _) => NormOutput::Rows(self.tensor(fresh)?),
+            (None, Some(rounded)) => NormOutput::Rounded(rounded),
+            (None, None) => bail!("invariant: one of them is made"),
+        };
+        Ok((self.tensor(sum)?, normed))
     }
 
     /// The rows of `x`, normed where that is said, rounded to 8 bits.

@@ -28,6 +28,15 @@ enum Kind {
     Emulated(u64),
 }
 
+/// Bytes of slabs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SlabUse {
+    /// Of all of them.
+    pub size: u64,
+    /// Of these, what may be counted as free.
+    pub spare: u64,
+}
+
 /// Memory that other processes can map.
 #[derive(Debug)]
 pub struct Slab {
@@ -61,15 +70,18 @@ impl Vault {
         Self(Kind::Emulated(bytes))
     }
 
-    /// Bytes that nobody has, and all: less those of this vault's slabs, and what it has promised.
+    /// Bytes that nobody has, and all: less those of this vault's slabs, but for what is spare there, and what it has promised.
     ///
     /// # Errors
     /// The device has failed.
-    pub fn memory(&self, slabs: u64, promised: u64) -> Result<(u64, u64)> {
+    pub fn memory(&self, slabs: SlabUse, promised: u64) -> Result<(u64, u64)> {
         match &self.0 {
             #[cfg(feature = "cuda")]
             Kind::Cuda(own) => own.memory(slabs, promised),
-            Kind::Emulated(bytes) => Ok((bytes.saturating_sub(slabs).saturating_sub(promised), *bytes)),
+            Kind::Emulated(bytes) => {
+                let left = bytes.saturating_sub(slabs.size).saturating_add(slabs.spare).saturating_sub(promised);
+                Ok((left, *bytes))
+            }
         }
     }
 

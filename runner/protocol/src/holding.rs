@@ -57,6 +57,8 @@ pub struct Survey {
 pub struct SurveyedDevice {
     /// What it is.
     pub device: Device,
+    /// Its number among those of its kind, by which `main_gpu` means it.
+    pub index: u64,
     /// Bytes of the model's blobs that others use: they take no more room.
     pub shared: u64,
     /// Bytes of the model's blobs that are there, whether or not somebody uses them.

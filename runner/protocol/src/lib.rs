@@ -59,7 +59,7 @@ pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Descriptors that a message passes, at most.
 pub const DESCRIPTORS: usize = 64;

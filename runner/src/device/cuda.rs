@@ -8,6 +8,7 @@
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use candle_core::Device;
 use candle_core::cuda_backend::cudarc::driver::{CudaContext, result, sys};
+use candle_core::cuda_backend::cudarc::{cublas, curand};
 use protocol::{Devices, UnusableDevice};
 
 use super::{Held, Opened, described, unusable};
@@ -44,13 +45,29 @@ pub(super) fn held(index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
     let one = |index: usize| {
         let name = format!("cuda:{index}");
         let description = if index < count { supported(index) } else { Err(beyond(count)) };
-        description.map(|description| Held { name: name.clone(), description }).map_err(|error| unusable(&name, &error))
+        let held = description.map(|description| Held { name: name.clone(), index: index as u64, description });
+        held.map_err(|error| unusable(&name, &error))
     };
     index.map_or_else(|| (0..count).map(one).collect(), |index| vec![one(index)])
 }
 
 fn beyond(count: usize) -> Error {
     anyhow!("there are {count} NVIDIA GPUs, the first is cuda:0")
+}
+
+/// Opens the first GPU that works.
+///
+/// # Errors
+/// None does: why, of each.
+pub(super) fn open_first() -> Result<Opened> {
+    let mut reasons = Vec::new();
+    for index in 0..count()? {
+        match open(index) {
+            Ok(opened) => return Ok(opened),
+            Err(error) => reasons.push(format!("{error:#}")),
+        }
+    }
+    bail!(reasons.join("; "))
 }
 
 /// Opens a GPU. All that is done on it goes through one stream of its own, whichever thread asks for it.
@@ -63,12 +80,8 @@ pub(super) fn open(index: usize) -> Result<Opened> {
         return Err(beyond(count));
     }
     let note = supported(index)?;
-    let device = Device::new_cuda_with_stream(index).map_err(Error::from).with_context(|| {
-        format!(
-            "{note} cannot be used; the libraries cuBLAS and cuRAND of CUDA 13 are needed beside the driver: install them, and name \
-             their folder in CUDA_LIBRARY_PATH if they are not found"
-        )
-    })?;
+    let device = Device::new_cuda_with_stream(index).map_err(Error::from);
+    let device = device.with_context(|| format!("{note} cannot be used"))?;
     // SAFETY: all work is in the order of the device's stream. Weights come by a stream of their own, which is ordered by events of ours.
     unsafe { device.as_cuda_device()?.disable_event_tracking() };
     Ok(Opened::of(device, note))
@@ -107,7 +120,7 @@ fn count() -> Result<usize> {
     Ok(count)
 }
 
-/// What a GPU is, if the kernels run on it.
+/// What a GPU is, if the kernels run on it and what they need is there.
 fn supported(index: usize) -> Result<String> {
     use sys::CUdevice_attribute::{
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
@@ -124,7 +137,26 @@ fn supported(index: usize) -> Result<String> {
         least / 10,
         least % 10
     );
+    libraries().with_context(|| format!("{name} cannot be used"))?;
     Ok(format!("{name}, compute capability {major}.{minor}"))
+}
+
+/// Sees to it that the libraries are there that candle opens with a device.
+fn libraries() -> Result<()> {
+    let mut version = 0;
+    // SAFETY: the calls write one number, and need nothing to have been called before.
+    let (blas, random) = unsafe {
+        let major = cublas::sys::libraryPropertyType_t::MAJOR_VERSION;
+        (cublas::sys::cublasGetProperty(major, &raw mut version), curand::sys::curandGetVersion(&raw mut version))
+    };
+    let are_there = blas == cublas::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS
+        && random == curand::sys::curandStatus::CURAND_STATUS_SUCCESS;
+    ensure!(
+        are_there,
+        "the libraries cuBLAS and cuRAND of CUDA 13 are needed beside the driver: install them, and name their folder in \
+         CUDA_LIBRARY_PATH if they are not found"
+    );
+    Ok(())
 }
 
 fn failed(error: result::DriverError) -> Error {

@@ -34,8 +34,8 @@ pub(super) struct Coming {
 #[derive(Debug)]
 pub(super) struct Ahead {
     shared: Arc<Shared>,
-    /// How far the copies are when those of a part have begun: its first byte among all, by blob and offset.
-    places: BTreeMap<(usize, usize), u64>,
+    /// Parts by blob and offset: their first byte among all, and how many they are.
+    places: BTreeMap<(usize, usize), (u64, usize)>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -70,7 +70,7 @@ impl Ahead {
     pub(super) fn begin(parts: &[Coming], ahead: u64) -> Self {
         let (mut pieces, mut places, mut at) = (Vec::new(), BTreeMap::new(), 0);
         for Coming { blob, bytes, offset, size } in parts {
-            places.insert((*blob, *offset), at);
+            places.insert((*blob, *offset), (at, *size));
             for begin in (0..*size).step_by(PIECE) {
                 let size = PIECE.min(size - begin);
                 pieces.push(Piece { bytes: bytes.clone(), offset: offset + begin, size, at });
@@ -93,8 +93,9 @@ impl Ahead {
     pub(super) fn copies(&self, blob: usize, offset: usize) {
         let before = self.places.range((Unbounded, Included((blob, offset)))).next_back();
         // What nobody has announced is no part of it.
-        if let Some(((found, first), at)) = before
+        if let Some(((found, first), (at, size))) = before
             && *found == blob
+            && offset - first < *size
         {
             let mut progress = self.shared.progress();
             progress.copied = progress.copied.max(at + (offset - first) as u64);

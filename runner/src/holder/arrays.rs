@@ -129,21 +129,23 @@ impl<M> Arrays<M> {
         self.slabs.get(&number).map(|slab| (&slab.memory, slab.size))
     }
 
-    /// Arrays have one user less.
-    pub(super) fn release_all(&mut self, keys: &[Key]) {
-        keys.iter().for_each(|key| self.release(key));
+    /// Arrays have one user less; bytes of those that have none now.
+    pub(super) fn release_all(&mut self, keys: &[Key]) -> u64 {
+        keys.iter().map(|key| self.release(key)).sum()
     }
 
-    /// An array has one user less.
-    pub(super) fn release(&mut self, key: &Key) {
+    /// An array has one user less; its bytes where it has none now.
+    pub(super) fn release(&mut self, key: &Key) -> u64 {
         self.clock += 1;
-        if let Some(array) = self.by_key.get_mut(key) {
-            (array.users, array.used) = (array.users.saturating_sub(1), self.clock);
-            if array.users == 0 {
-                self.unused.insert(self.clock, key.clone());
-                self.unused_bytes += room(key.size) as u64;
-            }
+        let Some(array) = self.by_key.get_mut(key) else { return 0 };
+        (array.users, array.used) = (array.users.saturating_sub(1), self.clock);
+        if array.users > 0 {
+            return 0;
         }
+        let bytes = room(key.size) as u64;
+        self.unused.insert(self.clock, key.clone());
+        self.unused_bytes += bytes;
+        bytes
     }
 
     /// Forgets an array, whoever uses it: its bytes never came.
@@ -291,7 +293,7 @@ mod tests {
             }
             while arrays.evict() != Evicted::Nothing {}
             for (name, (_, count)) in users {
-                (0..count).for_each(|_| arrays.release(&key(name, 100 * usize::from(name) + 1)));
+                (0..count).for_each(|_| { arrays.release(&key(name, 100 * usize::from(name) + 1)); });
             }
             while arrays.evict() != Evicted::Nothing {}
             prop_assert_eq!((arrays.size(), Rc::strong_count(&alive)), (0, 1));

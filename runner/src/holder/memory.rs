@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::{Context, Result, anyhow};
-use device::{Slab, Vault};
+use device::{Slab, SlabUse, Vault};
 
 use super::arrays::{Arrays, Evicted, Key, Place, room};
 use crate::failure;
@@ -52,22 +52,21 @@ impl DeviceMemory {
         Self { vault, arrays: Arrays::new(), reserved: HashMap::new(), keep }
     }
 
-    /// Bytes that nobody has and nobody was promised, but for the arrays of a session, and all.
-    fn left(&self, session: Option<SessionId>) -> Result<(u64, u64)> {
+    /// Bytes that nobody has and nobody was promised, but for the arrays of a session, and all. Of slabs so many bytes count as free.
+    fn left(&self, session: Option<SessionId>, spare: u64) -> Result<(u64, u64)> {
         let others = |id: &SessionId, promise: &Promise| {
             let coming = if Some(*id) == session { 0 } else { promise.coming };
             promise.own.saturating_add(coming)
         };
         let promised = self.reserved.iter().fold(0, |sum: u64, (id, own)| sum.saturating_add(others(id, own)));
-        self.vault.memory(self.arrays.size(), promised)
+        self.vault.memory(SlabUse { size: self.arrays.size(), spare }, promised)
     }
 
     /// Bytes that nobody has or uses, and all.
     pub(super) fn free(&self) -> Result<(u64, u64)> {
-        let (free, total) = self.left(None)?;
         // What is not in use of slabs is free for other arrays, or goes.
         let in_use = self.arrays.used_of(|_| true);
-        Ok((free + self.arrays.size().saturating_sub(in_use), total))
+        self.left(None, self.arrays.size().saturating_sub(in_use))
     }
 
     /// Bytes of arrays in use of such blobs.
@@ -81,12 +80,13 @@ impl DeviceMemory {
     pub(super) fn reserve(&mut self, session: SessionId, own: u64, coming: u64, blobs: &[String]) -> Result<()> {
         let blobs: HashSet<&str> = blobs.iter().map(String::as_str).collect();
         let mut claimed = self.arrays.claim(|blob| blobs.contains(blob));
-        while self.left(None)?.0 < own {
+        let mut coming = coming;
+        while self.left(None, 0)?.0 < own {
             if !self.evict()? {
                 if claimed.is_empty() {
                     break;
                 }
-                self.arrays.release_all(&std::mem::take(&mut claimed));
+                coming += self.arrays.release_all(&std::mem::take(&mut claimed));
             }
         }
         self.reserved.insert(session, Promise { own, coming, claimed });
@@ -95,18 +95,26 @@ impl DeviceMemory {
 
     /// All arrays of a session have come.
     pub(super) fn is_complete(&mut self, session: SessionId) {
+        self.give_up_claims(session);
         if let Some(promise) = self.reserved.get_mut(&session) {
             promise.coming = 0;
         }
-        self.give_up_claims(session);
     }
 
     /// Has a session's claims go; `false` where it has none.
     fn give_up_claims(&mut self, session: SessionId) -> bool {
-        let claimed = self.reserved.get_mut(&session).map(|promise| std::mem::take(&mut promise.claimed));
-        let claimed = claimed.unwrap_or_default();
+        let Some(promise) = self.reserved.get_mut(&session) else { return false };
+        let claimed = std::mem::take(&mut promise.claimed);
         self.arrays.release_all(&claimed);
         !claimed.is_empty()
+    }
+
+    /// Has claims go for a session that finds no other room: its own, then those of one that came later or earlier, who has no better right to what
+    /// nobody uses than who was promised its room.
+    fn give_up_any_claims(&mut self, session: SessionId) -> bool {
+        let others = self.reserved.iter().filter(|(id, promise)| **id != session && !promise.claimed.is_empty());
+        let other = others.map(|(id, _)| *id).next();
+        self.give_up_claims(session) || other.is_some_and(|other| self.give_up_claims(other))
     }
 
     /// Whether an array is there.
@@ -154,7 +162,7 @@ impl DeviceMemory {
 
     /// Adds a slab, or takes an array away that nobody uses.
     fn make_room(&mut self, session: SessionId, needed: usize) -> Result<()> {
-        let (free, total) = self.left(Some(session))?;
+        let (free, total) = self.left(Some(session), 0)?;
         let granularity = self.vault.granularity();
         let usual = usize::try_from(total / SLABS).unwrap_or(SLAB).min(SLAB);
         // What is left of a slab behind a large array is of use to small ones only.
@@ -167,7 +175,7 @@ impl DeviceMemory {
             self.arrays.add(slab, size);
             return Ok(());
         }
-        if self.evict()? || self.give_up_claims(session) {
+        if self.evict()? || self.give_up_any_claims(session) {
             return Ok(());
         }
         let lack =
@@ -264,6 +272,21 @@ mod tests {
         memory.array(SessionId(1), &key(9, large.len()), &large).expect("its own promise is no obstacle");
         memory.is_complete(SessionId(1));
         assert!(memory.free().expect("it works").0 > 62 * GIB);
+    }
+
+    #[test]
+    fn what_was_promised_is_nobody_s_even_where_others_left_it() {
+        let mut memory = DeviceMemory::new(Vault::emulated(100 << 20), 100 << 20);
+        let (_, left) = load(&mut memory, SessionId(0), 0..40).expect("room");
+        memory.end(SessionId(0), &left);
+        memory.reserve(SessionId(1), 5 << 20, 90 << 20, &[]).expect("it works");
+        assert_eq!(memory.free().expect("it works").0, 5 << 20);
+        // Somebody comes back for what was left: it is not kept from who was promised its room.
+        let blobs: Vec<_> = (0..40).map(|name| format!("sha256:{name}")).collect();
+        memory.reserve(SessionId(2), 0, 0, &blobs).expect("it works");
+        let (copied, _) = load(&mut memory, SessionId(1), 100..190).expect("the room that was promised");
+        assert_eq!(copied, 90);
+        assert_eq!(memory.free().expect("it works").0, 5 << 20, "what it was promised for itself");
     }
 
     #[test]

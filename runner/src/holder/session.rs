@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use protocol::{ArrayCall, ArrayReply, Blob, BlobPart, Reserved, passing};
 
 use super::Devices;
@@ -46,6 +46,7 @@ impl Session {
         // Mappings of several models at a time.
         let mapped = Blobs::take(blobs, mapped::most_maps() / 4, || files.next());
         let served = mapped.and_then(|mapped| self.serve(blobs, &mapped));
+        self.used.values_mut().for_each(|used| used.ahead = None);
         if let Err(error) = served {
             return self.end_with(&error);
         }
@@ -95,8 +96,7 @@ impl Session {
                     self.array(&device, (blob, &key), bytes)?;
                 }
                 ArrayCall::Finish => {
-                    for used in self.used.values_mut() {
-                        used.ahead = None;
+                    for used in self.used.values() {
                         let mut memory = lock(&used.memory);
                         memory.finish()?;
                         memory.is_complete(self.id);
@@ -116,6 +116,9 @@ impl Session {
 
     /// Has files read that are going to be copied.
     fn coming(&mut self, device: &str, parts: &[BlobPart], blobs: &[Blob], mapped: &Blobs) -> Result<()> {
+        let [announced, all] =
+            [parts.iter().map(|part| part.size).fold(0, u64::saturating_add), blobs.iter().map(|blob| blob.size).sum()];
+        ensure!(announced <= all, "{announced} bytes are announced of blobs that have {all}");
         let used = self.used(device)?;
         let places = {
             let memory = lock(&used.memory);

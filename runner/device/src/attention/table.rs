@@ -176,3 +176,29 @@ fn shares<'a>(
     let tiles = spans.map(seen).max().unwrap_or(1).div_ceil(TILE_POSITIONS).max(1);
     if places > COUNTERS { 1 } else { BUSY.div_ceil(places).min(tiles).min(MOST_SHARES) }
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::KvType;
+
+    use super::*;
+
+    /// Who computes the queries of a sequence with so many tokens behind others.
+    fn kind(kv_heads: usize, group: usize, tokens: usize, position: usize) -> ItemKind {
+        let rows = CacheRows { kv_heads, key_dim: 64, value_dim: 64, kind: KvType::F16 };
+        let shape = TableShape { rows, group, tile_width: Some(64), window: None, tokens };
+        let span = CachedSpan { first: 0, tokens, position, start: 0, blocks: Vec::new() };
+        let mut all = items(shape, &[span], None);
+        assert_eq!(all.len(), 1);
+        all.remove(0).1
+    }
+
+    #[test]
+    fn tiles_are_for_prompts_that_keep_a_device_busy_or_are_short() {
+        assert!(matches!(kind(8, 4, 256, 100_000), ItemKind::Tile { .. }), "128 blocks");
+        assert!(matches!(kind(8, 4, 64, 1000), ItemKind::Tile { .. }), "32 blocks of some positions");
+        assert!(matches!(kind(8, 4, 64, 32_000), ItemKind::Few { shares: 2.., .. }), "32 blocks of many");
+        assert!(matches!(kind(1, 71, 1, 30_000), ItemKind::Few { shares: 32.., .. }), "a token, whatever its heads");
+        assert!(matches!(kind(8, 1, 32, 0), ItemKind::Few { .. }), "fewer queries than a tile has");
+    }
+}

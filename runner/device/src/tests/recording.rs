@@ -84,9 +84,10 @@ fn a_recording_gives_what_launches_give() {
             assert!(is_close, "position {position}: {found:?}, expected {expected:?}");
         }
         let recording = recording.expect("it was recorded");
-        let other = Machine::emulated(backwards).expect("kernels are compiled").expect("a compiler");
-        assert!(other.refill(&recording, || Ok(())).is_err(), "a recording of another machine");
-        assert!(other.replay(&recording, |_| Ok(Vec::new())).is_err());
+        if let Some(other) = Machine::emulated(backwards).expect("kernels are compiled") {
+            assert!(other.refill(&recording, || Ok(())).is_err(), "a recording of another machine");
+            assert!(other.replay(&recording, |_| Ok(Vec::new())).is_err());
+        }
         let other = machine.refill(&recording, || machine.input([1, 47], &inputs[0][..47]));
         assert!(other.is_err(), "another width");
         assert!(machine.refill(&recording, || Ok(())).is_err(), "no inputs");
@@ -146,7 +147,7 @@ fn what_can_be_made_again_gives_way() {
     drop((own, more));
     again.0.lock().expect("nobody panicked").clear();
     let all = [(); 4].map(|()| memory().expect("all of it is left"));
-    let error = memory().err().expect("nothing is left");
+    let error = memory().expect_err("nothing is left");
     assert!(error.to_string().contains("0 are left"), "{error:#}");
     drop(all);
 }

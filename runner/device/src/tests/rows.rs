@@ -5,7 +5,7 @@ use candle_core::Tensor;
 use formats::{Dtype, Encoding};
 
 use super::{Random, Sample, alone, check, expected, machine, numbers, product, rounded, tensor};
-use crate::{Input, Map, Norm, Purpose, RowBlocks};
+use crate::{Input, Map, Norm, NormOutput, Purpose, RowBlocks};
 
 #[test]
 fn norms_of_rows_and_of_runs() {
@@ -49,6 +49,22 @@ fn norms_of_rows_and_of_runs() {
         let sum = machine.norm(norm, &tensor(&x, rows), Some((&tensor(&residual, rows), 0.5))).expect("a norm");
         let wanted: Vec<_> = wanted.iter().zip(&residual).map(|((y, _), r)| (f64::from(*r) + 0.5 * y, 1.0)).collect();
         check(&format!("{kind:?} of {width}, added"), &numbers(&sum), &wanted, 1e-5);
+    }
+    // A norm that is added, and the norm of that, in one launch.
+    for width in [96, 2080] {
+        let [x, residual] = [0, 1].map(|_| tensor(&random.rows(3, width), 3));
+        let [first, second] = [0, 1].map(|_| tensor(&random.rows(1, width), 1));
+        let norm = |weight| Norm { kind: NormKind::Rms, width, weight, bias: None, epsilon: 1e-5 };
+        let sum = machine.norm(norm(&first), &x, Some((&residual, 0.5))).expect("a norm");
+        let next = numbers(&machine.norm(norm(&second), &sum, None).expect("a norm"));
+        let twice = |is_rounded| machine.norm_twice(norm(&first), &x, (&residual, 0.5), norm(&second), is_rounded);
+        let (own, NormOutput::Rows(rows)) = twice(false).expect("norms") else { panic!("rows were wanted") };
+        let is_close = |found: &[f32], wanted: &[f32]| found.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= 1e-5);
+        assert!(numbers(&own) == numbers(&sum) && is_close(&numbers(&rows), &next), "{width}");
+        let (own, NormOutput::Rounded(rounded_next)) = twice(true).expect("norms") else { panic!("codes were wanted") };
+        let separate = machine.rounded(Some(norm(&second)), &sum).expect("it is rounded");
+        let read = |memory| machine.read(memory).expect("memory");
+        assert!(numbers(&own) == numbers(&sum) && read(&rounded_next.codes) == read(&separate.codes), "{width}");
     }
     // Rounding after a norm, by a product with ones.
     let weight = Sample::new(Encoding::Affine { bits: 8, group: 32 }, [3, 96], Dtype::F32, &mut random);

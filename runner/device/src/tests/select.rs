@@ -23,7 +23,7 @@ fn expected(logits: &[f32], selection: &Selection<'_>) -> Best {
     let largest = all.iter().fold(f32::NEG_INFINITY, |largest, (_, logit)| largest.max(*logit));
     let mass: f64 = all.iter().map(|(_, logit)| f64::from(logit - largest).exp()).filter(|mass| !mass.is_nan()).sum();
     let is_broken = all.iter().any(|(_, logit)| logit.is_nan());
-    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    all.sort_by(|a, b| (b.1 + 0.0).total_cmp(&(a.1 + 0.0)).then(a.0.cmp(&b.0)));
     all.truncate(selection.count);
     Best { tokens: all, largest, mass: mass as f32, is_broken }
 }
@@ -55,11 +55,15 @@ fn the_best_of_rows() {
             (0, Selection { count: 40, changes: &own, allowed: None }),
             (2, Selection { count: 300, changes: &own[..1], allowed: Some(&some) }),
             (0, Selection { count: MOST_BEST, changes: &[], allowed: None }),
+            (0, Selection { count: 1000, changes: &[], allowed: None }),
             (1, Selection { count: 7, changes: &own, allowed: Some(&[0b10010]) }),
             (1, Selection { count: 7, changes: &[], allowed: Some(&[]) }),
         ];
         let found = machine.best(&tensor(&logits, 4), &wanted).expect("the best");
-        for (found, (row, selection)) in found.iter().zip(&wanted) {
+        // How lists are put together depends on the most that somebody wants.
+        let one = |wanted| machine.best(&tensor(&logits, 4), &[wanted]).expect("the best").remove(0);
+        let alone: Vec<Best> = wanted.iter().map(|wanted| one(*wanted)).collect();
+        for (found, (row, selection)) in found.iter().chain(&alone).zip(wanted.iter().chain(&wanted)) {
             let expected = expected(&logits[row * vocabulary..(row + 1) * vocabulary], selection);
             let what = format!("{} of {vocabulary}", selection.count);
             assert_eq!(found.tokens, expected.tokens, "{what}");

@@ -34,6 +34,23 @@ enum Later {
     Product(Arc<Products>, usize),
     Turned(Box<Turned>),
     Mixed(Box<Mixed>),
+    Summed(Arc<Summed>),
+}
+
+/// A norm that is added to something, with which a norm of the sum may be computed.
+#[derive(Debug)]
+struct Summed {
+    normed: Normed,
+    residual: Tensor,
+    scale: f32,
+    sum: OnceLock<Tensor>,
+}
+
+/// What a norm is of.
+#[derive(Clone, Debug)]
+enum Base {
+    Rows(Tensor),
+    Summed(Arc<Summed>),
 }
 
 /// Heads of which a part is turned.
@@ -58,10 +75,10 @@ impl HeadsOf<'_> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Normed {
     machine: Machine,
-    x: Tensor,
+    x: Base,
     kind: NormKind,
     width: usize,
     weight: Tensor,
@@ -118,7 +135,10 @@ impl Act {
     pub(super) fn normed(machine: &Machine, norm: &NormOf<Candle>, x: &Self) -> Result<Self> {
         Ok(Self::later(Later::Normed(Normed {
             machine: machine.clone(),
-            x: x.rows()?.clone(),
+            x: match &x.later {
+                Later::Summed(summed) if summed.sum.get().is_none() => Base::Summed(summed.clone()),
+                _ => Base::Rows(x.rows()?.clone()),
+            },
             kind: norm.kind,
             width: norm.width,
             weight: norm.weight.clone(),
@@ -144,7 +164,7 @@ impl Act {
                     return Ok(HeadsOf { turn: Some(turn), ..turned.base.heads(width)? });
                 }
                 Later::Normed(own) if own.width == width && own.kind == NormKind::Rms && own.bias.is_none() => {
-                    return Ok(HeadsOf { x: &own.x, norm: Some((&own.weight, own.epsilon)), turn: None });
+                    return Ok(HeadsOf { x: own.x.rows()?, norm: Some((&own.weight, own.epsilon)), turn: None });
                 }
                 _ => {}
             }
@@ -192,7 +212,8 @@ impl Act {
         if self.rows.get().is_none() {
             let rows = match &self.later {
                 Later::Nothing => None,
-                Later::Normed(normed) => Some(normed.machine.norm(normed.norm(), &normed.x, None)?),
+                Later::Normed(normed) => Some(normed.rows()?),
+                Later::Summed(summed) => Some(summed.rows()?.clone()),
                 Later::Product(products, at) => products.written()?.get(*at).cloned(),
                 Later::Mixed(mixed) => Some(mixed.rows(None)?),
                 Later::Turned(turned) => {
@@ -209,6 +230,7 @@ impl Act {
         match &self.later {
             Later::Product(products, _) => products.tokens,
             Later::Normed(normed) => normed.x.dims()[0],
+            Later::Summed(summed) => summed.residual.dims()[0],
             Later::Turned(turned) => turned.base.count(),
             Later::Mixed(mixed) => mixed.count(),
             Later::Nothing => self.rows.get().map_or(0, |rows| rows.dims()[0]),
@@ -219,9 +241,7 @@ impl Act {
     fn rounded(&self, machine: &Machine) -> Result<Arc<Rounded>> {
         if self.rounded.get().is_none() {
             let rounded = match &self.later {
-                Later::Normed(normed) if self.rows.get().is_none() && normed.is_of_whole_rows()? => {
-                    machine.rounded(Some(normed.norm()), &normed.x)?
-                }
+                Later::Normed(normed) if self.rows.get().is_none() && normed.is_of_whole_rows() => normed.rounded()?,
                 _ => machine.rounded(None, self.rows()?)?,
             };
             let _ = self.rounded.set(Arc::new(rounded));
@@ -235,7 +255,12 @@ impl Act {
             return Ok(Some(Self::of(mixed.rows(Some((residual.rows()?, scale)))?)));
         }
         if let (Later::Normed(normed), None) = (&self.later, self.rows.get()) {
-            let sum = normed.machine.norm(normed.norm(), &normed.x, Some((residual.rows()?, scale)))?;
+            let residual = residual.rows()?.clone();
+            if normed.is_of_whole_rows() {
+                let summed = Summed { normed: normed.clone(), residual, scale, sum: OnceLock::new() };
+                return Ok(Some(Self::later(Later::Summed(Arc::new(summed)))));
+            }
+            let sum = normed.machine.norm(normed.norm(), normed.x.rows()?, Some((&residual, scale)))?;
             return Ok(Some(Self::of(sum)));
         }
         let Some(products) = self.lone_product() else { return Ok(None) };
@@ -275,8 +300,61 @@ impl Normed {
         Norm { kind, width, weight: &self.weight, bias: self.bias.as_ref(), epsilon }
     }
 
-    fn is_of_whole_rows(&self) -> Result<bool> {
-        Ok(self.x.dim(1)? == self.width)
+    fn is_of_whole_rows(&self) -> bool {
+        self.x.dims()[1] == self.width
+    }
+
+    fn rows(&self) -> Result<Tensor> {
+        match self.with_sum(false)? {
+            Some(device::NormOutput::Rows(rows)) => Ok(rows),
+            _ => self.machine.norm(self.norm(), self.x.rows()?, None),
+        }
+    }
+
+    fn rounded(&self) -> Result<Rounded> {
+        match self.with_sum(true)? {
+            Some(device::NormOutput::Rounded(rounded)) => Ok(rounded),
+            _ => self.machine.rounded(Some(self.norm()), self.x.rows()?),
+        }
+    }
+
+    /// It is computed with the sum that it is of, where nobody has computed that.
+    fn with_sum(&self, is_rounded: bool) -> Result<Option<device::NormOutput>> {
+        let Base::Summed(summed) = &self.x else { return Ok(None) };
+        let Summed { normed, residual, scale, sum } = &**summed;
+        if sum.get().is_some() || !self.norm().follows(residual.dims()[1]) {
+            return Ok(None);
+        }
+        let (norm, x) = (normed.norm(), normed.x.rows()?);
+        let (made, own) = self.machine.norm_twice(norm, x, (residual, *scale), self.norm(), is_rounded)?;
+        let _ = sum.set(made);
+        Ok(Some(own))
+    }
+}
+
+impl Summed {
+    fn rows(&self) -> Result<&Tensor> {
+        if self.sum.get().is_none() {
+            let Self { normed, residual, scale, .. } = self;
+            let _ = self.sum.set(normed.machine.norm(normed.norm(), normed.x.rows()?, Some((residual, *scale)))?);
+        }
+        self.sum.get().context("invariant: it has just been put there")
+    }
+}
+
+impl Base {
+    fn rows(&self) -> Result<&Tensor> {
+        match self {
+            Self::Rows(rows) => Ok(rows),
+            Self::Summed(summed) => summed.rows(),
+        }
+    }
+
+    fn dims(&self) -> &[usize] {
+        match self {
+            Self::Rows(rows) => rows.dims(),
+            Self::Summed(summed) => summed.residual.dims(),
+        }
     }
 }
 

@@ -18,8 +18,8 @@ use crate::backend::{Inputs, PassParts, Sequence};
 
 /// Memory that one recording keeps, at most.
 const MOST_BYTES: usize = DEVICE_RECORDINGS / 2;
-/// Passes of a kind that are launched one by one after there was no memory to record one.
-const PAUSE: u32 = 1000;
+/// Passes of a kind that are launched one by one after one could not be recorded, before it is tried again.
+const PAUSE: u32 = if cfg!(test) { 4 } else { 1000 };
 
 /// The passes of a decoder that came again.
 #[derive(Debug, Default)]
@@ -106,7 +106,8 @@ impl Known {
         let mut all = self.passes();
         all.push(Pass { kind, progress });
         while all.iter().map(|pass| pass.progress.bytes()).sum::<usize>() > DEVICE_RECORDINGS {
-            all.remove(0);
+            let Some(oldest) = all.iter().position(|pass| pass.progress.bytes() > 0) else { return };
+            all.remove(oldest);
         }
     }
 }
@@ -187,33 +188,24 @@ fn record(
     let progress = match recording.finish() {
         Ok(recording) => Progress::Recorded(Box::new(Recorded { recording, out })),
         Err(Obstacle::NoRoom) => Progress::Seen(PAUSE),
-        Err(obstacle) => {
-            refused(kind, &obstacle);
+        Err(Obstacle::Driver(error)) => {
+            tell(kind, &format!("{error:#}"));
+            Progress::Seen(PAUSE)
+        }
+        Err(Obstacle::TooLarge) => {
+            tell(kind, &format!("they would keep more than {MOST_BYTES} bytes"));
             Progress::Refused
         }
+        // Such models do it in every pass, as is documented.
+        Err(Obstacle::Other) => Progress::Refused,
     };
     Ok((made, progress))
 }
 
-/// Says why passes of a kind are launched one by one, once for each kind.
-fn refused(kind: PassKind, obstacle: &Obstacle) {
-    let PassKind { sequences, tiles, .. } = kind;
-    let positions = tiles * TILE_POSITIONS;
-    match obstacle {
-        // Such models do it in every pass, as is documented.
-        Obstacle::Other => {
-            tracing::debug!(sequences, positions, "passes are launched one by one: not all of it is ours")
-        }
-        Obstacle::TooLarge => {
-            tracing::info!(
-                sequences,
-                positions,
-                most = MOST_BYTES,
-                "passes are launched one by one: they take too much memory"
-            );
-        }
-        other => tracing::warn!(sequences, positions, "passes are launched one by one: {other:?}"),
-    }
+/// Says why passes of a kind are launched one by one.
+fn tell(kind: PassKind, why: &str) {
+    let positions = kind.tiles * TILE_POSITIONS;
+    tracing::warn!(sequences = kind.sequences, positions, why, "passes are launched one by one");
 }
 
 impl Recorded {
