@@ -67,7 +67,7 @@ async fn a_reader_that_leaves_ends_a_command() {
 async fn an_interrupt_gives_the_terminal_back() {
     let server = Server::start(&[]).await;
     // A terminal of its own, which tells its state afterwards.
-    let inner = format!("{LODE} login registry.example -u me; echo status $?; stty -a");
+    let inner = format!("{} login registry.example -u me; echo status $?; stty -a", *LODE);
     let mut script = Command::new("script");
     script.args(["-qfec", &inner, "/dev/null"]).env("LODE_HOME", server.home()).env("LODE_HOST", &server.address);
     let spawned = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -124,7 +124,7 @@ async fn shutdown_ends_the_daemon_in_order() {
 #[tokio::test]
 async fn a_second_daemon_on_one_store_is_refused() {
     let server = Server::start(&[]).await;
-    let second = std::process::Command::new(crate::server::LODE)
+    let second = std::process::Command::new(&*crate::server::LODE)
         .arg("serve")
         .env("LODE_HOME", server.home())
         .env("LODE_HOST", "127.0.0.1:0")

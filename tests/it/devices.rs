@@ -1,5 +1,5 @@
 //! Layers on GPUs, and weights that are held there for several models. The kernels run on the emulated device: real daemons, runners and
-//! holders, isolated as they are with a GPU.
+//! holders, isolated as they are with a GPU. Where `LODE_TEST_DEVICE` names a GPU, what one GPU can do is tried on that.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +9,33 @@ use serde_json::{Value, json};
 use crate::server::{LODE, Server};
 use crate::support::{entries, list, name, read, skip, tiny_model};
 
+/// The GPU that takes the place of the emulated device.
+fn gpu() -> Option<String> {
+    std::env::var("LODE_TEST_DEVICE").ok()
+}
+
+/// The device for a test that needs one.
+fn device(emulated: &str) -> String {
+    gpu().unwrap_or_else(|| emulated.to_owned())
+}
+
+/// The same for a test of what several devices do, or those of a size: a GPU is none of them.
+fn kernels_of_several(test: &str) -> Option<String> {
+    if gpu().is_some() {
+        skip(test, "it takes emulated devices");
+        return None;
+    }
+    kernels(test)
+}
+
 /// A folder with the kernels for the emulated device; compiled once on a machine.
 fn kernels(test: &str) -> Option<String> {
+    if gpu().is_some() {
+        return Some(std::env::var("LD_LIBRARY_PATH").unwrap_or_default());
+    }
     let folder = std::env::temp_dir().join("lode-kernels");
     std::fs::create_dir_all(&folder).expect("a folder");
-    let runner = Path::new(LODE).with_file_name("lode-runner");
+    let runner = Path::new(&*LODE).with_file_name("lode-runner");
     let compiled = Command::new(runner).arg("--emulator").arg(&folder).output().expect("the runner starts");
     if !compiled.status.success() {
         skip(test, &format!("kernels are not compiled: {}", String::from_utf8_lossy(&compiled.stderr)));
@@ -31,7 +53,7 @@ async fn server(kernels: &str, environment: &[(&str, &str)]) -> Server {
 #[tokio::test]
 async fn answers_are_held_to_what_they_are_asked_for() {
     let Some(kernels) = kernels("answers on a device") else { return };
-    let server = server(&kernels, &[("LODE_DEVICE", "emulated:64")]).await;
+    let server = server(&kernels, &[("LODE_DEVICE", &device("emulated:600"))]).await;
     server.create("tiny", &tiny_model()).await;
     let schema = json!({"type": "object", "properties": {"colour": {"enum": ["red", "green"]}, "many": {"type": "boolean"}},
         "required": ["colour", "many"]});
@@ -132,7 +154,8 @@ fn holders(daemon: u32) -> Vec<u32> {
 #[tokio::test(flavor = "multi_thread")]
 async fn models_share_what_they_have_in_common_on_a_device() {
     let Some(kernels) = kernels("weights held on devices") else { return };
-    let server = server(&kernels, &[("LODE_DEVICE", "emulated:700"), ("LODE_GPU_KEEP", "100%")]).await;
+    let device = device("emulated:700");
+    let server = server(&kernels, &[("LODE_DEVICE", &device), ("LODE_GPU_KEEP", "100%")]).await;
     let own = fine_tune();
     let reference = Server::start(&[("LODE_DEVICE", "cpu")]).await;
     for server in [&server, &reference] {
@@ -144,7 +167,7 @@ async fn models_share_what_they_have_in_common_on_a_device() {
         assert_eq!(answer(&server, model, json!({})).await, expected, "{model}");
     }
     let entry = &loaded(&server).await[0];
-    assert_eq!((&entry["device"], entry["size_vram"].as_u64() > Some(0)), (&json!("emulated:700"), true), "{entry}");
+    assert_eq!((&entry["device"], entry["size_vram"].as_u64() > Some(0)), (&json!(device), true), "{entry}");
     let [base, tune] = copied(&server)[..] else { panic!("two loads: {:?}", copied(&server)) };
     assert!(tune > 0 && tune * 4 < base, "the second model copies what differs: {tune} of {base}");
     // Nobody uses it, and it comes back for nothing; also after its runner was killed.
@@ -186,7 +209,8 @@ async fn models_share_what_they_have_in_common_on_a_device() {
 #[tokio::test(flavor = "multi_thread")]
 async fn models_in_turns_cost_what_differs() {
     let Some(kernels) = kernels("weights held on devices") else { return };
-    let alone = [("LODE_DEVICE", "emulated:700"), ("LODE_GPU_KEEP", "0"), ("LODE_MAX_LOADED_MODELS", "1")];
+    let device = device("emulated:700");
+    let alone = [("LODE_DEVICE", &*device), ("LODE_GPU_KEEP", "0"), ("LODE_MAX_LOADED_MODELS", "1")];
     let server = server(&kernels, &alone).await;
     server.create("base", &tiny_model()).await;
     server.create("tune", fine_tune().path()).await;
@@ -202,7 +226,7 @@ async fn models_in_turns_cost_what_differs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_uses_stays_within_its_bound() {
     let Some(kernels) = kernels("weights held on devices") else { return };
-    let server = server(&kernels, &[("LODE_DEVICE", "emulated:700"), ("LODE_GPU_KEEP", "0")]).await;
+    let server = server(&kernels, &[("LODE_DEVICE", &device("emulated:700")), ("LODE_GPU_KEEP", "0")]).await;
     server.create("base", &tiny_model()).await;
     answer(&server, "base", json!({})).await;
     unload(&server, "base").await;
@@ -217,7 +241,7 @@ async fn what_nobody_uses_stays_within_its_bound() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_requests_in_eight_slots() {
     let Some(kernels) = kernels("many requests on a device") else { return };
-    let server = server(&kernels, &[("LODE_DEVICE", "emulated:700"), ("LODE_NUM_PARALLEL", "8")]).await;
+    let server = server(&kernels, &[("LODE_DEVICE", &device("emulated:700")), ("LODE_NUM_PARALLEL", "8")]).await;
     server.create("base", &tiny_model()).await;
     let ask = |at: usize| {
         let request = json!({"model": "base", "prompt": format!("{at}: "), "raw": true, "stream": false,
@@ -241,7 +265,7 @@ async fn two_hundred_requests_in_eight_slots() {
 /// One model on two devices that have room for a part of it each.
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_share_a_model() {
-    let Some(kernels) = kernels("layers on several devices") else { return };
+    let Some(kernels) = kernels_of_several("layers on several devices") else { return };
     let spread = [("LODE_DEVICE", "emulated:700+701"), ("LODE_SCHED_SPREAD", "1")];
     let server = server(&kernels, &spread).await;
     let reference = Server::start(&[("LODE_DEVICE", "cpu")]).await;
@@ -256,7 +280,7 @@ async fn devices_share_a_model() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn layers_are_where_somebody_wants_them() {
-    let Some(kernels) = kernels("layers on several devices") else { return };
+    let Some(kernels) = kernels_of_several("layers on several devices") else { return };
     let server = server(&kernels, &[("LODE_DEVICE", "emulated:700+701")]).await;
     server.create("base", &tiny_model()).await;
     let reference = Server::start(&[("LODE_DEVICE", "cpu")]).await;
@@ -292,7 +316,7 @@ async fn layers_are_where_somebody_wants_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_device_gets_what_fits_and_idle_models_go_first() {
-    let Some(kernels) = kernels("layers on a small device") else { return };
+    let Some(kernels) = kernels_of_several("layers on a small device") else { return };
     let folder: PathBuf = tiny_model();
     // What is kept free of each device is 457 MiB; activations and recordings of this model take most of the rest.
     let server = server(&kernels, &[("LODE_DEVICE", "emulated:470"), ("LODE_NUM_PARALLEL", "16")]).await;
@@ -310,4 +334,50 @@ async fn a_small_device_gets_what_fits_and_idle_models_go_first() {
     let entry = &loaded(&server).await[0];
     let note = entry["device_note"].as_str().expect("a note");
     assert!(entry["device"] == "cpu" && note.contains("none has room"), "{entry}");
+}
+
+/// How likely models hold texts on a device and on the CPU, in nats for each token.
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_are_as_likely_as_on_the_cpu() {
+    let Some(kernels) = kernels("perplexity on a device") else { return };
+    // The emulator takes seconds for some hundred tokens of a tiny model.
+    let real = crate::support::models().map(|folder| folder.join("smollm2-135m-q4_1.gguf"));
+    let real = real.filter(|path| gpu().is_some() && path.is_file());
+    let text = if real.is_some() { text_of_the_project() } else { "All human beings are born free. ".repeat(4) };
+    let mut found = Vec::new();
+    for server in [
+        server(&kernels, &[("LODE_DEVICE", &device("emulated:700"))]).await,
+        Server::start(&[("LODE_DEVICE", "cpu")]).await,
+    ] {
+        server.create("one", real.as_deref().unwrap_or(&tiny_model())).await;
+        let request = json!({"model": "one", "text": text, "window": 128});
+        let told = server.ask("/api/lode/perplexity", &request).await;
+        found.push((told["tokens"].clone(), told["mean_nll"].as_f64().expect("a number")));
+    }
+    let [(tokens, on_device), (as_many, on_cpu)] = &found[..] else { panic!("two of them") };
+    assert_eq!(tokens, as_many);
+    assert!((on_device - on_cpu).abs() < 0.005 * on_cpu, "{on_device} on the device, {on_cpu} on the CPU");
+}
+
+/// Some ten thousand tokens of prose.
+fn text_of_the_project() -> String {
+    let read = |name: &str| std::fs::read_to_string(crate::support::root().join(name)).expect("a text of the project");
+    ["README.md", "ARCHITECTURE.md", "docs/gpu.md"].map(read).concat()
+}
+
+/// A context for which a device has no room: what fits goes there, and the rest of the layers stays on the CPU.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_context_without_room_leaves_the_device_in_order() {
+    let Some(kernels) = kernels_of_several("a context without room") else { return };
+    // Room for some slots of the short context that the model is loaded with.
+    let server = server(&kernels, &[("LODE_DEVICE", "emulated:460"), ("LODE_NUM_PARALLEL", "2")]).await;
+    server.create("base", &tiny_model()).await;
+    let first = answer(&server, "base", json!({"num_ctx": 16})).await;
+    assert_eq!(loaded(&server).await[0]["device"], "emulated:460");
+    let request = json!({"model": "base", "prompt": "Hello", "raw": true, "stream": false,
+        "options": {"num_ctx": 256, "num_predict": 8, "temperature": 0}});
+    let (status, told) = server.call("/api/generate", &request).await;
+    let entry = &loaded(&server).await[0];
+    assert!(status == 200 && entry["size_vram"].as_u64() < entry["size"].as_u64(), "{status} {told} {entry}");
+    assert_eq!(answer(&server, "base", json!({"num_ctx": 16})).await, first, "and it goes on");
 }

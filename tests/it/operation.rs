@@ -100,7 +100,7 @@ async fn a_service_manager_hands_its_socket_over() {
     told.set_read_timeout(Some(std::time::Duration::from_secs(30))).expect("a socket");
     // A shell puts the socket in the place that the protocol says, and becomes the daemon, so that the id is right.
     let mut daemon = Command::new("bash")
-        .args(["-c", "exec 3<&0; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" serve </dev/null", LODE])
+        .args(["-c", "exec 3<&0; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" serve </dev/null", &**LODE])
         .stdin(OwnedFd::from(listener))
         .env("LODE_HOME", folder.path().join("store"))
         .env("LODE_HOST", address.to_string())

@@ -69,7 +69,7 @@ fn script(folder: &Path, text: &str) -> PathBuf {
 }
 
 fn real_runner() -> PathBuf {
-    Path::new(crate::server::LODE).with_file_name("lode-runner")
+    Path::new(&*crate::server::LODE).with_file_name("lode-runner")
 }
 
 fn short(model: &str) -> Value {

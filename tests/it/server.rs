@@ -4,13 +4,17 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
-/// The program under test.
-pub(crate) const LODE: &str = env!("CARGO_BIN_EXE_lode");
+/// The program under test: of this build, or of the folder that `LODE_TEST_PROGRAMS` names, where tests run on another machine.
+pub(crate) static LODE: LazyLock<String> = LazyLock::new(|| {
+    let elsewhere = std::env::var("LODE_TEST_PROGRAMS").map(|folder| format!("{folder}/lode"));
+    elsewhere.unwrap_or_else(|_| env!("CARGO_BIN_EXE_lode").to_owned())
+});
 
 /// A running daemon.
 pub(crate) struct Server {
@@ -190,7 +194,7 @@ impl Server {
 
     /// A command line for this daemon.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(LODE);
+        let mut command = Command::new(&*LODE);
         command
             .args(arguments)
             .env("LODE_HOME", self.home())
@@ -240,7 +244,7 @@ impl Server {
 
 fn spawn(program: &[&str], folder: &Path, address: &str, environment: &[(&str, &str)]) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).expect("a log");
-    let line: Vec<&str> = program.iter().copied().chain([LODE, "serve"]).collect();
+    let line: Vec<&str> = program.iter().copied().chain([&**LODE, "serve"]).collect();
     Command::new(line[0])
         .args(&line[1..])
         .env("LODE_HOME", folder.join("home"))

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use import::{Event, Imported, NamedFile, Progress, Target};
 use serde_json::Value as Json;
 
-/// The root of the project.
+/// The root of the project: where this was built, or where the tests are run, on another machine.
 pub(crate) fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    let built = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    if built.is_dir() { built } else { std::env::current_dir().expect("a folder") }
 }
 
 /// The folder with reference data, where there is one.

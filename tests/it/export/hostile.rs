@@ -186,7 +186,7 @@ async fn an_interrupt_leaves_nothing() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let to = place.path().join("out");
     let begin = |server: &Server| {
-        let mut command = Command::new(LODE);
+        let mut command = Command::new(&*LODE);
         command.args(["export", "large", "--to", text(&to)]).env("LODE_HOST", &server.address);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
         let begun = Instant::now();
