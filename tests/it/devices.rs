@@ -364,20 +364,3 @@ fn text_of_the_project() -> String {
     let read = |name: &str| std::fs::read_to_string(crate::support::root().join(name)).expect("a text of the project");
     ["README.md", "ARCHITECTURE.md", "docs/gpu.md"].map(read).concat()
 }
-
-/// A context for which a device has no room: what fits goes there, and the rest of the layers stays on the CPU.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_context_without_room_leaves_the_device_in_order() {
-    let Some(kernels) = kernels_of_several("a context without room") else { return };
-    // Room for some slots of the short context that the model is loaded with.
-    let server = server(&kernels, &[("LODE_DEVICE", "emulated:460"), ("LODE_NUM_PARALLEL", "2")]).await;
-    server.create("base", &tiny_model()).await;
-    let first = answer(&server, "base", json!({"num_ctx": 16})).await;
-    assert_eq!(loaded(&server).await[0]["device"], "emulated:460");
-    let request = json!({"model": "base", "prompt": "Hello", "raw": true, "stream": false,
-        "options": {"num_ctx": 256, "num_predict": 8, "temperature": 0}});
-    let (status, told) = server.call("/api/generate", &request).await;
-    let entry = &loaded(&server).await[0];
-    assert!(status == 200 && entry["size_vram"].as_u64() < entry["size"].as_u64(), "{status} {told} {entry}");
-    assert_eq!(answer(&server, "base", json!({"num_ctx": 16})).await, first, "and it goes on");
-}

@@ -151,3 +151,19 @@ fn what_can_be_made_again_gives_way() {
     assert!(error.to_string().contains("0 are left"), "{error:#}");
     drop(all);
 }
+
+#[test]
+fn memory_that_there_is_not_is_an_error_and_no_more() {
+    let found = if super::gpu().is_some() {
+        machine(false)
+    } else {
+        Machine::emulated_with(64 << 20).expect("kernels are compiled")
+    };
+    let Some(machine) = found else { return };
+    for _ in 0..3 {
+        let error = machine.memory(1 << 50).expect_err("nobody has a pebibyte");
+        assert!(format!("{error:#}").contains("1125899906842624 bytes"), "{error:#}");
+    }
+    let memory = machine.upload(&[7; 4096]).expect("it goes on");
+    assert_eq!(machine.read(&memory).expect("it is read"), [7; 4096]);
+}
