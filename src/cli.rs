@@ -83,6 +83,9 @@ enum Command {
     List {
         /// Only names that begin with this
         prefix: Option<String>,
+        /// Instead of models, manifests without a tag: what a registry's clients sent, and what passed through
+        #[arg(long)]
+        linked: bool,
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
@@ -210,7 +213,8 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
             Command::Push(arguments) => transfer::push(&config, &arguments).await,
             Command::Login(arguments) => login::login(&config, &arguments).await,
             Command::Logout { host } => login::logout(&config, &host).await,
-            Command::List { prefix, format } => list::list(&config, prefix.as_deref(), format).await,
+            Command::List { prefix, linked: true, format } => list::linked(&config, prefix.as_deref(), format).await,
+            Command::List { prefix, linked: false, format } => list::list(&config, prefix.as_deref(), format).await,
             Command::Show(arguments) => show::run(&config, &arguments).await,
             Command::Cp { source, destination } => manage::copy(&config, &source, &destination).await,
             Command::Rm { models } => manage::remove(&config, &models).await,

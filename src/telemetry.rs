@@ -1,5 +1,7 @@
 //! Logs: to standard error, filtered by `LODE_LOG`, for people or as lines of JSON.
 
+use std::io::{self, Write};
+
 use tracing_subscriber::EnvFilter;
 
 /// How a line of the log looks.
@@ -23,10 +25,25 @@ impl LogFormat {
     }
 }
 
+/// Standard error, which may be a file on a full disk or a pipe that nobody reads: what cannot be written is lost, and harms
+/// nobody who wanted to say it.
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Starts logging. `filter` is in the syntax of `tracing`, e.g. `info` or `lode=debug`.
 pub(crate) fn start(filter: &str, format: LogFormat) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Log);
     // A second start, as in tests, changes nothing.
     let _ = match format {
         LogFormat::Text => log.try_init(),

@@ -16,7 +16,9 @@ mod versions;
 pub use archive::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
 pub use compare::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
 pub use export::{ExportChecked, ExportDtype, ExportFormat, ExportRequest};
-pub use keep::{GcRequest, GcResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions};
+pub use keep::{
+    GcRequest, GcResponse, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions, PutOff,
+};
 pub use perplexity::{PerplexityRequest, PerplexityResponse, Scored};
 pub use plan::{PlanRequest, PlanResponse, PlanSource, PlannedDevice, PlannedMemory};
 pub use quantize::{PlannedTensor, QuantizePlan};

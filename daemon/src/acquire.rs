@@ -83,7 +83,7 @@ impl Daemon {
     ) -> Result<Option<LoadPlan>, Failed> {
         let (settings, own) = (self.settings.clone(), model.clone());
         let plan = models::blocking(&self.library, move |library| {
-            library.record_use(own.manifest.digest(), SystemTime::now())?;
+            library.record_use(own.manifest.digest(), SystemTime::now());
             load_plan(library, &own, &settings.device, cache, settings.reference)
         });
         let mut plan = plan.await?;

@@ -29,10 +29,14 @@ use crate::jobs::Jobs;
 use crate::routes::{permissions, router};
 use crate::settings::Settings;
 use crate::tls::TlsListener;
-use crate::{access, activation, connections, error, guard, metrics};
+use crate::{access, activation, connections, error, guard, metrics, own_log};
 
 /// Time between two collections that nobody asks for.
 const SWEEP: Duration = Duration::from_hours(1);
+/// Time between two looks for uploads at rest.
+const CLOSE: Duration = Duration::from_mins(1);
+/// Time between two looks at whether the index has failed.
+const MEND: Duration = Duration::from_millis(500);
 /// How long a model that is in use stays while others wait for its place: short enough to wait for, long against a load.
 const TURN: Duration = Duration::from_secs(2);
 /// How long requests may go on once the daemon was told to stop.
@@ -108,7 +112,8 @@ async fn serve(settings: Settings) -> Result<()> {
     let limits = connections::Limits::of_process();
     let (stop, stopped) = watch::channel(false);
     let preloading = daemon.clone();
-    let routes = application(daemon);
+    let registry = registry(&daemon);
+    let routes = application(daemon, registry.clone().router());
     let mut server = if let Some(files) = tls {
         tokio::spawn(connections::serve(TlsListener::bind(listener, files)?, routes, limits, stopped))
     } else {
@@ -120,7 +125,7 @@ async fn serve(settings: Settings) -> Result<()> {
     tokio::select! {
         ended = &mut server => return ended.context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
-        () = background(library, preloading) => {}
+        () = background(library, preloading, registry) => {}
     }
     activation::stopping();
     let _ = stop.send(true);
@@ -134,7 +139,6 @@ async fn serve(settings: Settings) -> Result<()> {
     Ok(())
 }
 
-/// What nobody asked for; ends with the daemon.
 /// What runners get of the environment, with a folder for what a GPU's driver compiles.
 fn runner_environment(settings: &Settings) -> Result<Vec<(OsString, OsString)>> {
     let folder = settings.home.join("cuda");
@@ -142,8 +146,32 @@ fn runner_environment(settings: &Settings) -> Result<Vec<(OsString, OsString)>> 
     environment.with_context(|| format!("the folder `{}` for the GPU's driver cannot be made", folder.display()))
 }
 
-async fn background(library: Library, daemon: Daemon) {
-    tokio::join!(sweep(library), daemon.preload());
+/// What nobody asked for; ends with the daemon.
+async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repositories>>) {
+    let home = library.store.home().to_owned();
+    let upkeep = async {
+        tokio::join!(own_log::keep_small(&home), mend_index(library.clone()), close_idle(&registry), sweep(library))
+    };
+    tokio::join!(upkeep, daemon.preload());
+}
+
+/// Fills the index after a crash, and makes it anew where it has failed: whatever was in the way may be gone.
+async fn mend_index(library: Library) {
+    loop {
+        let library = library.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || library.mend_index()).await {
+            tracing::error!("mending the index ended unexpectedly: {error}");
+        }
+        tokio::time::sleep(MEND).await;
+    }
+}
+
+/// Closes uploads at rest, so that a prune can remove them.
+async fn close_idle(registry: &Server<Repositories>) {
+    loop {
+        tokio::time::sleep(CLOSE).await;
+        registry.close_idle_uploads();
+    }
 }
 
 /// Removes now and then what nobody needs; ends with the daemon.
@@ -191,9 +219,9 @@ async fn told_to_stop() {
 }
 
 /// Everything that is served, with what every request passes on its way.
-fn application(daemon: Daemon) -> Router {
+fn application(daemon: Daemon, registry: Router<Daemon>) -> Router {
     router()
-        .merge(registry(&daemon))
+        .merge(registry)
         .fallback(error::not_found)
         // Inside of what refuses: a refused request has no route yet.
         .route_layer(axum::middleware::from_fn(metrics::count))
@@ -204,7 +232,7 @@ fn application(daemon: Daemon) -> Router {
 }
 
 /// The registry over the library, with what it fetches from others.
-fn registry(daemon: &Daemon) -> Router<Daemon> {
+fn registry(daemon: &Daemon) -> Arc<Server<Repositories>> {
     let scheme = if daemon.settings.tls.is_some() { "https" } else { "http" };
     let library = daemon.library.clone();
     let hosts = if daemon.access.anyone_may_pull() {
@@ -215,7 +243,7 @@ fn registry(daemon: &Daemon) -> Router<Daemon> {
     let completeness = daemon.settings.registry.completeness;
     let allowed = daemon.settings.pull_through.clone();
     let upstream = allowed.map(|allowed| Upstream { library: library.clone(), hosts, allowed: Some(allowed) });
-    Server::new(Repositories { library, upstream }, daemon.access.clone(), scheme, completeness).router()
+    Server::new(Repositories { library, upstream }, daemon.access.clone(), scheme, completeness)
 }
 
 /// A span per request, and a line when it is answered.

@@ -8,7 +8,7 @@
 //! | tag | letters, digits, `.`, `_`, `-`, 128 at most, not beginning with `.` or `-` | [`DEFAULT_TAG`], unless there is a digest |
 //! | digest | as [`Digest`] reads it | – |
 //!
-//! No part is empty, begins with `.` or `-`, or is longer than 80 characters; the whole has 350 at most. Host names are
+//! No part is empty, begins with `.` or `-`, or is longer than 80 characters; the whole has 350 at most, with what was left out. Host names are
 //! folded to lower case, everything else keeps its case. A reference is therefore always safe as a path and in a URL.
 //!
 //! Names are Ollama's: `smollm2` is `registry.ollama.ai/library/smollm2:latest`, and is shown as `smollm2:latest`.
@@ -126,7 +126,12 @@ fn parse(text: &str) -> Result<ModelRef, String> {
         (None, Some(digest)) => Target::Digest(digest),
         (tag, None) => Target::Tag(tag.unwrap_or_else(|| DEFAULT_TAG.to_owned())),
     };
-    Ok(ModelRef { host, repository, target })
+    let reference = ModelRef { host, repository, target };
+    let complete = reference.host.len() + 1 + reference.repository.len() + reference.target.to_string().len();
+    if complete > MAX_REFERENCE {
+        return Err(format!("it has {complete} bytes with all that is left out, {MAX_REFERENCE} at most are allowed"));
+    }
+    Ok(reference)
 }
 
 fn is_host(part: &str) -> bool {
@@ -176,16 +181,23 @@ fn check_tag(tag: &str) -> Result<String, String> {
 impl fmt::Display for ModelRef {
     /// The shortest text that reads as the same reference, always with the tag.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let short = self.repository.strip_prefix("library/").filter(|_| self.host == DEFAULT_HOST);
-        match short {
-            Some(name) => f.write_str(name)?,
-            None if self.host == DEFAULT_HOST => f.write_str(&self.repository)?,
-            None => write!(f, "{}/{}", self.host, self.repository)?,
+        match self.repository.split_once('/') {
+            _ if self.host != DEFAULT_HOST => write!(f, "{}/{}", self.host, self.repository)?,
+            Some((DEFAULT_NAMESPACE, name)) if !name.contains('/') => f.write_str(name)?,
+            // Without its host it would read as one of another host.
+            Some((first, _)) if is_host(first) => write!(f, "{}/{}", self.host, self.repository)?,
+            _ => f.write_str(&self.repository)?,
         }
-        match &self.target {
-            Target::Tag(tag) => write!(f, ":{tag}"),
-            Target::Digest(digest) => write!(f, "@{digest}"),
-            Target::Pinned(tag, digest) => write!(f, ":{tag}@{digest}"),
+        write!(f, "{}", self.target)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tag(tag) => write!(f, ":{tag}"),
+            Self::Digest(digest) => write!(f, "@{digest}"),
+            Self::Pinned(tag, digest) => write!(f, ":{tag}@{digest}"),
         }
     }
 }
@@ -221,6 +233,11 @@ mod tests {
         check("example.com/x", "example.com", "x", "latest", "example.com/x:latest");
         check("https://example.com/x", "example.com", "x", "latest", "example.com/x:latest");
         check("a.b", host, "library/a.b", "latest", "a.b:latest");
+        // What would read as something else where more were left out.
+        check("registry.ollama.ai/a.b/c:t", host, "a.b/c", "t", "registry.ollama.ai/a.b/c:t");
+        check("registry.ollama.ai/localhost/x", host, "localhost/x", "latest", "registry.ollama.ai/localhost/x:latest");
+        check("library/a.b/c", host, "library/a.b/c", "latest", "library/a.b/c:latest");
+        check("library/x/y:t", host, "library/x/y", "t", "library/x/y:t");
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl<S: Storage> Server<S> {
         Arc::new(Self { storage, access, scheme, completeness, sessions: Sessions::new() })
     }
 
+    /// Closes uploads that nobody goes on with; their bytes stay, to be resumed or pruned. To be called now and then.
+    pub fn close_idle_uploads(&self) {
+        self.sessions.close_idle();
+    }
+
     /// The routes, `/v2` and everything below it.
     pub fn router<T: Clone + Send + Sync + 'static>(self: Arc<Self>) -> Router<T> {
         Router::new()

@@ -117,7 +117,9 @@ fn main() -> ExitCode {
         return tell_devices(format);
     }
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // A log on a full disk must not end what is being said: by itself it would say so on standard error, and panic.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    log.log_internal_errors(false).init();
     if let Some(folder) = arguments.emulator {
         return done(::device::compile_kernels(&folder));
     }

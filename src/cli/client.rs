@@ -83,7 +83,7 @@ impl Client {
         std::fs::create_dir_all(&config.daemon.home).with_context(|| {
             format!("cannot make the folder `{}`; LODE_HOME chooses another", config.daemon.home.display())
         })?;
-        let log = config.daemon.home.join("daemon.log");
+        let log = config.daemon.home.join(daemon::LOG_FILE);
         let output = OpenOptions::new().create(true).append(true).open(&log);
         let output = output.with_context(|| format!("cannot write `{}`", log.display()))?;
         eprintln!("starting a daemon in the background (log: {}; `lode shutdown` stops it)", log.display());

@@ -3,17 +3,17 @@
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Result, bail};
-use api::lode::{GcRequest, GcResponse, PruneRequest, PruneResponse};
+use api::lode::{GcRequest, GcResponse, PruneRequest, PruneResponse, PutOff};
 use clap::Args;
 
 use super::client::Client;
-use super::text::{relative, seconds, short, size, table};
+use super::text::{plain, relative, seconds, short, size, table};
 use crate::config::Config;
 
 /// Arguments of `lode prune`.
 #[derive(Debug, Args)]
 pub(super) struct PruneArguments {
-    /// Remove models too that were not used for so long, e.g. 30d; pinned ones stay
+    /// Remove models and manifests without a tag, too, that were not used for so long, e.g. 30d; pinned ones stay
     #[arg(long, value_parser = seconds)]
     older_than: Option<u64>,
     /// Only tell what would be removed
@@ -24,19 +24,24 @@ pub(super) struct PruneArguments {
     yes: bool,
 }
 
+/// Fails where something was left for later, so that scripts notice.
 pub(super) async fn gc(config: &Config, dry_run: bool) -> Result<()> {
     let done: GcResponse = Client::connect(config).await?.post("/api/lode/gc", &GcRequest { dry_run }).await?;
-    tell(&done, dry_run);
-    Ok(())
+    tell(&done, dry_run)
 }
 
-fn tell(done: &GcResponse, dry_run: bool) {
+fn tell(done: &GcResponse, dry_run: bool) -> Result<()> {
     let (blobs, bytes) = (done.blobs, size(done.bytes));
-    match (done.deferred, dry_run) {
-        (true, _) => eprintln!("nothing was deleted: a pull, create or load is under way; try again later"),
-        (false, true) => eprintln!("{blobs} blobs ({bytes}) would be deleted"),
-        (false, false) => eprintln!("deleted {blobs} blobs ({bytes})"),
+    if dry_run {
+        eprintln!("{blobs} blobs ({bytes}) would be deleted");
+    } else {
+        eprintln!("deleted {blobs} blobs ({bytes})");
     }
+    let Some(PutOff { blobs, bytes, reasons }) = &done.put_off else { return Ok(()) };
+    for reason in reasons {
+        eprintln!("{}", plain(reason));
+    }
+    bail!("{blobs} blobs ({}) that nothing seems to need are left for a later collection", size(*bytes))
 }
 
 pub(super) async fn prune(config: &Config, arguments: &PruneArguments) -> Result<()> {
@@ -48,24 +53,21 @@ pub(super) async fn prune(config: &Config, arguments: &PruneArguments) -> Result
     if arguments.dry_run {
         return Ok(());
     }
-    if !plan.models.is_empty() && !arguments.yes {
-        confirm(plan.models.len())?;
+    let count = plan.models.len() + plan.linked.len();
+    if count > 0 && !arguments.yes {
+        confirm(count)?;
     }
     let done: PruneResponse = client.post(PATH, &PruneRequest { dry_run: false, ..ask }).await?;
-    match &done.collected {
-        Some(collected) if collected.deferred => {
-            eprintln!("names were removed; their blobs go when the pull, create or load under way is done");
-        }
-        Some(collected) => tell(collected, false),
-        None => {}
-    }
-    Ok(())
+    done.collected.map_or(Ok(()), |collected| tell(&collected, false))
 }
 
 fn describe(plan: &PruneResponse) {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for model in &plan.models {
         rows.push(vec![model.name.clone(), "model".to_owned(), format!("used {}", relative(&model.used))]);
+    }
+    for linked in &plan.linked {
+        rows.push(vec![linked.name.clone(), "manifest".to_owned(), format!("used {}", relative(&linked.used))]);
     }
     for model in &plan.versions {
         rows.extend(

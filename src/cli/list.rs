@@ -1,6 +1,7 @@
 //! `lode list` and `lode ps`.
 
 use anyhow::Result;
+use api::lode::{LinkedManifest, LinkedResponse};
 use api::ollama::{PsResponse, TagsResponse};
 
 use super::Format;
@@ -27,6 +28,21 @@ pub(super) async fn list(config: &Config, prefix: Option<&str>, format: Format) 
         vec![model.name.clone(), id(&model.digest), size(model.size), relative(&model.modified_at)]
     };
     table(&["NAME", "ID", "SIZE", "MODIFIED"], &tags.models.iter().map(row).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// Manifests that have no tag; `lode rm` takes their names.
+pub(super) async fn linked(config: &Config, prefix: Option<&str>, format: Format) -> Result<()> {
+    let mut linked: LinkedResponse = Client::connect(config).await?.get("/api/lode/linked").await?;
+    let prefix = prefix.unwrap_or_default().to_lowercase();
+    linked.manifests.retain(|manifest| manifest.name.to_lowercase().starts_with(&prefix));
+    if format == Format::Json {
+        println!("{}", serde_json::to_string_pretty(&linked)?);
+        return Ok(());
+    }
+    let row =
+        |manifest: &LinkedManifest| vec![manifest.name.clone(), size(manifest.bytes), relative(&manifest.used)];
+    table(&["NAME", "SIZE", "USED"], &linked.manifests.iter().map(row).collect::<Vec<_>>());
     Ok(())
 }
 

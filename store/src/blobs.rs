@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use content::Digest;
 
@@ -19,8 +19,14 @@ pub struct BlobFile {
 }
 
 impl Store {
-    /// The length of a blob in bytes, or `None` where it is not here.
+    /// The length of a blob in bytes, or `None` where it is not here. Under a [`Guard`](crate::Guard) it stays then.
     pub fn blob_size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        self.0.gate.touch(digest);
+        self.look(digest)
+    }
+
+    /// The same for the collector, who must not keep what it only looks at.
+    pub(crate) fn look(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         let path = self.path(digest);
         match fs::metadata(&path) {
             Ok(metadata) => Ok(Some(metadata.len())),
@@ -29,8 +35,14 @@ impl Store {
         }
     }
 
-    /// Opens a blob for reading.
+    /// Opens a blob for reading. Under a [`Guard`](crate::Guard) it stays then.
     pub fn open_blob(&self, digest: &Digest) -> Result<BlobFile, Error> {
+        self.0.gate.touch(digest);
+        self.open_unnoted(digest)
+    }
+
+    /// The same for the collector.
+    pub(crate) fn open_unnoted(&self, digest: &Digest) -> Result<BlobFile, Error> {
         let path = self.path(digest);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -52,6 +64,16 @@ impl Store {
         }
         blob.read(0..blob.size)
     }
+
+    /// All blobs that are on the disk, with their sizes in bytes. A folder that cannot be listed is logged.
+    pub fn blobs(&self) -> Vec<(Digest, u64)> {
+        let (digests, unreadable) = self.blob_digests();
+        for error in unreadable {
+            tracing::warn!("{error}");
+        }
+        // One may be deleted between the listing and now.
+        digests.into_iter().filter_map(|digest| Some((digest, self.look(&digest).ok().flatten()?))).collect()
+    }
 }
 
 impl BlobFile {
@@ -60,15 +82,8 @@ impl BlobFile {
         self.size
     }
 
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Bytes of the blob, cut at its end.
+    /// Bytes of the blob, cut at its end. They are read and not mapped: a file that was cut short behind our back is an error
+    /// then, and does not end the process.
     pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let end = range.end.min(self.size);
         let start = range.start.min(end);

@@ -1,208 +1,219 @@
 //! Garbage collection: mark from tags, their kept versions, links and leases, sweep the rest.
+//!
+//! It works beside everybody else: what somebody adds or reads meanwhile is put off (`gate`), and so is what something that
+//! cannot be read may lead to. Files go first; what the index knew of them goes afterwards.
 
-use std::collections::HashSet;
-use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::PoisonError;
 use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::{BLOB_LINK_LIFE, Error, LinkKind, Store, Verified, files};
+use crate::gate::State;
+use crate::mark::{Children, LeadsTo, Marked};
+use crate::promises::{Places, Promised};
+use crate::{Error, Store, files};
 
-/// No manifest is larger, in bytes.
-const MAX_DOCUMENT: u64 = 4 << 20;
-
-/// Who is adding content, and whether somebody is deleting.
-#[derive(Debug, Default)]
-pub(crate) struct Gate {
-    state: Mutex<GateState>,
-    collected: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct GateState {
-    guards: usize,
-    collecting: bool,
-}
-
-impl Gate {
-    fn state(&self) -> std::sync::MutexGuard<'_, GateState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Keeps the collector away while content is added that nothing refers to yet: for one create, one load.
-#[must_use = "the collector is kept away only while the guard lives"]
-#[derive(Debug)]
-pub struct Guard(Store);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.0.0.gate.state().guards -= 1;
-    }
-}
-
-/// What a document refers to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Children {
-    /// Documents that refer to something themselves.
-    pub documents: Vec<Digest>,
-    /// Blobs.
-    pub blobs: Vec<Digest>,
-}
+/// The most reasons that are told for what was put off.
+const MOST_REASONS: usize = 10;
 
 /// What a collection did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collected {
-    /// Somebody holds a [`Guard`]; try again later.
-    Deferred,
-    /// Blobs that nothing referred to were deleted.
-    Done {
-        /// How many.
-        blobs: u64,
-        /// Their bytes.
-        bytes: u64,
-    },
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// How many blobs were deleted.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What nothing seems to need and was left alone all the same; `None` where there is no such thing.
+    pub put_off: Option<PutOff>,
 }
 
-/// What a collection has found out before it deletes anything.
-struct Marked {
-    reachable: HashSet<Digest>,
-    /// Links and leases that have run out.
-    expired: Vec<(PathBuf, Option<Digest>)>,
+/// What a collection left alone for now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PutOff {
+    /// How many blobs.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Why, for people: what could not be read or removed, and that somebody uses the rest.
+    pub reasons: Vec<String>,
 }
 
-/// Ends the collection, also when it fails.
-struct Collecting<'a>(&'a Gate);
+/// What a collection would delete, and what it would put off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collectable {
+    /// With their sizes in bytes.
+    pub blobs: Vec<(Digest, u64)>,
+    /// As [`Collected::put_off`].
+    pub put_off: Option<PutOff>,
+}
 
-impl Drop for Collecting<'_> {
-    fn drop(&mut self) {
-        self.0.state().collecting = false;
-        self.0.collected.notify_all();
+/// Adds up what is left alone.
+#[derive(Default)]
+struct Left {
+    blobs: u64,
+    bytes: u64,
+    used: bool,
+    reasons: Vec<String>,
+    untold: usize,
+}
+
+impl Left {
+    fn add(&mut self, size: u64, used: bool) {
+        (self.blobs, self.bytes) = (self.blobs + 1, self.bytes + size);
+        self.used |= used;
     }
+
+    fn because(&mut self, reason: &Error) {
+        if self.reasons.len() < MOST_REASONS {
+            self.reasons.push(reason.to_string());
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    fn put_off(mut self) -> Option<PutOff> {
+        if self.used {
+            self.reasons.push("somebody is adding or reading blobs at the moment".to_owned());
+        }
+        if self.untold > 0 {
+            self.reasons.push(format!("and {} more", self.untold));
+        }
+        let Self { blobs, bytes, reasons, .. } = self;
+        (!reasons.is_empty()).then_some(PutOff { blobs, bytes, reasons })
+    }
+}
+
+/// What becomes of a blob.
+enum Fate {
+    Stays,
+    /// Somebody may need it; `used` where that is who adds or reads.
+    PutOff {
+        used: bool,
+    },
+    Goes,
 }
 
 impl Store {
-    /// Keeps the collector away. Waits while a collection is under way, which takes as long as deleting files does.
-    pub fn guard(&self) -> Guard {
-        let gate = &self.0.gate;
-        let mut state =
-            gate.collected.wait_while(gate.state(), |state| state.collecting).unwrap_or_else(PoisonError::into_inner);
-        state.guards += 1;
-        Guard(self.clone())
-    }
-
-    /// Deletes every blob that no tag, link or lease leads to, and that is promised to nobody. `children` says what a tagged document refers to.
+    /// Deletes every blob that no tag, link or lease leads to, that is promised to nobody, and that nobody adds or reads now.
+    /// `children` says what a document refers to. Waits for a collection that is under way.
     ///
-    /// # Errors
-    /// [`Error::Unreadable`] where a document cannot be read: then nothing is deleted at all.
-    pub fn collect(
-        &self,
-        now: SystemTime,
-        children: impl Fn(&[u8]) -> Result<Children, String>,
-    ) -> Result<Collected, Error> {
-        {
-            let mut state = self.0.gate.state();
-            if state.guards > 0 || state.collecting {
-                return Ok(Collected::Deferred);
-            }
-            state.collecting = true;
-        }
-        let _collecting = Collecting(&self.0.gate);
+    /// What cannot be read keeps what it may lead to, and what cannot be removed stays: [`Collected::put_off`] says so.
+    pub fn collect(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Collected {
+        let _one = self.0.collection.lock().unwrap_or_else(PoisonError::into_inner);
+        let _collecting = self.0.gate.begin_collection();
         self.0.promises.expire(now);
-        let marked = self.mark(now, children)?;
-        // Nobody renews a link or a lease meanwhile: that needs a guard. Promises need none.
-        for (path, blob) in &marked.expired {
-            let promises = self.0.promises.lock();
-            if blob.is_none_or(|blob| !promises.contains_key(&blob)) {
-                files::remove(path)?;
-            }
+        let marked = self.mark(now, &children);
+        let mut left = Left::default();
+        for path in &marked.ended_leases {
+            self.remove_ended_lease(path, now).unwrap_or_else(|error| left.because(&error));
         }
-        self.sweep(&marked.reachable)
+        for link in &marked.expired_links {
+            self.remove_expired_link(link, now).unwrap_or_else(|error| left.because(&error));
+        }
+        let mut collected = Collected::default();
+        for digest in self.candidates(&marked, &mut left) {
+            let size = match self.remove_unneeded(&digest, &marked, now, &mut left) {
+                Ok(Some(size)) => size,
+                Ok(None) => continue,
+                Err(error) => {
+                    left.because(&error);
+                    continue;
+                }
+            };
+            (collected.blobs, collected.bytes) = (collected.blobs + 1, collected.bytes + size);
+            // Last: what the index knows of a blob that is gone does no harm.
+            self.0.index.remove_blob(&digest);
+        }
+        Collected { put_off: left.put_off(), ..collected }
     }
 
-    /// The blobs that a collection would delete now, with their sizes in bytes. It changes nothing, and may be out of date
-    /// as soon as somebody adds content.
+    /// What a collection would do now. It changes nothing, and may be out of date as soon as somebody adds content.
     pub fn collectable(
         &self,
         now: SystemTime,
         children: impl Fn(&[u8]) -> Result<Children, String>,
-    ) -> Result<Vec<(Digest, u64)>, Error> {
-        let reachable = self.mark(now, children)?.reachable;
-        let promises = self.0.promises.lock();
-        let stays = |digest: &Digest| {
-            reachable.contains(digest)
-                || promises.get(digest).is_some_and(|places| places.values().any(|until| *until > now))
+    ) -> Collectable {
+        let marked = self.mark(now, &children);
+        let (mut blobs, mut left) = (Vec::new(), Left::default());
+        for digest in self.candidates(&marked, &mut left) {
+            let Ok(Some(size)) = self.look(&digest) else { continue };
+            match fate(&digest, &marked, &self.0.promises.lock(), &self.0.gate.lock(), now) {
+                Fate::Stays => {}
+                Fate::PutOff { used } => left.add(size, used),
+                Fate::Goes => blobs.push((digest, size)),
+            }
+        }
+        Collectable { blobs, put_off: left.put_off() }
+    }
+
+    /// Every blob that is not reachable; notes what could not be read.
+    fn candidates(&self, marked: &Marked, left: &mut Left) -> Vec<Digest> {
+        let (mut digests, unreadable) = self.blob_digests();
+        for error in marked.obstacles.iter().map(|obstacle| &obstacle.error).chain(&unreadable) {
+            left.because(error);
+        }
+        digests.retain(|digest| !marked.reachable.contains(digest));
+        digests
+    }
+
+    /// Removes the file of a blob, where nobody relies on it; its size in bytes then.
+    fn remove_unneeded(
+        &self,
+        digest: &Digest,
+        marked: &Marked,
+        now: SystemTime,
+        left: &mut Left,
+    ) -> Result<Option<u64>, Error> {
+        let Some(size) = self.look(digest)? else { return Ok(None) };
+        // Held until the file is gone, so that nobody comes to rely on it in between.
+        let (promises, gate) = (self.0.promises.lock(), self.0.gate.lock());
+        match fate(digest, marked, &promises, &gate, now) {
+            Fate::Stays => Ok(None),
+            Fate::PutOff { used } => {
+                left.add(size, used);
+                Ok(None)
+            }
+            Fate::Goes => match files::remove(&self.path(digest)) {
+                Ok(removed) => Ok(removed.then_some(size)),
+                Err(error) => {
+                    left.add(size, false);
+                    Err(error)
+                }
+            },
+        }
+    }
+
+    /// The digests of all blobs that are on the disk, and which folders of them cannot be read.
+    pub(crate) fn blob_digests(&self) -> (Vec<Digest>, Vec<Error>) {
+        let (mut digests, mut unreadable) = (Vec::new(), Vec::new());
+        let mut listed = |folder: &Path| match files::entries(folder) {
+            Ok(entries) => entries,
+            Err(error) => {
+                unreadable.push(error);
+                Vec::new()
+            }
         };
-        Ok(self.blobs()?.into_iter().filter(|(digest, _)| !stays(digest)).collect())
-    }
-
-    fn mark(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Result<Marked, Error> {
-        let (leased, expired) = self.leased(now)?;
-        let mut expired: Vec<(PathBuf, Option<Digest>)> = expired.into_iter().map(|path| (path, None)).collect();
-        let mut reachable: HashSet<Digest> = leased.into_iter().collect();
-        let mut documents: Vec<Digest> = self.all_tags()?.into_iter().map(|tag| tag.digest).collect();
-        documents.extend(self.all_kept_versions()?.into_iter().flat_map(|(_, digests)| digests));
-        for link in self.all_links()? {
-            match link.kind {
-                LinkKind::Manifest => documents.push(link.digest),
-                LinkKind::Blob
-                    if now.duration_since(link.modified).is_ok_and(|age| age >= BLOB_LINK_LIFE)
-                        && !self.0.promises.lock().contains_key(&link.digest) =>
-                {
-                    expired.push((link.path, Some(link.digest)));
-                }
-                LinkKind::Blob => {
-                    reachable.insert(link.digest);
+        for algorithm in listed(&self.0.layout.blobs()).iter().filter(|entry| entry.path().is_dir()) {
+            for shelf in listed(&algorithm.path()).iter().filter(|entry| entry.path().is_dir()) {
+                for blob in listed(&shelf.path()) {
+                    let name = format!("{}:{}", algorithm.file_name().display(), blob.file_name().display());
+                    digests.extend(name.parse::<Digest>());
                 }
             }
         }
-        let roots: HashSet<Digest> = documents.iter().copied().collect();
-        let mut read = HashSet::new();
-        while let Some(digest) = documents.pop() {
-            reachable.insert(digest);
-            if !read.insert(digest) {
-                continue;
-            }
-            let root = roots.contains(&digest);
-            // Indexes may list manifests that were never sent here; only what a name leads to must be there.
-            if !root && self.blob_size(&digest)?.is_none() {
-                continue;
-            }
-            let read = self.read_blob(&digest, MAX_DOCUMENT).map_err(|e| e.to_string()).and_then(|raw| children(&raw));
-            match read {
-                Ok(found) => {
-                    reachable.extend(found.blobs);
-                    documents.extend(found.documents);
-                }
-                // An index may also list what is no document. It is whole, so it is kept like any other blob.
-                Err(_) if !root && self.is_other_blob(&digest)? => {}
-                Err(reason) => return Err(Error::Unreadable { digest, reason }),
-            }
-        }
-        Ok(Marked { reachable, expired })
+        (digests, unreadable)
     }
+}
 
-    /// Whether what cannot be read as a document is none, and not a damaged one.
-    fn is_other_blob(&self, digest: &Digest) -> Result<bool, Error> {
-        let large = self.blob_size(digest)?.is_some_and(|size| size > MAX_DOCUMENT);
-        Ok(large || self.verify(digest, None, &mut |_| true)? == Verified::Good)
+fn fate(digest: &Digest, marked: &Marked, promises: &Promised, gate: &State, now: SystemTime) -> Fate {
+    let promised = |places: &Places| places.values().any(|until| *until > now);
+    if marked.reachable.contains(digest) || promises.get(digest).is_some_and(promised) {
+        return Fate::Stays;
     }
-
-    fn sweep(&self, reachable: &HashSet<Digest>) -> Result<Collected, Error> {
-        let (mut blobs, mut bytes) = (0, 0);
-        for (digest, size) in self.blobs()? {
-            let promises = self.0.promises.lock();
-            if reachable.contains(&digest) || promises.contains_key(&digest) {
-                continue;
-            }
-            // First the file: an index entry without one is harmless, the other way round leaks.
-            if files::remove(&self.path(&digest))? {
-                blobs += 1;
-                bytes += size;
-            }
-            self.0.index.remove_blob(&digest)?;
-        }
-        Ok(Collected::Done { blobs, bytes })
+    let unknown = marked.obstacles.iter().any(|obstacle| obstacle.leads_to == LeadsTo::Anything);
+    match gate.keeps(digest) {
+        used if used || unknown => Fate::PutOff { used },
+        _ => Fate::Goes,
     }
 }

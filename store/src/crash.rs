@@ -15,8 +15,6 @@ pub enum CrashPoint {
     Renamed,
     /// The folder with the name is on disk.
     DirectorySynced,
-    /// The index knows the blob.
-    Indexed,
     /// A tag was written, but not yet under its name.
     TagWritten,
     /// A tag has its name, but its folder is not yet on disk.
@@ -25,13 +23,12 @@ pub enum CrashPoint {
 
 impl CrashPoint {
     /// Every point, in the order in which a create passes them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Written,
         Self::Synced,
         Self::Verified,
         Self::Renamed,
         Self::DirectorySynced,
-        Self::Indexed,
         Self::TagWritten,
         Self::TagRenamed,
     ];
@@ -44,7 +41,6 @@ impl CrashPoint {
             Self::Verified => "verified",
             Self::Renamed => "renamed",
             Self::DirectorySynced => "directory-synced",
-            Self::Indexed => "indexed",
             Self::TagWritten => "tag-written",
             Self::TagRenamed => "tag-renamed",
         }

@@ -51,17 +51,17 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A manifest could not be read, so it is not known what may be deleted. Nothing was.
-    #[error("nothing was deleted: manifest `{digest}` cannot be read: {reason}")]
+    /// A manifest cannot be read, and it is not known what it refers to.
+    #[error("manifest `{digest}` cannot be read, so what it refers to is not known: {reason}; run `lode repair`, or remove the names that it has")]
     Unreadable {
         /// Which manifest.
         digest: Digest,
         /// What is wrong with it.
         reason: String,
     },
-    /// The index failed; it can be rebuilt.
-    #[error("the index failed: {0}; delete the folder `index` of the store, it is made anew")]
-    Index(#[from] sled::Error),
+    /// The index cannot be made.
+    #[error("the index cannot be made: {0}; everything works without it, only slower")]
+    Index(String),
 }
 
 impl Error {

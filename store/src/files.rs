@@ -15,6 +15,17 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| Error::io("sync the folder", path, e))
 }
 
+/// Syncs a folder and all folders below it: what a process renamed that died before it could sync is durable then.
+pub(crate) fn sync_folders(folder: &Path) -> Result<(), Error> {
+    for entry in entries(folder)? {
+        // Links are not followed: what they lead to is not the store's.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            sync_folders(&entry.path())?;
+        }
+    }
+    sync_folder(folder)
+}
+
 /// Makes `folder` and those above it up to `base`, each durable in the one above.
 pub(crate) fn create_folder_durably(folder: &Path, base: &Path) -> Result<(), Error> {
     if folder.is_dir() || folder == base {
@@ -28,14 +39,18 @@ pub(crate) fn create_folder_durably(folder: &Path, base: &Path) -> Result<(), Er
     Ok(())
 }
 
-/// Writes a new file and syncs it.
+/// Writes a new file and syncs it. One that could not be written whole does not stay.
 pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let write = || {
         let mut file = File::create(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     };
-    write().map_err(|e| Error::io("write", path, e))
+    write().map_err(|e| {
+        // The reason for the failure says more than what becomes of this.
+        let _ = fs::remove_file(path);
+        Error::io("write", path, e)
+    })
 }
 
 /// Removes a file; says whether it was there.
@@ -55,13 +70,30 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Removes what has that name, be it a file or a folder with all that is in it, where it is there.
+pub(crate) fn remove_any(path: &Path) -> Result<(), Error> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => remove_folder(path),
+        Ok(_) => remove(path).map(drop),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Error::io("look at", path, e)),
+    }
+}
+
 /// The content of a small file, or `None` where it is not there.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, Error> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-        Err(e) => Err(Error::io("read", path, e)),
-    }
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(e) => return Err(Error::io("read", path, e)),
+    };
+    let not_text = |_| Error::Damaged { path: path.to_owned(), reason: "it is not text; remove the file".to_owned() };
+    String::from_utf8(bytes).map(Some).map_err(not_text)
+}
+
+/// Whether the file is there.
+pub(crate) fn is_there(path: &Path) -> Result<bool, Error> {
+    path.try_exists().map_err(|e| Error::io("look at", path, e))
 }
 
 /// The entries of a folder, sorted by name so that walks are the same everywhere.

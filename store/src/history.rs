@@ -6,6 +6,7 @@
 //! The last version before the current one is kept from collection ([`Store::kept_versions`]), so that going back to it
 //! always works. Older ones are only remembered.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use content::Digest;
@@ -29,18 +30,7 @@ pub struct HistoryEntry {
 impl Store {
     /// The versions of a tag, the oldest first. Empty where there is no such tag.
     pub fn history(&self, name: &str) -> Result<Vec<HistoryEntry>, Error> {
-        let path = names::path(&self.0.layout.histories(), name)?;
-        let Some(text) = files::read_if_there(&path)? else { return Ok(Vec::new()) };
-        let entry = |line: &str| {
-            let (second, digest) = line.split_once(' ')?;
-            let since = UNIX_EPOCH.checked_add(Duration::from_secs(second.parse().ok()?))?;
-            Some(HistoryEntry { digest: digest.parse().ok()?, since })
-        };
-        let damaged = |line: &str| Error::Damaged {
-            path: path.clone(),
-            reason: format!("the line {line:?} is not `SECOND DIGEST`; remove the line or the file"),
-        };
-        text.lines().map(|line| entry(line).ok_or_else(|| damaged(line))).collect()
+        read(&names::path(&self.0.layout.histories(), name)?)
     }
 
     /// The versions of a tag before the current one that are kept from collection, the newest first.
@@ -62,15 +52,17 @@ impl Store {
     }
 
     /// Every tag with the versions of it that are kept, where there are some.
-    pub fn all_kept_versions(&self) -> Result<Vec<(String, Vec<Digest>)>, Error> {
+    /// One that cannot be read is logged and left out.
+    pub fn all_kept_versions(&self) -> Vec<(String, Vec<Digest>)> {
         let mut all = Vec::new();
-        for name in names::walk(&self.0.layout.histories())? {
-            let kept = self.kept_versions(&name)?;
-            if !kept.is_empty() {
-                all.push((name, kept));
+        for name in names::walk(&self.0.layout.histories()).tags() {
+            match self.kept_versions(&name) {
+                Ok(kept) if kept.is_empty() => {}
+                Ok(kept) => all.push((name, kept)),
+                Err(error) => tracing::warn!("{error}"),
             }
         }
-        Ok(all)
+        all
     }
 
     /// Forgets every version of a tag but the current one, so that a collection may delete what only they had.
@@ -111,6 +103,21 @@ impl Store {
         let root = self.0.layout.histories();
         names::remove(&root, &names::path(&root, name)?).map(drop)
     }
+}
+
+/// The history in a file; empty where it is not there.
+pub(crate) fn read(path: &Path) -> Result<Vec<HistoryEntry>, Error> {
+    let Some(text) = files::read_if_there(path)? else { return Ok(Vec::new()) };
+    let entry = |line: &str| {
+        let (second, digest) = line.split_once(' ')?;
+        let since = UNIX_EPOCH.checked_add(Duration::from_secs(second.parse().ok()?))?;
+        Some(HistoryEntry { digest: digest.parse().ok()?, since })
+    };
+    let damaged = |line: &str| Error::Damaged {
+        path: path.to_owned(),
+        reason: format!("the line {line:?} is not `SECOND DIGEST`; remove the line or the file"),
+    };
+    text.lines().map(|line| entry(line).ok_or_else(|| damaged(line))).collect()
 }
 
 fn text(entries: &[HistoryEntry]) -> String {

@@ -1,179 +1,237 @@
-//! The index: a sled database with what can be read again from the files, only slower.
+//! The index: a cache of what can be read again from the files, only slower. It may fail, and nobody notices.
 //!
-//! | tree | key | value |
-//! |---|---|---|
-//! | `blobs` | digest | size in bytes, u64 |
-//! | `edges` | digest of a document | digests it refers to, one text line each |
-//! | `referrers` | digest, `<`, digest of a document that refers to it | – |
-//! | `subjects` | digest, `<`, digest of a document about it | – |
-//! | `notes` | digest, `:`, kind | what the kind's owner wrote about the blob, e.g. its tensors |
-//! | `state` | `open` | – while a process has the store open: found at the next start after a crash |
+//! # States
+//! ```text
+//! open, filled ──an error or a panic of sled──▶ away ──mend──▶ open, not filled ──filled──▶ open, filled
+//! ```
+//! While it is away, what is asked is answered as if nothing were known, and what is told is forgotten, but for which
+//! documents have to be described. [`Store::mend_index`](crate::Store::mend_index) makes it anew; whoever owns the daemon's
+//! background calls it. Until it is filled, an answer that something is not known means nothing
+//! ([`Store::knows_all_documents`](crate::Store::knows_all_documents)).
+//!
+//! # After a crash
+//! The files are those of a database that was not closed, and not trusted (`seal`): it is made anew.
 
-use std::path::Path;
+mod database;
+mod seal;
+
+use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use content::Digest;
 
-use crate::{Error, files};
-
-/// Memory that sled may use for its pages, in bytes: the index is small and the operating system caches too.
-const CACHE: u64 = 8 << 20;
-/// The kind of note that has the subject of a document.
-const SUBJECT: &str = "subject";
+use crate::layout::Layout;
+use crate::{Description, Error, files};
+use database::Database;
 
 #[derive(Debug)]
 pub(crate) struct Index {
-    db: sled::Db,
-    blobs: sled::Tree,
-    edges: sled::Tree,
-    referrers: sled::Tree,
-    subjects: sled::Tree,
-    notes: sled::Tree,
-    state: sled::Tree,
+    path: PathBuf,
+    seal: PathBuf,
+    /// For the seal on its way.
+    temporary: PathBuf,
+    /// `None` while it is away.
+    database: RwLock<Option<Database>>,
+    filled: AtomicBool,
+    /// How often it went away: what was begun to be filled before is not what is to be filled now.
+    failures: AtomicU64,
+    /// Documents that were described while it was away.
+    missed: Mutex<HashSet<Digest>>,
+    /// What it last failed with, so that the log has each reason once.
+    reason: Mutex<Option<String>>,
 }
 
 impl Index {
-    /// Opens the index; says whether it must be filled again, because it is new, was damaged or not closed.
-    pub(crate) fn open(path: &Path) -> Result<(Self, bool), Error> {
-        let index = match Self::try_open(path) {
-            Ok(index) => index,
-            Err(error) => {
-                tracing::warn!(%error, "the index cannot be opened and is made anew");
-                files::remove_folder(path)?;
-                Self::try_open(path)?
-            }
+    /// Opens the index, where it is as it was closed. Says whether it was: else the last process crashed, or its files are
+    /// damaged.
+    pub(crate) fn open(layout: &Layout) -> (Self, bool) {
+        let (path, seal) = (layout.index(), layout.index_seal());
+        let sealed = seal::broken(&seal, &path);
+        let index = Self {
+            path,
+            seal,
+            temporary: layout.temporary().join("index-seal"),
+            database: RwLock::new(None),
+            filled: AtomicBool::new(sealed),
+            failures: AtomicU64::new(0),
+            missed: Mutex::default(),
+            reason: Mutex::default(),
         };
-        let crashed = index.state.contains_key("open")?;
-        let fresh = crashed || !index.db.was_recovered();
-        Ok((index, fresh))
+        let opened = if sealed { attempt(|| Database::open(&index.path)) } else { index.make() };
+        match opened {
+            Ok(database) => *index.database.write().unwrap_or_else(PoisonError::into_inner) = Some(database),
+            Err(reason) => index.fail(&reason),
+        }
+        (index, sealed)
     }
 
-    fn try_open(path: &Path) -> Result<Self, Error> {
-        let db = sled::Config::new().path(path).cache_capacity(CACHE).flush_every_ms(Some(1000)).open()?;
-        Ok(Self {
-            blobs: db.open_tree("blobs")?,
-            edges: db.open_tree("edges")?,
-            referrers: db.open_tree("referrers")?,
-            subjects: db.open_tree("subjects")?,
-            notes: db.open_tree("notes")?,
-            state: db.open_tree("state")?,
-            db,
-        })
+    /// Closes and seals it, so that the next process finds it again.
+    pub(crate) fn close(&self) {
+        let database = self.database.write().unwrap_or_else(PoisonError::into_inner).take();
+        let whole = self.filled.load(Ordering::SeqCst);
+        let Some(database) = database else { return };
+        let closed = attempt(move || {
+            database.flush()?;
+            drop(database);
+            Ok(())
+        });
+        // One that is not filled would be taken to know everything.
+        let seal = || seal::set(&self.seal, &self.path, &self.temporary).map_err(|e| e.to_string());
+        let sealed = closed.and_then(|()| if whole { seal() } else { Ok(()) });
+        if let Err(reason) = sealed {
+            tracing::warn!(reason, "the index is not closed; the next start fills it again");
+        }
     }
 
-    pub(crate) fn mark_open(&self) -> Result<(), Error> {
-        self.state.insert("open", "")?;
-        self.db.flush()?;
-        Ok(())
+    /// Whether the index is there and was told of all documents.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn mark_closed(&self) -> Result<(), Error> {
-        self.state.remove("open")?;
-        self.db.flush()?;
-        Ok(())
-    }
-
-    pub(crate) fn clear(&self) -> Result<(), Error> {
-        for tree in [&self.blobs, &self.edges, &self.referrers, &self.subjects, &self.notes] {
-            tree.clear()?;
+    /// Makes it anew where it is away, so that it can be filled.
+    pub(crate) fn mend(&self) -> Result<(), Error> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        if database.is_none() {
+            match self.make() {
+                Ok(made) => *database = Some(made),
+                Err(reason) => {
+                    drop(database);
+                    self.note_reason(&reason);
+                    return Err(Error::Index(reason));
+                }
+            }
         }
         Ok(())
     }
 
-    /// Forgets what documents refer to, so that all are described again.
-    pub(crate) fn clear_edges(&self) -> Result<(), Error> {
-        for tree in [&self.edges, &self.referrers, &self.subjects] {
-            tree.clear()?;
+    /// Drops everything, to be filled again.
+    pub(crate) fn reset(&self) {
+        self.put_away();
+    }
+
+    /// Tells apart what is being filled now from what was before it failed.
+    pub(crate) fn generation(&self) -> u64 {
+        self.failures.load(Ordering::SeqCst)
+    }
+
+    /// Says that everything was described since that generation began.
+    pub(crate) fn set_filled(&self, generation: u64) {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        if database.is_some() && self.generation() == generation {
+            self.filled.store(true, Ordering::SeqCst);
+            if self.reason.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+                tracing::info!("the index works again");
+            }
         }
-        Ok(())
     }
 
-    pub(crate) fn clear_blobs(&self) -> Result<(), Error> {
-        Ok(self.blobs.clear()?)
+    /// The documents that were described while it was away.
+    pub(crate) fn take_missed(&self) -> HashSet<Digest> {
+        std::mem::take(&mut *self.missed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn record_blob(&self, digest: &Digest, size: u64) -> Result<(), Error> {
-        self.blobs.insert(digest.to_string(), &size.to_be_bytes())?;
-        Ok(())
-    }
-
-    pub(crate) fn blobs(&self) -> impl Iterator<Item = Result<(Digest, u64), Error>> {
-        self.blobs.iter().map(|entry| {
-            let (key, value) = entry?;
-            Ok((digest(&key)?, number(&value)?))
-        })
+    pub(crate) fn describe(&self, digest: &Digest, description: &Description) {
+        let described = self.with(|database| {
+            if let Some(subject) = &description.subject {
+                database.record_subject(digest, subject)?;
+            }
+            for (kind, note) in &description.notes {
+                database.set_note(kind, digest, note)?;
+            }
+            database.record_edges(digest, &description.children)
+        });
+        if described.is_none() {
+            self.missed.lock().unwrap_or_else(PoisonError::into_inner).insert(*digest);
+        }
     }
 
     /// Forgets a blob and all that was known of it.
-    pub(crate) fn remove_blob(&self, digest: &Digest) -> Result<(), Error> {
-        self.blobs.remove(digest.to_string())?;
-        for child in self.edges(digest)?.unwrap_or_default() {
-            self.referrers.remove(format!("{child}<{digest}"))?;
+    pub(crate) fn remove_blob(&self, digest: &Digest) {
+        self.with(|database| database.remove_blob(digest));
+    }
+
+    pub(crate) fn about(&self, subject: &Digest) -> Vec<Digest> {
+        self.with(|database| database.about(subject)).unwrap_or_default()
+    }
+
+    pub(crate) fn edges(&self, parent: &Digest) -> Option<Vec<Digest>> {
+        self.with(|database| database.edges(parent)).flatten()
+    }
+
+    pub(crate) fn referrers(&self, child: &Digest) -> Vec<Digest> {
+        self.with(|database| database.referrers(child)).unwrap_or_default()
+    }
+
+    pub(crate) fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) {
+        self.with(|database| database.set_note(kind, about, note));
+    }
+
+    pub(crate) fn remove_note(&self, kind: &str, about: &Digest) {
+        self.with(|database| database.remove_note(kind, about));
+    }
+
+    pub(crate) fn note(&self, kind: &str, about: &Digest) -> Option<Vec<u8>> {
+        self.with(|database| database.note(kind, about)).flatten()
+    }
+
+    /// Asks the database; `None` where it is away or fails now.
+    fn with<T>(&self, ask: impl FnOnce(&Database) -> sled::Result<T>) -> Option<T> {
+        let asked = {
+            let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+            let database = database.as_ref()?;
+            attempt(|| ask(database))
+        };
+        asked.inspect_err(|reason| self.fail(reason)).ok()
+    }
+
+    /// Puts the database away that failed.
+    pub(crate) fn fail(&self, reason: &str) {
+        metrics::counter!("lode_index_failures_total").increment(1);
+        self.note_reason(reason);
+        self.put_away();
+    }
+
+    fn note_reason(&self, reason: &str) {
+        let mut known = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_deref() != Some(reason) {
+            tracing::warn!(reason, "the index failed; it is made anew, and nothing is lost");
+            *known = Some(reason.to_owned());
         }
-        self.edges.remove(digest.to_string())?;
-        if let Some(subject) = self.note(SUBJECT, digest)? {
-            self.subjects.remove([&subject, b"<".as_slice(), digest.to_string().as_bytes()].concat())?;
-        }
-        for key in self.notes.scan_prefix(format!("{digest}:")).keys() {
-            self.notes.remove(key?)?;
-        }
-        Ok(())
     }
 
-    pub(crate) fn record_edges(&self, parent: &Digest, children: &[Digest]) -> Result<(), Error> {
-        let lines: Vec<String> = children.iter().map(ToString::to_string).collect();
-        for child in children {
-            self.referrers.insert(format!("{child}<{parent}"), "")?;
-        }
-        // Last: whoever finds it takes the rest to be there.
-        self.edges.insert(parent.to_string(), lines.join("\n").as_str())?;
-        Ok(())
+    fn put_away(&self) {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        self.filled.store(false, Ordering::SeqCst);
+        self.failures.fetch_add(1, Ordering::SeqCst);
+        let failed = database.take();
+        // What sled does when it ends may fail as well, and does not matter any more.
+        let _ = attempt(move || {
+            drop(failed);
+            Ok(())
+        });
     }
 
-    pub(crate) fn record_subject(&self, document: &Digest, subject: &Digest) -> Result<(), Error> {
-        self.subjects.insert(format!("{subject}<{document}"), "")?;
-        self.set_note(SUBJECT, document, subject.to_string().as_bytes())
-    }
-
-    pub(crate) fn about(&self, subject: &Digest) -> Result<Vec<Digest>, Error> {
-        before(&self.subjects, subject)
-    }
-
-    pub(crate) fn edges(&self, parent: &Digest) -> Result<Option<Vec<Digest>>, Error> {
-        let Some(value) = self.edges.get(parent.to_string())? else { return Ok(None) };
-        value.split(|b| *b == b'\n').filter(|line| !line.is_empty()).map(digest).collect::<Result<_, _>>().map(Some)
-    }
-
-    pub(crate) fn referrers(&self, child: &Digest) -> Result<Vec<Digest>, Error> {
-        before(&self.referrers, child)
-    }
-
-    pub(crate) fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) -> Result<(), Error> {
-        self.notes.insert(format!("{about}:{kind}"), note)?;
-        Ok(())
-    }
-
-    pub(crate) fn remove_note(&self, kind: &str, about: &Digest) -> Result<(), Error> {
-        self.notes.remove(format!("{about}:{kind}"))?;
-        Ok(())
-    }
-
-    pub(crate) fn note(&self, kind: &str, about: &Digest) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.notes.get(format!("{about}:{kind}"))?.map(|note| note.to_vec()))
+    /// An empty database in the place of what is there.
+    fn make(&self) -> Result<Database, String> {
+        files::remove_any(&self.path).map_err(|e| e.to_string())?;
+        attempt(|| Database::open(&self.path))
     }
 }
 
-/// What stands after `named<` in the keys of a tree.
-fn before(tree: &sled::Tree, named: &Digest) -> Result<Vec<Digest>, Error> {
-    let prefix = format!("{named}<");
-    tree.scan_prefix(&prefix).keys().map(|key| digest(&key?[prefix.len()..])).collect()
+/// Lets sled do something. Its assertions are errors like others: what it holds is only a cache.
+fn attempt<T>(work: impl FnOnce() -> Result<T, sled::Error>) -> Result<T, String> {
+    match std::panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(|e| e.to_string()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(format!("sled panicked: {}", text.unwrap_or("it says nothing")))
+        }
+    }
 }
 
-fn digest(bytes: &[u8]) -> Result<Digest, Error> {
-    let text = std::str::from_utf8(bytes).unwrap_or_default();
-    text.parse().map_err(|_| sled::Error::Unsupported(format!("`{text}` stands where a digest should")).into())
-}
-
-fn number(bytes: &[u8]) -> Result<u64, Error> {
-    let bytes = bytes.try_into().map_err(|_| sled::Error::Unsupported("a size has not 8 bytes".to_owned()))?;
-    Ok(u64::from_be_bytes(bytes))
-}
+#[cfg(test)]
+mod tests;

@@ -101,12 +101,11 @@ impl Store {
         removed
     }
 
-    /// Removes ingests whose id begins with `prefix` and that nobody holds: those that are never resumed.
-    pub fn discard_ingests(&self, prefix: &str) -> Result<(), Error> {
+    /// Removes ingests that nobody holds and nobody can resume: those without data, and those whose id begins with `prefix`.
+    pub fn discard_dead_ingests(&self, prefix: &str) -> Result<(), Error> {
         for id in self.ingest_ids()? {
-            if id.as_str().starts_with(prefix) {
-                self.remove_unheld(&id, |_| true)?;
-            }
+            let dead = |folder: &Path| id.as_str().starts_with(prefix) || !folder.join("data").is_file();
+            self.remove_unheld(&id, dead)?;
         }
         Ok(())
     }
@@ -198,25 +197,38 @@ impl IngestFile {
         Ok(())
     }
 
-    /// Makes the bytes a blob: sync, check, rename, sync the folder, index. The blob is durable when this returns.
+    /// Makes the bytes a blob: sync, check, rename, sync the folder. The blob is durable when this returns.
     ///
-    /// Bytes that fail the check are removed. A failure after the rename is returned too, though the blob is whole:
-    /// it was not made durable, so it must not be acknowledged.
+    /// Bytes that fail the check are removed, and so are those that could not be synced: the system may have dropped them and
+    /// say that all is well when it is asked again. A failure after the rename is returned too, though the blob is whole: it
+    /// was not made durable, so it must not be acknowledged.
     pub fn commit(self) -> Result<(Digest, u64), Error> {
         let data = self.folder.join("data");
-        self.file.sync_all().map_err(|e| Error::io("sync", &data, e))?;
+        if let Err(error) = self.file.sync_all() {
+            self.discard();
+            return Err(Error::io("sync", &data, error));
+        }
         self.store.reach(CrashPoint::Synced);
         let (digest, size) = (self.digest(), self.written);
         if let Err(error) = self.expected.check(digest, size) {
-            files::remove_folder(&self.folder)?;
+            self.discard();
             return Err(error.into());
         }
         self.store.reach(CrashPoint::Verified);
-        self.store.place(&data, &digest, size)?;
-        self.store.0.index.record_blob(&digest, size)?;
-        self.store.reach(CrashPoint::Indexed);
-        files::remove_folder(&self.folder)?;
-        Ok((digest, size))
+        let placed = self.store.place(&data, &digest, size);
+        // Where the data has its name, or is not needed, what is left of its way does not matter. Else it is resumed.
+        if placed.is_ok() || !data.is_file() {
+            self.discard();
+        }
+        placed.map(|()| (digest, size))
+    }
+
+    /// Removes what was written, as far as that can be done: what stays is never resumed, because its folder lacks something or
+    /// holds other bytes than it says, and goes with the next sweep.
+    fn discard(&self) {
+        if let Err(error) = files::remove_folder(&self.folder) {
+            tracing::warn!("an ingest that has ended stays for now: {error}");
+        }
     }
 
     /// Removes the bytes.
@@ -231,8 +243,10 @@ impl Store {
     fn place(&self, data: &Path, digest: &Digest, size: u64) -> Result<(), Error> {
         let path = self.path(digest);
         let folder = path.parent().expect("invariant: a blob's path has three folders below the store");
+        self.0.gate.touch(digest);
+        let _placement = self.0.placing.begin(digest);
         if fs::metadata(&path).is_ok_and(|there| there.is_file() && there.len() == size) {
-            return files::sync_folder(folder);
+            return self.0.placing.sync(folder);
         }
         files::create_folder_durably(folder, self.home())?;
         let mut permissions = fs::metadata(data).map_err(|e| Error::io("look at", data, e))?.permissions();
@@ -240,7 +254,7 @@ impl Store {
         fs::set_permissions(data, permissions).map_err(|e| Error::io("make read-only", data, e))?;
         fs::rename(data, &path).map_err(|e| Error::io("rename to its digest", &path, e))?;
         self.reach(CrashPoint::Renamed);
-        files::sync_folder(folder)?;
+        self.0.placing.sync(folder)?;
         self.reach(CrashPoint::DirectorySynced);
         Ok(())
     }

@@ -15,10 +15,18 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) fn create(home: &Path) -> Result<Self, Error> {
-        files::create_folder(home)?;
-        let home = home.canonicalize().map_err(|e| Error::io("find", home, e))?;
+    /// The layout of a store that is there, without touching it.
+    pub(crate) fn of(home: &Path) -> Self {
+        Self { home: home.to_owned() }
+    }
+
+    /// The layout at `home`, whose folders are made where they are not there; says whether there was no store yet.
+    pub(crate) fn create(home: &Path) -> Result<(Self, bool), Error> {
+        let home = std::path::absolute(home).map_err(|e| Error::io("find", home, e))?;
+        files::create_folder_durably(&home, Path::new("/"))?;
+        let home = home.canonicalize().map_err(|e| Error::io("find", &home, e))?;
         let layout = Self { home };
+        let is_new = !layout.blobs().is_dir();
         for folder in
             [layout.blobs(), layout.ingests(), layout.tags(), layout.links(), layout.leases(), layout.temporary()]
         {
@@ -26,20 +34,32 @@ impl Layout {
         }
         layout.create_shelves()?;
         files::sync_folder(&layout.home)?;
-        Ok(layout)
+        Ok((layout, is_new))
     }
 
     /// Makes all folders that blobs can be in at once: made one by one, each would have to be synced in a commit.
     fn create_shelves(&self) -> Result<(), Error> {
-        let folder = self.blobs().join(Algorithm::Sha256.name());
-        if folder.join("ff").is_dir() {
-            return Ok(());
+        for algorithm in [Algorithm::Sha256, Algorithm::Sha512] {
+            let folder = self.blobs().join(algorithm.name());
+            if folder.join("ff").is_dir() {
+                continue;
+            }
+            for prefix in 0..=u8::MAX {
+                files::create_folder(&folder.join(format!("{prefix:02x}")))?;
+            }
+            files::sync_folder(&folder)?;
         }
-        for prefix in 0..=u8::MAX {
-            files::create_folder(&folder.join(format!("{prefix:02x}")))?;
-        }
-        files::sync_folder(&folder)?;
         files::sync_folder(&self.blobs())
+    }
+
+    /// Syncs the folders that things get their names in: what the last process renamed and could not sync is durable then.
+    pub(crate) fn sync_names(&self) -> Result<(), Error> {
+        for root in [self.blobs(), self.tags(), self.links(), self.histories(), self.pins(), self.leases()] {
+            if root.is_dir() {
+                files::sync_folders(&root)?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -105,6 +125,16 @@ impl Layout {
         self.home.join("index")
     }
 
+    /// A digest of the files of the index, while nobody has it open.
+    pub(crate) fn index_seal(&self) -> PathBuf {
+        self.home.join("index.seal")
+    }
+
+    /// When models were last used.
+    pub(crate) fn used(&self) -> PathBuf {
+        self.home.join("used")
+    }
+
     /// Files on their way to a tag, a history, a pin or a lease; nothing in it outlives a crash.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.home.join("tmp")
@@ -112,7 +142,9 @@ impl Layout {
 
     pub(crate) fn clear_temporary(&self) -> Result<(), Error> {
         for entry in files::entries(&self.temporary())? {
-            files::remove(&entry.path())?;
+            if let Err(error) = files::remove_any(&entry.path()) {
+                tracing::warn!("a temporary file stays: {error}");
+            }
         }
         Ok(())
     }

@@ -11,13 +11,21 @@ use content::{Digest, IngestId};
 
 use crate::{Error, Store, files};
 
+/// No lease is longer: what is asked for beyond it is cut.
+const LONGEST_LEASE: Duration = Duration::from_hours(24 * 7);
+
 /// The name of a lease; the same alphabet as an ingest's.
 pub type LeaseId = IngestId;
 
 impl Store {
     /// Protects `digests` until `until`. Replaces the lease of that id.
     pub fn set_lease(&self, id: &LeaseId, digests: &[Digest], until: SystemTime) -> Result<(), Error> {
-        let end = until.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+        let latest = SystemTime::now().checked_add(LONGEST_LEASE).unwrap_or(until);
+        let end = until.min(latest).duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+        for digest in digests {
+            self.0.gate.touch(digest);
+        }
+        self.settle()?;
         let lines: Vec<String> = [end.to_string()].into_iter().chain(digests.iter().map(ToString::to_string)).collect();
         let _names = self.names();
         let temporary = self.0.layout.temporary().join(format!("lease-{id}"));
@@ -39,20 +47,62 @@ impl Store {
         files::remove(&self.0.layout.leases().join(id.as_str()))
     }
 
-    /// The digests under lease at `now`, and the leases that have ended.
-    pub(crate) fn leased(&self, now: SystemTime) -> Result<(Vec<Digest>, Vec<PathBuf>), Error> {
-        let (mut leased, mut ended) = (Vec::new(), Vec::new());
-        for entry in files::entries(&self.0.layout.leases())? {
-            let path = entry.path();
-            let Some(text) = files::read_if_there(&path)? else { continue };
-            let (end, digests) = parse(&path, &text)?;
-            if end < now {
-                ended.push(path);
-            } else {
-                leased.extend(digests);
-            }
+    /// Removes a lease that has ended; one that was renewed meanwhile stays.
+    pub(crate) fn remove_ended_lease(&self, path: &Path, now: SystemTime) -> Result<(), Error> {
+        let _names = self.names();
+        if read(path, now)?.is_some_and(|lease| lease.end < now) {
+            files::remove(path)?;
         }
-        Ok((leased, ended))
+        Ok(())
+    }
+}
+
+/// What is below the folder of leases.
+#[derive(Debug, Default)]
+pub(crate) struct FoundLeases {
+    /// Digests under leases that have not ended.
+    pub(crate) digests: Vec<Digest>,
+    /// The files of those that have.
+    pub(crate) ended: Vec<PathBuf>,
+    /// What is not known to be a lease or none.
+    pub(crate) damaged: Vec<Error>,
+}
+
+pub(crate) fn walk(root: &Path, now: SystemTime) -> FoundLeases {
+    let mut found = FoundLeases::default();
+    let entries = match files::entries(root) {
+        Ok(entries) => entries,
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return found,
+        Err(error) => return FoundLeases { damaged: vec![error], ..found },
+    };
+    for entry in entries {
+        match read(&entry.path(), now) {
+            Ok(Some(lease)) if lease.end < now => found.ended.push(entry.path()),
+            Ok(Some(lease)) => found.digests.extend(lease.digests),
+            Ok(None) => {}
+            Err(error) => found.damaged.push(error),
+        }
+    }
+    found
+}
+
+struct Lease {
+    end: SystemTime,
+    digests: Vec<Digest>,
+}
+
+/// The lease in a file; `None` where there is none. A damaged one ends when the longest one would that was set when it was
+/// last written.
+fn read(path: &Path, now: SystemTime) -> Result<Option<Lease>, Error> {
+    let read = files::read_if_there(path).and_then(|text| text.map(|text| parse(path, &text)).transpose());
+    let error = match read {
+        Ok(lease) => return Ok(lease.map(|(end, digests)| Lease { end, digests })),
+        Err(error) => error,
+    };
+    let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+    match modified.ok().and_then(|modified| modified.checked_add(LONGEST_LEASE)) {
+        Some(end) if end < now => Ok(Some(Lease { end, digests: Vec::new() })),
+        _ => Err(error),
     }
 }
 

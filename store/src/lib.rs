@@ -12,8 +12,9 @@
 //!   pins/<host>/<repository>/:<tag>     empty: the tag is not to be removed
 //!   damaged/<hex>                   blobs that were found damaged; nobody reads them
 //!   leases/<id>                     digests and an expiry (a root until then)
+//!   used/sha256-ab12…               empty: when the model of that manifest was last used
 //!   derived/sha256-ab12….<version>  what was made of a blob for those who map it; made again where it is not there
-//!   index/                          sled; derived from the above
+//!   index/, index.seal              sled; derived from the above
 //! ```
 //!
 //! A tag's file name begins with a colon, which no part of a repository can: `a` with the tag `b` and the repository
@@ -22,18 +23,19 @@
 //! # Invariants
 //! - A file below `blobs/` is complete, verified and synced: it got there by rename.
 //! - Nothing is acknowledged before it would survive a power cut.
-//! - The index holds nothing that [`Store::rebuild`] cannot restore. Files are the truth.
+//! - The index is a cache of what files say: nothing fails because it does, and nothing is known from it alone.
+//! - What cannot be read costs what it names, and nothing else: the rest is listed, and kept from collection as far as it may
+//!   be what it led to.
 //! - The store knows bytes. What refers to what is told to it ([`Store::describe`], the argument of
 //!   [`Store::collect`]).
 //!
 //! # After a crash
-//! Ingests stay and can be resumed. A blob renamed but not indexed is found when the store is next opened, kept until
-//! the next collection, and then treated like any other unreferenced blob.
+//! Ingests stay and can be resumed. The folders that names are in are synced when the store is next opened, so that what is
+//! found is durable. A blob that nothing refers to stays until the next collection.
 //!
 //! # Concurrency
-//! Any number of readers; one writer per ingest; one collector, which waits for nobody: while somebody holds a
-//! [`Guard`], [`Store::collect`] says so and does nothing. The methods block on the disk; the roles of [`content`] are
-//! implemented on threads made for that.
+//! Any number of readers; one writer per ingest; one collector at a time, which works beside everybody else (`gate`). The
+//! methods block on the disk; the roles of [`content`] are implemented on threads made for that.
 
 mod blobs;
 mod collect;
@@ -41,6 +43,7 @@ pub mod crash;
 mod derived;
 mod error;
 mod files;
+mod gate;
 mod history;
 mod index;
 mod ingest;
@@ -48,29 +51,34 @@ mod layout;
 mod leases;
 mod links;
 mod lock;
-mod mapped;
+mod mark;
 mod names;
 mod pins;
+mod placing;
 mod promises;
 mod rebuild;
 mod roles;
 mod tags;
 mod usage;
+mod used;
 mod verify;
 mod version;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 pub use blobs::BlobFile;
-pub use collect::{Children, Collected, Guard};
+pub use collect::{Collectable, Collected, PutOff};
 pub use crash::CrashPoint;
 pub use error::Error;
+pub use gate::{Guard, Hold};
 pub use history::{HistoryEntry, KEPT_VERSIONS};
 pub use ingest::IngestFile;
 pub use leases::LeaseId;
-pub use links::{BLOB_LINK_LIFE, LinkKind};
+pub use links::{BLOB_LINK_LIFE, LinkKind, LinkedDocument};
+pub use mark::Children;
 pub use rebuild::{Description, Rebuilt};
 pub use tags::TagEntry;
 pub use usage::IngestEntry;
@@ -90,7 +98,10 @@ struct Inner {
     layout: Layout,
     index: Index,
     held: ingest::Held,
-    gate: collect::Gate,
+    gate: gate::Gate,
+    /// Held by the one collector.
+    collection: Mutex<()>,
+    placing: placing::Placing,
     promises: promises::Promises,
     /// Held while a tag, history, pin or lease is written or removed: they share folders, and writers of one name a temporary file.
     names: Mutex<()>,
@@ -111,36 +122,38 @@ impl Store {
     /// Opens the store at `home`, making it where there is none.
     ///
     /// # Errors
-    /// [`Error::Locked`] where another process has it open, [`Error::Newer`] where a newer program has made it. A broken
-    /// index is no error: it is made anew.
+    /// [`Error::Locked`] where another process has it open, [`Error::Newer`] where a newer program has made it. An index that
+    /// is damaged or cannot be made is no error: [`Store::mend_index`] tries again.
     pub fn open(home: &Path, options: Options) -> Result<Self, Error> {
         // Nothing of a store that cannot be read is touched.
         version::check(home, &home.join(layout::VERSION))?;
-        let layout = Layout::create(home)?;
+        let (layout, is_new) = Layout::create(home)?;
         let lock = Lock::acquire(&layout.lock_file())?;
         // Somebody may have made it between the two.
-        let is_new = version::check(layout.home(), &layout.version_file())?;
+        let lacks_version = version::check(layout.home(), &layout.version_file())?;
         layout.clear_temporary()?;
-        if is_new {
+        if lacks_version {
             version::write(layout.home(), &layout.version_file(), &layout.temporary())?;
         }
-        let (index, fresh) = Index::open(&layout.index())?;
+        let (index, closed) = Index::open(&layout);
+        if !closed && !is_new {
+            // The last process may have died between giving a name and syncing it: what is found has to be durable.
+            layout.sync_names()?;
+        }
         let store = Self(Arc::new(Inner {
             layout,
             index,
             held: ingest::Held::default(),
-            gate: collect::Gate::default(),
+            gate: gate::Gate::default(),
+            collection: Mutex::default(),
+            placing: placing::Placing::default(),
             promises: promises::Promises::default(),
             names: Mutex::default(),
             derivations: AtomicU64::default(),
             crash_at: options.crash_at,
             _lock: lock,
         }));
-        if fresh {
-            store.index_blobs()?;
-            store.0.index.clear_edges()?;
-        }
-        store.0.index.mark_open()?;
+        store.begin_uses(SystemTime::now())?;
         Ok(store)
     }
 
@@ -179,10 +192,7 @@ impl Store {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A failure only costs the next start a look through the blobs.
-        if let Err(error) = self.index.mark_closed() {
-            tracing::warn!(%error, "the index was not closed cleanly");
-        }
+        self.index.close();
     }
 }
 

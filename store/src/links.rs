@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use content::Digest;
 
-use crate::{Error, Store, files, tags};
+use crate::{Error, Store, files, names, tags};
 
 /// How long a blob stays in a repository that no manifest there refers to.
 pub const BLOB_LINK_LIFE: Duration = Duration::from_hours(24);
@@ -41,8 +41,22 @@ impl LinkKind {
     }
 }
 
+/// A document that a client of the registry put into a repository, or that passed through it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkedDocument {
+    /// `host/repository`.
+    pub repository: String,
+    /// The document.
+    pub digest: Digest,
+    /// When it was last put there.
+    pub modified: SystemTime,
+}
+
 /// A link as the collector sees it.
+#[derive(Debug)]
 pub(crate) struct Link {
+    /// `host/repository`.
+    pub(crate) repository: String,
     pub(crate) path: PathBuf,
     pub(crate) kind: LinkKind,
     pub(crate) digest: Digest,
@@ -54,6 +68,12 @@ impl Store {
     pub fn link(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<(), Error> {
         let path = self.link_path(repository, kind, digest)?;
         let folder = path.parent().expect("invariant: a link lies in its repository's folder");
+        self.0.gate.touch(digest);
+        match kind {
+            // It refers to others.
+            LinkKind::Manifest => self.settle()?,
+            LinkKind::Blob => self.settle_blob(digest)?,
+        }
         // Not the file: there is nothing in it.
         let make = || -> Result<bool, Error> {
             let file = OpenOptions::new().write(true).create_new(true).open(&path);
@@ -72,11 +92,33 @@ impl Store {
             }
             other => other?,
         };
-        if !made {
-            let renewed = OpenOptions::new().write(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
-            return renewed.map_err(|e| Error::io("renew the link", &path, e));
+        if !made && !self.renew(&path)? {
+            // A collection has just removed it, because it had run out.
+            return self.link(repository, kind, digest);
         }
         files::sync_folder(folder)
+    }
+
+    /// Gives a link the present time; `false` where it is gone.
+    fn renew(&self, path: &Path) -> Result<bool, Error> {
+        // The collector looks at the time and removes what has run out under the same lock.
+        let _names = self.names();
+        match OpenOptions::new().write(true).open(path).and_then(|file| file.set_modified(SystemTime::now())) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("renew the link", path, e)),
+        }
+    }
+
+    /// Removes a link to a blob that has run out; one that was renewed meanwhile, or is promised, stays.
+    pub(crate) fn remove_expired_link(&self, link: &Link, now: SystemTime) -> Result<(), Error> {
+        let _names = self.names();
+        let modified = fs::metadata(&link.path).and_then(|metadata| metadata.modified());
+        let expired = modified.is_ok_and(|modified| is_expired(modified, now));
+        if expired && !self.0.promises.lock().contains_key(&link.digest) {
+            files::remove(&link.path)?;
+        }
+        Ok(())
     }
 
     /// Takes a blob out of `repository`; says whether it was there. The bytes stay until the next collection.
@@ -96,7 +138,7 @@ impl Store {
     /// Whether a blob was put into `repository`.
     pub fn is_linked(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<bool, Error> {
         let path = self.link_path(repository, kind, digest)?;
-        path.try_exists().map_err(|e| Error::io("look at", &path, e))
+        files::is_there(&path)
     }
 
     /// The digests of one kind that were put into `repository`, sorted.
@@ -109,25 +151,30 @@ impl Store {
         Ok(entries.iter().filter_map(|entry| digest(&entry.file_name().to_string_lossy())).collect())
     }
 
-    /// The repositories (`host/name`) with links, sorted.
-    pub fn linked_repositories(&self) -> Result<Vec<String>, Error> {
-        let root = self.0.layout.links();
-        let mut names: Vec<String> = self
-            .all_links()?
-            .iter()
-            .filter_map(|link| link.path.parent()?.parent()?.strip_prefix(&root).ok())
-            .map(|name| name.to_string_lossy().into_owned())
-            .collect();
+    /// The repositories (`host/name`) with links, sorted. Folders that cannot be listed are logged.
+    pub fn linked_repositories(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.readable_links().map(|link| link.repository).collect();
         names.sort();
         names.dedup();
-        Ok(names)
+        names
     }
 
-    /// Every link of every repository.
-    pub(crate) fn all_links(&self) -> Result<Vec<Link>, Error> {
-        let mut found = Vec::new();
-        walk(&self.0.layout.links(), &mut found)?;
-        Ok(found)
+    /// The documents that were put into repositories, sorted by repository. Folders that cannot be listed are logged.
+    pub fn linked_documents(&self) -> Vec<LinkedDocument> {
+        let documents = self.readable_links().filter(|link| link.kind == LinkKind::Manifest);
+        let entry = |link: Link| {
+            let Link { repository, digest, modified, .. } = link;
+            LinkedDocument { repository, digest, modified }
+        };
+        documents.map(entry).collect()
+    }
+
+    fn readable_links(&self) -> impl Iterator<Item = Link> {
+        let found = walk(&self.0.layout.links());
+        for (_, error) in found.unreadable {
+            tracing::warn!("{error}");
+        }
+        found.links.into_iter()
     }
 
     fn repository_folder(&self, repository: &str) -> Result<PathBuf, Error> {
@@ -154,26 +201,38 @@ fn digest(name: &str) -> Option<Digest> {
     name.replacen('-', ":", 1).parse().ok()
 }
 
-fn walk(folder: &Path, found: &mut Vec<Link>) -> Result<(), Error> {
-    let entries = match files::entries(folder) {
-        // Its last link was removed since it was listed.
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
-    for entry in entries {
-        let path = entry.path();
-        let name = entry.file_name();
-        let kind = [LinkKind::Manifest, LinkKind::Blob].into_iter().find(|kind| name.to_str() == Some(kind.folder()));
-        match kind {
-            Some(kind) => found.extend(links_in(&path, kind)?),
-            None if path.is_dir() => walk(&path, found)?,
-            None => {}
-        }
-    }
-    Ok(())
+/// Whether a link to a blob that was last renewed then has run out.
+pub(crate) fn is_expired(modified: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(modified).is_ok_and(|age| age >= BLOB_LINK_LIFE)
 }
 
-fn links_in(folder: &Path, kind: LinkKind) -> Result<Vec<Link>, Error> {
+/// What is below the folder of links.
+#[derive(Debug, Default)]
+pub(crate) struct FoundLinks {
+    /// Sorted by repository.
+    pub(crate) links: Vec<Link>,
+    /// Folders whose links are not known, with the kind where they have only one.
+    pub(crate) unreadable: Vec<(Option<LinkKind>, Error)>,
+}
+
+pub(crate) fn walk(root: &Path) -> FoundLinks {
+    let names::Walk { named, unreadable } = names::walk(root);
+    let unreadable = unreadable.into_iter().map(|error| (None, error)).collect();
+    let mut found = FoundLinks { links: Vec::new(), unreadable };
+    for folder in named {
+        let kinds = [LinkKind::Manifest, LinkKind::Blob];
+        let Some(kind) = kinds.into_iter().find(|kind| kind.folder().strip_prefix(':') == Some(&folder.name)) else {
+            continue;
+        };
+        match links_in(&folder.path, &folder.repository, kind) {
+            Ok(links) => found.links.extend(links),
+            Err(error) => found.unreadable.push((Some(kind), error)),
+        }
+    }
+    found
+}
+
+fn links_in(folder: &Path, repository: &str, kind: LinkKind) -> Result<Vec<Link>, Error> {
     let entries = match files::entries(folder) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
@@ -182,7 +241,7 @@ fn links_in(folder: &Path, kind: LinkKind) -> Result<Vec<Link>, Error> {
         let digest = digest(&entry.file_name().to_string_lossy())?;
         // One without a readable time is taken for new: it must not be the reason for a deletion.
         let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or_else(|_| SystemTime::now());
-        Some(Link { path: entry.path(), kind, digest, modified })
+        Some(Link { repository: repository.to_owned(), path: entry.path(), kind, digest, modified })
     };
     Ok(entries.into_iter().filter_map(link).collect())
 }

@@ -1,4 +1,5 @@
-//! Files named like tags: `<host>/<repository>/:<tag>` below a folder. Tags, their histories and pins lie so.
+//! Files named like tags: `<host>/<repository>/:<tag>` below a folder. Tags, their histories and pins lie so, and the
+//! folders of links.
 //!
 //! A file's name begins with a colon, which no part of a repository can: `a` with the tag `b` and the repository `a/b`
 //! do not collide.
@@ -9,6 +10,32 @@ use std::path::{Path, PathBuf};
 use content::Digest;
 
 use crate::{Error, Store, files, links, tags};
+
+/// What is below a folder.
+#[derive(Debug, Default)]
+pub(crate) struct Walk {
+    /// Everything whose name begins with a colon, sorted.
+    pub(crate) named: Vec<Named>,
+    /// Folders that could not be listed: what is in them is not known.
+    pub(crate) unreadable: Vec<Error>,
+}
+
+/// A file or folder whose name begins with a colon.
+#[derive(Debug)]
+pub(crate) struct Named {
+    /// `host/repository`, or less where it lies too high.
+    pub(crate) repository: String,
+    /// Its name without the colon.
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+}
+
+impl Named {
+    /// `host/repository:tag`.
+    pub(crate) fn tag(&self) -> String {
+        format!("{}:{}", self.repository, self.name)
+    }
+}
 
 /// Where the file of `name` (`host/repository:tag`) is below `root`.
 pub(crate) fn path(root: &Path, name: &str) -> Result<PathBuf, Error> {
@@ -24,32 +51,42 @@ pub(crate) fn remove(root: &Path, path: &Path) -> Result<bool, Error> {
     Ok(removed)
 }
 
-/// The names of the files below `root`, sorted.
-pub(crate) fn walk(root: &Path) -> Result<Vec<String>, Error> {
-    let mut found = Vec::new();
-    if root.is_dir() {
-        walk_folder(root, "", &mut found)?;
-    }
-    found.sort_unstable();
-    Ok(found)
+/// Everything below `root` whose name begins with a colon. A folder that cannot be listed hides nothing but what is in it.
+pub(crate) fn walk(root: &Path) -> Walk {
+    let mut walk = Walk::default();
+    walk.folder(root, "");
+    walk.named.sort_by(|a, b| (&a.repository, &a.name).cmp(&(&b.repository, &b.name)));
+    walk
 }
 
-fn walk_folder(folder: &Path, prefix: &str, found: &mut Vec<String>) -> Result<(), Error> {
-    let entries = match files::entries(folder) {
-        // Its last file was removed since it was listed.
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
-    for entry in entries {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path().is_dir() {
-            let inner = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-            walk_folder(&entry.path(), &inner, found)?;
-        } else if let Some(tag) = name.strip_prefix(':') {
-            found.push(format!("{prefix}:{tag}"));
+impl Walk {
+    fn folder(&mut self, folder: &Path, repository: &str) {
+        let entries = match files::entries(folder) {
+            Ok(entries) => entries,
+            // Its last file was removed since it was listed, or nothing was ever put there.
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) => return self.unreadable.push(error),
+        };
+        for entry in entries {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if let Some(name) = name.strip_prefix(':') {
+                self.named.push(Named { repository: repository.to_owned(), name: name.to_owned(), path });
+            } else if path.is_dir() {
+                let inner = if repository.is_empty() { name } else { format!("{repository}/{name}") };
+                self.folder(&path, &inner);
+            }
         }
     }
-    Ok(())
+
+    /// The names of all tags that were found; what cannot be listed is logged.
+    pub(crate) fn tags(self) -> Vec<String> {
+        for error in &self.unreadable {
+            tracing::warn!("{error}");
+        }
+        let mut names: Vec<String> = self.named.iter().map(Named::tag).collect();
+        names.sort_unstable();
+        names
+    }
 }
 
 impl Store {

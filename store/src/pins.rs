@@ -2,7 +2,7 @@
 //!
 //! The store only remembers them; whoever removes models asks.
 
-use crate::{Error, Store, names};
+use crate::{Error, Store, files, names};
 
 impl Store {
     /// Pins a tag; it must be there.
@@ -23,12 +23,13 @@ impl Store {
 
     /// Whether a tag is pinned.
     pub fn is_pinned(&self, name: &str) -> Result<bool, Error> {
-        Ok(names::path(&self.0.layout.pins(), name)?.is_file())
+        // A pin that cannot be looked at may be one.
+        files::is_there(&names::path(&self.0.layout.pins(), name)?)
     }
 
-    /// The names of all pinned tags, sorted.
-    pub fn pins(&self) -> Result<Vec<String>, Error> {
-        names::walk(&self.0.layout.pins())
+    /// The names of all pinned tags, sorted. A folder that cannot be listed is logged.
+    pub fn pins(&self) -> Vec<String> {
+        names::walk(&self.0.layout.pins()).tags()
     }
 
     /// Takes the pin away. The caller holds the lock of names.

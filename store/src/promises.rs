@@ -12,8 +12,10 @@ use crate::Store;
 /// The most blobs that are promised at a time. Beyond it nothing is promised: who was told may have to send again.
 const MOST: usize = 1 << 16;
 
-/// Until when each blob is promised, by where that was told.
-pub(crate) type Promised = HashMap<Digest, HashMap<Box<str>, SystemTime>>;
+/// Until when a blob is promised, by where that was told.
+pub(crate) type Places = HashMap<Box<str>, SystemTime>;
+/// All blobs that are promised.
+pub(crate) type Promised = HashMap<Digest, Places>;
 
 /// All promises.
 #[derive(Debug, Default)]

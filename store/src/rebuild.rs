@@ -1,10 +1,8 @@
-//! The index from the files.
-
-use std::path::Path;
+//! Telling the index what documents say, and filling it from the files.
 
 use content::Digest;
 
-use crate::{Error, LinkKind, Store, files};
+use crate::{Error, Store};
 
 /// What the owner of a document says of it: what it refers to, and notes by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,95 +28,77 @@ pub struct Rebuilt {
 
 impl Store {
     /// Makes the index anew from blobs, tags and links. `describe` is asked about every document that those name.
-    pub fn rebuild<E: From<Error>>(
-        &self,
-        mut describe: impl FnMut(&Digest) -> Result<Description, E>,
-    ) -> Result<Rebuilt, E> {
-        self.0.index.clear()?;
-        let mut rebuilt = self.index_blobs()?;
-        for digest in self.documents()? {
-            self.describe(&digest, &describe(&digest)?)?;
-            rebuilt.documents += 1;
+    ///
+    /// # Errors
+    /// [`Error::Index`]: it cannot be made. Everything works without it, only slower.
+    pub fn rebuild(&self, describe: impl FnMut(&Digest) -> Option<Description>) -> Result<Rebuilt, Error> {
+        self.0.index.reset();
+        let documents = self.mend_index(describe)?;
+        let blobs = self.blobs();
+        Ok(Rebuilt { blobs: blobs.len() as u64, bytes: blobs.iter().map(|(_, size)| size).sum(), documents })
+    }
+
+    /// Opens the index again where it has failed, and fills it where it lacks something; says how many documents were
+    /// described. It does nothing where nothing is wrong: to be called often. `describe` says `None` of what it cannot read.
+    ///
+    /// # Errors
+    /// [`Error::Index`]: what was in its way still is.
+    pub fn mend_index(&self, mut describe: impl FnMut(&Digest) -> Option<Description>) -> Result<u64, Error> {
+        let index = &self.0.index;
+        if index.is_filled() {
+            return Ok(0);
         }
-        Ok(rebuilt)
+        index.mend()?;
+        let generation = index.generation();
+        let mut described = 0;
+        for digest in index.take_missed().into_iter().chain(self.documents()) {
+            if index.edges(&digest).is_none()
+                && let Some(description) = describe(&digest)
+            {
+                index.describe(&digest, &description);
+                described += 1;
+            }
+        }
+        index.set_filled(generation);
+        Ok(described)
+    }
+
+    /// Whether the index was told of every document: only then does [`Store::referrers`] know all.
+    pub fn knows_all_documents(&self) -> bool {
+        self.0.index.is_filled()
     }
 
     /// Records what a document refers to and what is known of it.
-    pub fn describe(&self, digest: &Digest, description: &Description) -> Result<(), Error> {
-        if let Some(subject) = &description.subject {
-            self.0.index.record_subject(digest, subject)?;
-        }
-        for (kind, note) in &description.notes {
-            self.0.index.set_note(kind, digest, note)?;
-        }
-        self.0.index.record_edges(digest, &description.children)
+    pub fn describe(&self, digest: &Digest, description: &Description) {
+        self.0.index.describe(digest, description);
     }
 
     /// The note of a kind about a blob. `None` is also the answer after a crash: derive it again.
-    pub fn note(&self, kind: &str, about: &Digest) -> Result<Option<Vec<u8>>, Error> {
+    pub fn note(&self, kind: &str, about: &Digest) -> Option<Vec<u8>> {
         self.0.index.note(kind, about)
     }
 
-    /// Keeps a derived fact about a blob.
-    pub fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) -> Result<(), Error> {
-        self.0.index.set_note(kind, about, note)
+    /// Keeps a derived fact about a blob. It may be lost at any time.
+    pub fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) {
+        self.0.index.set_note(kind, about, note);
     }
 
     /// The documents that refer to a blob, as far as they were described.
-    pub fn referrers(&self, digest: &Digest) -> Result<Vec<Digest>, Error> {
+    pub fn referrers(&self, digest: &Digest) -> Vec<Digest> {
         self.0.index.referrers(digest)
     }
 
     /// The documents that say something about a blob, as far as they were described.
-    pub fn about(&self, subject: &Digest) -> Result<Vec<Digest>, Error> {
+    pub fn about(&self, subject: &Digest) -> Vec<Digest> {
         self.0.index.about(subject)
     }
 
-    /// Whether the index knows what a document refers to.
-    pub fn is_described(&self, digest: &Digest) -> Result<bool, Error> {
-        Ok(self.0.index.edges(digest)?.is_some())
-    }
-
-    /// The documents that tags and links name.
-    pub fn documents(&self) -> Result<Vec<Digest>, Error> {
-        let links = self.all_links()?.into_iter().filter(|link| link.kind == LinkKind::Manifest);
-        let mut documents: Vec<Digest> =
-            self.tags()?.into_iter().map(|tag| tag.digest).chain(links.map(|link| link.digest)).collect();
+    /// The documents that tags and links name, sorted.
+    pub fn documents(&self) -> Vec<Digest> {
+        let linked = self.linked_documents().into_iter().map(|link| link.digest);
+        let mut documents: Vec<Digest> = self.tags().into_iter().map(|tag| tag.digest).chain(linked).collect();
         documents.sort_unstable();
         documents.dedup();
-        Ok(documents)
-    }
-
-    /// All blobs with their sizes in bytes, as the index knows them.
-    pub fn blobs(&self) -> Result<Vec<(Digest, u64)>, Error> {
-        self.0.index.blobs().collect()
-    }
-
-    /// Records every blob that is on disk.
-    pub(crate) fn index_blobs(&self) -> Result<Rebuilt, Error> {
-        self.0.index.clear_blobs()?;
-        let mut rebuilt = Rebuilt::default();
-        for algorithm in files::entries(&self.0.layout.blobs())? {
-            for prefix in files::entries(&algorithm.path())? {
-                for blob in files::entries(&prefix.path())? {
-                    let name = format!("{}:{}", algorithm.file_name().display(), blob.file_name().display());
-                    let Ok(digest) = name.parse::<Digest>() else { continue };
-                    // It may be deleted between the listing and now.
-                    let Some(size) = size(&blob.path())? else { continue };
-                    self.0.index.record_blob(&digest, size)?;
-                    rebuilt.blobs += 1;
-                    rebuilt.bytes += size;
-                }
-            }
-        }
-        Ok(rebuilt)
-    }
-}
-
-fn size(path: &Path) -> Result<Option<u64>, Error> {
-    match std::fs::metadata(path) {
-        Ok(metadata) => Ok(Some(metadata.len())),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io("look at", path, e)),
+        documents
     }
 }

@@ -26,7 +26,7 @@ impl Provider for Store {
 
     async fn read(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
         let (store, digest) = (self.clone(), *digest);
-        blocking(move || store.open_blob(&digest)?.bytes(range)).await
+        blocking(move || store.open_blob(&digest)?.read(range).map(Bytes::from)).await
     }
 }
 

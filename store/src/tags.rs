@@ -47,6 +47,7 @@ impl Store {
         if self.blob_size(digest)?.is_none() {
             return Err(content::Error::BlobNotFound(*digest).into());
         }
+        self.settle()?;
         let folder = path.parent().expect("invariant: a tag lies in its repository's folder");
         let _names = self.names();
         self.record_change(name, digest, SystemTime::now())?;
@@ -79,29 +80,23 @@ impl Store {
             other => other?,
         };
         for entry in entries {
-            found.extend(read(&entry, repository)?);
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(tag) = name.strip_prefix(':') else { continue };
+            match read(&entry.path(), repository, tag) {
+                Ok(tag) => found.extend(tag),
+                Err(error) => tracing::warn!("{error}"),
+            }
         }
-        Ok(found.into_iter().filter_map(readable).collect())
+        Ok(found)
     }
 
     /// All tags, sorted by name. Damaged ones are logged and left out: one of them must not hide the others.
-    pub fn tags(&self) -> Result<Vec<TagEntry>, Error> {
-        Ok(self.walk_tags()?.into_iter().filter_map(readable).collect())
-    }
-
-    /// All tags, or an error where one of them is damaged: for deciding what may be deleted.
-    pub(crate) fn all_tags(&self) -> Result<Vec<TagEntry>, Error> {
-        self.walk_tags()?.into_iter().collect()
-    }
-
-    pub(crate) fn walk_tags(&self) -> Result<Vec<Result<TagEntry, Error>>, Error> {
-        let mut found = Vec::new();
-        walk(&self.0.layout.tags(), "", &mut found)?;
-        found.sort_by(|a, b| match (a, b) {
-            (Ok(a), Ok(b)) => a.name.cmp(&b.name),
-            (a, b) => a.is_err().cmp(&b.is_err()),
-        });
-        Ok(found)
+    pub fn tags(&self) -> Vec<TagEntry> {
+        let found = walk(&self.0.layout.tags());
+        for error in found.damaged.iter().map(|(_, error)| error).chain(&found.unreadable) {
+            tracing::warn!("{error}");
+        }
+        found.tags
     }
 
     fn tag_path(&self, name: &str) -> Result<PathBuf, Error> {
@@ -152,43 +147,37 @@ fn parse(path: &Path, text: &str) -> Result<Digest, Error> {
     })
 }
 
-fn walk(folder: &Path, prefix: &str, found: &mut Vec<Result<TagEntry, Error>>) -> Result<(), Error> {
-    let entries = match files::entries(folder) {
-        // Its last tag was removed since it was listed.
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
-    for entry in entries {
-        let path = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if path.is_dir() {
-            let inner = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-            walk(&path, &inner, found)?;
-        } else {
-            found.extend(read(&entry, prefix)?);
+/// What is below the folder of tags.
+#[derive(Debug, Default)]
+pub(crate) struct FoundTags {
+    /// Sorted by name.
+    pub(crate) tags: Vec<TagEntry>,
+    /// Files that are no tags, with the names that they would have.
+    pub(crate) damaged: Vec<(String, Error)>,
+    /// Folders whose tags are not known.
+    pub(crate) unreadable: Vec<Error>,
+}
+
+pub(crate) fn walk(root: &Path) -> FoundTags {
+    let names::Walk { named, unreadable } = names::walk(root);
+    let mut found = FoundTags { unreadable, ..FoundTags::default() };
+    for file in named {
+        match read(&file.path, &file.repository, &file.name) {
+            Ok(tag) => found.tags.extend(tag),
+            Err(error) => found.damaged.push((file.tag(), error)),
         }
     }
-    Ok(())
+    found.tags.sort_by(|a, b| a.name.cmp(&b.name));
+    found
 }
 
-fn readable(found: Result<TagEntry, Error>) -> Option<TagEntry> {
-    found.inspect_err(|error| tracing::warn!("{error}")).ok()
-}
-
-/// The tag in an entry of a repository's folder, where it is one.
-fn read(entry: &fs::DirEntry, repository: &str) -> Result<Option<Result<TagEntry, Error>>, Error> {
-    let name = entry.file_name().to_string_lossy().into_owned();
-    let Some(tag) = name.strip_prefix(':') else { return Ok(None) };
-    let path = entry.path();
-    // It may be removed between the listing and now.
-    let Some(text) = files::read_if_there(&path)? else { return Ok(None) };
-    let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+/// The tag in a file; `None` where it was removed since it was listed.
+fn read(path: &Path, repository: &str, tag: &str) -> Result<Option<TagEntry>, Error> {
+    let Some(text) = files::read_if_there(path)? else { return Ok(None) };
     if let Err(reason) = check(tag, false) {
-        return Ok(Some(Err(Error::Damaged {
-            path,
-            reason: format!("its name is no tag's: {reason}; remove the file"),
-        })));
+        let reason = format!("its name is no tag's: {reason}; remove the file");
+        return Err(Error::Damaged { path: path.to_owned(), reason });
     }
-    let name = format!("{repository}:{tag}");
-    Ok(Some(parse(&path, &text).map(|digest| TagEntry { name, digest, modified })))
+    let modified = fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    Ok(Some(TagEntry { name: format!("{repository}:{tag}"), digest: parse(path, &text)?, modified }))
 }

@@ -22,10 +22,13 @@ impl Store {
     /// The ingests that were begun and neither committed nor cancelled, those that are being written included.
     pub fn ingests(&self, now: SystemTime) -> Result<Vec<IngestEntry>, Error> {
         let entry = |id: IngestId| {
-            let metadata = fs::metadata(self.0.layout.ingest(&id).join("data")).ok();
-            let modified = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
+            let folder = self.0.layout.ingest(&id);
+            let data = fs::metadata(folder.join("data")).ok();
+            let bytes = data.as_ref().map_or(0, std::fs::Metadata::len);
+            // One that has not come to its data rests as well.
+            let modified = data.or_else(|| fs::metadata(&folder).ok()).and_then(|metadata| metadata.modified().ok());
             let idle = modified.and_then(|time| now.duration_since(time).ok()).unwrap_or(Duration::ZERO);
-            IngestEntry { id, bytes: metadata.map_or(0, |metadata| metadata.len()), idle }
+            IngestEntry { id, bytes, idle }
         };
         Ok(self.ingest_ids()?.into_iter().map(entry).collect())
     }

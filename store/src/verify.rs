@@ -5,11 +5,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use content::{Digest, Hasher};
 
-use crate::{Error, Store, files, names};
+use crate::layout::Layout;
+use crate::{Error, Store, files, history, leases, links, names, tags};
 
 /// The kind of note with the second at which a blob was last found good.
 const NOTE: &str = "verified";
@@ -76,20 +78,20 @@ impl Store {
     }
 
     /// Remembers that a blob was found good.
-    pub fn record_verified(&self, digest: &Digest, now: SystemTime) -> Result<(), Error> {
+    pub fn record_verified(&self, digest: &Digest, now: SystemTime) {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-        self.set_note(NOTE, digest, &second.to_be_bytes())
+        self.set_note(NOTE, digest, &second.to_be_bytes());
     }
 
     /// Forgets that a blob was ever found good, because now it was not.
-    pub fn forget_verified(&self, digest: &Digest) -> Result<(), Error> {
-        self.0.index.remove_note(NOTE, digest)
+    pub fn forget_verified(&self, digest: &Digest) {
+        self.0.index.remove_note(NOTE, digest);
     }
 
     /// When a blob was last found good; `None` where that is not known.
-    pub fn last_verified(&self, digest: &Digest) -> Result<Option<SystemTime>, Error> {
-        let second = self.note(NOTE, digest)?.and_then(|note| <[u8; 8]>::try_from(note).ok()).map(u64::from_be_bytes);
-        Ok(second.and_then(|second| UNIX_EPOCH.checked_add(Duration::from_secs(second))))
+    pub fn last_verified(&self, digest: &Digest) -> Option<SystemTime> {
+        let second = self.note(NOTE, digest).and_then(|note| <[u8; 8]>::try_from(note).ok()).map(u64::from_be_bytes);
+        second.and_then(|second| UNIX_EPOCH.checked_add(Duration::from_secs(second)))
     }
 
     /// Takes a damaged blob out of sight; says whether it was there. An earlier one of the same name is replaced.
@@ -105,7 +107,7 @@ impl Store {
         if moved && let Some(folder) = path.parent() {
             files::sync_folder(folder)?;
         }
-        self.0.index.remove_blob(digest)?;
+        self.0.index.remove_blob(digest);
         // It was made of the damaged bytes, perhaps.
         self.forget_derived(digest)?;
         Ok(moved)
@@ -116,13 +118,25 @@ impl Store {
         files::remove(&self.0.layout.damaged().join(digest.hex()))
     }
 
-    /// What is wrong with tags, their histories and leases: all that would stop a collection.
-    pub fn damaged_names(&self, now: SystemTime) -> Result<Vec<Error>, Error> {
-        let mut damaged: Vec<Error> = self.walk_tags()?.into_iter().filter_map(Result::err).collect();
-        for name in names::walk(&self.0.layout.histories())? {
-            damaged.extend(self.history(&name).err());
-        }
-        damaged.extend(self.leased(now).err());
-        Ok(damaged)
+    /// What is wrong with names: all that makes a collection leave more alone than it would.
+    pub fn damaged_names(&self, now: SystemTime) -> Vec<Error> {
+        damaged_names(&self.0.layout, now)
     }
+
+    /// The same of the store at `home`, whoever has it open. Nothing is touched.
+    pub fn damaged_names_at(home: &Path, now: SystemTime) -> Vec<Error> {
+        damaged_names(&Layout::of(home), now)
+    }
+}
+
+fn damaged_names(layout: &Layout, now: SystemTime) -> Vec<Error> {
+    let tags = tags::walk(&layout.tags());
+    let mut damaged: Vec<Error> = tags.damaged.into_iter().map(|(_, error)| error).chain(tags.unreadable).collect();
+    let histories = names::walk(&layout.histories());
+    damaged.extend(histories.named.iter().filter_map(|file| history::read(&file.path).err()));
+    damaged.extend(histories.unreadable);
+    damaged.extend(names::walk(&layout.pins()).unreadable);
+    damaged.extend(links::walk(&layout.links()).unreadable.into_iter().map(|(_, error)| error));
+    damaged.extend(leases::walk(&layout.leases(), now).damaged);
+    damaged
 }

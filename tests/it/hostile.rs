@@ -2,6 +2,7 @@
 //! nothing wrong stays, and what was right is not fetched again.
 
 mod blobs;
+mod crossed;
 mod door;
 mod manifests;
 mod nearer;

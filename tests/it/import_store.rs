@@ -180,13 +180,13 @@ fn a_second_import_writes_nothing() {
     let Some(folder) = fixtures("import_store::a_second_import_writes_nothing", "hf/llama/model") else { return };
     let target = StoreTarget::new();
     let first = target.import(&folder);
-    let blobs = target.store.blobs().expect("blobs can be listed");
+    let blobs = target.store.blobs();
     assert!(first.new_blobs > 0 && first.shared_blobs == 0, "{} new, {} shared", first.new_blobs, first.shared_blobs);
     let second = target.import(&folder);
     assert_eq!((second.new_blobs, second.new_bytes), (0, 0));
     assert_eq!((second.shared_blobs, second.shared_bytes), (first.new_blobs, first.new_bytes));
     assert_eq!(second.layers, first.layers);
-    assert_eq!(target.store.blobs().expect("blobs can be listed"), blobs);
+    assert_eq!(target.store.blobs(), blobs);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn refuses_what_it_could_not_keep() {
         let error = import_model(&folder.join(file), &target).expect_err(file).to_string();
         assert!(error.contains(says), "{file}: `{error}` should say `{says}`");
     }
-    assert!(target.store.blobs().expect("blobs can be listed").is_empty(), "something was written all the same");
+    assert!(target.store.blobs().is_empty(), "something was written all the same");
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod derived;
 mod devices;
 mod engine;
 mod export;
+#[cfg(target_os = "linux")]
+mod faults;
 mod first_minute;
 mod fixture_models;
 mod gateway;
@@ -24,6 +26,7 @@ mod gguf_conversion;
 mod gguf_corpus;
 mod gguf_models;
 mod guard;
+mod histories;
 mod hostile;
 mod import_store;
 mod maintenance;
@@ -38,10 +41,13 @@ mod peers;
 mod perplexity;
 mod plan;
 mod port;
+#[cfg(target_os = "linux")]
+mod power;
 mod quant_vectors;
 mod quantize;
 mod quantized_imports;
 mod real_registry;
+mod reliability;
 mod rerank;
 mod safetensors_corpus;
 #[cfg(target_os = "linux")]
@@ -49,8 +55,12 @@ mod scheduling;
 mod sentences;
 mod server;
 mod service;
+#[cfg(target_os = "linux")]
+mod shim;
 mod siblings;
 mod smollm2;
+#[cfg(target_os = "linux")]
+mod soak;
 mod store_0_1;
 mod stored;
 mod support;

@@ -11,35 +11,35 @@ use crate::server::Server;
 use crate::support::{entries, list, name, read, tiny_model, variant};
 
 /// What a command printed, and whether it succeeded.
-pub(super) struct Said {
-    pub(super) out: String,
-    pub(super) err: String,
-    pub(super) success: bool,
+pub(crate) struct Said {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) success: bool,
 }
 
 /// Runs a command against a daemon.
-pub(super) fn run(server: &Server, arguments: &[&str]) -> Said {
+pub(crate) fn run(server: &Server, arguments: &[&str]) -> Said {
     let output = server.lode(arguments);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Said { out: text(&output.stdout), err: text(&output.stderr), success: output.status.success() }
 }
 
 /// Runs a command that must succeed; gives what it printed as data.
-pub(super) fn done(server: &Server, arguments: &[&str]) -> String {
+pub(crate) fn done(server: &Server, arguments: &[&str]) -> String {
     let said = run(server, arguments);
     assert!(said.success, "{arguments:?}: {}{}", said.out, said.err);
     said.out
 }
 
 /// Runs a command that must fail and say why.
-pub(super) fn fails(server: &Server, arguments: &[&str], says: &str) {
+pub(crate) fn fails(server: &Server, arguments: &[&str], says: &str) {
     let said = run(server, arguments);
     assert!(!said.success, "{arguments:?} succeeded: {}{}", said.out, said.err);
     assert!(said.err.contains(says), "{arguments:?} does not say `{says}`: {}", said.err);
 }
 
 /// Runs a command that prints a JSON document.
-pub(super) fn document(server: &Server, arguments: &[&str]) -> Value {
+pub(crate) fn document(server: &Server, arguments: &[&str]) -> Value {
     let out = done(server, &[arguments, &["--format", "json"]].concat());
     serde_json::from_str(&out).expect("JSON")
 }

@@ -12,13 +12,45 @@ pub struct GcRequest {
 }
 
 /// Answer of `POST /api/lode/gc`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GcResponse {
-    /// Nothing was deleted, because content is being added at the moment.
-    pub deferred: bool,
-    /// Blobs that nothing refers to.
+    /// Blobs that nothing refers to, and that were deleted.
     pub blobs: u64,
     /// Their bytes.
+    pub bytes: u64,
+    /// What was left for a later collection; missing where there is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub put_off: Option<PutOff>,
+}
+
+/// What a collection left alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PutOff {
+    /// Blobs that nothing seems to refer to.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Why: somebody uses them, or something that may refer to them cannot be read.
+    pub reasons: Vec<String>,
+}
+
+/// Answer of `GET /api/lode/linked`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkedResponse {
+    /// Manifests without a tag, by repository.
+    pub manifests: Vec<LinkedManifest>,
+}
+
+/// A manifest without a tag, which a client of the registry sent, or which passed through from another registry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkedManifest {
+    /// Repository and digest: the name by which it is removed.
+    pub name: String,
+    /// Its digest.
+    pub digest: String,
+    /// When it was sent, passed through or was used; RFC 3339.
+    pub used: String,
+    /// Bytes of its blobs that are here; those that others share, too.
     pub bytes: u64,
 }
 
@@ -28,7 +60,7 @@ pub struct GcResponse {
 pub struct PruneRequest {
     /// Only tell what would be removed.
     pub dry_run: bool,
-    /// Remove models too that were not used for so many seconds.
+    /// Remove models and manifests without a tag, too, that were not used for so many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub older_than: Option<u64>,
 }
@@ -38,6 +70,9 @@ pub struct PruneRequest {
 pub struct PruneResponse {
     /// Models that were not used for long.
     pub models: Vec<PruneModel>,
+    /// Manifests without a tag that were not used for long.
+    #[serde(default)]
+    pub linked: Vec<PruneModel>,
     /// Models with their earlier versions.
     pub versions: Vec<PruneVersions>,
     /// Ingests that nobody goes on with.
@@ -49,7 +84,7 @@ pub struct PruneResponse {
     pub collected: Option<GcResponse>,
 }
 
-/// A model that was not used for long.
+/// A model, or a manifest without a tag, that was not used for long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PruneModel {
     /// Its name.

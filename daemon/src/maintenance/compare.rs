@@ -18,9 +18,7 @@ pub(crate) async fn diff(
 ) -> Result<Json<DiffResponse>, Failed> {
     let (a, b) = (reference(&request.a, "")?, reference(&request.b, "")?);
     let work = move |library: &Library| {
-        // Both stay while they are read.
-        let _guard = library.store.guard();
-        let (a, b) = (library.find(&a)?, library.find(&b)?);
+        let ((a, _hold_a), (b, _hold_b)) = (library.find_held(&a)?, library.find_held(&b)?);
         let diff = upkeep::diff(library, &a, &b, request.values, &Unwatched)?;
         Ok(answer(a.name, b.name, diff))
     };

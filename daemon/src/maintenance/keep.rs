@@ -2,10 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use api::lode::{GcRequest, GcResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions};
+use api::lode::{
+    GcRequest, GcResponse, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions, PutOff,
+};
 use axum::Json;
 use axum::extract::State;
-use store::Collected;
+use store::{Collectable, Collected};
 
 use crate::body::Body;
 use crate::daemon::Daemon;
@@ -19,21 +21,32 @@ pub(crate) async fn gc(
     State(daemon): State<Daemon>,
     Body(request): Body<GcRequest>,
 ) -> Result<Json<GcResponse>, Failed> {
-    let done = if request.dry_run {
-        let blobs = blocking(&daemon.library, Library::collectable).await?;
+    let work = move |library: &Library| {
+        if !request.dry_run {
+            return Ok(answer(library.gc()));
+        }
+        let Collectable { blobs, put_off } = library.collectable();
         let bytes = blobs.iter().map(|(_, size)| size).sum();
-        GcResponse { deferred: false, blobs: blobs.len() as u64, bytes }
-    } else {
-        answer(blocking(&daemon.library, Library::gc).await?)
+        Ok(answer(Collected { blobs: blobs.len() as u64, bytes, put_off }))
     };
-    Ok(Json(done))
+    Ok(Json(blocking(&daemon.library, work).await?))
 }
 
 fn answer(collected: Collected) -> GcResponse {
-    match collected {
-        Collected::Deferred => GcResponse { deferred: true, ..GcResponse::default() },
-        Collected::Done { blobs, bytes } => GcResponse { deferred: false, blobs, bytes },
-    }
+    let Collected { blobs, bytes, put_off } = collected;
+    let put_off = put_off.map(|store::PutOff { blobs, bytes, reasons }| PutOff { blobs, bytes, reasons });
+    GcResponse { blobs, bytes, put_off }
+}
+
+pub(crate) async fn linked(State(daemon): State<Daemon>) -> Result<Json<LinkedResponse>, Failed> {
+    let manifest = |linked: library::Linked| LinkedManifest {
+        name: linked.name,
+        digest: linked.digest.to_string(),
+        used: timestamp(linked.used),
+        bytes: linked.bytes,
+    };
+    let listed = blocking(&daemon.library, Library::linked).await?;
+    Ok(Json(LinkedResponse { manifests: listed.into_iter().map(manifest).collect() }))
 }
 
 pub(crate) async fn prune(
@@ -59,12 +72,18 @@ fn describe(plan: &PrunePlan) -> anyhow::Result<PruneResponse> {
         used: timestamp(model.used),
         bytes: model.bytes,
     };
+    let linked = |linked: &library::Linked| PruneModel {
+        name: linked.name.clone(),
+        used: timestamp(linked.used),
+        bytes: linked.bytes,
+    };
     let versions = plan.versions.iter().map(|(name, digests)| {
         let digests = digests.iter().map(ToString::to_string).collect();
         Ok(PruneVersions { name: shown(name)?, digests })
     });
     Ok(PruneResponse {
         models: plan.models.iter().map(model).collect(),
+        linked: plan.linked.iter().map(linked).collect(),
         versions: versions.collect::<anyhow::Result<_>>()?,
         ingests: plan.ingests.len() as u64,
         ingest_bytes: plan.ingests.iter().map(|ingest| ingest.bytes).sum(),

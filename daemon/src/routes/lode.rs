@@ -2,7 +2,7 @@
 
 use api::lode::{
     DiffRequest, DiffResponse, DuResponse, ExportChecked, ExportRequest, FsckReport, FsckRequest, GcRequest,
-    GcResponse, HistoryResponse, LoadResponse, ModelRequest, PerplexityRequest, PerplexityResponse, PlanRequest,
+    GcResponse, HistoryResponse, LinkedResponse, LoadResponse, ModelRequest, PerplexityRequest, PerplexityResponse, PlanRequest,
     PlanResponse, PruneRequest, PruneResponse, RepairReport, RepairRequest, RollbackRequest, RollbackResponse,
     SaveRequest, SearchRequest, SearchResponse, SocketResponse, Step,
 };
@@ -96,6 +96,10 @@ fn upkeep() -> Vec<Route> {
             .needs(Scope::Read)
             .gives::<DuResponse>()
             .served_by(upkeep::du),
+        Operation::new(Api::Lode, Method::GET, "/api/lode/linked", "Lists manifests without a tag")
+            .needs(Scope::Read)
+            .gives::<LinkedResponse>()
+            .served_by(keep::linked),
     ]
 }
 

@@ -83,12 +83,12 @@ fn imported(library: &Library, files: &[NamedFile], name: &ModelRef, observer: &
 }
 
 fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
-    let model = library.find(base)?;
+    let model = library.find_whole(base)?;
     let parameters = model.parameters(library)?;
     let tensors = model.manifest.layers_of(media_types::TENSOR);
     let shared = tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()));
     Ok(Draft {
-        files: library.file_digests(model.manifest.digest())?,
+        files: library.file_digests(model.manifest.digest()),
         layers: model.manifest.layers().to_vec(),
         config: model.config.facts(),
         base: Some(*model.manifest.digest()),

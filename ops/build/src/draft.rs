@@ -58,7 +58,7 @@ impl Draft {
         let manifest = self.manifest(target)?;
         let stored = target.bytes(media_types::MANIFEST, manifest.raw())?;
         ensure!(stored.digest == *manifest.digest(), "the manifest was changed on its way to the store");
-        library.describe(manifest.digest(), &Document::parse(manifest.raw())?)?;
+        library.describe(manifest.digest(), &Document::parse(manifest.raw())?);
         // Before the name: a model whose tensors cannot be read takes nobody's place. And the first load need not read
         // the headers again.
         library.catalogue(&manifest)?;

@@ -5,7 +5,7 @@ mod whole_files;
 use std::io::Write;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use archive::Writer;
 use content::Digest;
 use export::{ExportPlan, FolderOptions, StoredModel};
@@ -13,7 +13,7 @@ use formats::Dtype;
 use import::{OpenBlob, Origin};
 use library::{FileDigests, Library, MAX_DOCUMENT, Model};
 use manifests::{ModelRef, media_types};
-use store::Guard;
+use store::Hold;
 
 use crate::error::Error;
 
@@ -54,7 +54,7 @@ pub struct Export {
     open: Arc<OpenBlob>,
     /// Where what the files hash to is kept for the next export.
     recorded: Option<FileDigests>,
-    _guard: Guard,
+    _hold: Hold,
 }
 
 impl Export {
@@ -64,18 +64,14 @@ impl Export {
     /// [`Error::CannotExport`], there is no such model, or something of it is missing.
     pub fn plan(library: &Library, reference: &ModelRef, spec: &ExportSpec) -> Result<Self> {
         refuse_options(spec)?;
-        let guard = library.store.guard();
-        let model = library.find(reference)?;
-        if let Some(need) = library.first_missing(&model.manifest)? {
-            let digest = need.descriptor.digest;
-            bail!("blob `{digest}` of `{}` is damaged or missing; run `lode repair {}`", need.layer, model.name);
-        }
+        let (model, hold) = library.find_held(reference)?;
+        library.ensure_whole(&model)?;
         let open = library.opener();
         let manifest = *model.manifest.digest();
         let (mut plan, recorded) = match (whole_files::plan(&model, spec)?, spec.format) {
             (Some(plan), _) => (plan, None),
             (None, ExportFormat::Origin) => {
-                (origin_plan(library, &model, &open)?, Some(library.file_digests(&manifest)?))
+                (origin_plan(library, &model, &open)?, Some(library.file_digests(&manifest)))
             }
             (None, ExportFormat::Safetensors | ExportFormat::Mlx | ExportFormat::Gguf) => {
                 (converted(library, &model, spec, &open)?, None)
@@ -87,7 +83,7 @@ impl Export {
             let files = plan.files.iter_mut().filter(|file| file.sha256.is_none() && file.name() == name);
             files.for_each(|file| file.sha256 = Some(*digest));
         }
-        Ok(Self { library: library.clone(), manifest, plan, open, recorded, _guard: guard })
+        Ok(Self { library: library.clone(), manifest, plan, open, recorded, _hold: hold })
     }
 
     /// Bytes of the whole tar.

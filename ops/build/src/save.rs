@@ -9,13 +9,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use archive::Writer;
 use content::{Digest, Hasher};
 use library::Library;
 use manifests::{ModelRef, annotations, media_types};
 use serde_json::{Map, Value, json};
-use store::{Guard, Store};
+use store::{Hold, Store};
 
 use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, MARKER, path};
 
@@ -44,13 +44,12 @@ pub struct Archive {
     store: Store,
     index: Vec<u8>,
     blobs: BTreeMap<Digest, u64>,
-    _guard: Guard,
+    _holds: Vec<Hold>,
 }
 
 impl Archive {
     /// Finds what belongs into the archive.
     pub fn plan(library: &Library, models: &[ModelRef], since: &Since) -> Result<Self> {
-        let guard = library.store.guard();
         let (base, there) = match since {
             Since::Nothing => (None, HashSet::new()),
             Since::Archive { manifest, blobs } => (Some(*manifest), blobs.iter().copied().collect()),
@@ -64,13 +63,11 @@ impl Archive {
             !models.is_empty(),
             manifests::Error::Malformed { what: "the request", reason: "it names no model to save".to_owned() }
         );
-        let (mut blobs, mut listed) = (BTreeMap::new(), Vec::new());
+        let (mut blobs, mut listed, mut holds) = (BTreeMap::new(), Vec::new(), Vec::new());
         for reference in models {
-            let model = library.find(reference)?;
-            if let Some(need) = library.first_missing(&model.manifest)? {
-                let digest = need.descriptor.digest;
-                bail!("blob `{digest}` of `{}` is damaged or missing; run `lode repair {}`", need.layer, model.name);
-            }
+            let (model, hold) = library.find_held(reference)?;
+            holds.push(hold);
+            library.ensure_whole(&model)?;
             for need in library.needs(model.manifest.digest())? {
                 // Manifests always go along: the index names them.
                 if need.layer == "manifest" || !there.contains(&need.descriptor.digest) {
@@ -86,7 +83,7 @@ impl Archive {
                 "annotations": {annotations::REF_NAME: name},
             }));
         }
-        Ok(Self { store: library.store.clone(), index: index(listed, base)?, blobs, _guard: guard })
+        Ok(Self { store: library.store.clone(), index: index(listed, base)?, blobs, _holds: holds })
     }
 
     /// Bytes of the whole archive.

@@ -36,7 +36,7 @@ impl<'a> StoreTarget<'a> {
     /// For sources that are read as fast as the store.
     pub fn new(library: &'a Library) -> Result<Self> {
         let mut known = HashSet::new();
-        for tag in library.store.tags()? {
+        for tag in library.store.tags() {
             // A model that cannot be read only costs a comparison.
             let Ok(manifest) = library.manifest(&tag.digest) else { continue };
             known.extend(
@@ -66,9 +66,7 @@ impl<'a> StoreTarget<'a> {
     /// Takes back what was remembered of the sources of this import: they are not what they should be.
     pub fn forget(&self) {
         for (source, _) in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            if let Err(error) = self.store.set_note(self.note, &source, b"") {
-                tracing::warn!("a damaged source stays remembered: {error}");
-            }
+            self.store.set_note(self.note, &source, b"");
         }
     }
 
@@ -87,7 +85,13 @@ impl<'a> StoreTarget<'a> {
     pub fn write(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
-        let mut ingest = self.store.start_ingest(&id, Expected::Size(size))?;
+        // Nobody resumes one that fails; what it wrote would only fill the disk further.
+        let discard = || {
+            if let Err(error) = self.store.discard_ingest(&id) {
+                tracing::warn!("a failed ingest stays for now: {error}");
+            }
+        };
+        let mut ingest = self.store.start_ingest(&id, Expected::Size(size)).inspect_err(|_| discard())?;
         if let Err(error) = fill(&mut ingest) {
             // The first failure is the one to tell.
             let _ = ingest.cancel();
@@ -98,16 +102,8 @@ impl<'a> StoreTarget<'a> {
             ingest.cancel()?;
             return Ok((digest, false));
         }
-        match ingest.commit() {
-            Ok((digest, _)) => Ok((digest, true)),
-            Err(error) => {
-                // Nobody resumes it; what it wrote would only fill the disk further.
-                if let Err(error) = self.store.discard_ingest(&id) {
-                    tracing::warn!("a failed ingest stays: {error}");
-                }
-                Err(error.into())
-            }
-        }
+        let (digest, _) = ingest.commit().inspect_err(|_| discard())?;
+        Ok((digest, true))
     }
 }
 
@@ -128,7 +124,7 @@ impl Target for StoreTarget<'_> {
     }
 
     fn remembered(&self, source: &Digest) -> Option<Digest> {
-        let note = self.store.note(self.note, source).ok()??;
+        let note = self.store.note(self.note, source)?;
         let blob = std::str::from_utf8(&note).ok()?.parse().ok()?;
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, blob));
         Some(blob)
@@ -136,9 +132,7 @@ impl Target for StoreTarget<'_> {
 
     fn remember(&self, source: &Digest, blob: &Digest) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, *blob));
-        if let Err(error) = self.store.set_note(self.note, source, blob.to_string().as_bytes()) {
-            tracing::warn!("another attempt will read a tensor again: {error}");
-        }
+        self.store.set_note(self.note, source, blob.to_string().as_bytes());
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
-use content::Digest;
-use store::Collected;
+use store::{Collectable, Collected, PutOff};
 
 use crate::library::Library;
 
@@ -23,28 +21,29 @@ fn children(raw: &[u8]) -> Result<store::Children, String> {
 impl Library {
     /// Deletes unreferenced blobs. A failure is logged: nothing is lost by keeping too much.
     pub fn collect(&self) {
-        match self.gc() {
-            Ok(Collected::Done { blobs, bytes }) if blobs > 0 => {
-                tracing::info!(blobs, bytes, "deleted unreferenced blobs");
-            }
-            Ok(Collected::Done { .. }) => {}
-            Ok(Collected::Deferred) => tracing::info!("a model is being added; unreferenced blobs are deleted later"),
-            Err(error) => tracing::warn!("collection failed: {error}"),
+        let Collected { blobs, bytes, put_off } = self.gc();
+        if blobs > 0 {
+            tracing::info!(blobs, bytes, "deleted unreferenced blobs");
+        }
+        if let Some(PutOff { blobs, bytes, reasons }) = put_off {
+            tracing::info!(blobs, bytes, reasons = reasons.join("; "), "some blobs are left for a later collection");
         }
     }
 
     /// Deletes unreferenced blobs.
-    pub fn gc(&self) -> Result<Collected> {
-        let collected = self.store.collect(SystemTime::now(), children)?;
-        if matches!(collected, Collected::Done { .. }) {
-            self.expire_token_tables();
+    pub fn gc(&self) -> Collected {
+        let collected = self.store.collect(SystemTime::now(), children);
+        self.discard_failed_imports();
+        self.expire_token_tables();
+        if let Err(error) = self.store.expire_uses() {
+            tracing::warn!("when models were used that are gone stays known: {error}");
         }
-        Ok(collected)
+        collected
     }
 
-    /// The blobs that a collection would delete now, with their sizes in bytes.
-    pub fn collectable(&self) -> Result<Vec<(Digest, u64)>> {
-        Ok(self.store.collectable(SystemTime::now(), children)?)
+    /// What a collection would delete now.
+    pub fn collectable(&self) -> Collectable {
+        self.store.collectable(SystemTime::now(), children)
     }
 
     /// Removes what nobody went on with, and what nothing needs any more: what clients of the registry deleted, too.
@@ -57,12 +56,15 @@ impl Library {
         self.collect();
     }
 
-    /// Puts right what earlier processes left: ingests that cannot be gone on with, an index that lacks something.
+    /// Puts right what earlier processes left: ingests that cannot be gone on with.
     pub fn tidy(&self) {
-        if let Err(error) = self.describe_all() {
-            tracing::warn!("the index is not complete: {error}");
-        }
-        if let Err(error) = self.store.discard_ingests(IMPORT_INGESTS) {
+        self.discard_failed_imports();
+    }
+
+    /// Removes ingests that cannot be gone on with, as far as nobody writes to them: what failed on a disk that allowed
+    /// nothing could not remove them itself.
+    pub fn discard_failed_imports(&self) {
+        if let Err(error) = self.store.discard_dead_ingests(IMPORT_INGESTS) {
             tracing::warn!("ingests of interrupted imports stay: {error}");
         }
     }

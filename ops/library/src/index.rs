@@ -6,52 +6,45 @@ use manifests::Document;
 use store::Description;
 
 use crate::library::Library;
-use crate::used::NOTE;
 
 impl Library {
     /// Tells the index what a document refers to.
-    pub fn describe(&self, digest: &Digest, document: &Document) -> Result<(), store::Error> {
-        self.store.describe(digest, &description(document))
+    pub fn describe(&self, digest: &Digest, document: &Document) {
+        self.store.describe(digest, &description(document));
     }
 
-    /// Tells the index what every document refers to that it does not know, because it is new after a crash.
-    pub fn describe_all(&self) -> Result<()> {
-        for digest in self.store.documents()? {
-            if self.store.is_described(&digest)? || self.store.blob_size(&digest)?.is_none() {
-                continue;
-            }
-            let raw = self.store.read_blob(&digest, manifests::MAX_MANIFEST as u64)?;
-            match manifests::Document::parse(&raw) {
-                Ok(document) => self.describe(&digest, &document)?,
-                Err(error) => tracing::warn!(%digest, "a manifest cannot be read: {error}"),
-            }
-        }
-        Ok(())
+    /// Mends the index where it has failed, and tells it of every document that it lacks. To be called often: it costs nothing
+    /// where nothing is wrong.
+    pub fn mend_index(&self) {
+        // The store has logged what is in the way.
+        let _ = self.store.mend_index(|digest| self.description_of(digest));
     }
 
-    /// Makes the index anew from the files. When models were last used is in the index alone, and is carried over.
+    /// Makes the index anew from the files.
+    ///
+    /// # Errors
+    /// It cannot be made.
     pub fn rebuild(&self) -> Result<store::Rebuilt> {
-        let mut used = Vec::new();
-        for tag in self.store.tags()? {
-            used.extend(self.store.note(NOTE, &tag.digest)?.map(|note| (tag.digest, note)));
+        Ok(self.store.rebuild(|digest| self.description_of(digest))?)
+    }
+
+    fn description_of(&self, digest: &Digest) -> Option<Description> {
+        match self.document(digest) {
+            Ok(document) => document.as_ref().map(description),
+            Err(error) => {
+                tracing::warn!(%digest, "a manifest cannot be read: {error:#}");
+                None
+            }
         }
-        // What is deleted meanwhile would be missing half-way.
-        let _guard = self.store.guard();
-        let rebuilt = self.store.rebuild(|digest| {
-            let raw = self.store.read_blob(digest, manifests::MAX_MANIFEST as u64);
-            let document = raw.map_err(anyhow::Error::from).and_then(|raw| Ok(Document::parse(&raw)?));
-            Ok::<_, store::Error>(document.map_or_else(
-                |error| {
-                    tracing::warn!(%digest, "cannot be indexed: {error:#}");
-                    store::Description::default()
-                },
-                |document| description(&document),
-            ))
-        });
-        for (digest, note) in used {
-            self.store.set_note(NOTE, &digest, &note)?;
+    }
+
+    /// Reads a manifest or an index; `None` where it is not here.
+    pub(crate) fn document(&self, digest: &Digest) -> Result<Option<Document>> {
+        if self.store.blob_size(digest)?.is_none() {
+            return Ok(None);
         }
-        Ok(rebuilt?)
+        let raw = self.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
+        Ok(Some(Document::parse(&raw)?))
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use content::{Descriptor, Digest, Hasher};
-use manifests::{Document, Manifest, ModelConfig, ModelRef};
-use store::{LinkKind, TagEntry};
+use manifests::{Manifest, ModelConfig, ModelRef};
+use store::{Hold, LinkKind, TagEntry};
 
 use crate::error::Error;
 use crate::library::Library;
@@ -21,7 +21,7 @@ impl Library {
     pub fn list(&self) -> Result<Vec<Model>> {
         let mut models: Vec<Model> = self
             .store
-            .tags()?
+            .tags()
             .into_iter()
             .filter_map(|tag| {
                 // A long list must not drive out the models that are used.
@@ -50,13 +50,13 @@ impl Library {
         let Some(key) = reference.tag_key() else {
             let prefix = format!("{}/{}:", reference.host(), reference.repository());
             let wanted = reference.digest();
-            let mut tags = self.store.tags()?.into_iter();
+            let mut tags = self.store.tags().into_iter();
             return Ok(tags.find(|tag| tag.name.starts_with(&prefix) && Some(&tag.digest) == wanted));
         };
         if let Some(exact) = self.store.tag(&key)? {
             return Ok(Some(exact));
         }
-        Ok(self.store.tags()?.into_iter().find(|tag| tag.name.eq_ignore_ascii_case(&key)))
+        Ok(self.store.tags().into_iter().find(|tag| tag.name.eq_ignore_ascii_case(&key)))
     }
 
     /// The model that a tag names, remembered for the next time.
@@ -105,23 +105,40 @@ impl Library {
         self.recent.clear();
     }
 
+    /// The model that a name means, with all of its blobs kept from collection, whatever becomes of the name.
+    pub fn find_held(&self, reference: &ModelRef) -> Result<(Model, Hold)> {
+        let mut model = self.find(reference)?;
+        loop {
+            let needs = self.needs(model.manifest.digest())?;
+            let hold = self.store.hold(needs.into_iter().map(|need| need.descriptor.digest).collect());
+            // Had it lost its name before it was held, some of it might be gone.
+            let now = self.find(reference)?;
+            if now.manifest.digest() == model.manifest.digest() {
+                return Ok((model, hold));
+            }
+            model = now;
+        }
+    }
+
     /// Gives a model a second name.
     pub fn copy(&self, source: &ModelRef, destination: &ModelRef) -> Result<()> {
-        // No collection between finding the model and naming it.
-        let _guard = self.store.guard();
-        let model = self.find(source)?;
+        let (model, _hold) = self.find_held(source)?;
         let key = destination.tag_key().context("the new name needs a tag, not a digest")?;
         Ok(self.store.set_tag(&key, model.manifest.digest())?)
     }
 
     /// Takes a name away from a model, and deletes what no other model needs. A pinned one stays.
     pub fn delete(&self, reference: &ModelRef) -> Result<()> {
-        let tag = self.find_tag(reference)?.ok_or_else(|| Error::NotFound(reference.to_string()))?;
-        if reference.digest().is_some_and(|digest| *digest != tag.digest) {
-            return Err(Error::NotFound(reference.to_string()).into());
+        match self.find_tag(reference)? {
+            Some(tag) if reference.digest().is_none_or(|digest| *digest == tag.digest) => {
+                self.ensure_not_pinned(reference)?;
+                self.remove(&tag)?;
+            }
+            _ => {
+                let linked = self.find_linked(reference)?;
+                self.remove_linked(&linked.ok_or_else(|| Error::NotFound(reference.to_string()))?)?;
+            }
         }
-        self.ensure_not_pinned(reference)?;
-        self.remove(&tag)?;
         self.collect();
         Ok(())
     }
@@ -142,9 +159,13 @@ impl Library {
         {
             return Ok(());
         }
+        self.unlink_parts(repository, &tag.digest)
+    }
+
+    /// Ends the links of what a document that has left a repository refers to, as far as nothing else there does.
+    pub(crate) fn unlink_parts(&self, repository: &str, document: &Digest) -> Result<()> {
         // What cannot be read has no links to be found; they run out by themselves.
-        let Ok(raw) = self.store.read_blob(&tag.digest, manifests::MAX_MANIFEST as u64) else { return Ok(()) };
-        let Ok(document) = Document::parse(&raw) else { return Ok(()) };
+        let Ok(Some(document)) = self.document(document) else { return Ok(()) };
         for blob in document.children().blobs {
             self.store.unlink(repository, LinkKind::Blob, &blob)?;
         }

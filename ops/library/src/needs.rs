@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use content::{Descriptor, Digest};
-use manifests::{Document, Layer, Manifest, media_types};
+use manifests::{Document, Layer, Manifest, ModelRef, media_types};
 
 use crate::library::Library;
+use crate::model::Model;
 
 /// A blob that a model needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,25 @@ impl Library {
             needs.extend(children.into_iter().filter(|need| seen.insert(need.descriptor.digest)));
         }
         Ok(needs)
+    }
+
+    /// Fails where a blob of a model is missing. Under a guard of the store those that are here stay.
+    ///
+    /// # Errors
+    /// The first that is missing, with what to do.
+    pub fn ensure_whole(&self, model: &Model) -> Result<()> {
+        if let Some(need) = self.first_missing(&model.manifest)? {
+            let digest = need.descriptor.digest;
+            bail!("blob `{digest}` of `{}` is damaged or missing; run `lode repair {}`", need.layer, model.name);
+        }
+        Ok(())
+    }
+
+    /// The model that another is made from, with all of it. The caller has a guard of the store: what is here stays.
+    pub fn find_whole(&self, reference: &ModelRef) -> Result<Model> {
+        let model = self.find(reference)?;
+        self.ensure_whole(&model)?;
+        Ok(model)
     }
 
     /// The first blob of a manifest that is missing or has another size than the manifest says.

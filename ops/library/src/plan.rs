@@ -82,9 +82,8 @@ impl Subject {
     /// # Errors
     /// There is no such model, it cannot be read, or it is nothing that could be planned.
     pub fn stored(library: &Library, name: &ModelRef) -> Result<Self> {
-        // It stays while it is read.
-        let _guard = library.store.guard();
-        Self::of(library, &library.find(name)?)
+        let (model, _hold) = library.find_held(name)?;
+        Self::of(library, &model)
     }
 
     /// The same of a model that was found, whose blobs somebody keeps.

@@ -68,7 +68,7 @@ impl Library {
 
     /// Makes the name name an earlier version: the one whose digest begins so, or the last one.
     pub fn roll_back(&self, reference: &ModelRef, to: Option<&str>) -> Result<RolledBack> {
-        // No collection between finding the version and naming it.
+        // What is found to be here stays until it has its name.
         let _guard = self.store.guard();
         let tag = self.tag(reference)?;
         let model = shown(&tag.name)?;
@@ -91,7 +91,7 @@ impl Library {
             bail!(Error::NoVersion(text));
         }
         // After a crash the index knows only of what has a name.
-        self.describe(&to, &Document::Manifest(manifest))?;
+        self.describe(&to, &Document::Manifest(manifest));
         self.store.set_tag(&tag.name, &to)?;
         tracing::info!(model, from = %tag.digest, %to, "rolled back");
         Ok(RolledBack { model, from: tag.digest, to })

@@ -252,7 +252,7 @@ async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor
     let (library, wanted) = (library.clone(), wanted.clone());
     tokio::task::spawn_blocking(move || {
         let store = &library.store;
-        // No collection between the lease and the look at what is here.
+        // What is found to be here stays until the lease does.
         let _guard = store.guard();
         wanted.lease(&library)?;
         let mut missing = Vec::new();
@@ -343,7 +343,7 @@ fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
             ensure!(there, "blob `{}` of `{}` was removed meanwhile; pull again", blob.digest, wanted.key);
         }
         store_document(library, manifest.digest(), manifest.raw())?;
-        library.describe(manifest.digest(), &Document::parse(manifest.raw())?)?;
+        library.describe(manifest.digest(), &Document::parse(manifest.raw())?);
         // Before the name: what cannot be read takes nobody's place.
         ModelConfig::parse(&store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?)?;
         library.catalogue(manifest)?;

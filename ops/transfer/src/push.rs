@@ -47,7 +47,7 @@ impl Push {
         let (own, wanted, to) = (library.clone(), name.clone(), destination.clone());
         let found = tokio::task::spawn_blocking(move || {
             let model = own.find(&wanted)?;
-            let siblings = siblings(&own, &to)?;
+            let siblings = siblings(&own, &to);
             Ok::<_, anyhow::Error>((model, siblings))
         });
         let (model, siblings) = found.await??;
@@ -121,7 +121,7 @@ impl Push {
         let raw = bytes::Bytes::copy_from_slice(manifest.raw());
         self.pusher.put_manifest(&self.target, manifest.media_type().as_str(), raw).await?;
         let (library, digest, place) = (self.library.clone(), *manifest.digest(), self.place.clone());
-        tokio::task::spawn_blocking(move || remember(&library, &digest, place)).await??;
+        tokio::task::spawn_blocking(move || remember(&library, &digest, place)).await?;
         Ok(pushed)
     }
 
@@ -159,29 +159,29 @@ const PUSHED: &str = "pushed";
 /// The most places that are remembered of a manifest.
 const PLACES: usize = 20;
 
-fn pushed_to(library: &Library, manifest: &Digest) -> Result<Vec<String>, store::Error> {
-    let note = library.store.note(PUSHED, manifest)?.unwrap_or_default();
-    Ok(String::from_utf8_lossy(&note).lines().map(str::to_owned).collect())
+fn pushed_to(library: &Library, manifest: &Digest) -> Vec<String> {
+    let note = library.store.note(PUSHED, manifest).unwrap_or_default();
+    String::from_utf8_lossy(&note).lines().map(str::to_owned).collect()
 }
 
 /// Remembers where a manifest was pushed to: its blobs can be mounted from there.
-fn remember(library: &Library, manifest: &Digest, place: String) -> Result<(), store::Error> {
-    let mut places = pushed_to(library, manifest)?;
+fn remember(library: &Library, manifest: &Digest, place: String) {
+    let mut places = pushed_to(library, manifest);
     places.retain(|known| *known != place);
     places.insert(0, place);
     places.truncate(PLACES);
-    library.store.set_note(PUSHED, manifest, places.join("\n").as_bytes())
+    library.store.set_note(PUSHED, manifest, places.join("\n").as_bytes());
 }
 
 /// By blob, which other repositories of the destination's registry have it: those whose models are known here by that
 /// registry's name, and those that models were pushed to.
-fn siblings(library: &Library, destination: &ModelRef) -> Result<BTreeMap<Digest, Vec<String>>> {
+fn siblings(library: &Library, destination: &ModelRef) -> BTreeMap<Digest, Vec<String>> {
     let prefix = format!("{}/", destination.host());
     let own = repository(destination);
     let mut siblings: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
-    for tag in library.store.tags()? {
+    for tag in library.store.tags() {
         let Ok(reference) = tag.name.parse::<ModelRef>() else { continue };
-        let mut names: Vec<String> = pushed_to(library, &tag.digest)?
+        let mut names: Vec<String> = pushed_to(library, &tag.digest)
             .iter()
             .filter_map(|place| place.strip_prefix(&prefix).map(str::to_owned))
             .collect();
@@ -200,5 +200,5 @@ fn siblings(library: &Library, destination: &ModelRef) -> Result<BTreeMap<Digest
             repositories.extend(names.iter().filter(|name| !repositories.contains(*name)).cloned().collect::<Vec<_>>());
         }
     }
-    Ok(siblings)
+    siblings
 }

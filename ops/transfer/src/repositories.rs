@@ -50,25 +50,26 @@ fn has_document(store: &Store, repository: &str, document: &Digest) -> Result<bo
 }
 
 /// A document of the repository that refers to the blob.
-fn referring(store: &Store, repository: &str, blob: &Digest) -> Result<Option<Digest>, store::Error> {
-    for document in store.referrers(blob)? {
-        if has_document(store, repository, &document)? {
+fn referring(library: &Library, repository: &str, blob: &Digest) -> Result<Option<Digest>, store::Error> {
+    for document in library.referrers(blob) {
+        if has_document(&library.store, repository, &document)? {
             return Ok(Some(document));
         }
     }
     Ok(None)
 }
 
-fn has_blob(store: &Store, repository: &str, blob: &Digest) -> Result<bool, store::Error> {
-    Ok(store.is_linked(repository, LinkKind::Blob, blob)? || referring(store, repository, blob)?.is_some())
+fn has_blob(library: &Library, repository: &str, blob: &Digest) -> Result<bool, store::Error> {
+    let linked = library.store.is_linked(repository, LinkKind::Blob, blob)?;
+    Ok(linked || referring(library, repository, blob)?.is_some())
 }
 
-fn is_anywhere(store: &Store, blob: &Digest) -> Result<bool, store::Error> {
-    if !store.referrers(blob)?.is_empty() {
+fn is_anywhere(library: &Library, blob: &Digest) -> Result<bool, store::Error> {
+    if !library.referrers(blob).is_empty() {
         return Ok(true);
     }
-    for repository in store.linked_repositories()? {
-        if store.is_linked(&repository, LinkKind::Blob, blob)? {
+    for repository in library.store.linked_repositories() {
+        if library.store.is_linked(&repository, LinkKind::Blob, blob)? {
             return Ok(true);
         }
     }
@@ -91,7 +92,7 @@ impl Repositories {
     /// Fetches a blob that the upstream has and a manifest of the repository refers to.
     async fn fetch_blob(&self, upstream: &Upstream, repository: String, digest: Digest) -> Result<Option<u64>, Error> {
         let (library, name) = (self.library.clone(), repository.clone());
-        let find = move |store: &Store| match referring(store, &name, &digest)? {
+        let find = move |_: &Store| match referring(&library, &name, &digest)? {
             Some(document) => Ok(library.descriptor(&document, &digest)),
             None => Ok(None),
         };
@@ -126,10 +127,10 @@ impl Ingester for Repositories {
 impl BlobStorage for Repositories {
     async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
         let (repository, digest) = (key(of)?, *digest);
-        let name = repository.clone();
+        let (library, name) = (self.library.clone(), repository.clone());
         let here = self.blocking(move |store| {
             let Some(size) = store.blob_size(&digest)? else { return Ok(None) };
-            if referring(store, &name, &digest)?.is_some() {
+            if referring(&library, &name, &digest)?.is_some() {
                 return Ok(Some(size));
             }
             if !store.is_linked(&name, LinkKind::Blob, &digest)? {
@@ -147,12 +148,13 @@ impl BlobStorage for Repositories {
 
     async fn mount(&self, from: Option<&Repository>, to: &Repository, digest: &Digest) -> Result<bool, Error> {
         let (from, to, digest) = (from.map(key).transpose()?, key(to)?, *digest);
+        let library = self.library.clone();
         self.blocking(move |store| {
             let _guard = store.guard();
             let there = store.blob_size(&digest)?.is_some()
                 && match from {
-                    Some(from) => has_blob(store, &from, &digest)?,
-                    None => is_anywhere(store, &digest)?,
+                    Some(from) => has_blob(&library, &from, &digest)?,
+                    None => is_anywhere(&library, &digest)?,
                 };
             if there {
                 store.link(&to, LinkKind::Blob, &digest)?;
@@ -163,12 +165,12 @@ impl BlobStorage for Repositories {
     }
 
     async fn remove_blob(&self, of: &Repository, digest: &Digest) -> Result<Removal, Error> {
-        let (repository, digest) = (key(of)?, *digest);
+        let (repository, digest, library) = (key(of)?, *digest, self.library.clone());
         self.blocking(move |store| {
             if store.blob_size(&digest)?.is_none() {
                 return Ok(Removal::NotThere);
             }
-            if let Some(document) = referring(store, &repository, &digest)? {
+            if let Some(document) = referring(&library, &repository, &digest)? {
                 return Ok(Removal::Referenced(document));
             }
             let removed = store.unlink(&repository, LinkKind::Blob, &digest)?;
@@ -234,7 +236,7 @@ impl ManifestStorage for Repositories {
                 }
             }
             store_document(&library, &digest, &raw)?;
-            library.describe(&digest, &document)?;
+            library.describe(&digest, &document);
             store.link(&repository, LinkKind::Manifest, &digest)?;
             for tag in tags {
                 store.set_tag(&format!("{repository}:{tag}"), &digest)?;
@@ -272,10 +274,10 @@ impl ManifestStorage for Repositories {
     }
 
     async fn referrers(&self, of: &Repository, subject: &Digest) -> Result<Vec<Digest>, Error> {
-        let (repository, subject) = (key(of)?, *subject);
+        let (repository, subject, library) = (key(of)?, *subject, self.library.clone());
         self.blocking(move |store| {
             let mut found = Vec::new();
-            for document in store.about(&subject)? {
+            for document in library.about(&subject) {
                 if store.blob_size(&document)?.is_some() && has_document(store, &repository, &document)? {
                     found.push(document);
                 }
@@ -301,11 +303,11 @@ impl ManifestStorage for Repositories {
 
     async fn repositories(&self) -> Result<Vec<String>, Error> {
         self.blocking(|store| {
-            let tagged = store.tags()?.into_iter();
+            let tagged = store.tags().into_iter();
             let tagged = tagged.filter_map(|tag| tag.name.rsplit_once(':').map(|(name, _)| name.to_owned()));
             let prefix = format!("{DEFAULT_HOST}/");
             let own = |name: String| name.strip_prefix(&prefix).map(str::to_owned);
-            let mut names: Vec<String> = tagged.chain(store.linked_repositories()?).filter_map(own).collect();
+            let mut names: Vec<String> = tagged.chain(store.linked_repositories()).filter_map(own).collect();
             names.sort();
             names.dedup();
             Ok(names)

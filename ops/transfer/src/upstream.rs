@@ -55,7 +55,7 @@ impl Upstream {
         let keep = move || {
             let _guard = library.store.guard();
             store_document(&library, &digest, &raw)?;
-            library.describe(&digest, &document)?;
+            library.describe(&digest, &document);
             library.store.link(&repository, LinkKind::Manifest, &digest)
         };
         tokio::task::spawn_blocking(keep).await??;

@@ -52,11 +52,16 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
     let store = &library.store;
     let mut report = FsckReport::default();
     observer.status("checking names and manifests".to_owned());
-    for error in store.damaged_names(now)? {
+    for error in store.damaged_names(now) {
         report.problems.push(Problem { digest: None, layer: None, models: Vec::new(), error: error.to_string() });
     }
-    let (users, unreadable) = users(library)?;
-    report.models = store.tags()?.len() as u64;
+    let (users, mut unreadable) = users(library)?;
+    if !unreadable.is_empty() {
+        // A model may have been removed while it was looked at.
+        let again = self::users(library)?.1;
+        unreadable.retain(|problem| again.contains(problem));
+    }
+    report.models = store.tags().len() as u64;
     let mut damaged: BTreeMap<Digest, String> = BTreeMap::new();
     for (digest, user) in &users {
         match store.blob_size(digest)? {
@@ -69,10 +74,10 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
             }
         }
     }
-    let mut blobs: BTreeMap<Digest, u64> = store.blobs()?.into_iter().collect();
+    let mut blobs: BTreeMap<Digest, u64> = store.blobs().into_iter().collect();
     blobs.extend(users.iter().map(|(digest, user)| (*digest, user.size)));
     blobs.retain(|digest, _| !damaged.contains_key(digest));
-    let chosen = select(library, blobs.into_iter().collect(), selection, now)?;
+    let chosen = select(library, blobs.into_iter().collect(), selection, now);
     report.blobs = chosen.len() as u64;
     report.bytes = chosen.iter().map(|(_, size)| size).sum();
     observer.status(format!("reading {} blobs", chosen.len()));
@@ -87,16 +92,15 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
 /// Every blob that is needed, with who needs it; and the manifests that cannot be read.
 fn users(library: &Library) -> Result<(HashMap<Digest, Users>, Vec<Problem>)> {
     let mut roots = Vec::new();
-    for tag in library.store.tags()? {
+    for tag in library.store.tags() {
         roots.push((shown(&tag.name)?, tag.digest));
     }
-    // Where a history is damaged that is told already.
-    for (name, versions) in library.store.all_kept_versions().unwrap_or_default() {
+    for (name, versions) in library.store.all_kept_versions() {
         let name = shown(&name)?;
         roots.extend(versions.into_iter().map(|digest| (format!("{name} (version {})", digest.short()), digest)));
     }
     let named: HashSet<Digest> = roots.iter().map(|(_, digest)| *digest).collect();
-    for digest in library.store.documents()?.into_iter().filter(|digest| !named.contains(digest)) {
+    for digest in library.store.documents().into_iter().filter(|digest| !named.contains(digest)) {
         roots.push((format!("manifest {} without a tag", digest.short()), digest));
     }
     let (mut users, mut unreadable): (HashMap<Digest, Users>, _) = (HashMap::new(), Vec::new());
@@ -125,30 +129,30 @@ fn select(
     mut blobs: Vec<(Digest, u64)>,
     selection: Selection,
     now: SystemTime,
-) -> Result<Vec<(Digest, u64)>> {
+) -> Vec<(Digest, u64)> {
     let count = match selection {
-        Selection::All => return Ok(blobs),
+        Selection::All => return blobs,
         Selection::Count(count) => count,
         Selection::Percent(percent) => (blobs.len() as u64 * percent.min(100)).div_ceil(100),
         Selection::NotWithin(time) => {
             let mut old = Vec::new();
             for (digest, size) in blobs {
-                let checked = library.store.last_verified(&digest)?;
+                let checked = library.store.last_verified(&digest);
                 if checked.is_none_or(|checked| now.duration_since(checked).is_ok_and(|age| age >= time)) {
                     old.push((digest, size));
                 }
             }
-            return Ok(old);
+            return old;
         }
     };
     // A store that is sampled again and again is read all over.
     let mut checked: HashMap<Digest, Option<SystemTime>> = HashMap::new();
     for (digest, _) in &blobs {
-        checked.insert(*digest, library.store.last_verified(digest)?);
+        checked.insert(*digest, library.store.last_verified(digest));
     }
     blobs.sort_by_key(|(digest, _)| (checked.get(digest).copied().flatten(), *digest));
     blobs.truncate(usize::try_from(count).unwrap_or(usize::MAX));
-    Ok(blobs)
+    blobs
 }
 
 /// The problems with blobs. Models may have been removed meanwhile, and their blobs with them: those are no problems.

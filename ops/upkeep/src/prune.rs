@@ -1,11 +1,12 @@
-//! Removing what is not needed any more: earlier versions, ingests that nobody goes on with, models that nobody uses.
+//! Removing what is not needed any more: earlier versions, ingests that nobody goes on with, models and documents without a
+//! tag that nobody uses.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use content::Digest;
-use library::{Library, shown};
+use library::{Library, Linked, shown};
 use store::{Collected, IngestEntry};
 
 /// Ingests that nobody wrote to for so long are given up.
@@ -27,6 +28,8 @@ pub struct PruneOptions {
 pub struct PrunePlan {
     /// Models that nobody used for long.
     pub models: Vec<UnusedModel>,
+    /// Documents without a tag that nobody used for long.
+    pub linked: Vec<Linked>,
     /// Names of tags with their earlier versions.
     pub versions: Vec<(String, Vec<Digest>)>,
     /// Ingests that nobody goes on with.
@@ -53,7 +56,7 @@ pub struct UnusedModel {
 pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan> {
     let store = &library.store;
     let mut models = Vec::new();
-    for tag in store.tags()? {
+    for tag in store.tags() {
         let Some(limit) = options.older_than else { break };
         let used = library.last_used(&tag)?;
         let old = options.now.duration_since(used).is_ok_and(|age| age >= limit);
@@ -65,11 +68,16 @@ pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan
         let bytes = needs.iter().map(|need| need.descriptor.size).sum();
         models.push(UnusedModel { name: shown(&tag.name)?, key: tag.name, digest: tag.digest, used, bytes });
     }
-    let mut versions = store.all_kept_versions()?;
+    let mut linked = Vec::new();
+    if let Some(limit) = options.older_than {
+        linked = library.linked()?;
+        linked.retain(|linked| options.now.duration_since(linked.used).is_ok_and(|age| age >= limit));
+    }
+    let mut versions = store.all_kept_versions();
     versions.retain(|(name, _)| !models.iter().any(|model| model.key == *name));
     let mut ingests = store.ingests(options.now)?;
     ingests.retain(|ingest| ingest.idle >= IDLE);
-    Ok(PrunePlan { models, versions, ingests })
+    Ok(PrunePlan { models, linked, versions, ingests })
 }
 
 impl PrunePlan {
@@ -80,10 +88,15 @@ impl PrunePlan {
     pub fn execute(&self, library: &Library) -> Result<Collected> {
         let store = &library.store;
         for model in &self.models {
-            let tag = store.tags()?.into_iter().find(|tag| tag.name == model.key && tag.digest == model.digest);
+            let tag = store.tags().into_iter().find(|tag| tag.name == model.key && tag.digest == model.digest);
             if let Some(tag) = tag.filter(|tag| matches!(store.is_pinned(&tag.name), Ok(false))) {
                 library.remove(&tag)?;
                 tracing::info!(model = model.name, "removed: not used for long");
+            }
+        }
+        for linked in &self.linked {
+            if library.remove_linked(linked)? {
+                tracing::info!(name = linked.name, "removed: not used for long");
             }
         }
         for (name, _) in &self.versions {
@@ -96,6 +109,6 @@ impl PrunePlan {
                 other => other?,
             }
         }
-        library.gc()
+        Ok(library.gc())
     }
 }

@@ -50,7 +50,7 @@ pub struct RepairedBlob {
     pub bytes: u64,
 }
 
-/// Reads every blob of the model, or of all models, and fetches again what is damaged or missing.
+/// Reads every blob of the model, or of all models and all documents without a tag, and fetches again what is damaged or missing.
 ///
 /// A damaged blob is set aside first, so that it is missing where it cannot be fetched: a model that says what it lacks is
 /// better than one that computes nonsense. Earlier versions of models are not repaired; nobody serves them any more.
@@ -77,23 +77,19 @@ fn repair_all(
 ) -> Result<RepairReport> {
     // What is fetched for a damaged manifest is referred to by nothing that can be read.
     let _guard = library.store.guard();
-    let tags = match model {
-        Some(reference) => vec![library.find_tag(reference)?.ok_or_else(|| Error::NotFound(reference.to_string()))?],
-        None => library.store.tags()?,
-    };
+    let roots = roots(library, model)?;
     let mut report = RepairReport::default();
     let mut needs = Vec::new();
     let mut seen = HashSet::new();
-    for tag in tags {
-        let model: ModelRef = tag.name.parse()?;
-        let mended = mend_manifest(library, &model, &tag.digest, fetcher);
+    for (model, root) in roots {
+        let mended = mend_manifest(library, &model, &root, fetcher);
         report.repaired.extend(mended.as_ref().ok().cloned().flatten());
-        match mended.and_then(|_| library.needs(&tag.digest)) {
+        match mended.and_then(|_| library.needs(&root)) {
             Ok(found) => {
                 let new = found.into_iter().filter(|need| seen.insert(need.descriptor.digest));
                 needs.extend(new.map(|need| (model.clone(), need)));
             }
-            Err(error) => report.failed.push(failure(&model, &tag.digest, "manifest", &error)),
+            Err(error) => report.failed.push(failure(&model, &root, "manifest", &error)),
         }
     }
     let blobs: Vec<(Digest, u64)> =
@@ -134,6 +130,28 @@ fn repair_all(
     Ok(report)
 }
 
+/// What to repair: the model, or every model and every document without a tag.
+fn roots(library: &Library, model: Option<&ModelRef>) -> Result<Vec<(ModelRef, Digest)>> {
+    let not_found = |reference: &ModelRef| Error::NotFound(reference.to_string());
+    if let Some(reference) = model {
+        if let Some(linked) = library.find_linked(reference)? {
+            return Ok(vec![(reference.clone(), linked.digest)]);
+        }
+        let tag = library.find_tag(reference)?.ok_or_else(|| not_found(reference))?;
+        return Ok(vec![(tag.name.parse()?, tag.digest)]);
+    }
+    let mut roots = Vec::new();
+    for tag in library.store.tags() {
+        roots.push((tag.name.parse()?, tag.digest));
+    }
+    for linked in library.store.linked_documents() {
+        if roots.iter().all(|(_, digest)| *digest != linked.digest) {
+            roots.push((format!("{}@{}", linked.repository, linked.digest).parse()?, linked.digest));
+        }
+    }
+    Ok(roots)
+}
+
 /// Fetches the manifest again where it is not what its digest says; its blobs are known only then.
 fn mend_manifest(
     library: &Library,
@@ -146,7 +164,7 @@ fn mend_manifest(
     }
     let bytes = mend(library, digest, None, &mut || fetcher.fetch_manifest(model, digest))?;
     let raw = library.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
-    library.describe(digest, &Document::parse(&raw)?)?;
+    library.describe(digest, &Document::parse(&raw)?);
     Ok(Some(RepairedBlob { digest: *digest, layer: "manifest".to_owned(), model: model.to_string(), bytes }))
 }
 

@@ -54,11 +54,11 @@ pub struct ModelUsage {
 /// The store cannot be read.
 pub fn usage(library: &Library) -> Result<Usage> {
     let store = &library.store;
-    let blobs: HashMap<Digest, u64> = store.blobs()?.into_iter().collect();
-    let pins: HashSet<String> = store.pins()?.into_iter().collect();
+    let blobs: HashMap<Digest, u64> = store.blobs().into_iter().collect();
+    let pins: HashSet<String> = store.pins().into_iter().collect();
     let mut found = Vec::new();
     let mut names_of: HashMap<Digest, u64> = HashMap::new();
-    for tag in store.tags()? {
+    for tag in store.tags() {
         let Some(digests) = digests(library, &tag.name, &tag.digest) else { continue };
         for digest in &digests {
             *names_of.entry(*digest).or_default() += 1;
@@ -81,11 +81,11 @@ pub fn usage(library: &Library) -> Result<Usage> {
     }
     models.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(&b.name)));
     let mut versions = HashSet::new();
-    for (name, kept) in store.all_kept_versions()? {
+    for (name, kept) in store.all_kept_versions() {
         versions.extend(kept.iter().filter_map(|digest| self::digests(library, &name, digest)).flatten());
     }
     let mut linked = HashSet::new();
-    for document in store.documents()? {
+    for document in store.documents() {
         linked.extend(self::digests(library, "", &document).unwrap_or_default());
     }
     let (mut version_bytes, mut linked_bytes, mut unreferenced_bytes) = (0, 0, 0);

@@ -23,6 +23,7 @@ pub(super) fn not_now(status: StatusCode) -> Option<Again> {
     match status {
         StatusCode::TOO_MANY_REQUESTS => Some(Again::Harmless),
         StatusCode::REQUEST_TIMEOUT
+        | StatusCode::INTERNAL_SERVER_ERROR
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => Some(Again::IfRepeatable),

@@ -93,6 +93,11 @@ impl<I: Ingest + 'static> Sessions<I> {
         self.quota.end(id);
     }
 
+    /// Closes what rests: nobody holds it then, and it can be removed.
+    pub(super) fn close_idle(&self) {
+        close_idle(&mut self.lock());
+    }
+
     fn slot(&self, id: &IngestId) -> Slot<I> {
         let mut open = self.lock();
         close_idle(&mut open);
@@ -137,9 +142,16 @@ impl<I: Ingest> Held<I> {
     pub(super) async fn write(&mut self, bytes: bytes::Bytes) -> Result<(), content::Error> {
         let gone = || content::Error::Other("the upload was cut off; ask for its status and go on from there".into());
         let written = self.0.as_mut().ok_or_else(gone)?.write(bytes).await;
-        if written.is_err() {
+        if let Err(error) = &written {
             // It is opened again by the next request, from what is on disk.
-            *self.0 = None;
+            let ingest = self.0.take();
+            // Clients give up then, and what they have sent would keep the disk full.
+            if is_full(error)
+                && let Some(ingest) = ingest
+                && let Err(error) = ingest.cancel().await
+            {
+                tracing::warn!("an upload for which the disk has no room stays for now: {error}");
+            }
         }
         written
     }
@@ -148,6 +160,10 @@ impl<I: Ingest> Held<I> {
     pub(super) fn take(&mut self) -> Option<I> {
         self.0.take()
     }
+}
+
+fn is_full(error: &content::Error) -> bool {
+    matches!(error, content::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
 }
 
 /// A short name of a repository.

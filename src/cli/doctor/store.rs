@@ -1,6 +1,7 @@
 //! The store: whether it can be written, who has it open, how full its disk is.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use store::Store;
 
@@ -15,7 +16,9 @@ const LITTLE_SPACE: u64 = 5 << 30;
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let home = &config.daemon.home;
     let there = home.ancestors().find(|folder| folder.exists()).unwrap_or(home);
-    vec![folder(home, there), holder(home), space(there)]
+    let mut findings = vec![folder(home, there), holder(home), space(there)];
+    findings.extend(names(home));
+    findings
 }
 
 fn folder(home: &Path, there: &Path) -> Finding {
@@ -43,6 +46,16 @@ fn holder(home: &Path) -> Finding {
             Finding::failure("store lock", error.to_string(), "see who may read the file `lock` in the store")
         }
     }
+}
+
+/// Files that cannot be read as the names, histories and leases that they should be.
+fn names(home: &Path) -> Vec<Finding> {
+    let damaged = Store::damaged_names_at(home, SystemTime::now());
+    if damaged.is_empty() {
+        return vec![Finding::ok("store names", "every tag, history, link and lease can be read")];
+    }
+    let remedy = "what it named is kept from collection until it is mended: set or remove the name, or put the folder's rights right";
+    damaged.into_iter().map(|error| Finding::warning("store names", error.to_string(), remedy)).collect()
 }
 
 fn space(there: &Path) -> Finding {

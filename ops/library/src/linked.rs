@@ -1,0 +1,81 @@
+//! Documents without a tag: clients of the registry put them into a repository by their digest, or they passed through it from
+//! another registry. They are no models of this machine's list, but they take room, and can be looked after like models.
+
+use std::collections::HashSet;
+use std::time::SystemTime;
+
+use anyhow::Result;
+use content::Digest;
+use manifests::ModelRef;
+use store::{LinkKind, LinkedDocument};
+
+use crate::library::Library;
+use crate::versions::shown;
+
+/// A document without a tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Linked {
+    /// `host/repository`.
+    pub repository: String,
+    /// The document.
+    pub digest: Digest,
+    /// The name as people write it: the repository's, and the digest.
+    pub name: String,
+    /// When it was last put there, passed through, or was used.
+    pub used: SystemTime,
+    /// Bytes of all that it needs, as far as that is here; those that others share, too.
+    pub bytes: u64,
+}
+
+impl Library {
+    /// Every document without a tag, by repository. What is part of another in its repository is left out: it goes with that.
+    pub fn linked(&self) -> Result<Vec<Linked>> {
+        let tagged: HashSet<(String, Digest)> = self.store.tags().into_iter().filter_map(|tag| in_repository(&tag)).collect();
+        let documents = self.store.linked_documents();
+        let here: HashSet<(String, Digest)> =
+            documents.iter().map(|link| (link.repository.clone(), link.digest)).chain(tagged.clone()).collect();
+        let mut linked = Vec::new();
+        for LinkedDocument { repository, digest, modified } in documents {
+            let key = (repository, digest);
+            let part = || self.referrers(&digest).into_iter().any(|by| here.contains(&(key.0.clone(), by)));
+            if tagged.contains(&key) || part() {
+                continue;
+            }
+            let used = self.store.last_use(&digest)?.map_or(modified, |used| used.max(modified));
+            let (name, bytes) = (format!("{}@{digest}", unversioned(&key.0)?), self.bytes_here(&digest));
+            linked.push(Linked { repository: key.0, digest, name, used, bytes });
+        }
+        Ok(linked)
+    }
+
+    /// The document without a tag that a name means: a repository with a digest.
+    pub fn find_linked(&self, reference: &ModelRef) -> Result<Option<Linked>> {
+        let Some(digest) = reference.digest().filter(|_| reference.tag().is_none()) else { return Ok(None) };
+        let repository = format!("{}/{}", reference.host(), reference.repository());
+        let is_it = |linked: &Linked| linked.repository == repository && linked.digest == *digest;
+        Ok(self.linked()?.into_iter().find(is_it))
+    }
+
+    /// Takes a document out of its repository. Its blobs stay until the next collection. `false` where it is not there.
+    pub fn remove_linked(&self, linked: &Linked) -> Result<bool> {
+        let removed = self.store.unlink(&linked.repository, LinkKind::Manifest, &linked.digest)?;
+        self.unlink_parts(&linked.repository, &linked.digest)?;
+        Ok(removed)
+    }
+
+    fn bytes_here(&self, digest: &Digest) -> u64 {
+        let needs = self.needs(digest).unwrap_or_default();
+        let sizes = needs.into_iter().filter_map(|need| self.store.blob_size(&need.descriptor.digest).ok().flatten());
+        sizes.sum()
+    }
+}
+
+fn in_repository(tag: &store::TagEntry) -> Option<(String, Digest)> {
+    Some((tag.name.rsplit_once(':')?.0.to_owned(), tag.digest))
+}
+
+/// A repository as people write it.
+fn unversioned(repository: &str) -> Result<String> {
+    let name = shown(&format!("{repository}:latest"))?;
+    Ok(name.strip_suffix(":latest").unwrap_or(&name).to_owned())
+}

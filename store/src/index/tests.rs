@@ -1,0 +1,147 @@
+//! An index that fails in every way costs nothing but time.
+
+use super::*;
+use crate::tests::{put, temporary};
+use crate::{Options, Store};
+
+fn description(child: &Digest) -> Description {
+    Description { children: vec![*child], ..Description::default() }
+}
+
+/// A store with a document that refers to a blob, closed.
+fn closed() -> (tempfile::TempDir, Digest, Digest) {
+    let (folder, store) = temporary();
+    let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
+    store.set_tag("h/r:t", &parent).expect("tag");
+    store.describe(&parent, &description(&child));
+    store.set_note("kind", &parent, b"note");
+    store.mend_index(|_| None).expect("there is an index");
+    (folder, child, parent)
+}
+
+/// The store opens, lists what it has, and its index is filled again.
+fn works(home: &std::path::Path, child: &Digest, parent: &Digest) {
+    let store = Store::open(home, Options::default()).expect("it opens");
+    assert_eq!(store.tags().len(), 1);
+    assert_eq!(store.blobs().len(), 2);
+    let _ = store.mend_index(|_| Some(description(child)));
+    if store.knows_all_documents() {
+        assert_eq!(store.referrers(child), [*parent]);
+    }
+    store.set_tag("h/r:t", parent).expect("it can be written");
+}
+
+#[test]
+fn is_found_again_after_it_was_closed() {
+    let (folder, child, parent) = closed();
+    let store = Store::open(folder.path(), Options::default()).expect("it opens");
+    assert!(store.knows_all_documents());
+    assert_eq!((store.referrers(&child), store.note("kind", &parent)), (vec![parent], Some(b"note".to_vec())));
+}
+
+#[test]
+fn is_not_trusted_after_a_crash() {
+    let (folder, child, parent) = closed();
+    let store = Store::open(folder.path(), Options::default()).expect("it opens");
+    assert!(!folder.path().join("index.seal").exists(), "the seal holds once");
+    // As a killed process leaves it: nothing is closed.
+    let copy = tempfile::tempdir().expect("a folder");
+    let status = std::process::Command::new("cp").arg("-r").arg(folder.path().join(".")).arg(copy.path()).status();
+    assert!(status.expect("cp").success());
+    drop(store);
+    let store = Store::open(copy.path(), Options::default()).expect("it opens");
+    assert!(!store.knows_all_documents());
+    assert_eq!(store.note("kind", &parent), None);
+    assert_eq!(store.mend_index(|_| Some(description(&child))).expect("it is filled"), 1);
+    assert_eq!(store.referrers(&child), [parent]);
+}
+
+#[test]
+fn what_was_described_while_it_was_away_is_described_again() {
+    let (folder, store) = temporary();
+    let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
+    store.0.index.fail("a test");
+    assert!(!store.knows_all_documents());
+    store.describe(&parent, &description(&child));
+    assert_eq!(store.referrers(&child), []);
+    // Nothing names it yet: only that somebody told of it says that it is there.
+    assert_eq!(store.mend_index(|_| Some(description(&child))).expect("it is filled"), 1);
+    assert!(store.knows_all_documents());
+    assert_eq!(store.referrers(&child), [parent]);
+    drop((store, folder));
+}
+
+#[test]
+fn a_panic_of_sled_is_a_failure_like_others() {
+    let (_folder, store) = temporary();
+    let asked = store.0.index.with(|_| -> sled::Result<()> { panic!("an assertion") });
+    assert!(asked.is_none());
+    assert!(!store.knows_all_documents());
+    store.mend_index(|_| None).expect("it is made anew");
+    assert!(store.knows_all_documents());
+}
+
+/// Changes one thing of the files of an index; the same number changes the same.
+fn mutate(home: &std::path::Path, number: u64) {
+    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below.max(1) as u64) as usize
+    };
+    let index = home.join("index");
+    match number % 16 {
+        0 => {
+            std::fs::remove_dir_all(&index).expect("removal");
+            std::fs::write(&index, b"a plain file").expect("a file");
+        }
+        1 => std::fs::remove_dir_all(&index).expect("removal"),
+        2 => std::fs::remove_file(home.join("index.seal")).expect("removal"),
+        3 => std::fs::write(home.join("index.seal"), [number as u8; 80]).expect("a seal"),
+        _ => {
+            let mut files: Vec<PathBuf> =
+                files::entries(&index).expect("files").into_iter().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+            files.push(home.join("index.seal"));
+            let path = &files[next(files.len())];
+            let mut bytes = std::fs::read(path).expect("a file");
+            match (number / 16) % 4 {
+                0 if !bytes.is_empty() => {
+                    // Where there is something: most of a database is zeros.
+                    let used: Vec<usize> = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect();
+                    let at = used.get(next(used.len())).copied().unwrap_or(0);
+                    bytes[at] ^= 1 << next(8);
+                }
+                1 => bytes.truncate(next(bytes.len())),
+                2 => bytes.extend((0..=next(4096)).map(|byte| byte as u8)),
+                _ => {
+                    let (from, length) = (next(bytes.len()), next(64));
+                    bytes.iter_mut().skip(from).take(length).for_each(|byte| *byte = byte.wrapping_add(number as u8 | 1));
+                }
+            }
+            std::fs::write(path, bytes).expect("a mutation");
+        }
+    }
+}
+
+#[test]
+fn any_damage_to_its_files_costs_nothing() {
+    let (folder, child, parent) = closed();
+    // LODE_CAMPAIGN_MUTATIONS asks for more.
+    let count = std::env::var("LODE_CAMPAIGN_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(96);
+    for number in 0..count {
+        mutate(folder.path(), number);
+        works(folder.path(), &child, &parent);
+        assert!(folder.path().join("index.seal").is_file(), "{number}: it was made anew and closed");
+    }
+}
+
+#[test]
+fn one_that_cannot_be_made_is_done_without() {
+    let (folder, child, parent) = closed();
+    let index = folder.path().join("index");
+    std::fs::remove_dir_all(&index).expect("removal");
+    // What cannot be removed, whoever tries: a folder that something is mounted on would be the same.
+    std::os::unix::fs::symlink("/proc/self/nothing", &index).expect("a link");
+    works(folder.path(), &child, &parent);
+}

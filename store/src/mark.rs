@@ -1,0 +1,196 @@
+//! Marking: what tags, their kept versions, links and leases lead to, and what stands in the way of knowing it.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use content::{Digest, Hasher};
+
+use crate::links::{self, Link};
+use crate::{Error, LinkKind, Store, Verified, history, leases, names, tags};
+
+/// No manifest is larger, in bytes.
+const MAX_DOCUMENT: u64 = 4 << 20;
+
+/// What a document refers to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Children {
+    /// Documents that refer to something themselves.
+    pub documents: Vec<Digest>,
+    /// Blobs.
+    pub blobs: Vec<Digest>,
+}
+
+/// What a document's bytes refer to, or why they are no document.
+pub(crate) type ReadChildren<'a> = &'a dyn Fn(&[u8]) -> Result<Children, String>;
+
+/// What a collection has found out before it deletes anything.
+#[derive(Debug, Default)]
+pub(crate) struct Marked {
+    pub(crate) reachable: HashSet<Digest>,
+    pub(crate) expired_links: Vec<Link>,
+    pub(crate) ended_leases: Vec<PathBuf>,
+    /// What could not be read. It may lead to more.
+    pub(crate) obstacles: Vec<Obstacle>,
+}
+
+/// Something that could not be read, and so may lead to what seems unreachable.
+#[derive(Debug)]
+pub(crate) struct Obstacle {
+    pub(crate) error: Error,
+    pub(crate) leads_to: LeadsTo,
+}
+
+/// What an obstacle could lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeadsTo {
+    /// Any document that is here, with what that refers to: a name that cannot be read names one.
+    Documents,
+    /// Any blob.
+    Anything,
+}
+
+impl Store {
+    pub(crate) fn mark(&self, now: SystemTime, children: ReadChildren<'_>) -> Marked {
+        let mut marked = Marked::default();
+        let mut documents = self.named_documents(&mut marked);
+        self.mark_leases(now, &mut marked);
+        self.mark_links(now, &mut marked, &mut documents);
+        let roots: HashSet<Digest> = documents.iter().copied().collect();
+        let mut read = HashSet::new();
+        while let Some(digest) = documents.pop() {
+            marked.reachable.insert(digest);
+            if read.insert(digest) {
+                self.mark_document(&digest, roots.contains(&digest), children, &mut marked, &mut documents);
+            }
+        }
+        if marked.obstacles.iter().any(|obstacle| obstacle.leads_to == LeadsTo::Documents) {
+            self.mark_every_document(children, &mut marked);
+        }
+        marked
+    }
+
+    /// What tags name, and what they named before.
+    fn named_documents(&self, marked: &mut Marked) -> Vec<Digest> {
+        let found = tags::walk(&self.0.layout.tags());
+        let mut documents: Vec<Digest> = found.tags.iter().map(|tag| tag.digest).collect();
+        let mut unknown = found.unreadable;
+        for (name, error) in found.damaged {
+            // What a tag names is the last or the last but one that its history has.
+            match names::path(&self.0.layout.histories(), &name).and_then(|path| history::read(&path)) {
+                Ok(entries) if !entries.is_empty() => documents.extend(entries.iter().map(|entry| entry.digest)),
+                _ => unknown.push(error),
+            }
+        }
+        let histories = names::walk(&self.0.layout.histories());
+        unknown.extend(histories.unreadable);
+        for file in histories.named {
+            match self.kept_versions(&file.tag()) {
+                Ok(kept) => documents.extend(kept),
+                // A damaged tag, whose history was looked at above.
+                Err(_) if history::read(&file.path).is_ok() => {}
+                Err(error) => unknown.push(error),
+            }
+        }
+        let obstacle = |error| Obstacle { error, leads_to: LeadsTo::Documents };
+        marked.obstacles.extend(unknown.into_iter().map(obstacle));
+        documents
+    }
+
+    fn mark_leases(&self, now: SystemTime, marked: &mut Marked) {
+        let found = leases::walk(&self.0.layout.leases(), now);
+        marked.reachable.extend(found.digests);
+        marked.ended_leases = found.ended;
+        let obstacle = |error| Obstacle { error, leads_to: LeadsTo::Anything };
+        marked.obstacles.extend(found.damaged.into_iter().map(obstacle));
+    }
+
+    fn mark_links(&self, now: SystemTime, marked: &mut Marked, documents: &mut Vec<Digest>) {
+        let found = links::walk(&self.0.layout.links());
+        for link in found.links {
+            match link.kind {
+                LinkKind::Manifest => documents.push(link.digest),
+                LinkKind::Blob
+                    if links::is_expired(link.modified, now)
+                        && !self.0.promises.lock().contains_key(&link.digest) =>
+                {
+                    marked.expired_links.push(link);
+                }
+                LinkKind::Blob => {
+                    marked.reachable.insert(link.digest);
+                }
+            }
+        }
+        for (kind, error) in found.unreadable {
+            let leads_to = if kind == Some(LinkKind::Manifest) { LeadsTo::Documents } else { LeadsTo::Anything };
+            marked.obstacles.push(Obstacle { error, leads_to });
+        }
+    }
+
+    fn mark_document(
+        &self,
+        digest: &Digest,
+        root: bool,
+        children: ReadChildren<'_>,
+        marked: &mut Marked,
+        documents: &mut Vec<Digest>,
+    ) {
+        // Indexes may list manifests that were never sent here; only what a name leads to must be there.
+        if !root && matches!(self.look(digest), Ok(None)) {
+            return;
+        }
+        let reason = match self.children_of(digest, children) {
+            Ok(found) => {
+                marked.reachable.extend(found.blobs);
+                documents.extend(found.documents);
+                return;
+            }
+            Err(reason) => reason,
+        };
+        // An index may also list what is no document. It is whole, so it is kept like any other blob.
+        if !root && self.is_other_blob(digest) {
+            return;
+        }
+        if let Some(known) = self.0.index.edges(digest) {
+            // Some of them may be documents. Those that are none are looked at in vain.
+            documents.extend(known);
+        } else {
+            let error = Error::Unreadable { digest: *digest, reason };
+            marked.obstacles.push(Obstacle { error, leads_to: LeadsTo::Anything });
+        }
+    }
+
+    fn children_of(&self, digest: &Digest, children: ReadChildren<'_>) -> Result<Children, String> {
+        let blob = self.open_unnoted(digest).map_err(|e| e.to_string())?;
+        if blob.size() > MAX_DOCUMENT {
+            return Err(format!("it has {} bytes, a document has {MAX_DOCUMENT} at most", blob.size()));
+        }
+        let raw = blob.read(0..blob.size()).map_err(|e| e.to_string())?;
+        let mut hasher = Hasher::new(digest.algorithm());
+        hasher.update(&raw);
+        match hasher.finish() {
+            actual if actual == *digest => children(&raw),
+            actual => Err(format!("its bytes hash to `{actual}`")),
+        }
+    }
+
+    /// Marks all that are documents, with what they refer to: one of them may have the name that cannot be read.
+    fn mark_every_document(&self, children: ReadChildren<'_>, marked: &mut Marked) {
+        for digest in self.blob_digests().0 {
+            let small = matches!(self.look(&digest), Ok(Some(size)) if size <= MAX_DOCUMENT);
+            if !small || marked.reachable.contains(&digest) {
+                continue;
+            }
+            if let Ok(found) = self.children_of(&digest, children) {
+                // Documents among the children are found by themselves.
+                marked.reachable.extend(found.blobs.into_iter().chain(found.documents).chain([digest]));
+            }
+        }
+    }
+
+    /// Whether what cannot be read as a document is none, and not a damaged one.
+    fn is_other_blob(&self, digest: &Digest) -> bool {
+        let large = matches!(self.look(digest), Ok(Some(size)) if size > MAX_DOCUMENT);
+        large || matches!(self.verify(digest, None, &mut |_| true), Ok(Verified::Good))
+    }
+}

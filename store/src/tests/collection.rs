@@ -1,0 +1,220 @@
+//! What a collection deletes, leaves alone and says, beside others and around what cannot be read.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use content::{Digest, Expected};
+
+use super::{done, id, put, temporary};
+use crate::{Children, Description, LinkKind, Store};
+
+/// A document is a line for each blob that it refers to; `>` begins the digest of another document.
+fn children(raw: &[u8]) -> Result<Children, String> {
+    let mut children = Children::default();
+    let text = std::str::from_utf8(raw).map_err(|e| e.to_string())?;
+    for line in text.strip_prefix("document\n").ok_or("it is no document")?.lines() {
+        let (kind, digest) = match line.strip_prefix('>') {
+            Some(digest) => (&mut children.documents, digest),
+            None => (&mut children.blobs, line),
+        };
+        kind.push(digest.parse().map_err(|_| format!("`{line}` is no digest"))?);
+    }
+    Ok(children)
+}
+
+fn document(store: &Store, blobs: &[Digest]) -> Digest {
+    let lines: Vec<String> = blobs.iter().map(|blob| format!("{blob}\n")).collect();
+    let digest = put(store, format!("document\n{}", lines.concat()).as_bytes());
+    store.describe(&digest, &Description { children: blobs.to_vec(), ..Description::default() });
+    digest
+}
+
+fn collect(store: &Store) -> crate::Collected {
+    store.collect(SystemTime::now(), children)
+}
+
+fn is_there(store: &Store, digest: &Digest) -> bool {
+    store.path(digest).is_file()
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::write(path, bytes).expect("a file");
+}
+
+#[test]
+fn works_beside_who_adds() {
+    let (_folder, store) = temporary();
+    let before = put(&store, b"before");
+    let guard = store.guard();
+    let (added, found) = (put(&store, b"added"), before);
+    let other = Digest::of(b"other");
+    assert!(store.blob_size(&other).expect("a look").is_none());
+    let lost = {
+        // Written before the guard, and not looked at since.
+        let (_other_folder, elsewhere) = temporary();
+        let digest = put(&elsewhere, b"lost");
+        std::fs::copy(elsewhere.path(&digest), store.path(&digest)).expect("a copy");
+        digest
+    };
+    assert!(store.blob_size(&found).expect("a look").is_some());
+    let collected = collect(&store);
+    assert_eq!((collected.blobs, collected.bytes), (1, 4), "what nobody looked at goes all the same");
+    let put_off = collected.put_off.expect("the rest is told");
+    assert_eq!((put_off.blobs, put_off.bytes, put_off.reasons.len()), (2, 11, 1), "{put_off:?}");
+    assert!(is_there(&store, &added) && is_there(&store, &found) && !is_there(&store, &lost));
+    store.set_tag("h/r:t", &document(&store, &[added])).expect("a name");
+    drop(guard);
+    assert_eq!(collect(&store), done(1, 6));
+    assert!(is_there(&store, &added));
+}
+
+#[test]
+fn a_younger_guard_keeps_nothing_of_what_came_before() {
+    let (_folder, store) = temporary();
+    let older = store.guard();
+    put(&store, b"of the older");
+    let younger = store.guard();
+    let digest = put(&store, b"of the younger");
+    drop(older);
+    let collected = collect(&store);
+    assert_eq!(collected.blobs, 1, "{collected:?}");
+    assert!(is_there(&store, &digest));
+    drop(younger);
+    assert_eq!(collect(&store), done(1, 14));
+}
+
+#[test]
+fn a_reader_holds_its_own_blobs_only() {
+    let (_folder, store) = temporary();
+    let (read, lost) = (put(&store, b"read"), put(&store, b"lost"));
+    let (hold, twice) = (store.hold(vec![read]), store.hold(vec![read]));
+    let collected = collect(&store);
+    assert_eq!((collected.blobs, collected.put_off.map(|put_off| put_off.blobs)), (1, Some(1)));
+    assert!(is_there(&store, &read) && !is_there(&store, &lost));
+    drop(twice);
+    assert_eq!(collect(&store).blobs, 0);
+    drop(hold);
+    assert_eq!(collect(&store), done(1, 4));
+}
+
+#[test]
+fn a_damaged_manifest_keeps_what_it_refers_to() {
+    let (_folder, store) = temporary();
+    let (layer, lost) = (put(&store, b"layer"), put(&store, b"lost"));
+    let manifest = document(&store, &[layer]);
+    store.set_tag("h/r:t", &manifest).expect("a name");
+    std::fs::remove_file(store.path(&manifest)).expect("damage");
+    std::fs::write(store.path(&manifest), b"document\n").expect("damage that reads as another document");
+    assert_eq!(collect(&store), done(1, 4), "the index knows what it referred to");
+    assert!(is_there(&store, &layer) && !is_there(&store, &lost));
+    // Nobody knows any more.
+    let lost = put(&store, b"lost");
+    store.0.index.fail("a test");
+    let put_off = collect(&store).put_off.expect("it is told");
+    assert_eq!((put_off.blobs, put_off.bytes), (2, 9));
+    assert!(put_off.reasons[0].contains("lode repair"), "{put_off:?}");
+    assert!(is_there(&store, &layer) && is_there(&store, &lost));
+}
+
+#[test]
+fn one_bad_file_costs_one_name() {
+    let (folder, store) = temporary();
+    let (layer, mine, lost) = (put(&store, b"layer"), put(&store, b"mine"), put(&store, b"lost"));
+    let (good, bad) = (document(&store, &[mine]), document(&store, &[layer]));
+    store.set_tag("h/r:good", &good).expect("a name");
+    store.set_tag("h/r:bad", &bad).expect("a name");
+    write(&folder.path().join("tags/h/r/:bad"), b"\xff\xfe");
+    std::fs::create_dir(folder.path().join("tags/h/r/:folder")).expect("a folder in the place of a file");
+    let tags: Vec<String> = store.tags().into_iter().map(|tag| tag.name).collect();
+    assert_eq!(tags, ["h/r:good"]);
+    assert_eq!(store.tags_of("h/r").expect("the repository").len(), 1);
+    let damaged: Vec<String> = store.damaged_names(SystemTime::now()).iter().map(ToString::to_string).collect();
+    assert!(damaged.len() == 2 && damaged[0].contains(":bad") && damaged[1].contains(":folder"), "{damaged:?}");
+    assert_eq!(Store::damaged_names_at(folder.path(), SystemTime::now()).len(), 2, "also where somebody has it open");
+    // `:folder` has no history: it may name any document that is here.
+    let collected = collect(&store);
+    assert_eq!((collected.blobs, collected.bytes), (1, 4), "{collected:?}");
+    assert!(collected.put_off.is_some_and(|put_off| put_off.reasons.len() == 1));
+    assert!(is_there(&store, &layer) && is_there(&store, &mine) && !is_there(&store, &lost));
+    std::fs::remove_dir(folder.path().join("tags/h/r/:folder")).expect("removal");
+    assert_eq!(collect(&store), done(0, 0), "what `:bad` named is known from its history");
+    store.set_tag("h/r:bad", &good).expect("it can be set again");
+    assert!(store.damaged_names(SystemTime::now()).is_empty());
+}
+
+#[test]
+fn a_document_without_a_readable_name_stays_whole() {
+    let (folder, store) = temporary();
+    let layer = put(&store, b"layer");
+    let (manifest, lost) = (document(&store, &[layer]), put(&store, b"lost"));
+    write(&folder.path().join("tags/h/r/:t"), b"");
+    let collected = collect(&store);
+    assert_eq!(collected.blobs, 1, "{collected:?}");
+    assert!(is_there(&store, &manifest) && is_there(&store, &layer) && !is_there(&store, &lost));
+}
+
+#[test]
+fn what_cannot_be_known_keeps_everything() {
+    let (folder, store) = temporary();
+    let lost = put(&store, b"lost");
+    for (path, because) in [("links/h/r/:blobs", "links of blobs"), ("leases/l", "a lease")] {
+        let path = folder.path().join(path);
+        write(&path, b"\xff");
+        let put_off = collect(&store).put_off.expect(because);
+        assert_eq!((put_off.blobs, put_off.reasons.len()), (1, 1), "{because}: {put_off:?}");
+        assert!(store.damaged_names(SystemTime::now()).len() == 1, "{because}");
+        std::fs::remove_file(path).expect("removal");
+    }
+    write(&folder.path().join("leases/l"), b"\xff");
+    let later = SystemTime::now() + Duration::from_hours(24 * 8);
+    assert_eq!(store.collect(later, children), done(1, 4), "no lease is as long as that");
+    assert!(!is_there(&store, &lost) && !folder.path().join("leases/l").exists());
+}
+
+#[test]
+fn a_link_that_is_renewed_in_time_stays() {
+    let (_folder, store) = temporary();
+    let blob = put(&store, b"blob");
+    store.link("h/r", LinkKind::Blob, &blob).expect("a link");
+    let marked = store.mark(SystemTime::now() + Duration::from_hours(48), &children);
+    let [link] = marked.expired_links.as_slice() else { panic!("one has run out: {marked:?}") };
+    store.remove_expired_link(link, SystemTime::now()).expect("a look");
+    assert!(store.is_linked("h/r", LinkKind::Blob, &blob).expect("a look"), "it was renewed meanwhile");
+}
+
+#[test]
+fn the_use_of_a_model_is_no_cache() {
+    let (folder, store) = temporary();
+    let manifest = document(&store, &[]);
+    store.set_tag("h/r:t", &manifest).expect("a name");
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    assert_eq!(store.last_use(&manifest).expect("a look"), None);
+    store.record_use(&manifest, then).expect("a note");
+    store.0.index.fail("a test");
+    assert_eq!(store.last_use(&manifest).expect("a look"), Some(then));
+    store.expire_uses().expect("nothing to do");
+    assert_eq!(store.last_use(&manifest).expect("a look"), Some(then));
+    drop(store);
+    // A store from before: nothing in it is taken to be unused.
+    std::fs::remove_dir_all(folder.path().join("used")).expect("removal");
+    let store = Store::open(folder.path(), crate::Options::default()).expect("it opens");
+    assert!(store.last_use(&manifest).expect("a look").is_some_and(|used| used > then));
+    store.remove_tag("h/r:t").expect("removal");
+    collect(&store);
+    store.expire_uses().expect("the model is gone");
+    assert_eq!(store.last_use(&manifest).expect("a look"), None);
+}
+
+#[test]
+fn an_ingest_without_data_rests_too() {
+    let (folder, store) = temporary();
+    // What a disk that was full has left.
+    std::fs::create_dir(folder.path().join("ingest/x")).expect("a folder");
+    let ingests = store.ingests(SystemTime::now() + Duration::from_hours(2)).expect("ingests");
+    assert!(ingests[0].idle > Duration::from_hours(1), "{ingests:?}");
+    let mut ingest = store.start_ingest(&id("y"), Expected::Digest(Digest::of(b"other"))).expect("start");
+    ingest.append(b"wrong").expect("write");
+    ingest.commit().expect_err("wrong bytes");
+    assert_eq!(store.ingest_ids().expect("ids"), [id("x")], "bytes that fail are not resumed");
+}

@@ -1,0 +1,242 @@
+//! Every call of the system that touches the store fails, one after the other, once and for good: whatever the daemon was doing
+//! says so clearly or succeeds, nothing wrong is visible, and the same works without a restart when the fault is gone.
+//!
+//! The tests try some of the calls. `LODE_CAMPAIGN_FAULTS` names the operations, with commas, of which all calls are tried, or
+//! is `all`; `LODE_CAMPAIGN_FROM` is the call to begin with.
+
+mod operation;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+use crate::shim::{Fault, Mode, SHORT_WRITE, Shim, borrowed};
+use crate::support::{list, say};
+use crate::{stored, support};
+use operation::{Operation, Outcome};
+
+/// How many calls of an operation are tried by the tests.
+const SAMPLE: usize = 7;
+/// Nothing takes longer, with a fault or without.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+const ENOSPC: u64 = 28;
+const EIO: u64 = 5;
+const EROFS: u64 = 30;
+const EMFILE: u64 = 24;
+
+/// A kind of call, by its number in the shim, and the errors that it can have.
+const KINDS: [(u8, &str, &[u64]); 13] = [
+    (1, "open", &[EMFILE, EIO, ENOSPC, EROFS]),
+    (2, "write", &[ENOSPC, EIO, SHORT_WRITE]),
+    (3, "sync", &[EIO, ENOSPC]),
+    (4, "rename", &[EIO, ENOSPC, EROFS]),
+    (5, "link", &[EIO, ENOSPC, EROFS]),
+    (6, "unlink", &[EIO, EROFS]),
+    (7, "mkdir", &[ENOSPC, EIO, EROFS]),
+    (8, "mmap", &[EMFILE]),
+    (9, "rmdir", &[EIO, EROFS]),
+    (10, "truncate", &[EIO, EROFS]),
+    (12, "chmod", &[EIO, EROFS]),
+    (13, "opendir", &[EMFILE, EIO]),
+    (14, "utimens", &[EIO, EROFS]),
+];
+
+/// What became of the faults of a kind of call.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    tried: u64,
+    refused: u64,
+    withstood: u64,
+    moot: u64,
+}
+
+/// A daemon with the shim, and another that it pulls from and pushes to.
+struct Bench {
+    shim: Shim,
+    server: Server,
+    peer: Server,
+    /// Bytes of the log that were looked at.
+    read: usize,
+}
+
+impl Bench {
+    async fn start() -> Self {
+        let shim = Shim::new();
+        let plain = Server::start(&[]).await;
+        let environment = shim.environment(&plain.home());
+        let server = plain.restart(&borrowed(&environment)).await;
+        let peer = Server::start(&[]).await;
+        operation::prepare(&server, &peer).await;
+        Self { shim, server, peer, read: 0 }
+    }
+
+    /// Does it, with a bound on how long it takes.
+    async fn act(&self, operation: Operation) -> Outcome {
+        let acted = tokio::time::timeout(PATIENCE, operation.act(&self.server, &self.peer)).await;
+        acted.unwrap_or_else(|_| panic!("{operation:?} did not end within {PATIENCE:?}"))
+    }
+
+    /// The kinds of the calls that an operation makes when nothing fails.
+    async fn count(&self, operation: Operation) -> Vec<u8> {
+        operation.reset(&self.server, &self.peer).await;
+        self.shim.begin(Mode::Count);
+        let outcome = self.act(operation).await;
+        self.shim.end();
+        assert_eq!(outcome, Outcome::Done, "{operation:?} without a fault");
+        operation.verify(&self.server, &self.peer).await;
+        self.shim.kinds()
+    }
+
+    /// Does it with a fault, and then without one.
+    async fn attempt(&mut self, operation: Operation, fault: Fault) -> Option<Outcome> {
+        operation.reset(&self.server, &self.peer).await;
+        self.shim.inject(fault);
+        let outcome = self.act(operation).await;
+        let hits = self.shim.end();
+        match &outcome {
+            Outcome::Done => operation.verify(&self.server, &self.peer).await,
+            Outcome::Refused(text) => assert!(text.len() > 10, "{operation:?} with {fault:?} only says `{text}`"),
+        }
+        self.look_at_log(operation, fault);
+        if operation != Operation::Repair || outcome == Outcome::Done {
+            stored::blobs(&self.server.home());
+        }
+        // The same once more, now that the fault is gone.
+        if operation.can_be_repeated() || outcome != Outcome::Done {
+            let again = self.act(operation).await;
+            assert!(
+                again == Outcome::Done || operation.was_done(&again),
+                "{operation:?} after {fault:?} gave {outcome:?}, and then {again:?}"
+            );
+            operation.verify(&self.server, &self.peer).await;
+        }
+        // What could not be removed while nothing could be goes now.
+        self.server.ask("/api/lode/gc", &json!({})).await;
+        let left = std::fs::read_dir(self.server.home().join("ingest")).expect("a folder").count();
+        assert_eq!(left, 0, "ingests stay after {operation:?} with {fault:?} gave {outcome:?}");
+        self.fsck(operation, fault).await;
+        (hits > 0).then_some(outcome)
+    }
+
+    /// The daemon lives, and nothing panicked but sled, of which nobody else notices.
+    fn look_at_log(&mut self, operation: Operation, fault: Fault) {
+        let log = self.server.log();
+        let new = &log[self.read.min(log.len())..];
+        let panicked = new.lines().find(|line| line.contains("panicked at") && !line.contains("/sled-"));
+        assert_eq!(panicked, None, "{operation:?} with {fault:?}");
+        self.read = log.len();
+    }
+
+    async fn fsck(&self, operation: Operation, fault: Fault) {
+        let lines = self.server.lines("/api/lode/fsck", &json!({})).await;
+        let report = &lines.last().expect("a report")["report"];
+        assert_eq!(report["problems"], json!([]), "{operation:?} after {fault:?}");
+    }
+}
+
+/// The faults to try of an operation that makes these calls.
+fn faults(kinds: &[u8], from: u64) -> Vec<(&'static str, Fault)> {
+    let mut faults = Vec::new();
+    for (at, kind) in (0u64..).zip(kinds).skip_while(|(at, _)| *at < from) {
+        let Some((_, name, errors)) = KINDS.iter().find(|(number, ..)| number == kind) else { continue };
+        for error in *errors {
+            faults.extend([false, true].map(|sticky| (*name, Fault { at, error: *error, sticky })));
+        }
+    }
+    faults
+}
+
+/// Some of them, spread over all kinds and all times.
+fn sample(faults: Vec<(&'static str, Fault)>) -> Vec<(&'static str, Fault)> {
+    let mut by_kind: BTreeMap<&str, Vec<Fault>> = BTreeMap::new();
+    for (kind, fault) in &faults {
+        by_kind.entry(kind).or_default().push(*fault);
+    }
+    let mut chosen = Vec::new();
+    for (kind, of_kind) in by_kind {
+        // Neither the same error nor the same half of once and for good each time.
+        let step = (of_kind.len() / SAMPLE.min(of_kind.len())).max(1) | 1;
+        chosen.extend(of_kind.iter().step_by(step).take(SAMPLE / 2).map(|fault| (kind, *fault)));
+    }
+    chosen
+}
+
+async fn try_all(operation: Operation, exhaustive: bool, from: u64) {
+    let begin = Instant::now();
+    let mut bench = Bench::start().await;
+    let kinds = bench.count(operation).await;
+    let all = faults(&kinds, from);
+    let chosen = if exhaustive { all } else { sample(all) };
+    let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
+    for (number, (kind, fault)) in chosen.iter().enumerate() {
+        if exhaustive && number % 200 == 0 {
+            say(&format!("{operation:?}: {number} of {}, at call {}", chosen.len(), fault.at));
+        }
+        let tally = tallies.entry(kind).or_default();
+        tally.tried += 1;
+        match bench.attempt(operation, *fault).await {
+            None => tally.moot += 1,
+            Some(Outcome::Done) => tally.withstood += 1,
+            Some(Outcome::Refused(_)) => tally.refused += 1,
+        }
+    }
+    if exhaustive {
+        say(&format!("{operation:?}: {} calls, {} faults, {} s", kinds.len(), chosen.len(), begin.elapsed().as_secs()));
+        for (kind, tally) in tallies {
+            let Tally { tried, refused, withstood, moot } = tally;
+            say(&format!("  {kind:8} tried {tried:5}  refused {refused:5}  withstood {withstood:5}  moot {moot:5}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_operation_says_so_and_works_again() {
+    support::allow_files();
+    let asked = std::env::var("LODE_CAMPAIGN_FAULTS").unwrap_or_default();
+    let from = std::env::var("LODE_CAMPAIGN_FROM").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let wanted = |operation: &Operation| asked.is_empty() || asked == "all" || asked.split(',').any(|name| name == operation.name());
+    // Side by side: most of the time is waiting for the disk.
+    let running: Vec<_> = Operation::ALL
+        .into_iter()
+        .filter(wanted)
+        .map(|operation| tokio::spawn(try_all(operation, !asked.is_empty(), from)))
+        .collect();
+    assert!(!running.is_empty(), "LODE_CAMPAIGN_FAULTS: `{asked}` names no operation");
+    for task in running {
+        task.await.expect("an operation with faults");
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_was_full_is_as_good_as_new() {
+    let shim = Shim::new();
+    let plain = Server::start(&[]).await;
+    let environment = shim.environment(&plain.home());
+    let server = plain.restart(&borrowed(&environment)).await;
+    server.create("kept", &support::tiny_model()).await;
+    // Every write fails from now on, those of the index too, and of the log.
+    shim.inject(Fault { at: 0, error: ENOSPC, sticky: true });
+    for seed in 1..6 {
+        let other = support::variant(seed);
+        let lines = server.lines("/api/create", &json!({"model": "m", "path": other.path()})).await;
+        let said = lines.last().expect("a line")["error"].as_str().unwrap_or_default().to_owned();
+        assert!(said.contains("No space left"), "{lines:?}");
+    }
+    // What needs no room works meanwhile.
+    let tags: Value = server.http.get(server.url("/api/tags")).send().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(list(&tags["models"]).len(), 1);
+    server.ask("/api/generate", &json!({"model": "kept", "prompt": "x", "stream": false, "options": {"num_predict": 2}})).await;
+    server.ask("/api/lode/gc", &json!({})).await;
+    assert!(shim.end() > 0);
+    let (begin, other) = (Instant::now(), support::variant(1));
+    server.create("m", other.path()).await;
+    let collected = server.ask("/api/lode/gc", &json!({})).await;
+    assert_eq!(collected["put_off"], Value::Null);
+    let report = server.lines("/api/lode/fsck", &json!({})).await.pop().expect("a report");
+    assert_eq!(report["report"]["problems"], json!([]));
+    assert!(begin.elapsed() < PATIENCE);
+    assert_eq!(std::fs::read_dir(server.home().join("ingest")).expect("a folder").count(), 0, "nothing is left of what failed");
+}

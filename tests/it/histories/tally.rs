@@ -1,0 +1,101 @@
+//! What was counted of one seed, or of several.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::kind::Kind;
+use super::request::Answer;
+
+/// What became of operations of a kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    acknowledged: u64,
+    refused: u64,
+    unknown: u64,
+}
+
+/// Operations by kind, and what else there was.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    counts: BTreeMap<Kind, Counts>,
+    /// Why something was refused, without digests and numbers, and how often.
+    reasons: BTreeMap<(Kind, String), u64>,
+    /// Collections that were put off because content was being added.
+    pub(super) deferred: u64,
+    pub(super) kills: u64,
+    pub(super) checks: u64,
+}
+
+impl Tally {
+    /// An operation has ended.
+    pub(super) fn count(&mut self, kind: Kind, answer: &Answer) {
+        let counts = self.counts.entry(kind).or_default();
+        match answer {
+            Answer::Done(_) => counts.acknowledged += 1,
+            Answer::Lost => counts.unknown += 1,
+            Answer::Refused { status, text } => {
+                counts.refused += 1;
+                *self.reasons.entry((kind, format!("{status} {}", without_numbers(text)))).or_default() += 1;
+            }
+        }
+    }
+
+    /// How many operations have ended.
+    pub(super) fn operations(&self) -> u64 {
+        self.counts.values().map(|counts| counts.acknowledged + counts.refused + counts.unknown).sum()
+    }
+
+    /// Adds another seed's.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (kind, more) in &other.counts {
+            let counts = self.counts.entry(*kind).or_default();
+            counts.acknowledged += more.acknowledged;
+            counts.refused += more.refused;
+            counts.unknown += more.unknown;
+        }
+        for (reason, more) in &other.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += more;
+        }
+        self.deferred += other.deferred;
+        self.kills += other.kills;
+        self.checks += other.checks;
+    }
+
+    /// All of it in lines.
+    pub(super) fn table(&self) -> String {
+        let mut lines = vec![format!("{:<10}{:>14}{:>10}{:>10}", "", "acknowledged", "refused", "unknown")];
+        for (kind, counts) in &self.counts {
+            let Counts { acknowledged, refused, unknown } = counts;
+            lines.push(format!("{:<10}{acknowledged:>14}{refused:>10}{unknown:>10}", kind.name()));
+        }
+        let Self { deferred, kills, checks, .. } = self;
+        lines.push(format!(
+            "{} operations, {kills} kills, {checks} checks, {deferred} collections put off",
+            self.operations()
+        ));
+        let reason = |((kind, reason), count): (&(Kind, String), &u64)| {
+            format!("refused {count} times: {}: {reason}", kind.name())
+        };
+        lines.extend(self.reasons.iter().map(reason));
+        lines.join("\n")
+    }
+}
+
+impl fmt::Display for Tally {
+    /// One line: of each kind how many were acknowledged, refused and unknown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} operations (acknowledged/refused/unknown:", self.operations())?;
+        for (kind, Counts { acknowledged, refused, unknown }) in &self.counts {
+            write!(f, " {} {acknowledged}/{refused}/{unknown}", kind.name())?;
+        }
+        let Self { deferred, kills, checks, .. } = self;
+        write!(f, "), {kills} kills, {checks} checks, {deferred} collections put off")
+    }
+}
+
+/// A message with `#` for every word that has a digit, so that those of a kind are the same; not longer than a line.
+fn without_numbers(text: &str) -> String {
+    let has_digit = |word: &str| word.chars().any(|c| c.is_ascii_digit());
+    let words: Vec<&str> = text.split_whitespace().map(|word| if has_digit(word) { "#" } else { word }).collect();
+    words.join(" ").chars().take(160).collect()
+}

@@ -1,0 +1,190 @@
+//! The ways to answer wrongly, and what is to come of each.
+
+use super::outcome::Expect;
+use super::subjects::Subject;
+
+/// A way to answer wrongly. Without a word on how often: each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    ClosedBeforeTheAnswer,
+    ClosedOnce,
+    ClosedInTheHeaders,
+    ClosedInMidBody,
+    ClosedInMidBodyOnce,
+    LengthTooLong,
+    LengthTooShort,
+    Endless,
+    /// The last bit is wrong.
+    WrongBytes,
+    /// 100 bytes more, all of them announced.
+    Longer,
+    /// Half of the bytes, as announced.
+    Shorter,
+    WrongType,
+    Empty,
+    NoContent,
+    /// 206 to a request for all.
+    PartUnasked,
+    /// 200 with all to a request for a part.
+    AllForAPart,
+    WrongContentRange,
+    NotSatisfiable,
+    Unauthorized,
+    /// The token service is said to be on this machine, and the registry is not.
+    ChallengeNearer,
+    /// The first part comes, the next one needs a token.
+    ChallengeInMidBlob,
+    /// The same, and the token is refused.
+    ChallengeForEver,
+    Forbidden,
+    NotFound,
+    /// 429, to be tried again in a day.
+    TooManyForADay,
+    ErrorOnce,
+    UnavailableOnce,
+    Unavailable,
+    RedirectLoop,
+    RedirectChain,
+    RedirectToAFile,
+    RedirectToAnotherScheme,
+    RedirectNowhere,
+    /// To this machine, which the registry is not.
+    RedirectNearer,
+    RedirectToLocalhost,
+    RedirectToANumber,
+    RedirectNearerOverTls,
+    /// To another origin that is as far away, and has it.
+    RedirectElsewhere,
+    /// A byte a second.
+    Drip,
+    /// Half of the body, then nothing.
+    Silence,
+    HugeHeader,
+    ManyHeaders,
+    NotHttp,
+    GarbageForChunks,
+    /// 512 MiB of zeros, compressed.
+    CompressedBomb,
+    Http10,
+    /// A page for people in the place of a document.
+    Page,
+}
+
+use Fault::{
+    AllForAPart, ChallengeForEver, ChallengeInMidBlob, ChallengeNearer, ClosedBeforeTheAnswer, ClosedInMidBody,
+    ClosedInMidBodyOnce, ClosedInTheHeaders, ClosedOnce, CompressedBomb, Drip, Empty, Endless, ErrorOnce, Forbidden,
+    GarbageForChunks, Http10, HugeHeader, LengthTooLong, LengthTooShort, Longer, ManyHeaders, NoContent, NotFound,
+    NotHttp, NotSatisfiable, Page, PartUnasked, RedirectChain, RedirectElsewhere, RedirectLoop, RedirectNearer,
+    RedirectNearerOverTls, RedirectNowhere, RedirectToAFile, RedirectToANumber, RedirectToAnotherScheme,
+    RedirectToLocalhost, Shorter, Silence, TooManyForADay, Unauthorized, Unavailable, UnavailableOnce, WrongBytes,
+    WrongContentRange, WrongType,
+};
+
+impl Fault {
+    pub(super) const ALL: [(Self, &str); 47] = [
+        (ClosedBeforeTheAnswer, "closed-before-the-answer"),
+        (ClosedOnce, "closed-once"),
+        (ClosedInTheHeaders, "closed-in-the-headers"),
+        (ClosedInMidBody, "closed-in-mid-body"),
+        (ClosedInMidBodyOnce, "closed-in-mid-body-once"),
+        (LengthTooLong, "length-too-long"),
+        (LengthTooShort, "length-too-short"),
+        (Endless, "endless"),
+        (WrongBytes, "wrong-bytes"),
+        (Longer, "longer"),
+        (Shorter, "shorter"),
+        (WrongType, "wrong-type"),
+        (Empty, "empty"),
+        (NoContent, "204"),
+        (PartUnasked, "206-unasked"),
+        (AllForAPart, "200-for-a-part"),
+        (WrongContentRange, "wrong-content-range"),
+        (NotSatisfiable, "416"),
+        (Unauthorized, "401-without-challenge"),
+        (ChallengeNearer, "401-realm-nearer"),
+        (ChallengeInMidBlob, "401-in-mid-blob"),
+        (ChallengeForEver, "401-in-mid-blob-for-ever"),
+        (Forbidden, "403"),
+        (NotFound, "404"),
+        (TooManyForADay, "429-for-a-day"),
+        (ErrorOnce, "500-once"),
+        (UnavailableOnce, "503-once"),
+        (Unavailable, "503-for-ever"),
+        (RedirectLoop, "redirect-loop"),
+        (RedirectChain, "redirect-chain-of-30"),
+        (RedirectToAFile, "redirect-to-a-file"),
+        (RedirectToAnotherScheme, "redirect-to-another-scheme"),
+        (RedirectNowhere, "redirect-nowhere"),
+        (RedirectNearer, "redirect-nearer"),
+        (RedirectToLocalhost, "redirect-to-localhost"),
+        (RedirectToANumber, "redirect-to-a-number"),
+        (RedirectNearerOverTls, "redirect-nearer-over-tls"),
+        (RedirectElsewhere, "redirect-elsewhere"),
+        (Drip, "drip"),
+        (Silence, "silence-in-mid-body"),
+        (HugeHeader, "header-of-1-mb"),
+        (ManyHeaders, "10000-headers"),
+        (NotHttp, "not-http"),
+        (GarbageForChunks, "garbage-for-chunks"),
+        (CompressedBomb, "compressed-bomb"),
+        (Http10, "http-1.0"),
+        (Page, "page"),
+    ];
+
+    /// What is to come of it; nothing where that cannot be answered so.
+    pub(super) fn expect(self, subject: Subject) -> Option<Expect> {
+        let is_blob = subject.is_blob();
+        // Where the client asks for a part in any case.
+        let is_ranged = matches!(subject, Subject::Gguf | Subject::HubFile | Subject::HubWeights);
+        match self {
+            ClosedOnce | UnavailableOnce | ErrorOnce | WrongType | RedirectElsewhere | Http10 => Some(Expect::Recovers),
+            Drip | TooManyForADay => Some(Expect::Outlasts),
+            // What is asked for by a digest, or of a hub, is asked for again; a document need not be.
+            ClosedInMidBodyOnce if is_blob || subject.is_hub() => Some(Expect::Recovers),
+            ClosedInMidBodyOnce => Some(Expect::Either),
+            // Hubs tell no digest of small files.
+            WrongBytes if subject == Subject::HubFile => Some(Expect::Either),
+            // A token service need not keep to the letter.
+            PartUnasked if subject == Subject::Token => Some(Expect::Either),
+            PartUnasked => (!is_ranged).then_some(Expect::Refused),
+            // All of the file was asked for; or a part, after the connection broke.
+            AllForAPart if subject == Subject::HubFile || is_blob => Some(Expect::Recovers),
+            AllForAPart => is_ranged.then_some(Expect::Refused),
+            WrongContentRange => (is_ranged || is_blob).then_some(Expect::Refused),
+            ChallengeInMidBlob if is_blob || subject == Subject::Gguf => Some(Expect::Recovers),
+            ChallengeInMidBlob => (subject == Subject::HubWeights).then_some(Expect::Refused),
+            ChallengeForEver => (is_blob || subject == Subject::Gguf).then_some(Expect::Refused),
+            // Half a minute of silence is what a hub may have, and no setting makes it less.
+            Silence => (!subject.is_hub()).then_some(Expect::Refused),
+            Page => {
+                let is_read = subject.is_document() || matches!(subject, Subject::HubListing | Subject::Token);
+                is_read.then_some(Expect::Refused)
+            }
+            _ => Some(Expect::Refused),
+        }
+    }
+
+    /// Whether the registry must not be on this machine for it.
+    pub(super) fn is_from_afar(self) -> bool {
+        let nearer = [ChallengeNearer, RedirectNearer, RedirectToLocalhost, RedirectToANumber, RedirectNearerOverTls];
+        nearer.contains(&self)
+    }
+
+    /// Whether all comes at once, so that the client need not wait before it tries again.
+    pub(super) fn is_quick(self, subject: Subject) -> bool {
+        let asked_again = subject.is_blob() || subject.is_hub();
+        match self {
+            ClosedBeforeTheAnswer
+            | ClosedInTheHeaders
+            | HugeHeader
+            | ManyHeaders
+            | NotHttp
+            | Unavailable
+            | Drip
+            | TooManyForADay => false,
+            ClosedInMidBody | GarbageForChunks | Silence => !asked_again,
+            LengthTooLong | LengthTooShort | Shorter => !subject.is_hub(),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A library that stands between the daemon and the calls of the system that touch files (`shim/shim.c`): it lets a chosen
+//! call fail, or records what was written. It is built with the machine's C compiler when it is first asked for.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use crate::support::root;
+
+/// Where the kinds of calls are in the control file, and how many fit.
+const KINDS_AT: u64 = 4096;
+const MOST_KINDS: u64 = 1 << 20;
+/// The error of a call that writes only half of what it should.
+pub(crate) const SHORT_WRITE: u64 = 100_000;
+
+/// What the shim does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Pass = 0,
+    Count = 1,
+    Inject = 2,
+    Record = 3,
+}
+
+/// Words of the control file.
+#[derive(Clone, Copy)]
+enum Word {
+    Mode = 0,
+    Counter = 1,
+    Target = 2,
+    Sticky = 3,
+    Error = 4,
+    Hits = 5,
+}
+
+/// A call to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Which call, counted from 0.
+    pub(crate) at: u64,
+    /// The system's number of the error, or [`SHORT_WRITE`].
+    pub(crate) error: u64,
+    /// Whether all calls from there on fail.
+    pub(crate) sticky: bool,
+}
+
+/// The test's side of a shim.
+pub(crate) struct Shim {
+    folder: tempfile::TempDir,
+    control: File,
+}
+
+/// The built library, and the folder that it is in.
+static LIBRARY: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = folder.path().join("libshim.so");
+    let source = root().join("tests/it/shim/shim.c");
+    let flags = ["-O2", "-Wall", "-Wextra", "-shared", "-fPIC"];
+    let built = Command::new("cc").args(flags).arg("-o").arg(&library).arg(source).args(["-ldl", "-lpthread"]).output();
+    let built = built.expect("a C compiler");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    (folder, library)
+});
+
+impl Shim {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("control");
+        let control =
+            OpenOptions::new().read(true).write(true).create_new(true).open(path).expect("a control file");
+        control.set_len(KINDS_AT + MOST_KINDS).expect("room for the kinds");
+        Self { folder, control }
+    }
+
+    /// What puts it under a daemon whose store is there.
+    pub(crate) fn environment(&self, home: &Path) -> Vec<(&'static str, String)> {
+        let home = home.canonicalize().expect("a folder of a store");
+        let shown = |path: &Path| path.to_str().expect("a plain path").to_owned();
+        vec![
+            ("LD_PRELOAD", shown(&LIBRARY.1)),
+            ("LODE_SHIM_CONTROL", shown(&self.folder.path().join("control"))),
+            ("LODE_SHIM_LOG", shown(&self.log())),
+            ("LODE_SHIM_ROOT", shown(&home)),
+        ]
+    }
+
+    /// Where what was written is recorded.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// Begins to count from 0.
+    pub(crate) fn begin(&self, mode: Mode) {
+        self.set(Word::Mode, Mode::Pass as u64);
+        self.set(Word::Counter, 0);
+        self.set(Word::Hits, 0);
+        self.set(Word::Mode, mode as u64);
+    }
+
+    /// Lets a call fail, counted from now on.
+    pub(crate) fn inject(&self, fault: Fault) {
+        self.set(Word::Mode, Mode::Pass as u64);
+        self.set(Word::Target, fault.at);
+        self.set(Word::Error, fault.error);
+        self.set(Word::Sticky, u64::from(fault.sticky));
+        self.begin(Mode::Inject);
+    }
+
+    /// Ends what was begun; how many calls failed.
+    pub(crate) fn end(&self) -> u64 {
+        self.set(Word::Mode, Mode::Pass as u64);
+        self.get(Word::Hits)
+    }
+
+    /// The kinds of the calls that were counted, in their order.
+    pub(crate) fn kinds(&self) -> Vec<u8> {
+        let mut kinds = vec![0; self.get(Word::Counter).min(MOST_KINDS) as usize];
+        self.control.read_exact_at(&mut kinds, KINDS_AT).expect("the control file");
+        kinds
+    }
+
+    // The shim has the file mapped; the system keeps both views the same.
+    fn set(&self, word: Word, value: u64) {
+        self.control.write_all_at(&value.to_le_bytes(), word as u64 * 8).expect("the control file");
+    }
+
+    fn get(&self, word: Word) -> u64 {
+        let mut bytes = [0; 8];
+        self.control.read_exact_at(&mut bytes, word as u64 * 8).expect("the control file");
+        u64::from_le_bytes(bytes)
+    }
+}
+
+/// As [`Server`](crate::server::Server) takes an environment.
+pub(crate) fn borrowed<'a>(environment: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+    environment.iter().map(|(name, value)| (*name, value.as_str())).collect()
+}
