@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendTimeoutError;
@@ -28,6 +28,15 @@ pub fn stream(receiver: mpsc::Receiver<Piece>) -> impl Stream<Item = Piece> + Se
         let piece = receiver.recv().await?;
         Some((piece, receiver))
     })
+}
+
+/// The same, once the first piece is there: what fails before it can still be an answer with a status.
+///
+/// # Errors
+/// That of the first piece.
+pub async fn begun(mut receiver: mpsc::Receiver<Piece>) -> io::Result<impl Stream<Item = Piece> + Send + 'static> {
+    let first = receiver.recv().await.transpose()?;
+    Ok(futures_util::stream::iter(first.map(Ok)).chain(stream(receiver)))
 }
 
 /// How long the other side may be silent: while it is, the collector is kept away.

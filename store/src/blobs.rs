@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use content::Digest;
 
-use crate::{Error, Store};
+use crate::{Error, Store, sync};
 
 /// An open blob.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ impl Store {
 
     /// The same for the collector, who must not keep what it only looks at.
     pub(crate) fn look(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        sync::step();
         let path = self.path(digest);
         match fs::metadata(&path) {
             Ok(metadata) => Ok(Some(metadata.len())),

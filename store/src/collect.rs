@@ -4,7 +4,6 @@
 //! cannot be read may lead to. Files go first; what the index knew of them goes afterwards.
 
 use std::path::Path;
-use std::sync::PoisonError;
 use std::time::SystemTime;
 
 use content::Digest;
@@ -12,6 +11,7 @@ use content::Digest;
 use crate::gate::State;
 use crate::mark::{Children, LeadsTo, Marked};
 use crate::promises::{Places, Promised};
+use crate::sync::PoisonError;
 use crate::{Error, Store, files};
 
 /// The most reasons that are told for what was put off.

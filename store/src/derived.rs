@@ -5,10 +5,10 @@
 //! versions that are not said to be current.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use content::Digest;
 
+use crate::sync::atomic::Ordering;
 use crate::{Error, Store, files};
 
 impl Store {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::Error;
+use crate::{Error, sync};
 
 pub(crate) fn create_folder(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|e| Error::io("make the folder", path, e))
@@ -55,6 +55,7 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 
 /// Removes a file; says whether it was there.
 pub(crate) fn remove(path: &Path) -> Result<bool, Error> {
+    sync::step();
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -98,6 +99,7 @@ pub(crate) fn is_there(path: &Path) -> Result<bool, Error> {
 
 /// The entries of a folder, sorted by name so that walks are the same everywhere.
 pub(crate) fn entries(path: &Path) -> Result<Vec<fs::DirEntry>, Error> {
+    sync::step();
     let read = || -> io::Result<Vec<fs::DirEntry>> { fs::read_dir(path)?.collect() };
     let mut entries = read().map_err(|e| Error::io("list the folder", path, e))?;
     entries.sort_by_key(fs::DirEntry::file_name);

@@ -13,12 +13,12 @@
 //! at, so that it was not seen. The collector looks at all of this and removes a file under one lock.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use content::Digest;
 
 use crate::Store;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Who adds, who reads, and what was touched.
 #[derive(Debug, Default)]

@@ -233,5 +233,5 @@ fn attempt<T>(work: impl FnOnce() -> Result<T, sled::Error>) -> Result<T, String
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "schedules")))]
 mod tests;

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use content::{Algorithm, Digest, Expected, Hasher, IngestId};
 
+use crate::sync::{Mutex, PoisonError};
 use crate::{CrashPoint, Error, Store, files};
 
 /// The ids that somebody writes to at the moment.
@@ -248,7 +248,9 @@ impl Store {
         if fs::metadata(&path).is_ok_and(|there| there.is_file() && there.len() == size) {
             return self.0.placing.sync(folder);
         }
-        files::create_folder_durably(folder, self.home())?;
+        if digest.algorithm() != Algorithm::Sha256 {
+            self.0.layout.create_rare_shelf(folder)?;
+        }
         let mut permissions = fs::metadata(data).map_err(|e| Error::io("look at", data, e))?.permissions();
         permissions.set_readonly(true);
         fs::set_permissions(data, permissions).map_err(|e| Error::io("make read-only", data, e))?;

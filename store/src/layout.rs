@@ -37,19 +37,26 @@ impl Layout {
         Ok((layout, is_new))
     }
 
-    /// Makes all folders that blobs can be in at once: made one by one, each would have to be synced in a commit.
+    /// Makes all folders that blobs by SHA-256 can be in at once: made one by one, each would have to be synced in a commit.
     fn create_shelves(&self) -> Result<(), Error> {
-        for algorithm in [Algorithm::Sha256, Algorithm::Sha512] {
-            let folder = self.blobs().join(algorithm.name());
-            if folder.join("ff").is_dir() {
-                continue;
-            }
-            for prefix in 0..=u8::MAX {
-                files::create_folder(&folder.join(format!("{prefix:02x}")))?;
-            }
-            files::sync_folder(&folder)?;
+        let folder = self.blobs().join(Algorithm::Sha256.name());
+        if folder.join("ff").is_dir() {
+            return Ok(());
         }
+        for prefix in 0..=u8::MAX {
+            files::create_folder(&folder.join(format!("{prefix:02x}")))?;
+        }
+        files::sync_folder(&folder)?;
         files::sync_folder(&self.blobs())
+    }
+
+    /// Makes a folder of blobs by another algorithm, durably, also where somebody else has just made it.
+    pub(crate) fn create_rare_shelf(&self, folder: &Path) -> Result<(), Error> {
+        files::create_folder(folder)?;
+        for above in folder.ancestors().skip(1).take_while(|above| *above != self.home) {
+            files::sync_folder(above)?;
+        }
+        Ok(())
     }
 
     /// Syncs the folders that things get their names in: what the last process renamed and could not sync is durable then.

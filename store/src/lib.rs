@@ -58,6 +58,9 @@ mod placing;
 mod promises;
 mod rebuild;
 mod roles;
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;
+mod sync;
 mod tags;
 mod usage;
 mod used;
@@ -65,8 +68,7 @@ mod verify;
 mod version;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use blobs::BlobFile;
@@ -88,6 +90,8 @@ pub use version::FORMAT_VERSION;
 use index::Index;
 use layout::Layout;
 use lock::Lock;
+use sync::atomic::AtomicU64;
+use sync::{Mutex, MutexGuard, PoisonError};
 
 /// A content store on disk. Clones share it; the lock is released with the last one.
 #[derive(Clone, Debug)]
@@ -196,5 +200,5 @@ impl Drop for Inner {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "schedules")))]
 mod tests;

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use content::Digest;
 
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use crate::{Error, Store, files};
 
 #[derive(Debug, Default)]

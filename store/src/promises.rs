@@ -2,12 +2,12 @@
 //! in memory: telling writes nothing. After a restart who was told sends again what has gone.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use content::Digest;
 
 use crate::Store;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most blobs that are promised at a time. Beyond it nothing is promised: who was told may have to send again.
 const MOST: usize = 1 << 16;

@@ -59,16 +59,17 @@ struct Bench {
     server: Server,
     peer: Server,
     /// Bytes of the log that were looked at.
-    read: usize,
+    read: u64,
 }
 
 impl Bench {
     async fn start() -> Self {
         let shim = Shim::new();
         let plain = Server::start(&[]).await;
-        let environment = shim.environment(&plain.home());
+        let mut environment = shim.environment(&plain.home());
+        environment.push(("LODE_LOG", "warn".to_owned()));
         let server = plain.restart(&borrowed(&environment)).await;
-        let peer = Server::start(&[]).await;
+        let peer = Server::start(&[("LODE_LOG", "warn")]).await;
         operation::prepare(&server, &peer).await;
         Self { shim, server, peer, read: 0 }
     }
@@ -123,11 +124,10 @@ impl Bench {
 
     /// The daemon lives, and nothing panicked but sled, of which nobody else notices.
     fn look_at_log(&mut self, operation: Operation, fault: Fault) {
-        let log = self.server.log();
-        let new = &log[self.read.min(log.len())..];
+        let new = self.server.log_from(self.read);
         let panicked = new.lines().find(|line| line.contains("panicked at") && !line.contains("/sled-"));
         assert_eq!(panicked, None, "{operation:?} with {fault:?}");
-        self.read = log.len();
+        self.read += new.len() as u64;
     }
 
     async fn fsck(&self, operation: Operation, fault: Fault) {

@@ -1,6 +1,6 @@
 //! A daemon for a test: the built binary, a store of its own, a free port; gone when the test ends.
 
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -212,6 +212,14 @@ impl Server {
     /// What the daemon has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// What the daemon has logged since its log had so many bytes.
+    pub(crate) fn log_from(&self, start: u64) -> String {
+        let mut log = std::fs::File::open(self.folder.path().join("log")).expect("a log");
+        let mut text = String::new();
+        log.seek(SeekFrom::Start(start)).and_then(|_| log.read_to_string(&mut text)).expect("a log of text");
+        text
     }
 
     /// Waits until the log says something.

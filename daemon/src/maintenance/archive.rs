@@ -34,8 +34,9 @@ pub(crate) async fn save(State(daemon): State<Daemon>, Body(request): Body<SaveR
             output.fail(io::Error::other(format!("{error:#}")));
         }
     }));
+    let body = bridge::begun(receiver).await.map_err(anyhow::Error::from)?;
     let headers = [(header::CONTENT_TYPE, "application/x-tar".to_owned()), (header::CONTENT_LENGTH, size.to_string())];
-    Ok((headers, Bytes::from_stream(bridge::stream(receiver))).into_response())
+    Ok((headers, Bytes::from_stream(body)).into_response())
 }
 
 fn since(request: Option<SinceRequest>) -> Result<Since, Failed> {

@@ -42,8 +42,9 @@ pub(crate) async fn export(
             output.fail(io::Error::other(format!("{error:#}")));
         }
     }));
+    let body = bridge::begun(receiver).await.map_err(anyhow::Error::from)?;
     let headers = [(header::CONTENT_TYPE, "application/x-tar".to_owned()), (header::CONTENT_LENGTH, size.to_string())];
-    Ok((headers, Bytes::from_stream(bridge::stream(receiver))).into_response())
+    Ok((headers, Bytes::from_stream(body)).into_response())
 }
 
 fn spec(request: &ExportRequest) -> ExportSpec {

@@ -1,0 +1,72 @@
+//! Low-rank adapters of any bytes: what is read has factors that fit each other and lie in the file, and a scale.
+//!
+//! An input is a GGUF file, or an `adapter_config.json`, a line `====` and the text of a safetensors header; the data that the
+//! header tells of are zeros.
+#![no_main]
+
+use import::{AdaptedModule, Adapter, NamedFile, StoredTensor, adapters};
+use lode_fuzz::{VirtualFile, assert_told};
+use serde_json::Value;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let parts = lode_fuzz::parts(bytes);
+    let files = match parts[..] {
+        _ if bytes.starts_with(b"GGUF") => vec![VirtualFile::of(bytes).named("adapter.gguf")],
+        [config, header, ..] => vec![
+            VirtualFile::of(config).named("a/adapter_config.json"),
+            safetensors(header).named("a/adapter_model.safetensors"),
+        ],
+        _ => vec![VirtualFile::of(bytes).named("adapter.safetensors")],
+    };
+    match adapters(&files) {
+        Ok(found) => {
+            assert_eq!(found.len(), 1);
+            check(&found[0], &files);
+        }
+        Err(error) => assert_told(&error),
+    }
+});
+
+/// A safetensors file with this header, as long as the header says.
+fn safetensors(header: &[u8]) -> VirtualFile {
+    let said: Value = serde_json::from_slice(header).unwrap_or_default();
+    let end = |tensor: &Value| tensor.get("data_offsets")?.get(1)?.as_u64();
+    let data = said.as_object().into_iter().flatten().filter_map(|(_, tensor)| end(tensor)).max().unwrap_or(0);
+    let mut beginning = (header.len() as u64).to_le_bytes().to_vec();
+    beginning.extend(header);
+    let size = (beginning.len() as u64).saturating_add(data);
+    VirtualFile { beginning, size }
+}
+
+fn check(adapter: &Adapter, files: &[NamedFile]) {
+    let file = files.iter().find(|file| file.name == adapter.name).expect("it is named after its file");
+    assert!(!adapter.modules.is_empty() && adapter.modules.is_sorted_by(|one, next| one.name < next.name));
+    let mut tensors = Vec::new();
+    let mut is_too_high = false;
+    for module in &adapter.modules {
+        assert!(module.scale.is_finite(), "{}", module.name);
+        for part in module.down.parts.iter().chain(&module.up.parts) {
+            let end = part.offset.checked_add(part.size).expect("inside of the file");
+            assert!(end <= file.source.size(), "{}", part.name);
+        }
+        let (input, rank, output) = sizes(module);
+        assert!(input > 0 && rank > 0 && output > 0, "{}", module.name);
+        is_too_high |= rank > input.max(output);
+        let name = format!("{}.weight", module.name);
+        tensors.push(StoredTensor { name, shape: vec![output, input], ..module.down.clone() });
+    }
+    let architecture = adapter.architecture.as_deref();
+    assert_eq!(adapter.check(&tensors, architecture).is_err(), is_too_high, "it fits the model that it was made for");
+    tensors.pop();
+    assert!(adapter.check(&tensors, architecture).is_err(), "a projection is missing");
+}
+
+/// Elements that go in, between the two products, and that come out.
+fn sizes(module: &AdaptedModule) -> (u64, u64, u64) {
+    let &[one, two] = &module.down.shape[..] else { panic!("a matrix") };
+    let &[three, four] = &module.up.shape[..] else { panic!("a matrix") };
+    let (input, rank, ranks, output) =
+        if module.transposed { (one, two, three, four) } else { (two, one, four, three) };
+    assert_eq!(rank, ranks, "{}", module.name);
+    (input, rank, output)
+}

@@ -1,0 +1,67 @@
+//! `WWW-Authenticate` of any bytes, a header a line: reading never fails, and what was read is read again as it is written.
+#![no_main]
+
+// The client's own file: it is private there, and a challenge that came through the client would have it ask strangers.
+#[path = "../../registry/src/client/challenge.rs"]
+mod challenge;
+
+use challenge::{Challenge, Demand, read};
+use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+
+/// Longer headers are not read to their end.
+const LONGEST: usize = 16 * 1024;
+/// How many challenges are read, and how many parameters of each.
+const MOST: usize = 32;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    let found = read(&headers(lines));
+    assert!(found.len() <= MOST);
+    for challenge in &found {
+        assert!(!challenge.scheme.is_empty() && is_name(&challenge.scheme), "{challenge:?}");
+        assert!(challenge.parameters.len() <= MOST, "{challenge:?}");
+        for (name, value) in &challenge.parameters {
+            assert!(!name.is_empty() && is_name(name), "{challenge:?}");
+            let first = challenge.parameters.iter().find(|(other, _)| other == name).map(|(_, value)| value);
+            assert!(challenge.get(name) == first.map(String::as_str) && value.len() <= 3 * LONGEST);
+        }
+    }
+    check_choice(&found);
+    let written = found.iter().map(written).collect::<Vec<_>>().join(", ");
+    if written.len() <= LONGEST {
+        assert_eq!(read(&headers([written.as_bytes()].into_iter())), found, "{written}");
+    }
+});
+
+fn check_choice(challenges: &[Challenge]) {
+    let has = |scheme: &str| challenges.iter().any(|challenge| challenge.scheme == scheme);
+    match Demand::choose(challenges) {
+        Ok(Demand::Basic) => assert!(has("basic")),
+        Ok(Demand::Bearer { realm, service, scope }) => {
+            assert!(has("bearer") && !realm.scheme().is_empty());
+            assert!([service, scope].into_iter().flatten().all(|text| !text.is_empty()));
+        }
+        Err(reason) => assert!(!has("basic") && !reason.trim().is_empty()),
+    }
+}
+
+/// Lines that no header can have are left out.
+fn headers<'b>(lines: impl Iterator<Item = &'b [u8]>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for value in lines.filter_map(|line| HeaderValue::from_bytes(line).ok()).take(2 * MOST) {
+        headers.append(WWW_AUTHENTICATE, value);
+    }
+    headers
+}
+
+/// Whether a text is a word of the grammar, and in lower case.
+fn is_name(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase() && !b"=\", ".contains(&byte))
+}
+
+/// As the grammar wants it, with all values in quotes.
+fn written(challenge: &Challenge) -> String {
+    let quoted = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"");
+    let pairs = challenge.parameters.iter().map(|(name, value)| format!("{name}=\"{}\"", quoted(value)));
+    format!("{} {}", challenge.scheme, pairs.collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,13 @@
+//! Chat templates in Jinja, of any text, rendered for any conversation. An input is a template; a line `====` and a
+//! conversation as JSON may follow.
+#![no_main]
+
+use vocabulary::chat_templates::is_go;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let parts = lode_fuzz::parts(bytes);
+    let Ok(source) = std::str::from_utf8(parts[0]) else { return };
+    if !is_go(source) {
+        lode_fuzz::render(source, parts.get(1).copied().unwrap_or_default());
+    }
+});

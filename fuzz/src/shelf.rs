@@ -1,0 +1,157 @@
+//! A registry's storage in memory: the least that the server asks of one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::Bytes;
+use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provider};
+use manifests::Document;
+use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
+
+/// Repositories over a [`Memory`]. Clones share everything. An upload that is open nowhere is forgotten.
+#[derive(Clone, Debug, Default)]
+pub struct Shelf {
+    content: Memory,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// What repositories have, each by its whole name.
+#[derive(Debug, Default)]
+struct Kept {
+    blobs: BTreeSet<(String, Digest)>,
+    documents: BTreeMap<(String, Digest), Document>,
+    tags: BTreeMap<(String, String), Digest>,
+}
+
+impl Shelf {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Provider for Shelf {
+    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        self.content.size(digest).await
+    }
+
+    async fn read(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
+        self.content.read(digest, range).await
+    }
+}
+
+impl Ingester for Shelf {
+    type Ingest = <Memory as Ingester>::Ingest;
+
+    async fn ingest(&self, id: &IngestId, expected: Expected) -> Result<Self::Ingest, Error> {
+        self.content.ingest(id, expected).await
+    }
+}
+
+impl BlobStorage for Shelf {
+    async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
+        let has = self.kept().blobs.contains(&(of.to_string(), *digest));
+        if has { self.content.size(digest).await } else { Ok(None) }
+    }
+
+    async fn mount(&self, from: Option<&Repository>, to: &Repository, digest: &Digest) -> Result<bool, Error> {
+        let mut kept = self.kept();
+        let is_there = match from {
+            Some(from) => kept.blobs.contains(&(from.to_string(), *digest)),
+            None => kept.blobs.iter().any(|(_, own)| own == digest),
+        };
+        if is_there {
+            kept.blobs.insert((to.to_string(), *digest));
+        }
+        Ok(is_there)
+    }
+
+    async fn remove_blob(&self, of: &Repository, digest: &Digest) -> Result<Removal, Error> {
+        let mut kept = self.kept();
+        let name = of.to_string();
+        for ((own, by), document) in &kept.documents {
+            if *own == name && document.children().all().contains(digest) {
+                return Ok(Removal::Referenced(*by));
+            }
+        }
+        Ok(if kept.blobs.remove(&(name, *digest)) { Removal::Done } else { Removal::NotThere })
+    }
+
+    async fn resume(&self, _: &IngestId) -> Result<Option<Self::Ingest>, Error> {
+        Ok(None)
+    }
+
+    async fn finish(
+        &self,
+        to: &Repository,
+        mut upload: Self::Ingest,
+        expected: Expected,
+    ) -> Result<(Digest, u64), Error> {
+        upload.expect(expected).await?;
+        let (digest, size) = upload.commit().await?;
+        self.kept().blobs.insert((to.to_string(), digest));
+        Ok((digest, size))
+    }
+}
+
+impl ManifestStorage for Shelf {
+    async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
+        let kept = self.kept();
+        let name = of.to_string();
+        Ok(match at {
+            Reference::Tag(tag) => kept.tags.get(&(name, tag.clone())).copied(),
+            Reference::Digest(digest) => kept.documents.contains_key(&(name, *digest)).then_some(*digest),
+        })
+    }
+
+    async fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> Result<(), Error> {
+        let NewManifest { digest, raw, document, tags, .. } = manifest;
+        let mut ingest = self.content.ingest(&IngestId::of(&digest), Expected::Digest(digest)).await?;
+        ingest.write(raw).await?;
+        ingest.commit().await?;
+        let name = to.to_string();
+        let mut kept = self.kept();
+        kept.documents.insert((name.clone(), digest), document);
+        kept.tags.extend(tags.into_iter().map(|tag| ((name.clone(), tag), digest)));
+        Ok(())
+    }
+
+    async fn remove_manifest(&self, of: &Repository, at: &Reference) -> Result<Removal, Error> {
+        let mut kept = self.kept();
+        let name = of.to_string();
+        let removed = match at {
+            Reference::Tag(tag) => kept.tags.remove(&(name, tag.clone())).is_some(),
+            Reference::Digest(digest) => {
+                kept.tags.retain(|(own, _), named| *own != name || *named != *digest);
+                kept.documents.remove(&(name, *digest)).is_some()
+            }
+        };
+        Ok(if removed { Removal::Done } else { Removal::NotThere })
+    }
+
+    async fn referrers(&self, of: &Repository, subject: &Digest) -> Result<Vec<Digest>, Error> {
+        let name = of.to_string();
+        let kept = self.kept();
+        let about = kept.documents.iter().filter(|((own, _), document)| {
+            *own == name && document.subject().is_some_and(|about| about.digest == *subject)
+        });
+        Ok(about.map(|((_, digest), _)| *digest).collect())
+    }
+
+    async fn tags(&self, of: &Repository) -> Result<Option<Vec<String>>, Error> {
+        let name = of.to_string();
+        let kept = self.kept();
+        let tags: Vec<String> = kept.tags.keys().filter(|(own, _)| *own == name).map(|(_, tag)| tag.clone()).collect();
+        let is_known = !tags.is_empty()
+            || kept.blobs.iter().any(|(own, _)| *own == name)
+            || kept.documents.keys().any(|(own, _)| *own == name);
+        Ok(is_known.then_some(tags))
+    }
+
+    async fn repositories(&self) -> Result<Vec<String>, Error> {
+        let kept = self.kept();
+        let blobs = kept.blobs.iter().map(|(name, _)| name);
+        let names: BTreeSet<&String> = blobs.chain(kept.documents.keys().map(|(name, _)| name)).collect();
+        Ok(names.into_iter().cloned().collect())
+    }
+}

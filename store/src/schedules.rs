@@ -1,0 +1,208 @@
+//! Orders of threads, tried one after the other: whoever comes when, what has a name is whole.
+//!
+//! `LODE_CAMPAIGN_SCHEDULES` is how many orders are tried of each kind.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use content::{Digest, Expected, IngestId};
+use shuttle::thread;
+
+use crate::{Children, LinkKind, Options, Store};
+
+/// Tries orders at random, and such with few changes between threads, which find what is rare at random.
+fn check(scenario: fn()) {
+    let asked = std::env::var("LODE_CAMPAIGN_SCHEDULES").ok().and_then(|text| text.parse().ok());
+    let orders = asked.unwrap_or(100);
+    shuttle::check_random(scenario, orders);
+    shuttle::check_pct(scenario, orders, 4);
+}
+
+/// A store in memory, where the machine has such a folder: no order depends on how long a disk takes.
+fn store() -> (tempfile::TempDir, Store) {
+    let memory = PathBuf::from("/dev/shm");
+    let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
+    let folder = tempfile::tempdir_in(parent).expect("a folder");
+    let store = Store::open(folder.path(), Options::default()).expect("a store");
+    (folder, store)
+}
+
+fn put(store: &Store, who: &str, bytes: &[u8]) -> Digest {
+    let id = IngestId::parse(who).expect("an id");
+    let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
+    ingest.append(bytes).expect("write");
+    ingest.commit().expect("commit").0
+}
+
+/// A document is the digests that it refers to, a line each.
+fn document(store: &Store, who: &str, blobs: &[Digest]) -> Digest {
+    let lines: Vec<String> = blobs.iter().map(|blob| format!("{blob}\n")).collect();
+    put(store, who, lines.concat().as_bytes())
+}
+
+fn children(raw: &[u8]) -> Result<Children, String> {
+    let text = String::from_utf8_lossy(raw);
+    let blobs = text.lines().map(|line| line.parse().map_err(|_| format!("`{line}`"))).collect::<Result<_, _>>()?;
+    Ok(Children { documents: Vec::new(), blobs })
+}
+
+fn collect(store: &Store) {
+    store.collect(SystemTime::now(), children);
+}
+
+/// Whatever has a name is here with all that it refers to.
+fn whole(store: &Store) {
+    for tag in store.tags() {
+        let raw = store.read_blob(&tag.digest, 1 << 20).unwrap_or_else(|error| panic!("{}: {error}", tag.name));
+        for blob in children(&raw).expect("a document").blobs {
+            assert!(store.path(&blob).is_file(), "{} lacks {blob}", tag.name);
+        }
+    }
+}
+
+/// Names a model again, as `copy` does.
+fn copy(store: &Store, from: &str, to: &str) {
+    let Some(digest) = store.resolve_tag(from).expect("a look") else { return };
+    let Ok(raw) = store.read_blob(&digest, 1 << 20) else { return };
+    let mut needs = children(&raw).expect("a document").blobs;
+    needs.push(digest);
+    let _hold = store.hold(needs);
+    if store.resolve_tag(from).expect("a look") == Some(digest) {
+        store.set_tag(to, &digest).expect("a name");
+    }
+}
+
+/// Adds a model of which one blob may be here already, as `create` and a push do.
+fn add(store: &Store, who: &str, shared: &[u8], name: &str) {
+    let _guard = store.guard();
+    let digest = Digest::of(shared);
+    if store.blob_size(&digest).expect("a look").is_none() {
+        put(store, who, shared);
+    }
+    let own = put(store, who, who.as_bytes());
+    store.set_tag(name, &document(store, who, &[digest, own])).expect("a name");
+}
+
+#[test]
+fn collections_beside_copies_and_removals() {
+    check(|| {
+        let (_folder, store) = store();
+        let blob = put(&store, "a", b"blob");
+        store.set_tag("h/r:old", &document(&store, "a", &[blob])).expect("a name");
+        let [copier, remover, collector, second] = [(); 4].map(|()| store.clone());
+        let threads = [
+            thread::spawn(move || copy(&copier, "h/r:old", "h/r:new")),
+            thread::spawn(move || assert!(remover.remove_tag("h/r:old").expect("removal"))),
+            thread::spawn(move || collect(&collector)),
+            thread::spawn(move || collect(&second)),
+        ];
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        whole(&store);
+        collect(&store);
+        whole(&store);
+    });
+}
+
+#[test]
+fn collections_beside_who_adds() {
+    check(|| {
+        let (_folder, store) = store();
+        let shared = put(&store, "a", b"shared");
+        store.set_tag("h/r:old", &document(&store, "a", &[shared])).expect("a name");
+        let [first, second, remover, collector] = [(); 4].map(|()| store.clone());
+        let threads = [
+            thread::spawn(move || add(&first, "first", b"shared", "h/r:first")),
+            thread::spawn(move || add(&second, "second", b"shared", "h/r:second")),
+            thread::spawn(move || assert!(remover.remove_tag("h/r:old").expect("removal"))),
+            thread::spawn(move || collect(&collector)),
+        ];
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        assert_eq!(store.tags().len(), 2);
+        whole(&store);
+        collect(&store);
+        whole(&store);
+        for tag in ["h/r:first", "h/r:second"] {
+            store.remove_tag(tag).expect("removal");
+        }
+        collect(&store);
+        assert_eq!(store.blobs(), [], "nothing is kept for who has ended");
+    });
+}
+
+#[test]
+fn collections_beside_readers_and_promises() {
+    check(|| {
+        let (_folder, store) = store();
+        let (read, told) = (put(&store, "a", b"read"), put(&store, "a", b"told"));
+        let [reader, teller, collector] = [(); 3].map(|()| store.clone());
+        let threads = [
+            thread::spawn(move || {
+                let _hold = reader.hold(vec![read]);
+                if reader.blob_size(&read).expect("a look").is_some() {
+                    thread::yield_now();
+                    reader.read_blob(&read, 100).expect("what is held can be read");
+                }
+            }),
+            thread::spawn(move || {
+                let later = SystemTime::now() + std::time::Duration::from_hours(1);
+                teller.promise("h/r", &told, later);
+                if teller.blob_size(&told).expect("a look").is_some() {
+                    thread::yield_now();
+                    teller.read_blob(&told, 100).expect("what was promised can be read");
+                }
+            }),
+            thread::spawn(move || collect(&collector)),
+        ];
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn links_that_run_out_beside_their_renewal() {
+    check(|| {
+        let (_folder, store) = store();
+        let blob = put(&store, "a", b"blob");
+        store.link("h/r", LinkKind::Blob, &blob).expect("a link");
+        let [pusher, collector] = [(); 2].map(|()| store.clone());
+        let threads = [
+            thread::spawn(move || {
+                let _guard = pusher.guard();
+                if pusher.blob_size(&blob).expect("a look").is_some() {
+                    pusher.link("h/r", LinkKind::Blob, &blob).expect("a link");
+                    assert!(pusher.path(&blob).is_file(), "what was linked is here");
+                }
+            }),
+            thread::spawn(move || {
+                // The link was made a day ago, for who looks a day later; the renewal is not.
+                let later = SystemTime::now() + crate::BLOB_LINK_LIFE;
+                collector.collect(later, children);
+            }),
+        ];
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn one_ingest_has_one_writer() {
+    check(|| {
+        let (_folder, store) = store();
+        let threads = [(); 3].map(|()| {
+            let store = store.clone();
+            thread::spawn(move || {
+                let id = IngestId::parse("x").expect("an id");
+                match store.start_ingest(&id, Expected::Digest(Digest::of(b"bytes"))) {
+                    Ok(mut ingest) => {
+                        let rest = &b"bytes"[ingest.offset() as usize..];
+                        ingest.append(rest).expect("write");
+                        ingest.commit().expect("commit");
+                    }
+                    Err(crate::Error::Content(content::Error::Busy(_))) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        assert_eq!(store.blobs().len(), 1);
+        assert_eq!(store.ingest_ids().expect("ids"), []);
+    });
+}
