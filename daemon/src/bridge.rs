@@ -39,7 +39,7 @@ pub async fn begun(mut receiver: mpsc::Receiver<Piece>) -> io::Result<impl Strea
     Ok(futures_util::stream::iter(first.map(Ok)).chain(stream(receiver)))
 }
 
-/// How long the other side may be silent: while it is, the collector is kept away.
+/// How long the other side may be silent: while it is, what it adds or reads is kept from collection.
 const STALL: Duration = Duration::from_mins(1);
 
 fn silent() -> io::Error {

@@ -29,7 +29,7 @@ pub(crate) async fn healthz() -> &'static str {
 pub(crate) async fn readyz(State(daemon): State<Daemon>) -> (StatusCode, Json<Readiness>) {
     let mut problems = Vec::new();
     let looked = blocking(&daemon.library, |library| {
-        library.store.tags();
+        library.store.check_names()?;
         Ok(library.store.free_space()?)
     });
     match looked.await {

@@ -72,7 +72,10 @@ mod tests {
         writer.write_all(b"second\n").expect("a line");
         cut(&log, 6).expect("it is cut");
         writer.write_all(b"third\n").expect("a line of somebody who had it open");
-        assert_eq!((read(&log), read(&log.with_added_extension("1"))), ("third\n".to_owned(), "first\nsecond\n".to_owned()));
+        assert_eq!(
+            (read(&log), read(&log.with_added_extension("1"))),
+            ("third\n".to_owned(), "first\nsecond\n".to_owned())
+        );
         writer.write_all(b"fourth\n").expect("a line");
         cut(&log, 6).expect("it is cut again");
         assert_eq!(read(&log.with_added_extension("1")), "third\nfourth\n");

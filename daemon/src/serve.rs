@@ -37,6 +37,8 @@ const SWEEP: Duration = Duration::from_hours(1);
 const CLOSE: Duration = Duration::from_mins(1);
 /// Time between two looks at whether the index has failed.
 const MEND: Duration = Duration::from_millis(500);
+/// The same while a document cannot be read: all are looked at each time.
+const MEND_UNREADABLE: Duration = Duration::from_secs(10);
 /// How long a model that is in use stays while others wait for its place: short enough to wait for, long against a load.
 const TURN: Duration = Duration::from_secs(2);
 /// How long requests may go on once the daemon was told to stop.
@@ -159,10 +161,19 @@ async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repos
 async fn mend_index(library: Library) {
     loop {
         let library = library.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || library.mend_index()).await {
-            tracing::error!("mending the index ended unexpectedly: {error}");
-        }
-        tokio::time::sleep(MEND).await;
+        let pause = match tokio::task::spawn_blocking(move || library.mend_index()).await {
+            // The store has logged what is in its way.
+            Ok(Ok(()) | Err(store::Error::Index(_))) => MEND,
+            Ok(Err(error)) => {
+                tracing::warn!("the index does not know of all documents: {error}");
+                MEND_UNREADABLE
+            }
+            Err(error) => {
+                tracing::error!("mending the index ended unexpectedly: {error}");
+                MEND_UNREADABLE
+            }
+        };
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) async fn upload(
         };
         ingest.write(piece).await.map_err(failed)?;
     }
-    // Not before: a slow client must not keep the collector away.
+    // Not before: what others add while a slow client sends would be kept from collection.
     let _guard = guard(&daemon).await?;
     ingest.commit().await.map_err(failed)?;
     unfinished.id = None;
@@ -94,7 +94,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Keeps the collector away.
+/// Keeps from collection what is committed or found from now on.
 async fn guard(daemon: &Daemon) -> Result<store::Guard, Failed> {
     crate::models::blocking(&daemon.library, |library| Ok(library.store.guard())).await
 }

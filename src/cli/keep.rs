@@ -37,11 +37,16 @@ fn tell(done: &GcResponse, dry_run: bool) -> Result<()> {
     } else {
         eprintln!("deleted {blobs} blobs ({bytes})");
     }
-    let Some(PutOff { blobs, bytes, reasons }) = &done.put_off else { return Ok(()) };
+    let Some(PutOff { blobs, bytes, in_use, reasons }) = &done.put_off else { return Ok(()) };
     for reason in reasons {
         eprintln!("{}", plain(reason));
     }
-    bail!("{blobs} blobs ({}) that nothing seems to need are left for a later collection", size(*bytes))
+    let left = format!("{blobs} blobs ({}) that nothing seems to need are left for a later collection", size(*bytes));
+    match (blobs, in_use) {
+        (0, _) => bail!("not everything could be read, see above; it may lead to more than is known"),
+        (_, true) => bail!("{left}: somebody is adding or reading some of them; try again later"),
+        (_, false) => bail!("{left}: what is named above may lead to them"),
+    }
 }
 
 pub(super) async fn prune(config: &Config, arguments: &PruneArguments) -> Result<()> {

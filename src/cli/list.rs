@@ -40,8 +40,7 @@ pub(super) async fn linked(config: &Config, prefix: Option<&str>, format: Format
         println!("{}", serde_json::to_string_pretty(&linked)?);
         return Ok(());
     }
-    let row =
-        |manifest: &LinkedManifest| vec![manifest.name.clone(), size(manifest.bytes), relative(&manifest.used)];
+    let row = |manifest: &LinkedManifest| vec![manifest.name.clone(), size(manifest.bytes), relative(&manifest.used)];
     table(&["NAME", "SIZE", "USED"], &linked.manifests.iter().map(row).collect::<Vec<_>>());
     Ok(())
 }

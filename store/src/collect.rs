@@ -35,7 +35,9 @@ pub struct PutOff {
     pub blobs: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Why, for people: what could not be read or removed, and that somebody uses the rest.
+    /// Whether somebody is adding or reading some of them.
+    pub in_use: bool,
+    /// What could not be read, so that it may lead to them, or could not be removed.
     pub reasons: Vec<String>,
 }
 
@@ -73,14 +75,11 @@ impl Left {
     }
 
     fn put_off(mut self) -> Option<PutOff> {
-        if self.used {
-            self.reasons.push("somebody is adding or reading blobs at the moment".to_owned());
-        }
         if self.untold > 0 {
             self.reasons.push(format!("and {} more", self.untold));
         }
-        let Self { blobs, bytes, reasons, .. } = self;
-        (!reasons.is_empty()).then_some(PutOff { blobs, bytes, reasons })
+        let Self { blobs, bytes, used: in_use, reasons, .. } = self;
+        (in_use || !reasons.is_empty()).then_some(PutOff { blobs, bytes, in_use, reasons })
     }
 }
 
@@ -122,18 +121,12 @@ impl Store {
                 }
             };
             (collected.blobs, collected.bytes) = (collected.blobs + 1, collected.bytes + size);
-            // Last: what the index knows of a blob that is gone does no harm.
-            self.0.index.remove_blob(&digest);
         }
         Collected { put_off: left.put_off(), ..collected }
     }
 
     /// What a collection would do now. It changes nothing, and may be out of date as soon as somebody adds content.
-    pub fn collectable(
-        &self,
-        now: SystemTime,
-        children: impl Fn(&[u8]) -> Result<Children, String>,
-    ) -> Collectable {
+    pub fn collectable(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Collectable {
         let marked = self.mark(now, &children);
         let (mut blobs, mut left) = (Vec::new(), Left::default());
         for digest in self.candidates(&marked, &mut left) {
@@ -174,13 +167,12 @@ impl Store {
                 left.add(size, used);
                 Ok(None)
             }
-            Fate::Goes => match files::remove(&self.path(digest)) {
-                Ok(removed) => Ok(removed.then_some(size)),
-                Err(error) => {
-                    left.add(size, false);
-                    Err(error)
-                }
-            },
+            Fate::Goes => {
+                let removed = files::remove(&self.path(digest)).inspect_err(|_| left.add(size, false))?;
+                // The file first: what the index knows of a blob that is gone does no harm. Who adds it again waits, and describes it anew.
+                self.0.index.remove_blob(digest);
+                Ok(removed.then_some(size))
+            }
         }
     }
 

@@ -46,7 +46,7 @@ impl Store {
                 return Ok(false);
             };
             let source = source.replacen('-', ":", 1).parse::<Digest>();
-            source.map_or(Ok(false), |source| Ok(self.blob_size(&source)?.is_some()))
+            source.map_or(Ok(false), |source| Ok(self.look(&source)?.is_some()))
         };
         self.remove_derived(is_wanted)
     }

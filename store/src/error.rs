@@ -52,7 +52,9 @@ pub enum Error {
         reason: String,
     },
     /// A manifest cannot be read, and it is not known what it refers to.
-    #[error("manifest `{digest}` cannot be read, so what it refers to is not known: {reason}; run `lode repair`, or remove the names that it has")]
+    #[error(
+        "manifest `{digest}` cannot be read, so what it refers to is not known: {reason}; run `lode repair`, or remove the names that it has"
+    )]
     Unreadable {
         /// Which manifest.
         digest: Digest,

@@ -26,13 +26,13 @@ pub(crate) fn sync_folders(folder: &Path) -> Result<(), Error> {
     sync_folder(folder)
 }
 
-/// Makes `folder` and those above it up to `base`, each durable in the one above.
-pub(crate) fn create_folder_durably(folder: &Path, base: &Path) -> Result<(), Error> {
-    if folder.is_dir() || folder == base {
+/// Makes `folder` and those above it, each durable in the one above.
+pub(crate) fn create_folder_durably(folder: &Path) -> Result<(), Error> {
+    if folder.is_dir() {
         return Ok(());
     }
     if let Some(parent) = folder.parent() {
-        create_folder_durably(parent, base)?;
+        create_folder_durably(parent)?;
         create_folder(folder)?;
         sync_folder(parent)?;
     }
@@ -51,6 +51,15 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         let _ = fs::remove_file(path);
         Error::io("write", path, e)
     })
+}
+
+pub(crate) fn make_read_only(path: &Path) -> Result<(), Error> {
+    let change = || {
+        let mut permissions = fs::metadata(path)?.permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(path, permissions)
+    };
+    change().map_err(|e| Error::io("make read-only", path, e))
 }
 
 /// Removes a file; says whether it was there.

@@ -12,7 +12,7 @@
 //! Touching comes before looking: a blob that was seen is either touched, so that it stays, or was deleted before it was looked
 //! at, so that it was not seen. The collector looks at all of this and removes a file under one lock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use content::Digest;
 
@@ -31,8 +31,8 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     epoch: u64,
-    /// How many guards began at each epoch and live.
-    guards: BTreeMap<u64, usize>,
+    /// The epochs at which guards began that live; each begins one.
+    guards: BTreeSet<u64>,
     collecting: bool,
     /// The epoch at which a blob was last touched.
     touched: HashMap<Digest, u64>,
@@ -51,8 +51,8 @@ impl State {
         if self.collecting {
             return;
         }
-        match self.guards.first_key_value() {
-            Some((oldest, _)) => self.touched.retain(|_, epoch| *epoch >= *oldest),
+        match self.guards.first() {
+            Some(oldest) => self.touched.retain(|_, epoch| *epoch >= *oldest),
             None => self.touched = HashMap::new(),
         }
     }
@@ -76,22 +76,17 @@ impl Gate {
         let mut state = self.lock();
         state.epoch += 1;
         let epoch = state.epoch;
-        *state.guards.entry(epoch).or_default() += 1;
+        state.guards.insert(epoch);
         self.noting.store(true, Ordering::SeqCst);
         epoch
     }
 
     fn leave(&self, epoch: u64) {
         let mut state = self.lock();
-        let oldest = state.guards.first_key_value().map(|(oldest, _)| *oldest);
-        if let Some(count) = state.guards.get_mut(&epoch) {
-            *count -= 1;
-            if *count == 0 {
-                state.guards.remove(&epoch);
-            }
-        }
+        let was_oldest = state.guards.first() == Some(&epoch);
+        state.guards.remove(&epoch);
         // Only the oldest keeps what younger ones do not.
-        if oldest == Some(epoch) {
+        if was_oldest {
             state.forget();
         }
         self.noting.store(state.collecting || !state.guards.is_empty(), Ordering::SeqCst);
@@ -161,7 +156,7 @@ impl Drop for Hold {
 
 impl Store {
     /// Keeps every blob from collection that is committed, or found to be here, while the guard lives. A blob that was seen
-    /// before is not kept: look again.
+    /// before is not kept: look again. Of a document that is found, look at what it refers to as well.
     pub fn guard(&self) -> Guard {
         Guard { store: self.clone(), epoch: self.0.gate.enter() }
     }

@@ -41,7 +41,7 @@ impl Store {
         for entry in self.history(name)?.into_iter().rev() {
             let old = entry.digest != current && !kept.contains(&entry.digest);
             // Nothing holds on to a version whose manifest is gone.
-            if old && self.blob_size(&entry.digest)?.is_some() {
+            if old && self.look(&entry.digest)?.is_some() {
                 kept.push(entry.digest);
             }
             if kept.len() == KEPT_VERSIONS {

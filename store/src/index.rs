@@ -6,8 +6,7 @@
 //! ```
 //! While it is away, what is asked is answered as if nothing were known, and what is told is forgotten, but for which
 //! documents have to be described. [`Store::mend_index`](crate::Store::mend_index) makes it anew; whoever owns the daemon's
-//! background calls it. Until it is filled, an answer that something is not known means nothing
-//! ([`Store::knows_all_documents`](crate::Store::knows_all_documents)).
+//! background calls it. Until it is filled, it says of what refers to something that it does not know.
 //!
 //! # After a crash
 //! The files are those of a database that was not closed, and not trusted (`seal`): it is made anew.
@@ -19,7 +18,7 @@ use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use content::Digest;
 
@@ -38,7 +37,7 @@ pub(crate) struct Index {
     filled: AtomicBool,
     /// How often it went away: what was begun to be filled before is not what is to be filled now.
     failures: AtomicU64,
-    /// Documents that were described while it was away.
+    /// Documents that it lacks, and that nothing may name yet.
     missed: Mutex<HashSet<Digest>>,
     /// What it last failed with, so that the log has each reason once.
     reason: Mutex<Option<String>>,
@@ -63,7 +62,7 @@ impl Index {
         let opened = if sealed { attempt(|| Database::open(&index.path)) } else { index.make() };
         match opened {
             Ok(database) => *index.database.write().unwrap_or_else(PoisonError::into_inner) = Some(database),
-            Err(reason) => index.fail(&reason),
+            Err(reason) => index.fail(&reason, 0),
         }
         (index, sealed)
     }
@@ -109,7 +108,7 @@ impl Index {
 
     /// Drops everything, to be filled again.
     pub(crate) fn reset(&self) {
-        self.put_away();
+        self.put_away(None);
     }
 
     /// Tells apart what is being filled now from what was before it failed.
@@ -117,10 +116,11 @@ impl Index {
         self.failures.load(Ordering::SeqCst)
     }
 
-    /// Says that everything was described since that generation began.
+    /// Says that everything was described since that generation began. Not where something has come meanwhile.
     pub(crate) fn set_filled(&self, generation: u64) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        if database.is_some() && self.generation() == generation {
+        let missed = self.missed();
+        if missed.is_empty() && database.is_some() && self.generation() == generation {
             self.filled.store(true, Ordering::SeqCst);
             if self.reason.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
                 tracing::info!("the index works again");
@@ -128,9 +128,27 @@ impl Index {
         }
     }
 
-    /// The documents that were described while it was away.
+    /// The documents that it is known to lack.
     pub(crate) fn take_missed(&self) -> HashSet<Digest> {
-        std::mem::take(&mut *self.missed.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.missed())
+    }
+
+    /// Notes that it lacks a document: it is to be filled.
+    pub(crate) fn miss(&self, document: &Digest) {
+        let mut missed = self.missed();
+        missed.insert(*document);
+        self.filled.store(false, Ordering::SeqCst);
+    }
+
+    /// A document has just got a name. It was described before, perhaps to a database that is not there any more.
+    pub(crate) fn expect(&self, document: &Digest) {
+        if self.edges(document).is_none() {
+            self.miss(document);
+        }
+    }
+
+    fn missed(&self) -> MutexGuard<'_, HashSet<Digest>> {
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn describe(&self, digest: &Digest, description: &Description) {
@@ -144,7 +162,7 @@ impl Index {
             database.record_edges(digest, &description.children)
         });
         if described.is_none() {
-            self.missed.lock().unwrap_or_else(PoisonError::into_inner).insert(*digest);
+            self.miss(digest);
         }
     }
 
@@ -153,16 +171,18 @@ impl Index {
         self.with(|database| database.remove_blob(digest));
     }
 
-    pub(crate) fn about(&self, subject: &Digest) -> Vec<Digest> {
-        self.with(|database| database.about(subject)).unwrap_or_default()
+    /// `None` where it does not know.
+    pub(crate) fn about(&self, subject: &Digest) -> Option<Vec<Digest>> {
+        self.with(|database| database.about(subject)).filter(|_| self.is_filled())
     }
 
     pub(crate) fn edges(&self, parent: &Digest) -> Option<Vec<Digest>> {
         self.with(|database| database.edges(parent)).flatten()
     }
 
-    pub(crate) fn referrers(&self, child: &Digest) -> Vec<Digest> {
-        self.with(|database| database.referrers(child)).unwrap_or_default()
+    /// `None` where it does not know.
+    pub(crate) fn referrers(&self, child: &Digest) -> Option<Vec<Digest>> {
+        self.with(|database| database.referrers(child)).filter(|_| self.is_filled())
     }
 
     pub(crate) fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) {
@@ -179,19 +199,19 @@ impl Index {
 
     /// Asks the database; `None` where it is away or fails now.
     fn with<T>(&self, ask: impl FnOnce(&Database) -> sled::Result<T>) -> Option<T> {
-        let asked = {
+        let (asked, generation) = {
             let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
             let database = database.as_ref()?;
-            attempt(|| ask(database))
+            (attempt(|| ask(database)), self.generation())
         };
-        asked.inspect_err(|reason| self.fail(reason)).ok()
+        asked.inspect_err(|reason| self.fail(reason, generation)).ok()
     }
 
-    /// Puts the database away that failed.
-    pub(crate) fn fail(&self, reason: &str) {
+    /// Puts the database of that generation away, which failed.
+    pub(crate) fn fail(&self, reason: &str, generation: u64) {
         metrics::counter!("lode_index_failures_total").increment(1);
         self.note_reason(reason);
-        self.put_away();
+        self.put_away(Some(generation));
     }
 
     fn note_reason(&self, reason: &str) {
@@ -202,8 +222,12 @@ impl Index {
         }
     }
 
-    fn put_away(&self) {
+    /// Puts the database away; only that of a generation, where one is named: another may have come in its place.
+    fn put_away(&self, generation: Option<u64>) {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        if generation.is_some_and(|generation| generation != self.generation()) {
+            return;
+        }
         self.filled.store(false, Ordering::SeqCst);
         self.failures.fetch_add(1, Ordering::SeqCst);
         let failed = database.take();

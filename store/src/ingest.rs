@@ -223,8 +223,7 @@ impl IngestFile {
         placed.map(|()| (digest, size))
     }
 
-    /// Removes what was written, as far as that can be done: what stays is never resumed, because its folder lacks something or
-    /// holds other bytes than it says, and goes with the next sweep.
+    /// Removes what was written, as far as that can be done; what stays goes with a collection or a prune.
     fn discard(&self) {
         if let Err(error) = files::remove_folder(&self.folder) {
             tracing::warn!("an ingest that has ended stays for now: {error}");
@@ -251,11 +250,12 @@ impl Store {
         if digest.algorithm() != Algorithm::Sha256 {
             self.0.layout.create_rare_shelf(folder)?;
         }
-        let mut permissions = fs::metadata(data).map_err(|e| Error::io("look at", data, e))?.permissions();
-        permissions.set_readonly(true);
-        fs::set_permissions(data, permissions).map_err(|e| Error::io("make read-only", data, e))?;
         fs::rename(data, &path).map_err(|e| Error::io("rename to its digest", &path, e))?;
         self.reach(CrashPoint::Renamed);
+        // Not before: data that could not be renamed is opened again, to be gone on with.
+        if let Err(error) = files::make_read_only(&path) {
+            tracing::warn!("a blob can be written by mistake: {error}");
+        }
         self.0.placing.sync(folder)?;
         self.reach(CrashPoint::DirectorySynced);
         Ok(())

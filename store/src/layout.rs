@@ -23,7 +23,7 @@ impl Layout {
     /// The layout at `home`, whose folders are made where they are not there; says whether there was no store yet.
     pub(crate) fn create(home: &Path) -> Result<(Self, bool), Error> {
         let home = std::path::absolute(home).map_err(|e| Error::io("find", home, e))?;
-        files::create_folder_durably(&home, Path::new("/"))?;
+        files::create_folder_durably(&home)?;
         let home = home.canonicalize().map_err(|e| Error::io("find", &home, e))?;
         let layout = Self { home };
         let is_new = !layout.blobs().is_dir();
@@ -142,7 +142,7 @@ impl Layout {
         self.home.join("used")
     }
 
-    /// Files on their way to a tag, a history, a pin or a lease; nothing in it outlives a crash.
+    /// Files on their way to a tag, a history, a pin, a lease, a seal or a derived file; nothing in it outlives a crash.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.home.join("tmp")
     }

@@ -15,6 +15,7 @@
 //!   used/sha256-ab12…               empty: when the model of that manifest was last used
 //!   derived/sha256-ab12….<version>  what was made of a blob for those who map it; made again where it is not there
 //!   index/, index.seal              sled; derived from the above
+//!   tmp/                            files on their way to their names
 //! ```
 //!
 //! A tag's file name begins with a colon, which no part of a repository can: `a` with the tag `b` and the repository
@@ -23,7 +24,8 @@
 //! # Invariants
 //! - A file below `blobs/` is complete, verified and synced: it got there by rename.
 //! - Nothing is acknowledged before it would survive a power cut.
-//! - The index is a cache of what files say: nothing fails because it does, and nothing is known from it alone.
+//! - The index is a cache of what files say: nothing fails because it does, and what is known from it alone is only used to keep
+//!   more.
 //! - What cannot be read costs what it names, and nothing else: the rest is listed, and kept from collection as far as it may
 //!   be what it led to.
 //! - The store knows bytes. What refers to what is told to it ([`Store::describe`], the argument of
@@ -103,11 +105,14 @@ struct Inner {
     index: Index,
     held: ingest::Held,
     gate: gate::Gate,
+    /// Held by who fills the index.
+    mending: Mutex<()>,
     /// Held by the one collector.
     collection: Mutex<()>,
     placing: placing::Placing,
     promises: promises::Promises,
     /// Held while a tag, history, pin or lease is written or removed: they share folders, and writers of one name a temporary file.
+    /// Whoever also looks at promises or the gate takes this first, then promises, then the gate.
     names: Mutex<()>,
     /// Files that were derived so far: their temporary names.
     derivations: AtomicU64,
@@ -149,6 +154,7 @@ impl Store {
             index,
             held: ingest::Held::default(),
             gate: gate::Gate::default(),
+            mending: Mutex::default(),
             collection: Mutex::default(),
             placing: placing::Placing::default(),
             promises: promises::Promises::default(),
@@ -157,7 +163,9 @@ impl Store {
             crash_at: options.crash_at,
             _lock: lock,
         }));
-        store.begin_uses(SystemTime::now())?;
+        if let Err(error) = store.begin_uses(SystemTime::now()) {
+            tracing::warn!("when models were used is not known, and the next start tries again to note it: {error}");
+        }
         Ok(store)
     }
 
@@ -196,7 +204,10 @@ impl Store {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.index.close();
+        // Without a seal the next start syncs what could not be synced now.
+        if self.placing.is_settled() {
+            self.index.close();
+        }
     }
 }
 

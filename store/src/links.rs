@@ -87,7 +87,7 @@ impl Store {
             // The folder is new, or was removed a moment ago because it was empty.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 let _names = self.names();
-                files::create_folder_durably(folder, self.home())?;
+                self.create_folder_durably(folder)?;
                 make()?
             }
             other => other?,
@@ -95,6 +95,9 @@ impl Store {
         if !made && !self.renew(&path)? {
             // A collection has just removed it, because it had run out.
             return self.link(repository, kind, digest);
+        }
+        if kind == LinkKind::Manifest {
+            self.0.index.expect(digest);
         }
         files::sync_folder(folder)
     }
@@ -115,8 +118,8 @@ impl Store {
         let _names = self.names();
         let modified = fs::metadata(&link.path).and_then(|metadata| metadata.modified());
         let expired = modified.is_ok_and(|modified| is_expired(modified, now));
-        if expired && !self.0.promises.lock().contains_key(&link.digest) {
-            files::remove(&link.path)?;
+        if expired && !self.0.promises.lock().contains_key(&link.digest) && files::remove(&link.path)? {
+            tidy(&link.path, &self.0.layout.links())?;
         }
         Ok(())
     }

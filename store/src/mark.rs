@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use content::{Digest, Hasher};
 
 use crate::links::{self, Link};
-use crate::{Error, LinkKind, Store, Verified, history, leases, names, tags};
+use crate::{Error, KEPT_VERSIONS, LinkKind, Store, Verified, history, leases, names, tags};
 
 /// No manifest is larger, in bytes.
 const MAX_DOCUMENT: u64 = 4 << 20;
@@ -74,27 +74,35 @@ impl Store {
     fn named_documents(&self, marked: &mut Marked) -> Vec<Digest> {
         let found = tags::walk(&self.0.layout.tags());
         let mut documents: Vec<Digest> = found.tags.iter().map(|tag| tag.digest).collect();
-        let mut unknown = found.unreadable;
+        let (mut unknown, mut damaged) = (found.unreadable, HashSet::new());
         for (name, error) in found.damaged {
-            // What a tag names is the last or the last but one that its history has.
-            match names::path(&self.0.layout.histories(), &name).and_then(|path| history::read(&path)) {
-                Ok(entries) if !entries.is_empty() => documents.extend(entries.iter().map(|entry| entry.digest)),
+            match self.last_named(&name) {
+                Ok(last) if !last.is_empty() => documents.extend(last),
                 _ => unknown.push(error),
             }
+            damaged.insert(name);
         }
         let histories = names::walk(&self.0.layout.histories());
         unknown.extend(histories.unreadable);
         for file in histories.named {
             match self.kept_versions(&file.tag()) {
                 Ok(kept) => documents.extend(kept),
-                // A damaged tag, whose history was looked at above.
-                Err(_) if history::read(&file.path).is_ok() => {}
+                // Its history was looked at above.
+                Err(_) if damaged.contains(&file.tag()) => {}
                 Err(error) => unknown.push(error),
             }
         }
         let obstacle = |error| Obstacle { error, leads_to: LeadsTo::Documents };
         marked.obstacles.extend(unknown.into_iter().map(obstacle));
         documents
+    }
+
+    /// The documents of which a tag that cannot be read names one: what it names is the last or the last but one of its history.
+    fn last_named(&self, name: &str) -> Result<Vec<Digest>, Error> {
+        let entries = history::read(&names::path(&self.0.layout.histories(), name)?)?;
+        let last = entries.iter().rev().take(KEPT_VERSIONS + 2).map(|entry| entry.digest);
+        // Earlier ones may be gone, which is no damage.
+        Ok(last.filter(|digest| !matches!(self.look(digest), Ok(None))).collect())
     }
 
     fn mark_leases(&self, now: SystemTime, marked: &mut Marked) {
@@ -111,8 +119,7 @@ impl Store {
             match link.kind {
                 LinkKind::Manifest => documents.push(link.digest),
                 LinkKind::Blob
-                    if links::is_expired(link.modified, now)
-                        && !self.0.promises.lock().contains_key(&link.digest) =>
+                    if links::is_expired(link.modified, now) && !self.0.promises.lock().contains_key(&link.digest) =>
                 {
                     marked.expired_links.push(link);
                 }

@@ -51,6 +51,12 @@ pub(crate) fn remove(root: &Path, path: &Path) -> Result<bool, Error> {
     Ok(removed)
 }
 
+/// Whether an entry is a folder, or a link to one.
+fn is_folder(entry: &fs::DirEntry) -> std::io::Result<bool> {
+    let kind = entry.file_type()?;
+    if kind.is_symlink() { Ok(fs::metadata(entry.path())?.is_dir()) } else { Ok(kind.is_dir()) }
+}
+
 /// Everything below `root` whose name begins with a colon. A folder that cannot be listed hides nothing but what is in it.
 pub(crate) fn walk(root: &Path) -> Walk {
     let mut walk = Walk::default();
@@ -71,9 +77,16 @@ impl Walk {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             if let Some(name) = name.strip_prefix(':') {
                 self.named.push(Named { repository: repository.to_owned(), name: name.to_owned(), path });
-            } else if path.is_dir() {
-                let inner = if repository.is_empty() { name } else { format!("{repository}/{name}") };
-                self.folder(&path, &inner);
+                continue;
+            }
+            match is_folder(&entry) {
+                Ok(true) => {
+                    let inner = if repository.is_empty() { name } else { format!("{repository}/{name}") };
+                    self.folder(&path, &inner);
+                }
+                Ok(false) => {}
+                // Names may be in it.
+                Err(error) => self.unreadable.push(Error::io("look at", &path, error)),
             }
         }
     }
@@ -93,7 +106,7 @@ impl Store {
     /// Writes a file of that name durably; a crash leaves the old one or the new one. The caller holds the lock of names.
     pub(crate) fn write_named(&self, kind: &str, name: &str, path: &Path, text: &str) -> Result<(), Error> {
         let folder = path.parent().expect("invariant: a file of a name lies in its repository's folder");
-        files::create_folder_durably(folder, self.home())?;
+        self.create_folder_durably(folder)?;
         let temporary = self.0.layout.temporary().join(format!("{kind}-{}", Digest::of(name.as_bytes()).short()));
         files::write_synced(&temporary, text.as_bytes())?;
         fs::rename(&temporary, path).map_err(|e| Error::io("write", path, e))?;

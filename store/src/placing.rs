@@ -1,7 +1,8 @@
 //! Blobs that have their name and whose folder may not be synced yet: others see them, but a power cut could take them.
 //!
 //! Who commits a blob waits for the sync anyway. Who finds it here meanwhile and makes something refer to it must wait, too,
-//! before that is acknowledged.
+//! before that is acknowledged. A folder that could not be synced is synced again before the next name is acknowledged; while
+//! that fails, no name is, whichever it is: what it refers to may be in that folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -52,11 +53,16 @@ impl Placing {
         Placement { placing: self, number }
     }
 
-    /// Syncs a folder of blobs; one that could not be synced is remembered.
+    /// Syncs a folder; one that could not be synced is remembered.
     pub(crate) fn sync(&self, folder: &Path) -> Result<(), Error> {
         files::sync_folder(folder).inspect_err(|_| {
             self.lock().failed.insert(folder.to_owned());
         })
+    }
+
+    /// Whether every folder is synced.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.lock().failed.is_empty()
     }
 
     fn wait(&self, is_awaited: impl Fn(&State) -> bool) {
@@ -76,6 +82,19 @@ impl Placing {
 }
 
 impl Store {
+    /// Makes a folder and those above it up to the store's, each durable in the one above.
+    pub(crate) fn create_folder_durably(&self, folder: &Path) -> Result<(), Error> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        if let Some(parent) = folder.parent().filter(|_| folder != self.home()) {
+            self.create_folder_durably(parent)?;
+            files::create_folder(folder)?;
+            self.0.placing.sync(parent)?;
+        }
+        Ok(())
+    }
+
     /// Returns when every blob that can be seen now would survive a power cut.
     pub(crate) fn settle(&self) -> Result<(), Error> {
         let placing = &self.0.placing;

@@ -2,7 +2,8 @@
 
 use content::Digest;
 
-use crate::{Error, Store};
+use crate::sync::{MutexGuard, PoisonError};
+use crate::{Error, Store, links, names};
 
 /// What the owner of a document says of it: what it refers to, and notes by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,41 +32,69 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Index`]: it cannot be made. Everything works without it, only slower.
-    pub fn rebuild(&self, describe: impl FnMut(&Digest) -> Option<Description>) -> Result<Rebuilt, Error> {
-        self.0.index.reset();
-        let documents = self.mend_index(describe)?;
-        let blobs = self.blobs();
+    pub fn rebuild(
+        &self,
+        describe: impl FnMut(&Digest) -> Result<Option<Description>, Error>,
+    ) -> Result<Rebuilt, Error> {
+        {
+            let _one = self.mending();
+            self.0.index.reset();
+            self.mend(describe)?;
+        }
+        let (blobs, documents) = (self.blobs(), self.documents().len() as u64);
         Ok(Rebuilt { blobs: blobs.len() as u64, bytes: blobs.iter().map(|(_, size)| size).sum(), documents })
     }
 
-    /// Opens the index again where it has failed, and fills it where it lacks something; says how many documents were
-    /// described. It does nothing where nothing is wrong: to be called often. `describe` says `None` of what it cannot read.
+    /// Opens the index again where it has failed, and fills it where it lacks something. It does nothing where nothing is
+    /// wrong: to be called often. `describe` says `None` of what is no document, or is not here.
     ///
     /// # Errors
-    /// [`Error::Index`]: what was in its way still is.
-    pub fn mend_index(&self, mut describe: impl FnMut(&Digest) -> Option<Description>) -> Result<u64, Error> {
-        let index = &self.0.index;
-        if index.is_filled() {
-            return Ok(0);
+    /// [`Error::Index`]: what was in its way still is. Else that of the first document or folder that cannot be read now: the
+    /// index is filled without it, and does not say that it knows all.
+    pub fn mend_index(&self, describe: impl FnMut(&Digest) -> Result<Option<Description>, Error>) -> Result<(), Error> {
+        if self.0.index.is_filled() {
+            return Ok(());
         }
-        index.mend()?;
-        let generation = index.generation();
-        let mut described = 0;
-        for digest in index.take_missed().into_iter().chain(self.documents()) {
-            if index.edges(&digest).is_none()
-                && let Some(description) = describe(&digest)
-            {
-                index.describe(&digest, &description);
-                described += 1;
-            }
-        }
-        index.set_filled(generation);
-        Ok(described)
+        let _one = self.mending();
+        self.mend(describe)
     }
 
-    /// Whether the index was told of every document: only then does [`Store::referrers`] know all.
-    pub fn knows_all_documents(&self) -> bool {
-        self.0.index.is_filled()
+    fn mending(&self) -> MutexGuard<'_, ()> {
+        self.0.mending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mend(&self, mut describe: impl FnMut(&Digest) -> Result<Option<Description>, Error>) -> Result<(), Error> {
+        let index = &self.0.index;
+        index.mend()?;
+        let generation = index.generation();
+        let mut unread = self.unlisted();
+        for digest in index.take_missed().into_iter().chain(self.documents()) {
+            if index.edges(&digest).is_some() {
+                continue;
+            }
+            match describe(&digest) {
+                Ok(Some(description)) => index.describe(&digest, &description),
+                Ok(None) => {}
+                Err(error) => {
+                    index.miss(&digest);
+                    unread = unread.or(Some(error));
+                }
+            }
+        }
+        if let Some(error) = unread {
+            return Err(error);
+        }
+        index.set_filled(generation);
+        if index.is_filled() {
+            return Ok(());
+        }
+        Err(Error::Index("it failed again, or something was added, while it was filled".to_owned()))
+    }
+
+    /// Why a folder with names of documents cannot be listed, where that is so.
+    fn unlisted(&self) -> Option<Error> {
+        let tags = names::walk(&self.0.layout.tags()).unreadable.into_iter();
+        tags.chain(links::walk(&self.0.layout.links()).unreadable.into_iter().map(|(_, error)| error)).next()
     }
 
     /// Records what a document refers to and what is known of it.
@@ -83,13 +112,13 @@ impl Store {
         self.0.index.set_note(kind, about, note);
     }
 
-    /// The documents that refer to a blob, as far as they were described.
-    pub fn referrers(&self, digest: &Digest) -> Vec<Digest> {
+    /// The documents that refer to a blob; `None` where the index does not know at the moment.
+    pub fn referrers(&self, digest: &Digest) -> Option<Vec<Digest>> {
         self.0.index.referrers(digest)
     }
 
-    /// The documents that say something about a blob, as far as they were described.
-    pub fn about(&self, subject: &Digest) -> Vec<Digest> {
+    /// The documents that say something about a blob; `None` where the index does not know at the moment.
+    pub fn about(&self, subject: &Digest) -> Option<Vec<Digest>> {
         self.0.index.about(subject)
     }
 

@@ -51,13 +51,19 @@ impl Store {
         let folder = path.parent().expect("invariant: a tag lies in its repository's folder");
         let _names = self.names();
         self.record_change(name, digest, SystemTime::now())?;
-        files::create_folder_durably(folder, self.home())?;
+        self.create_folder_durably(folder)?;
         let temporary = self.0.layout.temporary().join(format!("tag-{}", Digest::of(name.as_bytes()).short()));
         files::write_synced(&temporary, format!("{digest}\n").as_bytes())?;
         self.reach(CrashPoint::TagWritten);
         fs::rename(&temporary, &path).map_err(|e| Error::io("set the tag", &path, e))?;
         self.reach(CrashPoint::TagRenamed);
+        self.0.index.expect(digest);
         files::sync_folder(folder)
+    }
+
+    /// Fails where the names of models cannot be listed at all, so that there would seem to be none.
+    pub fn check_names(&self) -> Result<(), Error> {
+        files::entries(&self.0.layout.tags()).map(drop)
     }
 
     /// Removes the tag; says whether it was there. Its history and its pin go too, and

@@ -4,7 +4,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use content::Digest;
@@ -14,9 +14,7 @@ use crate::{Error, Store, files};
 impl Store {
     /// Remembers that somebody used what a document describes. A power cut may take the last half minute of it.
     pub fn record_use(&self, document: &Digest, now: SystemTime) -> Result<(), Error> {
-        let path = self.use_path(document);
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        file.and_then(|file| file.set_modified(now)).map_err(|e| Error::io("note the use in", &path, e))
+        note(&self.use_path(document), now)
     }
 
     /// When somebody last used what a document describes; `None` where that was never noted.
@@ -35,10 +33,13 @@ impl Store {
         if self.0.layout.used().is_dir() {
             return Ok(());
         }
-        files::create_folder(&self.0.layout.used())?;
+        // It is there when all of it is.
+        let new = self.0.layout.temporary().join("used");
+        files::create_folder(&new)?;
         for document in self.documents() {
-            self.record_use(&document, now)?;
+            note(&new.join(file_name(&document)), now)?;
         }
+        fs::rename(&new, self.0.layout.used()).map_err(|e| Error::io("make the folder", &self.0.layout.used(), e))?;
         files::sync_folder(self.home())
     }
 
@@ -46,8 +47,7 @@ impl Store {
     pub fn expire_uses(&self) -> Result<(), Error> {
         for entry in files::entries(&self.0.layout.used())? {
             let name = entry.file_name().to_string_lossy().replacen('-', ":", 1);
-            let is_gone = |digest: Digest| Ok::<_, Error>(self.look(&digest)?.is_none());
-            if name.parse().is_ok_and(|digest| is_gone(digest).unwrap_or(false)) {
+            if name.parse().is_ok_and(|digest| matches!(self.look(&digest), Ok(None))) {
                 files::remove(&entry.path())?;
             }
         }
@@ -55,6 +55,15 @@ impl Store {
     }
 
     fn use_path(&self, document: &Digest) -> PathBuf {
-        self.0.layout.used().join(format!("{}-{}", document.algorithm().name(), document.hex()))
+        self.0.layout.used().join(file_name(document))
     }
+}
+
+fn file_name(document: &Digest) -> String {
+    format!("{}-{}", document.algorithm().name(), document.hex())
+}
+
+fn note(path: &Path, now: SystemTime) -> Result<(), Error> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    file.and_then(|file| file.set_modified(now)).map_err(|e| Error::io("note the use in", path, e))
 }

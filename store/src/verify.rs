@@ -118,7 +118,7 @@ impl Store {
         files::remove(&self.0.layout.damaged().join(digest.hex()))
     }
 
-    /// What is wrong with names: all that makes a collection leave more alone than it would.
+    /// What is wrong with names. Each may make a collection leave more alone than it would.
     pub fn damaged_names(&self, now: SystemTime) -> Vec<Error> {
         damaged_names(&self.0.layout, now)
     }

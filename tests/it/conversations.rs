@@ -5,17 +5,13 @@ use serde_json::{Value, json};
 
 use crate::server::Server;
 use crate::smollm2;
-use crate::support::{list, say, tiny_model};
+use crate::support::{list, number, say, tiny_model};
 
 async fn real(test: &str, environment: &[(&str, &str)]) -> Option<Server> {
     let (_, model) = smollm2::inputs(test)?;
     let server = Server::start(environment).await;
     server.create("smollm2", &model).await;
     Some(server)
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::{say, variant};
+use crate::support::{number, say, variant};
 use tally::Tally;
 
 /// How many models there are to create from.
@@ -47,12 +47,6 @@ async fn clients_and_kills_leave_what_was_acknowledged() {
     }
     assert!(seeds > 0, "LODE_CAMPAIGN_SECONDS leaves no time for a seed");
     say(&format!("{seeds} seeds in {} s\n{}", begin.elapsed().as_secs(), all.table()));
-}
-
-/// The number that a variable of the environment gives.
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is `{text}`, expected a number")))
 }
 
 /// The seed that is being run; one that fails says how it is repeated.

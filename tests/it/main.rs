@@ -47,6 +47,7 @@ mod quant_vectors;
 mod quantize;
 mod quantized_imports;
 mod real_registry;
+#[cfg(target_os = "linux")]
 mod reliability;
 mod rerank;
 mod safetensors_corpus;

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::server::Server;
 use crate::shim::{Mode, Shim, borrowed};
-use crate::support::{list, say, tiny_model, variant};
+use crate::support::{list, number, say, tiny_model, variant};
 use disk::Disk;
 use loss::Loss;
 use state::State;
@@ -150,13 +150,17 @@ impl Moments<'_> {
         let mut losses: Vec<Loss> = Loss::CERTAIN.into_iter().chain(random).collect();
         if self.choice.step > 1 {
             // They take turns.
-            losses = (0..2).map(|n| losses[(number + n * 3) % losses.len()]).collect();
+            losses = (0..2).map(|n| losses[(number / self.choice.step + n * 3) % losses.len()]).collect();
         }
         let mut cases = Vec::new();
         for loss in losses {
             let state = self.disk.state(loss);
             if self.tried.insert((marks, state.fingerprint())) {
-                cases.push(Case { state, marks, shown: format!("{loss:?} after {count} of {} calls", self.records.len()) });
+                cases.push(Case {
+                    state,
+                    marks,
+                    shown: format!("{loss:?} after {count} of {} calls", self.records.len()),
+                });
             }
         }
         cases
@@ -184,10 +188,12 @@ async fn check(case: &Case, acknowledged: &[Names]) -> Duration {
 
 #[tokio::test]
 async fn a_power_cut_takes_nothing_that_was_acknowledged() {
-    let random = std::env::var("LODE_CAMPAIGN_POWER").ok().and_then(|text| text.parse::<u64>().ok());
+    let random = number("LODE_CAMPAIGN_POWER");
     let (mut recording, before) = Recording::start().await;
     recording.operations().await;
     recording.shim.end();
+    // What it was writing is on its way to the log.
+    recording.server.kill();
     let records = log::read(&recording.shim.log()).expect("a log of the shim");
     let boundaries = log::boundaries(&records);
     let step = if random.is_some() { 1 } else { boundaries.len().div_ceil(SAMPLE / 2) };

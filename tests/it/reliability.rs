@@ -4,12 +4,11 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::server::{LODE, Server, free_port, http};
+use crate::server::Server;
 use crate::support::{list, read, tiny_model, variant};
 use crate::{maintenance, stored};
 
@@ -26,32 +25,12 @@ async fn generates(server: &Server, model: &str) {
 
 #[tokio::test]
 async fn a_log_that_cannot_be_written_harms_nobody() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let address = format!("127.0.0.1:{}", free_port());
-    let full = OpenOptions::new().write(true).open("/dev/full").expect("a disk that is always full");
-    let mut command = Command::new(&*LODE);
-    command.arg("serve").env("LODE_HOME", folder.path()).env("LODE_HOST", &address).env("LODE_LOG", "debug");
-    let mut daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(full).spawn().expect("it starts");
-    let http = http().build().expect("a client");
-    let (url, mut answers) = (format!("http://{address}"), false);
-    for _ in 0..1000 {
-        answers = http.get(format!("{url}/api/version")).send().await.is_ok();
-        if answers {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert!(answers, "the daemon does not answer: {:?}", daemon.try_wait());
-    let create = json!({"model": "m", "path": tiny_model()});
-    let lines = http.post(format!("{url}/api/create")).json(&create).send().await.expect("an answer").text().await;
-    assert!(lines.expect("a whole answer").contains("success"));
-    // The runner has the same standard error.
-    let ask = json!({"model": "m", "prompt": "x", "stream": false, "options": {"num_predict": 2}});
-    let answer = http.post(format!("{url}/api/generate")).json(&ask).send().await.expect("an answer");
-    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap_or_default());
-    assert!(daemon.try_wait().expect("a child").is_none(), "the daemon lives");
-    daemon.kill().expect("it is ended");
-    daemon.wait().expect("it ends");
+    // A disk that is always full, under the log of the daemon and of its runners.
+    let server = Server::start_under(&["sh", "-c", "exec \"$@\" 2>/dev/full", "sh"], &[]).await;
+    server.create("m", &tiny_model()).await;
+    generates(&server, "m").await;
+    server.ask("/api/show", &json!({"model": "m"})).await;
+    assert_eq!(server.log(), "", "nothing can be written");
 }
 
 #[tokio::test]
@@ -80,9 +59,10 @@ async fn a_name_that_cannot_be_read_costs_itself_only() {
 
 #[tokio::test]
 async fn an_index_that_is_no_folder_is_made_anew() {
-    let server = Server::start(&[]).await;
+    let mut server = Server::start(&[]).await;
     server.create("m", &tiny_model()).await;
     let index = server.home().join("index");
+    server.kill();
     std::fs::remove_dir_all(&index).expect("removal");
     std::fs::write(&index, b"a file").expect("a file");
     let server = server.restart(&[]).await;

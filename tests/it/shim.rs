@@ -52,24 +52,27 @@ pub(crate) struct Shim {
     control: File,
 }
 
-/// The built library, and the folder that it is in.
-static LIBRARY: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let library = folder.path().join("libshim.so");
-    let source = root().join("tests/it/shim/shim.c");
-    let flags = ["-O2", "-Wall", "-Wextra", "-shared", "-fPIC"];
-    let built = Command::new("cc").args(flags).arg("-o").arg(&library).arg(source).args(["-ldl", "-lpthread"]).output();
-    let built = built.expect("a C compiler");
+/// The built library. It is put where programs may be, which a folder for temporary files need not allow.
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = std::env::current_exe().expect("this program").with_extension("shim");
+    std::fs::create_dir_all(&folder).expect("a folder beside this program");
+    // Another run of the tests may be building it, too.
+    let (library, new) = (folder.join("libshim.so"), folder.join(format!("{}.so", std::process::id())));
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&new);
+    command.arg(root().join("tests/it/shim/shim.c")).args(["-ldl", "-lpthread"]);
+    let built = command.output().expect("a C compiler, which building Lode needs as well");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    (folder, library)
+    std::fs::rename(new, &library).expect("the library");
+    library
 });
 
 impl Shim {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("control");
-        let control =
-            OpenOptions::new().read(true).write(true).create_new(true).open(path).expect("a control file");
+        let control = OpenOptions::new().read(true).write(true).create_new(true).open(path).expect("a control file");
         control.set_len(KINDS_AT + MOST_KINDS).expect("room for the kinds");
         Self { folder, control }
     }
@@ -79,7 +82,7 @@ impl Shim {
         let home = home.canonicalize().expect("a folder of a store");
         let shown = |path: &Path| path.to_str().expect("a plain path").to_owned();
         vec![
-            ("LD_PRELOAD", shown(&LIBRARY.1)),
+            ("LD_PRELOAD", shown(&LIBRARY)),
             ("LODE_SHIM_CONTROL", shown(&self.folder.path().join("control"))),
             ("LODE_SHIM_LOG", shown(&self.log())),
             ("LODE_SHIM_ROOT", shown(&home)),

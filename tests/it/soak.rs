@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::server::Server;
-use crate::support::{list, say, variant};
+use crate::support::{list, number, say, variant};
 
 use clients::{Clients, Models, base, name, puts_off};
 use samples::{Growth, descriptors, growth, report};
@@ -73,11 +73,6 @@ impl Scale {
             is_campaign: false,
         }
     }
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is `{text}`, expected a whole number")))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,6 +33,12 @@ pub(crate) fn say(text: &str) {
     eprintln!("{text}");
 }
 
+/// The number that a variable of the environment gives; nothing and an empty text are none.
+pub(crate) fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is `{text}`, expected a whole number")))
+}
+
 /// Says that a test did nothing, and why.
 pub(crate) fn skip(test: &str, reason: &str) {
     say(&format!("skipped {test}: {reason}"));

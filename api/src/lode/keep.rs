@@ -30,7 +30,9 @@ pub struct PutOff {
     pub blobs: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Why: somebody uses them, or something that may refer to them cannot be read.
+    /// Whether somebody is adding or reading some of them at the moment.
+    pub in_use: bool,
+    /// What could not be read, so that it may refer to them, or could not be removed.
     pub reasons: Vec<String>,
 }
 

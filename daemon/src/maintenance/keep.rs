@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use api::lode::{
-    GcRequest, GcResponse, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions, PutOff,
+    GcRequest, GcResponse, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions,
+    PutOff,
 };
 use axum::Json;
 use axum::extract::State;
@@ -34,7 +35,8 @@ pub(crate) async fn gc(
 
 fn answer(collected: Collected) -> GcResponse {
     let Collected { blobs, bytes, put_off } = collected;
-    let put_off = put_off.map(|store::PutOff { blobs, bytes, reasons }| PutOff { blobs, bytes, reasons });
+    let put_off =
+        put_off.map(|store::PutOff { blobs, bytes, in_use, reasons }| PutOff { blobs, bytes, in_use, reasons });
     GcResponse { blobs, bytes, put_off }
 }
 

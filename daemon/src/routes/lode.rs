@@ -2,9 +2,9 @@
 
 use api::lode::{
     DiffRequest, DiffResponse, DuResponse, ExportChecked, ExportRequest, FsckReport, FsckRequest, GcRequest,
-    GcResponse, HistoryResponse, LinkedResponse, LoadResponse, ModelRequest, PerplexityRequest, PerplexityResponse, PlanRequest,
-    PlanResponse, PruneRequest, PruneResponse, RepairReport, RepairRequest, RollbackRequest, RollbackResponse,
-    SaveRequest, SearchRequest, SearchResponse, SocketResponse, Step,
+    GcResponse, HistoryResponse, LinkedResponse, LoadResponse, ModelRequest, PerplexityRequest, PerplexityResponse,
+    PlanRequest, PlanResponse, PruneRequest, PruneResponse, RepairReport, RepairRequest, RollbackRequest,
+    RollbackResponse, SaveRequest, SearchRequest, SearchResponse, SocketResponse, Step,
 };
 use axum::http::Method;
 

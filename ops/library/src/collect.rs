@@ -25,8 +25,14 @@ impl Library {
         if blobs > 0 {
             tracing::info!(blobs, bytes, "deleted unreferenced blobs");
         }
-        if let Some(PutOff { blobs, bytes, reasons }) = put_off {
-            tracing::info!(blobs, bytes, reasons = reasons.join("; "), "some blobs are left for a later collection");
+        match put_off {
+            None => {}
+            Some(PutOff { blobs, bytes, reasons, .. }) if reasons.is_empty() => {
+                tracing::info!(blobs, bytes, "somebody uses some blobs; they are left for a later collection");
+            }
+            Some(PutOff { blobs, bytes, reasons, .. }) => {
+                tracing::warn!(blobs, bytes, "a collection left what may be needed: {}", reasons.join("; "));
+            }
         }
     }
 

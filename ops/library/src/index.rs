@@ -15,9 +15,11 @@ impl Library {
 
     /// Mends the index where it has failed, and tells it of every document that it lacks. To be called often: it costs nothing
     /// where nothing is wrong.
-    pub fn mend_index(&self) {
-        // The store has logged what is in the way.
-        let _ = self.store.mend_index(|digest| self.description_of(digest));
+    ///
+    /// # Errors
+    /// Those of [`store::Store::mend_index`].
+    pub fn mend_index(&self) -> Result<(), store::Error> {
+        self.store.mend_index(|digest| self.description_of(digest))
     }
 
     /// Makes the index anew from the files.
@@ -28,12 +30,21 @@ impl Library {
         Ok(self.store.rebuild(|digest| self.description_of(digest))?)
     }
 
-    fn description_of(&self, digest: &Digest) -> Option<Description> {
-        match self.document(digest) {
-            Ok(document) => document.as_ref().map(description),
+    /// What the index is told of a document; `None` where it is not here, or is damaged: then nobody can tell.
+    fn description_of(&self, digest: &Digest) -> Result<Option<Description>, store::Error> {
+        let error = match self.document(digest) {
+            Ok(document) => return Ok(document.as_ref().map(description)),
+            Err(error) => error,
+        };
+        match error.downcast::<store::Error>() {
+            Ok(error @ store::Error::Io { .. }) => Err(error),
+            Ok(error) => {
+                tracing::warn!(%digest, "a manifest cannot be read: {error}");
+                Ok(None)
+            }
             Err(error) => {
                 tracing::warn!(%digest, "a manifest cannot be read: {error:#}");
-                None
+                Ok(None)
             }
         }
     }

@@ -30,7 +30,9 @@ pub struct Linked {
 impl Library {
     /// Every document without a tag, by repository. What is part of another in its repository is left out: it goes with that.
     pub fn linked(&self) -> Result<Vec<Linked>> {
-        let tagged: HashSet<(String, Digest)> = self.store.tags().into_iter().filter_map(|tag| in_repository(&tag)).collect();
+        let tagged: HashSet<(String, Digest)> =
+            self.store.tags().into_iter().filter_map(|tag| in_repository(&tag)).collect();
+        self.store.check_names()?;
         let documents = self.store.linked_documents();
         let here: HashSet<(String, Digest)> =
             documents.iter().map(|link| (link.repository.clone(), link.digest)).chain(tagged.clone()).collect();
@@ -42,7 +44,7 @@ impl Library {
                 continue;
             }
             let used = self.store.last_use(&digest)?.map_or(modified, |used| used.max(modified));
-            let (name, bytes) = (format!("{}@{digest}", unversioned(&key.0)?), self.bytes_here(&digest));
+            let (name, bytes) = (format!("{}@{digest}", unversioned(&key.0)), self.bytes_here(&digest));
             linked.push(Linked { repository: key.0, digest, name, used, bytes });
         }
         Ok(linked)
@@ -74,8 +76,8 @@ fn in_repository(tag: &store::TagEntry) -> Option<(String, Digest)> {
     Some((tag.name.rsplit_once(':')?.0.to_owned(), tag.digest))
 }
 
-/// A repository as people write it.
-fn unversioned(repository: &str) -> Result<String> {
-    let name = shown(&format!("{repository}:latest"))?;
-    Ok(name.strip_suffix(":latest").unwrap_or(&name).to_owned())
+/// A repository as people write it; as it is where that is no model's name.
+fn unversioned(repository: &str) -> String {
+    let name = shown(&format!("{repository}:latest")).ok();
+    name.as_deref().and_then(|name| name.strip_suffix(":latest")).unwrap_or(repository).to_owned()
 }

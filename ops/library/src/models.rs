@@ -1,5 +1,6 @@
 //! Finding, listing, naming and removing models.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -19,6 +20,7 @@ const MAX_REMEMBERED: usize = 4 << 20;
 impl Library {
     /// Every model, the newest first. One that cannot be read is left out and logged: it must not hide the others.
     pub fn list(&self) -> Result<Vec<Model>> {
+        self.store.check_names()?;
         let mut models: Vec<Model> = self
             .store
             .tags()
@@ -166,8 +168,24 @@ impl Library {
     pub(crate) fn unlink_parts(&self, repository: &str, document: &Digest) -> Result<()> {
         // What cannot be read has no links to be found; they run out by themselves.
         let Ok(Some(document)) = self.document(document) else { return Ok(()) };
-        for blob in document.children().blobs {
-            self.store.unlink(repository, LinkKind::Blob, &blob)?;
+        let tagged: HashSet<Digest> = self.store.tags_of(repository)?.into_iter().map(|tag| tag.digest).collect();
+        let is_needed = |part: &Digest| -> Result<bool> {
+            for by in self.referrers(part) {
+                if tagged.contains(&by) || self.store.is_linked(repository, LinkKind::Manifest, &by)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        for blob in &document.children().blobs {
+            if !is_needed(blob)? {
+                self.store.unlink(repository, LinkKind::Blob, blob)?;
+            }
+        }
+        for part in &document.children().manifests {
+            if !tagged.contains(part) && !is_needed(part)? && self.store.unlink(repository, LinkKind::Manifest, part)? {
+                self.unlink_parts(repository, part)?;
+            }
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ mod repositories;
 mod resolve;
 mod search;
 mod upstream;
+mod windows;
 
 pub use hosts::{HostSettingsOf, Hosts, RegistrySettings};
 pub use hub::HubReference;

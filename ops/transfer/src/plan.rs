@@ -11,8 +11,9 @@ use tokio::runtime::Handle;
 
 use crate::hosts::Hosts;
 use crate::hub::HubReference;
-use crate::remote::{RemoteFile, RemoteSource, Windows};
+use crate::remote::{RemoteFile, RemoteSource};
 use crate::resolve::{check_names, resolve};
+use crate::windows::Windows;
 
 /// The facts about a model at its registry.
 ///

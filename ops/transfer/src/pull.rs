@@ -28,8 +28,9 @@ use crate::http_file::Endpoint;
 use crate::hub::HubReference;
 use crate::meter::{Meter, Watched};
 use crate::pull_foreign::{ForeignModel, Hub, adopt, expand, pull_foreign, pull_hub};
-use crate::remote::{RemoteFile, RemoteSource, Windows};
+use crate::remote::{RemoteFile, RemoteSource};
 use crate::resolve::{blobs, check_names, resolve};
+use crate::windows::Windows;
 
 /// How long what a pull has fetched is kept for it to go on.
 const LEASE: Duration = Duration::from_hours(24);

@@ -26,7 +26,8 @@ use tokio::runtime::Handle;
 
 use crate::http_file::Endpoint;
 use crate::hub::{HubFile, HubReference, Listing, MAX_INDEX, MAX_LISTING};
-use crate::remote::{RemoteFile, Windows};
+use crate::remote::RemoteFile;
+use crate::windows::Windows;
 
 /// How long the tensors of an attempt that failed are kept for the next.
 const RESUMABLE: Duration = Duration::from_hours(24);

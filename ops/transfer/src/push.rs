@@ -8,6 +8,7 @@ use content::{Descriptor, Digest, Provider};
 use library::{Library, Model};
 use manifests::{Document, ModelRef};
 use registry::client::{Pushed, Pusher};
+use store::Hold;
 use store::Store;
 use tokio::task::JoinSet;
 
@@ -38,6 +39,8 @@ pub struct Push {
     /// By blob, the registry's repositories that have it as far as we know.
     siblings: Arc<BTreeMap<Digest, Vec<String>>>,
     parallel: usize,
+    /// Its blobs stay while they are sent, whatever becomes of the name.
+    _hold: Hold,
 }
 
 impl Push {
@@ -46,11 +49,11 @@ impl Push {
         let target = destination.tag().context("a push needs a name with a tag, not a digest alone")?.to_owned();
         let (own, wanted, to) = (library.clone(), name.clone(), destination.clone());
         let found = tokio::task::spawn_blocking(move || {
-            let model = own.find(&wanted)?;
+            let (model, hold) = own.find_held(&wanted)?;
             let siblings = siblings(&own, &to);
-            Ok::<_, anyhow::Error>((model, siblings))
+            Ok::<_, anyhow::Error>((model, hold, siblings))
         });
-        let (model, siblings) = found.await??;
+        let (model, hold, siblings) = found.await??;
         let host = hosts.host(destination)?;
         let parallel = host.settings().parallel;
         let pusher = Pusher::new(library.store.clone(), host, &repository(destination));
@@ -83,6 +86,7 @@ impl Push {
             target,
             blobs,
             siblings: Arc::new(siblings),
+            _hold: hold,
             parallel,
         })
     }

@@ -1,18 +1,14 @@
 //! Files at the other end of a connection, read by ranges.
 //!
-//! A file is fetched in windows; the last few are kept, for all files of one pull together, so that neighbouring small
-//! tensors and pieces of large ones cost one request. A window that several threads want at the same time is fetched
-//! once. No lock is held while something is fetched.
-//!
-//! States of a window: absent → loading → ready → absent again when it is the one not used for longest.
+//! A file is fetched in windows (`windows`), so that neighbouring small tensors and pieces of large ones cost one request.
 //!
 //! Worker threads block in [`Handle::block_on`]; none of them may be one of the runtime's own.
 
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use content::{Descriptor, Digest};
@@ -20,6 +16,8 @@ use futures_util::future::BoxFuture;
 use import::ReadAt;
 use registry::client::Remote;
 use tokio::runtime::Handle;
+
+use crate::windows::{Claim, Windows};
 
 /// What is fetched at a time, in bytes.
 pub(crate) const WINDOW: u64 = 4 << 20;
@@ -29,9 +27,6 @@ pub(crate) const HEAD: u64 = 1 << 20;
 
 /// The most that is read at once, in bytes: headers are. Tensors are read in pieces.
 const MOST_AT_ONCE: u64 = 64 << 20;
-
-/// Windows kept for each core: an import has two workers on each, and they move on.
-const WINDOWS_PER_CORE: usize = 4;
 
 /// Where a window after the first begins.
 fn begin(position: u64) -> u64 {
@@ -165,82 +160,10 @@ impl fmt::Debug for RemoteFile {
     }
 }
 
-/// File and position of a window.
-type Key = (u64, u64);
-
-/// The windows of all files of a pull; memory is bounded by their number.
-pub(crate) struct Windows {
-    /// The most recently used one last; `None` while it loads.
-    slots: Mutex<Vec<(Key, Option<Bytes>)>>,
-    changed: Condvar,
-    capacity: usize,
-}
-
-impl Windows {
-    /// As many as this machine's workers need.
-    pub(crate) fn for_workers() -> Arc<Self> {
-        Self::new(std::thread::available_parallelism().map_or(1, usize::from) * WINDOWS_PER_CORE)
-    }
-
-    fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self { slots: Mutex::default(), changed: Condvar::new(), capacity })
-    }
-
-    fn slots(&self) -> MutexGuard<'_, Vec<(Key, Option<Bytes>)>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The window, or `None` where the caller is to fetch it. Waits for whoever fetches it already.
-    fn claim(&self, key: Key) -> Option<Bytes> {
-        let mut slots = self.slots();
-        loop {
-            let Some(position) = slots.iter().position(|(own, _)| *own == key) else {
-                slots.push((key, None));
-                return None;
-            };
-            if slots[position].1.is_some() {
-                let slot = slots.remove(position);
-                let bytes = slot.1.clone();
-                slots.push(slot);
-                return bytes;
-            }
-            slots = self.changed.wait(slots).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Ends the loading of a window, with its bytes or without.
-    fn end(&self, key: Key, bytes: Option<Bytes>) {
-        let mut slots = self.slots();
-        slots.retain(|(own, _)| *own != key);
-        if bytes.is_some() {
-            slots.push((key, bytes));
-            let ready = slots.iter().filter(|(_, bytes)| bytes.is_some()).count();
-            if ready > self.capacity
-                && let Some(oldest) = slots.iter().position(|(_, bytes)| bytes.is_some())
-            {
-                slots.remove(oldest);
-            }
-        }
-        drop(slots);
-        self.changed.notify_all();
-    }
-}
-
-/// The duty to fetch a window. Dropped without bytes it leaves the window to the next who wants it.
-struct Claim<'a> {
-    windows: &'a Windows,
-    key: Key,
-    bytes: Option<Bytes>,
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        self.windows.end(self.key, self.bytes.take());
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(feature = "schedules")))]
 mod tests {
+    use std::sync::Mutex;
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -292,7 +215,7 @@ mod tests {
         assert!(file.read_exact_at(&mut [0; 2], begin(4) - 11).is_err(), "after the end");
         assert!(file.read_exact_at(&mut [0; 2], u64::MAX).is_err());
         assert!(file.read_exact_at(&mut [], 0).is_ok());
-        assert_eq!(windows.slots().len(), 2);
+        assert_eq!(windows.kept(), 2);
     }
 
     #[test]

@@ -210,10 +210,15 @@ impl ManifestStorage for Repositories {
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
         let (repository, at) = (key(of)?, at.clone());
         let (name, reference) = (repository.clone(), at.to_string());
+        let library = self.library.clone();
         let here = self.blocking(move |store| match at {
             Reference::Tag(tag) => store.resolve_tag(&format!("{repository}:{tag}")),
             Reference::Digest(digest) => {
                 let there = store.blob_size(&digest)?.is_some() && has_document(store, &repository, &digest)?;
+                if there && store.is_linked(&repository, LinkKind::Manifest, &digest)? {
+                    // What is served is used: it is not pruned for its age.
+                    library.record_use(&digest, SystemTime::now());
+                }
                 Ok(there.then_some(digest))
             }
         });
@@ -237,6 +242,7 @@ impl ManifestStorage for Repositories {
             }
             store_document(&library, &digest, &raw)?;
             library.describe(&digest, &document);
+            library.keep_parts(&document);
             store.link(&repository, LinkKind::Manifest, &digest)?;
             for tag in tags {
                 store.set_tag(&format!("{repository}:{tag}"), &digest)?;

@@ -92,11 +92,13 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
 /// Every blob that is needed, with who needs it; and the manifests that cannot be read.
 fn users(library: &Library) -> Result<(HashMap<Digest, Users>, Vec<Problem>)> {
     let mut roots = Vec::new();
+    // A name that is no model's is told as it is.
+    let written = |name: String| shown(&name).unwrap_or(name);
     for tag in library.store.tags() {
-        roots.push((shown(&tag.name)?, tag.digest));
+        roots.push((written(tag.name), tag.digest));
     }
     for (name, versions) in library.store.all_kept_versions() {
-        let name = shown(&name)?;
+        let name = written(name);
         roots.extend(versions.into_iter().map(|digest| (format!("{name} (version {})", digest.short()), digest)));
     }
     let named: HashSet<Digest> = roots.iter().map(|(_, digest)| *digest).collect();

@@ -66,7 +66,8 @@ pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan
         // One that cannot be read is left for people to look at.
         let Ok(needs) = library.needs(&tag.digest) else { continue };
         let bytes = needs.iter().map(|need| need.descriptor.size).sum();
-        models.push(UnusedModel { name: shown(&tag.name)?, key: tag.name, digest: tag.digest, used, bytes });
+        let name = shown(&tag.name).unwrap_or_else(|_| tag.name.clone());
+        models.push(UnusedModel { name, key: tag.name, digest: tag.digest, used, bytes });
     }
     let mut linked = Vec::new();
     if let Some(limit) = options.older_than {

@@ -140,13 +140,15 @@ fn roots(library: &Library, model: Option<&ModelRef>) -> Result<Vec<(ModelRef, D
         let tag = library.find_tag(reference)?.ok_or_else(|| not_found(reference))?;
         return Ok(vec![(tag.name.parse()?, tag.digest)]);
     }
-    let mut roots = Vec::new();
-    for tag in library.store.tags() {
-        roots.push((tag.name.parse()?, tag.digest));
-    }
-    for linked in library.store.linked_documents() {
-        if roots.iter().all(|(_, digest)| *digest != linked.digest) {
-            roots.push((format!("{}@{}", linked.repository, linked.digest).parse()?, linked.digest));
+    let tags = library.store.tags().into_iter().map(|tag| (tag.name, tag.digest));
+    let linked = library.store.linked_documents().into_iter();
+    let linked = linked.map(|linked| (format!("{}@{}", linked.repository, linked.digest), linked.digest));
+    let (mut roots, mut seen) = (Vec::new(), HashSet::new());
+    for (name, digest) in tags.chain(linked) {
+        match name.parse() {
+            Ok(model) if seen.insert((digest, name.contains('@'))) => roots.push((model, digest)),
+            Ok(_) => {}
+            Err(error) => tracing::warn!("it is not known where `{name}` could be fetched from again: {error}"),
         }
     }
     Ok(roots)

@@ -15,7 +15,7 @@ fn closed() -> (tempfile::TempDir, Digest, Digest) {
     store.set_tag("h/r:t", &parent).expect("tag");
     store.describe(&parent, &description(&child));
     store.set_note("kind", &parent, b"note");
-    store.mend_index(|_| None).expect("there is an index");
+    store.mend_index(|_| Ok(None)).expect("there is an index");
     (folder, child, parent)
 }
 
@@ -24,10 +24,11 @@ fn works(home: &std::path::Path, child: &Digest, parent: &Digest) {
     let store = Store::open(home, Options::default()).expect("it opens");
     assert_eq!(store.tags().len(), 1);
     assert_eq!(store.blobs().len(), 2);
-    let _ = store.mend_index(|_| Some(description(child)));
-    if store.knows_all_documents() {
-        assert_eq!(store.referrers(child), [*parent]);
-    }
+    store.mend_index(|_| Ok(Some(description(child)))).expect("it is filled");
+    assert_eq!(store.referrers(child), Some(vec![*parent]));
+    let note = store.note("kind", parent);
+    assert!(note.as_deref().is_none_or(|note| note == b"note"), "{note:?}");
+    store.set_note("kind", parent, b"note");
     store.set_tag("h/r:t", parent).expect("it can be written");
 }
 
@@ -35,8 +36,7 @@ fn works(home: &std::path::Path, child: &Digest, parent: &Digest) {
 fn is_found_again_after_it_was_closed() {
     let (folder, child, parent) = closed();
     let store = Store::open(folder.path(), Options::default()).expect("it opens");
-    assert!(store.knows_all_documents());
-    assert_eq!((store.referrers(&child), store.note("kind", &parent)), (vec![parent], Some(b"note".to_vec())));
+    assert_eq!((store.referrers(&child), store.note("kind", &parent)), (Some(vec![parent]), Some(b"note".to_vec())));
 }
 
 #[test]
@@ -50,25 +50,48 @@ fn is_not_trusted_after_a_crash() {
     assert!(status.expect("cp").success());
     drop(store);
     let store = Store::open(copy.path(), Options::default()).expect("it opens");
-    assert!(!store.knows_all_documents());
-    assert_eq!(store.note("kind", &parent), None);
-    assert_eq!(store.mend_index(|_| Some(description(&child))).expect("it is filled"), 1);
-    assert_eq!(store.referrers(&child), [parent]);
+    assert_eq!((store.referrers(&child), store.note("kind", &parent)), (None, None));
+    store.mend_index(|_| Ok(Some(description(&child)))).expect("it is filled");
+    assert_eq!(store.referrers(&child), Some(vec![parent]));
 }
 
 #[test]
 fn what_was_described_while_it_was_away_is_described_again() {
     let (folder, store) = temporary();
     let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
-    store.0.index.fail("a test");
-    assert!(!store.knows_all_documents());
+    store.0.index.fail("a test", store.0.index.generation());
     store.describe(&parent, &description(&child));
-    assert_eq!(store.referrers(&child), []);
+    assert_eq!(store.referrers(&child), None);
     // Nothing names it yet: only that somebody told of it says that it is there.
-    assert_eq!(store.mend_index(|_| Some(description(&child))).expect("it is filled"), 1);
-    assert!(store.knows_all_documents());
-    assert_eq!(store.referrers(&child), [parent]);
+    store.mend_index(|_| Ok(Some(description(&child)))).expect("it is filled");
+    assert_eq!(store.referrers(&child), Some(vec![parent]));
     drop((store, folder));
+}
+
+#[test]
+fn what_was_described_to_a_database_that_is_gone_is_described_again() {
+    let (_folder, store) = temporary();
+    let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
+    store.describe(&parent, &description(&child));
+    store.0.index.reset();
+    store.mend_index(|_| Ok(None)).expect("nothing has a name");
+    assert_eq!(store.referrers(&child), Some(Vec::new()));
+    store.set_tag("h/r:t", &parent).expect("a name");
+    assert_eq!(store.referrers(&child), None, "it has a name, and was not described");
+    store.mend_index(|_| Ok(Some(description(&child)))).expect("it is filled");
+    assert_eq!(store.referrers(&child), Some(vec![parent]));
+}
+
+#[test]
+fn one_that_lacks_what_cannot_be_read_says_so() {
+    let (_folder, store) = temporary();
+    let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
+    store.set_tag("h/r:t", &parent).expect("a name");
+    let unreadable = |_: &Digest| Err(Error::io("read", std::path::Path::new("x"), std::io::ErrorKind::Other));
+    store.mend_index(unreadable).expect_err("a document cannot be read now");
+    assert_eq!(store.referrers(&child), None);
+    store.mend_index(|_| Ok(Some(description(&child)))).expect("now it can");
+    assert_eq!(store.referrers(&child), Some(vec![parent]));
 }
 
 #[test]
@@ -76,9 +99,9 @@ fn a_panic_of_sled_is_a_failure_like_others() {
     let (_folder, store) = temporary();
     let asked = store.0.index.with(|_| -> sled::Result<()> { panic!("an assertion") });
     assert!(asked.is_none());
-    assert!(!store.knows_all_documents());
-    store.mend_index(|_| None).expect("it is made anew");
-    assert!(store.knows_all_documents());
+    assert!(!store.0.index.is_filled());
+    store.mend_index(|_| Ok(None)).expect("it is made anew");
+    assert!(store.0.index.is_filled());
 }
 
 /// Changes one thing of the files of an index; the same number changes the same.
@@ -100,15 +123,20 @@ fn mutate(home: &std::path::Path, number: u64) {
         2 => std::fs::remove_file(home.join("index.seal")).expect("removal"),
         3 => std::fs::write(home.join("index.seal"), [number as u8; 80]).expect("a seal"),
         _ => {
-            let mut files: Vec<PathBuf> =
-                files::entries(&index).expect("files").into_iter().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+            let mut files: Vec<PathBuf> = files::entries(&index)
+                .expect("files")
+                .into_iter()
+                .map(|entry| entry.path())
+                .filter(|path| path.is_file())
+                .collect();
             files.push(home.join("index.seal"));
             let path = &files[next(files.len())];
             let mut bytes = std::fs::read(path).expect("a file");
             match (number / 16) % 4 {
                 0 if !bytes.is_empty() => {
                     // Where there is something: most of a database is zeros.
-                    let used: Vec<usize> = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect();
+                    let used: Vec<usize> =
+                        bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect();
                     let at = used.get(next(used.len())).copied().unwrap_or(0);
                     bytes[at] ^= 1 << next(8);
                 }
@@ -116,7 +144,11 @@ fn mutate(home: &std::path::Path, number: u64) {
                 2 => bytes.extend((0..=next(4096)).map(|byte| byte as u8)),
                 _ => {
                     let (from, length) = (next(bytes.len()), next(64));
-                    bytes.iter_mut().skip(from).take(length).for_each(|byte| *byte = byte.wrapping_add(number as u8 | 1));
+                    bytes
+                        .iter_mut()
+                        .skip(from)
+                        .take(length)
+                        .for_each(|byte| *byte = byte.wrapping_add(number as u8 | 1));
                 }
             }
             std::fs::write(path, bytes).expect("a mutation");
@@ -138,10 +170,14 @@ fn any_damage_to_its_files_costs_nothing() {
 
 #[test]
 fn one_that_cannot_be_made_is_done_without() {
-    let (folder, child, parent) = closed();
-    let index = folder.path().join("index");
-    std::fs::remove_dir_all(&index).expect("removal");
-    // What cannot be removed, whoever tries: a folder that something is mounted on would be the same.
-    std::os::unix::fs::symlink("/proc/self/nothing", &index).expect("a link");
-    works(folder.path(), &child, &parent);
+    let (folder, store) = temporary();
+    let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
+    let layout = crate::layout::Layout::of(std::path::Path::new("/proc/self/nothing"));
+    let (index, closed) = Index::open(&layout);
+    assert!(!closed && index.mend().is_err());
+    index.describe(&parent, &description(&child));
+    index.set_note("kind", &parent, b"note");
+    assert_eq!((index.referrers(&child), index.note("kind", &parent)), (None, None));
+    index.close();
+    drop((store, folder));
 }

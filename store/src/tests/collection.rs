@@ -61,7 +61,7 @@ fn works_beside_who_adds() {
     let collected = collect(&store);
     assert_eq!((collected.blobs, collected.bytes), (1, 4), "what nobody looked at goes all the same");
     let put_off = collected.put_off.expect("the rest is told");
-    assert_eq!((put_off.blobs, put_off.bytes, put_off.reasons.len()), (2, 11, 1), "{put_off:?}");
+    assert_eq!((put_off.blobs, put_off.bytes, put_off.in_use, put_off.reasons.len()), (2, 11, true, 0), "{put_off:?}");
     assert!(is_there(&store, &added) && is_there(&store, &found) && !is_there(&store, &lost));
     store.set_tag("h/r:t", &document(&store, &[added])).expect("a name");
     drop(guard);
@@ -110,7 +110,7 @@ fn a_damaged_manifest_keeps_what_it_refers_to() {
     assert!(is_there(&store, &layer) && !is_there(&store, &lost));
     // Nobody knows any more.
     let lost = put(&store, b"lost");
-    store.0.index.fail("a test");
+    store.0.index.fail("a test", store.0.index.generation());
     let put_off = collect(&store).put_off.expect("it is told");
     assert_eq!((put_off.blobs, put_off.bytes), (2, 9));
     assert!(put_off.reasons[0].contains("lode repair"), "{put_off:?}");
@@ -141,6 +141,21 @@ fn one_bad_file_costs_one_name() {
     assert_eq!(collect(&store), done(0, 0), "what `:bad` named is known from its history");
     store.set_tag("h/r:bad", &good).expect("it can be set again");
     assert!(store.damaged_names(SystemTime::now()).is_empty());
+}
+
+#[test]
+fn a_damaged_tag_keeps_its_last_versions_only() {
+    let (folder, store) = temporary();
+    let mut layers = Vec::new();
+    for number in 0..6_u8 {
+        layers.push(put(&store, &[number]));
+        store.set_tag("h/r:t", &document(&store, &layers[layers.len() - 1..])).expect("a name");
+        collect(&store);
+    }
+    write(&folder.path().join("tags/h/r/:t"), b"?");
+    let lost = put(&store, b"lost");
+    assert_eq!(collect(&store), done(1, 4), "earlier versions are gone, which is no damage");
+    assert!(is_there(&store, &layers[5]) && is_there(&store, &layers[4]) && !is_there(&store, &lost));
 }
 
 #[test]
@@ -191,7 +206,7 @@ fn the_use_of_a_model_is_no_cache() {
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
     assert_eq!(store.last_use(&manifest).expect("a look"), None);
     store.record_use(&manifest, then).expect("a note");
-    store.0.index.fail("a test");
+    store.0.index.fail("a test", store.0.index.generation());
     assert_eq!(store.last_use(&manifest).expect("a look"), Some(then));
     store.expire_uses().expect("nothing to do");
     assert_eq!(store.last_use(&manifest).expect("a look"), Some(then));

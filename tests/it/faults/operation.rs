@@ -30,6 +30,8 @@ pub(super) enum Outcome {
     Refused(String),
 }
 
+/// What is said of an answer that came to no end.
+const BROKE_OFF: &str = "the answer broke off";
 /// A model of the daemon that no operation changes.
 const KEPT: &str = "kept";
 
@@ -50,7 +52,7 @@ async fn outcome(sent: Result<reqwest::Response, reqwest::Error>) -> Outcome {
         Err(error) => panic!("the daemon does not answer: {error}"),
     };
     let good = response.status().is_success();
-    let Ok(text) = response.text().await else { return Outcome::Refused("the answer broke off".to_owned()) };
+    let Ok(text) = response.text().await else { return Outcome::Refused(BROKE_OFF.to_owned()) };
     let last: Value = text.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
     match last["error"].as_str() {
         Some(error) => Outcome::Refused(error.to_owned()),
@@ -70,7 +72,7 @@ async fn streamed(server: &Server, path: &str, body: &Value) -> Outcome {
     match response.bytes().await {
         Ok(_) if status.is_success() => Outcome::Done,
         Ok(bytes) => Outcome::Refused(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(_) => Outcome::Refused("the answer broke off".to_owned()),
+        Err(_) => Outcome::Refused(BROKE_OFF.to_owned()),
     }
 }
 
@@ -179,15 +181,15 @@ impl Operation {
             }
             Self::Remove => asked(server, Method::DELETE, "/api/delete", &json!({"model": "m"})).await,
             Self::Collect => asked(server, Method::POST, "/api/lode/gc", &json!({})).await,
-            Self::Copy => {
-                asked(server, Method::POST, "/api/copy", &json!({"source": KEPT, "destination": "m"})).await
-            }
+            Self::Copy => asked(server, Method::POST, "/api/copy", &json!({"source": KEPT, "destination": "m"})).await,
             Self::Quantize => {
                 let create = json!({"model": "m", "from": KEPT, "quantize": "q8_0"});
                 asked(server, Method::POST, "/api/create", &create).await
             }
             Self::Save => streamed(server, "/api/save", &json!({"models": [KEPT]})).await,
-            Self::Load => outcome(server.http.post(server.url("/api/load")).body(archive(peer).await).send().await).await,
+            Self::Load => {
+                outcome(server.http.post(server.url("/api/load")).body(archive(peer).await).send().await).await
+            }
             Self::Export => streamed(server, "/api/export", &json!({"model": KEPT, "format": "safetensors"})).await,
             Self::Repair => repaired(server, peer).await,
         }
@@ -204,6 +206,20 @@ impl Operation {
             Self::Collect | Self::Save | Self::Export => runs(server, KEPT).await,
             Self::Repair => runs(server, &at(peer, "theirs")).await,
         }
+    }
+
+    /// Whether a refusal says what is wrong. An answer of a length that was told before can only break off.
+    pub(super) fn is_clear(self, text: &str) -> bool {
+        const SYSTEM: [&str; 6] = [
+            "No space left on device",
+            "Input/output error",
+            "Read-only file system",
+            "Too many open files",
+            "Cannot allocate memory",
+            "write zero",
+        ];
+        SYSTEM.iter().any(|said| text.contains(said))
+            || (matches!(self, Self::Save | Self::Export) && text == BROKE_OFF)
     }
 
     /// Whether it can be asked for again where it is done.

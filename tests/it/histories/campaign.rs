@@ -202,7 +202,9 @@ impl Campaign {
             }
             Answer::Refused { status, text } => {
                 assert!(kind.may_be_refused(*status), "{} was refused: {status} {text}", kind.name());
-                let panicked = ["panicked", "ended unexpectedly"].iter().any(|word| text.contains(word));
+                // Who removes a model ends its runner, whoever is asking it.
+                let stopped = kind == Kind::Generate && text.contains("signal: 9");
+                let panicked = ["panicked", "ended unexpectedly"].iter().any(|word| text.contains(word)) && !stopped;
                 assert!(!panicked, "{}: {text}", kind.name());
                 return;
             }
@@ -245,8 +247,8 @@ impl Campaign {
     }
 
     /// A collection was put off.
-    pub(super) fn deferred(&self) {
-        self.record().tally.deferred += 1;
+    pub(super) fn put_off(&self) {
+        self.record().tally.put_off += 1;
     }
 
     /// Compares what all names name with the history.

@@ -157,6 +157,10 @@ impl<'a> Client<'a> {
         };
         let digest = Digest::of(&manifest).to_string();
         self.campaign.read(begun, place(from), Some(digest.clone()));
+        if self.campaign.has_died(begun) {
+            // Who would take it is not there any more.
+            return;
+        }
         let begun = self.campaign.begin();
         let request = self.campaign.http.put(url(to)).header("content-type", MANIFEST_TYPE).body(manifest);
         let answer = ask(request).await;
@@ -167,7 +171,7 @@ impl<'a> Client<'a> {
         let begun = self.campaign.begin();
         let answer = self.campaign.post(address, "/api/lode/gc", &json!({})).await;
         if answer.document().is_some_and(|done| !done["put_off"].is_null()) {
-            self.campaign.deferred();
+            self.campaign.put_off();
         }
         self.campaign.end(Kind::Collect, begun, &answer, None);
     }
@@ -176,7 +180,7 @@ impl<'a> Client<'a> {
         let begun = self.campaign.begin();
         let answer = self.campaign.post(address, "/api/lode/prune", &json!({})).await;
         if answer.document().is_some_and(|done| !done["collected"]["put_off"].is_null()) {
-            self.campaign.deferred();
+            self.campaign.put_off();
         }
         self.campaign.end(Kind::Prune, begun, &answer, None);
     }

@@ -21,7 +21,7 @@ pub(super) struct Tally {
     /// Why something was refused, without digests and numbers, and how often.
     reasons: BTreeMap<(Kind, String), u64>,
     /// Collections that were put off because content was being added.
-    pub(super) deferred: u64,
+    pub(super) put_off: u64,
     pub(super) kills: u64,
     pub(super) checks: u64,
 }
@@ -56,7 +56,7 @@ impl Tally {
         for (reason, more) in &other.reasons {
             *self.reasons.entry(reason.clone()).or_default() += more;
         }
-        self.deferred += other.deferred;
+        self.put_off += other.put_off;
         self.kills += other.kills;
         self.checks += other.checks;
     }
@@ -68,9 +68,9 @@ impl Tally {
             let Counts { acknowledged, refused, unknown } = counts;
             lines.push(format!("{:<10}{acknowledged:>14}{refused:>10}{unknown:>10}", kind.name()));
         }
-        let Self { deferred, kills, checks, .. } = self;
+        let Self { put_off, kills, checks, .. } = self;
         lines.push(format!(
-            "{} operations, {kills} kills, {checks} checks, {deferred} collections put off",
+            "{} operations, {kills} kills, {checks} checks, {put_off} collections put off",
             self.operations()
         ));
         let reason = |((kind, reason), count): (&(Kind, String), &u64)| {
@@ -88,8 +88,8 @@ impl fmt::Display for Tally {
         for (kind, Counts { acknowledged, refused, unknown }) in &self.counts {
             write!(f, " {} {acknowledged}/{refused}/{unknown}", kind.name())?;
         }
-        let Self { deferred, kills, checks, .. } = self;
-        write!(f, "), {kills} kills, {checks} checks, {deferred} collections put off")
+        let Self { put_off, kills, checks, .. } = self;
+        write!(f, "), {kills} kills, {checks} checks, {put_off} collections put off")
     }
 }
 

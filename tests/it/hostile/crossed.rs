@@ -102,8 +102,10 @@ fn all() -> Vec<Case> {
 
 /// Those that are tried this time.
 fn chosen(all: Vec<Case>) -> Vec<Case> {
-    if let Ok(text) = std::env::var("LODE_CAMPAIGN_CASE") {
-        return all.into_iter().filter(|case| case.name().contains(&text)).collect();
+    if let Some(text) = std::env::var("LODE_CAMPAIGN_CASE").ok().filter(|text| !text.is_empty()) {
+        let named: Vec<Case> = all.into_iter().filter(|case| case.name().contains(&text)).collect();
+        assert!(!named.is_empty(), "LODE_CAMPAIGN_CASE: no case is called `{text}`");
+        return named;
     }
     if std::env::var_os("LODE_CAMPAIGN").is_some() {
         let mut cases = all;
@@ -157,7 +159,7 @@ impl Campaign {
         let direct = format!("127.0.0.1,{}", server.storage.ip());
         let environment = [
             ("HF_ENDPOINT", hub.as_str()),
-            ("LODE_STALL_TIMEOUT", "1s"),
+            ("LODE_STALL_TIMEOUT", "3s"),
             ("LODE_LOG", "warn"),
             ("NO_PROXY", direct.as_str()),
             ("no_proxy", direct.as_str()),

@@ -222,6 +222,7 @@ async fn lode(described: &Described) {
         described.ask(path, &body, status).await;
     }
     described.get("/api/lode/du").await;
+    described.get("/api/lode/linked").await;
     described.get("/api/lode/socket").await;
 }
 

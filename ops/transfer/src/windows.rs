@@ -1,0 +1,150 @@
+//! The windows of files at the other end of a connection: the last few are kept, for all files of one pull together. A window that
+//! several threads want at the same time is fetched once. No lock is held while something is fetched.
+//!
+//! States of a window: absent → loading → ready → absent again when it is the one not used for longest.
+
+use std::sync::Arc;
+#[cfg(not(feature = "schedules"))]
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+// The same locks, whose threads come in one order after the other.
+#[cfg(feature = "schedules")]
+use shuttle::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Windows kept for each core: an import has two workers on each, and they move on.
+const WINDOWS_PER_CORE: usize = 4;
+
+/// File and position of a window.
+pub(crate) type Key = (u64, u64);
+
+/// The windows of all files of a pull; memory is bounded by their number.
+pub(crate) struct Windows {
+    /// The most recently used one last; `None` while it loads.
+    slots: Mutex<Vec<(Key, Option<Bytes>)>>,
+    changed: Condvar,
+    capacity: usize,
+}
+
+impl Windows {
+    /// As many as this machine's workers need.
+    pub(crate) fn for_workers() -> Arc<Self> {
+        Self::new(std::thread::available_parallelism().map_or(1, usize::from) * WINDOWS_PER_CORE)
+    }
+
+    pub(crate) fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self { slots: Mutex::default(), changed: Condvar::new(), capacity })
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Vec<(Key, Option<Bytes>)>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The window, or `None` where the caller is to fetch it. Waits for whoever fetches it already.
+    pub(crate) fn claim(&self, key: Key) -> Option<Bytes> {
+        let mut slots = self.slots();
+        loop {
+            let Some(position) = slots.iter().position(|(own, _)| *own == key) else {
+                slots.push((key, None));
+                return None;
+            };
+            if slots[position].1.is_some() {
+                let slot = slots.remove(position);
+                let bytes = slot.1.clone();
+                slots.push(slot);
+                return bytes;
+            }
+            slots = self.changed.wait(slots).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How many windows are kept or on their way.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.slots().len()
+    }
+
+    /// Ends the loading of a window, with its bytes or without.
+    fn end(&self, key: Key, bytes: Option<Bytes>) {
+        let mut slots = self.slots();
+        slots.retain(|(own, _)| *own != key);
+        if bytes.is_some() {
+            slots.push((key, bytes));
+            let ready = slots.iter().filter(|(_, bytes)| bytes.is_some()).count();
+            if ready > self.capacity
+                && let Some(oldest) = slots.iter().position(|(_, bytes)| bytes.is_some())
+            {
+                slots.remove(oldest);
+            }
+        }
+        drop(slots);
+        self.changed.notify_all();
+    }
+}
+
+/// The duty to fetch a window. Dropped without bytes it leaves the window to the next who wants it.
+pub(crate) struct Claim<'a> {
+    pub(crate) windows: &'a Windows,
+    pub(crate) key: Key,
+    pub(crate) bytes: Option<Bytes>,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.windows.end(self.key, self.bytes.take());
+    }
+}
+
+#[cfg(all(test, feature = "schedules"))]
+mod schedules {
+    use shuttle::thread;
+
+    use super::*;
+
+    /// Reads a window as a file does; a fetch may fail. What it read.
+    fn read(windows: &Windows, key: Key, fails: bool) -> Option<Bytes> {
+        if let Some(ready) = windows.claim(key) {
+            return Some(ready);
+        }
+        let mut claim = Claim { windows, key, bytes: None };
+        thread::yield_now();
+        if fails {
+            return None;
+        }
+        let bytes = Bytes::copy_from_slice(&key.1.to_le_bytes());
+        claim.bytes = Some(bytes.clone());
+        Some(bytes)
+    }
+
+    fn threads_come_in_any_order() {
+        let windows = Windows::new(2);
+        let threads: Vec<_> = (0..4_u64)
+            .map(|number| {
+                let windows = Arc::clone(&windows);
+                thread::spawn(move || {
+                    for position in [number % 2, 2, number] {
+                        let key = (7, position);
+                        let found = read(&windows, key, number == 3 && position == 2);
+                        assert!(
+                            found.is_none_or(|bytes| *bytes == position.to_le_bytes()),
+                            "the bytes of another window"
+                        );
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic, and nobody waits for ever");
+        }
+        assert!(windows.slots().iter().all(|(_, bytes)| bytes.is_some()), "nothing is on its way");
+        assert!(windows.kept() <= 2);
+    }
+
+    #[test]
+    fn a_window_is_fetched_by_one_and_read_by_all() {
+        let asked = std::env::var("LODE_CAMPAIGN_SCHEDULES").ok().and_then(|text| text.parse().ok());
+        let orders = asked.unwrap_or(1000);
+        shuttle::check_random(threads_come_in_any_order, orders);
+        shuttle::check_pct(threads_come_in_any_order, orders, 4);
+    }
+}
