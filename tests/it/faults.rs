@@ -102,7 +102,7 @@ impl Bench {
         match &outcome {
             Outcome::Done => operation.verify(&self.server, &self.peer).await,
             Outcome::Refused(text) => {
-                assert!(operation.is_clear(text), "{operation:?} with {fault:?} only says `{text}`")
+                assert!(operation.is_clear(text), "{operation:?} with {fault:?} only says `{text}`");
             }
         }
         self.look_at_log(operation, fault);
@@ -154,9 +154,9 @@ fn faults(kinds: &[u8], from: u64) -> Vec<(&'static str, Fault)> {
 }
 
 /// Some of them, spread over all kinds and all times.
-fn sample(faults: Vec<(&'static str, Fault)>) -> Vec<(&'static str, Fault)> {
+fn sample(faults: &[(&'static str, Fault)]) -> Vec<(&'static str, Fault)> {
     let mut by_kind: BTreeMap<&str, Vec<Fault>> = BTreeMap::new();
-    for (kind, fault) in &faults {
+    for (kind, fault) in faults {
         by_kind.entry(kind).or_default().push(*fault);
     }
     let mut chosen = Vec::new();
@@ -174,7 +174,7 @@ async fn try_all(operation: Operation, exhaustive: bool, from: u64) {
     let mut bench = Bench::start().await;
     let kinds = bench.count(operation).await;
     let all = faults(&kinds, from);
-    let chosen = if exhaustive { all } else { sample(all) };
+    let chosen = if exhaustive { all } else { sample(&all) };
     let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
     for (number, (kind, fault)) in chosen.iter().enumerate() {
         if exhaustive && number % 200 == 0 {

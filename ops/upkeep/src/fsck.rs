@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use content::Digest;
 use library::{Library, Observer, shown};
+use store::Verified;
 
 use crate::problem::Problem;
 use crate::verify::{complaint, verify_all};
@@ -55,10 +56,10 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
     for error in store.damaged_names(now) {
         report.problems.push(Problem { digest: None, layer: None, models: Vec::new(), error: error.to_string() });
     }
-    let (users, mut unreadable) = users(library)?;
+    let (users, mut unreadable) = users(library);
     if !unreadable.is_empty() {
         // A model may have been removed while it was looked at.
-        let again = self::users(library)?.1;
+        let again = self::users(library).1;
         unreadable.retain(|problem| again.contains(problem));
     }
     report.models = store.tags().len() as u64;
@@ -90,7 +91,7 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
 }
 
 /// Every blob that is needed, with who needs it; and the manifests that cannot be read.
-fn users(library: &Library) -> Result<(HashMap<Digest, Users>, Vec<Problem>)> {
+fn users(library: &Library) -> (HashMap<Digest, Users>, Vec<Problem>) {
     let mut roots = Vec::new();
     // A name that is no model's is told as it is.
     let written = |name: String| shown(&name).unwrap_or(name);
@@ -123,7 +124,7 @@ fn users(library: &Library) -> Result<(HashMap<Digest, Users>, Vec<Problem>)> {
             }),
         }
     }
-    Ok((users, unreadable))
+    (users, unreadable)
 }
 
 fn select(
@@ -167,12 +168,17 @@ fn still_there(
         return Ok(Vec::new());
     }
     // A manifest that turned out to be damaged cannot be asked any more: then what was known before counts.
-    let (now, unreadable) = users(library)?;
+    let (now, unreadable) = users(library);
     let users = if unreadable.is_empty() { &now } else { before };
     let mut problems = Vec::new();
     for (digest, error) in damaged {
         let user = users.get(&digest);
         if user.is_none() && library.store.blob_size(&digest)?.is_none() {
+            continue;
+        }
+        // What was missing may have been added since, by a model that is new.
+        let again = library.store.verify(&digest, user.map(|user| user.size), &mut |_| true);
+        if matches!(again, Ok(Verified::Good)) {
             continue;
         }
         let text = match user {

@@ -199,12 +199,11 @@ impl Operation {
     pub(super) async fn verify(self, server: &Server, peer: &Server) {
         match self {
             Self::Create | Self::Copy | Self::Quantize => runs(server, "m").await,
-            Self::Pull => runs(server, &at(peer, "theirs")).await,
+            Self::Pull | Self::Repair => runs(server, &at(peer, "theirs")).await,
             Self::Push => runs(peer, "pushed").await,
             Self::Remove => assert!(!names(server).await.contains(&"m".to_owned()), "it is still there"),
             Self::Load => runs(server, "theirs").await,
             Self::Collect | Self::Save | Self::Export => runs(server, KEPT).await,
-            Self::Repair => runs(server, &at(peer, "theirs")).await,
         }
     }
 

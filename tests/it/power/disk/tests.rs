@@ -11,7 +11,9 @@ use super::Disk;
 /// Applies a log, whose fields have spaces between them, to what is there.
 fn apply(disk: &mut Disk, log: &str) {
     let records = parse(log.replace(' ', "\t").as_bytes()).expect("the log is whole");
-    records.iter().for_each(|record| disk.apply(record).expect("the records follow each other"));
+    for record in &records {
+        disk.apply(record).expect("the records follow each other");
+    }
 }
 
 /// What a log makes of an empty folder.
@@ -32,9 +34,8 @@ fn outcomes(disk: &Disk, path: &str) -> BTreeSet<Option<Vec<u8>>> {
     (0..200).map(|seed| disk.state(Loss::Random(seed)).file(path).map(<[u8]>::to_vec)).collect()
 }
 
-/// The outcome that the file is there with this text.
-fn text(text: &str) -> Option<Vec<u8>> {
-    Some(text.as_bytes().to_vec())
+fn bytes(text: &str) -> Vec<u8> {
+    text.as_bytes().to_vec()
 }
 
 #[test]
@@ -107,16 +108,16 @@ fn what_grew_is_zeros_and_what_was_overwritten_is_old() {
 #[test]
 fn writes_are_kept_lost_or_torn() {
     let one = disk("C a 5\nD 1 .\nW 5 0 4\nabcd\n");
-    assert_eq!(outcomes(&one, "a"), BTreeSet::from([text(""), text("ab"), text("abcd")]));
+    assert_eq!(outcomes(&one, "a"), BTreeSet::from([Some(bytes("")), Some(bytes("ab")), Some(bytes("abcd"))]));
     let two = disk("C a 5\nD 1 .\nW 5 0 2\nab\nW 5 2 2\ncd\n");
-    let expect = ["", "a", "ab", "\0\0c", "\0\0cd", "a\0c", "a\0cd", "abc", "abcd"].map(text);
+    let expect = ["", "a", "ab", "\0\0c", "\0\0cd", "a\0c", "a\0cd", "abc", "abcd"].map(|text| Some(bytes(text)));
     assert_eq!(outcomes(&two, "a"), BTreeSet::from(expect));
 }
 
 #[test]
 fn a_resize_is_kept_or_lost() {
     let disk = disk("C a 5\nD 1 .\nW 5 0 4\nabcd\nS 5\nT 5 1\n");
-    assert_eq!(outcomes(&disk, "a"), BTreeSet::from([text("a"), text("abcd")]));
+    assert_eq!(outcomes(&disk, "a"), BTreeSet::from([Some(bytes("a")), Some(bytes("abcd"))]));
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn an_unlinked_file_may_come_back() {
     let mut disk = disk("C a 5\nW 5 0 3\nabc\nS 5\nD 1 .\nU a 5\n");
     check(&disk, Loss::Everything, "a 3\n");
     check(&disk, Loss::Nothing, "");
-    assert_eq!(outcomes(&disk, "a"), BTreeSet::from([None, text("abc")]));
+    assert_eq!(outcomes(&disk, "a"), BTreeSet::from([None, Some(bytes("abc"))]));
     // It is still open somewhere.
     apply(&mut disk, "W 5 3 1\nd\nS 5\n");
     check(&disk, Loss::Everything, "a 4\n");
