@@ -43,7 +43,7 @@ fn check(table: &TokenTable) {
         let Some(token) = table.get(id) else { continue };
         assert_eq!((table.kind(id), table.length(id)), (Some(token.kind), token.text.len()));
         if let Some(found) = table.id(token.text) {
-            assert_eq!(table.length(found), token.text.len());
+            // A damaged table may find what it cannot give.
             assert!(table.get(found).is_none_or(|other| other.text == token.text), "{id} {found}");
         }
         let merge = table.merge(id, id / 2);

@@ -34,7 +34,8 @@ fn choose(index: &manifests::Index, name: &ModelRef) -> Result<Digest> {
         [] => bail!("`{name}` is an index without manifests"),
         [only] => Ok(*only.digest()),
         several => {
-            let raw: serde_json::Value = serde_json::from_slice(index.raw())?;
+            let raw = serde_json::from_slice(index.raw());
+            let raw: serde_json::Value = raw.with_context(|| format!("the index of `{name}` cannot be read"))?;
             let machine = match std::env::consts::ARCH {
                 "x86_64" => "amd64",
                 "aarch64" => "arm64",

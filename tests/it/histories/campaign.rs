@@ -196,8 +196,9 @@ impl Campaign {
         self.record().tally.count(kind, answer);
         let certainty = match answer {
             Answer::Done(_) => Certainty::Acknowledged,
-            Answer::Lost => {
-                assert!(self.has_died(begun), "{}: the connection broke, and nobody was killed", kind.name());
+            Answer::Lost(how) => {
+                let name = kind.name();
+                assert!(self.has_died(begun), "{name}: the connection broke, and nobody was killed: {how}");
                 Certainty::Unknown
             }
             Answer::Refused { status, text } => {

@@ -130,11 +130,11 @@ impl<'a> Client<'a> {
         let body = json!({"model": source.name, "destination": destination, "stream": false});
         let mut answer = tokio::select! {
             answer = self.campaign.post(&self.campaign.peer.address, "/api/push", &body) => answer,
-            () = self.campaign.until_death(begun) => Answer::Lost,
+            () = self.campaign.until_death(begun) => Answer::Lost("the daemon died".to_owned()),
         };
         // The peer does not know either.
         if matches!(answer, Answer::Refused { .. }) && self.campaign.has_died(begun) {
-            answer = Answer::Lost;
+            answer = Answer::Lost("the peer does not know".to_owned());
         }
         let write = (Place::here(&name), Effect::Set(source.digest.clone()));
         self.campaign.end(Kind::Upload, begun, &answer, Some(write));

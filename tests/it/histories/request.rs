@@ -15,8 +15,8 @@ pub(super) enum Answer {
     Done(Vec<u8>),
     /// It was not done, and the daemon said so.
     Refused { status: u16, text: String },
-    /// The connection ended before the answer did: nobody knows.
-    Lost,
+    /// The connection ended before the answer did, in this way: nobody knows.
+    Lost(String),
 }
 
 /// Sends a request and waits for all of its answer. It must be that of a client with [`PATIENCE`].
@@ -35,7 +35,7 @@ pub(super) async fn ask(request: RequestBuilder) -> Answer {
 
 fn lost(error: &reqwest::Error) -> Answer {
     assert!(!error.is_timeout(), "there is no answer after {PATIENCE:?}: {error}");
-    Answer::Lost
+    Answer::Lost(format!("{error:?}"))
 }
 
 impl Answer {

@@ -32,7 +32,7 @@ impl Tally {
         let counts = self.counts.entry(kind).or_default();
         match answer {
             Answer::Done(_) => counts.acknowledged += 1,
-            Answer::Lost => counts.unknown += 1,
+            Answer::Lost(_) => counts.unknown += 1,
             Answer::Refused { status, text } => {
                 counts.refused += 1;
                 *self.reasons.entry((kind, format!("{status} {}", without_numbers(text)))).or_default() += 1;

@@ -21,12 +21,13 @@ use std::time::{Duration, Instant};
 
 use content::Digest;
 use futures_util::{StreamExt as _, stream};
+use manifests::Manifest;
 use serde_json::json;
 use tokio::time::timeout;
 
 use crate::server::Server;
 use crate::stored;
-use crate::support::{entries, name, say, skip};
+use crate::support::{entries, read, say, skip};
 
 use answers::Script;
 use faults::Fault;
@@ -159,7 +160,7 @@ impl Campaign {
         let direct = format!("127.0.0.1,{}", server.storage.ip());
         let environment = [
             ("HF_ENDPOINT", hub.as_str()),
-            ("LODE_STALL_TIMEOUT", "3s"),
+            ("LODE_STALL_TIMEOUT", "2s"),
             ("LODE_LOG", "warn"),
             ("NO_PROXY", direct.as_str()),
             ("no_proxy", direct.as_str()),
@@ -264,11 +265,15 @@ fn tags(home: &Path, repository: &str) -> Vec<PathBuf> {
 fn whole(home: &Path, repository: &str) -> Result<(), String> {
     let tags = tags(home, repository);
     let [tag] = tags.as_slice() else { return Err(format!("it was pulled, and is called {tags:?}")) };
-    let manifest = stored::manifest(home, repository, name(tag).trim_start_matches(':'));
-    for (digest, size) in manifest.blobs() {
+    // Read as the daemon reads it: what nobody looks at may be nested as deeply as it likes.
+    let digest = String::from_utf8(read(tag)).map_err(|error| error.to_string())?.trim().to_owned();
+    let manifest = Manifest::parse(&stored::blob(home, &digest)).map_err(|error| error.to_string())?;
+    let layers = manifest.layers().iter().map(|layer| &layer.descriptor);
+    for blob in layers.chain([manifest.config()]) {
+        let digest = blob.digest.to_string();
         let bytes = std::fs::read(stored::path(home, &digest)).map_err(|error| format!("blob {digest}: {error}"))?;
-        if bytes.len() as u64 != size || Digest::of(&bytes).to_string() != digest {
-            return Err(format!("blob {digest} of {size} bytes is here with {} other ones", bytes.len()));
+        if bytes.len() as u64 != blob.size || Digest::of(&bytes) != blob.digest {
+            return Err(format!("blob {digest} of {} bytes is here with {} other ones", blob.size, bytes.len()));
         }
     }
     Ok(())
