@@ -9,9 +9,11 @@
 //! background calls it. Until it is filled, it says of what refers to something that it does not know.
 //!
 //! # After a crash
-//! The files are those of a database that was not closed, and not trusted (`seal`): it is made anew.
+//! The files are those of a database that was not closed, and not trusted (`seal`): it is made anew. Short notes are in the
+//! `journal` as well.
 
 mod database;
+mod journal;
 mod seal;
 
 use std::collections::HashSet;
@@ -25,11 +27,13 @@ use content::Digest;
 use crate::layout::Layout;
 use crate::{Description, Error, files};
 use database::Database;
+use journal::Journal;
 
 #[derive(Debug)]
 pub(crate) struct Index {
     path: PathBuf,
     seal: PathBuf,
+    journal: Journal,
     /// For the seal on its way.
     temporary: PathBuf,
     /// `None` while it is away.
@@ -52,6 +56,7 @@ impl Index {
         let index = Self {
             path,
             seal,
+            journal: Journal::new(layout.index_journal()),
             temporary: layout.temporary().join("index-seal"),
             database: RwLock::new(None),
             filled: AtomicBool::new(sealed),
@@ -72,13 +77,18 @@ impl Index {
         let database = self.database.write().unwrap_or_else(PoisonError::into_inner).take();
         let whole = self.filled.load(Ordering::SeqCst);
         let Some(database) = database else { return };
+        let journal = &self.journal;
         let closed = attempt(move || {
             database.flush()?;
             drop(database);
             Ok(())
         });
         // One that is not filled would be taken to know everything.
-        let seal = || seal::set(&self.seal, &self.path, &self.temporary).map_err(|e| e.to_string());
+        let seal = || {
+            seal::set(&self.seal, &self.path, &self.temporary)?;
+            journal.clear()
+        };
+        let seal = || seal().map_err(|e| e.to_string());
         let sealed = closed.and_then(|()| if whole { seal() } else { Ok(()) });
         if let Err(reason) = sealed {
             tracing::warn!(reason, "the index is not closed; the next start fills it again");
@@ -186,10 +196,12 @@ impl Index {
     }
 
     pub(crate) fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) {
+        self.journal.add(kind, about, Some(note));
         self.with(|database| database.set_note(kind, about, note));
     }
 
     pub(crate) fn remove_note(&self, kind: &str, about: &Digest) {
+        self.journal.add(kind, about, None);
         self.with(|database| database.remove_note(kind, about));
     }
 
@@ -238,10 +250,20 @@ impl Index {
         });
     }
 
-    /// An empty database in the place of what is there.
+    /// A database in the place of what is there, with the notes of the journal.
     fn make(&self) -> Result<Database, String> {
         files::remove_any(&self.path).map_err(|e| e.to_string())?;
-        attempt(|| Database::open(&self.path))
+        attempt(|| {
+            let database = Database::open(&self.path)?;
+            let mut told = Ok(());
+            self.journal.notes(|kind, about, note| {
+                let tell = || {
+                    note.map_or_else(|| database.remove_note(kind, about), |note| database.set_note(kind, about, note))
+                };
+                told = std::mem::replace(&mut told, Ok(())).and_then(|()| tell());
+            });
+            told.map(|()| database)
+        })
     }
 }
 

@@ -132,6 +132,11 @@ impl Layout {
         self.home.join("index")
     }
 
+    /// Notes that were written since the index was opened.
+    pub(crate) fn index_journal(&self) -> PathBuf {
+        self.home.join("index.journal")
+    }
+
     /// A digest of the files of the index, while nobody has it open.
     pub(crate) fn index_seal(&self) -> PathBuf {
         self.home.join("index.seal")

@@ -15,6 +15,7 @@
 //!   used/sha256-ab12…               empty: when the model of that manifest was last used
 //!   derived/sha256-ab12….<version>  what was made of a blob for those who map it; made again where it is not there
 //!   index/, index.seal              sled; derived from the above
+//!   index.journal                   short notes, for an index that is made anew
 //!   tmp/                            files on their way to their names
 //! ```
 //!

@@ -40,6 +40,37 @@ fn is_found_again_after_it_was_closed() {
 }
 
 #[test]
+fn short_notes_survive_a_crash_and_damage() {
+    let (folder, store) = temporary();
+    let about = [b"a", b"b", b"c"].map(|bytes| Digest::of(bytes));
+    for digest in &about {
+        store.set_note("kind", digest, digest.as_bytes());
+    }
+    store.forget_verified(&about[0]);
+    store.set_note("long", &about[0], &[7; 5000]);
+    store.0.index.remove_note("kind", &about[1]);
+    let notes = |store: &Store| about.map(|digest| store.note("kind", &digest).map(|note| note == digest.as_bytes()));
+    store.0.index.reset();
+    store.mend_index(|_| Ok(None)).expect("it is made anew");
+    assert_eq!(notes(&store), [Some(true), None, Some(true)]);
+    assert_eq!(store.note("long", &about[0]), None, "long ones are made again");
+    // As a crash and a disk leave it.
+    let journal = folder.path().join("index.journal");
+    let mut bytes = std::fs::read(&journal).expect("a journal");
+    bytes[20] ^= 1;
+    bytes.extend(b"\nhalf a li");
+    std::fs::write(&journal, bytes).expect("damage");
+    store.0.index.reset();
+    store.mend_index(|_| Ok(None)).expect("it is made anew");
+    assert_eq!(notes(&store), [None, None, Some(true)], "one line is damaged");
+    store.set_note("kind", &about[1], about[1].as_bytes());
+    drop(store);
+    assert!(!journal.exists(), "the index has them");
+    let store = Store::open(folder.path(), Options::default()).expect("it opens");
+    assert_eq!(notes(&store), [None, Some(true), Some(true)]);
+}
+
+#[test]
 fn is_not_trusted_after_a_crash() {
     let (folder, child, parent) = closed();
     let store = Store::open(folder.path(), Options::default()).expect("it opens");
@@ -50,7 +81,7 @@ fn is_not_trusted_after_a_crash() {
     assert!(status.expect("cp").success());
     drop(store);
     let store = Store::open(copy.path(), Options::default()).expect("it opens");
-    assert_eq!((store.referrers(&child), store.note("kind", &parent)), (None, None));
+    assert_eq!((store.referrers(&child), store.note("kind", &parent)), (None, None), "what was closed is gone");
     store.mend_index(|_| Ok(Some(description(&child)))).expect("it is filled");
     assert_eq!(store.referrers(&child), Some(vec![parent]));
 }
