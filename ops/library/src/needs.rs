@@ -63,6 +63,15 @@ impl Library {
         Ok(model)
     }
 
+    /// The same, where something that is missing is met later: what is here stays all the same.
+    pub fn find_kept(&self, reference: &ModelRef) -> Result<Model> {
+        let model = self.find(reference)?;
+        for need in self.needs(model.manifest.digest())? {
+            self.store.blob_size(&need.descriptor.digest)?;
+        }
+        Ok(model)
+    }
+
     /// The first blob of a manifest that is missing or has another size than the manifest says.
     pub fn first_missing(&self, manifest: &Manifest) -> Result<Option<Need>> {
         for need in parts(manifest) {
