@@ -160,7 +160,7 @@ async fn believes_no_token_service_that_lies() {
         (200, "{}"),
         (200, r#"{"token":"a\r\nX-Evil: 1"}"#),
         (401, r#"{"errors":[{"code":"UNAUTHORIZED","message":"wrong password"}]}"#),
-        (500, "oops"),
+        (501, "oops"),
         (204, ""),
     ];
     for (status, body) in lies {

@@ -80,8 +80,11 @@ async fn tries_five_times_at_most() {
     let broken = Fake::serve(|_, _| answer(503, &[], "out of order")).await;
     let error = get(&host(&broken.address, None), "/v2/").await.expect_err("it never works");
     assert!(error.is_transient() && error.to_string().contains("out of order"), "{error}");
-    let refusing = Fake::serve(|_, _| answer(500, &[], "")).await;
-    assert_eq!(get(&host(&refusing.address, None), "/v2/").await.expect("an answer").status(), 500);
+    let failing = Fake::serve(|_, _| answer(500, &[], "")).await;
+    assert!(get(&host(&failing.address, None), "/v2/").await.is_err_and(|error| error.to_string().contains("500")));
+    assert_eq!(failing.seen().len(), 5);
+    let refusing = Fake::serve(|_, _| answer(501, &[], "")).await;
+    assert_eq!(get(&host(&refusing.address, None), "/v2/").await.expect("an answer").status(), 501);
     assert_eq!(refusing.seen().len(), 1);
 }
 
