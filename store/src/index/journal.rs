@@ -73,7 +73,12 @@ fn check(line: &str) -> String {
 }
 
 fn hexadecimal(note: &[u8]) -> String {
-    note.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut digits = String::with_capacity(note.len() * 2);
+    for byte in note {
+        // A text takes whatever is written to it.
+        let _ = std::fmt::Write::write_fmt(&mut digits, format_args!("{byte:02x}"));
+    }
+    digits
 }
 
 fn parse(line: &str) -> Option<(&str, Digest, Option<Vec<u8>>)> {
