@@ -56,7 +56,7 @@ impl Index {
         let index = Self {
             path,
             seal,
-            journal: Journal::new(layout.index_journal()),
+            journal: Journal::new(layout.index_journal(), journal::LONGEST),
             temporary: layout.temporary().join("index-seal"),
             database: RwLock::new(None),
             filled: AtomicBool::new(sealed),

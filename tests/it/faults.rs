@@ -169,7 +169,8 @@ fn sample(faults: &[(&'static str, Fault)]) -> Vec<(&'static str, Fault)> {
     chosen
 }
 
-async fn try_all(operation: Operation, exhaustive: bool, from: u64) {
+/// How many calls it makes, and how many faults were tried.
+async fn try_all(operation: Operation, exhaustive: bool, from: u64) -> (usize, usize) {
     let begin = Instant::now();
     let mut bench = Bench::start().await;
     let kinds = bench.count(operation).await;
@@ -197,6 +198,7 @@ async fn try_all(operation: Operation, exhaustive: bool, from: u64) {
             say(&format!("  {kind:8} tried {tried:5}  refused {refused:5}  withstood {withstood:5}  moot {moot:5}"));
         }
     }
+    (kinds.len(), chosen.len())
 }
 
 #[tokio::test]
@@ -214,9 +216,12 @@ async fn every_operation_says_so_and_works_again() {
         .filter(wanted)
         .map(|operation| tokio::spawn(try_all(operation, !asked.is_empty(), from)))
         .collect();
+    let (mut calls, mut faults) = (0, 0);
     for task in running {
-        task.await.expect("an operation with faults");
+        let tried = task.await.expect("an operation with faults");
+        (calls, faults) = (calls + tried.0, faults + tried.1);
     }
+    say(&format!("faults: {faults} of {calls} calls"));
 }
 
 #[tokio::test]
@@ -226,6 +231,8 @@ async fn a_disk_that_was_full_is_as_good_as_new() {
     let environment = shim.environment(&plain.home());
     let server = plain.restart(&borrowed(&environment)).await;
     server.create("kept", &support::tiny_model()).await;
+    let begun = server.http.post(server.url("/v2/u/upload/blobs/uploads/")).send().await.expect("an upload");
+    let upload = begun.headers()["location"].to_str().expect("a place").to_owned();
     // Every write fails from now on, those of the index too.
     shim.inject(Fault { at: 0, error: ENOSPC, sticky: true });
     for seed in 1..6 {
@@ -234,6 +241,8 @@ async fn a_disk_that_was_full_is_as_good_as_new() {
         let said = lines.last().expect("a line")["error"].as_str().unwrap_or_default().to_owned();
         assert!(said.contains("No space left"), "{lines:?}");
     }
+    let sent = server.http.patch(server.url(&upload)).body(vec![7; 1 << 20]).send().await.expect("an answer");
+    assert!(sent.status().is_server_error(), "{}", sent.status());
     // What needs no room works meanwhile.
     let tags: Value =
         server.http.get(server.url("/api/tags")).send().await.expect("an answer").json().await.expect("JSON");

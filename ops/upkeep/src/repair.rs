@@ -140,14 +140,14 @@ fn roots(library: &Library, model: Option<&ModelRef>) -> Result<Vec<(ModelRef, D
         let tag = library.find_tag(reference)?.ok_or_else(|| not_found(reference))?;
         return Ok(vec![(tag.name.parse()?, tag.digest)]);
     }
-    let tags = library.store.tags().into_iter().map(|tag| (tag.name, tag.digest));
-    let linked = library.store.linked_documents().into_iter();
-    let linked = linked.map(|linked| (format!("{}@{}", linked.repository, linked.digest), linked.digest));
-    let (mut roots, mut seen) = (Vec::new(), HashSet::new());
-    for (name, digest) in tags.chain(linked) {
+    let mut named: Vec<(String, Digest)> = library.store.tags().into_iter().map(|tag| (tag.name, tag.digest)).collect();
+    let tagged: HashSet<Digest> = named.iter().map(|(_, digest)| *digest).collect();
+    let linked = library.store.linked_documents().into_iter().filter(|linked| !tagged.contains(&linked.digest));
+    named.extend(linked.map(|linked| (format!("{}@{}", linked.repository, linked.digest), linked.digest)));
+    let mut roots = Vec::new();
+    for (name, digest) in named {
         match name.parse() {
-            Ok(model) if seen.insert((digest, name.contains('@'))) => roots.push((model, digest)),
-            Ok(_) => {}
+            Ok(model) => roots.push((model, digest)),
             Err(error) => tracing::warn!("it is not known where `{name}` could be fetched from again: {error}"),
         }
     }
@@ -288,5 +288,21 @@ mod tests {
         assert!(done.failed[0].error.contains("does not have it any more"), "{:?}", done.failed);
         let unknown: ModelRef = "unknown".parse().expect("a name");
         assert!(repair(&library, Some(&unknown), &fetcher, &Unwatched).is_err());
+    }
+
+    #[test]
+    fn every_name_of_a_manifest_is_asked_for_it() {
+        let ((_a, whole), (_b, library)) = (open(), open());
+        let [manifest, ..] = model(&whole.store, "m");
+        let store = &library.store;
+        model(store, "m");
+        // The first of the two names is one whose registry has nothing any more.
+        let lost: ModelRef = "a/lost".parse().expect("a name");
+        store.set_tag(&lost.tag_key().expect("a tag"), &manifest).expect("a second name");
+        damage(store, &manifest, None);
+        let fetcher = Other(whole.store.clone(), store.clone());
+        let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
+        assert_eq!((done.repaired.len(), done.failed.len()), (1, 1), "{done:?}");
+        assert!(store.blob_size(&manifest).expect("a look").is_some());
     }
 }

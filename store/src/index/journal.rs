@@ -5,7 +5,8 @@
 //! <first 12 digits of the SHA-256 of the rest> <kind> <digest> <note in hexadecimal digits, or `-` where it was removed>
 //! ```
 //!
-//! A line that is cut or damaged is passed over. Lines are not synced: a power cut may take the last of them.
+//! A line that is cut or damaged is passed over. Lines are not synced: a power cut may take the last of them. What cannot be
+//! written, or has no room, empties the journal: a note that is lost costs time, one that was taken back must not come again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,19 +19,20 @@ use crate::{Error, files};
 
 /// Longer notes are not kept, in bytes: they are made again from what is in the store.
 const LONGEST_NOTE: usize = 256;
-/// Nothing is added to a longer journal, in bytes: the next clean end empties it.
-const LONGEST: u64 = 16 << 20;
+/// A journal that is longer begins anew, in bytes.
+pub(super) const LONGEST: u64 = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
-    /// `None` until something is written, and where that cannot be.
+    longest: u64,
+    /// `None` until something is written, and where it cannot be opened.
     file: Mutex<Option<File>>,
 }
 
 impl Journal {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, file: Mutex::new(None) }
+    pub(super) fn new(path: PathBuf, longest: u64) -> Self {
+        Self { path, longest, file: Mutex::new(None) }
     }
 
     /// Adds a note; `None` where it was removed. What cannot be written is lost, as the index may be.
@@ -45,17 +47,19 @@ impl Journal {
             *file = OpenOptions::new().create(true).append(true).open(&self.path).ok();
         }
         let Some(open) = file.as_mut() else { return };
-        let room = open.metadata().is_ok_and(|metadata| metadata.len() < LONGEST);
+        let full = open.metadata().is_ok_and(|metadata| metadata.len() >= self.longest);
         // In one piece, after the end of what may have been cut.
-        if room && write!(open, "\n{} {line}", check(&line)).is_err() {
-            *file = None;
+        let line = format!("\n{} {line}", check(&line));
+        if full || open.write_all(line.as_bytes()).is_err() {
+            // Also a full disk allows that. Where it does not, what is there is as old as the disk's trouble.
+            let _ = open.set_len(0).and_then(|()| open.write_all(line.as_bytes()));
         }
     }
 
     /// The notes, the latest last.
     pub(super) fn notes(&self, mut tell: impl FnMut(&str, &Digest, Option<&[u8]>)) {
         let Ok(file) = File::open(&self.path) else { return };
-        for line in BufReader::new(file.take(LONGEST * 2)).split(b'\n').map_while(Result::ok) {
+        for line in BufReader::new(file.take(self.longest * 2)).split(b'\n').map_while(Result::ok) {
             let Some((kind, about, note)) = std::str::from_utf8(&line).ok().and_then(parse) else { continue };
             tell(kind, &about, note.as_deref());
         }
@@ -94,4 +98,25 @@ fn parse(line: &str) -> Option<(&str, Digest, Option<Vec<u8>>)> {
     let byte = |at: usize| note.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     let bytes: Option<Vec<u8>> = (0..note.len()).step_by(2).map(byte).collect();
     Some((kind, about, Some(bytes?)))
+}
+
+#[cfg(all(test, not(feature = "schedules")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_full_begins_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = Journal::new(folder.path().join("journal"), 1000);
+        let about: Vec<Digest> = (0..40_u8).map(|number| Digest::of(&[number])).collect();
+        journal.add("kind", &about[0], Some(b"note"));
+        for digest in &about[1..] {
+            journal.add("kind", digest, Some(b"note"));
+        }
+        journal.add("kind", &about[0], None);
+        let mut notes = Vec::new();
+        journal.notes(|_, digest, note| notes.push((*digest, note.map(<[u8]>::to_vec))));
+        assert!(notes.len() < 20 && !notes.contains(&(about[0], Some(b"note".to_vec()))), "{notes:?}");
+        assert_eq!(notes.last(), Some(&(about[0], None)), "what was taken back stays so");
+    }
 }
