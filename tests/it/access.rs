@@ -122,13 +122,16 @@ fn senders<'a>(here: &'a str, elsewhere: Option<&'a str>) -> Vec<Sender<'a>> {
     all
 }
 
-/// What is in a store but the index, which keeps times of its own.
+/// What is in a store but the index and its journal: they keep what was computed, whoever asked for it.
 fn store(server: &Server) -> BTreeSet<(PathBuf, std::time::SystemTime)> {
     let (mut found, mut folders) = (BTreeSet::new(), vec![server.home()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry")) {
+            if ["index", "index.journal"].iter().any(|derived| entry.file_name() == *derived) {
+                continue;
+            }
             let metadata = entry.metadata().expect("metadata");
-            if metadata.is_dir() && entry.file_name() != "index" {
+            if metadata.is_dir() {
                 folders.push(entry.path());
             } else if metadata.is_file() {
                 found.insert((entry.path(), metadata.modified().expect("a time")));
