@@ -9,6 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use content::{Descriptor, Digest};
+use library::Observer;
 use manifests::ModelRef;
 use transfer::{Hosts, Refetch, Upstream};
 use upkeep::{Fetcher, Selection, Usage};
@@ -65,12 +66,12 @@ pub(crate) async fn du(State(daemon): State<Daemon>) -> Result<Json<DuResponse>,
 struct Elsewhere(Refetch);
 
 impl Fetcher for Elsewhere {
-    fn fetch(&self, model: &ModelRef, blob: &Descriptor) -> anyhow::Result<()> {
-        self.0.fetch(model, blob)
+    fn fetch(&self, model: &ModelRef, blob: &Descriptor, observer: &dyn Observer) -> anyhow::Result<()> {
+        self.0.fetch(model, blob, observer)
     }
 
-    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> anyhow::Result<()> {
-        self.0.fetch_manifest(model, digest)
+    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest, observer: &dyn Observer) -> anyhow::Result<()> {
+        self.0.fetch_manifest(model, digest, observer)
     }
 }
 

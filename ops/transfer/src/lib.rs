@@ -22,6 +22,7 @@ mod push;
 mod refetch;
 mod remote;
 mod repositories;
+mod requests;
 mod resolve;
 mod search;
 mod upstream;

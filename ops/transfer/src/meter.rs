@@ -1,11 +1,13 @@
 //! How far a transfer is, for whoever watches.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use library::Observer;
 use registry::client::Counter;
 use tokio::sync::mpsc::UnboundedSender;
+
+use crate::requests::{Presence, Requests};
 
 /// Counts bytes and passes statuses on.
 #[derive(Debug)]
@@ -40,34 +42,35 @@ impl Meter {
     }
 }
 
-/// A transfer that somebody waits for: when this is dropped, its observer says not to go on.
+/// A transfer that somebody waits for: when this is dropped, its observer says not to go on, and its requests end.
 #[derive(Debug)]
 pub(crate) struct Watched {
     meter: Arc<Meter>,
-    here: Arc<AtomicBool>,
+    presence: Presence,
 }
 
 /// Passes the progress of an import on.
 #[derive(Debug)]
 pub(crate) struct MeterObserver {
     meter: Arc<Meter>,
-    here: Arc<AtomicBool>,
+    requests: Requests,
 }
 
 impl Watched {
     pub(crate) fn new(meter: &Arc<Meter>) -> Self {
-        Self { meter: meter.clone(), here: Arc::new(AtomicBool::new(true)) }
+        Self { meter: meter.clone(), presence: Presence::new() }
     }
 
     /// For the thread that does the work.
     pub(crate) fn observer(&self) -> MeterObserver {
-        MeterObserver { meter: self.meter.clone(), here: self.here.clone() }
+        MeterObserver { meter: self.meter.clone(), requests: self.presence.requests() }
     }
 }
 
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.here.store(false, Ordering::Relaxed);
+impl MeterObserver {
+    /// What runs the requests of the import.
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.requests
     }
 }
 
@@ -83,7 +86,7 @@ impl Observer for MeterObserver {
     }
 
     fn goes_on(&self) -> bool {
-        self.here.load(Ordering::Relaxed)
+        self.requests.are_wanted()
     }
 }
 

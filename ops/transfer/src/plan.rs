@@ -7,11 +7,11 @@ use content::Descriptor;
 use import::ReadAt;
 use library::{Error, Subject};
 use manifests::ModelRef;
-use tokio::runtime::Handle;
 
 use crate::hosts::Hosts;
 use crate::hub::HubReference;
 use crate::remote::{RemoteFile, RemoteSource};
+use crate::requests::Presence;
 use crate::resolve::{check_names, resolve};
 use crate::windows::Windows;
 
@@ -26,11 +26,13 @@ pub async fn subject_at_registry(hosts: &Hosts, name: &ModelRef) -> Result<Subje
     let (remote, _) = hosts.remote(name)?;
     let (_, manifest) = resolve(&remote, name).await?;
     check_names(&manifest, name)?;
-    let (windows, handle, name) = (Windows::for_workers(), Handle::current(), name.clone());
+    // Until this is dropped, whatever the reason.
+    let presence = Presence::new();
+    let (windows, requests, name) = (Windows::for_workers(), presence.requests(), name.clone());
     let work = move || {
         let open = |layer: &str, blob: &Descriptor| {
             let source = RemoteSource::blob(&remote, layer, blob);
-            Arc::new(RemoteFile::new(source, handle.clone(), windows.clone())) as Arc<dyn ReadAt>
+            Arc::new(RemoteFile::new(source, requests.clone(), windows.clone())) as Arc<dyn ReadAt>
         };
         Subject::elsewhere(&name, &manifest, &open)
     };

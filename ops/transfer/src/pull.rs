@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use build::Created;
 use content::{Descriptor, Digest, IngestId};
 use import::ReadAt;
-use library::{Divided, ForeignFile, Layout, Library, MAX_DOCUMENT, Observer, classify, divide};
+use library::{Divided, ForeignFile, Layout, Library, MAX_DOCUMENT, classify, divide};
 use manifests::{Document, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use registry::client::{Fetcher, Remote};
 use tokio::task::JoinSet;
@@ -26,7 +26,7 @@ use crate::document::store_document;
 use crate::hosts::Hosts;
 use crate::http_file::Endpoint;
 use crate::hub::HubReference;
-use crate::meter::{Meter, Watched};
+use crate::meter::{Meter, MeterObserver, Watched};
 use crate::pull_foreign::{ForeignModel, Hub, adopt, expand, pull_foreign, pull_hub};
 use crate::remote::{RemoteFile, RemoteSource};
 use crate::resolve::{blobs, check_names, resolve};
@@ -116,15 +116,15 @@ pub async fn pull_from_hub(
     meter: &Arc<Meter>,
 ) -> Result<Pulled> {
     let endpoint = Endpoint::new(&hub.endpoint, hub.token.clone())?;
-    let hub = Hub { address: hub.endpoint.clone(), endpoint, handle: tokio::runtime::Handle::current() };
+    let hub = Hub { address: hub.endpoint.clone(), endpoint };
     import(library, meter, move |library, observer| pull_hub(library, &hub, &reference, name, observer)).await
 }
 
-/// Runs an import on a thread; it stops at its next step when the caller is gone.
+/// Runs an import on a thread; it stops at its next step, or within a request, when the caller is gone.
 async fn import(
     library: &Library,
     meter: &Arc<Meter>,
-    work: impl FnOnce(&Library, &dyn Observer) -> Result<Created> + Send + 'static,
+    work: impl FnOnce(&Library, &MeterObserver) -> Result<Created> + Send + 'static,
 ) -> Result<Pulled> {
     let (library, watched) = (library.clone(), Watched::new(meter));
     let observer = watched.observer();
@@ -164,16 +164,14 @@ async fn converted(
     let config = manifest.config().clone();
     let copied = kept.iter().map(|layer| layer.descriptor.clone()).chain([config.clone()]).collect();
     let (wanted, _) = transfer(library, source, name, manifest, Some(copied)).await?;
-    let windows = Windows::for_workers();
-    let remote = |file: ForeignFile| -> (ForeignFile, Arc<dyn ReadAt>) {
-        let file_source = source.file(&file);
-        let read = RemoteFile::new(file_source, tokio::runtime::Handle::current(), windows.clone());
-        (file, Arc::new(read))
-    };
-    let files: Vec<_> = split.into_iter().map(remote).collect();
+    let split: Vec<_> = split.into_iter().map(|file| (source.file(&file), file)).collect();
     let name = name.clone();
     import(library, &source.meter, move |library, observer| {
-        let files = expand(files, observer)?;
+        let windows = Windows::for_workers();
+        let remote = |(source, file)| -> (ForeignFile, Arc<dyn ReadAt>) {
+            (file, Arc::new(RemoteFile::new(source, observer.requests().clone(), windows.clone())))
+        };
+        let files = expand(split.into_iter().map(remote).collect(), observer)?;
         let reference = name.to_string();
         // One of another kind says nothing that we know.
         let config = ModelConfig::parse(&library.store.read_blob(&config.digest, MAX_DOCUMENT)?).unwrap_or_default();

@@ -22,10 +22,10 @@ use import::{Composed, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
 use library::{FileKind, ForeignFile, Library, MAX_DOCUMENT, Observer};
 use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use store::LeaseId;
-use tokio::runtime::Handle;
 
 use crate::http_file::Endpoint;
 use crate::hub::{HubFile, HubReference, Listing, MAX_INDEX, MAX_LISTING};
+use crate::meter::MeterObserver;
 use crate::remote::RemoteFile;
 use crate::windows::Windows;
 
@@ -214,8 +214,6 @@ pub(crate) struct Hub {
     /// `https://huggingface.co`, or a mirror.
     pub(crate) address: String,
     pub(crate) endpoint: Endpoint,
-    /// Where requests run. The caller's thread is none of its.
-    pub(crate) handle: Handle,
 }
 
 /// Imports a model of a hub under the name that its reference has, or under another.
@@ -224,10 +222,11 @@ pub(crate) fn pull_hub(
     hub: &Hub,
     reference: &HubReference,
     name: Option<ModelRef>,
-    observer: &dyn Observer,
+    observer: &MeterObserver,
 ) -> Result<Created> {
+    let requests = observer.requests();
     observer.status(format!("reading what is in {}", reference.repository()));
-    let get = |url: &str, limit| hub.handle.block_on(hub.endpoint.document(url, limit));
+    let get = |url: &str, limit| requests.run(hub.endpoint.document(url, limit));
     let raw = get(&reference.listing_url(&hub.address), MAX_LISTING);
     let listing = Listing::parse(&raw.with_context(|| format!("cannot list `{}`", reference.repository()))?)?;
     let index = reference.index(&listing)?;
@@ -238,12 +237,12 @@ pub(crate) fn pull_hub(
         let url = reference.file_url(&hub.address, &listing, &file.path);
         let size = match file.size {
             Some(size) => size,
-            None => hub.handle.block_on(hub.endpoint.size(&url))?,
+            None => requests.run(hub.endpoint.size(&url))?,
         };
         // Where there is no digest the address does: it names a commit, which never changes.
         let identity = file.digest.map_or_else(|| url.clone(), |digest| digest.to_string());
         let source = hub.endpoint.file(&url, size, Some(identity))?;
-        let source = RemoteFile::new(source, hub.handle.clone(), Arc::clone(&windows));
+        let source = RemoteFile::new(source, requests.clone(), Arc::clone(&windows));
         Ok(NamedFile { name: file.path.clone(), source: Arc::new(source) })
     };
     let model = ForeignModel {

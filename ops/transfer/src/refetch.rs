@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use content::{Descriptor, Digest};
+use library::Observer;
 use manifests::{ModelRef, annotations};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
@@ -11,6 +12,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use crate::hub::HubReference;
 use crate::meter::Meter;
 use crate::pull::{HubSettings, pull, pull_from_hub};
+use crate::requests::observed;
 use crate::upstream::Upstream;
 
 /// Fetches from where names lead. Called on threads that are not the runtime's own.
@@ -42,12 +44,14 @@ impl Refetch {
     /// Fetches a config or a layer of a model.
     ///
     /// # Errors
-    /// Nobody gives it any more.
-    pub fn fetch(&self, model: &ModelRef, blob: &Descriptor) -> Result<()> {
+    /// Nobody gives it any more, or nobody waits for it.
+    pub fn fetch(&self, model: &ModelRef, blob: &Descriptor, observer: &dyn Observer) -> Result<()> {
         // The registry of its name first: also of what others converted and pushed there.
-        let Err(error) = self.handle.block_on(self.upstream.blob(&repository(model), blob)) else { return Ok(()) };
+        let repository = repository(model);
+        let fetched = observed(&self.handle, observer, self.upstream.blob(&repository, blob));
+        let Err(error) = fetched else { return Ok(()) };
         match self.origin(model) {
-            Some(origin) => self.again(model, &origin).with_context(|| no_source(model)),
+            Some(origin) => self.again(model, &origin, observer).with_context(|| no_source(model)),
             None => Err(error).with_context(|| no_source(model)),
         }
     }
@@ -55,9 +59,10 @@ impl Refetch {
     /// Fetches a model's manifest, of which nothing but the digest is known.
     ///
     /// # Errors
-    /// Nobody gives it any more.
-    pub fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> Result<()> {
-        let found = self.handle.block_on(self.upstream.manifest(&repository(model), &digest.to_string()));
+    /// Nobody gives it any more, or nobody waits for it.
+    pub fn fetch_manifest(&self, model: &ModelRef, digest: &Digest, observer: &dyn Observer) -> Result<()> {
+        let (repository, reference) = (repository(model), digest.to_string());
+        let found = observed(&self.handle, observer, self.upstream.manifest(&repository, &reference));
         let kept = found.with_context(|| no_source(model))?;
         kept.map(drop).with_context(|| no_source(model))
     }
@@ -72,17 +77,17 @@ impl Refetch {
     }
 
     /// Converts it again, which reads only what is missing here.
-    fn again(&self, model: &ModelRef, origin: &Origin) -> Result<()> {
+    fn again(&self, model: &ModelRef, origin: &Origin, observer: &dyn Observer) -> Result<()> {
         // Nobody listens.
         let meter = Arc::new(Meter::new(unbounded_channel().0));
         let Upstream { library, hosts, .. } = &self.upstream;
         if let Some(hub) = HubReference::parse(&origin.reference)? {
             let pulled = pull_from_hub(library, &self.hub, hub, Some(model.clone()), &meter);
-            return self.handle.block_on(pulled).map(drop);
+            return observed(&self.handle, observer, pulled).map(drop);
         }
         // That very manifest, whatever the tag names by now.
         let digest = origin.manifest.as_ref().map(|digest| format!("@{digest}")).unwrap_or_default();
         let name: ModelRef = format!("{}{digest}", origin.reference).parse()?;
-        self.handle.block_on(pull(library, hosts, &name, &meter)).map(drop)
+        observed(&self.handle, observer, pull(library, hosts, &name, &meter)).map(drop)
     }
 }

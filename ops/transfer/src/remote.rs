@@ -2,7 +2,7 @@
 //!
 //! A file is fetched in windows (`windows`), so that neighbouring small tensors and pieces of large ones cost one request.
 //!
-//! Worker threads block in [`Handle::block_on`]; none of them may be one of the runtime's own.
+//! Worker threads block in [`Requests::run`]; none of them may be one of the runtime's own.
 
 use std::fmt;
 use std::io;
@@ -15,8 +15,8 @@ use content::{Descriptor, Digest};
 use futures_util::future::BoxFuture;
 use import::ReadAt;
 use registry::client::Remote;
-use tokio::runtime::Handle;
 
+use crate::requests::Requests;
 use crate::windows::{Claim, Windows};
 
 /// What is fetched at a time, in bytes.
@@ -79,14 +79,14 @@ pub(crate) struct RemoteFile {
     /// Tells its windows from those of other files.
     number: u64,
     windows: Arc<Windows>,
-    handle: Handle,
+    requests: Requests,
 }
 
 impl RemoteFile {
     /// A file that shares its windows with the others of a pull.
-    pub(crate) fn new(source: RemoteSource, handle: Handle, windows: Arc<Windows>) -> Self {
+    pub(crate) fn new(source: RemoteSource, requests: Requests, windows: Arc<Windows>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { source, number: NEXT.fetch_add(1, Ordering::Relaxed), windows, handle }
+        Self { source, number: NEXT.fetch_add(1, Ordering::Relaxed), windows, requests }
     }
 
     fn window(&self, position: u64) -> io::Result<Bytes> {
@@ -103,7 +103,7 @@ impl RemoteFile {
     }
 
     fn fetch(&self, range: Range<u64>) -> io::Result<Bytes> {
-        let bytes = self.handle.block_on((self.source.fetch)(range.clone()))?;
+        let bytes = self.requests.run((self.source.fetch)(range.clone()))?;
         if bytes.len() as u64 != range.end - range.start {
             let reason = format!("{} bytes came of {range:?}", bytes.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
@@ -165,11 +165,13 @@ mod tests {
     use std::sync::Mutex;
 
     use futures_util::FutureExt;
+    use tokio::runtime::{Builder, Runtime};
 
     use super::*;
+    use crate::requests::Presence;
 
     /// A file of bytes that tell their place.
-    fn file(size: u64, windows: &Arc<Windows>, handle: &Handle, fetched: &Arc<Mutex<Vec<u64>>>) -> RemoteFile {
+    fn file(size: u64, windows: &Arc<Windows>, requests: &Requests, fetched: &Arc<Mutex<Vec<u64>>>) -> RemoteFile {
         let fetched = Arc::clone(fetched);
         let fetch = move |range: Range<u64>| {
             fetched.lock().expect("nobody panicked").push(place(range.start).0);
@@ -177,7 +179,15 @@ mod tests {
             async move { Ok(bytes) }.boxed()
         };
         let source = RemoteSource { name: "f".to_owned(), size, identity: None, fetch: Arc::new(fetch) };
-        RemoteFile::new(source, handle.clone(), Arc::clone(windows))
+        RemoteFile::new(source, requests.clone(), Arc::clone(windows))
+    }
+
+    /// A runtime, and somebody who waits for what it does.
+    fn waiting() -> (Runtime, Presence, Requests) {
+        let runtime = Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let presence = Presence::new();
+        let requests = runtime.block_on(async { presence.requests() });
+        (runtime, presence, requests)
     }
 
     fn byte(offset: u64) -> u8 {
@@ -192,9 +202,9 @@ mod tests {
 
     #[test]
     fn refuses_a_header_without_end() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (_runtime, _presence, requests) = waiting();
         let fetched = Arc::default();
-        let file = file(1 << 40, &Windows::new(1), runtime.handle(), &fetched);
+        let file = file(1 << 40, &Windows::new(1), &requests, &fetched);
         let mut buffer = vec![0; MOST_AT_ONCE as usize + 1];
         let error = file.read_exact_at(&mut buffer, 8).expect_err("too much").to_string();
         assert!(error.contains("more than 64 MiB"), "{error}");
@@ -203,9 +213,9 @@ mod tests {
 
     #[test]
     fn keeps_what_was_used_last() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let (_runtime, _presence, requests) = waiting();
         let (windows, fetched) = (Windows::new(2), Arc::default());
-        let file = file(begin(4) - 10, &windows, runtime.handle(), &fetched);
+        let file = file(begin(4) - 10, &windows, &requests, &fetched);
         check(&file, HEAD - 3..HEAD + 3);
         check(&file, 5..10);
         check(&file, begin(3)..begin(4) - 10);
@@ -220,9 +230,9 @@ mod tests {
 
     #[test]
     fn a_window_is_fetched_once_for_all() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let (_runtime, _presence, requests) = waiting();
         let (windows, fetched) = (Windows::new(8), Arc::default());
-        let file = file(WINDOW, &windows, runtime.handle(), &fetched);
+        let file = file(WINDOW, &windows, &requests, &fetched);
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let file = &file;
@@ -233,8 +243,23 @@ mod tests {
     }
 
     #[test]
+    fn a_fetch_ends_when_nobody_waits_for_it() {
+        let (_runtime, presence, requests) = waiting();
+        let fetch = |_: Range<u64>| std::future::pending::<io::Result<Bytes>>().boxed();
+        let source = RemoteSource { name: "f".to_owned(), size: 3, identity: None, fetch: Arc::new(fetch) };
+        let file = RemoteFile::new(source, requests.clone(), Windows::new(1));
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| file.read_exact_at(&mut [0; 3], 0));
+            drop(presence);
+            let error = reading.join().expect("no panic").expect_err("nothing came").to_string();
+            assert!(error.contains("nobody waits"), "{error}");
+        });
+        assert!(!requests.are_wanted());
+    }
+
+    #[test]
     fn a_failure_is_not_kept() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let (_runtime, _presence, requests) = waiting();
         let calls = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&calls);
         let fetch = move |_: Range<u64>| {
@@ -242,7 +267,7 @@ mod tests {
             async move { if first { Err(io::Error::other("down")) } else { Ok(Bytes::from_static(b"abc")) } }.boxed()
         };
         let source = RemoteSource { name: "f".to_owned(), size: 3, identity: None, fetch: Arc::new(fetch) };
-        let file = RemoteFile::new(source, runtime.handle().clone(), Windows::new(1));
+        let file = RemoteFile::new(source, requests, Windows::new(1));
         let mut buffer = [0; 3];
         assert!(file.read_exact_at(&mut buffer, 0).is_err());
         file.read_exact_at(&mut buffer, 0).expect("the second time");

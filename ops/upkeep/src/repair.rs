@@ -11,19 +11,21 @@ use store::Verified;
 use crate::problem::Problem;
 use crate::verify::{complaint, verify_all};
 
+const NOBODY: &str = "stopped: nobody waits for the answer any more";
+
 /// Where blobs come from again: from where their model came. What is fetched is put into the store.
 pub trait Fetcher: Sync {
     /// Fetches a config or a layer of a model.
     ///
     /// # Errors
-    /// Nobody gives it any more.
-    fn fetch(&self, model: &ModelRef, blob: &Descriptor) -> Result<()>;
+    /// Nobody gives it any more, or the observer says not to go on.
+    fn fetch(&self, model: &ModelRef, blob: &Descriptor, observer: &dyn Observer) -> Result<()>;
 
     /// Fetches a model's manifest, of which nothing but the digest is known.
     ///
     /// # Errors
-    /// Nobody gives it any more.
-    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> Result<()>;
+    /// Nobody gives it any more, or the observer says not to go on.
+    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest, observer: &dyn Observer) -> Result<()>;
 }
 
 /// What was read and what was fetched again.
@@ -82,7 +84,8 @@ fn repair_all(
     let mut needs = Vec::new();
     let mut seen = HashSet::new();
     for (model, root) in roots {
-        let mended = mend_manifest(library, &model, &root, fetcher);
+        ensure!(observer.goes_on(), NOBODY);
+        let mended = mend_manifest(library, &model, &root, fetcher, observer);
         report.repaired.extend(mended.as_ref().ok().cloned().flatten());
         match mended.and_then(|_| library.needs(&root)) {
             Ok(found) => {
@@ -112,9 +115,10 @@ fn repair_all(
             report.failed.push(failure(model, &digest, &need.layer, &error));
             continue;
         }
-        ensure!(observer.goes_on(), "stopped: nobody waits for the answer any more");
+        ensure!(observer.goes_on(), NOBODY);
         observer.status(format!("blob {digest} of `{}`: {complaint}; fetching it again", need.layer));
-        match mend(library, &digest, Some(need.descriptor.size), &mut || fetcher.fetch(model, &need.descriptor)) {
+        let mut fetch = || fetcher.fetch(model, &need.descriptor, observer);
+        match mend(library, &digest, Some(need.descriptor.size), &mut fetch) {
             Ok(bytes) => report.repaired.push(RepairedBlob {
                 digest,
                 layer: need.layer.clone(),
@@ -160,11 +164,12 @@ fn mend_manifest(
     model: &ModelRef,
     digest: &Digest,
     fetcher: &dyn Fetcher,
+    observer: &dyn Observer,
 ) -> Result<Option<RepairedBlob>> {
     if library.store.verify(digest, None, &mut |_| true)? == Verified::Good {
         return Ok(None);
     }
-    let bytes = mend(library, digest, None, &mut || fetcher.fetch_manifest(model, digest))?;
+    let bytes = mend(library, digest, None, &mut || fetcher.fetch_manifest(model, digest, observer))?;
     let raw = library.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
     library.describe(digest, &Document::parse(&raw)?);
     Ok(Some(RepairedBlob { digest: *digest, layer: "manifest".to_owned(), model: model.to_string(), bytes }))
@@ -204,12 +209,12 @@ mod tests {
     struct Other(Store, Store);
 
     impl Fetcher for Other {
-        fn fetch(&self, _model: &ModelRef, blob: &Descriptor) -> Result<()> {
+        fn fetch(&self, _model: &ModelRef, blob: &Descriptor, _observer: &dyn Observer) -> Result<()> {
             put(&self.1, &self.0.read_blob(&blob.digest, blob.size)?);
             Ok(())
         }
 
-        fn fetch_manifest(&self, model: &ModelRef, digest: &Digest) -> Result<()> {
+        fn fetch_manifest(&self, model: &ModelRef, digest: &Digest, _observer: &dyn Observer) -> Result<()> {
             if model.repository().ends_with("lost") {
                 bail!("the registry does not have it any more");
             }

@@ -19,6 +19,7 @@ use import::LocalFile;
 use library::{Layout, Unwatched, classify};
 
 use super::*;
+use crate::meter::{Meter, Watched};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -137,11 +138,16 @@ fn start(runtime: &Runtime, damaged: bool) -> (Arc<Repository>, Hub) {
     let address = format!("http://{}", listener.local_addr().expect("it is bound"));
     runtime.spawn(async move { axum::serve(listener, router).await });
     let endpoint = Endpoint::new(&address, None).expect("an endpoint");
-    (hub, Hub { address, endpoint, handle: runtime.handle().clone() })
+    (hub, Hub { address, endpoint })
 }
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+/// Nobody listens to its statuses.
+fn watched() -> Watched {
+    Watched::new(&Arc::new(Meter::new(tokio::sync::mpsc::unbounded_channel().0)))
 }
 
 #[test]
@@ -150,7 +156,9 @@ fn a_hub_s_model_is_the_one_on_disk() {
     let (repository, hub) = start(&runtime, false);
     let (library, _folder) = library();
     let reference = HubReference::parse("hf.co/u/tiny").expect("it is read").expect("it is a hub's");
-    let first = pull_hub(&library, &hub, &reference, None, &Unwatched).expect("it can be pulled");
+    let watched = watched();
+    let observer = runtime.block_on(async { watched.observer() });
+    let first = pull_hub(&library, &hub, &reference, None, &observer).expect("it can be pulled");
     let model = library.find(&"hf.co/u/tiny".parse().expect("a name")).expect("it has its name");
     assert_eq!(model.manifest.layers(), local_layers());
     assert_eq!(known_hash(&library, &model.manifest), Some(weights_hash()));
@@ -160,7 +168,7 @@ fn a_hub_s_model_is_the_one_on_disk() {
     let served = |name: &str| repository.served.lock().expect("nobody panicked").get(name).copied();
     let size = repository.files["model.safetensors"].len() as u64;
     assert_eq!((served("model.safetensors"), served("README.md")), (Some(size), None), "each byte once, and no more");
-    let second = pull_hub(&library, &hub, &reference, None, &Unwatched).expect("it can be pulled again");
+    let second = pull_hub(&library, &hub, &reference, None, &observer).expect("it can be pulled again");
     assert_eq!((second.new.0, second.shared.0), (0, first.new.0));
 }
 
@@ -171,11 +179,13 @@ fn a_lying_hub_gets_no_name_and_is_not_remembered() {
     let reference = HubReference::parse("hf.co/u/tiny").expect("it is read").expect("it is a hub's");
     let name: ModelRef = "hf.co/u/tiny".parse().expect("a name");
     let (_, lying) = start(&runtime, true);
-    let error = pull_hub(&library, &lying, &reference, None, &Unwatched).expect_err("a byte is wrong").to_string();
+    let watched = watched();
+    let observer = runtime.block_on(async { watched.observer() });
+    let error = pull_hub(&library, &lying, &reference, None, &observer).expect_err("a byte is wrong").to_string();
     assert!(error.contains("it was changed on its way"), "{error}");
     assert!(library.find(&name).is_err(), "it has a name all the same");
     let (_, honest) = start(&runtime, false);
-    pull_hub(&library, &honest, &reference, None, &Unwatched).expect("what the other said is forgotten");
+    pull_hub(&library, &honest, &reference, None, &observer).expect("what the other said is forgotten");
     let layers = library.find(&name).expect("it has its name").manifest.layers().to_vec();
     assert_eq!(layers, local_layers());
 }
