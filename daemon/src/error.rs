@@ -78,15 +78,11 @@ impl From<anyhow::Error> for Failed {
 
 /// Whose fault it was, by the first error in the chain that tells.
 pub(crate) fn status(error: &anyhow::Error) -> StatusCode {
-    let full = |cause: &&(dyn std::error::Error + 'static)| cause.downcast_ref::<io::Error>().is_some_and(is_full);
+    let full = |cause: &&(dyn std::error::Error + 'static)| cause.downcast_ref::<io::Error>().is_some_and(content::error::is_full);
     if error.chain().any(|cause| full(&cause)) {
         return StatusCode::INSUFFICIENT_STORAGE;
     }
     error.chain().find_map(status_of).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// What an error of ours says of whose fault it was; `None` where it says nothing, so that its cause is asked.

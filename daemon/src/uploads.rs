@@ -128,7 +128,6 @@ fn failed(error: content::Error) -> Failed {
 }
 
 fn store_failure(error: &content::Error) -> Failed {
-    let full = matches!(error, content::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
-    let status = if full { StatusCode::INSUFFICIENT_STORAGE } else { StatusCode::INTERNAL_SERVER_ERROR };
+    let status = if error.is_full() { StatusCode::INSUFFICIENT_STORAGE } else { StatusCode::INTERNAL_SERVER_ERROR };
     Failed::new(status, error.to_string())
 }

@@ -13,8 +13,11 @@ mod quota;
 mod range;
 pub mod refusal;
 mod route;
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;
 mod sessions;
 pub mod storage;
+mod sync;
 mod uploads;
 
 use std::sync::Arc;

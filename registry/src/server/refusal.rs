@@ -63,13 +63,14 @@ fn status(code: ErrorCode) -> StatusCode {
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
         let message = error.to_string();
+        let full = error.is_full();
         match error {
             Error::BlobNotFound(_) | Error::TagNotFound(_) => Self::new(ErrorCode::BlobUnknown, message),
             Error::WrongDigest { .. } => Self::new(ErrorCode::DigestInvalid, message),
             Error::WrongSize { .. } => Self::new(ErrorCode::SizeInvalid, message),
             Error::BadName { .. } => Self::new(ErrorCode::NameInvalid, message),
             Error::Busy(_) => Self::with_status(StatusCode::CONFLICT, ErrorCode::BlobUploadInvalid, message),
-            Error::Io { source, .. } if is_full(&source) => {
+            Error::Io { .. } if full => {
                 Self::with_status(StatusCode::INSUFFICIENT_STORAGE, ErrorCode::Denied, message)
             }
             Error::Io { .. } | Error::Other(_) => {
@@ -78,10 +79,6 @@ impl From<Error> for Refused {
             }
         }
     }
-}
-
-fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 impl IntoResponse for Refused {

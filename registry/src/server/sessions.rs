@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use content::{Digest, Expected, Ingest, IngestId};
@@ -15,9 +15,10 @@ use tokio::sync::OwnedMutexGuard;
 use super::quota::Quota;
 use super::refusal::Refused;
 use super::storage::{BlobStorage, Repository};
+use super::sync::{Mutex, MutexGuard, PoisonError, finished, spawn, timeout};
 
-/// How long an ingest is kept open that nobody writes to.
-const IDLE: Duration = Duration::from_mins(5);
+/// How long an ingest is kept open that nobody writes to. Where orders of tasks are tried, whoever closes what rests closes all of it.
+const IDLE: Duration = if cfg!(feature = "schedules") { Duration::ZERO } else { Duration::from_mins(5) };
 
 /// How many are kept open at most: each has an open file.
 const MOST: usize = 256;
@@ -42,7 +43,7 @@ impl<I: Ingest + 'static> Sessions<I> {
         Self { open: Mutex::default(), quota: Quota::default() }
     }
 
-    /// Begins an upload into `repository` for who comes from `peer`. The id is bound to it, and cannot be guessed.
+    /// Begins an upload into `repository` for who comes from `peer`. The id is bound to it, and cannot be guessed. Must not be cut off.
     pub(super) async fn begin<S>(
         &self,
         storage: &S,
@@ -68,23 +69,34 @@ impl<I: Ingest + 'static> Sessions<I> {
         id: &str,
     ) -> Result<Option<(IngestId, Held<I>)>, content::Error>
     where
-        S: BlobStorage<Ingest = I>,
+        S: BlobStorage<Ingest = I> + Clone + 'static,
     {
         let Ok(id) = IngestId::parse(id) else { return Ok(None) };
         if !id.as_str().starts_with(&format!("{UPLOAD_PREFIX}{}-", mark(repository))) {
             return Ok(None);
         }
-        let slot = self.slot(&id);
         let busy = |_| content::Error::Busy(id.to_string());
-        let mut held = tokio::time::timeout(PATIENCE, slot.lock_owned()).await.map_err(busy)?;
+        let mut held = timeout(PATIENCE, self.lock_slot(&id)).await.map_err(busy)?;
         if held.is_none() {
-            *held = storage.resume(&id).await?;
+            held = resumed(storage.clone(), id.clone(), held).await?;
         }
         if held.is_none() {
             self.forget(&id);
             return Ok(None);
         }
         Ok(Some((id, Held(held))))
+    }
+
+    /// Waits for whoever works on the upload. What has ended meanwhile is looked for again: two slots of one upload would be in each other's
+    /// way.
+    async fn lock_slot(&self, id: &IngestId) -> OwnedMutexGuard<Option<I>> {
+        loop {
+            let held = self.slot(id).lock_owned().await;
+            let open = self.lock();
+            if open.get(id).is_some_and(|(slot, _)| Arc::ptr_eq(slot, OwnedMutexGuard::mutex(&held))) {
+                return held;
+            }
+        }
     }
 
     /// Forgets an upload that was committed or cancelled.
@@ -96,6 +108,12 @@ impl<I: Ingest + 'static> Sessions<I> {
     /// Closes what rests: nobody holds it then, and it can be removed.
     pub(super) fn close_idle(&self) {
         close_idle(&mut self.lock());
+    }
+
+    /// Whether no upload is known or counted.
+    #[cfg(all(test, feature = "schedules"))]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty() && self.quota.is_empty()
     }
 
     fn slot(&self, id: &IngestId) -> Slot<I> {
@@ -112,9 +130,23 @@ impl<I: Ingest + 'static> Sessions<I> {
         open.insert(id.clone(), (slot, Instant::now()));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<IngestId, (Slot<I>, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IngestId, (Slot<I>, Instant)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Opens an upload again. In a task of its own: a client that goes away meanwhile would leave it half open, and the next one, which may
+/// be the same client, would find it busy.
+async fn resumed<S: BlobStorage<Ingest: 'static> + 'static>(
+    storage: S,
+    id: IngestId,
+    mut held: OwnedMutexGuard<Option<S::Ingest>>,
+) -> Result<OwnedMutexGuard<Option<S::Ingest>>, content::Error> {
+    let work = spawn(async move {
+        *held = storage.resume(&id).await?;
+        Ok(held)
+    });
+    finished(work).await?
 }
 
 /// Closes ingests that nobody writes to: those at rest for long, and the longest of them where there are too many. Their
@@ -146,7 +178,7 @@ impl<I: Ingest> Held<I> {
             // It is opened again by the next request, from what is on disk.
             let ingest = self.0.take();
             // Clients give up then, and what they have sent would keep the disk full.
-            if is_full(error)
+            if error.is_full()
                 && let Some(ingest) = ingest
                 && let Err(error) = ingest.cancel().await
             {
@@ -160,10 +192,6 @@ impl<I: Ingest> Held<I> {
     pub(super) fn take(&mut self) -> Option<I> {
         self.0.take()
     }
-}
-
-fn is_full(error: &content::Error) -> bool {
-    matches!(error, content::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
 }
 
 /// A short name of a repository.

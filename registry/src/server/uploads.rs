@@ -17,6 +17,7 @@ use super::quota::share_of;
 use super::refusal::Refused;
 use super::sessions::Held;
 use super::storage::{Repository, Storage};
+use super::sync::{finished, spawn, timeout};
 use super::{Server, range, route};
 use crate::{ErrorCode, RepositoryName};
 
@@ -43,18 +44,15 @@ pub(super) async fn post<S: Storage>(
     }
     let given = route::query(uri, "digest").next().map(|text| digest(&text)).transpose()?;
     let peer = peer(parts);
-    let id = server.sessions.begin(&server.storage, repository, peer).await?;
     // Ollama asks with a digest and no body for a place to put it: only zero bytes have a digest and no body.
     let empty = body.size_hint().exact() == Some(0);
-    match given {
-        Some(given) if !empty || given == of_nothing(&given) => {
-            let held = hold(server, repository, id.as_str()).await?;
-            let finished = finish(server, repository, held, given, Incoming { peer, body }).await;
-            // Nobody knows its id.
-            finished.inspect_err(|_| server.sessions.quota.end(&id))
-        }
-        _ => Ok(progress(repository, &id, 0, StatusCode::ACCEPTED)),
+    if let Some(given) = given.filter(|given| !empty || *given == of_nothing(given)) {
+        return whole(server, repository, given, Incoming { peer, body }).await;
     }
+    let (own, to) = (server.clone(), repository.clone());
+    let begun = spawn(async move { own.sessions.begin(&own.storage, &to, peer).await });
+    let id = finished(begun).await??;
+    Ok(progress(repository, &id, 0, StatusCode::ACCEPTED))
 }
 
 /// `GET`: how far an upload is.
@@ -73,11 +71,9 @@ pub(super) async fn cancel<S: Storage>(
     repository: &Repository,
     id: &str,
 ) -> Result<Response, Refused> {
-    let (id, mut held) = hold(server, repository, id).await?;
-    if let Some(ingest) = held.take() {
-        ingest.cancel().await?;
-    }
-    server.sessions.forget(&id);
+    let (id, held) = hold(server, repository, id).await?;
+    let server = server.clone();
+    finished(spawn(async move { give_up(&server, &id, held).await })).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -114,6 +110,44 @@ pub(super) async fn put<S: Storage>(
 struct Incoming {
     peer: Option<IpAddr>,
     body: Body,
+}
+
+/// Takes a whole blob. Nobody knows the upload's id, so what came of one that fails is of no use; also where the client has gone away, which
+/// is why it is a task of its own.
+async fn whole<S: Storage>(
+    server: &Arc<Server<S>>,
+    repository: &Repository,
+    digest: Digest,
+    incoming: Incoming,
+) -> Result<Response, Refused> {
+    let (server, repository) = (server.clone(), repository.clone());
+    let work = spawn(async move {
+        let id = server.sessions.begin(&server.storage, &repository, incoming.peer).await?;
+        let held = hold(&server, &repository, id.as_str()).await?;
+        let done = finish(&server, &repository, held, digest, incoming).await;
+        if done.is_err()
+            && let Ok((id, held)) = hold(&server, &repository, id.as_str()).await
+            && let Err(error) = give_up(&server, &id, held).await
+        {
+            tracing::warn!("an upload that failed stays for now: {error}");
+        }
+        done
+    });
+    finished(work).await?
+}
+
+/// Throws an upload away.
+async fn give_up<S: Storage>(
+    server: &Server<S>,
+    id: &IngestId,
+    mut held: Held<S::Ingest>,
+) -> Result<(), content::Error> {
+    let cancelled = match held.take() {
+        Some(ingest) => ingest.cancel().await,
+        None => Ok(()),
+    };
+    server.sessions.forget(id);
+    cancelled
 }
 
 /// Who asks.
@@ -203,12 +237,12 @@ async fn receive<S: Storage>(
     incoming: Incoming,
 ) -> Result<Held<S::Ingest>, Refused> {
     let (server, id) = (server.clone(), id.clone());
-    let work = tokio::spawn(async move {
+    let work = spawn(async move {
         let Incoming { peer, body } = incoming;
         let mut stream = body.into_data_stream();
         let mut piece = BytesMut::new();
         let result = loop {
-            let Ok(next) = tokio::time::timeout(STALL, stream.next()).await else {
+            let Ok(next) = timeout(STALL, stream.next()).await else {
                 break Err(Refused::new(
                     ErrorCode::SizeInvalid,
                     "nothing came for a minute; go on from the upload's status",
@@ -221,9 +255,9 @@ async fn receive<S: Storage>(
                     }
                     piece.extend_from_slice(&bytes);
                     if piece.len() >= PIECE
-                        && let Err(error) = held.write(piece.split().freeze()).await
+                        && let Err(refused) = server.write(&id, &mut held, piece.split().freeze()).await
                     {
-                        break Err(Refused::from(error));
+                        break Err(refused);
                     }
                 }
                 Some(Err(error)) => break Err(broken(&error)),
@@ -231,10 +265,21 @@ async fn receive<S: Storage>(
             }
         };
         // Also what came before the connection broke: the client goes on after it.
-        let last = if piece.is_empty() { Ok(()) } else { held.write(piece.freeze()).await };
-        result.and(last.map_err(Refused::from)).map(|()| held)
+        let last = if piece.is_empty() { Ok(()) } else { server.write(&id, &mut held, piece.freeze()).await };
+        result.and(last).map(|()| held)
     });
-    work.await.map_err(|e| content::Error::Other(Box::new(e)))?
+    finished(work).await?
+}
+
+impl<S: Storage> Server<S> {
+    /// Writes to an upload; one for which the disk has no room counts no more.
+    async fn write(&self, id: &IngestId, held: &mut Held<S::Ingest>, bytes: Bytes) -> Result<(), Refused> {
+        let written = held.write(bytes).await;
+        if written.as_ref().is_err_and(content::Error::is_full) {
+            self.sessions.quota.end(id);
+        }
+        Ok(written?)
+    }
 }
 
 fn broken(error: &axum::Error) -> Refused {
@@ -249,18 +294,15 @@ async fn finish<S: Storage>(
     incoming: Incoming,
 ) -> Result<Response, Refused> {
     let mut held = receive(server, &id, held, incoming).await?;
-    if let Some(ingest) = held.take() {
-        let expected = Expected::Digest(digest);
-        let (storage, to) = (server.storage.clone(), repository.clone());
-        // The commit is finished also for a client that went away: it asks whether the blob is there.
-        let server = server.clone();
-        let work = tokio::spawn(async move {
-            let done = storage.finish(&to, ingest, expected).await;
-            server.sessions.forget(&id);
-            done
-        });
-        work.await.map_err(|e| content::Error::Other(Box::new(e)))??;
-    }
+    let (server, to) = (server.clone(), repository.clone());
+    // The commit is finished also for a client that went away: it asks whether the blob is there. Whoever asks for the upload waits meanwhile.
+    let work = spawn(async move {
+        let Some(ingest) = held.take() else { return Ok(()) };
+        let done = server.storage.finish(&to, ingest, Expected::Digest(digest)).await;
+        server.sessions.forget(&id);
+        done.map(drop)
+    });
+    finished(work).await??;
     Ok(created(repository, &digest))
 }
 
