@@ -39,6 +39,8 @@ const CLOSE: Duration = Duration::from_mins(1);
 const MEND: Duration = Duration::from_millis(500);
 /// The same while a document cannot be read: all are looked at each time.
 const MEND_UNREADABLE: Duration = Duration::from_secs(10);
+/// Time between two looks at whether something waits to be collected.
+const COLLECT: Duration = Duration::from_millis(500);
 /// How long a model that is in use stays while others wait for its place: short enough to wait for, long against a load.
 const TURN: Duration = Duration::from_secs(2);
 /// How long requests may go on once the daemon was told to stop.
@@ -152,7 +154,8 @@ fn runner_environment(settings: &Settings) -> Result<Vec<(OsString, OsString)>> 
 async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repositories>>) {
     let home = library.store.home().to_owned();
     let upkeep = async {
-        tokio::join!(own_log::keep_small(&home), mend_index(library.clone()), close_idle(&registry), sweep(library))
+        let (index, collections) = (mend_index(library.clone()), attend_to_collections(library.clone()));
+        tokio::join!(own_log::keep_small(&home), index, collections, close_idle(&registry), sweep(library))
     };
     tokio::join!(upkeep, daemon.preload());
 }
@@ -174,6 +177,17 @@ async fn mend_index(library: Library) {
             }
         };
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Collects what requests have left for later.
+async fn attend_to_collections(library: Library) {
+    loop {
+        tokio::time::sleep(COLLECT).await;
+        let library = library.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || library.attend_to_collections()).await {
+            tracing::error!("a collection ended unexpectedly: {error}");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Deleting what no model needs.
 
+use std::cell::Cell;
 use std::time::{Duration, SystemTime};
 
 use store::{Collectable, Collected, PutOff};
@@ -19,8 +20,18 @@ fn children(raw: &[u8]) -> Result<store::Children, String> {
 }
 
 impl Library {
-    /// Deletes unreferenced blobs. A failure is logged: nothing is lost by keeping too much.
+    /// Deletes unreferenced blobs: now, or in a store of many models soon ([`attend_to_collections`](Self::attend_to_collections)). A
+    /// failure is logged: nothing is lost by keeping too much.
     pub fn collect(&self) {
+        self.collections.request(|| self.gc_and_log());
+    }
+
+    /// Deletes what [`collect`](Self::collect) has left for later. Whoever owns the daemon's background calls it now and then.
+    pub fn attend_to_collections(&self) {
+        self.collections.attend(|| self.gc_and_log());
+    }
+
+    fn gc_and_log(&self) {
         let Collected { blobs, bytes, put_off } = self.gc();
         if blobs > 0 {
             tracing::info!(blobs, bytes, "deleted unreferenced blobs");
@@ -38,7 +49,12 @@ impl Library {
 
     /// Deletes unreferenced blobs.
     pub fn gc(&self) -> Collected {
-        let collected = self.store.collect(SystemTime::now(), children);
+        let documents = Cell::new(0);
+        let collected = self.store.collect(SystemTime::now(), |raw| {
+            documents.set(documents.get() + 1);
+            children(raw)
+        });
+        self.collections.saw(documents.get());
         self.discard_failed_imports();
         self.expire_token_tables();
         if let Err(error) = self.store.expire_uses() {
@@ -59,7 +75,7 @@ impl Library {
             Ok(removed) => tracing::info!(removed, "removed abandoned ingests"),
             Err(error) => tracing::warn!("abandoned ingests stay: {error}"),
         }
-        self.collect();
+        self.gc_and_log();
     }
 
     /// Puts right what earlier processes left: ingests that cannot be gone on with.

@@ -18,6 +18,7 @@ mod capabilities;
 mod capability;
 mod catalogue;
 mod collect;
+mod collections;
 mod derived;
 mod device_layers;
 mod divide;

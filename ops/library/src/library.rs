@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use store::Store;
 
+use crate::collections::Collections;
 use crate::recent::Recent;
 
 /// The models of a store. Clones are the same library.
@@ -13,11 +14,12 @@ pub struct Library {
     pub store: Store,
     /// Shared by hundreds of requests that may wait for one model.
     pub(crate) recent: Arc<Recent>,
+    pub(crate) collections: Arc<Collections>,
 }
 
 impl Library {
     /// The models of this store.
     pub fn new(store: Store) -> Self {
-        Self { store, recent: Arc::default() }
+        Self { store, recent: Arc::default(), collections: Arc::default() }
     }
 }

@@ -1,0 +1,127 @@
+//! When the collections run that nobody asked for: at once where that is quick. A collection reads all documents, so in a store of many
+//! they run in the background, for a small part of the time.
+//!
+//! Whoever has made something unneeded says so (`due`). Several who say it while a collection runs are served by the next one together.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Up to so many documents are read by whoever made something unneeded: a tenth of a second.
+const AT_ONCE: u64 = 1000;
+/// In the background, a rest is so many times as long as the collection before it.
+const REST: u32 = 10;
+
+#[derive(Debug)]
+pub(crate) struct Collections {
+    /// Something may be unneeded since the last one began.
+    due: AtomicBool,
+    /// How many documents the last one read.
+    documents: AtomicU64,
+    at_once: u64,
+    /// When there may be one in the background again. Held while one runs.
+    rested: Mutex<Option<Instant>>,
+}
+
+impl Default for Collections {
+    fn default() -> Self {
+        Self { due: AtomicBool::new(false), documents: AtomicU64::new(0), at_once: AT_ONCE, rested: Mutex::default() }
+    }
+}
+
+impl Collections {
+    /// Says how many documents a collection has read, whoever asked for it.
+    pub(crate) fn saw(&self, documents: u64) {
+        self.documents.store(documents, Ordering::Relaxed);
+    }
+
+    /// Something may be unneeded: it is collected now, or soon in the background.
+    pub(crate) fn request(&self, collect: impl FnOnce()) {
+        self.due.store(true, Ordering::SeqCst);
+        if self.documents.load(Ordering::Relaxed) <= self.at_once {
+            self.run(|_| true, collect);
+        }
+    }
+
+    /// Collects what is due, after a rest.
+    pub(crate) fn attend(&self, collect: impl FnOnce()) {
+        let now = Instant::now();
+        self.run(|rested| rested.is_none_or(|rested| rested <= now), collect);
+    }
+
+    fn run(&self, may: impl FnOnce(Option<Instant>) -> bool, collect: impl FnOnce()) {
+        let mut rested = self.rested.lock().unwrap_or_else(PoisonError::into_inner);
+        if !may(*rested) || !self.due.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let begin = Instant::now();
+        collect();
+        *rested = Some(Instant::now() + rest(begin.elapsed()));
+    }
+}
+
+fn rest(took: Duration) -> Duration {
+    took.saturating_mul(REST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_documents_are_collected_at_once_and_many_later() {
+        let collections = Collections { at_once: 3, ..Collections::default() };
+        let runs = AtomicU64::new(0);
+        let count = || _ = runs.fetch_add(1, Ordering::SeqCst);
+        let collect = |documents| {
+            count();
+            collections.saw(documents);
+        };
+        collections.attend(count);
+        assert_eq!(runs.load(Ordering::SeqCst), 0, "nothing is due");
+        collections.request(|| collect(3));
+        collections.request(|| collect(4));
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "both at once");
+        collections.request(count);
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "there are many now");
+        *collections.rested.lock().expect("nobody panicked") = Some(Instant::now() + Duration::from_hours(1));
+        collections.attend(count);
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "it rests");
+        *collections.rested.lock().expect("nobody panicked") = None;
+        collections.attend(|| collect(2));
+        collections.attend(count);
+        assert_eq!(runs.load(Ordering::SeqCst), 3, "once");
+        collections.request(count);
+        assert_eq!(runs.load(Ordering::SeqCst), 4, "there are few again");
+    }
+
+    #[test]
+    fn all_who_wait_are_served_by_one() {
+        let (collections, runs) = (Collections::default(), AtomicU64::new(0));
+        let (began, begin) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let (collections, runs) = (&collections, &runs);
+            let first = move || {
+                runs.fetch_add(1, Ordering::SeqCst);
+                began.send(()).expect("somebody listens");
+                ended.recv().expect("it is ended");
+            };
+            scope.spawn(move || collections.request(first));
+            begin.recv().expect("it begins");
+            let waiting: Vec<_> = (0..4)
+                .map(|_| scope.spawn(move || collections.request(|| _ = runs.fetch_add(1, Ordering::SeqCst))))
+                .collect();
+            // Once all four have said so, or were served.
+            while !collections.due.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            end.send(()).expect("it waits");
+            for waiter in waiting {
+                waiter.join().expect("no panic");
+            }
+        });
+        assert!(runs.load(Ordering::SeqCst) >= 2, "what was said while one ran is collected by the next");
+        assert!(!collections.due.load(Ordering::SeqCst), "nothing is left");
+    }
+}
