@@ -78,7 +78,9 @@ impl From<anyhow::Error> for Failed {
 
 /// Whose fault it was, by the first error in the chain that tells.
 pub(crate) fn status(error: &anyhow::Error) -> StatusCode {
-    let full = |cause: &&(dyn std::error::Error + 'static)| cause.downcast_ref::<io::Error>().is_some_and(content::error::is_full);
+    let full = |cause: &&(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(content::error::is_full)
+    };
     if error.chain().any(|cause| full(&cause)) {
         return StatusCode::INSUFFICIENT_STORAGE;
     }

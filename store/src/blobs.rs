@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use content::Digest;
+use content::{Digest, Hasher};
 
 use crate::{Error, Store, sync};
 
@@ -21,8 +21,9 @@ pub struct BlobFile {
 impl Store {
     /// The length of a blob in bytes, or `None` where it is not here. Under a [`Guard`](crate::Guard) it stays then.
     pub fn blob_size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
-        self.0.gate.touch(digest);
-        self.look(digest)
+        let found = self.look(digest)?;
+        // What is not here is not noted: anybody may ask for anything.
+        if found.is_some() && self.0.gate.touch(digest) { self.look(digest) } else { Ok(found) }
     }
 
     /// The same for the collector, who must not keep what it only looks at.
@@ -38,7 +39,7 @@ impl Store {
 
     /// Opens a blob for reading. Under a [`Guard`](crate::Guard) it stays then.
     pub fn open_blob(&self, digest: &Digest) -> Result<BlobFile, Error> {
-        self.0.gate.touch(digest);
+        self.blob_size(digest)?;
         self.open_unnoted(digest)
     }
 
@@ -58,12 +59,12 @@ impl Store {
 
     /// The whole of a small blob: a manifest, a config, a template. `limit` in bytes guards the memory.
     pub fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
-        let blob = self.open_blob(digest)?;
-        if blob.size > limit {
-            let reason = format!("it has {} bytes, a document of this kind has {limit} at most", blob.size);
-            return Err(Error::Damaged { path: blob.path, reason });
-        }
-        blob.read(0..blob.size)
+        self.open_blob(digest)?.whole(limit)
+    }
+
+    /// The whole of a small blob, which is what its digest says: for what others are kept or deleted for.
+    pub fn read_sound(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
+        self.open_blob(digest)?.sound(digest, limit)
     }
 
     /// All blobs that are on the disk, with their sizes in bytes. A folder that cannot be listed is logged.
@@ -81,6 +82,28 @@ impl BlobFile {
     /// Length in bytes.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    fn whole(&self, limit: u64) -> Result<Vec<u8>, Error> {
+        if self.size > limit {
+            let reason = format!("it has {} bytes, a document of this kind has {limit} at most", self.size);
+            return Err(Error::Damaged { path: self.path.clone(), reason });
+        }
+        self.read(0..self.size)
+    }
+
+    /// All of it, `limit` bytes at most, where that is what its digest says.
+    pub(crate) fn sound(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
+        let bytes = self.whole(limit)?;
+        let mut hasher = Hasher::new(digest.algorithm());
+        hasher.update(&bytes);
+        match hasher.finish() {
+            actual if actual == *digest => Ok(bytes),
+            actual => {
+                let reason = format!("its bytes hash to `{actual}`; `lode repair` fetches it again");
+                Err(Error::Damaged { path: self.path.clone(), reason })
+            }
+        }
     }
 
     /// Bytes of the blob, cut at its end. They are read and not mapped: a file that was cut short behind our back is an error

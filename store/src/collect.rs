@@ -3,13 +3,14 @@
 //! It works beside everybody else: what somebody adds or reads meanwhile is put off (`gate`), and so is what something that
 //! cannot be read may lead to. Files go first; what the index knew of them goes afterwards.
 
+use std::fs::DirEntry;
 use std::path::Path;
 use std::time::SystemTime;
 
 use content::Digest;
 
 use crate::gate::State;
-use crate::mark::{Children, LeadsTo, Marked};
+use crate::mark::{Children, LeadsTo, Marked, Obstacle};
 use crate::promises::{Places, Promised};
 use crate::sync::PoisonError;
 use crate::{Error, Store, files};
@@ -102,7 +103,11 @@ impl Store {
         let _one = self.0.collection.lock().unwrap_or_else(PoisonError::into_inner);
         let _collecting = self.0.gate.begin_collection();
         self.0.promises.expire(now);
-        let marked = self.mark(now, &children);
+        let mut marked = self.mark(now, &children);
+        if let Err(error) = self.settle_names() {
+            // A name that was taken away, and may be back after a power cut, needs all that it led to.
+            marked.obstacles.push(Obstacle { error, leads_to: LeadsTo::Anything });
+        }
         let mut left = Left::default();
         for path in &marked.ended_leases {
             self.remove_ended_lease(path, now).unwrap_or_else(|error| left.because(&error));
@@ -186,8 +191,8 @@ impl Store {
                 Vec::new()
             }
         };
-        for algorithm in listed(&self.0.layout.blobs()).iter().filter(|entry| entry.path().is_dir()) {
-            for shelf in listed(&algorithm.path()).iter().filter(|entry| entry.path().is_dir()) {
+        for algorithm in folders(listed(&self.0.layout.blobs())) {
+            for shelf in folders(listed(&algorithm.path())) {
                 for blob in listed(&shelf.path()) {
                     let name = format!("{}:{}", algorithm.file_name().display(), blob.file_name().display());
                     digests.extend(name.parse::<Digest>());
@@ -196,6 +201,11 @@ impl Store {
         }
         (digests, unreadable)
     }
+}
+
+/// Those that are folders, or may be: who lists them is told.
+fn folders(entries: Vec<DirEntry>) -> impl Iterator<Item = DirEntry> {
+    entries.into_iter().filter(|entry| files::is_folder(entry).unwrap_or(true))
 }
 
 fn fate(digest: &Digest, marked: &Marked, promises: &Promised, gate: &State, now: SystemTime) -> Fate {

@@ -45,8 +45,7 @@ impl Store {
             let Some((source, _)) = name.split_once('.').filter(|(_, version)| versions.contains(version)) else {
                 return Ok(false);
             };
-            let source = source.replacen('-', ":", 1).parse::<Digest>();
-            source.map_or(Ok(false), |source| Ok(self.look(&source)?.is_some()))
+            files::named_digest(source).map_or(Ok(false), |source| Ok(self.look(&source)?.is_some()))
         };
         self.remove_derived(is_wanted)
     }
@@ -75,6 +74,6 @@ impl Store {
     }
 
     fn derived_path(&self, source: &Digest, version: &str) -> PathBuf {
-        self.0.layout.derived().join(format!("{}-{}.{version}", source.algorithm().name(), source.hex()))
+        self.0.layout.derived().join(format!("{}.{version}", files::digest_name(source)))
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use content::Digest;
 
 use crate::{Error, sync};
 
@@ -15,15 +17,21 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| Error::io("sync the folder", path, e))
 }
 
-/// Syncs a folder and all folders below it: what a process renamed that died before it could sync is durable then.
-pub(crate) fn sync_folders(folder: &Path) -> Result<(), Error> {
-    for entry in entries(folder)? {
+/// Syncs a folder, where it is there, and all folders below it: what a process renamed that died before it could sync is durable
+/// then. Gives those that could not be synced; they are logged.
+pub(crate) fn sync_folders(folder: &Path) -> Vec<PathBuf> {
+    let mut failed = Vec::new();
+    let listed = entries_if_there(folder).map(|entries| {
         // Links are not followed: what they lead to is not the store's.
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            sync_folders(&entry.path())?;
+        for entry in entries.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            failed.extend(sync_folders(&entry.path()));
         }
+    });
+    if let Err(error) = listed.and_then(|()| if folder.is_dir() { sync_folder(folder) } else { Ok(()) }) {
+        tracing::warn!("what a crash left in it may not survive another: {error}");
+        failed.push(folder.to_owned());
     }
-    sync_folder(folder)
+    failed
 }
 
 /// Makes `folder` and those above it, each durable in the one above.
@@ -104,6 +112,33 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, Error> {
 /// Whether the file is there.
 pub(crate) fn is_there(path: &Path) -> Result<bool, Error> {
     path.try_exists().map_err(|e| Error::io("look at", path, e))
+}
+
+/// The entries of a folder, as [`entries`] has them; none where it is not there.
+pub(crate) fn entries_if_there(path: &Path) -> Result<Vec<fs::DirEntry>, Error> {
+    match entries(path) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+/// The name of a file that is about a digest: `sha256-ab12…`.
+pub(crate) fn digest_name(digest: &Digest) -> String {
+    format!("{}-{}", digest.algorithm().name(), digest.hex())
+}
+
+/// The digest that a file of that name is about.
+pub(crate) fn named_digest(name: &str) -> Option<Digest> {
+    name.replacen('-', ":", 1).parse().ok()
+}
+
+/// Whether an entry is a folder, or a link to one.
+pub(crate) fn is_folder(entry: &fs::DirEntry) -> Result<bool, Error> {
+    let look = || -> io::Result<bool> {
+        let kind = entry.file_type()?;
+        if kind.is_symlink() { Ok(fs::metadata(entry.path())?.is_dir()) } else { Ok(kind.is_dir()) }
+    };
+    look().map_err(|e| Error::io("look at", &entry.path(), e))
 }
 
 /// The entries of a folder, sorted by name so that walks are the same everywhere.

@@ -63,13 +63,15 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that somebody relies on a blob, before they look whether it is there.
-    pub(crate) fn touch(&self, digest: &Digest) {
-        if self.noting.load(Ordering::SeqCst) {
+    /// Notes that somebody relies on a blob, before they look whether it is there; says whether there is a reason to note it.
+    pub(crate) fn touch(&self, digest: &Digest) -> bool {
+        let noting = self.noting.load(Ordering::SeqCst);
+        if noting {
             let mut state = self.lock();
             let epoch = state.epoch;
             state.touched.insert(*digest, epoch);
         }
+        noting
     }
 
     fn enter(&self) -> u64 {

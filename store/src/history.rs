@@ -37,8 +37,10 @@ impl Store {
     pub fn kept_versions(&self, name: &str) -> Result<Vec<Digest>, Error> {
         // A history without a tag is what a crash left of a removal.
         let Some(current) = self.resolve_tag(name)? else { return Ok(Vec::new()) };
-        let mut kept = Vec::new();
-        for entry in self.history(name)?.into_iter().rev() {
+        let (history, mut kept) = (self.history(name)?, Vec::new());
+        // What stands after the current one has not happened: its tag was not set.
+        let past = history.iter().rposition(|entry| entry.digest == current).unwrap_or(history.len());
+        for entry in history[..past].iter().rev() {
             let old = entry.digest != current && !kept.contains(&entry.digest);
             // Nothing holds on to a version whose manifest is gone.
             if old && self.look(&entry.digest)?.is_some() {
@@ -73,19 +75,25 @@ impl Store {
         let last = self.history(name)?.into_iter().rfind(|entry| Some(entry.digest) == current);
         match last {
             Some(entry) => self.write_named("history", name, &path, &text(&[entry])),
-            None => names::remove(&self.0.layout.histories(), &path).map(drop),
+            None => self.remove_named(&self.0.layout.histories(), &path).map(drop),
         }
     }
 
     /// Notes that `name` is about to name `digest`. The caller holds the lock of names.
     pub(crate) fn record_change(&self, name: &str, digest: &Digest, now: SystemTime) -> Result<(), Error> {
         // A damaged history must not stop a pull: a new one begins.
-        let mut entries = self.history(name).unwrap_or_else(|error| {
-            tracing::warn!("{error}; a new history begins");
-            Vec::new()
-        });
+        let mut entries = match self.history(name) {
+            Err(error @ Error::Damaged { .. }) => {
+                tracing::warn!("{error}; a new history begins");
+                Vec::new()
+            }
+            other => other?,
+        };
         // Where the tag is damaged it is being mended.
-        let current = self.resolve_tag(name).ok().flatten();
+        let current = match self.resolve_tag(name) {
+            Err(Error::Damaged { .. }) => None,
+            other => other?,
+        };
         let newest = entries.last().map(|entry| entry.digest);
         if current == Some(*digest) && newest == current {
             return Ok(());
@@ -101,7 +109,7 @@ impl Store {
     /// Removes the history of a tag. The caller holds the lock of names.
     pub(crate) fn remove_history(&self, name: &str) -> Result<(), Error> {
         let root = self.0.layout.histories();
-        names::remove(&root, &names::path(&root, name)?).map(drop)
+        self.remove_named(&root, &names::path(&root, name)?).map(drop)
     }
 }
 

@@ -181,9 +181,14 @@ impl Index {
         self.with(|database| database.remove_blob(digest));
     }
 
+    /// Forgets the notes about a blob.
+    pub(crate) fn remove_notes(&self, digest: &Digest) {
+        self.with(|database| database.remove_notes(digest));
+    }
+
     /// `None` where it does not know.
     pub(crate) fn about(&self, subject: &Digest) -> Option<Vec<Digest>> {
-        self.with(|database| database.about(subject)).filter(|_| self.is_filled())
+        self.with_all(|database| database.about(subject))
     }
 
     pub(crate) fn edges(&self, parent: &Digest) -> Option<Vec<Digest>> {
@@ -192,7 +197,7 @@ impl Index {
 
     /// `None` where it does not know.
     pub(crate) fn referrers(&self, child: &Digest) -> Option<Vec<Digest>> {
-        self.with(|database| database.referrers(child)).filter(|_| self.is_filled())
+        self.with_all(|database| database.referrers(child))
     }
 
     pub(crate) fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) {
@@ -207,6 +212,11 @@ impl Index {
 
     pub(crate) fn note(&self, kind: &str, about: &Digest) -> Option<Vec<u8>> {
         self.with(|database| database.note(kind, about)).flatten()
+    }
+
+    /// Asks the database where it knows of all documents: it does when it is asked, not only afterwards.
+    fn with_all<T>(&self, ask: impl FnOnce(&Database) -> sled::Result<T>) -> Option<T> {
+        self.with(|database| if self.is_filled() { ask(database).map(Some) } else { Ok(None) }).flatten()
     }
 
     /// Asks the database; `None` where it is away or fails now.

@@ -103,25 +103,30 @@ impl Store {
 
     /// Removes ingests that nobody holds and nobody can resume: those without data, and those whose id begins with `prefix`.
     pub fn discard_dead_ingests(&self, prefix: &str) -> Result<(), Error> {
+        let mut failed = Ok(());
         for id in self.ingest_ids()? {
             let dead = |folder: &Path| id.as_str().starts_with(prefix) || !folder.join("data").is_file();
-            self.remove_unheld(&id, dead)?;
+            // One that cannot be removed is in nobody's way.
+            failed = failed.and(self.remove_unheld(&id, dead).map(drop));
         }
-        Ok(())
+        failed
     }
 
     /// Removes ingests that nobody holds and nobody wrote to for `idle`.
     pub fn expire_ingests(&self, idle: std::time::Duration, now: std::time::SystemTime) -> Result<usize, Error> {
-        let mut removed = 0;
+        let (mut removed, mut failed) = (0, Ok(()));
         for id in self.ingest_ids()? {
             let old = |folder: &Path| {
                 let modified = fs::metadata(folder.join("data")).and_then(|m| m.modified());
                 // An ingest without readable data cannot be resumed: it goes at once.
                 modified.map_or(true, |time| now.duration_since(time).is_ok_and(|age| age >= idle))
             };
-            removed += usize::from(self.remove_unheld(&id, old)?);
+            match self.remove_unheld(&id, old) {
+                Ok(gone) => removed += usize::from(gone),
+                Err(error) => failed = failed.and(Err(error)),
+            }
         }
-        Ok(removed)
+        failed.map(|()| removed)
     }
 }
 
@@ -223,7 +228,7 @@ impl IngestFile {
         placed.map(|()| (digest, size))
     }
 
-    /// Removes what was written, as far as that can be done; what stays goes with a collection or a prune.
+    /// Removes what was written, as far as that can be done; what stays goes later, as what nobody goes on with does.
     fn discard(&self) {
         if let Err(error) = files::remove_folder(&self.folder) {
             tracing::warn!("an ingest that has ended stays for now: {error}");

@@ -40,11 +40,14 @@ impl Layout {
     /// Makes all folders that blobs by SHA-256 can be in at once: made one by one, each would have to be synced in a commit.
     fn create_shelves(&self) -> Result<(), Error> {
         let folder = self.blobs().join(Algorithm::Sha256.name());
-        if folder.join("ff").is_dir() {
+        let shelves = (0..=u8::MAX).map(|prefix| folder.join(format!("{prefix:02x}")));
+        // Copies of a store may lack those that were empty.
+        let missing: Vec<PathBuf> = shelves.filter(|shelf| !shelf.is_dir()).collect();
+        if missing.is_empty() {
             return Ok(());
         }
-        for prefix in 0..=u8::MAX {
-            files::create_folder(&folder.join(format!("{prefix:02x}")))?;
+        for shelf in missing {
+            files::create_folder(&shelf)?;
         }
         files::sync_folder(&folder)?;
         files::sync_folder(&self.blobs())
@@ -59,14 +62,13 @@ impl Layout {
         Ok(())
     }
 
-    /// Syncs the folders that things get their names in: what the last process renamed and could not sync is durable then.
-    pub(crate) fn sync_names(&self) -> Result<(), Error> {
-        for root in [self.blobs(), self.tags(), self.links(), self.histories(), self.pins(), self.leases()] {
-            if root.is_dir() {
-                files::sync_folders(&root)?;
-            }
+    /// Syncs the folders that things get their names in: what the last process renamed and could not sync is durable then. Gives those
+    /// with blobs that could not be synced. Of names it does not matter: the last process did not acknowledge what it had not synced.
+    pub(crate) fn sync_names(&self) -> Vec<PathBuf> {
+        for root in [self.tags(), self.links(), self.histories(), self.pins(), self.leases()] {
+            let _ = files::sync_folders(&root);
         }
-        Ok(())
+        files::sync_folders(&self.blobs())
     }
 
     pub(crate) fn home(&self) -> &Path {

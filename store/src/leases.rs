@@ -32,7 +32,7 @@ impl Store {
         files::write_synced(&temporary, lines.join("\n").as_bytes())?;
         let path = self.0.layout.leases().join(id.as_str());
         fs::rename(&temporary, &path).map_err(|e| Error::io("set the lease", &path, e))?;
-        files::sync_folder(&self.0.layout.leases())
+        self.0.placing.sync(&self.0.layout.leases())
     }
 
     /// The digests under a lease, also where it has ended; none where there is no such lease.
@@ -70,9 +70,8 @@ pub(crate) struct FoundLeases {
 
 pub(crate) fn walk(root: &Path, now: SystemTime) -> FoundLeases {
     let mut found = FoundLeases::default();
-    let entries = match files::entries(root) {
+    let entries = match files::entries_if_there(root) {
         Ok(entries) => entries,
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return found,
         Err(error) => return FoundLeases { damaged: vec![error], ..found },
     };
     for entry in entries {

@@ -112,7 +112,8 @@ struct Inner {
     collection: Mutex<()>,
     placing: placing::Placing,
     promises: promises::Promises,
-    /// Held while a tag, history, pin or lease is written or removed: they share folders, and writers of one name a temporary file.
+    /// Held while a tag, history or pin is written or removed, a lease written, or a link removed: they share folders, and writers of one
+    /// name a temporary file.
     /// Whoever also looks at promises or the gate takes this first, then promises, then the gate.
     names: Mutex<()>,
     /// Files that were derived so far: their temporary names.
@@ -146,10 +147,8 @@ impl Store {
             version::write(layout.home(), &layout.version_file(), &layout.temporary())?;
         }
         let (index, closed) = Index::open(&layout);
-        if !closed && !is_new {
-            // The last process may have died between giving a name and syncing it: what is found has to be durable.
-            layout.sync_names()?;
-        }
+        // The last process may have died between giving a name and syncing it: what is found has to be durable.
+        let unsynced = if closed || is_new { Vec::new() } else { layout.sync_names() };
         let store = Self(Arc::new(Inner {
             layout,
             index,
@@ -164,8 +163,9 @@ impl Store {
             crash_at: options.crash_at,
             _lock: lock,
         }));
+        store.0.placing.mistrust(unsynced);
         if let Err(error) = store.begin_uses(SystemTime::now()) {
-            tracing::warn!("when models were used is not known, and the next start tries again to note it: {error}");
+            tracing::warn!("when models were used is not known, and cannot be noted now: {error}");
         }
         Ok(store)
     }
@@ -205,7 +205,7 @@ impl Store {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Without a seal the next start syncs what could not be synced now.
+        // Without a seal the next start syncs what could not be synced.
         if self.placing.is_settled() {
             self.index.close();
         }

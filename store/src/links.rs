@@ -99,7 +99,9 @@ impl Store {
         if kind == LinkKind::Manifest {
             self.0.index.expect(digest);
         }
-        files::sync_folder(folder)
+        self.0.placing.sync(folder)?;
+        // Somebody else may have made the folder, and be about to sync it.
+        self.settle_folders(folder)
     }
 
     /// Gives a link the present time; `false` where it is gone.
@@ -117,9 +119,10 @@ impl Store {
     pub(crate) fn remove_expired_link(&self, link: &Link, now: SystemTime) -> Result<(), Error> {
         let _names = self.names();
         let modified = fs::metadata(&link.path).and_then(|metadata| metadata.modified());
-        let expired = modified.is_ok_and(|modified| is_expired(modified, now));
-        if expired && !self.0.promises.lock().contains_key(&link.digest) && files::remove(&link.path)? {
-            tidy(&link.path, &self.0.layout.links())?;
+        // Held until it is gone: who is told of a promise looks for the link afterwards.
+        let promises = self.0.promises.lock();
+        if modified.is_ok_and(|modified| is_expired(modified, now)) && !promises.contains_key(&link.digest) {
+            self.remove_named(&self.0.layout.links(), &link.path)?;
         }
         Ok(())
     }
@@ -131,11 +134,7 @@ impl Store {
             self.0.promises.withdraw(repository, digest);
         }
         let _names = self.names();
-        let removed = files::remove(&path)?;
-        if removed {
-            tidy(&path, &self.0.layout.links())?;
-        }
-        Ok(removed)
+        self.remove_named(&self.0.layout.links(), &path)
     }
 
     /// Whether a blob was put into `repository`.
@@ -147,11 +146,8 @@ impl Store {
     /// The digests of one kind that were put into `repository`, sorted.
     pub fn links(&self, repository: &str, kind: LinkKind) -> Result<Vec<Digest>, Error> {
         let folder = self.repository_folder(repository)?.join(kind.folder());
-        let entries = match files::entries(&folder) {
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other?,
-        };
-        Ok(entries.iter().filter_map(|entry| digest(&entry.file_name().to_string_lossy())).collect())
+        let entries = files::entries_if_there(&folder)?;
+        Ok(entries.iter().filter_map(|entry| files::named_digest(&entry.file_name().to_string_lossy())).collect())
     }
 
     /// The repositories (`host/name`) with links, sorted. Folders that cannot be listed are logged.
@@ -185,23 +181,8 @@ impl Store {
     }
 
     fn link_path(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<PathBuf, Error> {
-        let name = format!("{}-{}", digest.algorithm().name(), digest.hex());
-        Ok(self.repository_folder(repository)?.join(kind.folder()).join(name))
+        Ok(self.repository_folder(repository)?.join(kind.folder()).join(files::digest_name(digest)))
     }
-}
-
-/// Removes the folders that the removal of `path` left empty; syncs the first that is not.
-pub(crate) fn tidy(path: &Path, root: &Path) -> Result<(), Error> {
-    for folder in path.ancestors().skip(1).take_while(|folder| *folder != root) {
-        if fs::remove_dir(folder).is_err() {
-            return files::sync_folder(folder);
-        }
-    }
-    files::sync_folder(root)
-}
-
-fn digest(name: &str) -> Option<Digest> {
-    name.replacen('-', ":", 1).parse().ok()
 }
 
 /// Whether a link to a blob that was last renewed then has run out.
@@ -236,15 +217,11 @@ pub(crate) fn walk(root: &Path) -> FoundLinks {
 }
 
 fn links_in(folder: &Path, repository: &str, kind: LinkKind) -> Result<Vec<Link>, Error> {
-    let entries = match files::entries(folder) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
-    };
     let link = |entry: fs::DirEntry| {
-        let digest = digest(&entry.file_name().to_string_lossy())?;
+        let digest = files::named_digest(&entry.file_name().to_string_lossy())?;
         // One without a readable time is taken for new: it must not be the reason for a deletion.
         let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or_else(|_| SystemTime::now());
         Some(Link { repository: repository.to_owned(), path: entry.path(), kind, digest, modified })
     };
-    Ok(entries.into_iter().filter_map(link).collect())
+    Ok(files::entries_if_there(folder)?.into_iter().filter_map(link).collect())
 }

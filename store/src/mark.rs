@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use content::{Digest, Hasher};
+use content::Digest;
 
 use crate::links::{self, Link};
 use crate::{Error, KEPT_VERSIONS, LinkKind, Store, Verified, history, leases, names, tags};
@@ -84,7 +84,8 @@ impl Store {
         }
         let histories = names::walk(&self.0.layout.histories());
         unknown.extend(histories.unreadable);
-        for file in histories.named {
+        // Where no tag can be called so there is none: it is something that was put there by mistake.
+        for file in histories.named.into_iter().filter(|file| file.check().is_ok()) {
             match self.kept_versions(&file.tag()) {
                 Ok(kept) => documents.extend(kept),
                 // Its history was looked at above.
@@ -169,28 +170,32 @@ impl Store {
 
     fn children_of(&self, digest: &Digest, children: ReadChildren<'_>) -> Result<Children, String> {
         let blob = self.open_unnoted(digest).map_err(|e| e.to_string())?;
-        if blob.size() > MAX_DOCUMENT {
-            return Err(format!("it has {} bytes, a document has {MAX_DOCUMENT} at most", blob.size()));
-        }
-        let raw = blob.read(0..blob.size()).map_err(|e| e.to_string())?;
-        let mut hasher = Hasher::new(digest.algorithm());
-        hasher.update(&raw);
-        match hasher.finish() {
-            actual if actual == *digest => children(&raw),
-            actual => Err(format!("its bytes hash to `{actual}`")),
-        }
+        let raw = blob.sound(digest, MAX_DOCUMENT).map_err(|e| e.to_string())?;
+        children(&raw)
     }
 
     /// Marks all that are documents, with what they refer to: one of them may have the name that cannot be read.
     fn mark_every_document(&self, children: ReadChildren<'_>, marked: &mut Marked) {
-        for digest in self.blob_digests().0 {
-            let small = matches!(self.look(&digest), Ok(Some(size)) if size <= MAX_DOCUMENT);
-            if !small || marked.reachable.contains(&digest) {
-                continue;
+        let anything = |error| Obstacle { error, leads_to: LeadsTo::Anything };
+        let (digests, unreadable) = self.blob_digests();
+        marked.obstacles.extend(unreadable.into_iter().map(anything));
+        for digest in digests {
+            match self.look(&digest) {
+                Ok(Some(size)) if size <= MAX_DOCUMENT && !marked.reachable.contains(&digest) => {}
+                Ok(_) => continue,
+                Err(error) => {
+                    marked.obstacles.push(anything(error));
+                    continue;
+                }
             }
-            if let Ok(found) = self.children_of(&digest, children) {
-                // Documents among the children are found by themselves.
-                marked.reachable.extend(found.blobs.into_iter().chain(found.documents).chain([digest]));
+            // Documents among the children are found by themselves.
+            match self.children_of(&digest, children) {
+                Ok(found) => marked.reachable.extend(found.blobs.into_iter().chain(found.documents).chain([digest])),
+                Err(_) if self.is_other_blob(&digest) => {}
+                Err(reason) => match self.0.index.edges(&digest) {
+                    Some(known) => marked.reachable.extend(known.into_iter().chain([digest])),
+                    None => marked.obstacles.push(anything(Error::Unreadable { digest, reason })),
+                },
             }
         }
     }

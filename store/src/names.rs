@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use content::Digest;
 
-use crate::{Error, Store, files, links, tags};
+use crate::{Error, Store, files, tags};
 
 /// What is below a folder.
 #[derive(Debug, Default)]
@@ -35,26 +35,18 @@ impl Named {
     pub(crate) fn tag(&self) -> String {
         format!("{}:{}", self.repository, self.name)
     }
+
+    /// Fails where no tag can be called so.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let reason = |error: Error| format!("its name is no tag's: {error}; remove the file");
+        let damaged = |error| Error::Damaged { path: self.path.clone(), reason: reason(error) };
+        tags::file(&self.tag()).map(drop).map_err(damaged)
+    }
 }
 
 /// Where the file of `name` (`host/repository:tag`) is below `root`.
 pub(crate) fn path(root: &Path, name: &str) -> Result<PathBuf, Error> {
     Ok(root.join(tags::file(name)?))
-}
-
-/// Removes the file and the folders below `root` that this leaves empty; says whether the file was there.
-pub(crate) fn remove(root: &Path, path: &Path) -> Result<bool, Error> {
-    let removed = files::remove(path)?;
-    if removed {
-        links::tidy(path, root)?;
-    }
-    Ok(removed)
-}
-
-/// Whether an entry is a folder, or a link to one.
-fn is_folder(entry: &fs::DirEntry) -> std::io::Result<bool> {
-    let kind = entry.file_type()?;
-    if kind.is_symlink() { Ok(fs::metadata(entry.path())?.is_dir()) } else { Ok(kind.is_dir()) }
 }
 
 /// Everything below `root` whose name begins with a colon. A folder that cannot be listed hides nothing but what is in it.
@@ -67,10 +59,9 @@ pub(crate) fn walk(root: &Path) -> Walk {
 
 impl Walk {
     fn folder(&mut self, folder: &Path, repository: &str) {
-        let entries = match files::entries(folder) {
+        // It is not there where its last file was removed since it was listed, or nothing was ever put there.
+        let entries = match files::entries_if_there(folder) {
             Ok(entries) => entries,
-            // Its last file was removed since it was listed, or nothing was ever put there.
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => return self.unreadable.push(error),
         };
         for entry in entries {
@@ -79,14 +70,14 @@ impl Walk {
                 self.named.push(Named { repository: repository.to_owned(), name: name.to_owned(), path });
                 continue;
             }
-            match is_folder(&entry) {
+            match files::is_folder(&entry) {
                 Ok(true) => {
                     let inner = if repository.is_empty() { name } else { format!("{repository}/{name}") };
                     self.folder(&path, &inner);
                 }
                 Ok(false) => {}
                 // Names may be in it.
-                Err(error) => self.unreadable.push(Error::io("look at", &path, error)),
+                Err(error) => self.unreadable.push(error),
             }
         }
     }
@@ -110,6 +101,18 @@ impl Store {
         let temporary = self.0.layout.temporary().join(format!("{kind}-{}", Digest::of(name.as_bytes()).short()));
         files::write_synced(&temporary, text.as_bytes())?;
         fs::rename(&temporary, path).map_err(|e| Error::io("write", path, e))?;
-        files::sync_folder(folder)
+        self.0.placing.sync(folder)
+    }
+
+    /// Removes a file durably, and the folders below `root` that this leaves empty; says whether it was there. The caller holds the lock of
+    /// names: a collection waits for it, so that nothing is deleted that a power cut would bring a name back for.
+    pub(crate) fn remove_named(&self, root: &Path, path: &Path) -> Result<bool, Error> {
+        if !files::remove(path)? {
+            return Ok(false);
+        }
+        let folders = path.ancestors().skip(1).take_while(|folder| *folder != root);
+        // The first that is not empty.
+        let stays = folders.into_iter().find(|folder| fs::remove_dir(folder).is_err());
+        self.0.placing.sync(stays.unwrap_or(root)).map(|()| true)
     }
 }

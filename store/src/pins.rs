@@ -35,6 +35,6 @@ impl Store {
     /// Takes the pin away. The caller holds the lock of names.
     pub(crate) fn remove_pin(&self, name: &str) -> Result<bool, Error> {
         let root = self.0.layout.pins();
-        names::remove(&root, &names::path(&root, name)?)
+        self.remove_named(&root, &names::path(&root, name)?)
     }
 }

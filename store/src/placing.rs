@@ -60,7 +60,12 @@ impl Placing {
         })
     }
 
-    /// Whether every folder is synced.
+    /// What is in these folders is not durable: they could not be synced.
+    pub(crate) fn mistrust(&self, folders: Vec<PathBuf>) {
+        self.lock().failed.extend(folders);
+    }
+
+    /// Whether no folder failed to be synced.
     pub(crate) fn is_settled(&self) -> bool {
         self.lock().failed.is_empty()
     }
@@ -74,7 +79,11 @@ impl Placing {
     fn retry(&self, is_wanted: impl Fn(&Path) -> bool) -> Result<(), Error> {
         let folders: Vec<PathBuf> = self.lock().failed.iter().filter(|folder| is_wanted(folder)).cloned().collect();
         for folder in folders {
-            files::sync_folder(&folder)?;
+            match files::sync_folder(&folder) {
+                // Its removal is the affair of the folder above.
+                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+                other => other?,
+            }
             self.lock().failed.remove(&folder);
         }
         Ok(())
@@ -82,10 +91,11 @@ impl Placing {
 }
 
 impl Store {
-    /// Makes a folder and those above it up to the store's, each durable in the one above.
+    /// Makes a folder and those above it up to the store's, each durable in the one above. The caller holds the lock of names.
     pub(crate) fn create_folder_durably(&self, folder: &Path) -> Result<(), Error> {
         if folder.is_dir() {
-            return Ok(());
+            // Where one of them could not be synced when it was made.
+            return self.0.placing.retry(|failed| folder.starts_with(failed));
         }
         if let Some(parent) = folder.parent().filter(|_| folder != self.home()) {
             self.create_folder_durably(parent)?;
@@ -101,6 +111,18 @@ impl Store {
         let now = placing.lock().next;
         placing.wait(|state| state.under_way.keys().next().is_some_and(|oldest| *oldest < now));
         placing.retry(|_| true)
+    }
+
+    /// Returns when no name is being given or taken away, and every one that was would be so after a power cut.
+    pub(crate) fn settle_names(&self) -> Result<(), Error> {
+        drop(self.names());
+        self.0.placing.retry(|_| true)
+    }
+
+    /// The same for the folders that a file lies in.
+    pub(crate) fn settle_folders(&self, path: &Path) -> Result<(), Error> {
+        drop(self.names());
+        self.0.placing.retry(|failed| path.starts_with(failed))
     }
 
     /// The same for one blob.

@@ -88,7 +88,7 @@ impl Store {
         if index.is_filled() {
             return Ok(());
         }
-        Err(Error::Index("it failed again, or something was added, while it was filled".to_owned()))
+        Err(Error::Index("it failed, or something was added, while it was filled; it is filled again soon".to_owned()))
     }
 
     /// Why a folder with names of documents cannot be listed, where that is so.

@@ -58,7 +58,7 @@ impl Store {
         fs::rename(&temporary, &path).map_err(|e| Error::io("set the tag", &path, e))?;
         self.reach(CrashPoint::TagRenamed);
         self.0.index.expect(digest);
-        files::sync_folder(folder)
+        self.0.placing.sync(folder)
     }
 
     /// Fails where the names of models cannot be listed at all, so that there would seem to be none.
@@ -74,18 +74,14 @@ impl Store {
         // First what belongs to it: a crash in between leaves a tag without a past, and not a past without a tag.
         self.remove_pin(name)?;
         self.remove_history(name)?;
-        names::remove(&self.0.layout.tags(), &path)
+        self.remove_named(&self.0.layout.tags(), &path)
     }
 
     /// The tags of `repository` (`host/name`), sorted by name. Damaged ones are logged and left out.
     pub fn tags_of(&self, repository: &str) -> Result<Vec<TagEntry>, Error> {
         let mut found = Vec::new();
         let folder = self.0.layout.tags().join(repository_path(repository)?);
-        let entries = match files::entries(&folder) {
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other?,
-        };
-        for entry in entries {
+        for entry in files::entries_if_there(&folder)? {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some(tag) = name.strip_prefix(':') else { continue };
             match read(&entry.path(), repository, tag) {

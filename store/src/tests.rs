@@ -315,6 +315,18 @@ fn an_index_may_list_what_was_never_sent() {
 }
 
 #[test]
+fn a_copy_without_empty_folders_is_whole() {
+    let (folder, store) = temporary();
+    drop(store);
+    let shelves = std::fs::read_dir(folder.path().join("blobs/sha256")).expect("shelves");
+    for shelf in shelves.map(|shelf| shelf.expect("a shelf")).filter(|shelf| shelf.file_name() != "ff") {
+        std::fs::remove_dir(shelf.path()).expect("it is empty");
+    }
+    let store = Store::open(folder.path(), Options::default()).expect("it opens");
+    put(&store, b"a blob");
+}
+
+#[test]
 fn learns_the_digest_late() {
     let (_folder, store) = temporary();
     let id = IngestId::parse("upload").expect("an id");

@@ -14,6 +14,8 @@ use crate::{Error, Store, files};
 impl Store {
     /// Remembers that somebody used what a document describes. A power cut may take the last half minute of it.
     pub fn record_use(&self, document: &Digest, now: SystemTime) -> Result<(), Error> {
+        // Where the folder could not be made when the store was opened.
+        self.begin_uses(now)?;
         note(&self.use_path(document), now)
     }
 
@@ -22,6 +24,8 @@ impl Store {
         let path = self.use_path(document);
         match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
             Ok(time) => Ok(Some(time)),
+            // Nothing could be noted so far: nothing counts as unused.
+            Err(_) if !self.0.layout.used().is_dir() => Ok(Some(SystemTime::now())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io("look at", &path, e)),
         }
@@ -33,21 +37,25 @@ impl Store {
         if self.0.layout.used().is_dir() {
             return Ok(());
         }
+        let _names = self.names();
+        if self.0.layout.used().is_dir() {
+            return Ok(());
+        }
         // It is there when all of it is.
         let new = self.0.layout.temporary().join("used");
         files::create_folder(&new)?;
         for document in self.documents() {
-            note(&new.join(file_name(&document)), now)?;
+            note(&new.join(files::digest_name(&document)), now)?;
         }
         fs::rename(&new, self.0.layout.used()).map_err(|e| Error::io("make the folder", &self.0.layout.used(), e))?;
-        files::sync_folder(self.home())
+        self.0.placing.sync(self.home())
     }
 
     /// Forgets the use of what is not here any more.
     pub fn expire_uses(&self) -> Result<(), Error> {
-        for entry in files::entries(&self.0.layout.used())? {
-            let name = entry.file_name().to_string_lossy().replacen('-', ":", 1);
-            if name.parse().is_ok_and(|digest| matches!(self.look(&digest), Ok(None))) {
+        for entry in files::entries_if_there(&self.0.layout.used())? {
+            let document = files::named_digest(&entry.file_name().to_string_lossy());
+            if document.is_some_and(|digest| matches!(self.look(&digest), Ok(None))) {
                 files::remove(&entry.path())?;
             }
         }
@@ -55,12 +63,8 @@ impl Store {
     }
 
     fn use_path(&self, document: &Digest) -> PathBuf {
-        self.0.layout.used().join(file_name(document))
+        self.0.layout.used().join(files::digest_name(document))
     }
-}
-
-fn file_name(document: &Digest) -> String {
-    format!("{}-{}", document.algorithm().name(), document.hex())
 }
 
 fn note(path: &Path, now: SystemTime) -> Result<(), Error> {

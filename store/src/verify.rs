@@ -99,17 +99,24 @@ impl Store {
         let path = self.path(digest);
         files::create_folder(&self.0.layout.damaged())?;
         let aside = self.0.layout.damaged().join(digest.hex());
+        // It was made of the damaged bytes, perhaps. First, so that a crash leaves nothing of it beside a blob that is fetched again; and
+        // once more, where somebody was about to make it. What a document refers to is known by its digest, which stays right.
+        let forget = || {
+            self.0.index.remove_notes(digest);
+            self.forget_derived(digest)
+        };
+        forget()?;
         let moved = match fs::rename(&path, &aside) {
             Ok(()) => true,
             Err(e) if e.kind() == io::ErrorKind::NotFound => false,
             Err(e) => return Err(Error::io("set aside", &path, e)),
         };
+        forget()?;
         if moved && let Some(folder) = path.parent() {
-            files::sync_folder(folder)?;
+            // It is to be somewhere at any time.
+            files::sync_folder(&self.0.layout.damaged())?;
+            self.0.placing.sync(folder)?;
         }
-        self.0.index.remove_blob(digest);
-        // It was made of the damaged bytes, perhaps.
-        self.forget_derived(digest)?;
         Ok(moved)
     }
 
@@ -133,7 +140,8 @@ fn damaged_names(layout: &Layout, now: SystemTime) -> Vec<Error> {
     let tags = tags::walk(&layout.tags());
     let mut damaged: Vec<Error> = tags.damaged.into_iter().map(|(_, error)| error).chain(tags.unreadable).collect();
     let histories = names::walk(&layout.histories());
-    damaged.extend(histories.named.iter().filter_map(|file| history::read(&file.path).err()));
+    damaged
+        .extend(histories.named.iter().filter_map(|file| file.check().and_then(|()| history::read(&file.path)).err()));
     damaged.extend(histories.unreadable);
     damaged.extend(names::walk(&layout.pins()).unreadable);
     damaged.extend(links::walk(&layout.links()).unreadable.into_iter().map(|(_, error)| error));

@@ -32,7 +32,7 @@ impl Library {
 
     /// What the index is told of a document; `None` where it is not here, or is damaged: then nobody can tell.
     fn description_of(&self, digest: &Digest) -> Result<Option<Description>, store::Error> {
-        let error = match self.document(digest) {
+        let error = match self.sound_document(digest) {
             Ok(document) => return Ok(document.as_ref().map(description)),
             Err(error) => error,
         };
@@ -47,6 +47,16 @@ impl Library {
                 Ok(None)
             }
         }
+    }
+
+    /// Reads a manifest or an index that is what its digest says; `None` where it is not here. What the index knows of a document decides
+    /// what is deleted, so it is never taken from damaged bytes.
+    pub(crate) fn sound_document(&self, digest: &Digest) -> Result<Option<Document>> {
+        if self.store.blob_size(digest)?.is_none() {
+            return Ok(None);
+        }
+        let raw = self.store.read_sound(digest, manifests::MAX_MANIFEST as u64)?;
+        Ok(Some(Document::parse(&raw)?))
     }
 
     /// Reads a manifest or an index; `None` where it is not here.
@@ -65,5 +75,48 @@ pub(crate) fn description(document: &Document) -> Description {
         children: document.children().all(),
         subject: document.subject().map(|subject| subject.digest),
         notes: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use content::{Descriptor, Expected, IngestId};
+    use manifests::{Layer, ManifestBuilder, ModelConfig, ModelRef, media_types};
+    use store::{Options, Store};
+
+    use super::*;
+
+    fn put(store: &Store, bytes: &[u8]) -> Digest {
+        let id = IngestId::parse("test").expect("an id");
+        let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
+        ingest.append(bytes).expect("write");
+        ingest.commit().expect("commit").0
+    }
+
+    #[test]
+    fn damaged_bytes_say_nothing_of_what_a_manifest_needs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let library = Library::new(Store::open(folder.path(), Options::default()).expect("a store"));
+        let store = &library.store;
+        let (config, layer) = (ModelConfig::default().to_bytes().expect("a config"), b"template");
+        let (_, layer_digest) = (put(store, &config), put(store, layer));
+        let manifest = ManifestBuilder {
+            config: Descriptor::of(media_types::CONFIG, &config),
+            layers: vec![Layer::new(Descriptor::of(media_types::TEMPLATE, layer))],
+            annotations: [].into(),
+        };
+        let raw = manifest.build().expect("a manifest").raw().to_vec();
+        let digest = put(store, &raw);
+        let name: ModelRef = "m".parse().expect("a name");
+        store.set_tag(&name.tag_key().expect("a tag"), &digest).expect("a name");
+        // A digit of the layer's digest: it reads well, and names another layer.
+        let other = Digest::of(b"other").to_string();
+        let damaged = String::from_utf8(raw).expect("a text").replace(&layer_digest.to_string(), &other);
+        std::fs::remove_file(store.path(&digest)).expect("damage");
+        std::fs::write(store.path(&digest), damaged).expect("damage");
+        library.rebuild().expect("the index is made anew");
+        let collected = library.gc();
+        assert!(collected.put_off.is_some(), "{collected:?}");
+        assert_eq!(store.blob_size(&layer_digest).expect("a look"), Some(8), "what it needs is not known");
     }
 }

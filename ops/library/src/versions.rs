@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 use content::Digest;
-use manifests::{Document, ModelRef};
+use manifests::ModelRef;
 
 use crate::error::Error;
 use crate::library::Library;
@@ -91,7 +91,9 @@ impl Library {
             bail!(Error::NoVersion(text));
         }
         // After a crash the index knows only of what has a name.
-        self.describe(&to, &Document::Manifest(manifest));
+        if let Some(document) = self.sound_document(&to)? {
+            self.describe(&to, &document);
+        }
         self.store.set_tag(&tag.name, &to)?;
         tracing::info!(model, from = %tag.digest, %to, "rolled back");
         Ok(RolledBack { model, from: tag.digest, to })

@@ -70,9 +70,7 @@ impl From<Error> for Refused {
             Error::WrongSize { .. } => Self::new(ErrorCode::SizeInvalid, message),
             Error::BadName { .. } => Self::new(ErrorCode::NameInvalid, message),
             Error::Busy(_) => Self::with_status(StatusCode::CONFLICT, ErrorCode::BlobUploadInvalid, message),
-            Error::Io { .. } if full => {
-                Self::with_status(StatusCode::INSUFFICIENT_STORAGE, ErrorCode::Denied, message)
-            }
+            Error::Io { .. } if full => Self::with_status(StatusCode::INSUFFICIENT_STORAGE, ErrorCode::Denied, message),
             Error::Io { .. } | Error::Other(_) => {
                 tracing::warn!("{message}");
                 Self::with_status(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Unsupported, message)

@@ -52,8 +52,18 @@ impl Database {
         if let Some(subject) = self.note(SUBJECT, digest)? {
             self.subjects.remove([&subject, b"<".as_slice(), digest.to_string().as_bytes()].concat())?;
         }
+        self.remove_note(SUBJECT, digest)?;
+        self.remove_notes(digest)
+    }
+
+    /// Forgets what was noted about a blob, but for what follows from its digest.
+    pub(super) fn remove_notes(&self, digest: &Digest) -> sled::Result<()> {
+        let subject = format!("{digest}:{SUBJECT}");
         for key in self.notes.scan_prefix(format!("{digest}:")).keys() {
-            self.notes.remove(key?)?;
+            let key = key?;
+            if *key != *subject.as_bytes() {
+                self.notes.remove(key)?;
+            }
         }
         Ok(())
     }

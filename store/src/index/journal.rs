@@ -5,8 +5,9 @@
 //! <first 12 digits of the SHA-256 of the rest> <kind> <digest> <note in hexadecimal digits, or `-` where it was removed>
 //! ```
 //!
-//! A line that is cut or damaged is passed over. Lines are not synced: a power cut may take the last of them. What cannot be
-//! written, or has no room, empties the journal: a note that is lost costs time, one that was taken back must not come again.
+//! A line that is cut or damaged is passed over. Lines are not synced, but for those of removals: a power cut may take the last notes.
+//! What cannot be written, or has no room, empties the journal: a note that is lost costs time, one that was taken back must not come
+//! again. What is noted of a blob that is deleted may: it is right of any blob of that digest.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -37,22 +38,28 @@ impl Journal {
 
     /// Adds a note; `None` where it was removed. What cannot be written is lost, as the index may be.
     pub(super) fn add(&self, kind: &str, about: &Digest, note: Option<&[u8]>) {
-        if note.is_some_and(|note| note.len() > LONGEST_NOTE) {
-            return;
-        }
-        let text = note.map_or_else(|| "-".to_owned(), hexadecimal);
+        // A longer one takes the place of a short one, too.
+        let text = note.filter(|note| note.len() <= LONGEST_NOTE).map_or_else(|| "-".to_owned(), hexadecimal);
         let line = format!("{kind} {about} {text}");
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.is_none() {
             *file = OpenOptions::new().create(true).append(true).open(&self.path).ok();
         }
-        let Some(open) = file.as_mut() else { return };
+        let Some(open) = file.as_mut() else {
+            // Nothing may come again that was taken back.
+            let _ = files::remove_any(&self.path);
+            return;
+        };
         let full = open.metadata().is_ok_and(|metadata| metadata.len() >= self.longest);
         // In one piece, after the end of what may have been cut.
         let line = format!("\n{} {line}", check(&line));
         if full || open.write_all(line.as_bytes()).is_err() {
             // Also a full disk allows that. Where it does not, what is there is as old as the disk's trouble.
             let _ = open.set_len(0).and_then(|()| open.write_all(line.as_bytes()));
+        }
+        if note.is_none() {
+            // What was taken back because it was wrong: a power cut must not bring it again.
+            let _ = open.sync_data();
         }
     }
 

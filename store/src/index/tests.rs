@@ -47,6 +47,7 @@ fn short_notes_survive_a_crash_and_damage() {
         store.set_note("kind", digest, digest.as_bytes());
     }
     store.forget_verified(&about[0]);
+    store.set_note("long", &about[0], b"short");
     store.set_note("long", &about[0], &[7; 5000]);
     store.0.index.remove_note("kind", &about[1]);
     let notes = |store: &Store| about.map(|digest| store.note("kind", &digest).map(|note| note == digest.as_bytes()));

@@ -170,6 +170,63 @@ fn a_document_without_a_readable_name_stays_whole() {
 }
 
 #[test]
+fn a_damaged_manifest_may_be_the_one_without_a_readable_name() {
+    let (folder, store) = temporary();
+    let layer = put(&store, b"layer");
+    let manifest = document(&store, &[layer]);
+    write(&folder.path().join("tags/h/r/:t"), b"");
+    std::fs::remove_file(store.path(&manifest)).expect("damage");
+    std::fs::write(store.path(&manifest), b"document\n").expect("damage that reads as another document");
+    assert_eq!(collect(&store).blobs, 0, "the index knows what it referred to");
+    store.0.index.fail("a test", store.0.index.generation());
+    let put_off = collect(&store).put_off.expect("nobody knows any more");
+    assert_eq!((put_off.blobs, put_off.reasons.len()), (2, 2), "{put_off:?}");
+    assert!(is_there(&store, &layer));
+}
+
+#[test]
+fn what_a_damaged_manifest_referred_to_is_known_when_it_is_set_aside() {
+    let (_folder, store) = temporary();
+    let layer = put(&store, b"layer");
+    let manifest = document(&store, &[layer]);
+    store.set_tag("h/r:t", &manifest).expect("a name");
+    store.set_note("kind", &manifest, b"of damaged bytes");
+    std::fs::remove_file(store.path(&manifest)).expect("damage");
+    std::fs::write(store.path(&manifest), b"document\n").expect("damage that reads as another document");
+    assert!(store.set_aside(&manifest).expect("it is there"));
+    assert_eq!((collect(&store), store.note("kind", &manifest)), (done(0, 0), None));
+    assert!(is_there(&store, &layer), "it can be fetched again, and needs its layer then");
+}
+
+#[test]
+fn a_name_that_may_come_back_keeps_what_it_led_to() {
+    let (folder, store) = temporary();
+    let lost = put(&store, b"lost");
+    // A folder that cannot be synced: there is a file in the place of the one above.
+    write(&folder.path().join("file"), b"");
+    store.0.placing.mistrust(vec![folder.path().join("file/folder"), folder.path().join("gone")]);
+    let put_off = collect(&store).put_off.expect("it is told");
+    assert_eq!((put_off.blobs, put_off.reasons.len()), (1, 1), "{put_off:?}");
+    store.set_tag("h/r:t", &lost).expect_err("what it names may be in there");
+    std::fs::remove_file(folder.path().join("file")).expect("removal");
+    store.set_tag("h/r:t", &lost).expect("what is gone is in nobody's way");
+    assert!(store.0.placing.is_settled());
+}
+
+#[test]
+fn questions_about_what_is_not_here_leave_nothing() {
+    let (_folder, store) = temporary();
+    let (here, elsewhere) = (put(&store, b"here"), Digest::of(b"elsewhere"));
+    let _guard = store.guard();
+    assert!(
+        store.blob_size(&here).expect("a look").is_some() && store.blob_size(&elsewhere).expect("a look").is_none()
+    );
+    store.open_blob(&elsewhere).expect_err("it is not here");
+    let state = store.0.gate.lock();
+    assert!(state.keeps(&here) && !state.keeps(&elsewhere));
+}
+
+#[test]
 fn what_cannot_be_known_keeps_everything() {
     let (folder, store) = temporary();
     let lost = put(&store, b"lost");
@@ -215,6 +272,12 @@ fn the_use_of_a_model_is_no_cache() {
     std::fs::remove_dir_all(folder.path().join("used")).expect("removal");
     let store = Store::open(folder.path(), crate::Options::default()).expect("it opens");
     assert!(store.last_use(&manifest).expect("a look").is_some_and(|used| used > then));
+    // As where it could not be made when the store was opened.
+    std::fs::remove_dir_all(folder.path().join("used")).expect("removal");
+    store.expire_uses().expect("there is nothing to forget");
+    assert!(store.last_use(&manifest).expect("a look").is_some_and(|used| used > then), "nothing counts as unused");
+    store.record_use(&manifest, then).expect("the folder is made");
+    assert_eq!(store.last_use(&manifest).expect("a look"), Some(then));
     store.remove_tag("h/r:t").expect("removal");
     collect(&store);
     store.expire_uses().expect("the model is gone");

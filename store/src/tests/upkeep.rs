@@ -60,12 +60,30 @@ fn a_change_that_did_not_happen_is_no_version() {
     let path = folder.path().join("history/h/r/:t");
     let text = std::fs::read_to_string(&path).expect("a history");
     std::fs::write(&path, format!("{text}7 {b}\n")).expect("write");
+    assert_eq!(store.kept_versions(TAG).expect("kept"), [], "`b` was never named");
     store.set_tag(TAG, &c).expect("tag");
     assert_eq!(store.kept_versions(TAG).expect("kept"), [a], "what the tag named before is the last version");
+    let text = std::fs::read_to_string(&path).expect("a history");
+    std::fs::write(&path, format!("{text}8 {b}\n")).expect("write");
+    assert_eq!(store.kept_versions(TAG).expect("kept"), [a], "it is the last version still");
     // A store from before there were histories.
     std::fs::remove_file(&path).expect("remove");
     store.set_tag(TAG, &a).expect("tag");
     assert_eq!(store.kept_versions(TAG).expect("kept"), [c]);
+}
+
+#[test]
+fn a_file_beside_histories_keeps_nothing_and_is_named() {
+    let (folder, store) = temporary();
+    let digest = put(&store, b"blob");
+    store.set_tag(TAG, &digest).expect("tag");
+    // An editor's copy.
+    let history = folder.path().join("history/h/r/:t");
+    std::fs::copy(&history, folder.path().join("history/h/r/:t~")).expect("a copy");
+    let collected = store.collect(SystemTime::now(), nothing);
+    assert_eq!(collected.put_off, None, "{collected:?}");
+    let damaged = store.damaged_names(SystemTime::now());
+    assert!(matches!(&damaged[..], [error] if error.to_string().contains(":t~")), "{damaged:?}");
 }
 
 #[test]
