@@ -1,7 +1,7 @@
 //! The log of a daemon that a command has started: `daemon.log` in the store's folder, to which the daemon and its runners
-//! append. It is bounded: what is older than the last [`LARGEST`] bytes, twice, goes.
+//! append. It is bounded: where it is larger than [`LARGEST`], what it has takes the place of what was moved away before.
 //!
-//! It is copied and cut rather than renamed, because runners have it open too.
+//! It is copied and cut rather than renamed, because runners have it open too. A line that comes between the two is lost.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,6 +9,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
+
+use rustix::fs::OFlags;
 
 /// Its name in the store's folder.
 pub const LOG_FILE: &str = "daemon.log";
@@ -20,36 +22,46 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Keeps the log of this daemon small, where it is written to the store's folder; ends with the daemon.
 pub(crate) async fn keep_small(home: &Path) {
     let log = home.join(LOG_FILE);
-    while is_standard_error(&log) {
+    loop {
         let path = log.clone();
-        let cut = tokio::task::spawn_blocking(move || cut(&path, LARGEST)).await;
-        if let Ok(Err(error)) = cut {
+        // Where it goes elsewhere somebody else looks after it.
+        let cut = move || if is_appended_to(&path) { cut(&path, LARGEST) } else { Ok(()) };
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(cut).await {
             tracing::warn!("the log `{}` cannot be cut: {error}", log.display());
         }
         tokio::time::sleep(LOOK).await;
     }
-    // Somebody else looks after where it goes.
-    std::future::pending::<()>().await;
 }
 
-/// Whether what this process says as an error goes into that file.
-fn is_standard_error(log: &Path) -> bool {
+/// Whether what this process says as an error goes to the end of that file, wherever that is: who writes where it was would leave a hole
+/// after a cut.
+fn is_appended_to(log: &Path) -> bool {
     let own = io::stderr().as_fd().try_clone_to_owned().and_then(|own| File::from(own).metadata());
-    match (own, std::fs::metadata(log)) {
+    let is_same = match (own, std::fs::metadata(log)) {
         (Ok(own), Ok(log)) => (own.dev(), own.ino()) == (log.dev(), log.ino()),
         _ => false,
-    }
+    };
+    is_same && rustix::fs::fcntl_getfl(io::stderr()).is_ok_and(|flags| flags.contains(OFlags::APPEND))
 }
 
-/// Moves what a log has into `<log>.1`, in the place of what was there, where it is larger than that.
+/// Moves what a log has into `<log>.1`, in the place of what was there, where it is larger than that. What cannot be moved stays, up to
+/// twice the size.
 fn cut(log: &Path, largest: u64) -> io::Result<()> {
-    if std::fs::metadata(log)?.len() <= largest {
+    let size = std::fs::metadata(log)?.len();
+    if size <= largest {
         return Ok(());
     }
     let old = log.with_added_extension("1");
-    if std::fs::copy(log, &old).is_err() {
-        // On a full disk the latest lines count, and that there is room again.
+    // The disk may be full of what is there: the latest lines count.
+    let moved = std::fs::copy(log, &old).or_else(|_| {
         let _ = std::fs::remove_file(&old);
+        std::fs::copy(log, &old)
+    });
+    if let Err(error) = moved {
+        let _ = std::fs::remove_file(&old);
+        if size <= largest.saturating_mul(2) {
+            return Err(error);
+        }
     }
     OpenOptions::new().write(true).truncate(true).open(log).map(drop)
 }
@@ -78,6 +90,16 @@ mod tests {
         );
         writer.write_all(b"fourth\n").expect("a line");
         cut(&log, 6).expect("it is cut again");
-        assert_eq!(read(&log.with_added_extension("1")), "third\nfourth\n");
+        let old = log.with_added_extension("1");
+        assert_eq!(read(&old), "third\nfourth\n");
+        // It cannot be moved.
+        std::fs::remove_file(&old).expect("removal");
+        std::fs::create_dir_all(old.join("folder")).expect("a folder in its place");
+        writer.write_all(b"fifth line\n").expect("a line");
+        cut(&log, 6).expect_err("it says why");
+        assert_eq!(read(&log), "fifth line\n", "nothing is lost yet");
+        writer.write_all(b"sixth\n").expect("a line");
+        cut(&log, 6).expect("it is as large as it may be");
+        assert_eq!(read(&log), "");
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use axum::Router;
@@ -37,6 +37,8 @@ const SWEEP: Duration = Duration::from_hours(1);
 const CLOSE: Duration = Duration::from_mins(1);
 /// Time between two looks at whether the index has failed.
 const MEND: Duration = Duration::from_millis(500);
+/// A rest after an attempt that failed is so many times as long as the attempt.
+const MEND_REST: u32 = 10;
 /// The same while a document cannot be read: all are looked at each time.
 const MEND_UNREADABLE: Duration = Duration::from_secs(10);
 /// Time between two looks at whether something waits to be collected.
@@ -163,10 +165,11 @@ async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repos
 /// Fills the index after a crash, and makes it anew where it has failed: whatever was in the way may be gone.
 async fn mend_index(library: Library) {
     loop {
-        let library = library.clone();
+        let (library, begin) = (library.clone(), Instant::now());
         let pause = match tokio::task::spawn_blocking(move || library.mend_index()).await {
-            // The store has logged what is in its way.
-            Ok(Ok(()) | Err(store::Error::Index(_))) => MEND,
+            Ok(Ok(())) => MEND,
+            // The store has logged what is in its way. It may be there for long, and all documents were read in vain.
+            Ok(Err(store::Error::Index(_))) => begin.elapsed().saturating_mul(MEND_REST).max(MEND),
             Ok(Err(error)) => {
                 tracing::warn!("the index does not know of all documents: {error}");
                 MEND_UNREADABLE

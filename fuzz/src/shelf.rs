@@ -49,6 +49,10 @@ impl Ingester for Shelf {
 }
 
 impl BlobStorage for Shelf {
+    type Hold = ();
+
+    fn hold(&self, _: &Digest) {}
+
     async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
         let has = self.kept().blobs.contains(&(of.to_string(), *digest));
         if has { self.content.size(digest).await } else { Ok(None) }

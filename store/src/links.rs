@@ -76,9 +76,10 @@ impl Store {
         }
         // Not the file: there is nothing in it.
         let make = || -> Result<bool, Error> {
+            // Its time is by the same clock as that of one that is renewed: what was put there first is older.
             let file = OpenOptions::new().write(true).create_new(true).open(&path);
-            match file {
-                Ok(_) => Ok(true),
+            match file.and_then(|file| file.set_modified(SystemTime::now())) {
+                Ok(()) => Ok(true),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
                 Err(e) => Err(Error::io("make the link", &path, e)),
             }
@@ -131,10 +132,42 @@ impl Store {
     pub fn unlink(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<bool, Error> {
         let path = self.link_path(repository, kind, digest)?;
         if kind == LinkKind::Blob {
-            self.0.promises.withdraw(repository, digest);
+            self.0.promises.withdraw(repository, digest, None);
         }
         let _names = self.names();
         self.remove_named(&self.0.layout.links(), &path)
+    }
+
+    /// The same, unless it was put there again, or promised, after `until`.
+    pub fn unlink_unless_renewed(
+        &self,
+        repository: &str,
+        kind: LinkKind,
+        digest: &Digest,
+        until: SystemTime,
+    ) -> Result<bool, Error> {
+        let path = self.link_path(repository, kind, digest)?;
+        if kind == LinkKind::Blob {
+            self.0.promises.withdraw(repository, digest, Some(until + BLOB_LINK_LIFE));
+        }
+        // Who renews it takes this, too.
+        let _names = self.names();
+        match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
+            Ok(modified) if modified <= until => self.remove_named(&self.0.layout.links(), &path),
+            Ok(_) => Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("look at", &path, e)),
+        }
+    }
+
+    /// When a blob was last put into `repository`; `None` where it was not.
+    pub fn linked_at(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<Option<SystemTime>, Error> {
+        let path = self.link_path(repository, kind, digest)?;
+        match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
+            Ok(modified) => Ok(Some(modified)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("look at", &path, e)),
+        }
     }
 
     /// Whether a blob was put into `repository`.

@@ -35,11 +35,11 @@ impl Promises {
         });
     }
 
-    /// Takes back what was told at a place.
-    pub(crate) fn withdraw(&self, place: &str, digest: &Digest) {
+    /// Takes back what was told at a place; with `latest`, only what ends until then.
+    pub(crate) fn withdraw(&self, place: &str, digest: &Digest, latest: Option<SystemTime>) {
         let mut promised = self.lock();
         if let Some(places) = promised.get_mut(digest) {
-            places.remove(place);
+            places.retain(|own, until| **own != *place || latest.is_some_and(|latest| *until > latest));
             if places.is_empty() {
                 promised.remove(digest);
             }

@@ -63,12 +63,12 @@ pub(crate) async fn prune(
     let pruned = move |library: &Library| {
         let plan = plan_prune(library, &options)?;
         let collected = if request.dry_run { None } else { Some(answer(plan.execute(library)?)) };
-        Ok(PruneResponse { collected, ..describe(&plan)? })
+        Ok(PruneResponse { collected, ..describe(&plan) })
     };
     Ok(Json(blocking(&daemon.library, pruned).await?))
 }
 
-fn describe(plan: &PrunePlan) -> anyhow::Result<PruneResponse> {
+fn describe(plan: &PrunePlan) -> PruneResponse {
     let model = |model: &upkeep::UnusedModel| PruneModel {
         name: model.name.clone(),
         used: timestamp(model.used),
@@ -81,14 +81,14 @@ fn describe(plan: &PrunePlan) -> anyhow::Result<PruneResponse> {
     };
     let versions = plan.versions.iter().map(|(name, digests)| {
         let digests = digests.iter().map(ToString::to_string).collect();
-        Ok(PruneVersions { name: shown(name)?, digests })
+        PruneVersions { name: shown(name).unwrap_or_else(|_| name.clone()), digests }
     });
-    Ok(PruneResponse {
+    PruneResponse {
         models: plan.models.iter().map(model).collect(),
         linked: plan.linked.iter().map(linked).collect(),
-        versions: versions.collect::<anyhow::Result<_>>()?,
+        versions: versions.collect(),
         ingests: plan.ingests.len() as u64,
         ingest_bytes: plan.ingests.iter().map(|ingest| ingest.bytes).sum(),
         collected: None,
-    })
+    }
 }

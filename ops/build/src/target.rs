@@ -187,7 +187,7 @@ pub fn whole_file(target: &StoreTarget<'_>, file: &NamedFile, media_type: MediaT
 /// An import needs its size again, unless it shares tensors, which is known only later: so this is refused only where
 /// not even a tenth would fit. A disk that fills up later is an error of its own, and leaves nothing half-written.
 pub(crate) fn ensure_space(library: &Library, total: u64) -> Result<()> {
-    let free = library.store.free_space()?;
+    let free = library.room_for(total / 10)?;
     let home = library.store.home().display();
     ensure!(
         total / 10 <= free,

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use store::{Collectable, Collected, PutOff};
 
+use crate::collections::Left;
 use crate::library::Library;
 
 /// Uploads and other ingests that nobody went on with for so long are given up.
@@ -31,8 +32,22 @@ impl Library {
         self.collections.attend(|| self.gc_and_log());
     }
 
-    fn gc_and_log(&self) {
+    /// Bytes that are free for something that needs so many. Where there are not enough, what was left for later is deleted first.
+    ///
+    /// # Errors
+    /// The file system does not say.
+    pub fn room_for(&self, bytes: u64) -> Result<u64, store::Error> {
+        let free = self.store.free_space()?;
+        if free >= bytes {
+            return Ok(free);
+        }
+        self.collections.hurry(|| self.gc_and_log());
+        self.store.free_space()
+    }
+
+    fn gc_and_log(&self) -> Left {
         let Collected { blobs, bytes, put_off } = self.gc();
+        let left = if put_off.as_ref().is_some_and(|put_off| put_off.in_use) { Left::Used } else { Left::Nothing };
         if blobs > 0 {
             tracing::info!(blobs, bytes, "deleted unreferenced blobs");
         }
@@ -45,6 +60,7 @@ impl Library {
                 tracing::warn!(blobs, bytes, "a collection left what may be needed: {}", reasons.join("; "));
             }
         }
+        left
     }
 
     /// Deletes unreferenced blobs.

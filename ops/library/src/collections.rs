@@ -2,6 +2,7 @@
 //! they run in the background, for a small part of the time.
 //!
 //! Whoever has made something unneeded says so (`due`). Several who say it while a collection runs are served by the next one together.
+//! What a collection had to leave because somebody used it is due again, after a rest.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +12,17 @@ use std::time::{Duration, Instant};
 const AT_ONCE: u64 = 1000;
 /// In the background, a rest is so many times as long as the collection before it.
 const REST: u32 = 10;
+/// The shortest rest after one that left something to somebody who used it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a collection has left of what nothing refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing that it will have by itself.
+    Nothing,
+    /// What somebody used.
+    Used,
+}
 
 #[derive(Debug)]
 pub(crate) struct Collections {
@@ -36,7 +48,7 @@ impl Collections {
     }
 
     /// Something may be unneeded: it is collected now, or soon in the background.
-    pub(crate) fn request(&self, collect: impl FnOnce()) {
+    pub(crate) fn request(&self, collect: impl FnOnce() -> Left) {
         self.due.store(true, Ordering::SeqCst);
         if self.documents.load(Ordering::Relaxed) <= self.at_once {
             self.run(|_| true, collect);
@@ -44,24 +56,30 @@ impl Collections {
     }
 
     /// Collects what is due, after a rest.
-    pub(crate) fn attend(&self, collect: impl FnOnce()) {
+    pub(crate) fn attend(&self, collect: impl FnOnce() -> Left) {
         let now = Instant::now();
         self.run(|rested| rested.is_none_or(|rested| rested <= now), collect);
     }
 
-    fn run(&self, may: impl FnOnce(Option<Instant>) -> bool, collect: impl FnOnce()) {
+    /// Collects what is due, for somebody who needs the room.
+    pub(crate) fn hurry(&self, collect: impl FnOnce() -> Left) {
+        self.run(|_| true, collect);
+    }
+
+    fn run(&self, may: impl FnOnce(Option<Instant>) -> bool, collect: impl FnOnce() -> Left) {
         let mut rested = self.rested.lock().unwrap_or_else(PoisonError::into_inner);
         if !may(*rested) || !self.due.swap(false, Ordering::SeqCst) {
             return;
         }
         let begin = Instant::now();
-        collect();
-        *rested = Some(Instant::now() + rest(begin.elapsed()));
+        let left = collect();
+        let mut rest = begin.elapsed().saturating_mul(REST);
+        if left == Left::Used {
+            self.due.store(true, Ordering::SeqCst);
+            rest = rest.max(PATIENCE);
+        }
+        *rested = Some(Instant::now() + rest);
     }
-}
-
-fn rest(took: Duration) -> Duration {
-    took.saturating_mul(REST)
 }
 
 #[cfg(test)]
@@ -72,10 +90,13 @@ mod tests {
     fn few_documents_are_collected_at_once_and_many_later() {
         let collections = Collections { at_once: 3, ..Collections::default() };
         let runs = AtomicU64::new(0);
-        let count = || _ = runs.fetch_add(1, Ordering::SeqCst);
+        let count = || {
+            runs.fetch_add(1, Ordering::SeqCst);
+            Left::Nothing
+        };
         let collect = |documents| {
-            count();
             collections.saw(documents);
+            count()
         };
         collections.attend(count);
         assert_eq!(runs.load(Ordering::SeqCst), 0, "nothing is due");
@@ -93,6 +114,23 @@ mod tests {
         assert_eq!(runs.load(Ordering::SeqCst), 3, "once");
         collections.request(count);
         assert_eq!(runs.load(Ordering::SeqCst), 4, "there are few again");
+        collections.hurry(count);
+        assert_eq!(runs.load(Ordering::SeqCst), 4, "nothing is due");
+    }
+
+    #[test]
+    fn what_was_used_is_looked_for_again() {
+        let (collections, runs) = (Collections::default(), AtomicU64::new(0));
+        let leave = |left| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            left
+        };
+        collections.request(|| leave(Left::Used));
+        collections.attend(|| leave(Left::Nothing));
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "it rests");
+        collections.hurry(|| leave(Left::Nothing));
+        collections.hurry(|| leave(Left::Nothing));
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "it was due");
     }
 
     #[test]
@@ -106,12 +144,15 @@ mod tests {
                 runs.fetch_add(1, Ordering::SeqCst);
                 began.send(()).expect("somebody listens");
                 ended.recv().expect("it is ended");
+                Left::Nothing
+            };
+            let other = || {
+                runs.fetch_add(1, Ordering::SeqCst);
+                Left::Nothing
             };
             scope.spawn(move || collections.request(first));
             begin.recv().expect("it begins");
-            let waiting: Vec<_> = (0..4)
-                .map(|_| scope.spawn(move || collections.request(|| _ = runs.fetch_add(1, Ordering::SeqCst))))
-                .collect();
+            let waiting: Vec<_> = (0..4).map(|_| scope.spawn(move || collections.request(other))).collect();
             // Once all four have said so, or were served.
             while !collections.due.load(Ordering::SeqCst) {
                 std::thread::yield_now();

@@ -1,13 +1,14 @@
 //! Documents without a tag: clients of the registry put them into a repository by their digest, or they passed through it from
 //! another registry. They are no models of this machine's list, but they take room, and can be looked after like models.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::time::SystemTime;
 
 use anyhow::Result;
 use content::Digest;
 use manifests::ModelRef;
-use store::{LinkKind, LinkedDocument};
+use store::LinkedDocument;
 
 use crate::library::Library;
 use crate::versions::shown;
@@ -28,7 +29,8 @@ pub struct Linked {
 }
 
 impl Library {
-    /// Every document without a tag, by repository. What is part of another in its repository is left out: it goes with that.
+    /// Every document without a tag, by repository. What is part of another in its repository, or is about it, as a signature is, is left
+    /// out: it belongs to that.
     pub fn linked(&self) -> Result<Vec<Linked>> {
         let tagged: HashSet<(String, Digest)> =
             self.store.tags().into_iter().filter_map(|tag| in_repository(&tag)).collect();
@@ -36,11 +38,20 @@ impl Library {
         let documents = self.store.linked_documents();
         let here: HashSet<(String, Digest)> =
             documents.iter().map(|link| (link.repository.clone(), link.digest)).chain(tagged.clone()).collect();
-        let mut linked = Vec::new();
+        let is_here = |repository: &str, digest: Digest| here.contains(&(repository.to_owned(), digest));
+        let (mut linked, parts) = (Vec::new(), OnceCell::new());
         for LinkedDocument { repository, digest, modified } in documents {
             let key = (repository, digest);
-            let part = || self.referrers(&digest).into_iter().any(|by| here.contains(&(key.0.clone(), by)));
-            if tagged.contains(&key) || part() {
+            let is_part = || match self.store.referrers(&digest) {
+                Some(referrers) => referrers.into_iter().any(|by| is_here(&key.0, by)),
+                None => parts.get_or_init(|| self.parts_of(&here)).contains(&key),
+            };
+            let is_about_another = || {
+                let subject =
+                    self.document(&digest).ok().flatten().and_then(|document| Some(document.subject()?.digest));
+                subject.is_some_and(|subject| is_here(&key.0, subject))
+            };
+            if tagged.contains(&key) || is_part() || is_about_another() {
                 continue;
             }
             let used = self.store.last_use(&digest)?.map_or(modified, |used| used.max(modified));
@@ -58,11 +69,23 @@ impl Library {
         Ok(self.linked()?.into_iter().find(is_it))
     }
 
-    /// Takes a document out of its repository. Its blobs stay until the next collection. `false` where it is not there.
+    /// Takes a document out of its repository, as it was when it was looked at. Its blobs stay until the next collection. `false` where it
+    /// is not there, or was put there again or used since.
     pub fn remove_linked(&self, linked: &Linked) -> Result<bool> {
-        let removed = self.store.unlink(&linked.repository, LinkKind::Manifest, &linked.digest)?;
-        self.unlink_parts(&linked.repository, &linked.digest)?;
-        Ok(removed)
+        if self.store.last_use(&linked.digest)?.is_some_and(|used| used > linked.used) {
+            return Ok(false);
+        }
+        self.unlink_document(&linked.repository, &linked.digest, linked.used)
+    }
+
+    /// The documents that others in their repository list, for as long as the index does not know.
+    fn parts_of(&self, documents: &HashSet<(String, Digest)>) -> HashSet<(String, Digest)> {
+        let children = |(repository, digest): &(String, Digest)| {
+            let children = self.document(digest).ok().flatten().map(|document| document.children().manifests);
+            let part = |digest| (repository.clone(), digest);
+            children.unwrap_or_default().into_iter().map(part).collect::<Vec<_>>()
+        };
+        documents.iter().flat_map(children).collect()
     }
 
     fn bytes_here(&self, digest: &Digest) -> u64 {

@@ -1,12 +1,12 @@
 //! Finding, listing, naming and removing models.
 
-use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use content::{Descriptor, Digest, Hasher};
 use manifests::{Manifest, ModelConfig, ModelRef};
-use store::{Hold, LinkKind, TagEntry};
+use store::{Hold, TagEntry};
 
 use crate::error::Error;
 use crate::library::Library;
@@ -156,36 +156,8 @@ impl Library {
     /// there names it.
     fn unlink(&self, tag: &TagEntry) -> Result<()> {
         let Some((repository, _)) = tag.name.rsplit_once(':') else { return Ok(()) };
-        if self.store.tags_of(repository)?.iter().any(|other| other.digest == tag.digest)
-            || !self.store.unlink(repository, LinkKind::Manifest, &tag.digest)?
-        {
-            return Ok(());
-        }
-        self.unlink_parts(repository, &tag.digest)
-    }
-
-    /// Ends the links of what a document that has left a repository refers to, as far as nothing else there does.
-    pub(crate) fn unlink_parts(&self, repository: &str, document: &Digest) -> Result<()> {
-        // What cannot be read has no links to be found; they run out by themselves.
-        let Ok(Some(document)) = self.document(document) else { return Ok(()) };
-        let tagged: HashSet<Digest> = self.store.tags_of(repository)?.into_iter().map(|tag| tag.digest).collect();
-        let is_needed = |part: &Digest| -> Result<bool> {
-            for by in self.referrers(part) {
-                if tagged.contains(&by) || self.store.is_linked(repository, LinkKind::Manifest, &by)? {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        };
-        for blob in &document.children().blobs {
-            if !is_needed(blob)? {
-                self.store.unlink(repository, LinkKind::Blob, blob)?;
-            }
-        }
-        for part in &document.children().manifests {
-            if !tagged.contains(part) && !is_needed(part)? && self.store.unlink(repository, LinkKind::Manifest, part)? {
-                self.unlink_parts(repository, part)?;
-            }
+        if !self.store.tags_of(repository)?.iter().any(|other| other.digest == tag.digest) {
+            self.unlink_document(repository, &tag.digest, SystemTime::now())?;
         }
         Ok(())
     }

@@ -10,6 +10,18 @@ pub trait Observer: Sync {
     fn goes_on(&self) -> bool;
 }
 
+/// Fails where nobody waits any more.
+///
+/// # Errors
+/// Says so.
+pub fn ensure_wanted(observer: &dyn Observer) -> anyhow::Result<()> {
+    anyhow::ensure!(observer.goes_on(), "{NOBODY}");
+    Ok(())
+}
+
+/// Why something ends that nobody waits for.
+pub const NOBODY: &str = "stopped: nobody waits for the answer any more";
+
 /// For what nobody waits for step by step.
 #[derive(Clone, Copy, Debug)]
 pub struct Unwatched;

@@ -84,10 +84,34 @@ impl Wanted {
 /// # Errors
 /// The registry's, or the store's.
 pub async fn pull(library: &Library, hosts: &Hosts, name: &ModelRef, meter: &Arc<Meter>) -> Result<Pulled> {
+    let called = |digest: &Digest| {
+        let name = with_tag(name, digest)?;
+        Ok(Called { reference: name.to_string(), name })
+    };
+    pull_as(library, hosts, name, called, meter).await
+}
+
+/// What a pulled model is called here.
+#[derive(Debug)]
+pub(crate) struct Called {
+    pub(crate) name: ModelRef,
+    /// Where it came from, for one that is converted.
+    pub(crate) reference: String,
+}
+
+/// Pulls the model that `name` means at its registry under the name that `called` gives for its digest.
+pub(crate) async fn pull_as(
+    library: &Library,
+    hosts: &Hosts,
+    name: &ModelRef,
+    called: impl FnOnce(&Digest) -> Result<Called>,
+    meter: &Arc<Meter>,
+) -> Result<Pulled> {
     meter.status("pulling manifest");
     let (remote, parallel) = hosts.remote(name)?;
     let (digest, manifest) = resolve(&remote, name).await?;
-    let name = &with_tag(name, &digest)?;
+    let called = called(&digest)?;
+    let name = &called.name;
     check_names(&manifest, name)?;
     let source = Source { remote, parallel, meter: meter.clone() };
     match classify(&manifest) {
@@ -98,8 +122,8 @@ pub async fn pull(library: &Library, hosts: &Hosts, name: &ModelRef, meter: &Arc
             tokio::task::spawn_blocking(move || finish(&library, &wanted)).await??;
             Ok(pulled)
         }
-        Layout::OllamaTensors => adopted(library, &source, name, manifest).await,
-        Layout::Files(files) => converted(library, &source, name, manifest, files).await,
+        Layout::OllamaTensors => adopted(library, &source, called, manifest).await,
+        Layout::Files(files) => converted(library, &source, called, manifest, files).await,
         Layout::Unknown(reason) => bail!("`{name}` is not a model that can be run here: {reason}"),
     }
 }
@@ -134,9 +158,9 @@ async fn import(
 }
 
 /// A model with Ollama's tensor layers: its blobs are used as they are.
-async fn adopted(library: &Library, source: &Source, name: &ModelRef, manifest: Manifest) -> Result<Pulled> {
-    let (wanted, pulled) = transfer(library, source, name, manifest, None).await?;
-    let (name, reference) = (name.clone(), name.to_string());
+async fn adopted(library: &Library, source: &Source, called: Called, manifest: Manifest) -> Result<Pulled> {
+    let Called { name, reference } = called;
+    let (wanted, pulled) = transfer(library, source, &name, manifest, None).await?;
     import(library, &source.meter, move |library, observer| {
         adopt(library, &wanted.manifest, &name, &reference, observer)?;
         release(library, &wanted)?;
@@ -149,10 +173,11 @@ async fn adopted(library: &Library, source: &Source, name: &ModelRef, manifest: 
 async fn converted(
     library: &Library,
     source: &Source,
-    name: &ModelRef,
+    called: Called,
     manifest: Manifest,
     files: Vec<ForeignFile>,
 ) -> Result<Pulled> {
+    let Called { name, reference } = called;
     let digest = *manifest.digest();
     let (own, wanted) = (library.clone(), name.clone());
     let known = tokio::task::spawn_blocking(move || came_from(&own, &wanted)).await?;
@@ -163,16 +188,14 @@ async fn converted(
     let Divided { split, kept } = divide(files);
     let config = manifest.config().clone();
     let copied = kept.iter().map(|layer| layer.descriptor.clone()).chain([config.clone()]).collect();
-    let (wanted, _) = transfer(library, source, name, manifest, Some(copied)).await?;
+    let (wanted, _) = transfer(library, source, &name, manifest, Some(copied)).await?;
     let split: Vec<_> = split.into_iter().map(|file| (source.file(&file), file)).collect();
-    let name = name.clone();
     import(library, &source.meter, move |library, observer| {
         let windows = Windows::for_workers();
         let remote = |(source, file)| -> (ForeignFile, Arc<dyn ReadAt>) {
             (file, Arc::new(RemoteFile::new(source, observer.requests().clone(), windows.clone())))
         };
         let files = expand(split.into_iter().map(remote).collect(), observer)?;
-        let reference = name.to_string();
         // One of another kind says nothing that we know.
         let config = ModelConfig::parse(&library.store.read_blob(&config.digest, MAX_DOCUMENT)?).unwrap_or_default();
         let model = ForeignModel { name, files, kept, manifest: Some(digest), config, reference };
@@ -271,7 +294,7 @@ async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor
         }
         let left = |blob: &Descriptor| blob.size.saturating_sub(store.ingest_size(&IngestId::of(&blob.digest)));
         let bytes: u64 = missing.iter().fold(0, |sum, blob| left(blob).saturating_add(sum));
-        let (free, home) = (store.free_space()?, store.home().display());
+        let (free, home) = (library.room_for(bytes)?, store.home().display());
         let name = &wanted.key;
         ensure!(
             bytes <= free,

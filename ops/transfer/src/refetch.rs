@@ -11,7 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::hub::HubReference;
 use crate::meter::Meter;
-use crate::pull::{HubSettings, pull, pull_from_hub};
+use crate::pull::{Called, HubSettings, pull_as, pull_from_hub};
 use crate::requests::observed;
 use crate::upstream::Upstream;
 
@@ -76,7 +76,7 @@ impl Refetch {
         Some(Origin { reference: note(annotations::ORIGIN_REFERENCE)?, manifest: note(annotations::ORIGIN_MANIFEST) })
     }
 
-    /// Converts it again, which reads only what is missing here.
+    /// Converts it again under its own name, which reads only what is missing here and makes the same of it.
     fn again(&self, model: &ModelRef, origin: &Origin, observer: &dyn Observer) -> Result<()> {
         // Nobody listens.
         let meter = Arc::new(Meter::new(unbounded_channel().0));
@@ -85,9 +85,11 @@ impl Refetch {
             let pulled = pull_from_hub(library, &self.hub, hub, Some(model.clone()), &meter);
             return observed(&self.handle, observer, pulled).map(drop);
         }
-        // That very manifest, whatever the tag names by now.
+        // That very manifest, whatever the tag names by now; and nothing of that name here is touched.
         let digest = origin.manifest.as_ref().map(|digest| format!("@{digest}")).unwrap_or_default();
-        let name: ModelRef = format!("{}{digest}", origin.reference).parse()?;
-        observed(&self.handle, observer, pull(library, hosts, &name, &meter)).map(drop)
+        let plain = origin.reference.split_once('@').map_or(origin.reference.as_str(), |(name, _)| name);
+        let name: ModelRef = format!("{plain}{digest}").parse()?;
+        let called = |_: &Digest| Ok(Called { name: model.clone(), reference: origin.reference.clone() });
+        observed(&self.handle, observer, pull_as(library, hosts, &name, called, &meter)).map(drop)
     }
 }

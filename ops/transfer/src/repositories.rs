@@ -125,6 +125,12 @@ impl Ingester for Repositories {
 }
 
 impl BlobStorage for Repositories {
+    type Hold = store::Hold;
+
+    fn hold(&self, digest: &Digest) -> store::Hold {
+        self.library.store.hold(vec![*digest])
+    }
+
     async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
         let (repository, digest) = (key(of)?, *digest);
         let (library, name) = (self.library.clone(), repository.clone());
@@ -138,6 +144,10 @@ impl BlobStorage for Repositories {
             }
             // Who is told that it is there does not send it, so that it has to stay for a while.
             store.promise(&name, &digest, SystemTime::now() + BLOB_LINK_LIFE);
+            // A link that had run out may have gone in between, and with it the right to have the blob here.
+            if !store.is_linked(&name, LinkKind::Blob, &digest)? {
+                return Ok(None);
+            }
             Ok(store.blob_size(&digest)?.map(|_| size))
         });
         match (here.await?, &self.upstream) {

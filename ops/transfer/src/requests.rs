@@ -5,14 +5,12 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::Result;
-use library::Observer;
+use library::{NOBODY, Observer};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 /// How often an observer is asked whether to go on.
 const ASKED_AGAIN: Duration = Duration::from_millis(250);
-
-const NOBODY: &str = "stopped: nobody waits for the answer any more";
 
 /// Somebody waits, for as long as this is not dropped.
 #[derive(Debug)]

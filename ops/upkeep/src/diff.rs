@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use content::Digest;
 use formats::Encoding;
 use import::{ReadAt, StoredPart, StoredTensor};
-use library::{Library, Model, Observer, layer_name};
+use library::{Library, Model, Observer, ensure_wanted, layer_name};
 use manifests::media_types;
 
 /// How much of a tensor is in memory at a time, in bytes.
@@ -88,7 +88,7 @@ pub fn diff(library: &Library, a: &Model, b: &Model, values: bool, observer: &dy
     let (added_blobs, added_bytes) = added(library, a, b)?;
     let mut diff = Diff { layers: layers(a, b), added_blobs, added_bytes, ..Diff::default() };
     for (name, (left, right)) in paired(library, a, b)? {
-        ensure!(observer.goes_on(), "stopped: nobody waits for the answer any more");
+        ensure_wanted(observer)?;
         if let (Some(left), Some(right)) = (&left, &right)
             && equal(library, left, right).with_context(|| format!("tensor `{name}`"))?
         {

@@ -43,6 +43,8 @@ struct Users {
     size: u64,
     layer: String,
     models: Vec<String>,
+    /// Whether it has to be here: what others put here without a tag, or what passed through, need not be whole.
+    is_required: bool,
 }
 
 /// Checks the store. Names, manifests and the presence of blobs are always looked at; `selection` says whose bytes are.
@@ -70,13 +72,14 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
             Some(size) => {
                 damaged.insert(*digest, format!("it has {size} bytes, its descriptor says {}", user.size));
             }
-            None => {
+            None if user.is_required => {
                 damaged.insert(*digest, "it is missing".to_owned());
             }
+            None => {}
         }
     }
     let mut blobs: BTreeMap<Digest, u64> = store.blobs().into_iter().collect();
-    blobs.extend(users.iter().map(|(digest, user)| (*digest, user.size)));
+    blobs.extend(users.iter().filter(|(_, user)| user.is_required).map(|(digest, user)| (*digest, user.size)));
     blobs.retain(|digest, _| !damaged.contains_key(digest));
     let chosen = select(library, blobs.into_iter().collect(), selection, now);
     report.blobs = chosen.len() as u64;
@@ -112,8 +115,11 @@ fn users(library: &Library) -> (HashMap<Digest, Users>, Vec<Problem>) {
             Ok(needs) => {
                 for need in needs {
                     let descriptor = need.descriptor;
-                    let new = || Users { size: descriptor.size, layer: need.layer, models: Vec::new() };
-                    users.entry(descriptor.digest).or_insert_with(new).models.push(model.clone());
+                    let new =
+                        || Users { size: descriptor.size, layer: need.layer, models: Vec::new(), is_required: false };
+                    let user = users.entry(descriptor.digest).or_insert_with(new);
+                    user.models.push(model.clone());
+                    user.is_required |= named.contains(&root);
                 }
             }
             Err(error) => unreadable.push(Problem {

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use content::Digest;
-use library::{Library, Observer};
+use library::{Library, Observer, ensure_wanted};
 use store::Verified;
 
 /// A blob with what it turned out to be, or why it cannot be read.
@@ -36,7 +36,7 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
             scope.spawn(work);
         }
     });
-    ensure!(observer.goes_on(), "stopped: nobody waits for the answer any more");
+    ensure_wanted(observer)?;
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_by_key(|(position, _)| *position);
     let now = std::time::SystemTime::now();

@@ -89,6 +89,10 @@ async fn body<S: Storage>(storage: &S, digest: Digest, range: Range<u64>) -> Res
     if range.end - range.start <= WINDOW {
         return Ok(storage.read(&digest, range).await?.into());
     }
+    let held = storage.hold(&digest);
+    if storage.size(&digest).await?.is_none() {
+        return Err(content::Error::BlobNotFound(digest).into());
+    }
     let storage = storage.clone();
     let end = range.end;
     let windows = range.step_by(WINDOW as usize).map(move |start| {
@@ -105,7 +109,8 @@ async fn body<S: Storage>(storage: &S, digest: Digest, range: Range<u64>) -> Res
             }
         }
     });
-    Ok(Body::from_stream(futures_util::stream::iter(windows).buffered(AHEAD)))
+    let sent = futures_util::stream::iter(windows).buffered(AHEAD);
+    Ok(Body::from_stream(sent.inspect(move |_| _ = &held)))
 }
 
 /// `DELETE`.

@@ -104,6 +104,10 @@ impl Ingester for Shelf {
 }
 
 impl BlobStorage for Shelf {
+    type Hold = ();
+
+    fn hold(&self, _: &Digest) {}
+
     async fn blob(&self, _: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
         self.content.size(digest).await
     }

@@ -80,6 +80,12 @@ pub enum Removal {
 
 /// The blobs of repositories. Bytes are shared between repositories; which of them has a blob is not.
 pub trait BlobStorage: Provider + Ingester {
+    /// What keeps a blob while it is sent.
+    type Hold: Send + 'static;
+
+    /// Keeps a blob, where it is there when this returns, until what it gives is dropped: it may be removed while it is sent.
+    fn hold(&self, digest: &Digest) -> Self::Hold;
+
     /// The length of a blob in bytes, where the repository has it.
     fn blob(&self, of: &Repository, digest: &Digest) -> impl Future<Output = Result<Option<u64>, Error>> + Send;
 

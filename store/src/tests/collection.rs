@@ -256,6 +256,25 @@ fn a_link_that_is_renewed_in_time_stays() {
 }
 
 #[test]
+fn what_was_put_there_again_is_not_taken_out() {
+    let (_folder, store) = temporary();
+    let blobs = [put(&store, b"first"), put(&store, b"last")];
+    let (document, kind) = (put(&store, b"document"), LinkKind::Blob);
+    // Times by different clocks would be out of order: one is coarse.
+    for _ in 0..50 {
+        store.link("h/r", kind, &blobs[0]).expect("a link");
+        store.link("h/r", kind, &blobs[0]).expect("it is renewed");
+        store.link("h/r", LinkKind::Manifest, &document).expect("a link");
+        let until = store.linked_at("h/r", LinkKind::Manifest, &document).expect("a look").expect("it is there");
+        store.link("h/r", kind, &blobs[1]).expect("a link");
+        assert!(store.unlink_unless_renewed("h/r", kind, &blobs[0], until).expect("a look"));
+        assert!(!store.unlink_unless_renewed("h/r", kind, &blobs[1], until).expect("a look"));
+        assert!(store.unlink("h/r", LinkKind::Manifest, &document).expect("it is there"));
+        assert!(store.unlink("h/r", kind, &blobs[1]).expect("it is there"));
+    }
+}
+
+#[test]
 fn the_use_of_a_model_is_no_cache() {
     let (folder, store) = temporary();
     let manifest = document(&store, &[]);

@@ -1,0 +1,85 @@
+//! Taking documents out of a repository, where a registry's client put them, with what only they need there.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::time::SystemTime;
+
+use anyhow::Result;
+use content::Digest;
+use manifests::Document;
+use store::LinkKind;
+
+use crate::library::Library;
+
+impl Library {
+    /// Takes a document out of its repository, unless it was put there again after `until`, with what nothing else there needs. `false`
+    /// where it is not there. The bytes stay until the next collection.
+    pub(crate) fn unlink_document(&self, repository: &str, document: &Digest, until: SystemTime) -> Result<bool> {
+        let linked = self.store.linked_at(repository, LinkKind::Manifest, document)?;
+        if !self.store.unlink_unless_renewed(repository, LinkKind::Manifest, document, until)? {
+            return Ok(false);
+        }
+        let tagged = self.store.tags_of(repository)?.into_iter().map(|tag| tag.digest).collect();
+        // What was put there after the document is for another one, which comes last.
+        let until = linked.unwrap_or(until);
+        Unlinking { library: self, repository, tagged, until, needed: RefCell::default() }.parts_of(document)?;
+        Ok(true)
+    }
+}
+
+struct Unlinking<'a> {
+    library: &'a Library,
+    repository: &'a str,
+    tagged: HashSet<Digest>,
+    until: SystemTime,
+    /// What the documents of the repository refer to, once they were read because the index does not know.
+    needed: RefCell<Option<HashSet<Digest>>>,
+}
+
+impl Unlinking<'_> {
+    /// Ends the links of what a document that has left the repository refers to.
+    fn parts_of(&self, document: &Digest) -> Result<()> {
+        // What cannot be read has no links to be found: those of blobs run out, those of manifests can be listed and removed.
+        let Ok(Some(document)) = self.library.document(document) else { return Ok(()) };
+        let (store, repository) = (&self.library.store, self.repository);
+        let children = document.children();
+        for blob in &children.blobs {
+            if !self.is_needed(blob)? {
+                store.unlink_unless_renewed(repository, LinkKind::Blob, blob, self.until)?;
+            }
+        }
+        for part in &children.manifests {
+            if !self.tagged.contains(part)
+                && !self.is_needed(part)?
+                && store.unlink_unless_renewed(repository, LinkKind::Manifest, part, self.until)?
+            {
+                self.needed.replace(None);
+                self.parts_of(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a document of the repository refers to it.
+    fn is_needed(&self, part: &Digest) -> Result<bool> {
+        let store = &self.library.store;
+        let Some(referrers) = store.referrers(part) else {
+            if self.needed.borrow().is_none() {
+                self.needed.replace(Some(self.read_needed()?));
+            }
+            return Ok(self.needed.borrow().as_ref().is_some_and(|needed| needed.contains(part)));
+        };
+        for by in referrers {
+            if self.tagged.contains(&by) || store.is_linked(self.repository, LinkKind::Manifest, &by)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn read_needed(&self) -> Result<HashSet<Digest>> {
+        let linked = self.library.store.links(self.repository, LinkKind::Manifest)?;
+        let documents = linked.iter().chain(&self.tagged).filter_map(|digest| self.library.document(digest).ok()?);
+        Ok(documents.flat_map(|document: Document| document.children().all()).collect())
+    }
+}
