@@ -10,6 +10,9 @@
 //! The machine decides, everything else carries out. A runner is a process of its own: whatever
 //! happens in it, the daemon reports it to the client that waits, and starts a new one for the next request.
 
+// What starts and asks real processes has nothing to do where orders of tasks are tried.
+#![cfg_attr(feature = "schedules", allow(dead_code, unused_imports))]
+
 mod error;
 pub mod estimate;
 mod files;
@@ -22,7 +25,10 @@ mod private_memory;
 mod process;
 mod runner;
 mod scheduler;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod supervisor;
+mod sync;
 
 pub use error::Error;
 pub use files::LoadPlan;

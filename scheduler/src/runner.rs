@@ -64,6 +64,7 @@ impl Runner {
     }
 
     /// Waits until the process serves; what it says of itself then.
+    #[cfg(not(feature = "schedules"))]
     pub(crate) async fn wait_until_it_serves(&self) -> Result<Status, Error> {
         let serves = async {
             let mut pause = Duration::from_millis(1);
@@ -111,12 +112,14 @@ impl Runner {
     }
 
     /// Loads a model; once. There is no limit of time here, see [`Limits`](crate::Limits).
+    #[cfg(not(feature = "schedules"))]
     pub(crate) async fn load(&self, request: &LoadRequest) -> Result<LoadReply, Error> {
         let response = self.post("load", request).await?;
         response.json().await.map_err(|e| Error::Protocol(e.to_string()))
     }
 
     /// Makes another KV cache. Nothing may be generated meanwhile.
+    #[cfg(not(feature = "schedules"))]
     pub(crate) async fn rebuild(&self, request: &ContextRequest) -> Result<LoadReply, Error> {
         let response = self.post("context", request).await?;
         response.json().await.map_err(|e| Error::Protocol(e.to_string()))

@@ -3,20 +3,19 @@
 //! Everything is behind one lock, which is held for a step and what follows from it; nothing waits under it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime};
 
 use protocol::{LoadReply, Survey};
-use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::files::LoadPlan;
 use crate::gpu_driver;
 use crate::holder::Holder;
 use crate::machine::{Action, Ask, Event, Machine, Moment, Outcome, RequestId, RunnerId, Stop, Why};
 use crate::supervisor::{Command, Report, supervise};
+use crate::sync::{Clock, Mutex, MutexGuard, PoisonError, Tasks, spawn};
 use crate::{Context, Counts, DeviceChoice, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
 
 /// Which model, with which context.
@@ -64,10 +63,7 @@ pub struct Scheduler(Arc<Inner>);
 struct Inner {
     options: RunnerOptions,
     holder: Arc<Holder>,
-    /// Moments are counted from here.
-    begin: Instant,
-    /// Leases may be dropped where there is no runtime.
-    runtime: Handle,
+    clock: Clock,
     /// When the machine wants to be woken.
     alarm: watch::Sender<Option<Moment>>,
     state: Mutex<State>,
@@ -81,8 +77,8 @@ struct State {
     /// Those that have not left.
     requesters: HashMap<RequestId, UnboundedSender<Message>>,
     runners: HashMap<RunnerId, Supervised>,
-    /// The supervisors of the runners.
-    tasks: JoinSet<()>,
+    /// The supervisors of the runners. One may be begun where a lease is dropped, which may be outside of a runtime.
+    tasks: Tasks,
 }
 
 #[derive(Debug)]
@@ -145,19 +141,12 @@ impl Scheduler {
             requests: 0,
             requesters: HashMap::new(),
             runners: HashMap::new(),
-            tasks: JoinSet::new(),
+            tasks: Tasks::new(),
         };
         let (alarm, set) = watch::channel(None);
-        let inner = Inner {
-            options,
-            holder: Arc::default(),
-            begin: Instant::now(),
-            runtime: Handle::current(),
-            alarm,
-            state: Mutex::new(state),
-        };
+        let inner = Inner { options, holder: Arc::default(), clock: Clock::new(), alarm, state: Mutex::new(state) };
         let inner = Arc::new(inner);
-        tokio::spawn(wake(Arc::downgrade(&inner), set));
+        spawn(wake(Arc::downgrade(&inner), set));
         Self(inner)
     }
 
@@ -260,20 +249,26 @@ impl Scheduler {
         self.0.locked(|_, state| state.machine.counts())
     }
 
+    /// Whether nobody asks and nothing runs.
+    #[cfg(all(test, feature = "schedules"))]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.locked(|_, state| state.requesters.is_empty() && state.runners.is_empty())
+    }
+
     /// Unloads everything and waits until all processes are gone; for the end of the daemon. Nothing is loaded from now on.
     pub async fn stop_all(&self) {
-        let mut tasks = self.0.locked(|inner, state| {
+        let tasks = self.0.locked(|inner, state| {
             inner.drive(state, Event::StopAll, None);
-            std::mem::take(&mut state.tasks)
+            state.tasks.take()
         });
-        while tasks.join_next().await.is_some() {}
+        tasks.ended().await;
         self.0.holder.end().await;
     }
 }
 
 impl Inner {
     fn now(&self) -> Moment {
-        self.begin.elapsed()
+        self.clock.now()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -304,7 +299,7 @@ impl Inner {
                 Action::Rebuild { runner, context } => state.command(runner, Command::Rebuild { context }, None),
             }
         }
-        while state.tasks.try_join_next().is_some() {}
+        state.tasks.tidy();
         let wake = state.machine.wake();
         self.alarm.send_if_modified(|set| std::mem::replace(set, wake) != wake);
     }
@@ -318,7 +313,7 @@ impl Inner {
             }
         };
         let life = supervise(self.options.clone(), self.holder.clone(), plan, told, report);
-        state.tasks.spawn_on(life, &self.runtime);
+        state.tasks.begin(life);
         let supervised =
             Supervised { name: name.to_owned(), commands, begin: Instant::now(), killed: false, loaded: None };
         state.runners.insert(runner, supervised);
@@ -423,10 +418,12 @@ impl Drop for Ticket {
 async fn wake(scheduler: Weak<Inner>, mut set: watch::Receiver<Option<Moment>>) {
     loop {
         let moment = *set.borrow_and_update();
+        // The scheduler may end meanwhile: this does not keep it.
+        let clock = scheduler.upgrade().map(|scheduler| scheduler.clock.clone());
         let alarm = async {
-            match scheduler.upgrade().and_then(|scheduler| scheduler.begin.checked_add(moment?)) {
-                Some(moment) => tokio::time::sleep_until(moment.into()).await,
-                None => std::future::pending().await,
+            match (clock, moment) {
+                (Some(clock), Some(moment)) => clock.wait_until(moment).await,
+                _ => std::future::pending().await,
             }
         };
         tokio::select! {

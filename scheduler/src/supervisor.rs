@@ -13,13 +13,20 @@ use futures_util::future::{BoxFuture, pending};
 use protocol::{Blob, ContextRequest, FailureKind, LoadReply, LoadRequest, Reserved, Status};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::files::{self, LoadPlan};
+use crate::files::LoadPlan;
 use crate::gpu_driver;
 use crate::heartbeat;
 use crate::holder::Holder;
 use crate::machine::{End, Failure};
-use crate::process::{self, Process};
 use crate::{Error, PrivateMemory, Runner, RunnerOptions, private_memory};
+#[cfg(not(feature = "schedules"))]
+use crate::{
+    files::pass,
+    process::{Process, reap},
+};
+// A process that is none, where orders of tasks are tried.
+#[cfg(feature = "schedules")]
+use crate::schedules::{Process, pass, reap};
 
 /// How long the end of a process may come after the end of its answers.
 const LAST_MOMENTS: Duration = Duration::from_millis(200);
@@ -69,7 +76,7 @@ pub(crate) async fn supervise(
             let weights = Weights { holder, options: options.clone() };
             let subject = Subject { process, runner: runner.clone(), memory, patience: options.patience, weights };
             let end = live(subject, plan, commands, &report).await;
-            process::reap(runner.helpers()).await;
+            reap(runner.helpers()).await;
             end
         }
         Err(error) => {
@@ -189,7 +196,7 @@ fn load(
         request.is_held = link.is_some();
         let status = runner.wait_until_it_serves().await?;
         memory.set(&status, |private| private.limit(cache_of(&request)));
-        let (passed, loaded) = (files::pass(passing?, link, files), runner.load(&request));
+        let (passed, loaded) = (pass(passing?, link, files), runner.load(&request));
         tokio::pin!(passed, loaded);
         // The runner waits for files: one that cannot be passed ends the load, and with it the runner.
         let reply = tokio::select! {

@@ -1,0 +1,388 @@
+//! Runners that are none, for trying orders of tasks: the process is a task that ends when it wants to or is killed, loads take a while and
+//! fail now and then. Time passes when the scheduler waits for it, and only then: whoever is slow is late.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use protocol::{ContextRequest, FailureKind, KvType, LoadReply, LoadRequest, Status};
+use shuttle::future::{JoinHandle, spawn, yield_now};
+use shuttle::rand::{Rng, thread_rng};
+use tokio::sync::watch;
+
+use crate::machine::{End, Moment};
+use crate::{Error, Runner, RunnerOptions};
+
+/// Time that passes where somebody waits for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clock(Arc<AtomicU64>);
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        Duration::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+
+    pub(crate) async fn wait_until(&self, moment: Moment) {
+        pause(16).await;
+        self.0.fetch_max(u64::try_from(moment.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+}
+
+/// Lets others go on, up to so many times.
+pub(crate) async fn pause(most: u32) {
+    for _ in 0..thread_rng().gen_range(0..=most) {
+        yield_now().await;
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Tasks(Vec<JoinHandle<()>>);
+
+impl Tasks {
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn begin(&mut self, life: impl Future<Output = ()> + Send + 'static) {
+        self.0.push(spawn(life));
+    }
+
+    pub(crate) fn tidy(&mut self) {
+        self.0.retain(|task| !task.is_finished());
+    }
+
+    pub(crate) fn take(&mut self) -> Self {
+        Self(std::mem::take(&mut self.0))
+    }
+
+    pub(crate) async fn ended(self) {
+        for task in self.0 {
+            task.await.expect("no supervisor panics");
+        }
+    }
+}
+
+/// Processes that have not ended.
+static RUNNING: AtomicU64 = AtomicU64::new(0);
+
+/// A process that is none.
+#[derive(Debug)]
+pub(crate) struct Process {
+    ended: watch::Sender<Option<String>>,
+    is_gone: bool,
+}
+
+impl Process {
+    pub(crate) fn start(options: &RunnerOptions) -> Result<(Self, Runner), Error> {
+        if thread_rng().gen_ratio(1, 12) {
+            let source = std::io::ErrorKind::NotFound.into();
+            return Err(Error::Start { program: options.program.clone(), source: Arc::new(source) });
+        }
+        let (ended, watched) = watch::channel(None);
+        RUNNING.fetch_add(1, Ordering::SeqCst);
+        if thread_rng().gen_ratio(1, 4) {
+            // It ends by itself, at any moment.
+            let ended = ended.clone();
+            drop(spawn(async move {
+                pause(40).await;
+                ended.send_if_modified(|end| end.is_none() && end.replace("it crashed".to_owned()).is_none());
+            }));
+        }
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let pid = u32::try_from(NEXT.fetch_add(1, Ordering::SeqCst)).unwrap_or(u32::MAX);
+        Ok((Self { ended, is_gone: false }, Runner::new(PathBuf::from("/nowhere"), pid, watched)?))
+    }
+
+    /// How many have not ended.
+    pub(crate) fn running() -> u64 {
+        RUNNING.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn forget_all() {
+        RUNNING.store(0, Ordering::SeqCst);
+    }
+
+    #[expect(clippy::unused_self, reason = "a real one has it")]
+    pub(crate) fn files(&self) -> Result<UnixStream, Error> {
+        UnixStream::pair().map(|(own, _)| own).map_err(|error| Error::Protocol(error.to_string()))
+    }
+
+    pub(crate) async fn wait(&mut self) -> End {
+        let mut ended = self.ended.subscribe();
+        let end = ended.wait_for(Option::is_some).await.expect("this has the sender").clone();
+        self.is_gone();
+        End::Other(end.unwrap_or_default())
+    }
+
+    pub(crate) async fn wait_for(&mut self, _: Duration) -> Option<End> {
+        pause(4).await;
+        let end = self.ended.borrow().clone()?;
+        self.is_gone();
+        Some(End::Other(end))
+    }
+
+    pub(crate) async fn give_up(&mut self, reason: String) -> End {
+        pause(4).await;
+        self.ended.send_replace(Some(reason.clone()));
+        self.is_gone();
+        End::Other(reason)
+    }
+
+    pub(crate) async fn kill(&mut self) -> End {
+        self.give_up("it was killed".to_owned()).await
+    }
+
+    fn is_gone(&mut self) {
+        if !std::mem::replace(&mut self.is_gone, true) {
+            RUNNING.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // As a real one is killed.
+        self.is_gone();
+    }
+}
+
+pub(crate) async fn reap(_: &[u32]) {
+    yield_now().await;
+}
+
+pub(crate) async fn pass(_: UnixStream, _: Option<OwnedFd>, _: Vec<PathBuf>) -> Result<(), Error> {
+    pause(2).await;
+    if thread_rng().gen_ratio(1, 20) { Err(Error::Protocol("a file cannot be passed".to_owned())) } else { Ok(()) }
+}
+
+impl Runner {
+    pub(crate) async fn wait_until_it_serves(&self) -> Result<Status, Error> {
+        pause(4).await;
+        self.lives()?;
+        Ok(Status {
+            model: None,
+            active: 0,
+            computing: None,
+            helpers: Vec::new(),
+            is_for_cpu: true,
+            private: 0,
+            pid: self.pid(),
+        })
+    }
+
+    pub(crate) async fn load(&self, request: &LoadRequest) -> Result<LoadReply, Error> {
+        self.work(request.context, request.slots).await
+    }
+
+    pub(crate) async fn rebuild(&self, request: &ContextRequest) -> Result<LoadReply, Error> {
+        self.work(request.context, request.slots).await
+    }
+
+    async fn work(&self, context: u64, slots: u64) -> Result<LoadReply, Error> {
+        pause(24).await;
+        self.lives()?;
+        let refused = |kind| Error::Refused { kind, message: "it was refused".to_owned() };
+        match thread_rng().gen_range(0..12) {
+            0 => Err(refused(FailureKind::OutOfMemory)),
+            1 => Err(refused(FailureKind::Unsupported)),
+            _ => Ok(LoadReply {
+                device: "cpu".to_owned(),
+                device_note: String::new(),
+                context,
+                slots,
+                kv_type: KvType::F16,
+                weights: 1,
+                kv_cache: 1,
+                on_devices: 0,
+                private: 1,
+            }),
+        }
+    }
+
+    fn lives(&self) -> Result<(), Error> {
+        self.ended().map_or(Ok(()), |end| Err(Error::Died(end)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::pin::pin;
+    use std::sync::Mutex;
+
+    use futures_util::future::{Either, join_all, select};
+    use serde_json::json;
+    use shuttle::future::block_on;
+
+    use super::*;
+    use crate::{
+        Attempt, Context, DeviceChoice, KeepAlive, KeepAliveChoice, Lease, Limits, LoadPlan, Residence, Scheduler,
+        Wanted,
+    };
+
+    const MODELS: [&str; 3] = ["a", "b", "c"];
+    const SLOTS: u64 = 2;
+    const MOST: usize = 2;
+
+    /// Who uses which process at the moment, and how many models were granted.
+    #[derive(Default)]
+    struct Uses {
+        by_process: Mutex<HashMap<u32, u64>>,
+        is_over: AtomicBool,
+    }
+
+    fn wanted() -> Wanted {
+        let model = MODELS[thread_rng().gen_range(0..MODELS.len())];
+        let context = [Context::Exactly(64), Context::AtLeast(64), Context::Exactly(128)][thread_rng().gen_range(0..3)];
+        let after = [Duration::ZERO, Duration::from_secs(1), Duration::from_hours(1)][thread_rng().gen_range(0..3)];
+        Wanted {
+            model: model.to_owned(),
+            name: model.to_owned(),
+            context,
+            need: thread_rng().gen_range(1..60),
+            keep_alive: KeepAliveChoice { asked: None, default: KeepAlive::For(after) },
+            residence: if thread_rng().gen_ratio(1, 8) { Residence::Pinned } else { Residence::Evictable },
+            choice: DeviceChoice::default(),
+        }
+    }
+
+    fn plan(model: &str, context: u64) -> LoadPlan {
+        let request = json!({
+            "version": protocol::VERSION, "model": model, "device": "cpu", "context": context, "slots": SLOTS, "kv_type": "f16",
+            "reference": false, "blueprint": {}, "blobs": [], "tensors": [], "documents": []
+        });
+        let request = serde_json::from_value(request).expect("a request");
+        LoadPlan { request, files: Vec::new(), private: None, held: None }
+    }
+
+    async fn acquire(scheduler: &Scheduler, wanted: Wanted) -> Result<Lease, Error> {
+        let (model, context) = (wanted.model.clone(), wanted.context.tokens());
+        let planned = async |attempt| {
+            pause(4).await;
+            match thread_rng().gen_range(0..10) {
+                0 => Err(Error::Protocol("there is no plan".to_owned())),
+                1 if attempt == Attempt::Beside => Ok(None),
+                _ => Ok(Some(plan(&model, context))),
+            }
+        };
+        scheduler.acquire(wanted, planned).await
+    }
+
+    /// A client: it asks for models, goes away at any moment, or uses what it was given for a while.
+    async fn ask(scheduler: Scheduler, uses: Arc<Uses>) {
+        for _ in 0..3 {
+            let wanted = wanted();
+            // Every second one waits until it is answered, however long that takes.
+            let (context, waits, patience) = (wanted.context, thread_rng().r#gen(), thread_rng().gen_range(0..200));
+            let granted = {
+                let asked = pin!(acquire(&scheduler, wanted));
+                match select(asked, pin!(patience_ends(waits, patience))).await {
+                    Either::Left((granted, _)) => granted,
+                    Either::Right(_) => continue,
+                }
+            };
+            let Ok(lease) = granted else { continue };
+            assert!(!uses.is_over.load(Ordering::SeqCst), "a model was granted after the end");
+            assert!(context.suits(lease.reply().context), "another context than was asked for");
+            let pid = lease.runner().pid();
+            let users = {
+                let mut by_process = uses.by_process.lock().expect("nobody panicked");
+                let users = by_process.entry(pid).or_default();
+                *users += 1;
+                *users
+            };
+            assert!(users <= SLOTS, "more use a runner than it has slots");
+            pause(12).await;
+            *uses.by_process.lock().expect("nobody panicked").entry(pid).or_default() -= 1;
+            drop(lease);
+        }
+    }
+
+    async fn patience_ends(never: bool, times: u32) {
+        for _ in 0..times {
+            yield_now().await;
+        }
+        if never {
+            std::future::pending().await
+        }
+    }
+
+    /// Somebody who looks, and stops models.
+    async fn look_after(scheduler: Scheduler) {
+        for _ in 0..4 {
+            pause(24).await;
+            let model = MODELS[thread_rng().gen_range(0..MODELS.len())];
+            match thread_rng().gen_range(0..3) {
+                0 => _ = scheduler.stop(model),
+                1 => _ = scheduler.stop_when_idle(model),
+                _ => assert!(scheduler.loaded().len() <= MOST),
+            }
+            assert!(Process::running() <= MOST as u64, "more processes than places");
+        }
+    }
+
+    fn requests_come_in_any_order() {
+        Process::forget_all();
+        let options = RunnerOptions {
+            program: PathBuf::from("/nowhere/runner"),
+            sockets: PathBuf::from("/nowhere"),
+            environment: Vec::new(),
+            isolated: false,
+            patience: None,
+            memory_limit: None,
+            gpu_keep: "0".to_owned(),
+            threads: None,
+            cpu: None,
+        };
+        let limits = Limits {
+            most: MOST,
+            memory: Some(100),
+            queue: 8,
+            load_timeout: Duration::from_secs(10),
+            turn: Duration::from_secs(2),
+        };
+        block_on(async {
+            let scheduler = Scheduler::new(options, limits);
+            let uses = Arc::new(Uses::default());
+            let mut all: Vec<_> = (0..4).map(|_| spawn(ask(scheduler.clone(), uses.clone()))).collect();
+            all.push(spawn(look_after(scheduler.clone())));
+            if thread_rng().gen_ratio(1, 3) {
+                // The end comes while they ask.
+                pause(200).await;
+            } else {
+                for ended in join_all(all.drain(..)).await {
+                    ended.expect("no panic");
+                }
+                let counts = scheduler.counts();
+                assert_eq!((counts.waiting, counts.active), (0, 0), "nobody waits or uses anything");
+            }
+            scheduler.stop_all().await;
+            assert_eq!(Process::running(), 0, "a process is left");
+            uses.is_over.store(true, Ordering::SeqCst);
+            assert!(matches!(acquire(&scheduler, wanted()).await, Err(Error::Stopped)));
+            for ended in join_all(all).await {
+                ended.expect("no panic");
+            }
+            let counts = scheduler.counts();
+            assert_eq!((counts.waiting, counts.active, counts.loaded), (0, 0, 0));
+            assert!(scheduler.is_empty(), "a request or a runner is known that has ended");
+        });
+    }
+
+    #[test]
+    fn nobody_is_forgotten_and_no_process_is_left() {
+        // Another test may have done it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let asked = std::env::var("LODE_CAMPAIGN_SCHEDULES").ok().and_then(|text| text.parse().ok());
+        let orders = asked.unwrap_or(200);
+        shuttle::check_random(requests_come_in_any_order, orders);
+        shuttle::check_pct(requests_come_in_any_order, orders, 4);
+    }
+}
