@@ -13,7 +13,7 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 
-use library::{Capabilities, Library, Model};
+use library::{Library, Listed, Model, Summary};
 
 /// The last second that RFC 3339 can say. A `keep_alive` may be longer than that.
 const LAST: OffsetDateTime = datetime!(9999-12-31 23:59:59 UTC);
@@ -25,47 +25,30 @@ pub(crate) fn timestamp(time: SystemTime) -> String {
     time.unwrap_or(LAST).format(&Rfc3339).unwrap_or_default()
 }
 
-/// The digest without its algorithm, as Ollama's clients expect it.
-pub(crate) fn id(model: &Model) -> String {
-    model.manifest.digest().hex()
-}
-
-/// The family that users see: of a model that can be run, as we name it; else as its source does.
-fn family(model: &Model) -> &str {
-    model.understood.known().map_or(model.config.model_family.as_str(), |described| described.architecture.family.name)
-}
-
-pub(crate) fn details(model: &Model) -> Details {
-    let (config, family) = (&model.config, family(model));
-    // What somebody else wrote of a model may name more than one, e.g. that of a projector.
-    let named = config.model_families.iter().any(|other| other == family);
-    let blueprint = model.understood.known().map(|described| &described.architecture.blueprint);
+pub(crate) fn details(summary: &Summary) -> Details {
     Details {
         parent_model: String::new(),
-        format: config.model_format.clone(),
-        family: family.to_owned(),
-        families: if named { config.model_families.clone() } else { vec![family.to_owned()] },
-        parameter_size: config.model_type.clone(),
-        quantization_level: config.file_type.clone(),
-        context_length: blueprint.map_or(config.context_length, |blueprint| blueprint.context),
-        embedding_length: blueprint.map_or(config.embedding_length, |blueprint| blueprint.hidden),
+        format: summary.format.clone(),
+        family: summary.family.clone(),
+        families: summary.families.clone(),
+        parameter_size: summary.parameters.clone(),
+        quantization_level: summary.quantization.clone(),
+        context_length: summary.context,
+        embedding_length: summary.embedding,
     }
 }
 
 /// A line of the list of models. What its files are too damaged to tell is left out.
-pub(crate) fn entry(library: &Library, model: &Model) -> ModelEntry {
-    let capabilities = library.capabilities(model).unwrap_or_else(|error| {
-        tracing::warn!(model = model.name, "what it can do is not known: {error:#}");
-        Capabilities::default()
-    });
+pub(crate) fn entry(listed: &Listed) -> ModelEntry {
+    let Listed { name, modified, summary } = listed;
     ModelEntry {
-        capabilities: capabilities.names(),
-        name: model.name.clone(),
-        model: model.name.clone(),
-        modified_at: timestamp(model.modified),
-        size: model.manifest.total_size(),
-        digest: id(model),
-        details: details(model),
+        capabilities: summary.capabilities.names(),
+        name: name.clone(),
+        model: name.clone(),
+        modified_at: timestamp(*modified),
+        size: summary.size,
+        digest: summary.digest.hex(),
+        details: details(summary),
         pinned: false,
     }
 }
@@ -82,6 +65,7 @@ pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> R
         messages: model.messages(library)?,
         parameters: parameters.clone().into_iter().chain(request.options.clone()).collect(),
     };
+    let capabilities = library.capabilities(model)?;
     Ok(ShowResponse {
         modelfile: given.modelfile(model),
         parameters: parameter_lines(&parameters, "").join("\n"),
@@ -92,12 +76,12 @@ pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> R
         renderer: model.config.renderer.clone(),
         parser: model.config.parser.clone(),
         system: given.system,
-        details: details(model),
+        details: details(&Summary::of(model, capabilities.clone())),
         messages: given.messages,
         model_info: model_info(model),
         projector_info: Map::new(),
         tensors: if request.verbose { tensors(library, model)? } else { Vec::new() },
-        capabilities: library.capabilities(model)?.names(),
+        capabilities: capabilities.names(),
         modified_at: timestamp(model.modified),
     })
 }

@@ -10,6 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use content::Digest;
 use manifests::ModelRef;
 
 use crate::body::Body;
@@ -17,7 +18,7 @@ use crate::daemon::Daemon;
 use crate::describe;
 use crate::error::Failed;
 use crate::headers::attested;
-use library::{Library, Model, Own};
+use library::{Library, Listed, Model, Own, Summary};
 
 pub(crate) async fn root() -> &'static str {
     // Clients look for this very text.
@@ -85,7 +86,7 @@ pub(crate) async fn tags(State(daemon): State<Daemon>) -> Result<Json<TagsRespon
             let key = name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
             key.is_some_and(|key| pins.binary_search(&key).is_ok())
         };
-        let entry = |model: &Model| ModelEntry { pinned: pinned(&model.name), ..describe::entry(library, model) };
+        let entry = |listed: &Listed| ModelEntry { pinned: pinned(&listed.name), ..describe::entry(listed) };
         Ok(models.iter().map(entry).collect())
     };
     Ok(Json(TagsResponse { models: blocking(&daemon.library, listed).await? }))
@@ -124,14 +125,10 @@ pub(crate) async fn delete(State(daemon): State<Daemon>, Body(request): Body<Del
     blocking(&daemon.library, move |library| library.ensure_not_pinned(&asked)).await?;
     let model = find(&daemon, reference.clone()).await;
     // A model whose documents are damaged can be deleted all the same.
-    if let Ok(model) = &model {
-        let digest = model.manifest.digest().to_string();
-        if !blocking(&daemon.library, Library::list)
-            .await?
-            .iter()
-            .any(|other| other.name != model.name && other.manifest.digest() == model.manifest.digest())
-        {
-            daemon.scheduler.stop(&digest);
+    if let Ok(model) = model {
+        let (name, digest) = (model.name.parse::<ModelRef>()?, *model.manifest.digest());
+        if !blocking(&daemon.library, move |library| Ok(library.has_other_name(&digest, &name))).await? {
+            daemon.scheduler.stop(&digest.to_string());
         }
     }
     let deleted = blocking(&daemon.library, move |library| library.delete(&reference)).await;
@@ -141,16 +138,19 @@ pub(crate) async fn delete(State(daemon): State<Daemon>, Body(request): Body<Del
 pub(crate) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>, Failed> {
     /// What is told of a model that stays for good.
     const FOREVER: Duration = Duration::from_hours(876_000);
-    let listed = blocking(&daemon.library, Library::list).await?;
-    let entry = |loaded: scheduler::Loaded| {
-        let model = listed.iter().find(|model| model.manifest.digest().to_string() == loaded.key.model);
+    let loaded = daemon.scheduler.loaded();
+    let digests: Vec<Option<Digest>> = loaded.iter().map(|loaded| loaded.key.model.parse().ok()).collect();
+    let summaries = blocking(&daemon.library, move |library| {
+        Ok(digests.iter().map(|digest| library.summary(digest.as_ref()?)).collect::<Vec<_>>())
+    });
+    let entry = |(loaded, summary): (scheduler::Loaded, Option<Arc<Summary>>)| {
         let size = loaded.reply.weights + loaded.reply.kv_cache;
         PsEntry {
             name: loaded.name.clone(),
             model: loaded.name,
             size,
             digest: loaded.key.model.trim_start_matches("sha256:").to_owned(),
-            details: model.map(describe::details).unwrap_or_default(),
+            details: summary.as_deref().map(describe::details).unwrap_or_default(),
             expires_at: describe::timestamp(loaded.expires.unwrap_or_else(|| SystemTime::now() + FOREVER)),
             size_vram: loaded.reply.on_devices.min(size),
             context_length: loaded.reply.context,
@@ -159,5 +159,5 @@ pub(crate) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>,
             device_note: loaded.reply.device_note,
         }
     };
-    Ok(Json(PsResponse { models: daemon.scheduler.loaded().into_iter().map(entry).collect() }))
+    Ok(Json(PsResponse { models: loaded.into_iter().zip(summaries.await?).map(entry).collect() }))
 }

@@ -1,5 +1,7 @@
 //! `/v1/models`.
 
+use std::time::SystemTime;
+
 use api::openai::{Model as Document, ModelList};
 use axum::Json;
 use axum::extract::{Path, State};
@@ -13,11 +15,12 @@ use crate::daemon::Daemon;
 use crate::describe::timestamp;
 use crate::headers::attested;
 use crate::models::{blocking, find_named};
-use library::{Library, Model};
+use library::{Library, Listed};
 
 pub(crate) async fn list(State(daemon): State<Daemon>, headers: HeaderMap) -> Result<Json<ModelList>, Failure> {
     let models = blocking(&daemon.library, Library::list).await?;
-    Ok(Json(ModelList::new(models.iter().map(|model| document(model, model.name.clone(), &headers)).collect())))
+    let document = |listed: Listed| document(&listed.name, listed.modified, listed.name.clone(), &headers);
+    Ok(Json(ModelList::new(models.into_iter().map(document).collect())))
 }
 
 pub(crate) async fn show(
@@ -26,20 +29,20 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let model = find_named(&daemon, &name).await?;
-    let answer = Json(document(&model, name, &headers)).into_response();
+    let answer = Json(document(&model.name, model.modified, name, &headers)).into_response();
     Ok(attested(answer, model.manifest.digest()))
 }
 
 /// The id is the name as the client knows it. Anthropic's clients always say which version they speak.
-fn document(model: &Model, id: String, headers: &HeaderMap) -> Document {
-    let repository = model.name.parse::<ModelRef>().map(|reference| reference.repository().to_owned());
+fn document(name: &str, modified: SystemTime, id: String, headers: &HeaderMap) -> Document {
+    let repository = name.parse::<ModelRef>().map(|reference| reference.repository().to_owned());
     let owner = repository
         .unwrap_or_default()
         .rsplit_once('/')
         .map_or_else(|| "library".to_owned(), |(owner, _)| owner.to_owned());
-    let document = Document::new(id, seconds(model.modified), owner);
+    let document = Document::new(id, seconds(modified), owner);
     if headers.contains_key("anthropic-version") {
-        return document.for_anthropic(timestamp(model.modified));
+        return document.for_anthropic(timestamp(modified));
     }
     document
 }

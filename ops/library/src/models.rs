@@ -18,23 +18,12 @@ use crate::understood::{Understood, Unknown};
 const MAX_REMEMBERED: usize = 4 << 20;
 
 impl Library {
-    /// Every model, the newest first. One that cannot be read is left out and logged: it must not hide the others.
-    pub fn list(&self) -> Result<Vec<Model>> {
-        self.store.check_names()?;
-        let mut models: Vec<Model> = self
-            .store
-            .tags()
-            .into_iter()
-            .filter_map(|tag| {
-                // A long list must not drive out the models that are used.
-                let read = || self.contents(&tag.digest).map(|(contents, _)| contents);
-                let contents = self.recent.peek(&tag.digest).map_or_else(read, Ok);
-                let model = contents.and_then(|contents| named(&tag, contents));
-                model.inspect_err(|error| tracing::warn!(model = tag.name, "cannot be read: {error:#}")).ok()
-            })
-            .collect();
-        models.sort_by(|a, b| b.modified.cmp(&a.modified).then(a.name.cmp(&b.name)));
-        Ok(models)
+    /// The model that a tag names, for somebody who looks at many: it drives out none that are used. The second says whether what was read
+    /// lasts.
+    pub(crate) fn peek(&self, tag: &TagEntry) -> Result<(Model, bool)> {
+        let remembered = self.recent.peek(&tag.digest).map(|contents| (contents, true));
+        let (contents, lasts) = remembered.map_or_else(|| self.contents(&tag.digest), Ok)?;
+        Ok((named(tag, contents)?, lasts))
     }
 
     /// The model that a name means. Names are matched as they are written, else without regard to case.
@@ -105,6 +94,7 @@ impl Library {
     /// Reads everything anew from now on.
     pub fn forget_contents(&self) {
         self.recent.clear();
+        self.summaries.clear();
     }
 
     /// The model that a name means, with all of its blobs kept from collection, whatever becomes of the name.

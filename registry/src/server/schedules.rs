@@ -129,7 +129,7 @@ impl BlobStorage for Shelf {
     async fn finish(&self, _: &Repository, mut upload: Writing, expected: Expected) -> Result<(Digest, u64), Error> {
         upload.expect(expected).await?;
         // A disk that fails now and then; what came stays.
-        if thread_rng().gen_ratio(1, 4) {
+        if thread_rng().gen_ratio(1, 2) {
             yield_now().await;
             return Err(Error::Other("the disk failed".into()));
         }
@@ -272,7 +272,7 @@ async fn upload_whole(client: Client) {
 }
 
 async fn ask(client: Client, path: String) {
-    for _ in 0..3 {
+    for _ in 0..12 {
         let _ = client.pieces_there(&path).await;
     }
 }
