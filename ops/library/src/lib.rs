@@ -30,6 +30,7 @@ mod layout;
 mod library;
 mod limits;
 mod linked;
+mod lists;
 mod load_plan;
 mod memory_need;
 mod model;

@@ -5,13 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use anyhow::Result;
 use content::Digest;
-use manifests::ModelRef;
-use store::TagEntry;
 
 use crate::capability::Capabilities;
-use crate::library::Library;
 use crate::model::Model;
 
 /// The most that are remembered: half a KB each.
@@ -58,15 +54,15 @@ pub struct Listed {
 pub(crate) struct Summaries(Mutex<HashMap<Digest, Arc<Summary>>>);
 
 impl Summaries {
-    fn all(&self) -> MutexGuard<'_, HashMap<Digest, Arc<Summary>>> {
+    pub(crate) fn all(&self) -> MutexGuard<'_, HashMap<Digest, Arc<Summary>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, manifest: &Digest) -> Option<Arc<Summary>> {
+    pub(crate) fn get(&self, manifest: &Digest) -> Option<Arc<Summary>> {
         self.all().get(manifest).cloned()
     }
 
-    fn remember(&self, summary: &Arc<Summary>) {
+    pub(crate) fn remember(&self, summary: &Arc<Summary>) {
         let mut all = self.all();
         if all.len() < MOST {
             all.insert(summary.digest, summary.clone());
@@ -74,67 +70,12 @@ impl Summaries {
     }
 
     /// Forgets all but these.
-    fn keep(&self, manifests: &HashSet<Digest>) {
+    pub(crate) fn keep(&self, manifests: &HashSet<Digest>) {
         self.all().retain(|manifest, _| manifests.contains(manifest));
     }
 
     pub(crate) fn clear(&self) {
         self.all().clear();
-    }
-}
-
-impl Library {
-    /// Every model, the newest first. One that cannot be read is left out and logged: it must not hide the others.
-    ///
-    /// # Errors
-    /// The names cannot be listed.
-    pub fn list(&self) -> Result<Vec<Listed>> {
-        self.store.check_names()?;
-        let mut tags = self.store.tags();
-        tags.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.name.cmp(&b.name)));
-        self.summaries.keep(&tags.iter().map(|tag| tag.digest).collect());
-        let line = |tag: &TagEntry| -> Result<Listed> {
-            let name = tag.name.parse::<ModelRef>()?.to_string();
-            Ok(Listed { name, modified: tag.modified, summary: self.summary_of(tag)? })
-        };
-        let line =
-            |tag| line(tag).inspect_err(|error| tracing::warn!(model = tag.name, "cannot be read: {error:#}")).ok();
-        Ok(tags.iter().filter_map(line).collect())
-    }
-
-    fn summary_of(&self, tag: &TagEntry) -> Result<Arc<Summary>> {
-        if let Some(known) = self.summaries.get(&tag.digest) {
-            return Ok(known);
-        }
-        let (model, lasts) = self.peek(tag)?;
-        match self.capabilities(&model) {
-            Ok(capabilities) => {
-                let summary = Arc::new(Summary::of(&model, capabilities));
-                if lasts {
-                    self.summaries.remember(&summary);
-                }
-                Ok(summary)
-            }
-            Err(error) => {
-                tracing::warn!(model = model.name, "what it can do is not known: {error:#}");
-                Ok(Arc::new(Summary::of(&model, Capabilities::default())))
-            }
-        }
-    }
-
-    /// Whether another name than this names the manifest.
-    pub fn has_other_name(&self, manifest: &Digest, name: &ModelRef) -> bool {
-        let key = name.tag_key();
-        self.store.tags().iter().any(|tag| tag.digest == *manifest && Some(&tag.name) != key.as_ref())
-    }
-
-    /// What is said of the model with that manifest, where a name names it.
-    pub fn summary(&self, manifest: &Digest) -> Option<Arc<Summary>> {
-        if let Some(known) = self.summaries.get(manifest) {
-            return Some(known);
-        }
-        let tag = self.store.tags().into_iter().find(|tag| tag.digest == *manifest)?;
-        self.summary_of(&tag).ok()
     }
 }
 
@@ -158,63 +99,5 @@ impl Summary {
             embedding: blueprint.map_or(config.embedding_length, |blueprint| blueprint.hidden),
             capabilities,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use content::{Descriptor, Expected, IngestId};
-    use manifests::{ManifestBuilder, ModelConfig, annotations, media_types};
-    use store::{Options, Store};
-
-    use super::*;
-
-    fn put(store: &Store, bytes: &[u8]) -> Digest {
-        let id = IngestId::parse("test").expect("an id");
-        let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
-        ingest.append(bytes).expect("write");
-        ingest.commit().expect("commit").0
-    }
-
-    fn model(store: &Store, title: &str, names: &[&str]) {
-        let config = ModelConfig { model_family: title.to_owned(), ..ModelConfig::default() };
-        let config = config.to_bytes().expect("a config");
-        put(store, &config);
-        let manifest = ManifestBuilder {
-            config: Descriptor::of(media_types::CONFIG, &config),
-            layers: Vec::new(),
-            annotations: [(annotations::TITLE.to_owned(), title.to_owned())].into(),
-        };
-        let digest = put(store, manifest.build().expect("a manifest").raw());
-        for name in names {
-            let name: ModelRef = name.parse().expect("a name");
-            store.set_tag(&name.tag_key().expect("a tag"), &digest).expect("a name");
-        }
-    }
-
-    #[test]
-    fn a_list_remembers_what_it_says_and_no_more() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let library = Library::new(Store::open(folder.path(), Options::default()).expect("a store"));
-        model(&library.store, "first", &["a"]);
-        model(&library.store, "second", &["b", "c"]);
-        let listed = || -> Vec<(String, String)> {
-            let lines = library.list().expect("a list").into_iter();
-            lines.map(|line| (line.name, line.summary.family.clone())).collect()
-        };
-        let line = |name: &str, family: &str| (name.to_owned(), family.to_owned());
-        let all = [line("c:latest", "second"), line("b:latest", "second"), line("a:latest", "first")];
-        assert_eq!(listed(), all, "the newest first");
-        assert_eq!(library.summaries.all().len(), 2, "by manifest");
-        assert_eq!(listed(), all);
-        let [a, b]: [ModelRef; 2] = ["a", "b"].map(|name| name.parse().expect("a name"));
-        let tag = |name| library.find_tag(name).expect("a look").expect("it is there").digest;
-        assert!(library.has_other_name(&tag(&b), &b) && !library.has_other_name(&tag(&a), &a));
-        assert_eq!(library.summary(&tag(&a)).expect("it is there").family, "first");
-        library.delete(&a).expect("it is there");
-        assert_eq!(listed(), all[..2]);
-        assert_eq!(library.summaries.all().len(), 1, "what is gone is forgotten");
-        library.forget_contents();
-        assert!(library.summaries.all().is_empty(), "what was read may have been damaged");
     }
 }
