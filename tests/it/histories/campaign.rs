@@ -5,6 +5,7 @@
 //! it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ pub(super) struct Campaign {
     pub(super) address: RwLock<String>,
     /// How often the daemon was killed.
     kills: watch::Sender<usize>,
+    /// It is dead, and was not started again.
+    is_down: AtomicBool,
     record: Mutex<Record>,
 }
 
@@ -117,13 +120,15 @@ async fn conduct(campaign: &Campaign, mut server: Server, random: &mut StdRng) -
         }
         if let Event::Kill(delay) = event {
             tokio::time::sleep(delay).await;
+            campaign.is_down.store(true, Ordering::SeqCst);
             server.kill();
             campaign.died();
-            // No client begins anything before this waits, and none gets its turn before this has had its own: who asks
-            // for the address from now on is told where the next daemon is.
+            // Who asks for the address once this waits is told where the next daemon is. Who was given it before, and has
+            // its turn only now, finds nobody.
             let mut address = campaign.address.write().await;
             server = server.restart(&[]).await;
             address.clone_from(&server.address);
+            campaign.is_down.store(false, Ordering::SeqCst);
             check::all(campaign, &server, random).await;
         } else {
             let _everybody_waits = campaign.address.write().await;
@@ -154,6 +159,7 @@ impl Campaign {
             http,
             address: RwLock::new(server.address.clone()),
             kills: watch::Sender::new(0),
+            is_down: AtomicBool::new(false),
             record: Mutex::default(),
         };
         for (number, folder) in folders.iter().enumerate() {
@@ -234,9 +240,9 @@ impl Campaign {
         self.kills.send_replace(deaths);
     }
 
-    /// Whether the daemon has been killed since.
+    /// Whether the daemon has been killed since, or was dead already and has not been started again.
     pub(super) fn has_died(&self, begun: Begun) -> bool {
-        self.record().history.has_died(begun)
+        self.is_down.load(Ordering::SeqCst) || self.record().history.has_died(begun)
     }
 
     /// Returns when the daemon has been killed since.
