@@ -80,18 +80,12 @@ pub(crate) fn description(document: &Document) -> Description {
 
 #[cfg(test)]
 mod tests {
-    use content::{Descriptor, Expected, IngestId};
+    use content::Descriptor;
     use manifests::{Layer, ManifestBuilder, ModelConfig, ModelRef, media_types};
     use store::{Options, Store};
 
     use super::*;
-
-    fn put(store: &Store, bytes: &[u8]) -> Digest {
-        let id = IngestId::parse("test").expect("an id");
-        let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
-        ingest.append(bytes).expect("write");
-        ingest.commit().expect("commit").0
-    }
+    use crate::testing::put;
 
     #[test]
     fn damaged_bytes_say_nothing_of_what_a_manifest_needs() {

@@ -42,6 +42,8 @@ mod plan;
 mod recent;
 mod relations;
 mod summary;
+#[cfg(test)]
+mod testing;
 mod token_table;
 mod understood;
 mod unlinking;

@@ -68,18 +68,12 @@ impl Library {
 
 #[cfg(test)]
 mod tests {
-    use content::{Descriptor, Expected, IngestId};
+    use content::Descriptor;
     use manifests::{ManifestBuilder, ModelConfig, annotations, media_types};
     use store::{Options, Store};
 
     use super::*;
-
-    fn put(store: &Store, bytes: &[u8]) -> Digest {
-        let id = IngestId::parse("test").expect("an id");
-        let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
-        ingest.append(bytes).expect("write");
-        ingest.commit().expect("commit").0
-    }
+    use crate::testing::put;
 
     fn model(store: &Store, title: &str, names: &[&str]) {
         let config = ModelConfig { model_family: title.to_owned(), ..ModelConfig::default() };
