@@ -148,7 +148,7 @@ impl Store {
     ) -> Result<bool, Error> {
         let path = self.link_path(repository, kind, digest)?;
         if kind == LinkKind::Blob {
-            self.0.promises.withdraw(repository, digest, Some(until + BLOB_LINK_LIFE));
+            self.0.promises.withdraw(repository, digest, until.checked_add(BLOB_LINK_LIFE));
         }
         // Who renews it takes this, too.
         let _names = self.names();

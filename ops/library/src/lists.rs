@@ -68,6 +68,8 @@ impl Library {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use content::Descriptor;
     use manifests::{ManifestBuilder, ModelConfig, annotations, media_types};
     use store::{Options, Store};
@@ -97,6 +99,12 @@ mod tests {
         let library = Library::new(Store::open(folder.path(), Options::default()).expect("a store"));
         model(&library.store, "first", &["a"]);
         model(&library.store, "second", &["b", "c"]);
+        // Apart: a file system's clock may be coarse.
+        for (second, name) in ["a", "b", "c"].into_iter().enumerate() {
+            let tag = folder.path().join(format!("tags/{}/library/{name}/:latest", manifests::reference::DEFAULT_HOST));
+            let given = SystemTime::UNIX_EPOCH + Duration::from_secs(second as u64);
+            std::fs::File::open(tag).and_then(|tag| tag.set_modified(given)).expect("a tag");
+        }
         let listed = || -> Vec<(String, String)> {
             let lines = library.list().expect("a list").into_iter();
             lines.map(|line| (line.name, line.summary.family.clone())).collect()

@@ -1,0 +1,174 @@
+//! Stores that lack something, repaired from others that have it.
+
+use anyhow::bail;
+use content::{Expected, IngestId};
+use library::Unwatched;
+use manifests::{Layer, ManifestBuilder, ModelConfig, annotations, media_types};
+use store::{Options, Store};
+
+use super::*;
+
+/// A store with everything, from which another is repaired.
+struct Other(Store, Store);
+
+impl Fetcher for Other {
+    fn fetch(&self, _model: &ModelRef, blob: &Descriptor, _observer: &dyn Observer) -> Result<()> {
+        put(&self.1, &self.0.read_blob(&blob.digest, blob.size)?);
+        Ok(())
+    }
+
+    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest, _observer: &dyn Observer) -> Result<()> {
+        if model.repository().ends_with("lost") {
+            bail!("the registry does not have it any more");
+        }
+        put(&self.1, &self.0.read_blob(digest, 1 << 20)?);
+        Ok(())
+    }
+}
+
+/// Another that says nothing of one model.
+struct Deaf(Other, &'static str);
+
+impl Fetcher for Deaf {
+    fn fetch(&self, model: &ModelRef, blob: &Descriptor, observer: &dyn Observer) -> Result<()> {
+        ensure!(!model.repository().ends_with(self.1), "the registry does not have it");
+        self.0.fetch(model, blob, observer)
+    }
+
+    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest, observer: &dyn Observer) -> Result<()> {
+        self.0.fetch_manifest(model, digest, observer)
+    }
+}
+
+fn put(store: &Store, bytes: &[u8]) -> Digest {
+    let id = IngestId::parse("test").expect("an id");
+    let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
+    ingest.append(bytes).expect("write");
+    ingest.commit().expect("commit").0
+}
+
+fn open() -> (tempfile::TempDir, Library) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = Store::open(folder.path(), Options::default()).expect("a store");
+    (folder, Library::new(store))
+}
+
+/// A model of a config and two layers; its manifest and the layers.
+fn model(store: &Store, name: &str) -> [Digest; 3] {
+    let config = ModelConfig::default().to_bytes().expect("a config");
+    put(store, &config);
+    let layers = [b"template".as_slice(), b"system"].map(|bytes| {
+        put(store, bytes);
+        Layer::new(Descriptor::of(media_types::TEMPLATE, bytes))
+    });
+    let manifest = ManifestBuilder {
+        config: Descriptor::of(media_types::CONFIG, &config),
+        layers: layers.to_vec(),
+        annotations: [(annotations::TITLE.to_owned(), name.to_owned())].into(),
+    };
+    let digest = put(store, manifest.build().expect("a manifest").raw());
+    let key = name.parse::<ModelRef>().expect("a name").tag_key().expect("a tag");
+    store.set_tag(&key, &digest).expect("tag");
+    [digest, *layers[0].digest(), *layers[1].digest()]
+}
+
+fn damage(store: &Store, digest: &Digest, bytes: Option<&[u8]>) {
+    std::fs::remove_file(store.path(digest)).expect("removal");
+    if let Some(bytes) = bytes {
+        std::fs::write(store.path(digest), bytes).expect("damage");
+    }
+}
+
+#[test]
+fn fetches_only_what_is_damaged() {
+    let ((_a, whole), (_b, library)) = (open(), open());
+    let store = &library.store;
+    for name in ["m", "lost"] {
+        assert_eq!(model(&whole.store, name), model(store, name));
+    }
+    let [manifest, template, system] = model(store, "m");
+    let [lost, ..] = model(store, "lost");
+    let fetcher = Other(whole.store.clone(), store.clone());
+    let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
+    assert_eq!((done.blobs, done.repaired, done.failed), (5, vec![], vec![]), "nothing is wrong yet");
+
+    damage(store, &manifest, Some(b"{}"));
+    damage(store, &template, Some(b"tempLate"));
+    damage(store, &system, None);
+    damage(store, &lost, None);
+    let one: ModelRef = "m".parse().expect("a name");
+    let done = repair(&library, Some(&one), &fetcher, &Unwatched).expect("repair");
+    let mut fetched: Vec<Digest> = done.repaired.into_iter().map(|blob| blob.digest).collect();
+    fetched.sort();
+    let mut expect = [manifest, template, system];
+    expect.sort();
+    assert_eq!((fetched.as_slice(), done.failed), (expect.as_slice(), vec![]));
+    assert_eq!(store.damaged_bytes().expect("bytes"), 0, "damaged blobs go when there are good ones");
+
+    let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
+    assert_eq!((done.repaired.len(), done.failed.len()), (0, 1));
+    assert!(done.failed[0].error.contains("does not have it any more"), "{:?}", done.failed);
+    let unknown: ModelRef = "unknown".parse().expect("a name");
+    assert!(repair(&library, Some(&unknown), &fetcher, &Unwatched).is_err());
+}
+
+#[test]
+fn every_name_of_a_manifest_is_asked_for_it() {
+    let ((_a, whole), (_b, library)) = (open(), open());
+    let [manifest, ..] = model(&whole.store, "m");
+    let store = &library.store;
+    model(store, "m");
+    // The first of the two names is one whose registry has nothing any more.
+    let lost: ModelRef = "a/lost".parse().expect("a name");
+    store.set_tag(&lost.tag_key().expect("a tag"), &manifest).expect("a second name");
+    damage(store, &manifest, None);
+    let fetcher = Other(whole.store.clone(), store.clone());
+    let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
+    assert_eq!((done.repaired.len(), done.failed.len()), (1, 0), "{done:?}");
+    assert!(store.blob_size(&manifest).expect("a look").is_some());
+}
+
+#[test]
+fn every_model_of_a_blob_is_asked_for_it() {
+    let ((_a, whole), (_b, library)) = (open(), open());
+    let store = &library.store;
+    for name in ["a", "m"] {
+        assert_eq!(model(&whole.store, name), model(store, name));
+    }
+    let [_, template, _] = model(store, "m");
+    damage(store, &template, Some(b"tempLate"));
+    let fetcher = Other(whole.store.clone(), store.clone());
+    let done = repair(&library, None, &Deaf(fetcher, "a"), &Unwatched).expect("repair");
+    assert_eq!((done.repaired.len(), done.failed), (1, vec![]));
+    assert_eq!(done.repaired[0].model, "m:latest");
+}
+
+#[test]
+fn what_passed_through_need_not_be_whole() {
+    let ((_a, whole), (_b, library)) = (open(), open());
+    let store = &library.store;
+    model(&whole.store, "m");
+    let [manifest, template, system] = model(store, "m");
+    store.link("example.org/other", store::LinkKind::Manifest, &manifest).expect("a link");
+    store.remove_tag(&"m".parse::<ModelRef>().expect("a name").tag_key().expect("a tag")).expect("removal");
+    damage(store, &template, None);
+    damage(store, &system, Some(b"sYstem"));
+    let fetcher = Other(whole.store.clone(), store.clone());
+    let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
+    assert_eq!((done.repaired.len(), done.repaired[0].digest, done.failed), (1, system, vec![]));
+    let now = std::time::SystemTime::now();
+    let found = crate::fsck(&library, crate::Selection::All, now, &Unwatched).expect("a look");
+    assert_eq!(found.problems, vec![], "what is missing may never have been here");
+    let named: ModelRef = format!("example.org/other@{manifest}").parse().expect("a name");
+    let done = repair(&library, Some(&named), &fetcher, &Unwatched).expect("repair");
+    assert_eq!(done.repaired.len(), 1, "whoever names it wants all of it");
+}
+
+#[test]
+fn what_is_good_by_now_stays() {
+    let (_folder, library) = open();
+    let [_, template, _] = model(&library.store, "m");
+    let models = ["m".parse().expect("a name")];
+    let mended = mend(&library, &template, Some(8), &models, &mut |_| bail!("nobody gives it")).expect("a look");
+    assert!(mended.is_none() && library.store.blob_size(&template).expect("a look").is_some());
+}
