@@ -17,6 +17,12 @@ mod telemetry;
 
 use std::process::ExitCode;
 
+/// A daemon with many models reads all of their documents on many threads, and forgets them. glibc keeps what each of its arenas
+/// ever took (10,000 models: 1.7 GB after half an hour, of which 150 MB were in use); this gives it back within seconds.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     // TLS of every HTTP client and of the daemon; an error says that it was done before.
     let _ = rustls::crypto::ring::default_provider().install_default();
