@@ -31,6 +31,7 @@ mod serve;
 mod show;
 mod text;
 mod transfer;
+mod ui;
 mod usage;
 mod versions;
 
@@ -163,6 +164,12 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
+    /// Open the page of the daemon in a browser, and print its address
+    Ui {
+        /// Only print the address
+        #[arg(long)]
+        print: bool,
+    },
     /// Make an API key, and print its line for the file of keys
     Key(key::KeyArguments),
     /// Stop the daemon
@@ -251,6 +258,7 @@ async fn upkeep(config: &Config, command: Command) -> Result<()> {
 async fn daemon(config: &Config, command: &Command) -> Result<()> {
     match command {
         Command::Doctor { format } => doctor::run(config, *format).await,
+        Command::Ui { print } => ui::run(config, *print).await,
         Command::Shutdown => serve::shutdown(config).await,
         _ => serve::version(config).await,
     }

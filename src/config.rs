@@ -84,6 +84,8 @@ pub(crate) struct Config {
     pub(crate) log: String,
     /// How lines of the log look.
     pub(crate) log_format: LogFormat,
+    /// Whether windows can be shown.
+    pub(crate) has_screen: bool,
 }
 
 /// A secret that is not to be seen in logs.
@@ -117,6 +119,7 @@ impl Config {
             registries,
             log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
+            has_screen: cfg!(target_os = "macos") || first(&["WAYLAND_DISPLAY", "DISPLAY"]).is_some(),
         })
     }
 

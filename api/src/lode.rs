@@ -5,12 +5,18 @@ mod archive;
 mod compare;
 mod export;
 mod keep;
+mod markdown;
 mod perplexity;
 mod plan;
 mod quantize;
+mod registry;
+mod running;
 mod search;
+mod sharing;
 mod socket;
 mod upkeep;
+mod upload;
+mod values;
 mod versions;
 
 pub use archive::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
@@ -20,12 +26,19 @@ pub use keep::{
     GcRequest, GcResponse, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions,
     PutOff,
 };
+pub use markdown::{MarkdownRequest, MarkdownResponse};
 pub use perplexity::{PerplexityRequest, PerplexityResponse, Scored};
 pub use plan::{PlanRequest, PlanResponse, PlanSource, PlannedDevice, PlannedMemory};
 pub use quantize::{PlannedTensor, QuantizePlan};
+pub use registry::{RegistryHost, RegistryResponse};
+pub use running::{Rate, RunningModel, RunningResponse};
 pub use search::{OfferedModel, SearchRequest, SearchResponse, SilentSource};
+pub use sharing::{Adapter, LineageResponse, Relative, SharedBlob, SharingModel, SharingResponse};
 pub use socket::SocketResponse;
 pub use upkeep::{
-    DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample, Step,
+    DuFamily, DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample,
+    Step,
 };
+pub use upload::UploadResponse;
+pub use values::{ValuesRequest, ValuesResponse};
 pub use versions::{HistoryEntry, HistoryResponse, ModelRequest, RollbackRequest, RollbackResponse, VersionState};

@@ -21,6 +21,7 @@ use scheduler::{Context, Events, KeepAlive, Lease, Runner};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::models::find_called;
+use crate::rates::Rates;
 use library::{Capability, Model, Opening, Own};
 
 use meter::Meter;
@@ -174,7 +175,7 @@ impl Call {
         let devices = daemon.devices(&self.model, self.options.num_gpu, self.options.main_gpu);
         let lease = daemon.acquire(&self.model, self.context(daemon), devices, self.keep_alive).await?;
         let (lease, model) = (Arc::new(lease), self.model.name.clone());
-        Ok(Ready { lease, model, begin: self.begin, load: self.begin.elapsed() })
+        Ok(Ready { lease, model, rates: daemon.rates.clone(), begin: self.begin, load: self.begin.elapsed() })
     }
 
     /// Unloads the model as soon as nobody uses it: requests of others go on to their end.
@@ -194,6 +195,7 @@ pub(crate) struct Ready {
     lease: Arc<Lease>,
     /// The model's name, for people.
     model: String,
+    rates: Rates,
     begin: Instant,
     load: Duration,
 }
@@ -227,7 +229,7 @@ impl Ready {
         if request.shift && request.max_tokens.is_none() {
             request.max_tokens = Some(self.context().saturating_mul(ENDLESS));
         }
-        let mut meter = Meter::new(self.model.clone());
+        let mut meter = Meter::new(self.model.clone(), self.rates.clone());
         let begun = self.first_word(&request).await.inspect_err(|_| meter.failed());
         let (first, events) = begun?;
         Ok(Generation::new(self.clone(), first, events, meter))
@@ -287,7 +289,7 @@ impl Generation {
         });
         match &event {
             Ok(GenerateEvent::Done { reason, usage, .. }) => self.meter.done(*reason, usage),
-            Ok(_) => {}
+            Ok(_) => self.meter.word(),
             Err(_) => self.meter.failed(),
         }
         event

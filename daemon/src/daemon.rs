@@ -12,6 +12,7 @@ use crate::guard::permissions::Permissions;
 use crate::handed::Handed;
 use crate::jobs::Jobs;
 use crate::metrics::counts::Counts;
+use crate::rates::Rates;
 use crate::settings::Settings;
 
 /// What handlers share.
@@ -22,6 +23,7 @@ pub(crate) struct Daemon {
     pub(crate) access: Access,
     pub(crate) keys: Option<Keys>,
     pub(crate) counts: Counts,
+    pub(crate) rates: Rates,
     pub(crate) settings: Settings,
     pub(crate) budget: Budget,
     pub(crate) handed: Handed,

@@ -100,6 +100,12 @@ fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
     }
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
+            upkeep::Error::NoTensor { .. } => StatusCode::NOT_FOUND,
+            upkeep::Error::NoNumbers { .. } => StatusCode::BAD_REQUEST,
+        });
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return Some(match error {
             build::Error::BadArchive(_) | build::Error::CannotExport(_) => StatusCode::BAD_REQUEST,
         });
     }

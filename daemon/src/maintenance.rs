@@ -5,7 +5,10 @@ pub(crate) mod compare;
 pub(crate) mod export;
 pub(crate) mod keep;
 pub(crate) mod plan;
+pub(crate) mod registry;
+pub(crate) mod relations;
 pub(crate) mod upkeep;
+pub(crate) mod values;
 pub(crate) mod versions;
 
 use std::sync::atomic::{AtomicU64, Ordering};

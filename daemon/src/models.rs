@@ -8,7 +8,7 @@ use api::ollama::{
 };
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use content::Digest;
 use manifests::ModelRef;
@@ -18,11 +18,21 @@ use crate::daemon::Daemon;
 use crate::describe;
 use crate::error::Failed;
 use crate::headers::attested;
+use crate::page;
 use library::{Library, Listed, Model, Own, Summary};
 
-pub(crate) async fn root() -> &'static str {
-    // Clients look for this very text.
-    "Ollama is running"
+pub(crate) async fn root(headers: HeaderMap) -> Response {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    // A browser; clients take anything.
+    let takes_pages = accepted.flat_map(|value| value.split(',')).any(|media| media.trim().starts_with("text/html"));
+    let mut response = if takes_pages {
+        page::page(headers).await
+    } else {
+        // Clients look for this very text.
+        "Ollama is running".into_response()
+    };
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("accept"));
+    response
 }
 
 pub(crate) async fn version() -> Json<VersionResponse> {

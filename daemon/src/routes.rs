@@ -14,12 +14,13 @@ mod anthropic;
 mod lode;
 mod ollama;
 mod openai;
+mod page;
 mod service;
 
 use axum::Router;
 use axum::handler::Handler;
 use axum::http::Method;
-use axum::routing::{MethodFilter, MethodRouter, any, on};
+use axum::routing::{MethodFilter, MethodRouter, any, get, on};
 use serde_json::Value;
 
 use crate::daemon::Daemon;
@@ -60,6 +61,17 @@ impl Route {
         Self { path, method: None, permission: Permission::Scope(scope), handler: any(handler), operation: None }
     }
 
+    /// A row that answers everybody who looks, and that the document leaves out.
+    fn for_everybody<H: Handler<T, Daemon>, T: 'static>(path: &'static str, handler: H) -> Self {
+        Self {
+            path,
+            method: Some(Method::GET),
+            permission: Permission::Everybody,
+            handler: get(handler),
+            operation: None,
+        }
+    }
+
     /// At another path of the router than the document tells.
     fn at(self, path: &'static str) -> Self {
         Self { path, ..self }
@@ -73,6 +85,7 @@ fn table() -> Vec<Route> {
     all.extend(anthropic::routes());
     all.extend(lode::routes());
     all.extend(service::routes());
+    all.extend(page::routes());
     all
 }
 
@@ -103,6 +116,8 @@ mod tests {
             (Method::GET, "/", Some(Permission::Everybody)),
             (Method::HEAD, "/", Some(Permission::Everybody)),
             (Method::GET, "/openapi.json", Some(Permission::Everybody)),
+            (Method::GET, "/ui/files/{version}/{*path}", Some(Permission::Everybody)),
+            (Method::GET, "/api/lode/running", Some(Permission::Scope(Scope::Read))),
             (Method::OPTIONS, "/api/delete", None),
             (Method::GET, "/api/tags", Some(Permission::Scope(Scope::Read))),
             (Method::POST, "/api/show", Some(Permission::Scope(Scope::Read))),

@@ -26,6 +26,7 @@ use crate::daemon::Daemon;
 use crate::guard::keys::Keys;
 use crate::handed::{Handed, Socket};
 use crate::jobs::Jobs;
+use crate::rates::Rates;
 use crate::routes::{permissions, router};
 use crate::settings::Settings;
 use crate::tls::TlsListener;
@@ -102,6 +103,7 @@ async fn serve(settings: Settings) -> Result<()> {
         access,
         keys,
         counts: metrics::start()?,
+        rates: Rates::default(),
         settings,
         budget: Budget::new(),
         handed: handed.clone(),

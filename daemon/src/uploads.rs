@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use api::lode::UploadResponse;
+use axum::Json;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -43,7 +45,6 @@ pub(crate) async fn upload(
     body: Body,
 ) -> Result<StatusCode, Failed> {
     let digest = parse(&digest)?;
-    let store = &daemon.library.store;
     if renew(&daemon, digest).await? {
         // To its end, or the client would see a broken connection instead of the answer.
         let mut rest = body.into_data_stream();
@@ -54,6 +55,20 @@ pub(crate) async fn upload(
         Some(size) => Expected::Blob { digest, size },
         None => Expected::Digest(digest),
     };
+    take(&daemon, expected, body).await?;
+    Ok(StatusCode::CREATED)
+}
+
+/// Takes a blob whose digest its sender does not know: a page in a browser cannot hash a file of any size.
+pub(crate) async fn upload_unnamed(State(daemon): State<Daemon>, body: Body) -> Result<Json<UploadResponse>, Failed> {
+    let expected = body.size_hint().exact().map_or(Expected::Unknown, Expected::Size);
+    let (digest, size) = take(&daemon, expected, body).await?;
+    Ok(Json(UploadResponse { digest: digest.to_string(), size }))
+}
+
+/// Writes what a client sends, and leases it.
+async fn take(daemon: &Daemon, expected: Expected, body: Body) -> Result<(Digest, u64), Failed> {
+    let store = &daemon.library.store;
     // An id of its own: several clients may send the same bytes at once, and the first that is done gives them their name.
     let id = IngestId::parse(&format!("blob-{:032x}", rand::rng().random::<u128>())).map_err(failed)?;
     let mut unfinished = Unfinished { store: store.clone(), id: Some(id.clone()) };
@@ -67,11 +82,11 @@ pub(crate) async fn upload(
         ingest.write(piece).await.map_err(failed)?;
     }
     // Not before: what others add while a slow client sends would be kept from collection.
-    let _guard = guard(&daemon).await?;
-    ingest.commit().await.map_err(failed)?;
+    let _guard = guard(daemon).await?;
+    let (digest, size) = ingest.commit().await.map_err(failed)?;
     unfinished.id = None;
-    lease(&daemon, digest).await?;
-    Ok(StatusCode::CREATED)
+    lease(daemon, digest).await?;
+    Ok((digest, size))
 }
 
 /// An upload that is removed where it does not come to its end: its client went away, or sent something else.

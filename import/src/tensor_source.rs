@@ -16,6 +16,8 @@ use crate::{Error, OpenBlob, ReadAt, StoredTensor};
 const PIECE: u64 = 1 << 20;
 /// The longest row that is read, in numbers: a guard for memory. The widest matrices there are have some hundred thousand.
 const MAX_ROW: u64 = 1 << 24;
+/// Numbers of a vector that are sampled together.
+const VECTOR_PIECE: u64 = 256;
 
 /// A weight, or any other tensor, whose arrays can be read.
 #[derive(Clone, Debug)]
@@ -133,10 +135,35 @@ impl TensorSource {
                         }
                     }
                 }
-                let shape = if geometry.vector { [1, end - row] } else { [end - row, geometry.columns] };
-                each(&self.weight(&shape, &buffers)?)?;
+                each(&self.weight(&geometry.shape(end - row), &buffers)?)?;
                 row = end;
             }
+        }
+        Ok(())
+    }
+
+    /// Gives some whole rows, spread evenly over the tensor: about as many as make `most` numbers, and at least one. A tensor that has no
+    /// more than that is given as by [`pieces`](Self::pieces).
+    ///
+    /// # Errors
+    /// Those of [`pieces`](Self::pieces).
+    pub fn sample(&self, most: u64, each: &mut dyn FnMut(&Weight<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        if element_count(&self.shape).is_some_and(|elements| elements <= most) {
+            return self.pieces(RowOrder::Stored, each);
+        }
+        let geometry = Geometry::of(self, RowOrder::Stored)?;
+        // Numbers of a vector are read by the hundred.
+        let unit = if geometry.vector { VECTOR_PIECE } else { geometry.unit };
+        let of_matrix = geometry.rows.div_ceil(unit);
+        let units = u128::from(geometry.matrices) * u128::from(of_matrix);
+        let wanted = u128::from((most / (unit * geometry.columns)).max(1)).min(units);
+        let mut buffers = vec![Vec::new(); self.arrays.len()];
+        for number in 0..wanted {
+            let place = (number * units / wanted) as u64;
+            let (matrix, row) = (place / of_matrix, place % of_matrix * unit);
+            let end = geometry.rows.min(row + unit);
+            self.read(&geometry, matrix, row..end, &mut buffers)?;
+            each(&self.weight(&geometry.shape(end - row), &buffers)?)?;
         }
         Ok(())
     }
@@ -182,6 +209,8 @@ struct Geometry {
     rows: u64,
     /// Numbers of a row.
     columns: u64,
+    /// Rows that are read together.
+    unit: u64,
     /// Rows of a piece.
     step: u64,
     /// The rows are the numbers of a plain vector.
@@ -221,7 +250,12 @@ impl Geometry {
             return Err(tensor.malformed(&format!("{unit} rows of {columns} numbers are too many for one piece")));
         }
         let step = PIECE.checked_div(unit * columns).unwrap_or(1).max(1) * unit;
-        Ok(Self { matrices, rows, columns, step, vector: plain && tensor.shape.len() < 2 })
+        Ok(Self { matrices, rows, columns, unit, step, vector: plain && tensor.shape.len() < 2 })
+    }
+
+    /// The shape of so many rows.
+    fn shape(&self, rows: u64) -> [u64; 2] {
+        if self.vector { [1, rows] } else { [rows, self.columns] }
     }
 
     /// The bytes of an array that belong to some rows.
@@ -318,6 +352,29 @@ mod tests {
             (0..6).map(|n| RowOrder::Interleave { heads: 1 }.taken_from(n, 6)).collect::<Vec<_>>(),
             [0, 3, 1, 4, 2, 5]
         );
+    }
+
+    #[test]
+    fn samples_are_spread_over_all_of_a_tensor() {
+        let sampled = |tensor: &TensorSource, most| {
+            let mut all = Vec::new();
+            let each = &mut |piece: &Weight<'_>| {
+                let mut numbers = vec![0.0; piece.rows() * piece.columns()];
+                piece.decode(&mut numbers);
+                all.extend(numbers);
+                Ok(())
+            };
+            tensor.sample(most, each).expect("it can be read");
+            all
+        };
+        let matrix = floats(&[8, 2]);
+        assert_eq!(sampled(&matrix, 4), [0.0, 1.0, 8.0, 9.0]);
+        assert_eq!(sampled(&matrix, 1), [0.0, 1.0], "one row at least");
+        assert_eq!(sampled(&matrix, 16).len(), 16, "all of it");
+        assert_eq!(sampled(&floats(&[3, 2, 2]), 6), [0.0, 1.0, 4.0, 5.0, 8.0, 9.0], "of a stack");
+        let vector = sampled(&floats(&[1000]), 512);
+        assert_eq!((vector.len(), vector[0], vector[256]), (512, 0.0, 512.0));
+        assert_eq!(sampled(&floats(&[600]), 599).len(), 512, "whole pieces");
     }
 
     #[test]

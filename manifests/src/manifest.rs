@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use content::{Descriptor, Digest, MediaType};
 
 use crate::wire::{WireDescriptor, WireManifest};
-use crate::{Error, Layer, MAX_MANIFEST, media_types};
+use crate::{Error, Layer, MAX_MANIFEST, annotations, media_types};
 
 /// An OCI image manifest or a Docker one of schema 2, with the bytes it was parsed from.
 #[derive(Clone, Debug)]
@@ -82,6 +82,11 @@ impl Manifest {
     /// The manifest this one says something about.
     pub fn subject(&self) -> Option<&Descriptor> {
         self.subject.as_ref()
+    }
+
+    /// The manifest that it says it was made from.
+    pub fn base(&self) -> Option<Digest> {
+        self.annotations().get(annotations::BASE)?.parse().ok()
     }
 
     /// The annotations.

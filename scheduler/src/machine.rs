@@ -98,6 +98,10 @@ pub(crate) struct LoadedPlace {
     pub(crate) runner: RunnerId,
     /// How long it will still be there if nobody uses it; `None` is for ever.
     pub(crate) remaining: Option<Duration>,
+    /// Requests that use it.
+    pub(crate) active: usize,
+    /// Requests that wait for it.
+    pub(crate) waiting: usize,
 }
 
 impl Machine {
@@ -171,6 +175,8 @@ impl Machine {
             model: model.clone(),
             name: place.name.clone(),
             runner: place.runner,
+            active: place.active(),
+            waiting: self.queue.iter().filter(|ask| ask.model == *model).count(),
             remaining: match (place.residence, place.keep_alive) {
                 (Residence::Evictable, KeepAlive::For(time)) => {
                     Some(place.expires().map_or(time, |moment| moment.saturating_sub(now)))
@@ -183,10 +189,9 @@ impl Machine {
 
     /// What was counted.
     pub(crate) fn counts(&self) -> Counts {
-        let users = |place: &Place| if let Phase::Ready(ready) = &place.phase { ready.users.len() } else { 0 };
         Counts {
             waiting: self.queue.len(),
-            active: self.places.values().map(users).sum(),
+            active: self.places.values().map(Place::active).sum(),
             loaded: self.loaded(self.now).len(),
             ..self.counts
         }

@@ -122,6 +122,10 @@ pub struct Loaded {
     pub expires: Option<SystemTime>,
     /// The runner's process id.
     pub pid: u32,
+    /// Requests that use it.
+    pub active: usize,
+    /// Requests that wait for it.
+    pub waiting: usize,
 }
 
 /// The use of a loaded model for one request.
@@ -236,6 +240,8 @@ impl Scheduler {
                     reply: LoadReply::clone(&reply),
                     expires: place.remaining.and_then(|remaining| SystemTime::now().checked_add(remaining)),
                     pid: runner.pid(),
+                    active: place.active,
+                    waiting: place.waiting,
                 })
             };
             places.into_iter().filter_map(describe).collect()

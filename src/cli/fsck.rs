@@ -43,7 +43,8 @@ fn sample(text: &str) -> Result<Sample, String> {
 
 /// Fails where anything is wrong, so that scripts notice.
 pub(super) async fn run(config: &Config, arguments: &FsckArguments) -> Result<()> {
-    let request = FsckRequest { sample: arguments.sample, since: arguments.since, rebuild: arguments.rebuild };
+    let request =
+        FsckRequest { sample: arguments.sample, since: arguments.since, model: None, rebuild: arguments.rebuild };
     let report: FsckReport = steps(config, "/api/lode/fsck", &request).await?;
     match arguments.format {
         Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),

@@ -43,6 +43,11 @@ pub(crate) async fn all_keys() -> (Server, tempfile::TempDir, Vec<(String, Strin
     (server, folder, scopes.map(str::to_owned).into_iter().zip(keys).collect())
 }
 
+/// A daemon with a key that may do everything and one that may only look.
+pub(crate) async fn owned() -> (Server, tempfile::TempDir, [String; 2]) {
+    with_keys([("owner", "read,run,write,admin"), ("reader", "read")]).await
+}
+
 async fn status(server: &Server, method: Method, path: &str, header: Option<(&str, String)>) -> (u16, Value) {
     let mut request = server.http.request(method, server.url(path));
     if let Some((name, value)) = header {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::support::root;
 
 /// Folder, crate, and the crates of ours that it may depend on. An edge that is not here is refused.
-const EDGES: [(&str, &str, &[&str]); 22] = [
+const EDGES: [(&str, &str, &[&str]); 23] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
@@ -40,6 +40,7 @@ const EDGES: [(&str, &str, &[&str]); 22] = [
         "transfer",
         &["build", "content", "formats", "import", "library", "manifests", "registry", "store"],
     ),
+    ("web", "web", &[]),
     ("ops/upkeep", "upkeep", &["content", "formats", "import", "library", "manifests", "store"]),
     (
         "daemon",
@@ -60,6 +61,7 @@ const EDGES: [(&str, &str, &[&str]); 22] = [
             "store",
             "transfer",
             "upkeep",
+            "web",
         ],
     ),
     (
@@ -115,7 +117,9 @@ fn what_a_crate_depends_on_it_uses() {
     for (folder, name, _) in EDGES {
         let manifest = text(&root().join(folder).join("Cargo.toml"));
         let own = if folder.is_empty() { "src/".to_owned() } else { format!("{folder}/src/") };
-        let all: String = sources().into_iter().filter(|(path, _)| path.starts_with(&own)).map(|(_, s)| s).collect();
+        let build = format!("{folder}/build.rs");
+        let is_own = |path: &String| path.starts_with(&own) || *path == build;
+        let all: String = sources().into_iter().filter(|(path, _)| is_own(path)).map(|(_, s)| s).collect();
         for dependency in dependencies(&manifest) {
             let word = dependency.replace('-', "_");
             let is_named = |(at, _): (usize, &str)| {

@@ -21,7 +21,7 @@ pub struct Step<T> {
 }
 
 /// Body of `POST /api/lode/fsck`. Without a selection every blob is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct FsckRequest {
     /// Read only some: those that were not read for the longest time.
@@ -30,6 +30,9 @@ pub struct FsckRequest {
     /// Read only those that were not found good within so many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
+    /// Read only those of this model; goes with none of the above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Make the index anew first.
     pub rebuild: bool,
 }
@@ -111,6 +114,9 @@ pub struct RepairedBlob {
 pub struct DuResponse {
     /// The models, the largest first.
     pub models: Vec<DuModel>,
+    /// The families of models, the largest first.
+    #[serde(default)]
+    pub families: Vec<DuFamily>,
     /// Blobs in the store.
     pub blobs: u64,
     /// Their bytes.
@@ -144,4 +150,17 @@ pub struct DuModel {
     pub shared_bytes: u64,
     /// Whether it is pinned.
     pub pinned: bool,
+}
+
+/// What the models of a family take together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DuFamily {
+    /// The family; empty where models are of none, or blobs are of several.
+    pub family: String,
+    /// Bytes of all blobs that its models have and no other family's, each counted once.
+    pub bytes: u64,
+    /// Those of them that several names have.
+    pub shared_bytes: u64,
+    /// Names of its models.
+    pub models: Vec<String>,
 }

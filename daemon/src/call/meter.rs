@@ -1,23 +1,34 @@
-//! What `/metrics` tells about generations.
+//! What `/metrics` and `/api/lode/running` tell about generations.
 
 use protocol::{FinishReason, Usage};
+
+use crate::rates::Rates;
 
 /// Counts a generation once, however it ends. One that is dropped before its end was cancelled.
 #[derive(Debug)]
 pub(super) struct Meter {
     model: String,
+    rates: Rates,
+    /// Words that were counted. Most are a token.
+    words: u64,
     ended: bool,
 }
 
 impl Meter {
     /// A generation of a model begins.
-    pub(super) fn new(model: String) -> Self {
-        Self { model, ended: false }
+    pub(super) fn new(model: String, rates: Rates) -> Self {
+        Self { model, rates, words: 0, ended: false }
     }
 
     /// It has said its first word, so many seconds after its request came.
     pub(super) fn first_word(&self, seconds: f64) {
         metrics::histogram!("lode_first_token_seconds", "model" => self.model.clone()).record(seconds);
+    }
+
+    /// It has said a word.
+    pub(super) fn word(&mut self) {
+        self.words += 1;
+        self.rates.add(0, 1);
     }
 
     /// It went to its end.
@@ -32,6 +43,9 @@ impl Meter {
         {
             metrics::counter!("lode_tokens_total", "model" => self.model.clone(), "kind" => kind).increment(tokens);
         }
+        // Words are not tokens to the last one; a text that was held back is told at the end.
+        let prompt = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
+        self.rates.add(prompt, usage.tokens.saturating_sub(self.words));
         if usage.tokens > 1 {
             let mean = usage.nanos as f64 / 1e9 / usage.tokens as f64;
             metrics::histogram!("lode_between_tokens_seconds", "model" => self.model.clone()).record(mean);

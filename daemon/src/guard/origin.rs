@@ -29,7 +29,8 @@ const PROGRAMS: [&str; 5] = ["app", "file", "tauri", "vscode-webview", "vscode-f
 /// Refuses requests that name a host or an origin that is not ours. `is_kept` says that what is asked for is given to nobody
 /// without a key or a password.
 pub(super) fn check(settings: &Settings, is_kept: bool, request: &Request) -> Result<(), Failed> {
-    for host in hosts(request)? {
+    let named: Vec<&str> = hosts(request)?.collect();
+    for host in &named {
         if !host_is_known(settings, is_kept, host) {
             return Err(Failed::new(
                 StatusCode::FORBIDDEN,
@@ -42,7 +43,9 @@ pub(super) fn check(settings: &Settings, is_kept: bool, request: &Request) -> Re
     }
     for origin in request.headers().get_all(header::ORIGIN) {
         let origin = text(origin);
-        if !origin_is_known(&settings.origins, origin) {
+        // Our own page, by a name that was looked at above.
+        let is_ours = origin.split_once("://").is_some_and(|(_, host)| named.contains(&host));
+        if !is_ours && !origin_is_known(&settings.origins, origin) {
             return Err(Failed::new(
                 StatusCode::FORBIDDEN,
                 format!("requests from pages of `{origin}` are refused; LODE_ORIGINS takes more origins"),

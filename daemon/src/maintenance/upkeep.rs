@@ -1,9 +1,10 @@
 //! `/api/lode/fsck`, `repair`, `du`.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use api::lode::{
-    DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample,
+    DuFamily, DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample,
 };
 use axum::Json;
 use axum::extract::State;
@@ -18,15 +19,16 @@ use super::stepwise;
 use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::error::Failed;
-use crate::models::blocking;
+use crate::models::{blocking, find_named};
 
 pub(crate) async fn fsck(State(daemon): State<Daemon>, Body(request): Body<FsckRequest>) -> Result<Response, Failed> {
-    let selection = match (request.sample, request.since) {
-        (None, None) => Selection::All,
-        (Some(Sample::Count(count)), None) => Selection::Count(count),
-        (Some(Sample::Percent(percent)), None) => Selection::Percent(percent),
-        (None, Some(seconds)) => Selection::NotWithin(Duration::from_secs(seconds)),
-        (Some(_), Some(_)) => return Err(Failed::bad_request("give one of 'sample' and 'since'")),
+    let selection = match (request.sample, request.since, request.model) {
+        (None, None, None) => Selection::All,
+        (Some(Sample::Count(count)), None, None) => Selection::Count(count),
+        (Some(Sample::Percent(percent)), None, None) => Selection::Percent(percent),
+        (None, Some(seconds), None) => Selection::NotWithin(Duration::from_secs(seconds)),
+        (None, None, Some(model)) => Selection::Blobs(blobs_of(&daemon, &model).await?),
+        _ => return Err(Failed::bad_request("give one of 'sample', 'since' and 'model'")),
     };
     stepwise(&daemon, "reading blobs", move |library, observer| {
         if request.rebuild {
@@ -36,6 +38,12 @@ pub(crate) async fn fsck(State(daemon): State<Daemon>, Body(request): Body<FsckR
         Ok(checked(upkeep::fsck(library, selection, SystemTime::now(), observer)?))
     })
     .await
+}
+
+async fn blobs_of(daemon: &Daemon, model: &str) -> Result<HashSet<Digest>, Failed> {
+    let model = find_named(daemon, model).await?;
+    let needs = blocking(&daemon.library, move |library| library.needs(model.manifest.digest())).await?;
+    Ok(needs.into_iter().map(|need| need.descriptor.digest).collect())
 }
 
 pub(crate) async fn repair(
@@ -108,8 +116,15 @@ fn measured(usage: Usage) -> DuResponse {
         shared_bytes: model.shared_bytes,
         pinned: model.pinned,
     };
+    let family = |family: upkeep::FamilyUsage| DuFamily {
+        family: family.family,
+        bytes: family.bytes,
+        shared_bytes: family.shared_bytes,
+        models: family.models,
+    };
     DuResponse {
         models: usage.models.into_iter().map(model).collect(),
+        families: usage.families.into_iter().map(family).collect(),
         blobs: usage.blobs,
         bytes: usage.bytes,
         version_bytes: usage.version_bytes,

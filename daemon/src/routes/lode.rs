@@ -2,19 +2,24 @@
 
 use api::lode::{
     DiffRequest, DiffResponse, DuResponse, ExportChecked, ExportRequest, FsckReport, FsckRequest, GcRequest,
-    GcResponse, HistoryResponse, LinkedResponse, LoadResponse, ModelRequest, PerplexityRequest, PerplexityResponse,
-    PlanRequest, PlanResponse, PruneRequest, PruneResponse, RepairReport, RepairRequest, RollbackRequest,
-    RollbackResponse, SaveRequest, SearchRequest, SearchResponse, SocketResponse, Step,
+    GcResponse, HistoryResponse, LineageResponse, LinkedResponse, LoadResponse, MarkdownRequest, MarkdownResponse,
+    ModelRequest, PerplexityRequest, PerplexityResponse, PlanRequest, PlanResponse, PruneRequest, PruneResponse,
+    RegistryResponse, RepairReport, RepairRequest, RollbackRequest, RollbackResponse, RunningResponse, SaveRequest,
+    SearchRequest, SearchResponse, SharingResponse, SocketResponse, Step, UploadResponse, ValuesRequest,
+    ValuesResponse,
 };
 use axum::http::Method;
 
 use super::Route;
 use crate::create;
 use crate::guard::Scope;
-use crate::maintenance::{archive, compare, export, keep, plan, upkeep, versions};
+use crate::maintenance::{archive, compare, export, keep, plan, registry, relations, upkeep, values, versions};
+use crate::markdown::markdown;
 use crate::openapi::{Api, Operation};
 use crate::perplexity::perplexity;
+use crate::running::running;
 use crate::search::search;
+use crate::uploads;
 
 fn post(path: &'static str, summary: &'static str) -> Operation {
     Operation::new(Api::Lode, Method::POST, path, summary)
@@ -24,6 +29,7 @@ pub(super) fn routes() -> Vec<Route> {
     let mut all = models();
     all.extend(upkeep());
     all.extend(files());
+    all.extend(page());
     all
 }
 
@@ -56,6 +62,18 @@ fn models() -> Vec<Route> {
             .gives::<PlanResponse>()
             .fails(&[502])
             .served_by(plan::plan),
+        model("/api/lode/sharing", "Which models have blobs of a model", Scope::Read)
+            .takes::<ModelRequest>()
+            .gives::<SharingResponse>()
+            .served_by(relations::sharing),
+        model("/api/lode/lineage", "What a model was made from, and what was made from it", Scope::Read)
+            .takes::<ModelRequest>()
+            .gives::<LineageResponse>()
+            .served_by(relations::lineage),
+        model("/api/lode/values", "Statistics of a tensor's numbers", Scope::Read)
+            .takes::<ValuesRequest>()
+            .gives::<ValuesResponse>()
+            .served_by(values::values),
         post("/api/lode/search", "What registries and the hub offer")
             .needs(Scope::Write)
             .takes::<SearchRequest>()
@@ -100,6 +118,30 @@ fn upkeep() -> Vec<Route> {
             .needs(Scope::Read)
             .gives::<LinkedResponse>()
             .served_by(keep::linked),
+    ]
+}
+
+/// What a page shows.
+fn page() -> Vec<Route> {
+    let get = |path, summary| Operation::new(Api::Lode, Method::GET, path, summary).needs(Scope::Read);
+    vec![
+        get("/api/lode/running", "Loaded models, the queue, and the tokens of the last minutes")
+            .gives::<RunningResponse>()
+            .served_by(running),
+        get("/api/lode/registry", "Who may use the registry, and settings of others")
+            .gives::<RegistryResponse>()
+            .served_by(registry::registry),
+        post("/api/lode/upload", "Takes a file for a create that follows, and says its digest")
+            .needs(Scope::Write)
+            .takes_bytes("application/octet-stream")
+            .gives::<UploadResponse>()
+            .fails(&[507])
+            .served_by(uploads::upload_unnamed),
+        post("/api/lode/markdown", "Markdown as HTML that a page may show")
+            .needs(Scope::Read)
+            .takes::<MarkdownRequest>()
+            .gives::<MarkdownResponse>()
+            .served_by(markdown),
     ]
 }
 

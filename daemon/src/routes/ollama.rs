@@ -44,7 +44,10 @@ fn change(path: &'static str, summary: &'static str) -> Operation {
 
 fn looks() -> Vec<Route> {
     vec![
-        get("/", "Says that the daemon runs").gives_bytes("text/plain").served_by(models::root),
+        get("/", "Says that the daemon runs")
+            .gives_bytes("text/plain")
+            .gives_bytes("text/html")
+            .served_by(models::root),
         get("/api/version", "The daemon's version").gives::<VersionResponse>().served_by(models::version),
         get("/api/status", "Whether models may run elsewhere; they may not")
             .needs(Scope::Read)

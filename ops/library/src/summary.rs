@@ -36,6 +36,8 @@ pub struct Summary {
     pub embedding: u64,
     /// What it can do.
     pub capabilities: Capabilities,
+    /// The manifest that it was made from, where it says.
+    pub base: Option<Digest>,
 }
 
 /// A line of a list.
@@ -98,6 +100,7 @@ impl Summary {
             context: blueprint.map_or(config.context_length, |blueprint| blueprint.context),
             embedding: blueprint.map_or(config.embedding_length, |blueprint| blueprint.hidden),
             capabilities,
+            base: model.manifest.base(),
         }
     }
 }

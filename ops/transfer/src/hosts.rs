@@ -64,8 +64,20 @@ impl Hosts {
     }
 
     /// The hosts that have settings.
-    pub(crate) fn configured(&self) -> Result<Vec<String>> {
+    ///
+    /// # Errors
+    /// The file of settings cannot be read.
+    pub fn configured(&self) -> Result<Vec<String>> {
         (self.configured.names)()
+    }
+
+    /// The mirrors of a host, and whether it is spoken to without TLS.
+    ///
+    /// # Errors
+    /// Its settings cannot be read.
+    pub fn mirrors(&self, host: &str) -> Result<(Vec<String>, bool)> {
+        let settings = self.settings(host)?;
+        Ok((settings.mirrors.iter().map(|mirror| without_login(mirror)).collect(), settings.plain_http))
     }
 
     /// Where a reference's model is pulled from: the mirrors of its registry, then that itself.
@@ -90,10 +102,35 @@ impl Hosts {
     }
 }
 
+/// A URL without the name and the password in it.
+fn without_login(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let host = rest[..end].rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{}", &rest[end..])
+}
+
 /// The repository as the registry calls it.
 pub(crate) fn repository(reference: &ModelRef) -> String {
     match reference.host() {
         "docker.io" if !reference.repository().contains('/') => format!("library/{}", reference.repository()),
         _ => reference.repository().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logins_are_not_told() {
+        for (url, expect) in [
+            ("https://a:b@host/v2", "https://host/v2"),
+            ("http://host:5000", "http://host:5000"),
+            ("http://a@b@host", "http://host"),
+            ("host", "host"),
+        ] {
+            assert_eq!(without_login(url), expect);
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::problem::Problem;
 use crate::verify::{complaint, verify_all};
 
 /// Which blobs are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// Every one.
     All,
@@ -22,6 +22,8 @@ pub enum Selection {
     Percent(u64),
     /// Those that were not found good within that time.
     NotWithin(Duration),
+    /// These.
+    Blobs(HashSet<Digest>),
 }
 
 /// What was looked at and what was found.
@@ -141,6 +143,10 @@ fn select(
 ) -> Vec<(Digest, u64)> {
     let count = match selection {
         Selection::All => return blobs,
+        Selection::Blobs(wanted) => {
+            blobs.retain(|(digest, _)| wanted.contains(digest));
+            return blobs;
+        }
         Selection::Count(count) => count,
         Selection::Percent(percent) => (blobs.len() as u64 * percent.min(100)).div_ceil(100),
         Selection::NotWithin(time) => {

@@ -1,18 +1,22 @@
 //! What models take on the disk, and what of it they share.
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::SystemTime;
 
 use anyhow::Result;
 use content::Digest;
 use library::Library;
 use manifests::ModelRef;
+use store::TagEntry;
 
 /// What takes how much space, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The largest first.
     pub models: Vec<ModelUsage>,
+    /// The families of models, the largest first.
+    pub families: Vec<FamilyUsage>,
     /// How many blobs there are.
     pub blobs: u64,
     /// All of them.
@@ -48,6 +52,19 @@ pub struct ModelUsage {
     pub pinned: bool,
 }
 
+/// What the models of a family take together, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FamilyUsage {
+    /// What it is called; empty for models of none, and for what models of several families have.
+    pub family: String,
+    /// All blobs that its models have and no other family's, each once.
+    pub bytes: u64,
+    /// Those of them that several names have.
+    pub shared_bytes: u64,
+    /// The names of its models.
+    pub models: Vec<String>,
+}
+
 /// Measures everything. Sizes are those on the disk; a blob that is missing has none.
 ///
 /// # Errors
@@ -79,6 +96,7 @@ pub fn usage(library: &Library) -> Result<Usage> {
             pinned: pins.contains(&tag.name),
         });
     }
+    let families = families(library, &found, &models, &size);
     models.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(&b.name)));
     let mut versions = HashSet::new();
     for (name, kept) in store.all_kept_versions() {
@@ -100,6 +118,7 @@ pub fn usage(library: &Library) -> Result<Usage> {
     }
     Ok(Usage {
         models,
+        families,
         blobs: blobs.len() as u64,
         bytes: blobs.values().sum(),
         version_bytes,
@@ -109,6 +128,38 @@ pub fn usage(library: &Library) -> Result<Usage> {
         damaged_bytes: store.damaged_bytes()?,
         free_bytes: store.free_space()?,
     })
+}
+
+/// What families take together. `models` are those of `found`, in their order.
+fn families(
+    library: &Library,
+    found: &[(TagEntry, Vec<Digest>)],
+    models: &[ModelUsage],
+    size: &dyn Fn(&Digest) -> u64,
+) -> Vec<FamilyUsage> {
+    let mut families: BTreeMap<String, FamilyUsage> = BTreeMap::new();
+    // Of which family a blob is, empty for several, and how many names have it.
+    let mut blobs: HashMap<Digest, (String, u64)> = HashMap::new();
+    for ((tag, digests), model) in found.iter().zip(models) {
+        let family = library.summary(&tag.digest).map(|summary| summary.family.clone()).unwrap_or_default();
+        families.entry(family.clone()).or_default().models.push(model.name.clone());
+        for digest in digests {
+            let (known, names) = blobs.entry(*digest).or_insert_with(|| (family.clone(), 0));
+            *names += 1;
+            if *known != family {
+                known.clear();
+            }
+        }
+    }
+    for (digest, (family, names)) in blobs {
+        let usage = families.entry(family).or_default();
+        usage.bytes += size(&digest);
+        usage.shared_bytes += if names > 1 { size(&digest) } else { 0 };
+    }
+    let named = families.into_iter().map(|(family, usage)| FamilyUsage { family, ..usage });
+    let mut all: Vec<FamilyUsage> = named.collect();
+    all.sort_by_key(|usage| Reverse(usage.bytes));
+    all
 }
 
 /// The blobs of a version of a model. One that cannot be read must not hide the others.

@@ -105,9 +105,12 @@ pub enum Mode {
 
 /// Who may do one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
+pub enum Rule {
+    /// Whoever asks.
     Anyone,
+    /// Who is in the file of users.
     User,
+    /// Nobody.
     Nobody,
 }
 
@@ -134,7 +137,8 @@ impl Mode {
         matches!(self, Self::AnonymousPull | Self::Private)
     }
 
-    fn rule(self, action: Action) -> Rule {
+    /// Who may do that.
+    pub fn rule(self, action: Action) -> Rule {
         match (self, action) {
             (Self::Open, _) | (Self::ReadOnly | Self::AnonymousPull, Action::Pull) => Rule::Anyone,
             (Self::ReadOnly, Action::Push | Action::Delete) => Rule::Nobody,

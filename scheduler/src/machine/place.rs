@@ -66,6 +66,11 @@ impl Place {
         matches!(self.phase, Phase::Stopping)
     }
 
+    /// How many requests use it.
+    pub(super) fn active(&self) -> usize {
+        if let Phase::Ready(ready) = &self.phase { ready.users.len() } else { 0 }
+    }
+
     /// When it expires: where it is idle, not pinned and not kept for ever.
     pub(super) fn expires(&self) -> Option<Moment> {
         match (self.residence, self.keep_alive) {

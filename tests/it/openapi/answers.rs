@@ -207,6 +207,11 @@ async fn lode(described: &Described) {
         ("/api/lode/diff", json!({"a": "tiny", "b": "other", "values": true}), 200),
         ("/api/lode/diff", json!({"a": "tiny", "b": "open"}), 200),
         ("/api/lode/plan", json!({"model": "tiny", "gpus": [1_000_000_000]}), 200),
+        ("/api/lode/sharing", model.clone(), 200),
+        ("/api/lode/lineage", model.clone(), 200),
+        ("/api/lode/values", json!({"model": "tiny", "tensor": "model.norm.weight"}), 200),
+        ("/api/lode/values", json!({"model": "tiny", "tensor": "none"}), 404),
+        ("/api/lode/markdown", json!({"text": "# a"}), 200),
         ("/api/lode/search", json!({}), 200),
         ("/api/lode/perplexity", json!({"model": "tiny", "text": long, "window": 16}), 200),
         ("/api/lode/gc", json!({"dry_run": true}), 200),
@@ -215,6 +220,8 @@ async fn lode(described: &Described) {
         ("/api/lode/prune", json!({}), 200),
         ("/api/lode/fsck", json!({"sample": {"count": 2}}), 200),
         ("/api/lode/fsck", json!({"rebuild": true}), 200),
+        ("/api/lode/fsck", json!({"model": "tiny"}), 200),
+        ("/api/lode/fsck", json!({"model": "tiny", "since": 5}), 400),
         ("/api/lode/repair", json!({}), 200),
         ("/api/lode/history", json!({"model": "missing"}), 404),
         ("/api/lode/plan", json!({"model": "tiny", "num_parallel": 0}), 400),
@@ -223,6 +230,10 @@ async fn lode(described: &Described) {
     }
     described.get("/api/lode/du").await;
     described.get("/api/lode/linked").await;
+    described.get("/api/lode/running").await;
+    described.get("/api/lode/registry").await;
+    let asked = Asked::post("/api/lode/upload");
+    assert_eq!(described.send(&asked, described.request(&asked).body("bytes")).await.0, 200);
     described.get("/api/lode/socket").await;
 }
 
@@ -255,4 +266,6 @@ async fn service(described: &Described) {
     for path in ["/", "/healthz", "/readyz", "/metrics", "/openapi.json"] {
         described.get(path).await;
     }
+    let asked = Asked::get("/");
+    assert_eq!(described.send(&asked, described.request(&asked).header("accept", "text/html")).await.0, 200);
 }

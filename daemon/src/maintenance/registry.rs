@@ -1,0 +1,45 @@
+//! `/api/lode/registry`: how this daemon is a registry, and what it knows of others.
+
+use api::lode::{RegistryHost, RegistryResponse};
+use axum::Json;
+use axum::extract::State;
+use registry::server::access::{Action, Rule};
+use transfer::Hosts;
+
+use crate::daemon::Daemon;
+use crate::error::Failed;
+use crate::models::blocking;
+
+pub(crate) async fn registry(State(daemon): State<Daemon>) -> Result<Json<RegistryResponse>, Failed> {
+    let hosts = Hosts::anonymous(&daemon.settings.registries);
+    let hosts = blocking(&daemon.library, move |_| {
+        Ok(hosts.configured()?.into_iter().map(|host| described(&hosts, host)).collect())
+    });
+    let settings = &daemon.settings.registry;
+    let users = settings.mode.needs_users();
+    let keys = daemon.keys.is_some();
+    let who = |action| match settings.mode.rule(action) {
+        _ if keys && !users => "keys",
+        Rule::Anyone if settings.chosen || action == Action::Pull => "anyone",
+        Rule::Anyone => "this machine",
+        Rule::User => "users",
+        Rule::Nobody => "nobody",
+    };
+    Ok(Json(RegistryResponse {
+        mode: settings.mode.to_string(),
+        chosen: settings.chosen,
+        keys,
+        users,
+        pull: who(Action::Pull).to_owned(),
+        push: who(Action::Push).to_owned(),
+        pull_through: daemon.settings.pull_through.clone(),
+        hosts: hosts.await?,
+    }))
+}
+
+fn described(hosts: &Hosts, host: String) -> RegistryHost {
+    match hosts.mirrors(&host) {
+        Ok((mirrors, plain_http)) => RegistryHost { host, mirrors, plain_http, error: None },
+        Err(error) => RegistryHost { host, error: Some(format!("{error:#}")), ..RegistryHost::default() },
+    }
+}

@@ -1,0 +1,93 @@
+//! The page: its HTML at `/` for browsers and at every `/ui/…`, its files at `/ui/files/VERSION/…`.
+//!
+//! The HTML is asked for each time and names the files by their version, which a browser may keep for good. Everybody may have them: there
+//! is nothing in them that is not in every copy of this program. What they ask this daemon for needs what it needs.
+
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::error::Failed;
+
+/// What browsers are told of every answer here.
+const ALWAYS: [(HeaderName, &str); 5] = [
+    (header::CONTENT_SECURITY_POLICY, web::POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// The HTML, whichever view it is to show.
+pub(crate) async fn page(headers: HeaderMap) -> Response {
+    let tag = format!("\"{}\"", web::VERSION);
+    let known =
+        headers.get_all(header::IF_NONE_MATCH).iter().any(|value| value.to_str().is_ok_and(|text| text.contains(&tag)));
+    let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { sent(web::page(), &headers) };
+    let tag = HeaderValue::from_str(&tag).expect("invariant: a version is hexadecimal digits");
+    response.headers_mut().insert(header::ETAG, tag);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    with_headers(response)
+}
+
+/// A file of the page.
+pub(crate) async fn file(
+    Path((version, path)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let Some(file) = web::file(&version, &path) else {
+        let message = format!("the page has no file `{path}` in the version `{version}`; load the page anew");
+        return Err(Failed::new(StatusCode::NOT_FOUND, message));
+    };
+    let mut response = sent(file, &headers);
+    let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
+    response.headers_mut().insert(header::CACHE_CONTROL, forever);
+    Ok(with_headers(response))
+}
+
+fn sent(file: web::File, headers: &HeaderMap) -> Response {
+    let mut response = if takes_gzip(headers) {
+        ([(header::CONTENT_ENCODING, "gzip")], file.compressed).into_response()
+    } else {
+        file.plain().into_response()
+    };
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(file.media));
+    response
+}
+
+fn with_headers(mut response: Response) -> Response {
+    for (name, value) in ALWAYS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("accept-encoding"));
+    response
+}
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let offered = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    offered.flat_map(|value| value.split(',')).any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip") || name == "*");
+        is_gzip && !parts.any(|part| matches!(part.strip_prefix("q="), Some(q) if q.parse() == Ok(0.0_f32)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_gzip_says_so() {
+        for (offered, expect) in [
+            ("gzip, deflate, br", true),
+            ("br;q=1.0, gzip;q=0.8, *;q=0.1", true),
+            ("gzip;q=0", false),
+            ("identity", false),
+            ("*", true),
+        ] {
+            let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(offered))]);
+            assert_eq!(takes_gzip(&headers), expect, "{offered}");
+        }
+        assert!(!takes_gzip(&HeaderMap::new()));
+    }
+}

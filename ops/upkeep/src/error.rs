@@ -1,0 +1,22 @@
+//! What callers act on: it is found in the chain of an error by its type, whatever was said around it.
+
+/// Why something cannot be looked at, where that is nobody's damage.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The model has no such tensor.
+    #[error("`{model}` has no tensor `{tensor}`; `lode show {model} --verbose` lists those that it has")]
+    NoTensor {
+        /// The model's name.
+        model: String,
+        /// What was asked for.
+        tensor: String,
+    },
+    /// Its numbers cannot be read.
+    #[error("the numbers of tensor `{tensor}` cannot be read: it is {encoding}")]
+    NoNumbers {
+        /// Its name.
+        tensor: String,
+        /// How they are written.
+        encoding: String,
+    },
+}

@@ -1,0 +1,121 @@
+//! What numbers a tensor has: statistics of some of its rows.
+
+use anyhow::Result;
+use formats::dtype::element_count;
+use formats::{Encoding, codec};
+use import::TensorSource;
+use library::{Library, Model};
+
+use crate::Error;
+
+/// Numbers that are looked at: 4 MiB of them.
+const SAMPLE: u64 = 1 << 20;
+
+/// Statistics of a tensor's numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Values {
+    /// How they are written.
+    pub encoding: Encoding,
+    /// Outermost first.
+    pub shape: Vec<u64>,
+    /// How many there are.
+    pub numbers: u64,
+    /// How many were looked at; all others are of these.
+    pub sampled: u64,
+    /// Those that are infinite or no number.
+    pub not_finite: u64,
+    /// Those that are 0.
+    pub zeros: u64,
+    /// Of those that are finite, where there are any.
+    pub range: Option<Range>,
+    /// How many are in each of as many equal parts of the range.
+    pub bins: Vec<u64>,
+}
+
+/// Of finite numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Range {
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation.
+    pub deviation: f64,
+}
+
+/// Looks at a tensor's numbers: at whole rows, spread evenly. Of a small tensor at all of them.
+///
+/// # Errors
+/// [`Error`] where there is no such tensor, or its numbers cannot be read; its blobs cannot be read.
+pub fn values(library: &Library, model: &Model, tensor: &str, bins: usize) -> Result<Values> {
+    let catalogue = library.catalogue(&model.manifest)?;
+    let found = catalogue.into_iter().find(|stored| stored.name == tensor);
+    let stored = found.ok_or_else(|| Error::NoTensor { model: model.name.clone(), tensor: tensor.to_owned() })?;
+    if !codec::can_decode(stored.encoding) {
+        return Err(Error::NoNumbers { tensor: tensor.to_owned(), encoding: stored.encoding.to_string() }.into());
+    }
+    let source = TensorSource::of(&stored, &*library.opener())?;
+    let mut numbers: Vec<f32> = Vec::new();
+    source.sample(SAMPLE, &mut |piece| {
+        let start = numbers.len();
+        numbers.resize(start + piece.rows() * piece.columns(), 0.0);
+        piece.decode(&mut numbers[start..]);
+        Ok(())
+    })?;
+    let finite = || numbers.iter().filter(|number| number.is_finite()).map(|number| f64::from(*number));
+    let range = range(finite());
+    Ok(Values {
+        numbers: element_count(&stored.shape).unwrap_or(numbers.len() as u64),
+        encoding: stored.encoding,
+        shape: stored.shape,
+        sampled: numbers.len() as u64,
+        not_finite: numbers.iter().filter(|number| !number.is_finite()).count() as u64,
+        zeros: numbers.iter().filter(|number| **number == 0.0).count() as u64,
+        bins: range.map_or_else(Vec::new, |range| histogram(finite(), range, bins)),
+        range,
+    })
+}
+
+fn range(numbers: impl Iterator<Item = f64> + Clone) -> Option<Range> {
+    let (count, sum, min, max) =
+        numbers.clone().fold((0_u64, 0.0, f64::INFINITY, f64::NEG_INFINITY), |(count, sum, min, max), number| {
+            (count + 1, sum + number, number.min(min), number.max(max))
+        });
+    if count == 0 {
+        return None;
+    }
+    let mean = sum / count as f64;
+    let squares: f64 = numbers.map(|number| (number - mean).powi(2)).sum();
+    Some(Range { min, max, mean, deviation: (squares / count as f64).sqrt() })
+}
+
+#[expect(clippy::cast_sign_loss, reason = "no number is below the smallest")]
+fn histogram(numbers: impl Iterator<Item = f64>, range: Range, bins: usize) -> Vec<u64> {
+    let mut counts = vec![0; bins];
+    // The largest number belongs to the last part, and where all are the same, to the first.
+    let scale = if range.max > range.min { bins as f64 / (range.max - range.min) } else { 0.0 };
+    for number in numbers {
+        let place = ((number - range.min) * scale) as usize;
+        counts[place.min(bins - 1)] += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_those_of_the_numbers() {
+        let numbers = [-1.0, 0.0, 0.0, 0.5, 3.0];
+        let found = range(numbers.into_iter()).expect("there are some");
+        assert_eq!((found.min, found.max, found.mean), (-1.0, 3.0, 0.5));
+        assert!((found.deviation - (9.0_f64 / 5.0).sqrt()).abs() < 1e-12, "{found:?}");
+        assert_eq!(histogram(numbers.into_iter(), found, 4), [1, 3, 0, 1]);
+        let same = range([2.0, 2.0].into_iter()).expect("there are some");
+        assert_eq!(histogram([2.0, 2.0].into_iter(), same, 3), [2, 0, 0]);
+        assert_eq!(range([].into_iter()), None);
+    }
+}

@@ -1,0 +1,138 @@
+// An answer as it comes: what is asked for, what is told, and how fast.
+
+import { lines, post } from "../lib/api.js";
+import { rendered } from "../lib/dom.js";
+
+/** The shortest time between two drawings of a text, in milliseconds; a drawing that takes long is followed by a longer rest. */
+const REST = 90;
+
+/** Turns a text of Markdown into blocks of HTML; where the daemon cannot, `undefined`. */
+async function blocks(text) {
+  try {
+    return (await post("/api/lode/markdown", { text }, { silent: true })).blocks;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Draws a text as Markdown into an element. Before it is read, it stands there as it is. */
+export async function drawText(element, text) {
+  if (element.childElementCount === 0) {
+    element.textContent = text;
+    element.classList.add("plain-text");
+  }
+  const read = await blocks(text);
+  if (read === undefined) return;
+  element.classList.remove("plain-text");
+  if (element.blocks === undefined) element.replaceChildren();
+  rendered(element, read);
+}
+
+export class Answering {
+  constructor(conversation, history, message) {
+    Object.assign(this, { conversation, history, message });
+    this.abort = new AbortController();
+    /** Where it is drawn; set by who draws the message. */
+    this.text = undefined;
+    this.thinking = undefined;
+    this.foot = undefined;
+  }
+
+  stop() {
+    this.stopped = true;
+    this.abort.abort();
+  }
+
+  request() {
+    const { conversation } = this;
+    const { options = {} } = conversation;
+    const messages = this.history.map((one) => ({
+      role: one.role,
+      content: one.content,
+      ...(one.thinking ? { thinking: one.thinking } : {}),
+      ...(one.calls ? { tool_calls: one.calls } : {}),
+      ...(one.name ? { tool_name: one.name } : {}),
+    }));
+    if (conversation.system) messages.unshift({ role: "system", content: conversation.system });
+    const body = { model: conversation.model, messages, stream: true, options: options.sampling ?? {} };
+    if (options.format) body.format = options.format;
+    if (options.tools) body.tools = options.tools;
+    if (options.think !== undefined) body.think = options.think;
+    if (options.keep_alive) body.keep_alive = options.keep_alive;
+    return body;
+  }
+
+  async run(changed) {
+    const { message } = this;
+    this.begun = performance.now();
+    this.changed = changed;
+    try {
+      for await (const line of lines("/api/chat", this.request(), this.abort.signal)) this.take(line);
+      if (message.figures?.reason === undefined) throw new Error("the answer broke off");
+    } catch (error) {
+      if (error.name === "AbortError") message.figures = { ...this.soFar(), reason: "stopped" };
+      else message.failure = error.message;
+    }
+    await this.drawing;
+    await this.drawNow();
+  }
+
+  take(line) {
+    const { message } = this;
+    const part = line.message ?? {};
+    if (part.thinking) message.thinking = (message.thinking ?? "") + part.thinking;
+    if (part.content) message.content += part.content;
+    if (part.tool_calls) message.calls = [...(message.calls ?? []), ...part.tool_calls];
+    if (part.thinking || part.content || part.tool_calls) {
+      this.first ??= performance.now();
+      this.words = (this.words ?? 0) + 1;
+    }
+    if (line.done) {
+      message.figures = {
+        reason: line.done_reason,
+        prompt: line.prompt_eval_count ?? 0,
+        cached: line.prompt_cached_count ?? 0,
+        truncated: line.prompt_truncated_count ?? 0,
+        tokens: line.eval_count ?? 0,
+        speed: line.eval_duration > 0 ? (line.eval_count * 1e9) / line.eval_duration : 0,
+        first: this.first === undefined ? undefined : (this.first - this.begun) / 1000,
+        load: (line.load_duration ?? 0) / 1e9,
+      };
+    }
+    this.schedule();
+  }
+
+  /** What is known before the end: a word is about a token. */
+  soFar() {
+    const elapsed = this.first === undefined ? 0 : (performance.now() - this.first) / 1000;
+    return {
+      tokens: this.words ?? 0,
+      speed: elapsed > 0.2 ? (this.words - 1) / elapsed : 0,
+      first: this.first === undefined ? undefined : (this.first - this.begun) / 1000,
+    };
+  }
+
+  schedule() {
+    if (this.waiting) return;
+    this.waiting = true;
+    this.drawing = (async () => {
+      await new Promise((resolve) => setTimeout(resolve, this.rest ?? 0));
+      this.waiting = false;
+      const begin = performance.now();
+      await this.drawNow();
+      this.rest = Math.max(REST, 2 * (performance.now() - begin));
+    })();
+  }
+
+  async drawNow() {
+    const { message } = this;
+    if (this.thinking && message.thinking) this.thinking(message.thinking);
+    if (this.foot) this.foot(message.figures ?? this.soFar());
+    // One after the other: an older text must not come last.
+    if (this.text && message.content) {
+      const turn = (this.turn = (this.turn ?? Promise.resolve()).then(() => drawText(this.text, message.content)));
+      await turn;
+    }
+    this.changed?.();
+  }
+}

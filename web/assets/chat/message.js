@@ -1,0 +1,153 @@
+// A message as it is shown: what was said, thought and called, how fast, and what one can do with it.
+
+import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
+import { count, seconds } from "../lib/format.js";
+import { siblings } from "../lib/conversations.js";
+import { drawText } from "./answer.js";
+
+const WHO = { user: "You", assistant: "Model", tool: "Tool" };
+const REASONS = {
+  length: "ended at the most tokens",
+  stopped: "stopped",
+  repetition: "ended: it repeated itself",
+  load: "the model was loaded",
+};
+
+/** The element of a message. `answering` is the answer under way, which may be this message's. */
+export function message(conversation, one, actions, answering) {
+  const mine = answering?.message === one ? answering : undefined;
+  const element = h("article", { class: `message ${one.role}`, "aria-label": `${WHO[one.role]}: ${one.content.slice(0, 60)}` });
+  const who = h("div", { class: "who" }, one.role === "assistant" ? (one.model ?? WHO.assistant) : one.role === "tool" ? `Result of ${one.name}` : WHO.user);
+  const foot = h("div", { class: "message-foot" });
+  fill(element, who, thinking(one, mine), body(one, mine), calls(one, actions), one.failure && h("p", { class: "failure", role: "alert" }, icon("warning"), one.failure), foot);
+  drawFoot(foot, element, conversation, one, actions, mine);
+  return element;
+}
+
+function thinking(one, mine) {
+  if (!one.thinking && !mine) return undefined;
+  const text = h("div", { class: "plain-text" }, one.thinking ?? "");
+  const details = h("details", { class: "thinking", hidden: !one.thinking }, h("summary", {}, mine && !one.content ? "Thinking…" : "Thoughts"), text);
+  if (mine) {
+    mine.thinking = (thought) => {
+      details.hidden = false;
+      text.textContent = thought;
+      fill(details.querySelector("summary"), one.content ? "Thoughts" : "Thinking…");
+    };
+  }
+  return details;
+}
+
+function body(one, mine) {
+  if (one.role === "user") return h("div", { class: "said" }, one.content);
+  const text = h("div", { class: `markdown ${mine ? "caret" : ""}`, dir: "auto" });
+  if (mine) mine.text = text;
+  if (one.content) drawText(text, one.content).then(() => withCopyButtons(text));
+  return text;
+}
+
+function withCopyButtons(text) {
+  for (const code of text.querySelectorAll("pre:not(.copyable)")) {
+    code.classList.add("copyable");
+    const content = code.textContent;
+    code.append(h("button", { type: "button", class: "copy-code", onclick: () => copy(content) }, "Copy"));
+  }
+}
+
+function calls(one, actions) {
+  return (one.calls ?? []).map((call) =>
+    h(
+      "div",
+      { class: "call" },
+      h("strong", {}, "Calls "),
+      h("code", {}, call.function.name),
+      h("pre", {}, JSON.stringify(call.function.arguments, null, 2)),
+      h("button", { type: "button", onclick: () => actions.result(one, call) }, "Give a result"),
+    ),
+  );
+}
+
+function drawFoot(foot, element, conversation, one, actions, mine) {
+  const figures = h("span", { class: "figures-line" });
+  const drawFigures = (known) => fill(figures, described(known));
+  if (mine) {
+    mine.foot = drawFigures;
+    drawFigures(mine.soFar());
+    fill(foot, figures);
+    return;
+  }
+  if (one.figures) drawFigures(one.figures);
+  fill(
+    foot,
+    branches(conversation, one, actions),
+    iconButton("copy", "Copy the text", () => copy(one.content)),
+    one.role !== "tool" && iconButton("edit", one.role === "user" ? "Edit, and ask anew" : "Edit this answer", () => edit(element, one, actions)),
+    one.role === "assistant" && iconButton("again", "Answer anew", () => actions.again(one)),
+    figures,
+  );
+}
+
+/** Which of the messages in this place it is. */
+function branches(conversation, one, actions) {
+  const all = siblings(conversation, one);
+  if (all.length < 2) return undefined;
+  const place = all.indexOf(one);
+  return h(
+    "span",
+    { class: "branches" },
+    iconButton("left", "The version before", () => actions.select(all[place - 1]), { disabled: place === 0 || actions.busy() }),
+    `${place + 1} / ${all.length}`,
+    iconButton("right", "The version after", () => actions.select(all[place + 1]), { disabled: place === all.length - 1 || actions.busy() }),
+  );
+}
+
+/** Speed, time to the first token, and the context. */
+export function described(figures) {
+  const parts = [];
+  if (figures.speed > 0) parts.push(`${figures.speed.toFixed(1)} tokens/s`);
+  if (figures.first !== undefined) parts.push(`first token after ${seconds(figures.first)}${figures.load > 0.5 ? `, ${seconds(figures.load)} of it to load` : ""}`);
+  if (figures.prompt !== undefined) parts.push(`context ${count(figures.prompt + figures.tokens)} tokens (${count(figures.cached)} of ${count(figures.prompt)} cached)`);
+  else if (figures.tokens > 0) parts.push(`${count(figures.tokens)} tokens`);
+  if (figures.truncated > 0) parts.push(`${count(figures.truncated)} tokens of the beginning were left out`);
+  if (REASONS[figures.reason]) parts.push(REASONS[figures.reason]);
+  return parts.join(" · ");
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    announce("Copied");
+  } catch {
+    announce("The browser does not let this page copy");
+  }
+}
+
+function edit(element, one, actions) {
+  const text = h("textarea", { rows: Math.min(12, one.content.split("\n").length + 2), "aria-label": "Message" });
+  text.value = one.content;
+  const before = [...element.childNodes];
+  const back = () => fill(element, before);
+  const form = h(
+    "form",
+    {
+      class: "edit",
+      onsubmit: (event) => {
+        event.preventDefault();
+        const content = text.value.trim();
+        if (content === "") return;
+        back();
+        actions.edit(one, content);
+      },
+      onkeydown: (event) => {
+        if (event.key === "Escape") {
+          event.stopPropagation();
+          back();
+        }
+      },
+    },
+    text,
+    h("div", { class: "tools" }, h("button", { type: "button", onclick: back }, "Cancel"), h("button", { type: "submit", class: "primary" }, one.role === "user" ? "Send" : "Keep")),
+  );
+  fill(element, form);
+  text.focus();
+}

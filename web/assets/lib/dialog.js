@@ -1,0 +1,96 @@
+// Questions and news, in the browser's own dialogs: they keep the focus, and end with Escape.
+
+import { h, fill, identity } from "./dom.js";
+
+/** Shows a dialog; promises what it was closed with, or nothing. `draw` gets a function that closes it. */
+export function open(title, draw, options = {}) {
+  return new Promise((resolve) => {
+    const heading = identity("dialog");
+    let result;
+    const dialog = h("dialog", { "aria-labelledby": heading, class: options.class });
+    const close = (value) => {
+      result = value;
+      dialog.close();
+    };
+    fill(
+      dialog,
+      h("header", {}, h("h2", { id: heading }, title), h("button", { type: "button", class: "plain", "aria-label": "Close", onclick: () => close() }, "✕")),
+      h("div", { class: "dialog-body" }, draw(close, dialog)),
+    );
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(result);
+    });
+    // A click beside it.
+    dialog.addEventListener("mousedown", (event) => {
+      if (event.target === dialog && !options.stays) close();
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+/** Tells something that went wrong, or that is to be known. */
+export function tell(title, text) {
+  return open(title, (close) => [
+    h("p", { class: "told" }, text),
+    h("footer", {}, h("button", { type: "button", class: "primary", autofocus: true, onclick: () => close() }, "Close")),
+  ]);
+}
+
+/** Asks whether to go on. The content says what will happen. */
+export async function confirmed(title, content, action, options = {}) {
+  const yes = await open(title, (close) => [
+    h("div", { class: "told" }, content),
+    h(
+      "footer",
+      {},
+      h("button", { type: "button", autofocus: true, onclick: () => close() }, "Cancel"),
+      h("button", { type: "button", class: options.harmless ? "primary" : "danger", disabled: options.disabled, onclick: () => close(true) }, action),
+    ),
+  ]);
+  return yes === true;
+}
+
+/** Asks for values: `fields` are `[name, label, attributes]`; promises an object of texts, or nothing. */
+export function ask(title, fields, action, explanation) {
+  return open(title, (close) => {
+    const inputs = fields.map(([name, label, attributes]) => {
+      const { kind = "input", options, ...rest } = attributes ?? {};
+      const input =
+        kind === "select"
+          ? h("select", { name, ...rest }, options.map((option) => h("option", { value: option }, option)))
+          : h(kind, { name, type: kind === "input" ? "text" : undefined, autocomplete: "off", spellcheck: "false", ...rest });
+      if (rest.type === "checkbox") return h("label", { class: "check" }, input, label);
+      return h("label", { class: "field" }, h("span", {}, label), input);
+    });
+    const submit = (event) => {
+      event.preventDefault();
+      const values = {};
+      for (const input of event.target.querySelectorAll("[name]")) {
+        values[input.name] = input.type === "checkbox" ? input.checked : input.value.trim();
+      }
+      close(values);
+    };
+    return h(
+      "form",
+      { onsubmit: submit },
+      explanation && h("p", { class: "told" }, explanation),
+      inputs,
+      h("footer", {}, h("button", { type: "button", onclick: () => close() }, "Cancel"), h("button", { type: "submit", class: "primary" }, action)),
+    );
+  });
+}
+
+/** Asks for the API key. */
+export async function askForKey(reason) {
+  const values = await ask(
+    "An API key is needed",
+    [["key", "API key", { type: "password", required: true, autofocus: true }]],
+    "Use this key",
+    `The daemon says: ${reason}. The key is kept in this tab until it is closed.`,
+  );
+  if (values === undefined) return undefined;
+  queueMicrotask(() => document.dispatchEvent(new Event("lode-key")));
+  return values.key;
+}

@@ -1,0 +1,154 @@
+// A table of any number of rows: those that can be seen are there, and a few around them.
+
+import { h, s, fill, identity } from "./dom.js";
+
+/** Rows that are drawn above and below of those that can be seen. */
+const AROUND = 12;
+
+/**
+ * A table. `columns` are objects: `title`, `value(row)` for sorting and searching, `show(row)` for the cell, and `class`.
+ * `options`: `label`, `height` of a row in pixels, `sort` (the title of a column), `descending`, `onchoose(row)`, `key(row)`, `empty`.
+ */
+export class Table {
+  constructor(columns, options) {
+    this.columns = columns;
+    this.options = options;
+    this.all = [];
+    this.rows = [];
+    this.sorted = columns.find((column) => column.title === options.sort);
+    this.descending = options.descending ?? false;
+    this.matches = () => true;
+    this.height = options.height ?? 40;
+    this.drawn = new Map();
+    this.body = h("div", { class: "table-body", role: "rowgroup" });
+    this.head = h("div", { class: "table-head", role: "rowgroup" });
+    this.table = h("div", { class: "table-inner", role: "table", "aria-label": options.label }, this.head, this.body);
+    this.nothing = h("p", { class: "nothing", hidden: true }, options.empty ?? "There is nothing.");
+    this.element = h("div", { class: `table ${options.class ?? ""}`, tabindex: 0, role: "group", "aria-label": `${options.label}, scrollable` }, this.table, this.nothing);
+    this.element.addEventListener("scroll", () => this.schedule(), { passive: true });
+    new ResizeObserver(() => this.schedule()).observe(this.element);
+    this.drawHead();
+  }
+
+  /** Shows these rows. */
+  set(rows) {
+    this.all = rows;
+    this.arrange();
+  }
+
+  /** Shows the rows for which that is so. */
+  filter(matches) {
+    this.matches = matches;
+    this.arrange();
+  }
+
+  arrange() {
+    this.rows = this.all.filter(this.matches);
+    if (this.sorted) {
+      const { value } = this.sorted;
+      const sign = this.descending ? -1 : 1;
+      const keyed = this.rows.map((row) => [value(row), row]);
+      keyed.sort(([a], [b]) => sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b));
+      this.rows = keyed.map(([, row]) => row);
+    }
+    this.drawn.clear();
+    fill(this.body);
+    this.body.style.height = `${this.rows.length * this.height}px`;
+    this.table.setAttribute("aria-rowcount", this.rows.length + 1);
+    this.nothing.hidden = this.rows.length > 0;
+    this.draw();
+  }
+
+  drawHead() {
+    const cells = this.columns.map((column) => {
+      const sort = column === this.sorted ? (this.descending ? "descending" : "ascending") : undefined;
+      const title = column.value
+        ? h("button", { type: "button", class: "sort", onclick: () => this.sort(column) }, column.title, h("span", { "aria-hidden": "true", class: "arrow" }, sort ? (this.descending ? "↓" : "↑") : ""))
+        : column.title;
+      return h("div", { role: "columnheader", class: `cell ${column.class ?? ""}`, "aria-sort": sort }, title);
+    });
+    fill(this.head, h("div", { class: "row", role: "row", "aria-rowindex": 1 }, cells));
+  }
+
+  sort(column) {
+    this.descending = this.sorted === column ? !this.descending : typeof column.value(this.all[0] ?? {}) === "number";
+    this.sorted = column;
+    const place = this.columns.indexOf(column);
+    this.drawHead();
+    this.arrange();
+    this.head.querySelectorAll("[role=columnheader]")[place].querySelector("button").focus();
+  }
+
+  schedule() {
+    this.waiting ??= requestAnimationFrame(() => {
+      this.waiting = undefined;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const top = this.element.scrollTop;
+    const first = Math.max(0, Math.floor(top / this.height) - AROUND);
+    const last = Math.min(this.rows.length, Math.ceil((top + this.element.clientHeight) / this.height) + AROUND);
+    for (const [place, row] of this.drawn) {
+      if (place < first || place >= last) {
+        row.remove();
+        this.drawn.delete(place);
+      }
+    }
+    // In their order, so that keys and readers go from one to the next.
+    let after = null;
+    for (let place = last - 1; place >= first; place -= 1) {
+      let row = this.drawn.get(place);
+      if (row === undefined) {
+        row = this.row(place);
+        this.drawn.set(place, row);
+        this.body.insertBefore(row, after);
+      }
+      after = row;
+    }
+  }
+
+  row(place) {
+    const data = this.rows[place];
+    const cells = this.columns.map((column) => h("div", { role: "cell", class: `cell ${column.class ?? ""}` }, column.show(data)));
+    const row = h("div", { class: "row", role: "row", "aria-rowindex": place + 2 }, cells);
+    row.style.transform = `translateY(${place * this.height}px)`;
+    row.style.height = `${this.height}px`;
+    if (this.options.onchoose) {
+      row.classList.add("chosen-by-click");
+      row.addEventListener("click", (event) => {
+        if (!event.target.closest("a, button, input")) this.options.onchoose(data);
+      });
+    }
+    return row;
+  }
+}
+
+/** A field that searches; waits until one has stopped typing. */
+export function searchField(label, onsearch) {
+  const id = identity("search");
+  let waiting;
+  return h(
+    "div",
+    { class: "search" },
+    h("label", { class: "sr", for: id }, label),
+    h("input", {
+      id,
+      type: "search",
+      placeholder: label,
+      autocomplete: "off",
+      spellcheck: "false",
+      oninput: (event) => {
+        clearTimeout(waiting);
+        waiting = setTimeout(() => onsearch(event.target.value.trim().toLowerCase()), 80);
+      },
+    }),
+  );
+}
+
+/** A bar that is filled in part; the text beside it says the same. */
+export function meter(part, kind = "") {
+  const width = Math.max(0, Math.min(1, Number.isFinite(part) ? part : 0)) * 100;
+  return s("svg", { class: `meter ${kind}`, viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" }, s("rect", { class: "all", width: 100, height: 6 }), s("rect", { class: "part", width, height: 6 }));
+}

@@ -1,0 +1,83 @@
+// Rectangles whose areas are amounts, group by group.
+
+import { h } from "./dom.js";
+import { bytes } from "./format.js";
+
+const COLOURS = ["#9db4f5", "#f0c48a", "#a8d8a0", "#f2a3b0", "#c9b3f0", "#9fd6e6", "#f5b78f", "#9adfc9"];
+/** Parts that are drawn of a group. The rest is one part: it would be too small to see. */
+const DRAWN = 60;
+const HEAD = 22;
+
+/** Groups are `{ name, parts: [{ name, bytes, href?, shared? }] }`. It is drawn when its size is known. */
+export function treemap(groups) {
+  const element = h("div", { class: "treemap", role: "group", "aria-label": "What takes the room" });
+  const shown = groups.map((group) => ({ ...group, bytes: group.parts.reduce((sum, part) => sum + part.bytes, 0) })).filter((group) => group.bytes > 0);
+  const draw = () => {
+    const [width, height] = [element.clientWidth, element.clientHeight];
+    element.replaceChildren();
+    for (const [place, [group, area]] of squarified(shown, { x: 0, y: 0, width, height }).entries()) {
+      const colour = COLOURS[place % COLOURS.length];
+      const hasHead = area.height > 2 * HEAD && area.width > 50;
+      if (hasHead) element.append(at(h("div", { class: "family-name" }, `${group.name} · ${bytes(group.bytes)}`), { ...area, height: HEAD }));
+      const inner = hasHead ? { ...area, y: area.y + HEAD, height: area.height - HEAD } : area;
+      const parts = group.parts.filter((part) => part.bytes > 0).sort((a, b) => b.bytes - a.bytes);
+      const rest = parts.slice(DRAWN);
+      if (rest.length > 0) parts.splice(DRAWN, rest.length, { name: `${rest.length} more`, bytes: rest.reduce((sum, part) => sum + part.bytes, 0) });
+      for (const [part, field] of squarified(parts, inner)) element.append(tile(part, field, colour));
+    }
+  };
+  new ResizeObserver(draw).observe(element);
+  return element;
+}
+
+function tile(part, area, colour) {
+  const label = `${part.name}, ${bytes(part.bytes)}`;
+  const text = area.width > 46 && area.height > 20 ? [part.name, h("br"), area.height > 38 && bytes(part.bytes)] : [];
+  const element = h(part.href ? "a" : "div", { href: part.href, title: label, "aria-label": part.href ? label : undefined, class: part.shared ? "shared-part" : "" }, text);
+  element.style.backgroundColor = colour;
+  return at(element, area);
+}
+
+function at(element, { x, y, width, height }) {
+  Object.assign(element.style, { left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${height}px` });
+  return element;
+}
+
+/** Squarified treemaps (Bruls, Huizing, van Wijk 2000): rows along the shorter side, as long as they make their parts squarer. */
+function squarified(items, area) {
+  const placed = [];
+  const left = { ...area };
+  let all = items.reduce((sum, item) => sum + item.bytes, 0);
+  let rest = [...items].sort((a, b) => b.bytes - a.bytes);
+  while (rest.length > 0 && all > 0) {
+    const side = Math.min(left.width, left.height);
+    const scale = (left.width * left.height) / all;
+    let row = 1;
+    while (row < rest.length && worst(rest.slice(0, row + 1), side, scale) <= worst(rest.slice(0, row), side, scale)) row += 1;
+    const taken = rest.slice(0, row);
+    const sum = taken.reduce((total, item) => total + item.bytes, 0);
+    const thick = side > 0 ? (sum * scale) / side : 0;
+    let along = 0;
+    for (const item of taken) {
+      const long = sum > 0 ? (item.bytes / sum) * side : 0;
+      placed.push([item, left.width >= left.height ? { x: left.x, y: left.y + along, width: thick, height: long } : { x: left.x + along, y: left.y, width: long, height: thick }]);
+      along += long;
+    }
+    if (left.width >= left.height) {
+      left.x += thick;
+      left.width -= thick;
+    } else {
+      left.y += thick;
+      left.height -= thick;
+    }
+    all -= sum;
+    rest = rest.slice(row);
+  }
+  return placed;
+}
+
+function worst(items, side, scale) {
+  const sizes = items.map((item) => item.bytes * scale);
+  const sum = sizes.reduce((total, size) => total + size, 0);
+  return Math.max((side * side * Math.max(...sizes)) / (sum * sum), (sum * sum) / (side * side * Math.min(...sizes)));
+}

@@ -1,0 +1,28 @@
+// What the name has named, and the way back.
+
+import { post } from "../lib/api.js";
+import { h } from "../lib/dom.js";
+import { confirmed } from "../lib/dialog.js";
+import { moment, short } from "../lib/format.js";
+
+const STATES = { current: "what the name names now", here: "is all here", gone: "parts of it were deleted" };
+
+export async function draw(model) {
+  const { versions } = await post("/api/lode/history", { model: model.name });
+  const back = async (version) => {
+    const content = [h("p", {}, "The name ", h("strong", {}, model.name), ` will name the version of ${moment(version.since)} again.`), h("p", {}, "The version of now stays, and one can go forward to it.")];
+    if (!(await confirmed("Go back to this version?", content, "Go back", { harmless: true }))) return;
+    await post("/api/lode/rollback", { model: model.name, to: version.digest });
+    location.reload();
+  };
+  return h(
+    "div",
+    { class: "scroll" },
+    h(
+      "table",
+      { class: "simple" },
+      h("thead", {}, h("tr", {}, ["Version", "Since", "State", h("span", { class: "sr" }, "Actions")].map((title) => h("th", {}, title)))),
+      h("tbody", {}, versions.map((version) => h("tr", {}, h("td", {}, h("code", { title: version.digest }, short(version.digest))), h("td", {}, moment(version.since)), h("td", {}, STATES[version.state]), h("td", { class: "right" }, version.state === "here" && h("button", { type: "button", onclick: () => back(version) }, "Go back to it"))))),
+    ),
+  );
+}

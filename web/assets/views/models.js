@@ -1,0 +1,250 @@
+// All models: what they are, what they take alone and together, and what one can do with them.
+
+import { get, lines, post, remove, upload } from "../lib/api.js";
+import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
+import { ask, confirmed, open, tell } from "../lib/dialog.js";
+import { ago, bytes, moment, things } from "../lib/format.js";
+import { capabilityBadges, description, list } from "../lib/models.js";
+import { begin, progress } from "../lib/transfers.js";
+import { go, modelPath } from "../lib/route.js";
+import { searchField, Table } from "../lib/table.js";
+
+export async function draw(main) {
+  const summary = h("p", { class: "hint" });
+  const again = () => load().catch((error) => tell("The list cannot be loaded", error.message));
+  const table = new Table(columns(again), {
+    label: "Models",
+    class: "models-table",
+    height: 52,
+    sort: "Changed",
+    descending: true,
+    onchoose: (model) => go(modelPath(model.name)),
+    empty: "No model is here, or none is called so. Pull one from a registry, or create one from files.",
+  });
+  let ended = false;
+  const load = async () => {
+    // What each takes is measured over the whole store; the list does not wait for it.
+    const models = await list();
+    if (ended) return;
+    table.set(models);
+    fill(summary, things(models.length, "model"));
+    const usage = await get("/api/lode/du");
+    if (ended) return;
+    const taken = new Map(usage.models.map((model) => [model.name, model]));
+    table.set(models.map((model) => ({ ...model, alone: taken.get(model.name)?.unique_bytes, shared: taken.get(model.name)?.shared_bytes })));
+    fill(summary, `${things(models.length, "model")} · ${bytes(usage.bytes)} in ${things(usage.blobs, "blob")} · ${bytes(usage.free_bytes)} free`);
+  };
+  fill(
+    main,
+    h(
+      "section",
+      { class: "view" },
+      h(
+        "div",
+        { class: "tools" },
+        h("h1", {}, "Models"),
+        h("span", { class: "grow" }),
+        searchField("Search by name, family or type", (text) => table.filter((model) => `${model.name} ${description(model)} ${(model.capabilities ?? []).join(" ")}`.toLowerCase().includes(text))),
+        h("button", { type: "button", class: "primary", onclick: () => pull(again) }, icon("download"), "Pull"),
+        h("button", { type: "button", onclick: () => create(again) }, icon("plus"), "Create"),
+      ),
+      summary,
+      table.element,
+    ),
+  );
+  await load();
+  return () => {
+    ended = true;
+  };
+}
+
+function columns(changed) {
+  const number = (title, value, hint) => ({ title, value: (model) => value(model) ?? 0, class: "number-cell", show: (model) => h("span", { title: hint }, value(model) === undefined ? "…" : bytes(value(model))) });
+  return [
+    {
+      title: "Name",
+      value: (model) => model.name,
+      show: (model) => [
+        h("span", { class: "name-line" }, model.loaded && h("span", { class: "dot", title: "loaded", role: "img", "aria-label": "loaded" }), h("a", { href: modelPath(model.name), dir: "auto", title: model.name }, model.name), model.pinned && h("span", { class: "badge", title: "protected from being removed" }, "pinned")),
+        h("span", { class: "second-line" }, description(model), " ", capabilityBadges(model)),
+      ],
+    },
+    { title: "Family", value: (model) => model.details.family, show: (model) => model.details.family },
+    { title: "Type", value: (model) => model.details.quantization_level, show: (model) => model.details.quantization_level },
+    number("Size", (model) => model.size, "all of its blobs"),
+    number("Alone", (model) => model.alone, "what its removal would free"),
+    number("Shared", (model) => model.shared, "what other models have, too"),
+    { title: "Changed", value: (model) => Date.parse(model.modified_at), show: (model) => h("time", { datetime: model.modified_at, title: moment(model.modified_at) }, ago(model.modified_at)) },
+    { title: h("span", { class: "sr" }, "Actions"), class: "actions", show: (model) => iconButton("menu", `What to do with ${model.name}`, () => actions(model, changed)) },
+  ];
+}
+
+/** What one can do with a model, in a dialog. */
+export async function actions(model, changed) {
+  const action = (label, name, work) => h("li", {}, h("button", { type: "button", onclick: work }, icon(name), label));
+  const chosen = await open(model.name, (close) =>
+    h(
+      "ul",
+      { class: "actions-list" },
+      action("Chat with it", "chat", () => close(() => go(`/ui/chat?${new URLSearchParams({ model: model.name })}`))),
+      action("Copy to another name", "copy", () => close(() => copy(model, changed))),
+      action(model.pinned ? "Unpin: it may be removed" : "Pin: protect it from being removed", "pin", () => close(() => pin(model, changed))),
+      action("Push to a registry", "upload", () => close(() => push(model))),
+      action("Versions and rollback", "again", () => close(() => go(modelPath(model.name, { tab: "versions" })))),
+      action("Delete", "trash", () => close(() => removeModel(model, changed))),
+    ),
+  );
+  try {
+    await chosen?.();
+  } catch (error) {
+    tell("This cannot be done", error.message);
+  }
+}
+
+async function copy(model, changed) {
+  const values = await ask("Copy to another name", [["destination", "New name", { required: true, placeholder: "name:tag" }]], "Copy", "The copy takes no room: both names have the same blobs.");
+  if (values === undefined) return;
+  await post("/api/copy", { source: model.name, destination: values.destination });
+  announce(`${model.name} was copied`);
+  await changed();
+}
+
+async function pin(model, changed) {
+  await post(model.pinned ? "/api/lode/unpin" : "/api/lode/pin", { model: model.name });
+  announce(model.pinned ? "It may be removed now" : "It is protected now");
+  await changed();
+}
+
+export async function removeModel(model, changed) {
+  const usage = await get("/api/lode/du");
+  const taken = usage.models.find((one) => one.name === model.name);
+  const content = [
+    h("p", {}, "The name ", h("strong", { dir: "auto" }, model.name), " is removed."),
+    taken && h("p", {}, taken.unique_bytes > 0 ? `${bytes(taken.unique_bytes)} are freed; ${bytes(taken.shared_bytes)} stay, because other models have them.` : "Nothing is freed: other names have all of its blobs."),
+    model.pinned && h("p", { class: "failure" }, "It is pinned. Unpin it first."),
+  ];
+  if (!(await confirmed("Delete the model?", content, "Delete", { disabled: model.pinned }))) return;
+  await remove("/api/delete", { model: model.name });
+  announce(`${model.name} was deleted`);
+  await changed();
+}
+
+/** Asks what to pull; searches registries and the hub where one does not know the name. */
+async function pull(changed, name = "") {
+  const values = await open("Pull a model", (close) => {
+    const input = h("input", { name: "model", required: true, value: name, autofocus: true, autocomplete: "off", spellcheck: "false", placeholder: "registry.example/team/model:tag, hf.co/owner/model" });
+    const found = h("ul", { class: "found" });
+    const search = async () => {
+      fill(found, h("li", { class: "hint" }, "Searching…"));
+      try {
+        const offered = await post("/api/lode/search", { query: input.value.trim() });
+        fill(
+          found,
+          offered.models.map((model) => h("li", {}, h("button", { type: "button", class: "plain", onclick: () => { input.value = model.name; input.focus(); } }, model.name), h("span", { class: "hint" }, model.source))),
+          offered.models.length === 0 && h("li", { class: "hint" }, "Nothing was found."),
+          offered.silent.map((source) => h("li", { class: "hint" }, `${source.source}: ${source.reason}`)),
+        );
+      } catch (error) {
+        fill(found, h("li", { class: "failure", role: "alert" }, error.message));
+      }
+    };
+    return h(
+      "form",
+      {
+        onsubmit: (event) => {
+          event.preventDefault();
+          close({ model: input.value.trim(), insecure: event.target.insecure.checked });
+        },
+      },
+      h("label", { class: "field" }, h("span", {}, "Name"), input),
+      h("label", { class: "check" }, h("input", { type: "checkbox", name: "insecure" }), "The registry speaks HTTP without TLS"),
+      h("button", { type: "button", onclick: search }, icon("search"), "Search registries and the hub"),
+      found,
+      h("footer", {}, h("button", { type: "button", onclick: () => close() }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Pull")),
+    );
+  });
+  if (values === undefined || values.model === "") return;
+  const transfer = begin(`Pull ${values.model}`, "/api/pull", values, changed);
+  await open(`Pull ${values.model}`, () => [progress(transfer), h("p", { class: "hint" }, "It goes on when this is closed; the arrow in the bar shows it again.")], { class: "wide" });
+}
+
+/** A push: first its plan, then the transfer. */
+export async function push(model) {
+  const values = await ask(
+    "Push to a registry",
+    [
+      ["destination", "To", { required: true, value: model.name, placeholder: "registry.example/team/model:tag" }],
+      ["insecure", "The registry speaks HTTP without TLS", { type: "checkbox" }],
+    ],
+    "Show the plan",
+  );
+  if (values === undefined) return;
+  const body = { model: model.name, destination: values.destination, insecure: values.insecure };
+  const plan = [];
+  for await (const line of lines("/api/push", { ...body, dry_run: true })) plan.push(line);
+  const rows = ["present", "mount", "send"].map((status) => {
+    const those = plan.filter((line) => line.status === status && line.digest);
+    return [status, those.length, those.reduce((sum, line) => sum + line.total, 0)];
+  });
+  const meaning = { present: "are there already", mount: "are linked from another repository there", send: "are sent" };
+  const content = h("table", { class: "simple" }, rows.map(([status, number, size]) => h("tr", {}, h("td", {}, `${things(number, "blob")} ${meaning[status]}`), h("td", { class: "right" }, bytes(size)))));
+  if (!(await confirmed(`Push to ${values.destination}`, content, "Push", { harmless: true }))) return;
+  const transfer = begin(`Push ${model.name}`, "/api/push", body);
+  await open(`Push ${model.name}`, () => progress(transfer), { class: "wide" });
+}
+
+/** A model from a folder or file of the daemon's machine, from another model, or from files that are sent. */
+async function create(changed) {
+  const body = await open(
+    "Create a model",
+    (close) => {
+      const failure = h("p", { class: "failure", role: "alert", hidden: true });
+      const state = h("p", { class: "hint" });
+      const abort = new AbortController();
+      const submit = async (event) => {
+        event.preventDefault();
+        const form = event.target;
+        failure.hidden = true;
+        try {
+          const made = { model: form.model.value.trim() };
+          if (form.quantize.value.trim()) made.quantize = form.quantize.value.trim();
+          if (form.system.value.trim()) made.system = form.system.value.trim();
+          const from = form.from.value.trim();
+          const files = [...form.files.files];
+          if (files.length > 0) {
+            made.files = {};
+            for (const file of files) {
+              const answer = await upload("/api/lode/upload", file, (sent, all) => fill(state, `Sending ${file.name}: ${bytes(sent)} of ${bytes(all)}`), abort.signal);
+              made.files[file.webkitRelativePath.split("/").slice(1).join("/") || file.name] = answer.digest;
+            }
+          } else if (from === "") throw new Error("Say what the model is made of, or choose files");
+          else if (/^[/~.]/.test(from)) made.path = from;
+          else made.from = from;
+          close(made);
+        } catch (error) {
+          if (error.name === "AbortError") return;
+          failure.hidden = false;
+          fill(failure, error.message);
+        }
+      };
+      const form = h(
+        "form",
+        { onsubmit: submit },
+        h("label", { class: "field" }, h("span", {}, "Name of the new model"), h("input", { name: "model", required: true, autofocus: true, autocomplete: "off", spellcheck: "false", placeholder: "name:tag" })),
+        h("label", { class: "field" }, h("span", {}, "From"), h("input", { name: "from", autocomplete: "off", spellcheck: "false", placeholder: "/path/of/a/folder or file.gguf, or the name of a model" }), h("small", {}, "A path is one of the machine where the daemon runs.")),
+        h("label", { class: "field" }, h("span", {}, "Or send files from here"), h("input", { type: "file", name: "files", multiple: true }), h("small", {}, "A GGUF file, or all files of a Hugging Face folder.")),
+        h("label", { class: "field" }, h("span", {}, "Quantize to"), h("input", { name: "quantize", autocomplete: "off", placeholder: "as it is; q4_K_M, q8_0, int4, nvfp4 …" })),
+        h("label", { class: "field" }, h("span", {}, "System prompt"), h("textarea", { name: "system", rows: 2 })),
+        state,
+        failure,
+        h("footer", {}, h("button", { type: "button", onclick: () => close() }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Create")),
+      );
+      queueMicrotask(() => form.closest("dialog").addEventListener("close", () => abort.abort()));
+      return form;
+    },
+    { stays: true },
+  );
+  if (body === undefined) return;
+  const transfer = begin(`Create ${body.model}`, "/api/create", body, changed);
+  await open(`Create ${body.model}`, () => progress(transfer), { class: "wide" });
+}

@@ -1,0 +1,124 @@
+// What runs: models and their slots, the queue, memory, and the tokens of the last minutes.
+
+import { get, post } from "../lib/api.js";
+import { h, s, fill } from "../lib/dom.js";
+import { tell } from "../lib/dialog.js";
+import { ago, bytes, count, things } from "../lib/format.js";
+import { modelPath } from "../lib/route.js";
+
+/** Between two looks, in milliseconds. */
+const PAUSE = 1500;
+
+export async function draw(main) {
+  const figures = h("dl", { class: "figures" });
+  const chart = h("div");
+  const models = h("div", { class: "panels" });
+  fill(main, h("section", { class: "view" }, h("h1", {}, "Running"), figures, h("section", { class: "panel" }, h("h2", {}, "Tokens a second"), chart), models));
+  let ended = false;
+  let shown = "";
+  const look = async () => {
+    const running = await get("/api/lode/running");
+    if (ended) return;
+    drawFigures(figures, running);
+    drawRates(chart, running);
+    // Not anew where nothing changed: somebody may be about to press a button.
+    const now = JSON.stringify(running.models);
+    if (now !== shown) fill(models, running.models.length === 0 ? h("p", { class: "nothing" }, "No model is loaded. One is when somebody asks it something.") : running.models.map((model) => panel(model, look)));
+    shown = now;
+  };
+  await look();
+  let failed;
+  const again = async () => {
+    if (ended) return;
+    // A page that nobody sees asks nothing.
+    if (document.visibilityState === "visible") {
+      try {
+        await look();
+        failed?.remove();
+        failed = undefined;
+      } catch (error) {
+        failed ??= main.firstElementChild.insertBefore(h("p", { class: "failure", role: "alert" }, error.message), figures);
+      }
+    }
+    if (!ended) setTimeout(again, PAUSE);
+  };
+  setTimeout(again, PAUSE);
+  return () => {
+    ended = true;
+  };
+}
+
+function drawFigures(element, running) {
+  const sum = (name) => running.models.reduce((total, model) => total + model[name], 0);
+  const figures = [
+    [count(running.models.length), `of at most ${things(running.most_loaded, "model")} loaded`],
+    [count(running.active), "requests are answered"],
+    [`${count(running.waiting)} / ${count(running.queue)}`, "requests wait"],
+    [bytes(sum("weights")), "weights"],
+    [bytes(sum("kv_cache")), "KV caches"],
+    [bytes(sum("on_devices")), "on GPUs"],
+    ...(running.memory_limit ? [[bytes(running.memory_limit), "may be used"]] : []),
+    [count(running.loads), "loads since the start"],
+    ...(running.evictions ? [[count(running.evictions), "unloaded for others"]] : []),
+    ...(running.crashes ? [[count(running.crashes), "runners crashed"]] : []),
+    ...(running.refused ? [[count(running.refused), "requests refused"]] : []),
+  ];
+  fill(element, figures.map(([value, title]) => h("div", {}, h("dt", {}, title), h("dd", {}, value))));
+}
+
+const SHOWN = 60;
+
+function drawRates(element, running) {
+  const rates = running.rates.slice(-SHOWN);
+  const speeds = rates.map((rate) => [rate.prompt / running.period, rate.generated / running.period]);
+  const most = Math.max(1, ...speeds.map(([prompt, generated]) => prompt + generated));
+  const bars = speeds.flatMap(([prompt, generated], place) => {
+    const x = SHOWN - speeds.length + place;
+    const tall = (100 * generated) / most;
+    const above = (100 * prompt) / most;
+    return [s("rect", { class: "generated", x, y: 100 - tall, width: 0.85, height: tall }), s("rect", { class: "prompt", x, y: 100 - tall - above, width: 0.85, height: above })];
+  });
+  // The last period is under way, the one before it is whole.
+  const [prompt, generated] = speeds.at(-2) ?? [0, 0];
+  fill(
+    element,
+    h("p", { class: "hint" }, `Of answers ${generated.toFixed(1)}, of prompts ${prompt.toFixed(1)} in the last ${running.period} s; the highest bar is ${most.toFixed(0)}. Dark are answers, light are prompts.`),
+    s("svg", { class: "spark", viewBox: `0 0 ${SHOWN} 100`, preserveAspectRatio: "none", role: "img", "aria-label": `Tokens a second over the last ${Math.round((SHOWN * running.period) / 60)} minutes` }, bars),
+    h("div", { class: "axis" }, h("span", {}, `${Math.round((SHOWN * running.period) / 60)} minutes ago`), h("span", {}, "now")),
+  );
+}
+
+function panel(model, again) {
+  const unload = async (event) => {
+    event.target.disabled = true;
+    try {
+      await post("/api/generate", { model: model.name, keep_alive: 0, stream: false });
+      await again();
+    } catch (error) {
+      tell("The model cannot be unloaded", error.message);
+    }
+    event.target.disabled = false;
+  };
+  const used = Math.min(model.active, model.slots);
+  return h(
+    "section",
+    { class: "panel" },
+    h("h2", {}, h("a", { href: modelPath(model.name), dir: "auto" }, model.name)),
+    h("p", { class: "tools" }, h("span", { class: "slots", role: "img", "aria-label": `${count(used)} of ${things(model.slots, "slot")} in use` }, Array.from({ length: Math.min(model.slots, 64) }, (_, slot) => h("span", { class: `slot ${slot < used ? "used" : ""}` }))), `${count(used)} of ${things(model.slots, "slot")} in use${model.waiting > 0 ? `, ${count(model.waiting)} wait` : ""}`),
+    h(
+      "dl",
+      { class: "pairs" },
+      [
+        ["Device", model.device_note ? `${model.device} · ${model.device_note}` : model.device],
+        ["Context", `${count(model.context)} tokens, KV cache ${model.kv_cache_type}`],
+        ["Weights", bytes(model.weights)],
+        ["KV cache", bytes(model.kv_cache)],
+        ["On GPUs", bytes(model.on_devices)],
+        ["Not shared", model.private > 0 ? bytes(model.private) : "not known"],
+        ["Process", String(model.pid)],
+        ["Unloaded", model.expires_at ? ago(model.expires_at) : "never"],
+      ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    ),
+    h("div", { class: "tools" }, h("button", { type: "button", onclick: unload }, "Unload")),
+  );
+}

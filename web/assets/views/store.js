@@ -1,0 +1,147 @@
+// What takes the room, what can go, and what is damaged.
+
+import { get, post } from "../lib/api.js";
+import { h, fill, icon } from "../lib/dom.js";
+import { ask, confirmed, open, tell } from "../lib/dialog.js";
+import { bytes, count, moment, things } from "../lib/format.js";
+import { modelPath } from "../lib/route.js";
+import { begin, progress } from "../lib/transfers.js";
+import { treemap } from "../lib/treemap.js";
+
+const DAY = 86400;
+
+export async function draw(main) {
+  const body = h("div", { class: "view" });
+  fill(main, body);
+  const load = async () => {
+    const usage = await get("/api/lode/du");
+    fill(body, content(usage, () => load().catch((error) => tell("The store cannot be measured", error.message))));
+  };
+  await load();
+}
+
+function content(usage, again) {
+  const others = [
+    ["earlier versions", usage.version_bytes],
+    ["manifests without a tag", usage.linked_bytes],
+    ["what nothing needs", usage.unreferenced_bytes],
+    ["transfers that rest", usage.ingest_bytes],
+    ["damaged, set aside", usage.damaged_bytes],
+  ];
+  const alone = usage.models.reduce((sum, model) => sum + model.bytes, 0);
+  const named = usage.families.reduce((sum, family) => sum + family.bytes, 0);
+  const figures = [
+    [bytes(usage.bytes), `in ${things(usage.blobs, "blob")}`],
+    [bytes(usage.free_bytes), "free on the disk"],
+    [bytes(Math.max(0, alone - named)), "saved, because models share blobs"],
+    ...others.filter(([, size]) => size > 0).map(([label, size]) => [bytes(size), label]),
+  ];
+  return [
+    h("h1", {}, "Store"),
+    h("dl", { class: "figures" }, figures.map(([value, title]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))),
+    h("section", {}, h("h2", {}, "What takes the room"), h("p", { class: "hint" }, "By family. What several models share is shown once, hatched; a model is what it has alone."), map(usage, others)),
+    h(
+      "div",
+      { class: "panels" },
+      panel("Collect", "Removes blobs that nothing refers to.", [button("Show what would go", () => collect(again))]),
+      panel("Prune", "Removes earlier versions, transfers that rest, and models that nobody used for long.", [button("Show what would go", () => prune(again))]),
+      panel("Check", "Reads blobs and looks whether they are what they are called.", [button("Check a tenth", () => check({ sample: { percent: 10 } }, again)), button("Check all", () => check({}, again))]),
+    ),
+  ];
+}
+
+function panel(title, text, buttons) {
+  return h("section", { class: "panel" }, h("h2", {}, title), h("p", { class: "hint" }, text), h("div", { class: "tools" }, buttons));
+}
+
+function button(label, work) {
+  const element = h("button", {
+    type: "button",
+    onclick: async () => {
+      element.disabled = true;
+      try {
+        await work();
+      } catch (error) {
+        tell("This cannot be done", error.message);
+      }
+      element.disabled = false;
+    },
+  }, label);
+  return element;
+}
+
+/** Families, and in each what models have alone beside what they share. */
+function map(usage, others) {
+  const models = new Map(usage.models.map((model) => [model.name, model]));
+  const groups = usage.families.map((family) => ({
+    name: family.family || "several families",
+    parts: [
+      ...(family.shared_bytes > 0 ? [{ name: `shared by ${family.family ? `models of ${family.family}` : "several"}`, bytes: family.shared_bytes, shared: true }] : []),
+      ...family.models.map((name) => ({ name, bytes: models.get(name)?.unique_bytes ?? 0, href: modelPath(name) })),
+    ],
+  }));
+  groups.push({ name: "no model", parts: others.slice(0, 3).map(([name, size]) => ({ name, bytes: size })) });
+  return treemap(groups);
+}
+
+async function collect(again) {
+  const plan = await post("/api/lode/gc", { dry_run: true });
+  const put = plan.put_off;
+  const content = [
+    h("p", {}, plan.blobs === 0 ? "There is nothing to collect." : `${things(plan.blobs, "blob")} would be removed: ${bytes(plan.bytes)}.`),
+    put && h("p", { class: "hint" }, `${things(put.blobs, "blob")} (${bytes(put.bytes)}) would stay${put.in_use ? ", because somebody uses them" : ""}. ${put.reasons.join("; ")}`),
+  ];
+  if (!(await confirmed("Collect", content, "Remove them", { disabled: plan.blobs === 0 }))) return;
+  const done = await post("/api/lode/gc", {});
+  await tell("Collected", `${things(done.blobs, "blob")} were removed: ${bytes(done.bytes)}.`);
+  again();
+}
+
+async function prune(again) {
+  const values = await ask("Prune", [["days", "Also models and manifests without a tag that nobody used for so many days", { type: "number", min: 0, placeholder: "none of them" }]], "Show what would go");
+  if (values === undefined) return;
+  const request = values.days === "" ? {} : { older_than: Math.round(Number(values.days) * DAY) };
+  const plan = await post("/api/lode/prune", { ...request, dry_run: true });
+  const versions = plan.versions.reduce((sum, model) => sum + model.digests.length, 0);
+  const list = (title, models) => models.length > 0 && [h("h3", {}, title), h("ul", { class: "problems" }, models.slice(0, 200).map((model) => h("li", {}, h("span", { dir: "auto" }, model.name), ` · ${bytes(model.bytes)} · used ${moment(model.used)}`)), models.length > 200 && h("li", {}, `and ${count(models.length - 200)} more`))];
+  const nothing = versions === 0 && plan.ingests === 0 && plan.models.length === 0 && plan.linked.length === 0;
+  const content = [
+    nothing ? h("p", {}, "There is nothing to prune.") : h("p", {}, `${things(versions, "earlier version")} of ${things(plan.versions.length, "model")}, ${things(plan.ingests, "transfer")} that rest (${bytes(plan.ingest_bytes)}), ${things(plan.models.length, "model")} and ${things(plan.linked.length, "manifest")} without a tag would be removed.`),
+    list("Models", plan.models),
+    list("Manifests without a tag", plan.linked),
+    plan.versions.length > 0 && [h("h3", {}, "Earlier versions"), h("ul", { class: "problems" }, plan.versions.slice(0, 200).map((model) => h("li", {}, h("span", { dir: "auto" }, model.name), `: ${count(model.digests.length)}`)))],
+  ];
+  if (!(await confirmed("Prune", content, "Remove all of this", { disabled: nothing }))) return;
+  const done = await post("/api/lode/prune", request);
+  await tell("Pruned", done.collected ? `${things(done.collected.blobs, "blob")} were removed with it: ${bytes(done.collected.bytes)}.` : "It is done.");
+  again();
+}
+
+async function check(request, again) {
+  const result = h("div", { "aria-live": "polite" });
+  const transfer = begin("Check the store", "/api/lode/fsck", request, (done) => fill(result, report(done.report, again)));
+  await open("Check the store", () => [progress(transfer), result], { class: "wide" });
+}
+
+function report(found, again) {
+  if (found.problems.length === 0) return h("p", { class: "state done" }, icon("check"), `No damage: ${things(found.blobs, "blob")} of ${things(found.models, "model")}, ${bytes(found.bytes)} were read.`);
+  return [
+    h("p", { class: "failure" }, icon("warning"), `${things(found.problems.length, "problem")} found.`),
+    h("ul", { class: "problems" }, found.problems.slice(0, 200).map((problem) => h("li", {}, h("span", { dir: "auto" }, (problem.models ?? []).join(", ")), problem.layer && ` · ${problem.layer}`, h("br"), problem.error))),
+    h("div", { class: "tools" }, button("Repair: fetch damaged blobs again", () => repair(again))),
+  ];
+}
+
+async function repair(again) {
+  const result = h("div", { "aria-live": "polite" });
+  const transfer = begin("Repair the store", "/api/lode/repair", {}, (done) => {
+    const { repaired, failed } = done.report;
+    fill(
+      result,
+      h("p", {}, `${things(repaired.length, "blob")} were fetched again.`),
+      failed.length > 0 && h("ul", { class: "problems" }, failed.map((problem) => h("li", {}, (problem.models ?? []).join(", "), h("br"), problem.error))),
+    );
+    again();
+  });
+  await open("Repair the store", () => [progress(transfer), result], { class: "wide" });
+}

@@ -1,0 +1,65 @@
+//! Formulas of LaTeX as `MathML`, which browsers set themselves.
+
+use std::panic::catch_unwind;
+
+use pulldown_latex::config::DisplayMode;
+use pulldown_latex::{Event, Parser, RenderConfig, Storage, push_mathml};
+
+use super::safe::escaped;
+
+/// The longest formula that is read, in bytes.
+const LONGEST: usize = 4 << 10;
+/// Parts of a formula.
+const MOST: usize = 10_000;
+/// Braces within braces.
+const DEEPEST: usize = 40;
+/// Commands that define others. What they define may have no end.
+const DEFINES: [&str; 8] = ["def", "gdef", "edef", "xdef", "let", "futurelet", "newcommand", "renewcommand"];
+
+/// A formula in a line.
+pub(super) fn inline(source: &str) -> String {
+    mathml(source, DisplayMode::Inline).unwrap_or_else(|| format!("<code>{}</code>", escaped(source)))
+}
+
+/// A formula of its own.
+pub(super) fn display(source: &str) -> String {
+    let formula = mathml(source, DisplayMode::Block).unwrap_or_else(|| format!("<code>{}</code>", escaped(source)));
+    format!("<span class=\"formula\">{formula}</span>")
+}
+
+/// `None` where it is no formula, or one that is not computed.
+fn mathml(source: &str, display_mode: DisplayMode) -> Option<String> {
+    if source.len() > LONGEST || depth(source) > DEEPEST || defines(source) {
+        return None;
+    }
+    catch_unwind(|| {
+        let storage = Storage::new();
+        let events: Vec<Event<'_>> = Parser::new(source, &storage).take(MOST).collect::<Result<_, _>>().ok()?;
+        let mut written = String::new();
+        let config = RenderConfig { display_mode, ..RenderConfig::default() };
+        let events = events.into_iter().map(Ok::<_, std::convert::Infallible>);
+        push_mathml(&mut written, events, config).ok()?;
+        Some(written)
+    })
+    .ok()
+    .flatten()
+}
+
+/// How deep braces and `\left` are within one another.
+fn depth(source: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for character in source.chars() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest.max(source.matches("\\left").count()).max(source.matches("\\begin").count())
+}
+
+fn defines(source: &str) -> bool {
+    let name = |rest: &str| rest.chars().take_while(char::is_ascii_alphabetic).collect::<String>();
+    source.split('\\').skip(1).any(|rest| DEFINES.contains(&name(rest).as_str()))
+}

@@ -1,0 +1,142 @@
+//! What may stand in the page.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+use ammonia::Builder;
+
+/// Elements of `MathML` Core without those that link, carry HTML, or are scripts.
+const MATH: [&str; 27] = [
+    "math",
+    "merror",
+    "mfrac",
+    "mi",
+    "mmultiscripts",
+    "mn",
+    "mo",
+    "mover",
+    "mpadded",
+    "mphantom",
+    "mprescripts",
+    "mroot",
+    "mrow",
+    "ms",
+    "mspace",
+    "msqrt",
+    "mstyle",
+    "msub",
+    "msubsup",
+    "msup",
+    "mtable",
+    "mtd",
+    "mtext",
+    "mtr",
+    "munder",
+    "munderover",
+    "none",
+];
+/// Elements that Markdown makes.
+const TEXT: [&str; 30] = [
+    "a",
+    "blockquote",
+    "br",
+    "code",
+    "del",
+    "div",
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "input",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+    "tr",
+    "ul",
+];
+/// Attributes of formulas: sizes, spaces and forms, none of them an address.
+const MATH_ATTRIBUTES: [&str; 22] = [
+    "accent",
+    "accentunder",
+    "columnalign",
+    "columnspan",
+    "depth",
+    "dir",
+    "display",
+    "displaystyle",
+    "fence",
+    "form",
+    "height",
+    "linethickness",
+    "lspace",
+    "mathvariant",
+    "maxsize",
+    "minsize",
+    "movablelimits",
+    "rspace",
+    "scriptlevel",
+    "separator",
+    "stretchy",
+    "symmetric",
+];
+
+/// HTML without anything that acts by itself.
+pub(super) fn cleaned(html: &str) -> String {
+    static RULES: OnceLock<Builder<'static>> = OnceLock::new();
+    RULES.get_or_init(rules).clean(html).to_string()
+}
+
+fn rules() -> Builder<'static> {
+    let mut rules = Builder::empty();
+    let mut attributes: HashMap<&str, HashSet<&str>> =
+        MATH.iter().map(|element| (*element, MATH_ATTRIBUTES.into())).collect();
+    attributes.extend([
+        ("a", HashSet::from(["href", "title"])),
+        ("code", HashSet::from(["class"])),
+        ("div", HashSet::from(["class"])),
+        ("input", HashSet::from(["checked", "disabled", "type"])),
+        ("ol", HashSet::from(["start"])),
+        ("pre", HashSet::from(["data-language", "tabindex"])),
+        ("span", HashSet::from(["class"])),
+        ("td", HashSet::from(["class"])),
+        ("th", HashSet::from(["class"])),
+    ]);
+    rules
+        .tags(MATH.into_iter().chain(TEXT).collect())
+        .tag_attributes(attributes)
+        .url_schemes(HashSet::from(["http", "https", "mailto"]))
+        // A path would lead into this daemon.
+        .url_relative(ammonia::UrlRelative::Deny)
+        .link_rel(Some("noopener noreferrer nofollow"))
+        .set_tag_attribute_value("a", "target", "_blank");
+    rules
+}
+
+/// A text as HTML.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
