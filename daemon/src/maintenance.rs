@@ -52,6 +52,16 @@ async fn stepwise<T: Serialize + 'static>(
     Ok(response)
 }
 
+/// Looks at all models, or at much of one. So many do at a time: others need the threads that block.
+async fn in_turn<T: Send + 'static>(
+    daemon: &Daemon,
+    work: impl FnOnce(&Library) -> Result<T> + Send + 'static,
+) -> Result<T, Failed> {
+    let library = daemon.library.clone();
+    let done = daemon.readouts.turn().await?.run(move || work(&library)).await;
+    Ok(done.map_err(|e| anyhow::anyhow!("the operation ended unexpectedly: {e}"))??)
+}
+
 /// Tells a client how it goes.
 struct Steps {
     lines: Lines,

@@ -2,13 +2,19 @@
 
 use api::lode::{MarkdownRequest, MarkdownResponse};
 use axum::Json;
+use axum::extract::State;
 
 use crate::body::Body;
+use crate::daemon::Daemon;
 use crate::error::Failed;
 
-pub(crate) async fn markdown(Body(request): Body<MarkdownRequest>) -> Result<Json<MarkdownResponse>, Failed> {
+pub(crate) async fn markdown(
+    State(daemon): State<Daemon>,
+    Body(request): Body<MarkdownRequest>,
+) -> Result<Json<MarkdownResponse>, Failed> {
     // Code and formulas are read by grammars, which takes its time.
-    let blocks = tokio::task::spawn_blocking(move || web::markdown::render(&request.text)).await;
+    let turn = daemon.readouts.turn().await?;
+    let blocks = turn.run(move || web::markdown::render(&request.text)).await;
     let blocks = blocks.map_err(|e| anyhow::anyhow!("the text cannot be read: {e}"))?;
     Ok(Json(MarkdownResponse { blocks }))
 }

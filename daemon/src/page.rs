@@ -10,9 +10,8 @@ use axum::response::{IntoResponse, Response};
 use crate::error::Failed;
 
 /// What browsers are told of every answer here.
-const ALWAYS: [(HeaderName, &str); 5] = [
+const ALWAYS: [(HeaderName, &str); 4] = [
     (header::CONTENT_SECURITY_POLICY, web::POLICY),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
@@ -20,7 +19,8 @@ const ALWAYS: [(HeaderName, &str); 5] = [
 
 /// The HTML, whichever view it is to show.
 pub(crate) async fn page(headers: HeaderMap) -> Response {
-    let tag = format!("\"{}\"", web::VERSION);
+    // Weak: the same for both forms of the bytes.
+    let tag = format!("W/\"{}\"", web::VERSION);
     let known =
         headers.get_all(header::IF_NONE_MATCH).iter().any(|value| value.to_str().is_ok_and(|text| text.contains(&tag)));
     let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { sent(web::page(), &headers) };

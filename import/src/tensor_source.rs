@@ -153,13 +153,15 @@ impl TensorSource {
         }
         let geometry = Geometry::of(self, RowOrder::Stored)?;
         // Numbers of a vector are read by the hundred.
-        let unit = if geometry.vector { VECTOR_PIECE } else { geometry.unit };
+        let unit = if geometry.vector { VECTOR_PIECE } else { 1 };
         let of_matrix = geometry.rows.div_ceil(unit);
         let units = u128::from(geometry.matrices) * u128::from(of_matrix);
         let wanted = u128::from((most / (unit * geometry.columns)).max(1)).min(units);
         let mut buffers = vec![Vec::new(); self.arrays.len()];
         for number in 0..wanted {
-            let place = (number * units / wanted) as u64;
+            // Anywhere in its part of the tensor: at equal distances, rows of heads and experts would be the same ones of each.
+            let (start, end) = (number * units / wanted, (number + 1) * units / wanted);
+            let place = (start + u128::from(scattered(number as u64)) % (end - start)) as u64;
             let (matrix, row) = (place / of_matrix, place % of_matrix * unit);
             let end = geometry.rows.min(row + unit);
             self.read(&geometry, matrix, row..end, &mut buffers)?;
@@ -209,8 +211,6 @@ struct Geometry {
     rows: u64,
     /// Numbers of a row.
     columns: u64,
-    /// Rows that are read together.
-    unit: u64,
     /// Rows of a piece.
     step: u64,
     /// The rows are the numbers of a plain vector.
@@ -250,7 +250,7 @@ impl Geometry {
             return Err(tensor.malformed(&format!("{unit} rows of {columns} numbers are too many for one piece")));
         }
         let step = PIECE.checked_div(unit * columns).unwrap_or(1).max(1) * unit;
-        Ok(Self { matrices, rows, columns, unit, step, vector: plain && tensor.shape.len() < 2 })
+        Ok(Self { matrices, rows, columns, step, vector: plain && tensor.shape.len() < 2 })
     }
 
     /// The shape of so many rows.
@@ -293,6 +293,14 @@ impl TensorSource {
         }
         Ok(())
     }
+}
+
+/// A number that looks like any other, the same each time: the mixer of SplitMix64 (Steele, Lea, Flood 2014).
+fn scattered(number: u64) -> u64 {
+    let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// Puts the rows of whole heads into another order.
@@ -367,14 +375,20 @@ mod tests {
             tensor.sample(most, each).expect("it can be read");
             all
         };
-        let matrix = floats(&[8, 2]);
-        assert_eq!(sampled(&matrix, 4), [0.0, 1.0, 8.0, 9.0]);
-        assert_eq!(sampled(&matrix, 1), [0.0, 1.0], "one row at least");
-        assert_eq!(sampled(&matrix, 16).len(), 16, "all of it");
-        assert_eq!(sampled(&floats(&[3, 2, 2]), 6), [0.0, 1.0, 4.0, 5.0, 8.0, 9.0], "of a stack");
-        let vector = sampled(&floats(&[1000]), 512);
-        assert_eq!((vector.len(), vector[0], vector[256]), (512, 0.0, 512.0));
-        assert_eq!(sampled(&floats(&[600]), 599).len(), 512, "whole pieces");
+        // A row has its number twice over, so a row tells where it is from.
+        let rows = |numbers: Vec<f32>| -> Vec<usize> { numbers.chunks(2).map(|row| row[0] as usize / 2).collect() };
+        for (shape, most, parts) in [(&[8, 2][..], 4, 2), (&[3, 4, 2], 6, 3), (&[64, 2], 16, 8)] {
+            let (found, all) = (rows(sampled(&floats(shape), most)), shape.iter().product::<u64>() as usize / 2);
+            assert_eq!(found.len(), parts, "{shape:?}");
+            let is_apart = |(part, row): (usize, &usize)| (part * all / parts..(part + 1) * all / parts).contains(row);
+            assert!(found.iter().enumerate().all(is_apart), "{shape:?}: {found:?}");
+        }
+        let distances: std::collections::BTreeSet<usize> =
+            rows(sampled(&floats(&[64, 2]), 16)).windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(distances.len() > 1, "not at equal distances");
+        assert_eq!(sampled(&floats(&[8, 2]), 1).len(), 2, "one row at least");
+        assert_eq!(sampled(&floats(&[8, 2]), 16).len(), 16, "all of it");
+        assert!(sampled(&floats(&[1000]), 512).len() <= 512, "pieces of a vector");
     }
 
     #[test]

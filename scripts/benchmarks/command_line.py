@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import basics, batching, generate, gpu, perplexity, quantize, transfer
+from . import basics, batching, generate, gpu, page, perplexity, quantize, transfer
 from .daemon import Failed, stop_all
 from .report import Report
 
@@ -22,6 +22,7 @@ KINDS = {
     "generate": generate,
     "perplexity": perplexity,
     "gpu": gpu,
+    "page": page,
 }
 NEEDS = """Needs Linux, Python 3.8, and the release binaries (`cargo build --release --workspace`). Numbers vary from run to run: compare on
 a quiet machine, and on the same one."""

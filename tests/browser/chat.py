@@ -22,16 +22,22 @@ def answered(page, number: int) -> None:
     page.locator(".compose button[aria-label=Send]").wait_for()
 
 
-def converse(visited, model: str) -> None:
+def ask(visited, model: str, text: str, settings: dict[str, str]) -> None:
+    """Begins a conversation."""
     page = visited.page
     visited.go(f"/ui/chat?model={model}")
     page.locator(".model-button", has_text=model).wait_for()
     page.get_by_role("button", name="System prompt, options and tools").click()
-    page.get_by_label("Most tokens").fill("16")
-    page.get_by_label("Seed").fill("7")
+    for label, value in settings.items():
+        page.get_by_label(label).fill(value)
     page.get_by_role("button", name="Use these").click()
-    page.get_by_label("Message", exact=True).fill("Say **hello**")
+    page.get_by_label("Message", exact=True).fill(text)
     page.keyboard.press("Enter")
+
+
+def converse(visited, model: str) -> None:
+    page = visited.page
+    ask(visited, model, "Say **hello**", {"Most tokens": "16", "Seed": "7"})
     answered(page, 0)
     foot = page.locator(".message.assistant .figures-line").text_content()
     assert "tokens/s" in foot and "first token after" in foot and "context" in foot, foot
@@ -53,15 +59,32 @@ def converse(visited, model: str) -> None:
     page.locator(".conversations li.current", has_text="Say **hello**").wait_for()
 
 
+def leave(visited, model: str) -> None:
+    """Another conversation is begun while an answer comes: what has come stays with its own."""
+    page = visited.page
+    ask(visited, model, "Count as far as you can", {"Most tokens": "100000"})
+    page.locator(".message.assistant .figures-line", has_text="tokens/s").wait_for()
+    page.get_by_role("button", name="New conversation").click()
+    page.locator(".compose button[aria-label=Send]").wait_for()
+    page.locator(".conversations li", has_text="Count as far").locator("button").first.click()
+    page.locator(".message.assistant .figures-line", has_text="stopped").wait_for()
+    page.reload()
+    page.locator(".message.assistant .figures-line", has_text="stopped").wait_for()
+    assert page.locator(".conversations li", has_text="Without a title").count() == 0
+    # A view that is slow to come draws nothing where one is by then.
+    page.route("**/api/show", lambda route: page.wait_for_timeout(700) or route.continue_())
+    page.get_by_role("link", name="Models").click()
+    page.get_by_role("link", name="talker:latest").click()
+    page.get_by_role("link", name="Store").click()
+    page.locator("h1", has_text="Store").wait_for()
+    page.wait_for_timeout(1200)
+    assert page.locator("h1").all_text_contents() == ["Store"], page.locator("h1").all_text_contents()
+    page.unroute("**/api/show")
+
+
 def stop(visited, model: str) -> None:
     page = visited.page
-    visited.go(f"/ui/chat?model={model}")
-    page.locator(".model-button", has_text=model).wait_for()
-    page.get_by_role("button", name="System prompt, options and tools").click()
-    page.get_by_label("Most tokens").fill("100000")
-    page.get_by_role("button", name="Use these").click()
-    page.get_by_label("Message", exact=True).fill("Never stop")
-    page.keyboard.press("Enter")
+    ask(visited, model, "Never stop", {"Most tokens": "100000"})
     page.locator(".message.assistant .figures-line", has_text="token").wait_for()
     page.locator(".compose button[aria-label=Stop]").click()
     answered(page, 0)
@@ -115,6 +138,7 @@ def main() -> None:
     address, model = sys.argv[1:]
     with visit(address) as visited:
         converse(visited, model)
+        leave(visited, model)
         stop(visited, model)
         hostile(visited)
     print("ok")

@@ -42,6 +42,8 @@ def look(chromium, address: str) -> None:
                 visited.page.locator(ready).first.wait_for()
                 wide = visited.page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= size["width"], f"{path} is {wide} wide at {size['width']}"
+                tall = visited.page.evaluate("document.documentElement.scrollHeight")
+                assert tall <= size["height"], f"{path} is {tall} tall at {size['height']}"
                 found = findings(visited.page)
                 for line in found:
                     print(f"{path} at {size['width']}: {line}", file=sys.stderr)

@@ -53,7 +53,7 @@ async fn files_of_the_page_are_kept_for_good() {
 /// The page calls from wherever it was loaded: its own origin is known where its host is, and no other.
 #[tokio::test]
 async fn the_page_may_call_from_every_name_of_the_daemon() {
-    let server = Server::start(&[("LODE_ALLOWED_HOSTS", "models.example")]).await;
+    let server = Server::start(&[("LODE_ALLOWED_HOSTS", "models.example,*.wide.example")]).await;
     let client = http().build().expect("a client");
     let call = async |host: &str, origin: &str| {
         let request = client.post(server.url("/api/lode/markdown")).header("host", host).header(ORIGIN, origin);
@@ -62,7 +62,11 @@ async fn the_page_may_call_from_every_name_of_the_daemon() {
     assert_eq!(call("models.example", "http://models.example").await, 200);
     assert_eq!(call("models.example:11434", "http://models.example:11434").await, 200);
     assert_eq!(call("models.example", "http://evil.example").await, 403);
+    assert_eq!(call("models.example", "http://models.example:1").await, 403, "another port");
+    assert_eq!(call("models.example", "evil://models.example").await, 403, "another scheme");
+    assert_eq!(call("127.0.0.1", "null").await, 403);
     assert_eq!(call("evil.example", "http://evil.example").await, 403, "a name that was made to lead here");
+    assert_eq!(call("evil.wide.example", "http://evil.wide.example").await, 403, "a name that anybody may claim");
 }
 
 async fn get(server: &Server, path: &str) -> Value {

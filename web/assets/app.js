@@ -64,6 +64,7 @@ async function show() {
   const [under, label, load] = found ?? INNER[view] ?? [];
   end?.();
   end = undefined;
+  for (const dialog of document.querySelectorAll("dialog[open]:not(.key-dialog)")) dialog.close();
   for (const link of document.querySelectorAll("#bar [data-view]")) {
     if (link.dataset.view === under) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -79,8 +80,10 @@ async function show() {
   try {
     const module = await load();
     if (mine !== shown) return;
-    fill(main);
-    const ended = await module.draw(main, parameters);
+    // Of its own: a view that comes late draws where nobody looks.
+    const holder = h("div", { class: "holder" });
+    fill(main, holder);
+    const ended = await module.draw(holder, parameters, () => mine === shown);
     // Somebody went on while it was drawn.
     if (mine === shown) end = ended;
     else ended?.();
@@ -109,6 +112,7 @@ document.addEventListener("click", (event) => {
   main.focus({ preventScroll: true });
 });
 
+window.addEventListener("error", (event) => tell("Something went wrong", event.message));
 window.addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name === "AbortError") return;
   tell("Something went wrong", event.reason?.message ?? String(event.reason));

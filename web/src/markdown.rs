@@ -17,11 +17,13 @@ use pulldown_cmark::{CodeBlockKind, Event, LinkType, Options, Parser, Tag, TagEn
 
 /// The longest text that is read, in bytes.
 pub const LONGEST: usize = 1 << 20;
+/// Blocks and marks within one another. HTML is cleaned in a time that grows with the square of it.
+const DEEPEST: usize = 64;
 
-/// The blocks of a text, each as HTML. What is longer than [`LONGEST`] is one block of plain text.
+/// The blocks of a text, each as HTML. What is longer than [`LONGEST`], or nested without end, is one block of plain text.
 pub fn render(text: &str) -> Vec<String> {
     if text.len() > LONGEST {
-        return vec![format!("<pre>{}</pre>", safe::escaped(text))];
+        return vec![plain(text)];
     }
     let text = delimiters::to_dollars(text);
     let options =
@@ -29,8 +31,15 @@ pub fn render(text: &str) -> Vec<String> {
     let mut blocks = Blocks::default();
     for event in Parser::new_ext(&text, options) {
         blocks.take(event);
+        if blocks.depth > DEEPEST {
+            return vec![plain(&text)];
+        }
     }
     blocks.done
+}
+
+fn plain(text: &str) -> String {
+    format!("<pre>{}</pre>", safe::escaped(text))
 }
 
 /// Events on their way into blocks.

@@ -150,6 +150,9 @@ pub struct DuModel {
     pub shared_bytes: u64,
     /// Whether it is pinned.
     pub pinned: bool,
+    /// When it was last loaded, or got its name where that was later; RFC 3339.
+    #[serde(default)]
+    pub used: String,
 }
 
 /// What the models of a family take together.

@@ -43,8 +43,7 @@ pub(super) fn check(settings: &Settings, is_kept: bool, request: &Request) -> Re
     }
     for origin in request.headers().get_all(header::ORIGIN) {
         let origin = text(origin);
-        // Our own page, by a name that was looked at above.
-        let is_ours = origin.split_once("://").is_some_and(|(_, host)| named.contains(&host));
+        let is_ours = is_own_page(settings, is_kept, &named, origin);
         if !is_ours && !origin_is_known(&settings.origins, origin) {
             return Err(Failed::new(
                 StatusCode::FORBIDDEN,
@@ -105,6 +104,18 @@ fn origin_is_known(listed: &[String], origin: &str) -> bool {
         None => false,
     };
     of_this_machine || listed.iter().any(|known| matches(known, origin))
+}
+
+/// Whether an origin is that of the page which this daemon serves. That it has the host of the request proves nothing for a name that others
+/// can make lead here: it must be an address, a name that was listed as it is, or one that takes a certificate or a key.
+fn is_own_page(settings: &Settings, is_kept: bool, named: &[&str], origin: &str) -> bool {
+    let Some((scheme, host)) = origin.split_once("://") else { return false };
+    // A proxy may speak TLS for a daemon that does not.
+    let is_spoken = scheme == "https" || (scheme == "http" && settings.tls.is_none());
+    let name = name_of(host);
+    let is_listed = settings.allowed_hosts.iter().any(|known| !known.contains('*') && matches(known, name));
+    let is_sure = is_listed || is_kept || settings.tls.is_some() || name.parse::<IpAddr>().is_ok();
+    is_spoken && is_sure && named.contains(&host)
 }
 
 /// The host without a port.

@@ -13,7 +13,8 @@ use crate::models::blocking;
 pub(crate) async fn registry(State(daemon): State<Daemon>) -> Result<Json<RegistryResponse>, Failed> {
     let hosts = Hosts::anonymous(&daemon.settings.registries);
     let hosts = blocking(&daemon.library, move |_| {
-        Ok(hosts.configured()?.into_iter().map(|host| described(&hosts, host)).collect())
+        let names = hosts.configured().map_err(|error| unreadable(&error))?;
+        Ok(names.into_iter().map(|host| described(&hosts, host)).collect())
     });
     let settings = &daemon.settings.registry;
     let users = settings.mode.needs_users();
@@ -40,6 +41,12 @@ pub(crate) async fn registry(State(daemon): State<Daemon>) -> Result<Json<Regist
 fn described(hosts: &Hosts, host: String) -> RegistryHost {
     match hosts.mirrors(&host) {
         Ok((mirrors, plain_http)) => RegistryHost { host, mirrors, plain_http, error: None },
-        Err(error) => RegistryHost { host, error: Some(format!("{error:#}")), ..RegistryHost::default() },
+        Err(error) => RegistryHost { host, error: Some(unreadable(&error).to_string()), ..RegistryHost::default() },
     }
+}
+
+/// What is wrong with the file is for who has it: a line of it may have a login.
+fn unreadable(error: &anyhow::Error) -> anyhow::Error {
+    tracing::error!("{error:#}");
+    anyhow::anyhow!("registries.toml cannot be read; the daemon's log says why")
 }

@@ -5,10 +5,11 @@ use axum::Json;
 use axum::extract::State;
 use library::Listed;
 
+use super::in_turn;
 use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::error::Failed;
-use crate::models::{blocking, find_named};
+use crate::models::find_named;
 
 pub(crate) async fn sharing(
     State(daemon): State<Daemon>,
@@ -16,7 +17,7 @@ pub(crate) async fn sharing(
 ) -> Result<Json<SharingResponse>, Failed> {
     let model = find_named(&daemon, &request.model).await?;
     let (name, digest) = (model.name.clone(), model.manifest.digest().to_string());
-    let found = blocking(&daemon.library, move |library| upkeep::sharing(library, &model)).await?;
+    let found = in_turn(&daemon, move |library| upkeep::sharing(library, &model)).await?;
     let of_model =
         |model: upkeep::SharingModel| SharingModel { name: model.name, blobs: model.blobs, bytes: model.bytes };
     let of_blob = |blob: upkeep::SharedBlob| SharedBlob {
@@ -38,7 +39,7 @@ pub(crate) async fn lineage(
 ) -> Result<Json<LineageResponse>, Failed> {
     let model = find_named(&daemon, &request.model).await?;
     let (name, digest) = (model.name.clone(), model.manifest.digest().to_string());
-    let found = blocking(&daemon.library, move |library| library.lineage(&model)).await?;
+    let found = in_turn(&daemon, move |library| library.lineage(&model)).await?;
     let adapter =
         |(name, digest, bytes): (String, content::Digest, u64)| Adapter { name, digest: digest.to_string(), bytes };
     Ok(Json(LineageResponse {

@@ -18,6 +18,7 @@ use upkeep::{Fetcher, Selection, Usage};
 use super::stepwise;
 use crate::body::Body;
 use crate::daemon::Daemon;
+use crate::describe::timestamp;
 use crate::error::Failed;
 use crate::models::{blocking, find_named};
 
@@ -115,6 +116,7 @@ fn measured(usage: Usage) -> DuResponse {
         unique_bytes: model.unique_bytes,
         shared_bytes: model.shared_bytes,
         pinned: model.pinned,
+        used: timestamp(model.used),
     };
     let family = |family: upkeep::FamilyUsage| DuFamily {
         family: family.family,

@@ -5,10 +5,11 @@ use axum::Json;
 use axum::extract::State;
 use upkeep::Range;
 
+use super::in_turn;
 use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::error::Failed;
-use crate::models::{blocking, reference};
+use crate::models::reference;
 use library::Library;
 
 /// Bins where nobody says how many.
@@ -46,5 +47,5 @@ pub(crate) async fn values(
             bins: values.bins,
         })
     };
-    Ok(Json(blocking(&daemon.library, work).await?))
+    Ok(Json(in_turn(&daemon, work).await?))
 }

@@ -77,7 +77,7 @@ impl Hosts {
     /// Its settings cannot be read.
     pub fn mirrors(&self, host: &str) -> Result<(Vec<String>, bool)> {
         let settings = self.settings(host)?;
-        Ok((settings.mirrors.iter().map(|mirror| without_login(mirror)).collect(), settings.plain_http))
+        Ok((settings.mirrors.iter().map(|mirror| place_of(mirror)).collect(), settings.plain_http))
     }
 
     /// Where a reference's model is pulled from: the mirrors of its registry, then that itself.
@@ -102,12 +102,17 @@ impl Hosts {
     }
 }
 
-/// A URL without the name and the password in it.
-fn without_login(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let end = rest.find('/').unwrap_or(rest.len());
-    let host = rest[..end].rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{}", &rest[end..])
+/// Scheme, host and port of a URL: a path and what stands before the host may be secrets.
+fn place_of(url: &str) -> String {
+    let place = || {
+        let (scheme, rest) = url.split_once("://")?;
+        let host = rest.split(['/', '?', '#']).next()?.rsplit('@').next()?;
+        let (name, port) = host.rsplit_once(':').unwrap_or((host, "0"));
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '[' | ']' | ':');
+        let is_sound = !name.is_empty() && name.chars().all(is_name) && port.parse::<u16>().is_ok();
+        is_sound.then(|| format!("{scheme}://{host}"))
+    };
+    place().unwrap_or_else(|| "an address that cannot be read".to_owned())
 }
 
 /// The repository as the registry calls it.
@@ -125,12 +130,14 @@ mod tests {
     #[test]
     fn logins_are_not_told() {
         for (url, expect) in [
-            ("https://a:b@host/v2", "https://host/v2"),
+            ("https://a:b@host/v2", "https://host"),
             ("http://host:5000", "http://host:5000"),
             ("http://a@b@host", "http://host"),
-            ("host", "host"),
+            ("http://host/x?token=secret", "http://host"),
+            ("http://a@b:pw/x@host", "an address that cannot be read"),
+            ("user:secret@host", "an address that cannot be read"),
         ] {
-            assert_eq!(without_login(url), expect);
+            assert_eq!(place_of(url), expect);
         }
     }
 }

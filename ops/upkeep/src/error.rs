@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The model has no such tensor.
-    #[error("`{model}` has no tensor `{tensor}`; `lode show {model} --verbose` lists those that it has")]
+    #[error("`{model}` has no tensor `{tensor}`; `lode show {model} --tensors` lists those that it has")]
     NoTensor {
         /// The model's name.
         model: String,

@@ -50,6 +50,8 @@ pub struct ModelUsage {
     pub shared_bytes: u64,
     /// Whether it is protected from being removed.
     pub pinned: bool,
+    /// When it was last loaded, or got its name where that was later.
+    pub used: SystemTime,
 }
 
 /// What the models of a family take together, in bytes.
@@ -94,6 +96,7 @@ pub fn usage(library: &Library) -> Result<Usage> {
             unique_bytes,
             shared_bytes: bytes - unique_bytes,
             pinned: pins.contains(&tag.name),
+            used: library.last_used(tag)?,
         });
     }
     let families = families(library, &found, &models, &size);
@@ -137,11 +140,15 @@ fn families(
     models: &[ModelUsage],
     size: &dyn Fn(&Digest) -> u64,
 ) -> Vec<FamilyUsage> {
+    // One that cannot be listed is of no family.
+    let listed = library.list().unwrap_or_default().into_iter();
+    let family_of: HashMap<Digest, String> =
+        listed.map(|listed| (listed.summary.digest, listed.summary.family.clone())).collect();
     let mut families: BTreeMap<String, FamilyUsage> = BTreeMap::new();
     // Of which family a blob is, empty for several, and how many names have it.
     let mut blobs: HashMap<Digest, (String, u64)> = HashMap::new();
     for ((tag, digests), model) in found.iter().zip(models) {
-        let family = library.summary(&tag.digest).map(|summary| summary.family.clone()).unwrap_or_default();
+        let family = family_of.get(&tag.digest).cloned().unwrap_or_default();
         families.entry(family.clone()).or_default().models.push(model.name.clone());
         for digest in digests {
             let (known, names) = blobs.entry(*digest).or_insert_with(|| (family.clone(), 0));

@@ -29,8 +29,8 @@ export async function drawText(element, text) {
 }
 
 export class Answering {
-  constructor(conversation, history, message) {
-    Object.assign(this, { conversation, history, message });
+  constructor(conversation, history, message, model) {
+    Object.assign(this, { conversation, history, message, model });
     this.abort = new AbortController();
     /** Where it is drawn; set by who draws the message. */
     this.text = undefined;
@@ -46,19 +46,23 @@ export class Answering {
   request() {
     const { conversation } = this;
     const { options = {} } = conversation;
-    const messages = this.history.map((one) => ({
+    const can = (what) => this.model === undefined || (this.model.capabilities ?? []).includes(what);
+    // An answer that failed before its first word says nothing.
+    const said = this.history.filter((one) => one.role !== "assistant" || one.content || one.calls);
+    const messages = said.map((one) => ({
       role: one.role,
       content: one.content,
       ...(one.thinking ? { thinking: one.thinking } : {}),
       ...(one.calls ? { tool_calls: one.calls } : {}),
       ...(one.name ? { tool_name: one.name } : {}),
+      ...(one.call ? { tool_call_id: one.call } : {}),
     }));
     if (conversation.system) messages.unshift({ role: "system", content: conversation.system });
     const body = { model: conversation.model, messages, stream: true, options: options.sampling ?? {} };
     if (options.format) body.format = options.format;
-    if (options.tools) body.tools = options.tools;
-    if (options.think !== undefined) body.think = options.think;
-    if (options.keep_alive) body.keep_alive = options.keep_alive;
+    // What the settings say of another model is not for this one.
+    if (options.tools && can("tools")) body.tools = options.tools;
+    if (options.think !== undefined && can("thinking")) body.think = options.think;
     return body;
   }
 

@@ -134,7 +134,8 @@ function edit(element, one, actions) {
       onsubmit: (event) => {
         event.preventDefault();
         const content = text.value.trim();
-        if (content === "") return;
+        // While another answer comes the text stays where it is.
+        if (content === "" || actions.busy()) return;
         back();
         actions.edit(one, content);
       },

@@ -41,7 +41,7 @@ export function settingsDialog(conversation, model) {
       const submit = (event) => {
         event.preventDefault();
         try {
-          const changed = read(event.target);
+          const changed = read(event.target, options);
           conversation.system = event.target.system.value.trim();
           conversation.options = changed;
           close(true);
@@ -67,7 +67,8 @@ export function settingsDialog(conversation, model) {
   );
 }
 
-function read(form) {
+/** What a form says. What the model cannot, and so cannot be changed, stays. */
+function read(form, before) {
   const options = {};
   const sampling = {};
   for (const [name, label] of NUMBERS) {
@@ -81,11 +82,13 @@ function read(form) {
   if (stop.length > 0) sampling.stop = stop;
   if (Object.keys(sampling).length > 0) options.sampling = sampling;
   const think = form.think.value;
-  if (think !== "as it likes" && !form.think.disabled) options.think = { yes: true, no: false }[think] ?? think;
+  if (form.think.disabled) options.think = before.think;
+  else if (think !== "as it likes") options.think = { yes: true, no: false }[think] ?? think;
   const format = form.format.value.trim();
   if (format !== "") options.format = format === "json" ? format : parsed("The format", format);
   const tools = form.tools.value.trim();
-  if (tools !== "" && !form.tools.disabled) {
+  if (form.tools.disabled) options.tools = before.tools;
+  else if (tools !== "") {
     options.tools = parsed("The tools", tools);
     if (!Array.isArray(options.tools)) throw new Error("The tools: expected a list");
   }

@@ -39,6 +39,7 @@ async function keyFor(refused) {
   });
   const key = await asking;
   if (key !== undefined) sessionStorage.setItem(KEY, key);
+  document.dispatchEvent(new Event("lode-key"));
   return key !== undefined && key !== used;
 }
 

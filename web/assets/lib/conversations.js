@@ -52,7 +52,9 @@ export function create(model) {
 
 /** Adds a message behind another; it becomes the current one. */
 export function add(conversation, parent, message) {
-  const id = String(Object.keys(conversation.messages).length + 1);
+  let number = Object.keys(conversation.messages).length + 1;
+  while (Object.hasOwn(conversation.messages, String(number))) number += 1;
+  const id = String(number);
   conversation.messages[id] = { ...message, id, parent };
   conversation.current = id;
   if (conversation.title === "" && message.role === "user") conversation.title = message.content.trim().slice(0, 80);
@@ -102,9 +104,10 @@ export function imported(text) {
     };
     if (typeof conversation !== "object" || conversation === null) fail("it is no object");
     const messages = {};
+    if (Object.hasOwn(conversation.messages ?? {}, "__proto__")) fail("a message has no name that one can have");
     for (const [id, message] of Object.entries(conversation.messages ?? {})) {
       if (typeof message?.content !== "string" || !["user", "assistant", "tool"].includes(message.role)) fail(`message ${id} has no role or no content`);
-      if (message.parent !== null && !(message.parent in conversation.messages)) fail(`message ${id} follows one that is not there`);
+      if (message.parent !== null && !Object.hasOwn(conversation.messages, message.parent)) fail(`message ${id} follows one that is not there`);
       messages[id] = { ...message, id };
     }
     for (const message of Object.values(messages)) {
@@ -121,7 +124,7 @@ export function imported(text) {
       system: text(conversation.system),
       options: typeof conversation.options === "object" && conversation.options !== null ? conversation.options : {},
       messages,
-      current: conversation.current in messages ? conversation.current : null,
+      current: Object.hasOwn(messages, conversation.current) ? conversation.current : null,
     };
   });
 }

@@ -23,7 +23,9 @@ export function open(title, draw, options = {}) {
     });
     // A click beside it.
     dialog.addEventListener("mousedown", (event) => {
-      if (event.target === dialog && !options.stays) close();
+      const { left, right, top, bottom } = dialog.getBoundingClientRect();
+      const isBeside = event.clientX < left || event.clientX > right || event.clientY < top || event.clientY > bottom;
+      if (event.target === dialog && isBeside && !options.stays) close();
     });
     document.body.append(dialog);
     dialog.showModal();
@@ -53,7 +55,7 @@ export async function confirmed(title, content, action, options = {}) {
 }
 
 /** Asks for values: `fields` are `[name, label, attributes]`; promises an object of texts, or nothing. */
-export function ask(title, fields, action, explanation) {
+export function ask(title, fields, action, explanation, options) {
   return open(title, (close) => {
     const inputs = fields.map(([name, label, attributes]) => {
       const { kind = "input", options, ...rest } = attributes ?? {};
@@ -79,18 +81,14 @@ export function ask(title, fields, action, explanation) {
       inputs,
       h("footer", {}, h("button", { type: "button", onclick: () => close() }, "Cancel"), h("button", { type: "submit", class: "primary" }, action)),
     );
-  });
+  }, options);
 }
 
 /** Asks for the API key. */
 export async function askForKey(reason) {
-  const values = await ask(
-    "An API key is needed",
-    [["key", "API key", { type: "password", required: true, autofocus: true }]],
-    "Use this key",
-    `The daemon says: ${reason}. The key is kept in this tab until it is closed.`,
-  );
-  if (values === undefined) return undefined;
-  queueMicrotask(() => document.dispatchEvent(new Event("lode-key")));
-  return values.key;
+  // Others cannot be sent in a header.
+  const limits = { type: "password", required: true, autofocus: true, pattern: "[!-~]+", title: "letters, digits and signs of ASCII, without spaces" };
+  const explanation = `The daemon says: ${reason}. The key is kept in this tab until it is closed.`;
+  const values = await ask("An API key is needed", [["key", "API key", limits]], "Use this key", explanation, { class: "key-dialog" });
+  return values?.key;
 }

@@ -2,12 +2,13 @@
 
 import { h, s, fill, identity } from "./dom.js";
 
+const COLLATOR = new Intl.Collator("en", { numeric: true });
 /** Rows that are drawn above and below of those that can be seen. */
 const AROUND = 12;
 
 /**
  * A table. `columns` are objects: `title`, `value(row)` for sorting and searching, `show(row)` for the cell, and `class`.
- * `options`: `label`, `height` of a row in pixels, `sort` (the title of a column), `descending`, `onchoose(row)`, `key(row)`, `empty`.
+ * `options`: `label`, `height` of a row in pixels, `sort` (the title of a column), `descending`, `onchoose(row)`, `empty`.
  */
 export class Table {
   constructor(columns, options) {
@@ -48,7 +49,7 @@ export class Table {
       const { value } = this.sorted;
       const sign = this.descending ? -1 : 1;
       const keyed = this.rows.map((row) => [value(row), row]);
-      keyed.sort(([a], [b]) => sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b));
+      keyed.sort(([a], [b]) => sign * (typeof a === "string" ? COLLATOR.compare(a, b) : a - b));
       this.rows = keyed.map(([, row]) => row);
     }
     this.drawn.clear();
@@ -71,7 +72,8 @@ export class Table {
   }
 
   sort(column) {
-    this.descending = this.sorted === column ? !this.descending : typeof column.value(this.all[0] ?? {}) === "number";
+    const [first] = this.all;
+    this.descending = this.sorted === column ? !this.descending : first !== undefined && typeof column.value(first) === "number";
     this.sorted = column;
     const place = this.columns.indexOf(column);
     this.drawHead();

@@ -27,15 +27,14 @@ function changed() {
 
 /** Something that answers with lines of progress. */
 class Transfer {
-  constructor(title, path, body, ondone) {
-    Object.assign(this, { title, path, body, ondone, state: "running", status: "", parts: new Map(), samples: [], log: [] });
+  constructor(title, path, body, ondone, describe) {
+    Object.assign(this, { title, path, body, ondone, describe, state: "running", status: "", parts: new Map(), samples: [] });
     this.run();
   }
 
   async run() {
     this.state = "running";
     this.failure = undefined;
-    this.begun = Date.now();
     this.samples = [];
     this.abort = new AbortController();
     try {
@@ -59,8 +58,6 @@ class Transfer {
       const now = Date.now();
       this.samples.push([now, this.completed]);
       while (this.samples.length > 2 && now - this.samples[0][0] > MEASURED) this.samples.shift();
-    } else if (line.status !== this.log.at(-1)) {
-      this.log.push(line.status);
     }
     this.status = line.status ?? this.status;
     changed();
@@ -85,9 +82,9 @@ class Transfer {
   }
 }
 
-/** Begins something; it is shown in the list of what is under way. */
-export function begin(title, path, body, ondone) {
-  const transfer = new Transfer(title, path, body, ondone);
+/** Begins something; it is shown in the list of what is under way, and so is what `describe` makes of its report. */
+export function begin(title, path, body, ondone, describe) {
+  const transfer = new Transfer(title, path, body, ondone, describe);
   all.unshift(transfer);
   changed();
   return transfer;
@@ -100,8 +97,9 @@ export function progress(transfer) {
   const bar = h("div", { class: "transfer-bar" });
   const facts = h("p", { class: "facts", "aria-live": "off" });
   const parts = h("ul", { class: "parts" });
-  const details = h("details", {}, h("summary", {}, "Blobs"), parts);
-  fill(element, head, bar, facts, details);
+  const details = h("details", {}, h("summary", {}, "Parts"), parts);
+  const result = h("div", { "aria-live": "polite" });
+  fill(element, head, bar, facts, details, result);
   const draw = () => {
     const { total, completed, state } = transfer;
     const buttons = [];
@@ -110,6 +108,7 @@ export function progress(transfer) {
     const mark = { running: "", done: icon("check"), failed: icon("warning"), cancelled: icon("stop") }[state];
     if (head.dataset.state !== state) {
       head.dataset.state = state;
+      fill(result, state === "done" && transfer.describe?.(transfer.report));
       fill(head, h("strong", { dir: "auto" }, transfer.title), h("span", { class: `state ${state}` }, mark, state), h("span", { class: "grow" }), buttons);
     }
     fill(bar, meter(state === "done" ? 1 : completed / total, state));
@@ -127,7 +126,7 @@ export function progress(transfer) {
       rate > 0 && state === "running" && h("span", {}, `${bytes(rate)}/s`),
       left !== undefined && Number.isFinite(left) && h("span", {}, `${seconds(left)} left`),
     );
-    details.hidden = transfer.parts.size === 0;
+    details.hidden = transfer.parts.size < 2;
     if (details.open) fill(parts, rows(transfer));
   };
   details.addEventListener("toggle", draw);

@@ -1,6 +1,6 @@
 // The manifest as it is stored, its layers, and a check of all of its bytes now.
 
-import { request } from "../lib/api.js";
+import { get } from "../lib/api.js";
 import { h, fill, icon } from "../lib/dom.js";
 import { bytes, short, things } from "../lib/format.js";
 import { Table } from "../lib/table.js";
@@ -21,14 +21,10 @@ export async function draw(model) {
   table.set(layers);
   const result = h("div", { "aria-live": "polite" });
   const verify = () => {
-    const transfer = begin(`Verify ${model.name}`, "/api/lode/fsck", { model: model.name }, (done) => {
-      const mine = done.report.problems.filter((problem) => (problem.models ?? []).some((name) => name === model.name));
-      fill(
-        result,
-        mine.length === 0
-          ? h("p", { class: "state done" }, icon("check"), `All ${things(done.report.blobs, "blob")} are what they are called: ${bytes(done.report.bytes)} were read.`)
-          : [h("p", { class: "failure" }, icon("warning"), `${things(mine.length, "problem")} found; the view Store can repair them.`), h("ul", { class: "problems" }, mine.map((problem) => h("li", {}, problem.layer && `${problem.layer}: `, problem.error)))],
-      );
+    const transfer = begin(`Verify ${model.name}`, "/api/lode/fsck", { model: model.name }, undefined, (report) => {
+      const mine = report.problems.filter((problem) => (problem.models ?? []).includes(model.name));
+      if (mine.length === 0) return h("p", { class: "state done" }, icon("check"), `All ${things(report.blobs, "blob")} are what they are called: ${bytes(report.bytes)} were read.`);
+      return [h("p", { class: "failure" }, icon("warning"), `${things(mine.length, "problem")} found; the view Store can repair them.`), h("ul", { class: "problems" }, mine.map((problem) => h("li", {}, problem.layer && `${problem.layer}: `, problem.error)))];
     });
     fill(result, progress(transfer));
   };
@@ -41,19 +37,22 @@ export async function draw(model) {
 
 /** The manifest, from this daemon's registry; `undefined` where that is closed to the page. */
 async function read(model) {
-  const [repository, tag] = parts(model.name);
+  const { path, host } = place(model.name);
+  const query = host === undefined ? "" : `?${new URLSearchParams({ ns: host })}`;
   try {
-    const response = await request("GET", `/v2/${repository}/manifests/${model.entry ? `sha256:${model.entry.digest}` : tag}`, { silent: true });
-    const raw = await response.text();
-    return { ...JSON.parse(raw), raw: JSON.stringify(JSON.parse(raw), null, 2) };
-  } catch {
-    return undefined;
+    const manifest = await get(`/v2/${path}/manifests/sha256:${model.entry.digest}${query}`, { silent: true });
+    return { ...manifest, raw: JSON.stringify(manifest, null, 2) };
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) return undefined;
+    throw error;
   }
 }
 
-/** Repository and tag as this daemon's registry calls them. */
-function parts(name) {
-  const colon = name.lastIndexOf(":");
-  const [path, tag] = colon > name.lastIndexOf("/") ? [name.slice(0, colon), name.slice(colon + 1)] : [name, "latest"];
-  return [path.includes("/") ? path : `library/${path}`, tag];
+/** The repository of a name, and the host where it says one, as this daemon's registry calls them. */
+function place(name) {
+  const tag = name.indexOf(":", name.lastIndexOf("/"));
+  const path = tag < 0 ? name : name.slice(0, tag);
+  const [first, ...rest] = path.split("/");
+  if (rest.length > 0 && /[.:]|^localhost$/.test(first)) return { host: first, path: rest.join("/") };
+  return { path: path.includes("/") ? path : `library/${path}` };
 }

@@ -23,11 +23,18 @@ export async function draw(model) {
   const legend = h("ul", { class: "legend" });
   const told = h("p", { class: "hint", role: "status" }, "Point at a field to see what it is.");
   let turn = 0;
+  let shownWay = "type";
   const show = async (way) => {
     turn += 1;
     const mine = turn;
-    const colouring = await COLOURINGS[way](model, tensors);
-    if (mine !== turn || colouring === undefined) return;
+    const colouring = await COLOURINGS[way](model, tensors, () => fill(told, "Comparing…"));
+    if (mine !== turn) return;
+    if (colouring === undefined) {
+      select.value = shownWay;
+      return;
+    }
+    shownWay = way;
+    fill(told, "Point at a field to see what it is.");
     fill(holder, picture(grid, colouring, told));
     fill(legend, colouring.legend.map(([colour, label]) => {
       const swatch = h("span", { class: "swatch" });
@@ -105,9 +112,10 @@ const COLOURINGS = {
     };
   },
 
-  async difference(model) {
+  async difference(model, tensors, begins) {
     const other = await choose("Compare with which model?", model.name);
     if (other === undefined) return undefined;
+    begins();
     const diff = await post("/api/lode/diff", { a: model.name, b: other.name, values: true });
     const differing = new Map(diff.tensors.map((tensor) => [tensor.name, tensor]));
     const size = (tensor) => differing.get(tensor.name)?.values?.computed?.rms;

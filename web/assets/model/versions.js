@@ -4,6 +4,7 @@ import { post } from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { confirmed } from "../lib/dialog.js";
 import { moment, short } from "../lib/format.js";
+import { go } from "../lib/route.js";
 
 const STATES = { current: "what the name names now", here: "is all here", gone: "parts of it were deleted" };
 
@@ -13,7 +14,7 @@ export async function draw(model) {
     const content = [h("p", {}, "The name ", h("strong", {}, model.name), ` will name the version of ${moment(version.since)} again.`), h("p", {}, "The version of now stays, and one can go forward to it.")];
     if (!(await confirmed("Go back to this version?", content, "Go back", { harmless: true }))) return;
     await post("/api/lode/rollback", { model: model.name, to: version.digest });
-    location.reload();
+    go(location.pathname + location.search);
   };
   return h(
     "div",

@@ -11,6 +11,8 @@ import { settingsDialog } from "../chat/settings.js";
 
 /** So near to its end a reader follows along, in pixels. */
 const NEAR = 60;
+/** How often an answer under way is kept, in milliseconds. */
+const KEPT = 2000;
 const LAST_MODEL = "lode-model";
 
 export async function draw(main, parameters) {
@@ -22,7 +24,12 @@ export async function draw(main, parameters) {
 class Chat {
   constructor(main) {
     this.models = [];
-    this.messages = h("div", { class: "messages", tabindex: 0, role: "log", "aria-label": "Conversation", "aria-live": "off" });
+    this.deleted = new Set();
+    /** Whether a reader follows what is added at the end. */
+    this.follows = true;
+    this.messages = h("div", { class: "messages", tabindex: 0, role: "log", "aria-label": "Conversation", "aria-live": "off", onscroll: () => {
+      this.follows = this.isNearEnd();
+    } });
     this.bar = h("div", { class: "talk-bar" });
     this.side = h("aside", { class: "conversations", "aria-label": "Conversations" });
     this.input = h("textarea", {
@@ -44,7 +51,7 @@ class Chat {
       else this.send();
     } }, this.input, this.button);
     this.escape = (event) => {
-      if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
+      if (event.key === "Escape" && !event.isComposing && !document.querySelector("dialog[open]")) {
         if (this.side.classList.contains("open")) this.side.classList.remove("open");
         else this.answering?.stop();
       }
@@ -62,6 +69,7 @@ class Chat {
   }
 
   end() {
+    this.ended = true;
     this.answering?.stop();
     document.removeEventListener("keydown", this.escape);
   }
@@ -121,7 +129,6 @@ class Chat {
 
   drawMessages() {
     const branch = conversations.branch(this.conversation);
-    const near = this.isNearEnd();
     if (branch.length === 0) {
       const without = this.models.filter(canChat).length === 0;
       fill(
@@ -149,7 +156,7 @@ class Chat {
       busy: () => this.answering !== undefined,
     };
     fill(this.messages, h("div", { class: "column" }, branch.map((one) => message(this.conversation, one, actions, this.answering))));
-    if (near) this.toEnd();
+    if (this.follows) this.toEnd();
   }
 
   drawButton() {
@@ -203,12 +210,13 @@ class Chat {
     this.conversation = conversation;
     note("conversation", conversation.id);
     this.side.classList.remove("open");
+    this.follows = true;
     this.drawAll();
-    this.toEnd();
   }
 
-  async keep() {
-    const { conversation } = this;
+  /** Stores a conversation; one that was deleted meanwhile stays so. */
+  async keep(conversation = this.conversation) {
+    if (this.deleted.has(conversation.id)) return;
     this.all = [conversation, ...this.all.filter((one) => one.id !== conversation.id)];
     try {
       await conversations.save(conversation);
@@ -228,6 +236,7 @@ class Chat {
   async remove(conversation) {
     const title = conversation.title || "Without a title";
     if (!(await confirmed("Delete the conversation?", h("p", {}, `“${title}” is kept nowhere else.`), "Delete"))) return;
+    this.deleted.add(conversation.id);
     await conversations.remove(conversation.id);
     this.all = this.all.filter((one) => one.id !== conversation.id);
     if (conversation.id === this.conversation.id) this.startAnew();
@@ -272,7 +281,7 @@ class Chat {
   /** Another message in the place of one: a branch of its own. */
   async edit(one, content) {
     if (this.answering) return;
-    const added = conversations.add(this.conversation, one.parent, { ...one, content, figures: undefined });
+    const added = conversations.add(this.conversation, one.parent, { ...one, content, figures: undefined, failure: undefined });
     if (one.role === "user") await this.answer(added.id);
     else {
       await this.keep();
@@ -288,10 +297,16 @@ class Chat {
   async giveResult(one, call) {
     const values = await ask(`What does ${call.function.name} answer?`, [["content", "Result", { kind: "textarea", rows: 6, required: true }]], "Give it to the model");
     if (values === undefined || this.answering) return;
-    conversations.add(this.conversation, one.id, { role: "tool", content: values.content, name: call.function.name });
+    // Behind the results that are given already.
     const branch = conversations.branch(this.conversation);
-    const given = branch.slice(branch.findIndex((other) => other.id === one.id) + 1).filter((other) => other.role === "tool");
-    if (given.length >= one.calls.length) await this.answer(this.conversation.current);
+    const given = [];
+    for (const other of branch.slice(branch.indexOf(one) + 1)) {
+      if (other.role !== "tool") break;
+      given.push(other);
+    }
+    const last = given.at(-1) ?? one;
+    conversations.add(this.conversation, last.id, { role: "tool", content: values.content, name: call.function.name, call: call.id });
+    if (given.length + 1 >= one.calls.length) await this.answer(this.conversation.current);
     else {
       await this.keep();
       this.drawMessages();
@@ -304,21 +319,24 @@ class Chat {
     conversation.current = parent;
     const history = conversations.branch(conversation);
     const said = conversations.add(conversation, parent, { role: "assistant", content: "", model: conversation.model });
-    this.answering = new Answering(conversation, history, said);
+    this.answering = new Answering(conversation, history, said, this.model);
+    this.follows = true;
     this.drawAll();
-    this.toEnd();
     note("conversation", conversation.id);
-    await this.keep();
+    await this.keep(conversation);
     this.drawSide();
     const answering = this.answering;
+    // What is there is kept on the way, too: a tab may be closed.
+    const kept = setInterval(() => conversations.save(conversation).catch(() => {}), KEPT);
     await answering.run(() => {
-      if (this.isNearEnd()) requestAnimationFrame(() => this.toEnd());
+      if (this.follows) requestAnimationFrame(() => this.toEnd());
     });
-    await this.keep();
+    clearInterval(kept);
+    await this.keep(conversation);
     if (this.answering !== answering) return;
     this.answering = undefined;
     announce(said.failure ? `The answer failed: ${said.failure}` : "The answer is complete");
     this.models = await list().catch(() => this.models);
-    if (this.conversation === conversation) this.drawAll();
+    if (!this.ended) this.drawAll();
   }
 }

@@ -4,7 +4,7 @@ import { get, post } from "../lib/api.js";
 import { h, fill, icon } from "../lib/dom.js";
 import { bytes, count, moment, short } from "../lib/format.js";
 import { capabilityBadges } from "../lib/models.js";
-import { note } from "../lib/route.js";
+import { go, note } from "../lib/route.js";
 import { actions } from "./models.js";
 
 const TABS = [
@@ -18,11 +18,12 @@ const TABS = [
   ["blobs", "Manifest", () => import("../model/blobs.js")],
 ];
 
-export async function draw(main, parameters) {
+export async function draw(main, parameters, isShown) {
   const name = parameters.get("name") ?? "";
   const shown = await post("/api/show", { model: name });
   const entry = (await get("/api/tags")).models.find((model) => model.name === name || model.name === `${name}:latest`);
   const model = { name: entry?.name ?? name, entry, shown, tensors: once(() => tensors(name)), sharing: once(() => post("/api/lode/sharing", { model: name })) };
+  if (!isShown()) return;
   document.title = `${model.name} · Lode`;
   const panel = h("div", { role: "tabpanel", tabindex: 0, id: "panel", class: "panel-body" });
   let turn = 0;
@@ -51,7 +52,7 @@ export async function draw(main, parameters) {
       button.tabIndex = number === place ? 0 : -1;
     }
     panel.setAttribute("aria-labelledby", buttons[place].id);
-    note("tab", place === 0 ? undefined : TABS[place][0]);
+    if (isShown()) note("tab", place === 0 ? undefined : TABS[place][0]);
     fill(panel, h("p", { class: "loading" }, "Loading…"));
     try {
       const content = await (await TABS[place][2]()).draw(model);
@@ -66,7 +67,7 @@ export async function draw(main, parameters) {
     h(
       "section",
       { class: "view" },
-      h("div", { class: "title-line" }, h("h1", {}, model.name), capabilityBadges(shown), entry?.pinned && h("span", { class: "badge" }, "pinned"), h("span", { class: "grow" }), h("a", { class: "button", href: `/ui/chat?${new URLSearchParams({ model: model.name })}` }, icon("chat"), "Chat"), entry && h("button", { type: "button", onclick: () => actions(entry, () => location.reload()) }, "More…")),
+      h("div", { class: "title-line" }, h("h1", {}, model.name), capabilityBadges(shown), entry?.pinned && h("span", { class: "badge" }, "pinned"), h("span", { class: "grow" }), h("a", { class: "button", href: `/ui/chat?${new URLSearchParams({ model: model.name })}` }, icon("chat"), "Chat"), entry && h("button", { type: "button", onclick: () => actions(entry, (gone) => go(gone ? "/ui/models" : location.pathname + location.search)) }, "More…")),
       h("p", { class: "hint" }, facts.join(" · "), entry && ` · changed ${moment(entry.modified_at)} · `, entry && h("code", {}, short(entry.digest)), shown.model_info["general.tensor_count"] && ` · ${count(shown.model_info["general.tensor_count"])} tensors`),
       h("div", { class: "tabs", role: "tablist", "aria-label": "About the model" }, buttons),
       panel,

@@ -1,6 +1,6 @@
 // All models: what they are, what they take alone and together, and what one can do with them.
 
-import { get, lines, post, remove, upload } from "../lib/api.js";
+import { get, lines, post, remove, request, upload } from "../lib/api.js";
 import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
 import { ask, confirmed, open, tell } from "../lib/dialog.js";
 import { ago, bytes, moment, things } from "../lib/format.js";
@@ -31,7 +31,7 @@ export async function draw(main) {
     const usage = await get("/api/lode/du");
     if (ended) return;
     const taken = new Map(usage.models.map((model) => [model.name, model]));
-    table.set(models.map((model) => ({ ...model, alone: taken.get(model.name)?.unique_bytes, shared: taken.get(model.name)?.shared_bytes })));
+    table.set(models.map((model) => ({ ...model, alone: taken.get(model.name)?.unique_bytes, shared: taken.get(model.name)?.shared_bytes, used: taken.get(model.name)?.used })));
     fill(summary, `${things(models.length, "model")} · ${bytes(usage.bytes)} in ${things(usage.blobs, "blob")} · ${bytes(usage.free_bytes)} free`);
   };
   fill(
@@ -74,6 +74,7 @@ function columns(changed) {
     number("Size", (model) => model.size, "all of its blobs"),
     number("Alone", (model) => model.alone, "what its removal would free"),
     number("Shared", (model) => model.shared, "what other models have, too"),
+    { title: "Used", value: (model) => Date.parse(model.used) || 0, show: (model) => (model.used ? h("time", { datetime: model.used, title: moment(model.used) }, ago(model.used)) : "…") },
     { title: "Changed", value: (model) => Date.parse(model.modified_at), show: (model) => h("time", { datetime: model.modified_at, title: moment(model.modified_at) }, ago(model.modified_at)) },
     { title: h("span", { class: "sr" }, "Actions"), class: "actions", show: (model) => iconButton("menu", `What to do with ${model.name}`, () => actions(model, changed)) },
   ];
@@ -126,13 +127,13 @@ export async function removeModel(model, changed) {
   if (!(await confirmed("Delete the model?", content, "Delete", { disabled: model.pinned }))) return;
   await remove("/api/delete", { model: model.name });
   announce(`${model.name} was deleted`);
-  await changed();
+  await changed(true);
 }
 
 /** Asks what to pull; searches registries and the hub where one does not know the name. */
-async function pull(changed, name = "") {
+async function pull(changed) {
   const values = await open("Pull a model", (close) => {
-    const input = h("input", { name: "model", required: true, value: name, autofocus: true, autocomplete: "off", spellcheck: "false", placeholder: "registry.example/team/model:tag, hf.co/owner/model" });
+    const input = h("input", { name: "model", required: true, autofocus: true, autocomplete: "off", spellcheck: "false", placeholder: "registry.example/team/model:tag, hf.co/owner/model" });
     const found = h("ul", { class: "found" });
     const search = async () => {
       fill(found, h("li", { class: "hint" }, "Searching…"));
@@ -205,6 +206,7 @@ async function create(changed) {
         event.preventDefault();
         const form = event.target;
         failure.hidden = true;
+        event.submitter.disabled = true;
         try {
           const made = { model: form.model.value.trim() };
           if (form.quantize.value.trim()) made.quantize = form.quantize.value.trim();
@@ -215,14 +217,17 @@ async function create(changed) {
             made.files = {};
             for (const file of files) {
               const answer = await upload("/api/lode/upload", file, (sent, all) => fill(state, `Sending ${file.name}: ${bytes(sent)} of ${bytes(all)}`), abort.signal);
-              made.files[file.webkitRelativePath.split("/").slice(1).join("/") || file.name] = answer.digest;
+              made.files[file.name] = answer.digest;
             }
+            // The first one may have been sent hours ago: what is asked for is kept for another one.
+            for (const digest of Object.values(made.files)) await request("HEAD", `/api/blobs/${digest}`);
           } else if (from === "") throw new Error("Say what the model is made of, or choose files");
-          else if (/^[/~.]/.test(from)) made.path = from;
+          else if (from.startsWith("/")) made.path = from;
           else made.from = from;
           close(made);
         } catch (error) {
           if (error.name === "AbortError") return;
+          event.submitter.disabled = false;
           failure.hidden = false;
           fill(failure, error.message);
         }

@@ -27,7 +27,10 @@ export async function draw(main) {
       if (mine === turn) fill(detail, h("h2", { dir: "auto" }, name), h("p", { class: "failure", role: "alert" }, icon("warning"), error.message));
     }
   };
-  const [registry, repositories] = await Promise.all([get("/api/lode/registry"), catalog().catch((error) => error)]);
+  const registry = await get("/api/lode/registry");
+  // A password is not the page's to ask for.
+  const closed = new Error("this registry asks for a user and a password, which this page does not have");
+  const repositories = registry.users ? closed : await catalog().catch((error) => error);
   if (!(repositories instanceof Error)) table.set(repositories.map((name) => ({ name })));
   fill(
     main,
@@ -78,7 +81,7 @@ async function catalog() {
   const all = [];
   let last = "";
   for (;;) {
-    const { repositories } = await get(`/v2/_catalog?${new URLSearchParams(last === "" ? { n: PAGE } : { n: PAGE, last })}`);
+    const { repositories } = await get(`/v2/_catalog?${new URLSearchParams(last === "" ? { n: PAGE } : { n: PAGE, last })}`, { silent: true });
     all.push(...repositories);
     if (repositories.length < PAGE) return all;
     last = repositories.at(-1);

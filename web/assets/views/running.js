@@ -13,7 +13,8 @@ export async function draw(main) {
   const figures = h("dl", { class: "figures" });
   const chart = h("div");
   const models = h("div", { class: "panels" });
-  fill(main, h("section", { class: "view" }, h("h1", {}, "Running"), figures, h("section", { class: "panel" }, h("h2", {}, "Tokens a second"), chart), models));
+  const section = h("section", { class: "view" }, h("h1", {}, "Running"), figures, h("section", { class: "panel" }, h("h2", {}, "Tokens a second"), chart), models);
+  fill(main, section);
   let ended = false;
   let shown = "";
   const look = async () => {
@@ -22,7 +23,7 @@ export async function draw(main) {
     drawFigures(figures, running);
     drawRates(chart, running);
     // Not anew where nothing changed: somebody may be about to press a button.
-    const now = JSON.stringify(running.models);
+    const now = JSON.stringify(running.models.map((model) => ({ ...model, expires_at: model.expires_at && ago(model.expires_at) })));
     if (now !== shown) fill(models, running.models.length === 0 ? h("p", { class: "nothing" }, "No model is loaded. One is when somebody asks it something.") : running.models.map((model) => panel(model, look)));
     shown = now;
   };
@@ -37,7 +38,8 @@ export async function draw(main) {
         failed?.remove();
         failed = undefined;
       } catch (error) {
-        failed ??= main.firstElementChild.insertBefore(h("p", { class: "failure", role: "alert" }, error.message), figures);
+        if (ended) return;
+        failed ??= section.insertBefore(h("p", { class: "failure", role: "alert" }, error.message), figures);
       }
     }
     if (!ended) setTimeout(again, PAUSE);

@@ -118,9 +118,8 @@ async function prune(again) {
 }
 
 async function check(request, again) {
-  const result = h("div", { "aria-live": "polite" });
-  const transfer = begin("Check the store", "/api/lode/fsck", request, (done) => fill(result, report(done.report, again)));
-  await open("Check the store", () => [progress(transfer), result], { class: "wide" });
+  const transfer = begin("Check the store", "/api/lode/fsck", request, undefined, (found) => report(found, again));
+  await open("Check the store", () => progress(transfer), { class: "wide" });
 }
 
 function report(found, again) {
@@ -133,15 +132,9 @@ function report(found, again) {
 }
 
 async function repair(again) {
-  const result = h("div", { "aria-live": "polite" });
-  const transfer = begin("Repair the store", "/api/lode/repair", {}, (done) => {
-    const { repaired, failed } = done.report;
-    fill(
-      result,
-      h("p", {}, `${things(repaired.length, "blob")} were fetched again.`),
-      failed.length > 0 && h("ul", { class: "problems" }, failed.map((problem) => h("li", {}, (problem.models ?? []).join(", "), h("br"), problem.error))),
-    );
-    again();
-  });
-  await open("Repair the store", () => [progress(transfer), result], { class: "wide" });
+  const transfer = begin("Repair the store", "/api/lode/repair", {}, again, ({ repaired, failed }) => [
+    h("p", {}, `${things(repaired.length, "blob")} were fetched again.`),
+    failed.length > 0 && h("ul", { class: "problems" }, failed.map((problem) => h("li", {}, (problem.models ?? []).join(", "), h("br"), problem.error))),
+  ]);
+  await open("Repair the store", () => progress(transfer), { class: "wide" });
 }

@@ -2,6 +2,7 @@
 
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use syntect::html::{ClassStyle, ClassedHTMLGenerator};
 use syntect::parsing::SyntaxSet;
@@ -9,17 +10,17 @@ use syntect::util::LinesWithEndings;
 
 use super::safe::escaped;
 
-/// Bytes of code that are coloured in a text. A grammar reads a megabyte a second, and a text is read as often as it grows.
-const COLOURED: usize = 32 << 10;
+/// How long a text's code may take to be coloured: it is read as often as an answer grows, and grammars take seconds for some lines.
+const PATIENCE: Duration = Duration::from_millis(60);
 /// A longer line is data, and grammars take long for it.
-const LONGEST_LINE: usize = 1000;
+const LONGEST_LINE: usize = 300;
 
-/// How much more code of a text is coloured, in bytes.
-pub(super) struct Budget(usize);
+/// How long the code of a text may still take.
+pub(super) struct Budget(Duration);
 
 impl Default for Budget {
     fn default() -> Self {
-        Self(COLOURED)
+        Self(PATIENCE)
     }
 }
 
@@ -37,18 +38,22 @@ fn coloured(language: &str, text: &str, budget: &mut Budget) -> Option<String> {
     }
     let syntaxes = SYNTAXES.get_or_init(SyntaxSet::load_defaults_newlines);
     let syntax = syntaxes.find_syntax_by_token(alias(language))?;
-    budget.0 = budget.0.checked_sub(text.len())?;
+    // The grammars themselves are read once, which is not the text's fault.
+    let (begin, patience) = (Instant::now(), budget.0);
     // A grammar is a program of somebody else; code that it fails on is code without colours.
-    catch_unwind(|| {
+    let coloured = catch_unwind(|| {
         let style = ClassStyle::SpacedPrefixed { prefix: "c-" };
         let mut generator = ClassedHTMLGenerator::new_with_class_style(syntax, syntaxes, style);
         for line in LinesWithEndings::from(text) {
             generator.parse_html_for_line_which_includes_newline(line).ok()?;
+            if begin.elapsed() > patience {
+                return None;
+            }
         }
         Some(generator.finalize())
-    })
-    .ok()
-    .flatten()
+    });
+    budget.0 = patience.saturating_sub(begin.elapsed());
+    coloured.ok().flatten()
 }
 
 /// What a language is called where the grammars have no name of it, or a relative's.

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use super::formulas::LONGEST;
+
 /// The same text with dollars around its formulas.
 pub(super) fn to_dollars(text: &str) -> Cow<'_, str> {
     if !text.contains("\\(") && !text.contains("\\[") {
@@ -35,10 +37,13 @@ struct Fence {
 }
 
 fn opens(line: &str) -> Option<Fence> {
-    let line = line.trim_start_matches([' ', '\t', '>']);
+    let line = line.trim_start_matches([' ', '\t', '>', '-', '*', '+']);
+    let line = line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(['.', ')', ' ']);
     let character = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = line.chars().take_while(|c| *c == character).count();
-    (length >= 3).then_some(Fence { character, length })
+    // With a mark behind it, it is a span in a line.
+    let is_span = character == '`' && line[length..].contains('`');
+    (length >= 3 && !is_span).then_some(Fence { character, length })
 }
 
 fn closes(line: &str, open: Fence, close: Fence) -> bool {
@@ -79,7 +84,8 @@ fn formula(text: &str) -> Option<(String, usize)> {
         "\\[" => ("\\]", "$$"),
         _ => return None,
     };
-    let inner = &text[2..][..text[2..].find(end)?];
+    let near = text.floor_char_boundary(LONGEST + 4);
+    let inner = &text[2..][..text[2..near].find(end)?];
     // A formula has no empty line: what is behind one is another paragraph.
     if inner.trim().is_empty() || inner.lines().skip(1).any(|line| line.trim().is_empty()) && dollars == "$" {
         return None;

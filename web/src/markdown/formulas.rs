@@ -3,12 +3,13 @@
 use std::panic::catch_unwind;
 
 use pulldown_latex::config::DisplayMode;
+use pulldown_latex::event::Content;
 use pulldown_latex::{Event, Parser, RenderConfig, Storage, push_mathml};
 
 use super::safe::escaped;
 
 /// The longest formula that is read, in bytes.
-const LONGEST: usize = 4 << 10;
+pub(super) const LONGEST: usize = 4 << 10;
 /// Parts of a formula.
 const MOST: usize = 10_000;
 /// Braces within braces.
@@ -35,6 +36,11 @@ fn mathml(source: &str, display_mode: DisplayMode) -> Option<String> {
     catch_unwind(|| {
         let storage = Storage::new();
         let events: Vec<Event<'_>> = Parser::new(source, &storage).take(MOST).collect::<Result<_, _>>().ok()?;
+        // The library writes names of functions as they are.
+        let has_tags = |event: &Event<'_>| matches!(event, Event::Content(Content::Function(name)) if name.contains(['<', '>', '&']));
+        if events.iter().any(has_tags) {
+            return None;
+        }
         let mut written = String::new();
         let config = RenderConfig { display_mode, ..RenderConfig::default() };
         let events = events.into_iter().map(Ok::<_, std::convert::Infallible>);

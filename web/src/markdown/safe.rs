@@ -122,7 +122,15 @@ fn rules() -> Builder<'static> {
         // A path would lead into this daemon.
         .url_relative(ammonia::UrlRelative::Deny)
         .link_rel(Some("noopener noreferrer nofollow"))
-        .set_tag_attribute_value("a", "target", "_blank");
+        .set_tag_attribute_value("a", "target", "_blank")
+        // The boxes of lists of tasks, and no field to write in.
+        .set_tag_attribute_value("input", "type", "checkbox")
+        .set_tag_attribute_value("input", "disabled", "")
+        .attribute_filter(|_, attribute, value| {
+            // Those of our own; others would look like parts of the page.
+            let is_own = |class: &str| class == "formula" || class.starts_with("c-");
+            (attribute != "class" || value.split_whitespace().all(is_own)).then(|| value.into())
+        });
     rules
 }
 

@@ -30,6 +30,8 @@ fn html_is_text() {
         ("[a](data:text/html,x)", "href="),
         ("<a href=\"https://x\" onclick=\"x\">y</a>", "<a "),
         ("$\\href{javascript:alert(1)}{x}$", "href="),
+        ("$\\operatorname{<h1 class=\"panel\">}$", "<h1"),
+        ("$\\operatorname{</math><input type=password>}$", "<input"),
         ("```js\n</code></pre><script>x</script>\n```", "<script"),
         ("```\"><script>\nx\n```", "<script"),
     ] {
@@ -65,6 +67,19 @@ fn formulas_are_set() {
         let html = whole(text);
         assert!(html.contains("<code>") && !html.contains("<math"), "{text}: {html}");
     }
+}
+
+#[test]
+fn no_text_takes_long() {
+    let begin = std::time::Instant::now();
+    for piece in ["> ", "- ", "\\(", "\\[", "*a ", "[", "`", "$", "<b>", "```js\n", "| a ", "\\operatorname{"] {
+        let rendered = render(&piece.repeat(32_000 / piece.len()));
+        assert!(!rendered.is_empty(), "{piece}");
+    }
+    let line = format!("{}\n", "a".repeat(299));
+    render(&format!("```js\n{}```", line.repeat(100)));
+    // Each of them took minutes before it was bounded; a slow machine takes some seconds for all.
+    assert!(begin.elapsed() < std::time::Duration::from_mins(1), "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -126,6 +141,7 @@ fn pieces() -> impl Strategy<Value = String> {
         "&lt;",
         "onerror=",
         "style=",
+        "\\operatorname{",
         "\\left(",
         "\\right)",
         "\\text{",

@@ -1,0 +1,67 @@
+"""How soon the page is there. `scripts/bench page` runs it; it prints a list of measurements as JSON."""
+
+import json
+import statistics
+import sys
+import time
+
+from browser import browser, visit_in
+
+REPEATS = 5
+#: When something was painted first.
+PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
+#: The longest frame while an element is scrolled to its end.
+SCROLL = """async (table) => {
+  const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+  const step = table.scrollHeight / 120;
+  let longest = 0;
+  let last = await frame();
+  for (let place = 0; place < 120; place += 1) {
+    table.scrollTop += step;
+    const now = await frame();
+    longest = Math.max(longest, now - last);
+    last = now;
+  }
+  return longest;
+}"""
+
+
+def timed(chromium, address: str, path: str, ready: str, then=None) -> list[float]:
+    values = []
+    for _ in range(REPEATS):
+        with visit_in(chromium, address) as visited:
+            begin = time.perf_counter()
+            visited.go(path)
+            visited.page.locator(ready).first.wait_for()
+            values.append(then(visited.page) if then else (time.perf_counter() - begin) * 1000)
+    return values
+
+
+def main() -> None:
+    address, models = sys.argv[1], int(sys.argv[2])
+    rows = []
+
+    def row(name: str, values: list[float], unit: str, what: str) -> None:
+        rows.append({"name": name, "value": statistics.median(values), "unit": unit, "what": what})
+
+    with browser() as chromium:
+        views = ["chat", "models", "model?name=wide&tab=tensors", "model?name=wide&tab=map", "store", "running", "registry"]
+        with visit_in(chromium, address) as visited:
+            sent = {}
+            visited.page.on("response", lambda response: sent.update({response.url: response}))
+            for view in views:
+                visited.go(f"/ui/{view}")
+                visited.page.locator("main h1, .compose").first.wait_for()
+            files = [one for url, one in sent.items() if "/ui/files/" in url]
+            sizes = [one.request.sizes()["responseBodySize"] for one in files]
+            row("size", [sum(sizes) / 1000], "kB", "all files")
+        row("paint", timed(chromium, address, "/ui/chat", ".compose", lambda page: page.evaluate(PAINT)), "ms", "loopback")
+        label = f"text={models:,} models ·"
+        row("list", timed(chromium, address, "/ui/models", label), "ms", f"{models} models")
+        wide = "/ui/model?name=wide:latest&tab=tensors"
+        row("tensors", timed(chromium, address, wide, ".table-body .row"), "ms", "the table is there")
+        row("scroll", timed(chromium, address, wide, ".table-body .row", lambda page: page.locator(".table").evaluate(SCROLL)), "ms", "the longest frame")
+    print(json.dumps(rows))
+
+
+main()
