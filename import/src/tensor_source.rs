@@ -295,7 +295,7 @@ impl TensorSource {
     }
 }
 
-/// A number that looks like any other, the same each time: the mixer of SplitMix64 (Steele, Lea, Flood 2014).
+/// A number that looks like any other, the same each time: the mixer of `SplitMix64` (Steele, Lea, Flood 2014).
 fn scattered(number: u64) -> u64 {
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -363,6 +363,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::cast_sign_loss, reason = "the numbers are counted from 0")]
     fn samples_are_spread_over_all_of_a_tensor() {
         let sampled = |tensor: &TensorSource, most| {
             let mut all = Vec::new();
