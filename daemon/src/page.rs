@@ -7,6 +7,8 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use registry::server::names_tag;
+
 use crate::error::Failed;
 
 /// What browsers are told of every answer here.
@@ -19,12 +21,12 @@ const ALWAYS: [(HeaderName, &str); 4] = [
 
 /// The HTML, whichever view it is to show.
 pub(crate) async fn page(headers: HeaderMap) -> Response {
-    // Weak: the same for both forms of the bytes.
-    let tag = format!("W/\"{}\"", web::VERSION);
-    let known =
-        headers.get_all(header::IF_NONE_MATCH).iter().any(|value| value.to_str().is_ok_and(|text| text.contains(&tag)));
+    let tag = format!("\"{}\"", web::VERSION);
+    let asked = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let known = names_tag(asked, &tag);
     let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { sent(web::page(), &headers) };
-    let tag = HeaderValue::from_str(&tag).expect("invariant: a version is hexadecimal digits");
+    // Weak: the same for both forms of the bytes.
+    let tag = HeaderValue::from_str(&format!("W/{tag}")).expect("invariant: a version is hexadecimal digits");
     response.headers_mut().insert(header::ETAG, tag);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     with_headers(response)

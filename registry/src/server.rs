@@ -29,6 +29,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use axum::{Json, Router};
 
+pub use blobs::names_tag;
 pub use refusal::Refused;
 pub use sessions::UPLOAD_PREFIX;
 pub use storage::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository, Storage};

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct MarkdownRequest {
-    /// A text as models write them: `CommonMark` with tables, and formulas of LaTeX between dollars, `\(` and `\)`, `\[` and `\]`.
+    /// A text as models write them: `CommonMark` with tables, and formulas of LaTeX between dollars, `\(` and `\)`, `\[` and `\]`. One of more than 1 MiB, or nested without end, is one
+    /// block as it is.
     pub text: String,
 }
 

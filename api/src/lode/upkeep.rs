@@ -30,7 +30,8 @@ pub struct FsckRequest {
     /// Read only those that were not found good within so many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
-    /// Read only those of this model; goes with none of the above.
+    /// Read only those of this model; goes with none of the above. Names and documents are looked at all the same: problems of others
+    /// may be told, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Make the index anew first.

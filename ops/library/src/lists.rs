@@ -30,7 +30,11 @@ impl Library {
         Ok(tags.iter().filter_map(line).collect())
     }
 
-    fn summary_of(&self, tag: &TagEntry) -> Result<Arc<Summary>> {
+    /// What is said of the model that a tag names.
+    ///
+    /// # Errors
+    /// Its documents cannot be read.
+    pub fn summary_of(&self, tag: &TagEntry) -> Result<Arc<Summary>> {
         if let Some(known) = self.summaries.get(&tag.digest) {
             return Ok(known);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use manifests::ModelRef;
 use registry::client::{Chain, Credentials, Host, HostSettings, Remote};
+use reqwest::Url;
 
 /// Gives the settings of a host.
 pub type HostSettingsOf = dyn Fn(&str) -> Result<HostSettings> + Send + Sync;
@@ -104,15 +105,13 @@ impl Hosts {
 
 /// Scheme, host and port of a URL: a path and what stands before the host may be secrets.
 fn place_of(url: &str) -> String {
-    let place = || {
-        let (scheme, rest) = url.split_once("://")?;
-        let host = rest.split(['/', '?', '#']).next()?.rsplit('@').next()?;
-        let (name, port) = host.rsplit_once(':').unwrap_or((host, "0"));
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '[' | ']' | ':');
-        let is_sound = !name.is_empty() && name.chars().all(is_name) && port.parse::<u16>().is_ok();
-        is_sound.then(|| format!("{scheme}://{host}"))
-    };
-    place().unwrap_or_else(|| "an address that cannot be read".to_owned())
+    let parsed = Url::parse(url).ok();
+    let place = parsed.as_ref().and_then(|url| Some((url.scheme(), url.host_str()?, url.port())));
+    match place {
+        Some((scheme, host, Some(port))) => format!("{scheme}://{host}:{port}"),
+        Some((scheme, host, None)) => format!("{scheme}://{host}"),
+        None => "an address that cannot be read".to_owned(),
+    }
 }
 
 /// The repository as the registry calls it.
@@ -133,6 +132,8 @@ mod tests {
             ("https://a:b@host/v2", "https://host"),
             ("http://host:5000", "http://host:5000"),
             ("http://a@b@host", "http://host"),
+            ("http://a:b@[::1]:5000/v2", "http://[::1]:5000"),
+            ("http://[::1]", "http://[::1]"),
             ("http://host/x?token=secret", "http://host"),
             ("http://a@b:pw/x@host", "an address that cannot be read"),
             ("user:secret@host", "an address that cannot be read"),

@@ -12,7 +12,9 @@ pub enum Error {
         tensor: String,
     },
     /// Its numbers cannot be read.
-    #[error("the numbers of tensor `{tensor}` cannot be read: it is {encoding}")]
+    #[error(
+        "the numbers of tensor `{tensor}` cannot be read: there is no decoder of {encoding}; `lode export` gives its bytes to who has one"
+    )]
     NoNumbers {
         /// Its name.
         tensor: String,

@@ -99,7 +99,7 @@ pub fn usage(library: &Library) -> Result<Usage> {
             used: library.last_used(tag)?,
         });
     }
-    let families = families(library, &found, &models, &size);
+    let families = families(library, &found, &models, &names_of, &size);
     models.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(&b.name)));
     let mut versions = HashSet::new();
     for (name, kept) in store.all_kept_versions() {
@@ -133,37 +133,36 @@ pub fn usage(library: &Library) -> Result<Usage> {
     })
 }
 
-/// What families take together. `models` are those of `found`, in their order.
+/// What families take together. `models` are those of `found`, in their order; `names_of` says how many names have a blob.
 fn families(
     library: &Library,
     found: &[(TagEntry, Vec<Digest>)],
     models: &[ModelUsage],
+    names_of: &HashMap<Digest, u64>,
     size: &dyn Fn(&Digest) -> u64,
 ) -> Vec<FamilyUsage> {
-    // One that cannot be listed is of no family.
-    let listed = library.list().unwrap_or_default().into_iter();
-    let family_of: HashMap<Digest, String> =
-        listed.map(|listed| (listed.summary.digest, listed.summary.family.clone())).collect();
-    let mut families: BTreeMap<String, FamilyUsage> = BTreeMap::new();
-    // Of which family a blob is, empty for several, and how many names have it.
-    let mut blobs: HashMap<Digest, (String, u64)> = HashMap::new();
-    for ((tag, digests), model) in found.iter().zip(models) {
-        let family = family_of.get(&tag.digest).cloned().unwrap_or_default();
-        families.entry(family.clone()).or_default().models.push(model.name.clone());
+    // One that cannot be read is of no family.
+    let family = |tag| library.summary_of(tag).map(|summary| summary.family.clone()).unwrap_or_default();
+    let family_of: Vec<String> = found.iter().map(|(tag, _)| family(tag)).collect();
+    let mut families: BTreeMap<&str, FamilyUsage> = BTreeMap::new();
+    // Of which family a blob is; empty for several.
+    let mut blobs: HashMap<Digest, &str> = HashMap::new();
+    for (((_, digests), model), family) in found.iter().zip(models).zip(&family_of) {
+        families.entry(family).or_default().models.push(model.name.clone());
         for digest in digests {
-            let (known, names) = blobs.entry(*digest).or_insert_with(|| (family.clone(), 0));
-            *names += 1;
+            let known = blobs.entry(*digest).or_insert(family);
             if *known != family {
-                known.clear();
+                *known = "";
             }
         }
     }
-    for (digest, (family, names)) in blobs {
+    for (digest, family) in blobs {
         let usage = families.entry(family).or_default();
         usage.bytes += size(&digest);
-        usage.shared_bytes += if names > 1 { size(&digest) } else { 0 };
+        let is_shared = names_of.get(&digest).is_some_and(|names| *names > 1);
+        usage.shared_bytes += if is_shared { size(&digest) } else { 0 };
     }
-    let named = families.into_iter().map(|(family, usage)| FamilyUsage { family, ..usage });
+    let named = families.into_iter().map(|(family, usage)| FamilyUsage { family: family.to_owned(), ..usage });
     let mut all: Vec<FamilyUsage> = named.collect();
     all.sort_by_key(|usage| Reverse(usage.bytes));
     all

@@ -50,7 +50,7 @@ pub(super) async fn get<S: Storage>(
         // It takes an answer without one for an error.
         response = response.header(header::LOCATION, value(&path));
     }
-    if matches(text(header::IF_NONE_MATCH), &tag) {
+    if names_tag(text(header::IF_NONE_MATCH), &tag) {
         return finish(response.status(StatusCode::NOT_MODIFIED), Body::empty());
     }
     let asked = text(header::RANGE).filter(|_| text(header::IF_RANGE).is_none_or(|known| known == tag));
@@ -79,7 +79,7 @@ fn finish(response: axum::http::response::Builder, body: Body) -> Result<Respons
 }
 
 /// Whether an `If-None-Match` names the tag.
-pub(super) fn matches(header: Option<&str>, tag: &str) -> bool {
+pub fn names_tag(header: Option<&str>, tag: &str) -> bool {
     let same = |known: &str| known.trim().trim_start_matches("W/") == tag || known.trim() == "*";
     header.is_some_and(|known| known.split(',').any(same))
 }

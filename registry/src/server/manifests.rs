@@ -40,7 +40,7 @@ pub(super) async fn get<S: Storage>(
     let tag = format!("\"{digest}\"");
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let headers = [(DIGEST, value(&digest.to_string())), (header::ETAG, value(&tag))];
-    if blobs::matches(known, &tag) {
+    if blobs::names_tag(known, &tag) {
         return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
     }
     let (raw, document) = read(server, &digest).await?;

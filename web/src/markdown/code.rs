@@ -45,10 +45,10 @@ fn coloured(language: &str, text: &str, budget: &mut Budget) -> Option<String> {
         let style = ClassStyle::SpacedPrefixed { prefix: "c-" };
         let mut generator = ClassedHTMLGenerator::new_with_class_style(syntax, syntaxes, style);
         for line in LinesWithEndings::from(text) {
-            generator.parse_html_for_line_which_includes_newline(line).ok()?;
             if begin.elapsed() > patience {
                 return None;
             }
+            generator.parse_html_for_line_which_includes_newline(line).ok()?;
         }
         Some(generator.finalize())
     });
