@@ -78,7 +78,9 @@ async function show() {
   main.className = `main-${view}`;
   fill(main, h("p", { class: "loading" }, "Loading…"));
   try {
-    const module = await load();
+    const module = await load().catch(() => {
+      throw new Error("this part of the page cannot be loaded: the daemon cannot be reached, or is another version by now; load the page anew");
+    });
     if (mine !== shown) return;
     // Of its own: a view that comes late draws where nobody looks.
     const holder = h("div", { class: "holder" });
