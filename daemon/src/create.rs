@@ -332,6 +332,7 @@ impl Observer for Reporter {
             self.lines.send_blocking(&Progress {
                 status: self.step.to_owned(),
                 digest: Some("sha256:model".to_owned()),
+                name: None,
                 total: Some(total),
                 completed: Some(done),
             });

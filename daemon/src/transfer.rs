@@ -42,7 +42,7 @@ pub(crate) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullR
         tokio::task::spawn_blocking(move || library.collect()).await?;
         Ok(Vec::new())
     };
-    run("pulling model", request.stream, job).await
+    run(Telling { verb: "pulling", blobs: request.blobs }, request.stream, job).await
 }
 
 pub(crate) async fn push(State(daemon): State<Daemon>, Body(request): Body<PushRequest>) -> Result<Response, Failed> {
@@ -59,7 +59,7 @@ pub(crate) async fn push(State(daemon): State<Daemon>, Body(request): Body<PushR
         meter.status(summary(&done, request.dry_run));
         Ok(if request.dry_run { done.iter().map(line).collect() } else { Vec::new() })
     };
-    run("pushing model", request.stream, job).await
+    run(Telling { verb: "pushing", blobs: request.blobs }, request.stream, job).await
 }
 
 fn summary(done: &[PushedBlob], dry_run: bool) -> String {
@@ -84,8 +84,20 @@ fn line(blob: &PushedBlob) -> PushLine {
     }
 }
 
+/// How a transfer is told.
+#[derive(Clone, Copy, Debug)]
+struct Telling {
+    /// What is done: `pulling` or `pushing`.
+    verb: &'static str,
+    /// Whether there are lines about blobs.
+    blobs: bool,
+}
+
+/// The pull that comes before a create.
+const BASE: Telling = Telling { verb: "pulling", blobs: false };
+
 /// Runs a transfer and tells how it goes. It ends with the client: what was transferred until then is kept.
-async fn run<J, F>(label: &'static str, stream: Option<bool>, job: J) -> Result<Response, Failed>
+async fn run<J, F>(how: Telling, stream: Option<bool>, job: J) -> Result<Response, Failed>
 where
     J: FnOnce(Arc<Meter>) -> F + Send + 'static,
     F: Future<Output = anyhow::Result<Vec<PushLine>>> + Send + 'static,
@@ -97,7 +109,7 @@ where
     }
     let (lines, response) = lines();
     tokio::spawn(async move {
-        match told(label, &lines, job).await {
+        match told(how, &lines, job).await {
             Some(Ok(plan)) => {
                 for line in plan {
                     lines.send(&line).await;
@@ -129,18 +141,18 @@ pub(crate) async fn pull_base(daemon: &Daemon, name: &str, lines: &Lines, stream
             () = lines.closed() => None,
         };
     }
-    Some(told("pulling model", lines, job).await?.map(drop))
+    Some(told(BASE, lines, job).await?.map(drop))
 }
 
 /// Does a transfer, telling how it goes; it ends with the client.
-async fn told<T, J, F>(label: &'static str, lines: &Lines, job: J) -> Option<anyhow::Result<T>>
+async fn told<T, J, F>(how: Telling, lines: &Lines, job: J) -> Option<anyhow::Result<T>>
 where
     J: FnOnce(Arc<Meter>) -> F,
     F: Future<Output = anyhow::Result<T>>,
 {
     let (sender, statuses) = unbounded_channel();
-    let meter = Arc::new(Meter::new(sender));
-    let teller = Teller { label, lines: lines.clone(), meter: meter.clone(), told: 0 };
+    let meter = Arc::new(if how.blobs { Meter::of_blobs(sender) } else { Meter::new(sender) });
+    let teller = Teller { how, lines: lines.clone(), meter: meter.clone(), told: 0 };
     tokio::select! {
         result = teller.tell(statuses, job(meter)) => Some(result),
         () = lines.closed() => None,
@@ -149,7 +161,7 @@ where
 
 /// Turns a transfer's progress into lines.
 struct Teller {
-    label: &'static str,
+    how: Telling,
     lines: Lines,
     meter: Arc<Meter>,
     told: u64,
@@ -172,6 +184,7 @@ impl Teller {
                     while let Ok(status) = statuses.try_recv() {
                         self.status(status).await;
                     }
+                    self.blobs().await;
                     self.bytes().await;
                 }
             }
@@ -179,14 +192,30 @@ impl Teller {
         while let Ok(status) = statuses.try_recv() {
             self.status(status).await;
         }
+        self.blobs().await;
         result
     }
 
     async fn status(&mut self, status: String) {
+        self.blobs().await;
         if self.meter.reading().0 > self.told {
             self.bytes().await;
         }
         self.lines.send(&Progress::status(status)).await;
+    }
+
+    async fn blobs(&self) {
+        for blob in self.meter.blobs_that_moved() {
+            let line = Progress {
+                // As Ollama calls a layer.
+                status: format!("{} {}", self.how.verb, blob.digest.short()),
+                digest: Some(blob.digest.to_string()),
+                name: Some(blob.name),
+                total: Some(blob.total),
+                completed: Some(blob.completed),
+            };
+            self.lines.send(&line).await;
+        }
     }
 
     async fn bytes(&mut self) {
@@ -196,8 +225,9 @@ impl Teller {
         }
         self.told = completed;
         let line = Progress {
-            status: self.label.to_owned(),
+            status: format!("{} model", self.how.verb),
             digest: Some("sha256:model".to_owned()),
+            name: None,
             total: Some(total),
             completed: Some(completed),
         };

@@ -120,7 +120,7 @@ impl Deriver<'_> {
 
     fn finish(&self, derivation: &Derivation, digest: Digest, new: bool) -> Result<Derived, Error> {
         let descriptor = Descriptor { media_type: media_types::TENSOR, digest, size: derivation.size() };
-        self.tell(Event::Layer { descriptor: &descriptor, new })?;
+        self.tell(Event::Layer { name: &derivation.name, descriptor: &descriptor, new })?;
         Ok(Derived { descriptor, new })
     }
 

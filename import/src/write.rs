@@ -56,6 +56,8 @@ pub enum Event<'a> {
     Bytes(u64),
     /// A layer is complete.
     Layer {
+        /// Its name.
+        name: &'a str,
         /// Its descriptor.
         descriptor: &'a Descriptor,
         /// Whether its bytes were new to the store.
@@ -249,7 +251,7 @@ impl Writer<'_> {
 
     fn finish(&self, name: &str, media_type: MediaType, digest: Digest, size: u64, new: bool) -> Result<Layer, Error> {
         let descriptor = Descriptor { media_type, digest, size };
-        if !self.progress.event(Event::Layer { descriptor: &descriptor, new }) {
+        if !self.progress.event(Event::Layer { name, descriptor: &descriptor, new }) {
             return Err(Error::Cancelled);
         }
         Ok(Layer::named(descriptor, name))

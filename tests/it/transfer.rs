@@ -4,6 +4,7 @@ mod collection;
 mod interrupted;
 mod mirrors;
 mod private;
+mod progress;
 
 use std::collections::BTreeSet;
 

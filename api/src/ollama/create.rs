@@ -106,6 +106,9 @@ pub struct Progress {
     pub status: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// Lode's own: the layer that the line is about, where blobs are told one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

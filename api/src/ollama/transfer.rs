@@ -13,6 +13,9 @@ pub struct PullRequest {
     pub name: String,
     /// HTTP without TLS.
     pub insecure: bool,
+    /// Tell of every blob how far it is, beside the whole. Lode's own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub blobs: bool,
     /// Whether progress is told; the default.
     pub stream: Option<bool>,
 }
@@ -31,6 +34,9 @@ pub struct PushRequest {
     /// Tell what would be sent, and send nothing. Lode's own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// Tell of every blob how far it is, beside the whole. Lode's own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub blobs: bool,
     /// HTTP without TLS.
     pub insecure: bool,
     /// Whether progress is told; the default.

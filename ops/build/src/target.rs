@@ -151,9 +151,12 @@ impl<'a> ImportProgress<'a> {
 
 impl import::Progress for ImportProgress<'_> {
     fn event(&self, event: Event<'_>) -> bool {
-        if let Event::Bytes(count) = event {
-            let done = self.done.fetch_add(count, Ordering::Relaxed) + count;
-            self.observer.bytes(done.min(self.total), self.total);
+        match event {
+            Event::Bytes(count) => {
+                let done = self.done.fetch_add(count, Ordering::Relaxed) + count;
+                self.observer.bytes(done.min(self.total), self.total);
+            }
+            Event::Layer { name, descriptor, .. } => self.observer.blob(name, descriptor),
         }
         self.observer.goes_on()
     }

@@ -1,11 +1,15 @@
 //! Who is told how a long operation goes.
 
+use content::Descriptor;
+
 /// Who is told how it goes, and whether to go on.
 pub trait Observer: Sync {
     /// A step begins.
     fn status(&self, status: String);
     /// That many bytes of so many are done.
     fn bytes(&self, done: u64, total: u64);
+    /// A layer is complete: its name and its blob. Who counts bytes alone need not listen.
+    fn blob(&self, _name: &str, _blob: &Descriptor) {}
     /// Whether to go on.
     fn goes_on(&self) -> bool;
 }

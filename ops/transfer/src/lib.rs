@@ -30,7 +30,7 @@ mod windows;
 
 pub use hosts::{HostSettingsOf, Hosts, RegistrySettings};
 pub use hub::HubReference;
-pub use meter::Meter;
+pub use meter::{BlobProgress, Meter};
 pub use plan::subject_at_registry;
 pub use pull::{HubSettings, Pulled, pull, pull_from_hub};
 pub use push::{Push, PushedBlob};

@@ -8,7 +8,7 @@
 //! ```
 //! A pull that is cut off at any point leaves whole blobs, begun ingests and a lease; the next one goes on from there.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -29,7 +29,7 @@ use crate::hub::HubReference;
 use crate::meter::{Meter, MeterObserver, Watched};
 use crate::pull_foreign::{ForeignModel, Hub, adopt, expand, pull_foreign, pull_hub};
 use crate::remote::{RemoteFile, RemoteSource};
-use crate::resolve::{blobs, check_names, resolve};
+use crate::resolve::{blobs, check_names, named_blobs, resolve};
 use crate::windows::Windows;
 
 /// How long what a pull has fetched is kept for it to go on.
@@ -252,6 +252,9 @@ async fn transfer(
     let pulled = Pulled { fetched, present: (all.0 - fetched.0, all.1 - fetched.1) };
     source.meter.expect(fetched.1);
     let fetcher = Fetcher::new(source.remote.clone(), source.parallel);
+    let names: HashMap<Digest, &str> = named_blobs(&wanted.manifest).map(|(name, blob)| (blob.digest, name)).collect();
+    let name_of = |blob: Descriptor| (names.get(&blob.digest).map(|name| (*name).to_owned()).unwrap_or_default(), blob);
+    let missing = missing.into_iter().map(name_of).collect();
     tokio::select! {
         fetched = fetch(library, fetcher, missing, source.parallel, &source.meter) => fetched?,
         () = keep(library, &wanted) => {}
@@ -313,12 +316,12 @@ fn lease(manifest: &Manifest) -> Result<IngestId> {
 async fn fetch(
     library: &Library,
     fetcher: Fetcher,
-    missing: Vec<Descriptor>,
+    missing: VecDeque<(String, Descriptor)>,
     parallel: usize,
     meter: &Arc<Meter>,
 ) -> Result<()> {
     let workers = (parallel * FETCHES_PER_REQUEST).min(missing.len());
-    let queue = Arc::new(Mutex::new(VecDeque::from(missing)));
+    let queue = Arc::new(Mutex::new(missing));
     // Dropping it, because the client went away, ends the workers.
     let mut running = JoinSet::new();
     for _ in 0..workers {
@@ -326,8 +329,8 @@ async fn fetch(
         running.spawn(async move {
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                let Some(blob) = next else { return Ok::<_, anyhow::Error>(()) };
-                fetcher.fetch(&store, &blob, &*meter).await?;
+                let Some((name, blob)) = next else { return Ok::<_, anyhow::Error>(()) };
+                fetcher.fetch(&store, &blob, &meter.blob(&name, &blob)).await?;
                 // It was hashed on its way.
                 metrics::counter!("lode_pulled_bytes_total").increment(blob.size);
                 metrics::counter!("lode_verified_bytes_total").increment(blob.size);

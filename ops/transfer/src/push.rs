@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::hosts::{Hosts, repository};
 use crate::meter::Meter;
+use crate::resolve::named_blobs;
 
 /// What a push would do or has done to a layer.
 #[derive(Clone, Debug)]
@@ -59,10 +60,7 @@ impl Push {
         let pusher = Pusher::new(library.store.clone(), host, &repository(destination));
         pusher.check_limits(model.manifest.raw(), model.manifest.layers().len())?;
         let mut seen = BTreeSet::new();
-        let layers = model.manifest.layers().iter();
-        let named = layers.map(|layer| (layer.name().unwrap_or(layer.media_type().as_str()), &layer.descriptor));
-        let mut blobs: Vec<(String, Descriptor)> = named
-            .chain([("config", model.manifest.config())])
+        let mut blobs: Vec<(String, Descriptor)> = named_blobs(&model.manifest)
             .filter(|(_, blob)| seen.insert(blob.digest))
             .map(|(name, blob)| (name.to_owned(), blob.clone()))
             .collect();
@@ -109,13 +107,13 @@ impl Push {
     /// Sends what is missing, and the manifest last.
     pub async fn execute(&self, meter: &Arc<Meter>) -> Result<Vec<PushedBlob>> {
         meter.expect(self.blobs.iter().map(|(_, blob)| blob.size).sum());
-        let (siblings, counter) = (self.siblings.clone(), meter.clone());
+        let (siblings, whole) = (self.siblings.clone(), meter.clone());
         let pushed = self
             .each(move |pusher, name, blob| {
-                let (siblings, counter) = (siblings.clone(), counter.clone());
+                let (siblings, counter) = (siblings.clone(), whole.blob(&name, &blob));
                 async move {
                     let from = siblings.get(&blob.digest).map_or(&[][..], Vec::as_slice);
-                    let pushed = pusher.push(&blob, from, &*counter).await;
+                    let pushed = pusher.push(&blob, from, &counter).await;
                     pushed.with_context(|| format!("layer `{name}`"))
                 }
             })

@@ -73,6 +73,13 @@ pub(crate) fn blobs(manifest: &Manifest) -> Result<Vec<Descriptor>> {
     Ok(blobs)
 }
 
+/// What the blobs of a manifest are called: as their layers are, by their type where those have no name, or `config`.
+pub(crate) fn named_blobs(manifest: &Manifest) -> impl Iterator<Item = (&str, &Descriptor)> {
+    let layers = manifest.layers().iter();
+    let named = layers.map(|layer| (layer.name().unwrap_or(layer.media_type().as_str()), &layer.descriptor));
+    named.chain([("config", manifest.config())])
+}
+
 /// Whether the names in a manifest are names; refused before anything is fetched.
 pub(crate) fn check_names(manifest: &Manifest, name: &ModelRef) -> Result<()> {
     for layer in manifest.layers() {
