@@ -40,9 +40,13 @@ impl Write for Log {
     }
 }
 
+/// Logs every text that it cleans, which are what people and models say; who wants that names it.
+const QUIET: &str = "html5ever=warn";
+
 /// Starts logging. `filter` is in the syntax of `tracing`, e.g. `info` or `lode=debug`.
 pub(crate) fn start(filter: &str, format: LogFormat) {
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let chosen = EnvFilter::try_new(format!("{QUIET},{filter}"));
+    let filter = chosen.unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Log);
     // A second start, as in tests, changes nothing.
     let _ = match format {

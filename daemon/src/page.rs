@@ -65,13 +65,21 @@ fn with_headers(mut response: Response) -> Response {
     response
 }
 
+/// Whether an answer may come compressed: what is said of `gzip` itself goes before what is said of all.
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let offered = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    offered.flat_map(|value| value.split(',')).any(|coding| {
-        let mut parts = coding.split(';').map(str::trim);
-        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip") || name == "*");
-        is_gzip && !parts.any(|part| matches!(part.strip_prefix("q="), Some(q) if q.parse() == Ok(0.0_f32)))
-    })
+    let codings: Vec<(&str, bool)> = offered
+        .flat_map(|value| value.split(','))
+        .map(|coding| {
+            let mut parts = coding.split(';').map(str::trim);
+            let name = parts.next().unwrap_or_default();
+            (name, !parts.any(|part| matches!(part.strip_prefix("q="), Some(q) if q.parse() == Ok(0.0_f32))))
+        })
+        .collect();
+    let said_of = |wanted: &str| {
+        codings.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, is_taken)| *is_taken)
+    };
+    said_of("gzip").or_else(|| said_of("*")).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -84,6 +92,8 @@ mod tests {
             ("gzip, deflate, br", true),
             ("br;q=1.0, gzip;q=0.8, *;q=0.1", true),
             ("gzip;q=0", false),
+            ("gzip;q=0, *", false),
+            ("*;q=0, gzip", true),
             ("identity", false),
             ("*", true),
         ] {

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use api::lode::UploadResponse;
 use axum::Json;
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, BodyDataStream, HttpBody};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use content::{Digest, Expected, Ingest, IngestId, Ingester, Provider};
@@ -17,6 +17,9 @@ use crate::error::Failed;
 
 /// How long an upload is kept for the create that uses it.
 const LEASE: Duration = Duration::from_hours(1);
+
+/// How long the rest of an upload that failed is read.
+const LINGER: Duration = Duration::from_secs(30);
 
 fn parse(text: &str) -> Result<Digest, Failed> {
     // Some clients write `sha256-…`.
@@ -66,14 +69,24 @@ pub(crate) async fn upload_unnamed(State(daemon): State<Daemon>, body: Body) -> 
     Ok(Json(UploadResponse { digest: digest.to_string(), size }))
 }
 
-/// Writes what a client sends, and leases it.
+/// Writes what a client sends, and leases it. Where that fails it reads on for a while: who sends listens to the answer only
+/// afterwards, and would see a broken connection in its place.
 async fn take(daemon: &Daemon, expected: Expected, body: Body) -> Result<(Digest, u64), Failed> {
+    let mut stream = body.into_data_stream();
+    let taken = write(daemon, expected, &mut stream).await;
+    if taken.is_err() {
+        let rest = async { while let Some(Ok(_)) = stream.next().await {} };
+        let _too_long = tokio::time::timeout(LINGER, rest).await;
+    }
+    taken
+}
+
+async fn write(daemon: &Daemon, expected: Expected, stream: &mut BodyDataStream) -> Result<(Digest, u64), Failed> {
     let store = &daemon.library.store;
     // An id of its own: several clients may send the same bytes at once, and the first that is done gives them their name.
     let id = IngestId::parse(&format!("blob-{:032x}", rand::rng().random::<u128>())).map_err(failed)?;
     let mut unfinished = Unfinished { store: store.clone(), id: Some(id.clone()) };
     let mut ingest = store.ingest(&id, expected).await.map_err(failed)?;
-    let mut stream = body.into_data_stream();
     while let Some(piece) = stream.next().await {
         let piece = match piece {
             Ok(piece) => piece,

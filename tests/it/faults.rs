@@ -243,6 +243,9 @@ async fn a_disk_that_was_full_is_as_good_as_new() {
     }
     let sent = server.http.patch(server.url(&upload)).body(vec![7; 1 << 20]).send().await.expect("an answer");
     assert!(sent.status().is_server_error(), "{}", sent.status());
+    let sent = server.http.post(server.url("/api/lode/upload")).body(vec![7; 1 << 20]).send().await.expect("an answer");
+    assert_eq!(sent.status().as_u16(), 507);
+    assert!(sent.text().await.expect("text").contains("No space left"));
     // What needs no room works meanwhile.
     let tags: Value =
         server.http.get(server.url("/api/tags")).send().await.expect("an answer").json().await.expect("JSON");

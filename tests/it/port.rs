@@ -100,14 +100,21 @@ async fn one_digest_may_be_sent_by_many_at_once() {
 async fn an_upload_that_breaks_off_leaves_nothing() {
     let server = Server::start(&[]).await;
     let digest = content::Digest::of(b"something else");
-    let mut stream = TcpStream::connect(&server.address).await.expect("a connection");
-    let head = format!("POST /api/blobs/{digest} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n");
-    stream.write_all(head.as_bytes()).await.expect("sent");
-    stream.write_all(&vec![7; 100_000]).await.expect("sent");
     let ingests = || std::fs::read_dir(server.home().join("ingest")).expect("a folder").count();
-    until(|| ingests() == 1).await;
-    drop(stream);
-    until(|| ingests() == 0).await;
+    for (path, length) in [
+        (format!("/api/blobs/{digest}"), "content-length: 1000000\r\n\r\n"),
+        ("/api/lode/upload".to_owned(), "content-length: 1000000\r\n\r\n"),
+        ("/api/lode/upload".to_owned(), "transfer-encoding: chunked\r\n\r\nf4240\r\n"),
+    ] {
+        let mut stream = TcpStream::connect(&server.address).await.expect("a connection");
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n{length}");
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        stream.write_all(&vec![7; 100_000]).await.expect("sent");
+        until(|| ingests() == 1).await;
+        drop(stream);
+        until(|| ingests() == 0).await;
+    }
+    assert_eq!(server.ask("/api/lode/gc", &json!({})).await["blobs"], 0, "nothing became a blob");
 }
 
 async fn until(holds: impl Fn() -> bool) {

@@ -17,6 +17,11 @@ use pulldown_cmark::{CodeBlockKind, Event, LinkType, Options, Parser, Tag, TagEn
 
 /// The longest text that is read, in bytes.
 pub const LONGEST: usize = 1 << 20;
+/// What is read beside CommonMark.
+const OPTIONS: Options = Options::ENABLE_TABLES
+    .union(Options::ENABLE_STRIKETHROUGH)
+    .union(Options::ENABLE_TASKLISTS)
+    .union(Options::ENABLE_MATH);
 /// Blocks and marks within one another. HTML is cleaned in a time that grows with the square of it.
 const DEEPEST: usize = 64;
 
@@ -26,10 +31,8 @@ pub fn render(text: &str) -> Vec<String> {
         return vec![plain(text)];
     }
     let text = delimiters::to_dollars(text);
-    let options =
-        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS | Options::ENABLE_MATH;
     let mut blocks = Blocks::default();
-    for event in Parser::new_ext(&text, options) {
+    for event in Parser::new_ext(&text, OPTIONS) {
         blocks.take(event);
         if blocks.depth > DEEPEST {
             return vec![plain(&text)];

@@ -2,7 +2,11 @@
 //! Code stays as it is.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
+use pulldown_cmark::{Event, Parser, Tag};
+
+use super::OPTIONS;
 use super::formulas::LONGEST;
 
 /// The same text with dollars around its formulas.
@@ -11,70 +15,40 @@ pub(super) fn to_dollars(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut result = String::with_capacity(text.len());
-    let (mut fence, mut rest) = (None, text);
-    while !rest.is_empty() {
-        let line = rest.split_inclusive('\n').next().unwrap_or(rest);
-        match (fence, opens(line)) {
-            (Some(open), Some(close)) if closes(line, open, close) => fence = None,
-            (None, Some(open)) => fence = Some(open),
-            (None, None) => {
-                rest = formulas(rest, line.len(), &mut result);
-                continue;
-            }
-            (Some(_), _) => {}
-        }
-        result.push_str(line);
-        rest = &rest[line.len()..];
+    let mut at = 0;
+    for code in code(text).chain([text.len()..text.len()]) {
+        formulas(&text[at..code.start], &mut result);
+        result.push_str(&text[code.clone()]);
+        at = code.end;
     }
     Cow::Owned(result)
 }
 
-/// A line of code's beginning or end.
-#[derive(Clone, Copy)]
-struct Fence {
-    character: char,
-    length: usize,
+/// Where there is code, as the parser sees it: blocks and spans, in their order.
+fn code(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let events = Parser::new_ext(text, OPTIONS).into_offset_iter();
+    events
+        .filter_map(|(event, range)| matches!(event, Event::Start(Tag::CodeBlock(_)) | Event::Code(_)).then_some(range))
 }
 
-fn opens(line: &str) -> Option<Fence> {
-    let line = line.trim_start_matches([' ', '\t', '>', '-', '*', '+']);
-    let line = line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(['.', ')', ' ']);
-    let character = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
-    let length = line.chars().take_while(|c| *c == character).count();
-    // With a mark behind it, it is a span in a line.
-    let is_span = character == '`' && line[length..].contains('`');
-    (length >= 3 && !is_span).then_some(Fence { character, length })
-}
-
-fn closes(line: &str, open: Fence, close: Fence) -> bool {
-    let rest = line.trim_start_matches([' ', '\t', '>']).trim_start_matches(close.character);
-    close.character == open.character && close.length >= open.length && rest.trim().is_empty()
-}
-
-/// Writes what begins in a line, `length` bytes of `text`; gives what is behind it. A formula may end in a later line.
-fn formulas<'t>(text: &'t str, length: usize, result: &mut String) -> &'t str {
-    let mut at = 0;
-    while at < length {
-        let rest = &text[at..];
-        if rest.starts_with('`') {
-            let ticks = rest.chars().take_while(|c| *c == '`').count();
-            let span = rest[ticks..].find(&rest[..ticks]).filter(|end| ticks + end < length - at);
-            let end = ticks + span.map_or(0, |end| end + ticks);
-            result.push_str(&rest[..end]);
-            at += end;
-        } else if rest.starts_with("\\\\") {
-            result.push_str("\\\\");
-            at += 2;
-        } else if let Some((formula, whole)) = formula(rest) {
+/// Writes a text without code.
+fn formulas(text: &str, result: &mut String) {
+    let mut rest = text;
+    while let Some(backslash) = rest.find('\\') {
+        result.push_str(&rest[..backslash]);
+        rest = &rest[backslash..];
+        let length = if let Some((formula, length)) = formula(rest) {
             result.push_str(&formula);
-            at += whole;
+            length
         } else {
-            let character = rest.chars().next().map_or(1, char::len_utf8);
-            result.push_str(&rest[..character]);
-            at += character;
-        }
+            // What is escaped begins nothing.
+            let escaped = rest.chars().nth(1).map_or(0, char::len_utf8);
+            result.push_str(&rest[..1 + escaped]);
+            1 + escaped
+        };
+        rest = &rest[length..];
     }
-    &text[at..]
+    result.push_str(rest);
 }
 
 /// The formula that a text begins with, between dollars, and how long it was.

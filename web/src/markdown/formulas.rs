@@ -1,6 +1,8 @@
 //! Formulas of LaTeX as `MathML`, which browsers set themselves.
 
-use std::panic::catch_unwind;
+use std::cell::Cell;
+use std::panic::{self, catch_unwind};
+use std::sync::Once;
 
 use pulldown_latex::config::DisplayMode;
 use pulldown_latex::event::Content;
@@ -33,7 +35,7 @@ fn mathml(source: &str, display_mode: DisplayMode) -> Option<String> {
     if source.len() > LONGEST || depth(source) > DEEPEST || defines(source) {
         return None;
     }
-    catch_unwind(|| {
+    unless_it_panics(|| {
         let storage = Storage::new();
         let events: Vec<Event<'_>> = Parser::new(source, &storage).take(MOST).collect::<Result<_, _>>().ok()?;
         // The library writes names of functions as they are.
@@ -47,8 +49,28 @@ fn mathml(source: &str, display_mode: DisplayMode) -> Option<String> {
         push_mathml(&mut written, events, config).ok()?;
         Some(written)
     })
-    .ok()
-    .flatten()
+}
+
+thread_local! {
+    static IS_SILENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What `work` gives; `None` where it panics, of which nobody is told: the library cuts texts inside of characters, and the message of
+/// that would write what somebody said into the log.
+fn unless_it_panics<T>(work: impl FnOnce() -> Option<T> + panic::UnwindSafe) -> Option<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !IS_SILENT.get() {
+                before(info);
+            }
+        }));
+    });
+    IS_SILENT.set(true);
+    let done = catch_unwind(work);
+    IS_SILENT.set(false);
+    done.ok().flatten()
 }
 
 /// How deep braces and `\left` are within one another.

@@ -58,12 +58,32 @@ fn formulas_are_set() {
         let html = whole(text);
         assert!(html.contains("<math") && html.contains("<msup>"), "{text}: {html}");
     }
-    for text in ["`\\(x\\)`", "```\n\\(x\\)\n```", "~~~\n\\[x\\]\n~~~", "\\\\(x\\\\)", "\\(x", "it costs $5 and $10"] {
+    for text in [
+        "`\\(x\\)`",
+        "``a ` \\(x\\)``",
+        "```\n\\(x\\)\n```",
+        "~~~\n\\[x\\]\n~~~",
+        "    \\(x\\)",
+        "- a\n\n      \\(x\\)",
+        "> ```\n> \\[x\\]\n> ```",
+        "\\\\(x\\\\)",
+        "\\(x",
+        "\\(x `\\)`",
+        "it costs $5 and $10",
+    ] {
         assert!(!whole(text).contains("<math"), "{text}: {}", whole(text));
     }
-    for text in
-        ["$\\def\\a{\\a\\a}\\a$", "$\\frac{1}$", "$\\nosuch$", &format!("${}x{}$", "{".repeat(500), "}".repeat(500))]
-    {
+    // Code keeps the marks that it was written with.
+    assert!(whole("text \\(y\\)\n\n    print(\\(x\\))").contains("print(\\(x\\))"));
+    assert!(whole("a `b` \\(x\\) é \\[y\\]").matches("<math").count() == 2);
+    for text in [
+        "$\\def\\a{\\a\\a}\\a$",
+        "$\\frac{1}$",
+        "$\\nosuch$",
+        // Cut by the library inside of a character.
+        "$\\textcolor{#aéaaa}{x}$",
+        &format!("${}x{}$", "{".repeat(500), "}".repeat(500)),
+    ] {
         let html = whole(text);
         assert!(html.contains("<code>") && !html.contains("<math"), "{text}: {html}");
     }
