@@ -1,5 +1,7 @@
 // The daemon's public API: requests, streams of lines, and the key that it may ask for.
 
+import { tab } from "./storage.js";
+
 /** What the daemon refused, or what became of the connection. */
 export class ApiError extends Error {
   constructor(status, message) {
@@ -19,26 +21,26 @@ export function setKeyDialog(dialog) {
 }
 
 export function hasKey() {
-  return sessionStorage.getItem(KEY) !== null;
+  return tab.getItem(KEY) !== null;
 }
 
 export function forgetKey() {
-  sessionStorage.removeItem(KEY);
+  tab.removeItem(KEY);
 }
 
 function headers(more) {
-  const key = sessionStorage.getItem(KEY);
+  const key = tab.getItem(KEY);
   return key === null ? more : { ...more, Authorization: `Bearer ${key}` };
 }
 
 /** One question at a time: many requests may be refused at once. */
 async function keyFor(refused) {
-  const used = sessionStorage.getItem(KEY);
+  const used = tab.getItem(KEY);
   asking ??= askForKey(refused).finally(() => {
     asking = undefined;
   });
   const key = await asking;
-  if (key !== undefined) sessionStorage.setItem(KEY, key);
+  if (key !== undefined) tab.setItem(KEY, key);
   document.dispatchEvent(new Event("lode-key"));
   return key !== undefined && key !== used;
 }
@@ -58,7 +60,7 @@ async function failure(response) {
 /** An answer of the daemon; asks for a key where one is missing or wrong. */
 export async function request(method, path, options = {}) {
   for (;;) {
-    const used = sessionStorage.getItem(KEY);
+    const used = tab.getItem(KEY);
     let response;
     try {
       response = await fetch(path, {
@@ -75,7 +77,7 @@ export async function request(method, path, options = {}) {
     if (response.ok) return response;
     const error = await failure(response);
     // Somebody else may have given a key meanwhile.
-    const renewed = sessionStorage.getItem(KEY) !== used;
+    const renewed = tab.getItem(KEY) !== used;
     if (response.status !== 401 || options.silent || !(renewed || (await keyFor(error.message)))) throw error;
   }
 }
@@ -123,13 +125,41 @@ export async function* lines(path, json, signal) {
   }
 }
 
-/** Sends a file and tells how far it is. `fetch` cannot tell. */
-export function upload(path, file, onprogress, signal) {
+/** Sends a file. Tells how many bytes have gone, as they go; the last thing told is the answer. `fetch` cannot tell. */
+export async function* upload(path, file, signal) {
+  const sender = new XMLHttpRequest();
+  let news = () => {};
+  let sent = 0;
+  sender.upload.addEventListener("progress", (event) => {
+    sent = event.loaded;
+    news();
+  });
+  const abort = () => sender.abort();
+  signal.addEventListener("abort", abort);
+  const answer = answered(sender);
+  let ended = false;
+  const end = answer.then(
+    () => (ended = true),
+    () => (ended = true),
+  );
+  sender.open("POST", path);
+  for (const [name, value] of Object.entries(headers({ "Content-Type": "application/octet-stream" }))) sender.setRequestHeader(name, value);
+  sender.send(file);
+  if (signal.aborted) abort();
+  try {
+    while (!ended) {
+      await Promise.race([end, new Promise((resolve) => (news = resolve))]);
+      yield { sent };
+    }
+    yield await answer;
+  } finally {
+    signal.removeEventListener("abort", abort);
+    if (!ended) abort();
+  }
+}
+
+function answered(sender) {
   return new Promise((resolve, reject) => {
-    const sender = new XMLHttpRequest();
-    sender.open("POST", path);
-    for (const [name, value] of Object.entries(headers({ "Content-Type": "application/octet-stream" }))) sender.setRequestHeader(name, value);
-    sender.upload.addEventListener("progress", (event) => onprogress(event.loaded, file.size));
     sender.addEventListener("load", () => {
       let body = {};
       try {
@@ -142,7 +172,5 @@ export function upload(path, file, onprogress, signal) {
     });
     sender.addEventListener("error", () => reject(new ApiError(0, "the upload broke off")));
     sender.addEventListener("abort", () => reject(new DOMException("cancelled", "AbortError")));
-    signal?.addEventListener("abort", () => sender.abort());
-    sender.send(file);
   });
 }

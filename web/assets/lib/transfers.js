@@ -2,10 +2,14 @@
 
 import { lines } from "./api.js";
 import { h, fill, icon, iconButton, announce } from "./dom.js";
-import { bytes, percent, seconds, short } from "./format.js";
+import { bytes, count, percent, seconds, short } from "./format.js";
 import { meter } from "./table.js";
 import { open } from "./dialog.js";
 
+/** What the daemon calls the whole, where it tells of parts, too. */
+const WHOLE = "sha256:model";
+/** Parts that are shown at a time. */
+const SHOWN = 60;
 /** How long a rate is measured over, in milliseconds. */
 const MEASURED = 3000;
 
@@ -17,6 +21,14 @@ export function onTransfers(listener) {
   return () => listeners.delete(listener);
 }
 
+const changeListeners = new Set();
+
+/** Calls a function whenever something ended that may have changed which models there are; gives one that ends this. */
+export function onModelsChanged(listener) {
+  changeListeners.add(listener);
+  return () => changeListeners.delete(listener);
+}
+
 let waiting;
 function changed() {
   waiting ??= requestAnimationFrame(() => {
@@ -25,10 +37,10 @@ function changed() {
   });
 }
 
-/** Something that answers with lines of progress. */
+/** Something that tells with lines how far it is. `work` gets a signal that ends it, and gives the lines; it is called again to resume. */
 class Transfer {
-  constructor(title, path, body, ondone, describe) {
-    Object.assign(this, { title, path, body, ondone, describe, state: "running", status: "", parts: new Map(), samples: [] });
+  constructor(title, work, { ondone, describe, changes }) {
+    Object.assign(this, { title, work, ondone, describe, changes, state: "running", status: "", parts: new Map(), samples: [] });
     this.run();
   }
 
@@ -36,12 +48,15 @@ class Transfer {
     this.state = "running";
     this.failure = undefined;
     this.samples = [];
+    this.whole = undefined;
+    this.parts.clear();
     this.abort = new AbortController();
     try {
-      for await (const line of lines(this.path, this.body, this.abort.signal)) this.take(line);
+      for await (const line of this.work(this.abort.signal)) this.take(line);
       this.state = "done";
       announce(`${this.title}: done`);
-      this.ondone?.(this);
+      this.ondone?.();
+      if (this.changes) for (const listener of changeListeners) listener();
     } catch (error) {
       this.state = error.name === "AbortError" ? "cancelled" : "failed";
       this.failure = error.name === "AbortError" ? undefined : error.message;
@@ -53,22 +68,25 @@ class Transfer {
   take(line) {
     if (line.report !== undefined) this.report = line.report;
     if (line.total !== undefined) {
-      const name = line.digest ?? line.status;
-      this.parts.set(name, { name, status: line.status, total: line.total, completed: line.completed ?? 0 });
+      const id = line.digest ?? line.status;
+      const part = { name: line.name || id, total: line.total, completed: line.completed ?? 0 };
+      if (id === WHOLE) this.whole = part;
+      else this.parts.set(id, part);
       const now = Date.now();
       this.samples.push([now, this.completed]);
       while (this.samples.length > 2 && now - this.samples[0][0] > MEASURED) this.samples.shift();
     }
-    this.status = line.status ?? this.status;
+    // Of hundreds of parts at a time the last one says little.
+    if (line.name === undefined) this.status = line.status ?? this.status;
     changed();
   }
 
   get total() {
-    return [...this.parts.values()].reduce((sum, part) => sum + part.total, 0);
+    return this.whole?.total ?? [...this.parts.values()].reduce((sum, part) => sum + part.total, 0);
   }
 
   get completed() {
-    return [...this.parts.values()].reduce((sum, part) => sum + part.completed, 0);
+    return this.whole?.completed ?? [...this.parts.values()].reduce((sum, part) => sum + part.completed, 0);
   }
 
   /** Bytes a second, of the last seconds. */
@@ -82,9 +100,17 @@ class Transfer {
   }
 }
 
-/** Begins something; it is shown in the list of what is under way, and so is what `describe` makes of its report. */
-export function begin(title, path, body, ondone, describe) {
-  const transfer = new Transfer(title, path, body, ondone, describe);
+/** Work that is one request of the daemon's API. */
+export function asked(path, body) {
+  return (signal) => lines(path, body, signal);
+}
+
+/**
+ * Begins something; it is shown in the list of what is under way. `options`: `ondone` is called at its end, `describe` makes
+ * something to be shown of its report, and `changes` says that there may be other models then.
+ */
+export function begin(title, work, options = {}) {
+  const transfer = new Transfer(title, work, options);
   all.unshift(transfer);
   changed();
   return transfer;
@@ -96,8 +122,9 @@ export function progress(transfer) {
   const head = h("div", { class: "transfer-head" });
   const bar = h("div", { class: "transfer-bar" });
   const facts = h("p", { class: "facts", "aria-live": "off" });
-  const parts = h("ul", { class: "parts" });
-  const details = h("details", {}, h("summary", {}, "Parts"), parts);
+  const parts = h("ul", { class: "parts", tabindex: 0, "aria-label": "Parts" });
+  const number = h("span", { class: "hint" });
+  const details = h("details", { open: transfer.state === "running" }, h("summary", {}, "One by one ", number), parts);
   const result = h("div", { "aria-live": "polite" });
   fill(element, head, bar, facts, details, result);
   const draw = () => {
@@ -121,12 +148,14 @@ export function progress(transfer) {
     const left = rate > 0 && state === "running" ? (total - completed) / rate : undefined;
     fill(
       facts,
-      transfer.failure ? h("span", { class: "failure", role: "alert" }, transfer.failure) : h("span", { dir: "auto" }, state === "running" ? transfer.status : ""),
+      transfer.failure ? h("span", { class: "failure", role: "alert" }, transfer.failure) : state === "running" && h("span", { dir: "auto" }, transfer.status),
       total > 0 && h("span", {}, `${bytes(completed)} of ${bytes(total)} · ${percent(completed / total)}`),
       rate > 0 && state === "running" && h("span", {}, `${bytes(rate)}/s`),
       left !== undefined && Number.isFinite(left) && h("span", {}, `${seconds(left)} left`),
     );
-    details.hidden = transfer.parts.size < 2;
+    details.hidden = transfer.parts.size === 0 || (transfer.whole === undefined && transfer.parts.size < 2);
+    const done = ended(transfer);
+    fill(number, `· ${count(done)} done${done < transfer.parts.size ? `, ${count(transfer.parts.size - done)} under way` : ""}`);
     if (details.open) fill(parts, rows(transfer));
   };
   details.addEventListener("toggle", draw);
@@ -135,17 +164,25 @@ export function progress(transfer) {
   return element;
 }
 
-/** The blobs under way first; of the others there may be hundreds. */
+const isDone = (part) => part.completed >= part.total;
+
+/** How many parts are done. */
+function ended(transfer) {
+  let number = 0;
+  for (const part of transfer.parts.values()) number += isDone(part) ? 1 : 0;
+  return number;
+}
+
+/** The parts under way first, then those that ended last; there may be thousands. */
 function rows(transfer) {
   const parts = [...transfer.parts.values()];
-  const ends = (part) => part.completed >= part.total;
-  const shown = [...parts.filter((part) => !ends(part)), ...parts.filter(ends)].slice(0, 60);
+  const shown = [...parts.filter((part) => !isDone(part)), ...parts.filter(isDone).reverse()].slice(0, SHOWN);
   const more = parts.length - shown.length;
   return [
     shown.map((part) =>
-      h("li", {}, h("code", {}, part.name.startsWith("sha256:") ? short(part.name) : part.name), meter(part.completed / part.total, ends(part) ? "done" : ""), h("span", {}, `${bytes(part.completed)} of ${bytes(part.total)}`)),
+      h("li", {}, h("code", { title: part.name, dir: "auto" }, part.name.startsWith("sha256:") ? short(part.name) : part.name), meter(part.completed / part.total, isDone(part) ? "done" : ""), h("span", {}, isDone(part) ? bytes(part.total) : `${bytes(part.completed)} of ${bytes(part.total)}`)),
     ),
-    more > 0 && h("li", {}, `and ${more} more that are done`),
+    more > 0 && h("li", {}, `and ${count(more)} more`),
   ];
 }
 

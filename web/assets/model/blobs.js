@@ -4,7 +4,7 @@ import { get } from "../lib/api.js";
 import { h, fill, icon } from "../lib/dom.js";
 import { bytes, short, things } from "../lib/format.js";
 import { Table } from "../lib/table.js";
-import { begin, progress } from "../lib/transfers.js";
+import { asked, begin, progress } from "../lib/transfers.js";
 
 export async function draw(model) {
   const manifest = await read(model);
@@ -21,12 +21,12 @@ export async function draw(model) {
   table.set(layers);
   const result = h("div", { "aria-live": "polite" });
   const verify = () => {
-    const transfer = begin(`Verify ${model.name}`, "/api/lode/fsck", { model: model.name }, undefined, (report) => {
+    const describe = (report) => {
       const mine = report.problems.filter((problem) => (problem.models ?? []).includes(model.name));
       if (mine.length === 0) return h("p", { class: "state done" }, icon("check"), `All ${things(report.blobs, "blob")} are what they are called: ${bytes(report.bytes)} were read.`);
       return [h("p", { class: "failure" }, icon("warning"), `${things(mine.length, "problem")} found; the view Store can repair them.`), h("ul", { class: "problems" }, mine.map((problem) => h("li", {}, problem.layer && `${problem.layer}: `, problem.error)))];
-    });
-    fill(result, progress(transfer));
+    };
+    fill(result, progress(begin(`Verify ${model.name}`, asked("/api/lode/fsck", { model: model.name }), { describe })));
   };
   return [
     h("div", { class: "tools" }, h("p", { class: "hint" }, `${things(layers.length, "blob")} · ${bytes(layers.reduce((sum, layer) => sum + (layer.size ?? 0), 0))} · manifest `, h("code", {}, model.entry?.digest ?? "")), h("span", { class: "grow" }), h("button", { type: "button", class: "primary", onclick: verify }, icon("check"), "Verify now")),

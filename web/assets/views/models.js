@@ -1,13 +1,14 @@
 // All models: what they are, what they take alone and together, and what one can do with them.
 
-import { get, lines, post, remove, request, upload } from "../lib/api.js";
+import { get, lines, post, remove } from "../lib/api.js";
 import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
 import { ask, confirmed, open, tell } from "../lib/dialog.js";
 import { ago, bytes, moment, things } from "../lib/format.js";
 import { capabilityBadges, description, list } from "../lib/models.js";
-import { begin, progress } from "../lib/transfers.js";
+import { asked, begin, onModelsChanged, progress } from "../lib/transfers.js";
 import { go, modelPath } from "../lib/route.js";
 import { searchField, Table } from "../lib/table.js";
+import { createDialog } from "../model/create.js";
 
 export async function draw(main) {
   const summary = h("p", { class: "hint" });
@@ -45,16 +46,18 @@ export async function draw(main) {
         h("h1", {}, "Models"),
         h("span", { class: "grow" }),
         searchField("Search by name, family or type", (text) => table.filter((model) => `${model.name} ${description(model)} ${(model.capabilities ?? []).join(" ")}`.toLowerCase().includes(text))),
-        h("button", { type: "button", class: "primary", onclick: () => pull(again) }, icon("download"), "Pull"),
-        h("button", { type: "button", onclick: () => create(again) }, icon("plus"), "Create"),
+        h("button", { type: "button", class: "primary", onclick: pull }, icon("download"), "Pull"),
+        h("button", { type: "button", onclick: createDialog }, icon("plus"), "Create"),
       ),
       summary,
       table.element,
     ),
   );
+  const unheard = onModelsChanged(again);
   await load();
   return () => {
     ended = true;
+    unheard();
   };
 }
 
@@ -131,7 +134,7 @@ export async function removeModel(model, changed) {
 }
 
 /** Asks what to pull; searches registries and the hub where one does not know the name. */
-async function pull(changed) {
+async function pull() {
   const values = await open("Pull a model", (close) => {
     const input = h("input", { name: "model", required: true, autofocus: true, autocomplete: "off", spellcheck: "false", placeholder: "registry.example/team/model:tag, hf.co/owner/model" });
     const found = h("ul", { class: "found" });
@@ -165,7 +168,7 @@ async function pull(changed) {
     );
   });
   if (values === undefined || values.model === "") return;
-  const transfer = begin(`Pull ${values.model}`, "/api/pull", values, changed);
+  const transfer = begin(`Pull ${values.model}`, asked("/api/pull", { ...values, blobs: true }), { changes: true });
   await open(`Pull ${values.model}`, () => [progress(transfer), h("p", { class: "hint" }, "It goes on when this is closed; the arrow in the bar shows it again.")], { class: "wide" });
 }
 
@@ -190,66 +193,6 @@ export async function push(model) {
   const meaning = { present: "are there already", mount: "are linked from another repository there", send: "are sent" };
   const content = h("table", { class: "simple" }, rows.map(([status, number, size]) => h("tr", {}, h("td", {}, `${things(number, "blob")} ${meaning[status]}`), h("td", { class: "right" }, bytes(size)))));
   if (!(await confirmed(`Push to ${values.destination}`, content, "Push", { harmless: true }))) return;
-  const transfer = begin(`Push ${model.name}`, "/api/push", body);
+  const transfer = begin(`Push ${model.name}`, asked("/api/push", { ...body, blobs: true }));
   await open(`Push ${model.name}`, () => progress(transfer), { class: "wide" });
-}
-
-/** A model from a folder or file of the daemon's machine, from another model, or from files that are sent. */
-async function create(changed) {
-  const body = await open(
-    "Create a model",
-    (close) => {
-      const failure = h("p", { class: "failure", role: "alert", hidden: true });
-      const state = h("p", { class: "hint" });
-      const abort = new AbortController();
-      const submit = async (event) => {
-        event.preventDefault();
-        const form = event.target;
-        failure.hidden = true;
-        event.submitter.disabled = true;
-        try {
-          const made = { model: form.model.value.trim() };
-          if (form.quantize.value.trim()) made.quantize = form.quantize.value.trim();
-          if (form.system.value.trim()) made.system = form.system.value.trim();
-          const from = form.from.value.trim();
-          const files = [...form.files.files];
-          if (files.length > 0) {
-            made.files = {};
-            for (const file of files) {
-              const answer = await upload("/api/lode/upload", file, (sent, all) => fill(state, `Sending ${file.name}: ${bytes(sent)} of ${bytes(all)}`), abort.signal);
-              made.files[file.name] = answer.digest;
-            }
-            // The first one may have been sent hours ago: what is asked for is kept for another one.
-            for (const digest of Object.values(made.files)) await request("HEAD", `/api/blobs/${digest}`);
-          } else if (from === "") throw new Error("Say what the model is made of, or choose files");
-          else if (from.startsWith("/")) made.path = from;
-          else made.from = from;
-          close(made);
-        } catch (error) {
-          if (error.name === "AbortError") return;
-          event.submitter.disabled = false;
-          failure.hidden = false;
-          fill(failure, error.message);
-        }
-      };
-      const form = h(
-        "form",
-        { onsubmit: submit },
-        h("label", { class: "field" }, h("span", {}, "Name of the new model"), h("input", { name: "model", required: true, autofocus: true, autocomplete: "off", spellcheck: "false", placeholder: "name:tag" })),
-        h("label", { class: "field" }, h("span", {}, "From"), h("input", { name: "from", autocomplete: "off", spellcheck: "false", placeholder: "/path/of/a/folder or file.gguf, or the name of a model" }), h("small", {}, "A path is one of the machine where the daemon runs.")),
-        h("label", { class: "field" }, h("span", {}, "Or send files from here"), h("input", { type: "file", name: "files", multiple: true }), h("small", {}, "A GGUF file, or all files of a Hugging Face folder.")),
-        h("label", { class: "field" }, h("span", {}, "Quantize to"), h("input", { name: "quantize", autocomplete: "off", placeholder: "as it is; q4_K_M, q8_0, int4, nvfp4 …" })),
-        h("label", { class: "field" }, h("span", {}, "System prompt"), h("textarea", { name: "system", rows: 2 })),
-        state,
-        failure,
-        h("footer", {}, h("button", { type: "button", onclick: () => close() }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Create")),
-      );
-      queueMicrotask(() => form.closest("dialog").addEventListener("close", () => abort.abort()));
-      return form;
-    },
-    { stays: true },
-  );
-  if (body === undefined) return;
-  const transfer = begin(`Create ${body.model}`, "/api/create", body, changed);
-  await open(`Create ${body.model}`, () => progress(transfer), { class: "wide" });
 }

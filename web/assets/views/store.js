@@ -5,7 +5,7 @@ import { h, fill, icon } from "../lib/dom.js";
 import { ask, confirmed, open, tell } from "../lib/dialog.js";
 import { bytes, count, moment, things } from "../lib/format.js";
 import { modelPath } from "../lib/route.js";
-import { begin, progress } from "../lib/transfers.js";
+import { asked, begin, onModelsChanged, progress } from "../lib/transfers.js";
 import { treemap } from "../lib/treemap.js";
 
 const DAY = 86400;
@@ -13,11 +13,18 @@ const DAY = 86400;
 export async function draw(main) {
   const body = h("div", { class: "view" });
   fill(main, body);
+  let ended = false;
   const load = async () => {
     const usage = await get("/api/lode/du");
-    fill(body, content(usage, () => load().catch((error) => tell("The store cannot be measured", error.message))));
+    if (!ended) fill(body, content(usage, again));
   };
+  const again = () => load().catch((error) => tell("The store cannot be measured", error.message));
+  const unheard = onModelsChanged(again);
   await load();
+  return () => {
+    ended = true;
+    unheard();
+  };
 }
 
 function content(usage, again) {
@@ -28,12 +35,13 @@ function content(usage, again) {
     ["transfers that rest", usage.ingest_bytes],
     ["damaged, set aside", usage.damaged_bytes],
   ];
-  const alone = usage.models.reduce((sum, model) => sum + model.bytes, 0);
-  const named = usage.families.reduce((sum, family) => sum + family.bytes, 0);
+  // What each model would take without the others, and what they take together.
+  const apart = usage.models.reduce((sum, model) => sum + model.bytes, 0);
+  const together = usage.families.reduce((sum, family) => sum + family.bytes, 0);
   const figures = [
     [bytes(usage.bytes), `in ${things(usage.blobs, "blob")}`],
     [bytes(usage.free_bytes), "free on the disk"],
-    [bytes(Math.max(0, alone - named)), "saved, because models share blobs"],
+    [bytes(Math.max(0, apart - together)), "saved, because models share blobs"],
     ...others.filter(([, size]) => size > 0).map(([label, size]) => [bytes(size), label]),
   ];
   return [
@@ -118,7 +126,7 @@ async function prune(again) {
 }
 
 async function check(request, again) {
-  const transfer = begin("Check the store", "/api/lode/fsck", request, undefined, (found) => report(found, again));
+  const transfer = begin("Check the store", asked("/api/lode/fsck", request), { describe: (found) => report(found, again) });
   await open("Check the store", () => progress(transfer), { class: "wide" });
 }
 
@@ -132,9 +140,10 @@ function report(found, again) {
 }
 
 async function repair(again) {
-  const transfer = begin("Repair the store", "/api/lode/repair", {}, again, ({ repaired, failed }) => [
+  const describe = ({ repaired, failed }) => [
     h("p", {}, `${things(repaired.length, "blob")} were fetched again.`),
     failed.length > 0 && h("ul", { class: "problems" }, failed.map((problem) => h("li", {}, (problem.models ?? []).join(", "), h("br"), problem.error))),
-  ]);
+  ];
+  const transfer = begin("Repair the store", asked("/api/lode/repair", {}), { ondone: again, describe });
   await open("Repair the store", () => progress(transfer), { class: "wide" });
 }
