@@ -6,6 +6,12 @@ import { rendered } from "../lib/dom.js";
 /** The shortest time between two drawings of a text, in milliseconds; a drawing that takes long is followed by a longer rest. */
 const REST = 90;
 
+/** Characters of texts whose blocks are remembered. */
+const REMEMBERED = 2_000_000;
+/** Blocks by their text, the one used last at the end. */
+const known = new Map();
+let remembered = 0;
+
 /** Turns a text of Markdown into blocks of HTML; where the daemon cannot, `undefined`. */
 async function blocks(text) {
   try {
@@ -15,14 +21,25 @@ async function blocks(text) {
   }
 }
 
-/** Draws a text as Markdown into an element. Before it is read, it stands there as it is. */
-export async function drawText(element, text) {
-  if (element.childElementCount === 0) {
+function remember(text, read) {
+  if (!known.delete(text)) remembered += text.length;
+  known.set(text, read);
+  for (const oldest of known.keys()) {
+    if (remembered <= REMEMBERED) break;
+    known.delete(oldest);
+    remembered -= oldest.length;
+  }
+}
+
+/** Draws a text as Markdown into an element, at once where it was drawn before; else it stands there as it is until it is read. */
+export async function drawText(element, text, isWhole = true) {
+  if (element.childElementCount === 0 && !known.has(text)) {
     element.textContent = text;
     element.classList.add("plain-text");
   }
-  const read = await blocks(text);
+  const read = known.get(text) ?? (await blocks(text));
   if (read === undefined) return;
+  if (isWhole) remember(text, read);
   element.classList.remove("plain-text");
   if (element.blocks === undefined) element.replaceChildren();
   rendered(element, read);
@@ -134,7 +151,7 @@ export class Answering {
     if (this.foot) this.foot(message.figures ?? this.soFar());
     // One after the other: an older text must not come last.
     if (this.text && message.content) {
-      const turn = (this.turn = (this.turn ?? Promise.resolve()).then(() => drawText(this.text, message.content)));
+      const turn = (this.turn = (this.turn ?? Promise.resolve()).then(() => drawText(this.text, message.content, message.figures !== undefined)));
       await turn;
     }
     this.changed?.();

@@ -6,6 +6,7 @@ import { siblings } from "../lib/conversations.js";
 import { drawText } from "./answer.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
+const EDIT = { user: "Edit, and ask anew", assistant: "Edit this answer" };
 const REASONS = {
   length: "ended at the most tokens",
   stopped: "stopped",
@@ -13,14 +14,18 @@ const REASONS = {
   load: "the model was loaded",
 };
 
-/** The element of a message. `answering` is the answer under way, which may be this message's. */
+/**
+ * The element of a message. `answering` is the answer under way, which may be this message's. Its method `refresh` draws again
+ * what depends on others: what was said stays, and so does an edit that somebody has begun.
+ */
 export function message(conversation, one, actions, answering) {
   const mine = answering?.message === one ? answering : undefined;
   const element = h("article", { class: `message ${one.role}`, "aria-label": `${WHO[one.role]}: ${one.content.slice(0, 60)}` });
   const who = h("div", { class: "who" }, one.role === "assistant" ? (one.model ?? WHO.assistant) : one.role === "tool" ? `Result of ${one.name}` : WHO.user);
   const foot = h("div", { class: "message-foot" });
   fill(element, who, thinking(one, mine), body(one, mine), calls(one, actions), one.failure && h("p", { class: "failure", role: "alert" }, icon("warning"), one.failure), foot);
-  drawFoot(foot, element, conversation, one, actions, mine);
+  element.refresh = () => drawFoot(foot, element, conversation, one, actions, mine);
+  element.refresh();
   return element;
 }
 
@@ -81,7 +86,7 @@ function drawFoot(foot, element, conversation, one, actions, mine) {
     foot,
     branches(conversation, one, actions),
     iconButton("copy", "Copy the text", () => copy(one.content)),
-    one.role !== "tool" && iconButton("edit", one.role === "user" ? "Edit, and ask anew" : "Edit this answer", () => edit(element, one, actions)),
+    one.role !== "tool" && iconButton("edit", EDIT[one.role], () => edit(element, one, actions)),
     one.role === "assistant" && iconButton("again", "Answer anew", () => actions.again(one)),
     figures,
   );
@@ -126,7 +131,10 @@ function edit(element, one, actions) {
   const text = h("textarea", { rows: Math.min(12, one.content.split("\n").length + 2), "aria-label": "Message" });
   text.value = one.content;
   const before = [...element.childNodes];
-  const back = () => fill(element, before);
+  const back = () => {
+    fill(element, before);
+    element.querySelector(`[aria-label="${EDIT[one.role]}"]`)?.focus();
+  };
   const form = h(
     "form",
     {

@@ -30,8 +30,8 @@ export function settingsDialog(conversation, model) {
         input.value = options.sampling?.[name] ?? "";
         return field(name, label, hint, input);
       });
-      const stop = h("input", { type: "text", name: "stop", placeholder: "none beside the model's" });
-      stop.value = (options.sampling?.stop ?? []).join(", ");
+      const stop = h("textarea", { name: "stop", rows: 2, class: "mono", placeholder: "none beside the model's", spellcheck: "false" });
+      stop.value = (options.sampling?.stop ?? []).map(escaped).join("\n");
       const think = h("select", { name: "think", disabled: !can("thinking") }, ["as it likes", "yes", "no", "low", "medium", "high"].map((word) => h("option", { value: word }, word)));
       think.value = { undefined: "as it likes", true: "yes", false: "no" }[options.think] ?? options.think;
       const format = h("textarea", { name: "format", rows: 4, class: "mono", placeholder: "A JSON schema, or json", spellcheck: "false" });
@@ -55,7 +55,7 @@ export function settingsDialog(conversation, model) {
         { onsubmit: submit, novalidate: true },
         field("system", "System prompt", undefined, system),
         h("div", { class: "panels" }, numbers),
-        field("stop", "Stop at", "texts with commas between them", stop),
+        field("stop", "Stop at", "a text in each line; \\n in it is the end of a line", stop),
         field("think", "Think", can("thinking") ? undefined : "this model does not think", think),
         field("format", "Format of the answer", "a JSON schema that it cannot leave, or the word json", format),
         field("tools", "Tools", can("tools") ? "what the model may call, as a list in JSON; you say what they answer" : "this model calls no tools", tools),
@@ -78,7 +78,7 @@ function read(form, before) {
     if (text === "" || !Number.isFinite(value)) throw new Error(`${label}: expected a number`);
     sampling[name] = value;
   }
-  const stop = form.stop.value.split(",").map((text) => text.trim()).filter(Boolean);
+  const stop = form.stop.value.split("\n").filter(Boolean).map(unescaped);
   if (stop.length > 0) sampling.stop = stop;
   if (Object.keys(sampling).length > 0) options.sampling = sampling;
   const think = form.think.value;
@@ -93,6 +93,17 @@ function read(form, before) {
     if (!Array.isArray(options.tools)) throw new Error("The tools: expected a list");
   }
   return options;
+}
+
+const ESCAPES = { n: "\n", r: "\r", t: "\t", "\\": "\\" };
+
+/** A text in a line. */
+function escaped(text) {
+  return text.replace(/[\n\r\t\\]/g, (sign) => `\\${Object.keys(ESCAPES).find((name) => ESCAPES[name] === sign)}`);
+}
+
+function unescaped(line) {
+  return line.replace(/\\([nrt\\])/g, (_, name) => ESCAPES[name]);
 }
 
 function parsed(what, text) {

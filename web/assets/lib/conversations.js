@@ -7,54 +7,129 @@
 
 const NAME = "lode";
 const STORE = "conversations";
-/** Says that a file is of this form. */
-const FORM = "lode-conversations/1";
+
+/** What tabs tell each other: which conversation was kept or removed. */
+const CHANNEL = "lode-conversations";
 
 let opening;
+/** In the place of the database, where the browser keeps nothing. */
+const memory = new Map();
 
+/** The database; `undefined` where the browser keeps none. */
 function database() {
   opening ??= new Promise((resolve, reject) => {
     const request = indexedDB.open(NAME, 1);
     request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: "id" });
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
-  });
+  }).catch(() => undefined);
   return opening;
+}
+
+/** Whether conversations stay when the page is closed. */
+export async function areKept() {
+  return (await database()) !== undefined;
 }
 
 async function within(mode, work) {
   const transaction = (await database()).transaction(STORE, mode);
-  const request = work(transaction.objectStore(STORE));
+  const result = work(transaction.objectStore(STORE));
   return new Promise((resolve, reject) => {
-    transaction.oncomplete = () => resolve(request?.result);
+    transaction.oncomplete = () => resolve(result?.result);
     transaction.onerror = () => reject(transaction.error);
     transaction.onabort = () => reject(transaction.error);
   });
 }
 
+/** Those that this tab has read or kept. One of them that is there no more was removed by another tab. */
+const met = new Set();
+const channel = "BroadcastChannel" in window ? new BroadcastChannel(CHANNEL) : undefined;
+
+/** Calls a function with the `id` of each conversation that another tab has changed; gives one that ends this. */
+export function onChanged(listener) {
+  const heard = (event) => listener(event.data.id);
+  channel?.addEventListener("message", heard);
+  return () => channel?.removeEventListener("message", heard);
+}
+
 /** All of them, the newest first. */
 export async function all() {
-  const found = await within("readonly", (store) => store.getAll());
+  const found = (await areKept()) ? await within("readonly", (store) => store.getAll()) : [...memory.values()];
+  for (const one of found) met.add(one.id);
   return found.sort((a, b) => b.updated - a.updated);
 }
 
-export function save(conversation) {
-  return within("readwrite", (store) => store.put(conversation));
+/** One as it is kept; nothing where it was removed. */
+export async function read(id) {
+  if (!(await areKept())) return memory.get(id);
+  return within("readonly", (store) => store.get(id));
 }
 
-export function remove(id) {
-  return within("readwrite", (store) => store.delete(id));
+/**
+ * Keeps a conversation, with what other tabs have added to it meanwhile. One that was removed meanwhile stays so; says whether
+ * it is kept.
+ */
+export async function save(conversation) {
+  const { id } = conversation;
+  let kept = true;
+  if (await areKept()) {
+    await within("readwrite", (store) => {
+      const before = store.get(id);
+      before.onsuccess = () => {
+        kept = before.result !== undefined || !met.has(id);
+        if (before.result !== undefined) merge(conversation, before.result);
+        if (kept) store.put(conversation);
+      };
+    });
+  } else {
+    kept = memory.has(id) || !met.has(id);
+    if (kept) memory.set(id, conversation);
+  }
+  met.add(id);
+  if (kept) channel?.postMessage({ id });
+  return kept;
+}
+
+/** Keeps one that comes from a file, even where it was removed before. */
+export function restore(conversation) {
+  met.delete(conversation.id);
+  return save(conversation);
+}
+
+export async function remove(id) {
+  if (await areKept()) await within("readwrite", (store) => store.delete(id));
+  memory.delete(id);
+  met.add(id);
+  channel?.postMessage({ id });
+}
+
+/** Adds to a conversation what another version of it has. A message only ever gets longer, until it has an end. */
+export function merge(conversation, other) {
+  const further = (one) => [one.figures?.reason !== undefined || one.failure !== undefined, one.content.length + (one.thinking?.length ?? 0)];
+  for (const [id, message] of Object.entries(other.messages)) {
+    const mine = conversation.messages[id];
+    if (mine === undefined) conversation.messages[id] = message;
+    else {
+      const [[ended, length], [otherEnded, otherLength]] = [further(mine), further(message)];
+      // The same object stays: it may be on the page, or be written to.
+      if (otherEnded > ended || (otherEnded === ended && otherLength > length)) Object.assign(mine, message);
+    }
+  }
+}
+
+function unique() {
+  // Not everywhere: only what is loaded over TLS or from this machine has it.
+  return crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16).padStart(8, "0")).join("");
 }
 
 export function create(model) {
-  return { id: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, title: "", model, system: "", options: {}, updated: Date.now(), messages: {}, current: null };
+  return { id: unique(), title: "", model, system: "", options: {}, updated: Date.now(), messages: {}, current: null };
 }
 
 /** Adds a message behind another; it becomes the current one. */
 export function add(conversation, parent, message) {
-  let number = Object.keys(conversation.messages).length + 1;
-  while (Object.hasOwn(conversation.messages, String(number))) number += 1;
-  const id = String(number);
+  // Two tabs may add to one conversation.
+  const id = unique();
   conversation.messages[id] = { ...message, id, parent };
   conversation.current = id;
   if (conversation.title === "" && message.role === "user") conversation.title = message.content.trim().slice(0, 80);
@@ -83,48 +158,4 @@ export function select(conversation, message) {
     last = next;
   }
   conversation.current = last.id;
-}
-
-export function exported(conversations) {
-  return JSON.stringify({ form: FORM, conversations }, null, 1);
-}
-
-/** Reads what was exported. What is not of that form is refused by name. */
-export function imported(text) {
-  let read;
-  try {
-    read = JSON.parse(text);
-  } catch {
-    throw new Error("the file is not JSON; expected one that was exported here");
-  }
-  if (read?.form !== FORM || !Array.isArray(read.conversations)) throw new Error(`the file is no export of conversations: \`form\` is not \`${FORM}\``);
-  return read.conversations.map((conversation, number) => {
-    const fail = (what) => {
-      throw new Error(`conversation ${number + 1} of the file: ${what}`);
-    };
-    if (typeof conversation !== "object" || conversation === null) fail("it is no object");
-    const messages = {};
-    if (Object.hasOwn(conversation.messages ?? {}, "__proto__")) fail("a message has no name that one can have");
-    for (const [id, message] of Object.entries(conversation.messages ?? {})) {
-      if (typeof message?.content !== "string" || !["user", "assistant", "tool"].includes(message.role)) fail(`message ${id} has no role or no content`);
-      if (message.parent !== null && !Object.hasOwn(conversation.messages, message.parent)) fail(`message ${id} follows one that is not there`);
-      messages[id] = { ...message, id };
-    }
-    for (const message of Object.values(messages)) {
-      const seen = new Set();
-      for (let at = message; at; at = messages[at.parent]) {
-        if (seen.has(at.id)) fail(`message ${message.id} follows itself`);
-        seen.add(at.id);
-      }
-    }
-    const text = (value) => (typeof value === "string" ? value : "");
-    return {
-      ...create(text(conversation.model)),
-      title: text(conversation.title),
-      system: text(conversation.system),
-      options: typeof conversation.options === "object" && conversation.options !== null ? conversation.options : {},
-      messages,
-      current: Object.hasOwn(messages, conversation.current) ? conversation.current : null,
-    };
-  });
 }

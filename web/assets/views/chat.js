@@ -5,15 +5,18 @@ import { ask, confirmed, tell } from "../lib/dialog.js";
 import * as conversations from "../lib/conversations.js";
 import { choose, canChat, capabilityBadges, list } from "../lib/models.js";
 import { note } from "../lib/route.js";
+import { device } from "../lib/storage.js";
+import { onModelsChanged } from "../lib/transfers.js";
 import { Answering } from "../chat/answer.js";
-import { message } from "../chat/message.js";
+import { Log } from "../chat/log.js";
 import { settingsDialog } from "../chat/settings.js";
+import { Side } from "../chat/side.js";
 
-/** So near to its end a reader follows along, in pixels. */
-const NEAR = 60;
 /** How often an answer under way is kept, in milliseconds. */
 const KEPT = 2000;
 const LAST_MODEL = "lode-model";
+/** What was written and not sent, by the conversation; a new one has no identity yet. */
+const drafts = new Map();
 
 export async function draw(main, parameters) {
   const chat = new Chat(main);
@@ -24,14 +27,25 @@ export async function draw(main, parameters) {
 class Chat {
   constructor(main) {
     this.models = [];
-    this.deleted = new Set();
-    /** Whether a reader follows what is added at the end. */
-    this.follows = true;
-    this.messages = h("div", { class: "messages", tabindex: 0, role: "log", "aria-label": "Conversation", "aria-live": "off", onscroll: () => {
-      this.follows = this.isNearEnd();
-    } });
+    this.all = [];
+    this.log = new Log(
+      {
+        edit: (one, content) => this.edit(one, content),
+        again: (one) => this.regenerate(one),
+        select: (one) => this.select(one),
+        result: (one, call) => this.giveResult(one, call),
+        busy: () => this.answering !== undefined,
+      },
+      () => (this.answering ? this.button : this.log.element),
+    );
+    this.side = new Side({
+      begin: () => this.startAnew(),
+      show: (conversation) => this.show(conversation),
+      rename: (conversation) => this.rename(conversation),
+      remove: (conversation) => this.remove(conversation),
+      add: (read) => this.add(read),
+    });
     this.bar = h("div", { class: "talk-bar" });
-    this.side = h("aside", { class: "conversations", "aria-label": "Conversations" });
     this.input = h("textarea", {
       rows: 1,
       placeholder: "Write a message",
@@ -50,34 +64,41 @@ class Chat {
       if (this.answering) this.answering.stop();
       else this.send();
     } }, this.input, this.button);
-    this.escape = (event) => {
+    const escape = (event) => {
       if (event.key === "Escape" && !event.isComposing && !document.querySelector("dialog[open]")) {
-        if (this.side.classList.contains("open")) this.side.classList.remove("open");
+        if (this.side.isOpen) this.side.open(false);
         else this.answering?.stop();
       }
     };
-    document.addEventListener("keydown", this.escape);
-    fill(main, h("div", { class: "chat" }, this.side, h("div", { class: "talk" }, this.bar, this.messages, h("div", { class: "compose" }, form))));
+    document.addEventListener("keydown", escape);
+    this.unheard = [
+      () => document.removeEventListener("keydown", escape),
+      conversations.onChanged((id) => this.changedElsewhere(id)),
+      onModelsChanged(() => this.modelsChanged()),
+    ];
+    fill(main, h("div", { class: "chat" }, this.side.element, h("div", { class: "talk" }, this.bar, this.log.element, h("div", { class: "compose" }, form))));
   }
 
   async open(model, id) {
-    [this.all, this.models] = await Promise.all([conversations.all(), list()]);
+    [this.all, this.models, this.areKept] = await Promise.all([conversations.all(), list(), conversations.areKept()]);
     this.conversation = this.all.find((one) => one.id === id);
     if (this.conversation === undefined) this.begin(model);
     this.drawAll();
+    this.takeDraft();
     this.input.focus();
   }
 
   end() {
     this.ended = true;
     this.answering?.stop();
-    document.removeEventListener("keydown", this.escape);
+    if (this.conversation !== undefined) this.leaveDraft();
+    for (const end of this.unheard) end();
   }
 
   /** A new conversation, with the model that was asked for or that was used last. */
   begin(model) {
     const names = this.models.filter(canChat).map((one) => one.name);
-    const last = localStorage.getItem(LAST_MODEL);
+    const last = device.getItem(LAST_MODEL);
     const complete = names.find((name) => name === model || name === `${model}:latest`);
     const loaded = this.models.find((one) => one.loaded && canChat(one))?.name;
     this.conversation = conversations.create(complete ?? (names.includes(last) ? last : loaded ?? names[0] ?? ""));
@@ -95,23 +116,7 @@ class Chat {
   }
 
   drawSide() {
-    const entry = (conversation) => {
-      const title = conversation.title || "Without a title";
-      const current = conversation.id === this.conversation.id;
-      return h(
-        "li",
-        { class: current ? "current" : "" },
-        h("button", { type: "button", "aria-current": current ? "true" : undefined, title, onclick: () => this.show(conversation) }, h("span", {}, title)),
-        iconButton("edit", `Rename “${title}”`, () => this.rename(conversation)),
-        iconButton("trash", `Delete “${title}”`, () => this.remove(conversation)),
-      );
-    };
-    fill(
-      this.side,
-      h("button", { type: "button", class: "primary", onclick: () => this.startAnew() }, icon("plus"), "New conversation"),
-      h("ul", {}, this.all.map(entry)),
-      h("div", { class: "tools" }, h("button", { type: "button", onclick: () => this.export() }, icon("download"), "Export"), h("button", { type: "button", onclick: () => this.import() }, icon("upload"), "Import")),
-    );
+    this.side.draw(this.all, this.conversation, this.areKept);
   }
 
   drawBar() {
@@ -119,7 +124,7 @@ class Chat {
     const name = this.conversation.model || "Choose a model";
     fill(
       this.bar,
-      iconButton("menu", "Conversations", () => this.side.classList.toggle("open"), { class: "icon-button open-conversations" }),
+      this.side.opener,
       h("button", { type: "button", class: "model-button", "aria-label": `Model: ${name}`, onclick: () => this.chooseModel() }, model?.loaded && h("span", { class: "dot", title: "loaded" }), h("span", { class: "name" }, name), h("span", { "aria-hidden": "true" }, "▾")),
       model && capabilityBadges(model),
       h("span", { class: "grow" }),
@@ -128,35 +133,8 @@ class Chat {
   }
 
   drawMessages() {
-    const branch = conversations.branch(this.conversation);
-    if (branch.length === 0) {
-      const without = this.models.filter(canChat).length === 0;
-      fill(
-        this.messages,
-        h(
-          "div",
-          { class: "welcome" },
-          h("h1", {}, without ? "There is no model that can chat yet" : "What would you like to know?"),
-          without
-            ? h("p", {}, "Fetch one from a registry or make one of files: ", h("a", { href: "/ui/models" }, "Models"), ".")
-            : h("p", {}, `${this.conversation.model} answers on this machine; the conversation stays in this browser.`),
-        ),
-      );
-      return;
-    }
-    const actions = {
-      edit: (one, content) => this.edit(one, content),
-      again: (one) => this.regenerate(one),
-      select: (one) => {
-        conversations.select(this.conversation, one);
-        this.keep();
-        this.drawMessages();
-      },
-      result: (one, call) => this.giveResult(one, call),
-      busy: () => this.answering !== undefined,
-    };
-    fill(this.messages, h("div", { class: "column" }, branch.map((one) => message(this.conversation, one, actions, this.answering))));
-    if (this.follows) this.toEnd();
+    if (conversations.branch(this.conversation).length > 0) this.log.draw(this.conversation, this.answering);
+    else this.log.welcome(welcome(this.conversation.model, this.models.some(canChat)));
   }
 
   drawButton() {
@@ -171,13 +149,19 @@ class Chat {
     this.input.style.height = `${this.input.scrollHeight}px`;
   }
 
-  isNearEnd() {
-    const { scrollHeight, scrollTop, clientHeight } = this.messages;
-    return scrollHeight - scrollTop - clientHeight < NEAR;
+  /** Under which the draft of this conversation is found. */
+  get draft() {
+    return this.conversation.current === null ? "" : this.conversation.id;
   }
 
-  toEnd() {
-    this.messages.scrollTop = this.messages.scrollHeight;
+  leaveDraft() {
+    if (this.input.value === "") drafts.delete(this.draft);
+    else drafts.set(this.draft, this.input.value);
+  }
+
+  takeDraft() {
+    this.input.value = drafts.get(this.draft) ?? "";
+    this.grow();
   }
 
   async chooseModel() {
@@ -185,7 +169,7 @@ class Chat {
     if (chosen === undefined) return;
     this.models = this.models.filter((one) => one.name !== chosen.name).concat(chosen);
     this.conversation.model = chosen.name;
-    localStorage.setItem(LAST_MODEL, chosen.name);
+    device.setItem(LAST_MODEL, chosen.name);
     if (this.conversation.current !== null) await this.keep();
     this.drawAll();
   }
@@ -196,73 +180,99 @@ class Chat {
     }
   }
 
+  async modelsChanged() {
+    this.models = await list().catch(() => this.models);
+    if (this.ended || this.conversation === undefined) return;
+    if (this.conversation.model === "") this.begin();
+    this.drawBar();
+    if (this.conversation.current === null) this.drawMessages();
+  }
+
   startAnew() {
     this.answering?.stop();
+    this.leaveDraft();
     this.begin(this.conversation.model);
     note("conversation");
-    this.side.classList.remove("open");
+    this.side.open(false);
     this.drawAll();
+    this.takeDraft();
     this.input.focus();
   }
 
   show(conversation) {
     this.answering?.stop();
+    this.leaveDraft();
     this.conversation = conversation;
     note("conversation", conversation.id);
-    this.side.classList.remove("open");
-    this.follows = true;
+    this.side.open(false);
+    this.log.follows = true;
     this.drawAll();
+    this.takeDraft();
   }
 
-  /** Stores a conversation; one that was deleted meanwhile stays so. */
+  /** Keeps a conversation, unless it was deleted meanwhile. */
   async keep(conversation = this.conversation) {
-    if (this.deleted.has(conversation.id)) return;
-    this.all = [conversation, ...this.all.filter((one) => one.id !== conversation.id)];
     try {
-      await conversations.save(conversation);
+      if (!(await conversations.save(conversation))) return;
     } catch (error) {
       tell("The conversation cannot be kept", error.message);
     }
+    this.all = [conversation, ...this.all.filter((one) => one.id !== conversation.id)];
+  }
+
+  /** It is there no more. */
+  forget(conversation) {
+    this.all = this.all.filter((one) => one.id !== conversation.id);
+    if (conversation === this.conversation) this.startAnew();
+    else this.drawSide();
+    drafts.delete(conversation.id);
+  }
+
+  /** Another tab has kept or removed a conversation. */
+  async changedElsewhere(id) {
+    const read = await conversations.read(id);
+    const known = this.all.find((one) => one.id === id);
+    if (this.ended || this.conversation === undefined) return;
+    if (read === undefined) {
+      if (known !== undefined) this.forget(known);
+      return;
+    }
+    if (known === undefined) this.all.unshift(read);
+    else {
+      // The branch that is shown stays: another tab may look at another.
+      conversations.merge(known, read);
+      Object.assign(known, { title: read.title, updated: Math.max(known.updated, read.updated) });
+    }
+    this.drawSide();
+    if (known === this.conversation && !this.answering) this.drawMessages();
+  }
+
+  /** Keeps conversations of a file. What is here stays as it is called and where it is; the file adds to it. */
+  async add(read) {
+    for (const one of read) {
+      const known = this.all.find((other) => other.id === one.id);
+      if (known === undefined) this.all.push(one);
+      else conversations.merge(known, one);
+      await conversations.restore(known ?? one);
+    }
+    this.all.sort((a, b) => b.updated - a.updated);
+    this.drawSide();
+    if (!this.answering) this.drawMessages();
   }
 
   async rename(conversation) {
     const values = await ask("Rename the conversation", [["title", "Title", { value: conversation.title, required: true }]], "Rename");
     if (values === undefined) return;
     conversation.title = values.title;
-    await conversations.save(conversation);
+    await this.keep(conversation);
     this.drawSide();
   }
 
   async remove(conversation) {
     const title = conversation.title || "Without a title";
     if (!(await confirmed("Delete the conversation?", h("p", {}, `“${title}” is kept nowhere else.`), "Delete"))) return;
-    this.deleted.add(conversation.id);
     await conversations.remove(conversation.id);
-    this.all = this.all.filter((one) => one.id !== conversation.id);
-    if (conversation.id === this.conversation.id) this.startAnew();
-    else this.drawSide();
-  }
-
-  export() {
-    const link = h("a", { href: URL.createObjectURL(new Blob([conversations.exported(this.all)], { type: "application/json" })), download: "conversations.json" });
-    link.click();
-    URL.revokeObjectURL(link.href);
-  }
-
-  import() {
-    const input = h("input", { type: "file", accept: "application/json,.json" });
-    input.addEventListener("change", async () => {
-      try {
-        const read = conversations.imported(await input.files[0].text());
-        for (const one of read) await conversations.save(one);
-        this.all = await conversations.all();
-        this.drawSide();
-        announce(`${read.length} conversations were imported`);
-      } catch (error) {
-        tell("This file cannot be imported", error.message);
-      }
-    });
-    input.click();
+    this.forget(conversation);
   }
 
   async send() {
@@ -272,10 +282,18 @@ class Chat {
       await this.chooseModel();
       if (this.conversation.model === "") return;
     }
+    drafts.delete(this.draft);
     this.input.value = "";
     this.grow();
     conversations.add(this.conversation, this.conversation.current, { role: "user", content });
     await this.answer(this.conversation.current);
+  }
+
+  /** Another version of a message, that is there already. */
+  select(one) {
+    conversations.select(this.conversation, one);
+    this.keep();
+    this.drawMessages();
   }
 
   /** Another message in the place of one: a branch of its own. */
@@ -319,18 +337,16 @@ class Chat {
     conversation.current = parent;
     const history = conversations.branch(conversation);
     const said = conversations.add(conversation, parent, { role: "assistant", content: "", model: conversation.model });
-    this.answering = new Answering(conversation, history, said, this.model);
-    this.follows = true;
+    const answering = new Answering(conversation, history, said, this.model);
+    this.answering = answering;
+    this.log.follows = true;
     this.drawAll();
     note("conversation", conversation.id);
     await this.keep(conversation);
     this.drawSide();
-    const answering = this.answering;
     // What is there is kept on the way, too: a tab may be closed.
     const kept = setInterval(() => conversations.save(conversation).catch(() => {}), KEPT);
-    await answering.run(() => {
-      if (this.follows) requestAnimationFrame(() => this.toEnd());
-    });
+    await answering.run(() => requestAnimationFrame(() => this.log.follow()));
     clearInterval(kept);
     await this.keep(conversation);
     if (this.answering !== answering) return;
@@ -339,4 +355,15 @@ class Chat {
     this.models = await list().catch(() => this.models);
     if (!this.ended) this.drawAll();
   }
+}
+
+function welcome(model, isThereOne) {
+  return h(
+    "div",
+    { class: "welcome" },
+    h("h1", {}, isThereOne ? "What would you like to know?" : "There is no model that can chat yet"),
+    isThereOne
+      ? h("p", {}, `${model} answers on this machine; the conversation stays in this browser.`)
+      : h("p", {}, "Fetch one from a registry or make one of files: ", h("a", { href: "/ui/models" }, "Models"), "."),
+  );
 }
