@@ -7,7 +7,7 @@ const COLLATOR = new Intl.Collator("en", { numeric: true });
 const AROUND = 12;
 
 /**
- * A table. `columns` are objects: `title`, `value(row)` for sorting and searching, `show(row)` for the cell, and `class`.
+ * A table of rows that have a `name`. `columns` are objects: `title`, `value(row)` for sorting and searching, `show(row)` for the cell, and `class`.
  * `options`: `label`, `height` of a row in pixels, `sort` (the title of a column), `descending`, `onchoose(row)`, `empty`.
  */
 export class Table {
@@ -44,6 +44,7 @@ export class Table {
   }
 
   arrange() {
+    const held = this.held();
     this.rows = this.all.filter(this.matches);
     if (this.sorted) {
       const { value } = this.sorted;
@@ -58,6 +59,21 @@ export class Table {
     this.table.setAttribute("aria-rowcount", this.rows.length + 1);
     this.nothing.hidden = this.rows.length > 0;
     this.draw();
+    if (held !== undefined) this.hold(held);
+  }
+
+  /** What has the keys: the name of its row, and which of its buttons and links it is. */
+  held() {
+    const row = document.activeElement?.closest(".row");
+    const place = [...this.drawn].find(([, drawn]) => drawn === row)?.[0];
+    if (place === undefined) return undefined;
+    return { name: this.rows[place].name, part: [...row.querySelectorAll("a, button")].indexOf(document.activeElement) };
+  }
+
+  /** Gives the keys back to it, where its row can be seen; else to the table. */
+  hold({ name, part }) {
+    const row = this.drawn.get(this.rows.findIndex((one) => one.name === name));
+    (row?.querySelectorAll("a, button")[part] ?? this.element).focus({ preventScroll: true });
   }
 
   drawHead() {

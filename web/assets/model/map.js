@@ -4,11 +4,15 @@ import { post } from "../lib/api.js";
 import { h, s, fill } from "../lib/dom.js";
 import { bytes, count, figure, things } from "../lib/format.js";
 import { choose } from "../lib/models.js";
+import { open } from "../lib/dialog.js";
 import { kinds, palette, step } from "./colours.js";
+import { sharedBlobs, showTensor } from "./tensors.js";
 
 const CELL = 24;
 const LEFT = 92;
 const TOP = 118;
+const HINT = "Point at a field to see what it is, or go from one to the next with the arrow keys. Click, or press Enter, to see more.";
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const WAYS = [
   ["type", "by type"],
   ["bytes", "by bytes"],
@@ -18,24 +22,27 @@ const WAYS = [
 
 export async function draw(model) {
   const tensors = await model.tensors();
-  const grid = arrange(tensors);
-  const holder = h("div", { class: "map", tabindex: 0, role: "group", "aria-label": "Map of the tensors, scrollable" });
+  const grid = { tensors, ...arrange(tensors) };
+  const holder = h("div", { class: "map", tabindex: 0, role: "group", "aria-label": "Map of the tensors; the arrow keys go from field to field" });
   const legend = h("ul", { class: "legend" });
-  const told = h("p", { class: "hint", role: "status" }, "Point at a field to see what it is.");
+  const told = h("p", { class: "hint", role: "status" }, HINT);
+  const cursor = new Cursor(holder, told, (cell) => showCell(model, cell));
   let turn = 0;
   let shownWay = "type";
   const show = async (way) => {
     turn += 1;
     const mine = turn;
-    const colouring = await COLOURINGS[way](model, tensors, () => fill(told, "Comparing…"));
+    const colouring = await COLOURINGS[way](model, grid, () => fill(told, "Comparing…"));
     if (mine !== turn) return;
     if (colouring === undefined) {
       select.value = shownWay;
       return;
     }
     shownWay = way;
-    fill(told, "Point at a field to see what it is.");
-    fill(holder, picture(grid, colouring, told));
+    fill(told, HINT);
+    const fields = [];
+    fill(holder, picture(grid, colouring, fields));
+    cursor.set(fields);
     fill(legend, colouring.legend.map(([colour, label]) => {
       const swatch = h("span", { class: "swatch" });
       swatch.style.background = colour;
@@ -68,35 +75,104 @@ function arrange(tensors) {
   return { rows: [...others, ...layers], columns: [...columns.keys()] };
 }
 
-function picture({ rows, columns }, colouring, told) {
+/** Draws the grid; each of its fields is put into `fields`, too. */
+function picture({ rows, columns }, colouring, fields) {
   const width = LEFT + Math.max(columns.length, 12) * CELL + 100;
   const height = TOP + rows.length * CELL + 8;
+  const places = new Map(columns.map((column, place) => [column, place]));
   const parts = columns.map((column, place) => s("text", { transform: `translate(${LEFT + place * CELL + 14} ${TOP - 8}) rotate(-50)` }, column.replace(/\.weight$/, "").split(".").slice(-2).join(".")));
-  for (const [place, [name, row]] of rows.entries()) {
-    const y = TOP + place * CELL;
-    const label = row.isLayer ? `layer ${name}` : name;
-    parts.push(s("text", { x: row.isLayer ? LEFT - 8 : LEFT + CELL + 6, y: y + 15, "text-anchor": row.isLayer ? "end" : "start" }, label));
-    for (const [column, tensors] of row.cells) {
-      const x = LEFT + Math.max(0, columns.indexOf(column)) * CELL;
-      const text = () => `${tensors[0].name}${tensors.length > 1 ? ` and ${tensors.length - 1} more` : ""}: ${[...kinds(tensors).keys()].join(", ")}, ${bytes(tensors.reduce((sum, tensor) => sum + tensor.size, 0))}${colouring.says(tensors)}`;
-      const tell = () => fill(told, text());
-      const field = s("rect", { x, y, width: CELL - 1, height: CELL - 1, rx: 3, fill: colouring.of(tensors), onmouseenter: tell });
-      parts.push(field);
+  for (const [row, [name, { isLayer, cells }]] of rows.entries()) {
+    const y = TOP + row * CELL;
+    const label = isLayer ? `layer ${name}` : name;
+    parts.push(s("text", { x: isLayer ? LEFT - 8 : LEFT + CELL + 6, y: y + 15, "text-anchor": isLayer ? "end" : "start" }, label));
+    for (const [name, cell] of cells) {
+      const column = places.get(name) ?? 0;
+      const rect = s("rect", { x: LEFT + column * CELL, y, width: CELL - 1, height: CELL - 1, rx: 3, fill: colouring.of(cell) });
+      fields.push({ row, column, cell, rect, text: () => `${described(cell)}${colouring.says(cell)}` });
+      parts.push(rect);
     }
   }
   return s("svg", { width, height, role: "img", "aria-label": `${things(rows.length, "row")} of ${things(columns.length, "column")}; the tab Tensors has the same as a table` }, parts);
 }
 
+function size(cell) {
+  return cell.reduce((sum, tensor) => sum + tensor.size, 0);
+}
+
+function described(cell) {
+  return `${cell[0].name}${cell.length > 1 ? ` and ${count(cell.length - 1)} more` : ""}: ${[...kinds(cell).keys()].join(", ")}, ${bytes(size(cell))}`;
+}
+
+/** The field that one points at, with the mouse or the arrow keys. */
+class Cursor {
+  constructor(holder, told, choose) {
+    Object.assign(this, { holder, told, choose, fields: [] });
+    const under = (event) => this.fields.find((field) => field.rect === event.target);
+    holder.addEventListener("mouseover", (event) => this.to(under(event)));
+    holder.addEventListener("click", (event) => {
+      const field = under(event);
+      if (field !== undefined) choose(field.cell);
+    });
+    holder.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  set(fields) {
+    // It stays where it is when the colours change.
+    this.fields = fields;
+    const before = this.at;
+    this.at = undefined;
+    if (before !== undefined) this.to(fields.find((field) => field.row === before.row && field.column === before.column));
+  }
+
+  to(field) {
+    if (field === undefined || field === this.at) return;
+    this.at?.rect.classList.remove("at");
+    this.at = field;
+    field.rect.classList.add("at");
+    fill(this.told, field.text());
+  }
+
+  key(event) {
+    if (event.key === "Enter" && this.at !== undefined) this.choose(this.at.cell);
+    else if (ARROWS[event.key] !== undefined) this.to(this.next(ARROWS[event.key]));
+    else return;
+    event.preventDefault();
+    this.at?.rect.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  /** The nearest field in a direction: along the line, or in the nearest line that has one. */
+  next([right, down]) {
+    if (this.at === undefined) return this.fields[0];
+    const { row, column } = this.at;
+    let [nearest, least] = [undefined, Infinity];
+    for (const field of this.fields) {
+      const [along, across] = right !== 0 ? [(field.column - column) * right, field.row - row] : [(field.row - row) * down, field.column - column];
+      if (along <= 0 || (right !== 0 && across !== 0)) continue;
+      const far = along * 1000 + Math.abs(across);
+      if (far < least) [nearest, least] = [field, far];
+    }
+    return nearest;
+  }
+}
+
+/** The tensors of a field. */
+async function showCell(model, cell) {
+  const shared = await model.sharing().then(sharedBlobs, () => new Map());
+  if (cell.length === 1) return showTensor(model, cell[0], shared);
+  const chosen = await open(described(cell), (close) => h("ul", { class: "choices" }, cell.map((tensor) => h("li", {}, h("button", { type: "button", onclick: () => close(tensor) }, h("span", { class: "name" }, tensor.name), h("span", { class: "size" }, bytes(tensor.size)))))));
+  if (chosen !== undefined) await showTensor(model, chosen, shared);
+}
+
 const COLOURINGS = {
-  async type(model, tensors) {
+  async type(model, { tensors }) {
     const types = [...kinds(tensors)].sort((a, b) => b[1].bytes - a[1].bytes);
     const colours = palette(types.map(([type]) => type));
     return { of: (cell) => colours.get(cell[0].type), says: () => "", legend: types.map(([type, sum]) => [colours.get(type), `${type}: ${bytes(sum.bytes)}`]) };
   },
 
-  async bytes(model, tensors) {
-    const most = Math.log1p(Math.max(...tensors.map((tensor) => tensor.size)));
-    const size = (cell) => cell.reduce((sum, tensor) => sum + tensor.size, 0);
+  async bytes(model, { rows }) {
+    let most = 1;
+    for (const [, row] of rows) for (const cell of row.cells.values()) most = Math.max(most, Math.log1p(size(cell)));
     return { of: (cell) => step(Math.log1p(size(cell)) / most), says: () => "", legend: [[step(0), "few bytes"], [step(1), "many"]] };
   },
 
@@ -112,28 +188,28 @@ const COLOURINGS = {
     };
   },
 
-  async difference(model, tensors, begins) {
+  async difference(model, grid, begins) {
     const other = await choose("Compare with which model?", model.name);
     if (other === undefined) return undefined;
     begins();
     const diff = await post("/api/lode/diff", { a: model.name, b: other.name, values: true });
     const differing = new Map(diff.tensors.map((tensor) => [tensor.name, tensor]));
-    const size = (tensor) => differing.get(tensor.name)?.values?.computed?.rms;
-    const most = Math.max(...diff.tensors.map((tensor) => tensor.values?.computed?.rms ?? 0), Number.MIN_VALUE);
+    const rms = (tensor) => differing.get(tensor.name)?.values?.computed?.rms;
+    const most = diff.tensors.reduce((most, tensor) => Math.max(most, tensor.values?.computed?.rms ?? 0), Number.MIN_VALUE);
     const first = (cell) => cell.map((tensor) => differing.get(tensor.name)).find(Boolean);
     return {
       of: (cell) => {
         const change = first(cell);
         if (change === undefined) return "var(--line)";
-        const rms = Math.max(...cell.map((tensor) => size(tensor) ?? -1));
-        return rms < 0 ? "#bb9af7" : step(rms / most);
+        const furthest = Math.max(...cell.map((tensor) => rms(tensor) ?? -1));
+        return furthest < 0 ? "#bb9af7" : step(furthest / most);
       },
       says: (cell) => {
         const change = first(cell);
         if (change === undefined) return ", the same in both";
         if (change.b === undefined) return `, not in ${other.name}`;
-        const rms = size(cell[0]);
-        return rms === undefined ? `, there ${change.b.dtype} ${change.b.shape.join(" × ")}` : `, differs by ${figure(rms)} (root of the mean square)`;
+        const furthest = Math.max(...cell.map((tensor) => rms(tensor) ?? -1));
+        return furthest < 0 ? `, there ${change.b.dtype} ${change.b.shape.join(" × ")}` : `, differs by ${figure(furthest)} (root of the mean square)`;
       },
       legend: [["var(--line)", `the same: ${count(diff.equal_tensors)}`], [step(0), "differs a little"], [step(1), `by ${figure(most)}`], ["#bb9af7", "cannot be compared by numbers"], ["transparent", `${other.name} takes ${bytes(diff.added_bytes)} more`]],
     };

@@ -28,7 +28,7 @@ export async function draw(model) {
   table.set(tensors);
   told();
   model.sharing().then((found) => {
-    shared = new Map(found.blobs.map((blob) => [blob.digest, { models: blob.models, some: blob.some.map((place) => found.models[place].name) }]));
+    shared = sharedBlobs(found);
     table.arrange();
   }, () => {});
   const search = searchField("Search by name, type or digest", (text) => {
@@ -39,8 +39,13 @@ export async function draw(model) {
   return [h("div", { class: "tools" }, search, number), table.element];
 }
 
-/** What is known of a tensor, and the histogram of its numbers. */
-function showTensor(model, tensor, shared) {
+/** The blobs that other models have, by digest: how many models, and the names of some. */
+export function sharedBlobs(found) {
+  return new Map(found.blobs.map((blob) => [blob.digest, { models: blob.models, some: blob.some.map((place) => found.models[place].name) }]));
+}
+
+/** What is known of a tensor, and the histogram of its numbers. `shared` are the blobs that other models have, by digest. */
+export function showTensor(model, tensor, shared) {
   const values = h("div", {}, h("p", { class: "hint" }, "Reading its numbers…"));
   post("/api/lode/values", { model: model.name, tensor: tensor.name, bins: BINS }).then(
     (found) => fill(values, histogram(found)),
