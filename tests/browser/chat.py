@@ -22,6 +22,11 @@ def answered(page, number: int) -> None:
     page.locator(".compose button[aria-label=Send]").wait_for()
 
 
+def focused(page) -> str | None:
+    """The label of what has the keys."""
+    return page.evaluate("() => document.activeElement.getAttribute('aria-label')")
+
+
 def ask(visited, model: str, text: str, settings: dict[str, str]) -> None:
     """Begins a conversation."""
     page = visited.page
@@ -41,12 +46,22 @@ def converse(visited, model: str) -> None:
     answered(page, 0)
     foot = page.locator(".message.assistant .figures-line").text_content()
     assert "tokens/s" in foot and "first token after" in foot and "context" in foot, foot
-    # Answered anew: another branch, and the way back.
-    page.locator("button[aria-label='Answer anew']").click()
+    # Answered anew: another branch, and the way back. The keys stay where they are of use.
+    page.locator("button[aria-label='Answer anew']").press("Enter")
     page.locator(".branches", has_text="2 / 2").wait_for()
     answered(page, 0)
-    page.get_by_role("button", name="The version before").click()
+    assert focused(page) == "Send", focused(page)
+    page.get_by_role("button", name="The version before").press("Enter")
     page.locator(".branches", has_text="1 / 2").wait_for()
+    assert focused(page) == "The version after", focused(page)
+    # An edit that was begun stays while another message changes.
+    page.get_by_role("button", name="Edit, and ask anew").click()
+    page.locator(".edit textarea").fill("Not yet")
+    page.get_by_role("button", name="The version after").click()
+    page.locator(".branches", has_text="2 / 2").wait_for()
+    assert page.locator(".edit textarea").input_value() == "Not yet"
+    page.locator(".edit textarea").press("Escape")
+    assert focused(page) == "Edit, and ask anew", focused(page)
     # Edited: the same of a message of one's own.
     page.get_by_role("button", name="Edit, and ask anew").click()
     page.locator(".edit textarea").fill("Say goodbye")
@@ -57,6 +72,100 @@ def converse(visited, model: str) -> None:
     page.reload()
     page.locator(".message.user .said", has_text="Say goodbye").wait_for()
     page.locator(".conversations li.current", has_text="Say **hello**").wait_for()
+
+
+def tabs(visited, model: str) -> None:
+    """One conversation in two tabs: both add to it, and what one of them removes is gone. A draft waits."""
+    page = visited.page
+    ask(visited, model, "In both tabs", {"Most tokens": "4", "Seed": "7"})
+    answered(page, 0)
+    message = page.get_by_label("Message", exact=True)
+    message.fill("half of a sentence")
+    page.get_by_role("link", name="Models").click()
+    page.get_by_role("link", name="talker:latest").wait_for()
+    page.go_back()
+    page.locator(".message.user .said", has_text="In both tabs").wait_for()
+    assert message.input_value() == "half of a sentence"
+    page.get_by_role("button", name="New conversation").click()
+    assert message.input_value() == ""
+    page.locator(".conversations li", has_text="In both").locator("button").first.click()
+    assert message.input_value() == "half of a sentence"
+    other = page.context.new_page()
+    other.goto(page.url)
+    for tab, text in ((page, "of the first"), (other, "of the second")):
+        tab.locator(".message.user .said", has_text="In both tabs").wait_for()
+        tab.get_by_label("Message", exact=True).fill(text)
+        tab.keyboard.press("Enter")
+    for tab, text in ((page, "of the first"), (other, "of the second")):
+        answered(tab, 1)
+        tab.locator(".message.user .said", has_text=text).wait_for()
+        tab.locator(".message.user .branches", has_text="/ 2").wait_for()
+    page.reload()
+    page.locator(".message.user .branches", has_text="/ 2").wait_for()
+    other.get_by_role("button", name="Delete “In both tabs”").click()
+    other.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.locator(".conversations li", has_text="In both tabs").wait_for(state="detached")
+    other.close()
+
+
+CALLS = [{"id": f"call_{city}", "function": {"name": "weather", "arguments": {"city": city}}} for city in ("Rome", "Oslo")]
+
+
+def tools(visited, model: str) -> None:
+    """Two calls at once: the model is asked again when it has both results, each with the call that it answers."""
+    page = visited.page
+    asked = []
+
+    def answer(route) -> None:
+        asked.append(route.request.post_data_json["messages"])
+        said = {"role": "assistant", "content": "It is **warm**."} if len(asked) > 1 else {"role": "assistant", "content": "", "tool_calls": CALLS}
+        route.fulfill(body=json.dumps({"message": said, "done": True, "done_reason": "stop", "eval_count": 3}) + "\n")
+
+    page.route("**/api/chat", answer)
+    ask(visited, model, "How warm is it?", {})
+    for number, text in enumerate(("20", "-5")):
+        page.locator(".call").nth(number).get_by_role("button", name="Give a result").click()
+        page.get_by_role("dialog").get_by_label("Result").fill(text)
+        page.get_by_role("dialog").get_by_role("button", name="Give it to the model").click()
+        page.locator(".message.tool", has_text=text).wait_for()
+    page.locator(".message.assistant strong", has_text="warm").wait_for()
+    page.unroute("**/api/chat")
+    assert len(asked) == 2, asked
+    given = [(one["tool_name"], one["tool_call_id"], one["content"]) for one in asked[1] if one["role"] == "tool"]
+    assert given == [("weather", "call_Rome", "20"), ("weather", "call_Oslo", "-5")], given
+    assert asked[1][1]["tool_calls"] == CALLS, asked[1]
+
+
+def exports(visited) -> None:
+    """What was exported is there again, once."""
+    page = visited.page
+    titles = page.locator(".conversations li button:first-child").all_text_contents()
+    assert len(titles) > 1, titles
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export").click()
+    file = download.value.path()
+    kept = json.loads(file.read_text())["conversations"]
+    gone = page.locator(".conversations li", has_text="How warm")
+    gone.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    gone.wait_for(state="detached")
+    for _ in range(2):
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("button", name="Import").click()
+        chooser.value.set_files({"name": "conversations.json", "mimeType": "application/json", "buffer": file.read_bytes()})
+        gone.wait_for()
+        assert page.locator(".conversations li button:first-child").all_text_contents() == titles
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export").click()
+    again = json.loads(download.value.path().read_text())["conversations"]
+    assert again == kept, "as it was"
+    # What is wrong in a file is named.
+    kept[0]["messages"][kept[0]["current"]]["calls"] = [{}]
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Import").click()
+    chooser.value.set_files({"name": "conversations.json", "mimeType": "application/json", "buffer": json.dumps({"form": "lode-conversations/1", "conversations": kept}).encode()})
+    page.locator("dialog", has_text="a call has no `function.name`").wait_for()
+    page.keyboard.press("Escape")
 
 
 def leave(visited, model: str) -> None:
@@ -138,6 +247,9 @@ def main() -> None:
     address, model = sys.argv[1:]
     with visit(address) as visited:
         converse(visited, model)
+        tabs(visited, model)
+        tools(visited, model)
+        exports(visited)
         leave(visited, model)
         stop(visited, model)
         hostile(visited)

@@ -1,5 +1,7 @@
-"""Models from one daemon to another in the page: a pull that is cut off and resumed, a difference, a copy, a removal, a prune."""
+"""Models from one daemon to another in the page: a pull that is cut off and resumed, a push, uploads, a difference, a copy, a
+removal, damage, a prune."""
 
+import pathlib
 import socket
 import sys
 import threading
@@ -56,6 +58,9 @@ def pull(visited, wire: Wire) -> None:
     dialog.get_by_role("button", name="Pull", exact=True).click()
     # Some of it is here, and no more comes.
     page.locator(".transfer .facts", has_text=" of ").wait_for()
+    # So it is of each blob: one of them at least is under way.
+    page.locator(".transfer summary", has_text="under way").wait_for()
+    page.locator(".transfer .parts li", has_text=" of ").first.wait_for()
     page.locator(".transfer").get_by_role("button", name="Cancel").click()
     page.locator(".transfer .state.cancelled").wait_for()
     before = wire.passed
@@ -63,6 +68,7 @@ def pull(visited, wire: Wire) -> None:
     page.locator(".transfer").get_by_role("button", name="Resume").click()
     page.locator(".transfer .state.done").wait_for()
     assert wire.passed > before
+    page.locator(".transfer .parts li", has_text="model.norm.weight").wait_for()
     page.keyboard.press("Escape")
     page.get_by_role("link", name=f"{wire.address}/library/one").wait_for()
 
@@ -130,14 +136,88 @@ def create(visited, folder: str) -> None:
     page.get_by_role("link", name="made:latest").wait_for()
 
 
+def push(visited, peer: str) -> None:
+    """First what would move, then that."""
+    page = visited.page
+    visited.go("/ui/models")
+    for line in ("are sent", "are there already"):
+        page.get_by_role("button", name="What to do with made:latest").click()
+        page.get_by_role("dialog").get_by_role("button", name="Push to a registry").click()
+        dialog = page.locator("dialog", has_text="Show the plan")
+        dialog.get_by_label("To", exact=True).fill(f"{peer}/team/made:latest")
+        dialog.get_by_label("The registry speaks HTTP without TLS").check()
+        dialog.get_by_role("button", name="Show the plan").click()
+        row = page.locator("dialog tr", has_text=line)
+        row.wait_for()
+        assert not row.text_content().startswith("0 "), row.text_content()
+        page.get_by_role("dialog").get_by_role("button", name="Push", exact=True).click()
+        page.locator(".transfer .state.done").wait_for()
+        page.keyboard.press("Escape")
+    there = page.request.get(f"http://{peer}/api/tags").json()["models"]
+    assert "team/made:latest" in [model["name"] for model in there], there
+
+
+def send(visited, folder: str) -> None:
+    """Files, then a folder, from the machine of the browser; a create that fails does not have them sent again."""
+    page = visited.page
+    files = [str(file) for file in pathlib.Path(folder).iterdir() if file.is_file()]
+    sent = []
+    page.on("request", lambda request: sent.append(request.url) if request.url.endswith("/api/lode/upload") else None)
+    visited.go("/ui/models")
+    for name, field, chosen in (("sent", "files", files), ("whole", "folder", folder)):
+        sent.clear()
+        page.get_by_role("button", name="Create", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Name of the new model").fill(name)
+        dialog.locator(f"[name={field}]").set_input_files(chosen)
+        # The first attempt is refused, after all has arrived.
+        page.route("**/api/create", lambda route: route.fulfill(status=500, body='{"error": "not now"}'), times=1)
+        dialog.get_by_role("button", name="Create", exact=True).click()
+        page.locator(".transfer .state.failed").wait_for()
+        page.locator(".transfer .failure", has_text="not now").wait_for()
+        page.locator(".transfer .parts li", has_text="config.json").first.wait_for()
+        assert len(sent) == len(files), sent
+        page.locator(".transfer").get_by_role("button", name="Resume").click()
+        page.locator(".transfer .state.done").wait_for()
+        assert len(sent) == len(files), sent
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name=f"{name}:latest").wait_for()
+    models = {model["name"]: model for model in page.request.get(visited.base + "/api/tags").json()["models"]}
+    assert models["sent:latest"]["digest"] == models["whole:latest"]["digest"], models
+
+
+def damage(visited, one: str, home: str) -> None:
+    """A blob that is not what it is called: it is found, told by its models and layer, and fetched again."""
+    page = visited.page
+    tensors = page.request.post(visited.base + "/api/show", data={"model": one, "verbose": True}).json()["tensors"]
+    tensor = next(tensor for tensor in tensors if tensor["name"].endswith("up_proj.weight"))
+    [blob] = [file for file in pathlib.Path(home).rglob(f"*{tensor['digest'].split(':')[1]}*") if file.is_file()]
+    raw = blob.read_bytes()
+    blob.chmod(0o644)
+    blob.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    visited.go("/ui/store")
+    page.get_by_role("button", name="Check all").click()
+    found = page.get_by_role("dialog")
+    found.locator(".failure", has_text="1 problem").wait_for()
+    found.locator("li", has_text=one).locator(f"text={tensor['name']}").first.wait_for()
+    found.get_by_role("button", name="Repair").click()
+    page.locator("dialog", has_text="1 blob fetched again").wait_for()
+    assert blob.read_bytes() == raw
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+
+
 def main() -> None:
-    address, peer, folder = sys.argv[1:]
+    address, peer, folder, home = sys.argv[1:]
     wire = Wire(peer)
     with visit(address) as visited:
         pull(visited, wire)
         create(visited, folder)
         visited.page.request.post(visited.base + "/api/copy", data={"source": "made", "destination": "other"})
         compare(visited, f"{wire.address}/library/one:latest")
+        push(visited, peer)
+        send(visited, folder)
+        damage(visited, f"{wire.address}/library/one:latest", home)
         manage(visited)
         # An earlier version, for a prune.
         copied = {"source": "made", "destination": f"{wire.address}/library/one:latest"}

@@ -21,7 +21,9 @@ VIEWS = [
     ("memory", "text=Ollama's formula"), ("documents", "text=Modelfile"), ("lineage", "text=Made from it"),
     ("versions", "text=what the name names now"), ("blobs", "text=Verify now"),
 ]]
-SIZES = [({"width": 1280, "height": 800}, "light"), ({"width": 360, "height": 740}, "dark")]
+SIZES = [({"width": 1280, "height": 800}, "light"), ({"width": 360, "height": 740}, "dark"), ({"width": 2560, "height": 1440}, "light")]
+#: A view, and the button that opens a dialog there.
+DIALOGS = [("/ui/models", "Pull"), ("/ui/models", "Create"), ("/ui/chat", "System prompt, options and tools"), ("/ui/chat", "Model: tiny:latest")]
 
 
 def findings(page) -> list[str]:
@@ -31,6 +33,13 @@ def findings(page) -> list[str]:
         line = f"{violation['impact']} {violation['id']}: {[node['target'] for node in violation['nodes']][:3]}"
         told.append(line)
     return told
+
+
+def judge(page, place: str) -> None:
+    found = findings(page)
+    for line in found:
+        print(f"{place}: {line}", file=sys.stderr)
+    assert not [line for line in found if line.startswith(("serious", "critical"))], found
 
 
 def look(chromium, address: str) -> None:
@@ -44,10 +53,12 @@ def look(chromium, address: str) -> None:
                 assert wide <= size["width"], f"{path} is {wide} wide at {size['width']}"
                 tall = visited.page.evaluate("document.documentElement.scrollHeight")
                 assert tall <= size["height"], f"{path} is {tall} tall at {size['height']}"
-                found = findings(visited.page)
-                for line in found:
-                    print(f"{path} at {size['width']}: {line}", file=sys.stderr)
-                assert not [line for line in found if line.startswith(("serious", "critical"))], found
+                judge(visited.page, f"{path} at {size['width']}")
+            for path, button in DIALOGS:
+                visited.go(path)
+                visited.page.get_by_role("button", name=button, exact=True).click()
+                visited.page.get_by_role("dialog").wait_for()
+                judge(visited.page, f"{button} at {size['width']}")
 
 
 def keys(chromium, address: str) -> None:
@@ -66,6 +77,20 @@ def keys(chromium, address: str) -> None:
         page.keyboard.press("ArrowRight")
         page.get_by_role("tab", name="Tensors", selected=True).wait_for()
         page.locator(".table-body button").first.focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("dialog").locator(".histogram").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_role("dialog").wait_for(state="detached")
+        # The map says what a field is, and opens its tensor.
+        page.get_by_role("tab", name="Tensors").focus()
+        page.keyboard.press("ArrowRight")
+        page.locator(".map rect").first.wait_for()
+        page.locator(".map").focus()
+        for _ in range(4):
+            page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        page.locator("[role=status]", has_text="model.layers.").wait_for()
+        assert page.locator(".map rect.at").count() == 1
         page.keyboard.press("Enter")
         page.get_by_role("dialog").locator(".histogram").wait_for()
         page.keyboard.press("Escape")

@@ -57,8 +57,9 @@ async fn models_from_another_daemon() {
     let Some(python) = python("browser::models_from_another_daemon") else { return };
     let (server, peer) = (Server::start(&[]).await, Server::start(&[]).await);
     peer.create("one", variant(1).path()).await;
-    let folder = tiny_model();
-    session(&python, "models.py", &[&server.address, &peer.address, folder.to_str().expect("a path")]);
+    let (folder, home) = (tiny_model(), server.home());
+    let [folder, home] = [&folder, &home].map(|path| path.to_str().expect("a path"));
+    session(&python, "models.py", &[&server.address, &peer.address, folder, home]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

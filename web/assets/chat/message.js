@@ -1,7 +1,7 @@
 // A message as it is shown: what was said, thought and called, how fast, and what one can do with it.
 
 import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
-import { count, seconds } from "../lib/format.js";
+import { count, seconds, things } from "../lib/format.js";
 import { siblings } from "../lib/conversations.js";
 import { drawText } from "./answer.js";
 
@@ -113,7 +113,7 @@ export function described(figures) {
   if (figures.first !== undefined) parts.push(`first token after ${seconds(figures.first)}${figures.load > 0.5 ? `, ${seconds(figures.load)} of it to load` : ""}`);
   if (figures.prompt !== undefined) parts.push(`context ${count(figures.prompt + figures.tokens)} tokens (${count(figures.cached)} of ${count(figures.prompt)} cached)`);
   else if (figures.tokens > 0) parts.push(`${count(figures.tokens)} tokens`);
-  if (figures.truncated > 0) parts.push(`${count(figures.truncated)} tokens of the beginning were left out`);
+  if (figures.truncated > 0) parts.push(`${things(figures.truncated, "token")} of the beginning left out`);
   if (REASONS[figures.reason]) parts.push(REASONS[figures.reason]);
   return parts.join(" · ");
 }

@@ -59,7 +59,7 @@ export class Side {
       try {
         const read = imported(await input.files[0].text());
         await this.actions.add(read);
-        announce(`${things(read.length, "conversation")} were imported`);
+        announce(`${things(read.length, "conversation")} imported`);
       } catch (error) {
         tell("This file cannot be imported", error.message);
       }

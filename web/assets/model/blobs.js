@@ -23,7 +23,7 @@ export async function draw(model) {
   const verify = () => {
     const describe = (report) => {
       const mine = report.problems.filter((problem) => (problem.models ?? []).includes(model.name));
-      if (mine.length === 0) return h("p", { class: "state done" }, icon("check"), `All ${things(report.blobs, "blob")} are what they are called: ${bytes(report.bytes)} were read.`);
+      if (mine.length === 0) return h("p", { class: "state done" }, icon("check"), `${things(report.blobs, "blob")} checked, ${bytes(report.bytes)}: all is what it is called.`);
       return [h("p", { class: "failure" }, icon("warning"), `${things(mine.length, "problem")} found; the view Store can repair them.`), h("ul", { class: "problems" }, mine.map((problem) => h("li", {}, problem.layer && `${problem.layer}: `, problem.error)))];
     };
     fill(result, progress(begin(`Verify ${model.name}`, asked("/api/lode/fsck", { model: model.name }), { describe })));

@@ -101,7 +101,7 @@ async function collect(again) {
   ];
   if (!(await confirmed("Collect", content, "Remove them", { disabled: plan.blobs === 0 }))) return;
   const done = await post("/api/lode/gc", {});
-  await tell("Collected", `${things(done.blobs, "blob")} were removed: ${bytes(done.bytes)}.`);
+  await tell("Collected", `${things(done.blobs, "blob")} removed: ${bytes(done.bytes)}.`);
   again();
 }
 
@@ -121,7 +121,7 @@ async function prune(again) {
   ];
   if (!(await confirmed("Prune", content, "Remove all of this", { disabled: nothing }))) return;
   const done = await post("/api/lode/prune", request);
-  await tell("Pruned", done.collected ? `${things(done.collected.blobs, "blob")} were removed with it: ${bytes(done.collected.bytes)}.` : "It is done.");
+  await tell("Pruned", done.collected ? `${things(done.collected.blobs, "blob")} removed with it: ${bytes(done.collected.bytes)}.` : "It is done.");
   again();
 }
 
@@ -131,7 +131,7 @@ async function check(request, again) {
 }
 
 function report(found, again) {
-  if (found.problems.length === 0) return h("p", { class: "state done" }, icon("check"), `No damage: ${things(found.blobs, "blob")} of ${things(found.models, "model")}, ${bytes(found.bytes)} were read.`);
+  if (found.problems.length === 0) return h("p", { class: "state done" }, icon("check"), `No damage: ${things(found.blobs, "blob")} of ${things(found.models, "model")}, ${bytes(found.bytes)} read.`);
   return [
     h("p", { class: "failure" }, icon("warning"), `${things(found.problems.length, "problem")} found.`),
     h("ul", { class: "problems" }, found.problems.slice(0, 200).map((problem) => h("li", {}, h("span", { dir: "auto" }, (problem.models ?? []).join(", ")), problem.layer && ` · ${problem.layer}`, h("br"), problem.error))),
@@ -141,7 +141,7 @@ function report(found, again) {
 
 async function repair(again) {
   const describe = ({ repaired, failed }) => [
-    h("p", {}, `${things(repaired.length, "blob")} were fetched again.`),
+    h("p", {}, `${things(repaired.length, "blob")} fetched again.`),
     failed.length > 0 && h("ul", { class: "problems" }, failed.map((problem) => h("li", {}, (problem.models ?? []).join(", "), h("br"), problem.error))),
   ];
   const transfer = begin("Repair the store", asked("/api/lode/repair", {}), { ondone: again, describe });
