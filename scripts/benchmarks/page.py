@@ -1,9 +1,13 @@
 """The page in Debian's chromium: its size, how soon it is there, a list of many models, and a model of many tensors.
 
   size       all files of the page, as they are sent
+  line       from the request to the first paint of a line of text, the least that this browser needs on this machine
   paint      from the request to the first contentful paint, on loopback
-  list       from the request to a list of --models models with what each takes
+  names      from the request to a list of --models models
+  list       from the request to that list with what each takes
   tensors    from the request to a table of --tensors tensors
+  sort       from a click to that table in another order
+  still      the longest frame while nothing happens
   scroll     the longest frame while that table is scrolled from its beginning to its end
 
 Needs the Python with `playwright` that scripts/test makes (`LODE_TEST_BROWSER`), and chromium. A measurement is the median of several
@@ -21,7 +25,7 @@ from .daemon import Failed, with_log
 from .folder_synthetic import write_model
 from .report import of_rows
 
-NAMES = ["size", "paint", "list", "tensors", "scroll"]
+NAMES = ["size", "line", "paint", "names", "list", "tensors", "sort", "still", "scroll"]
 SIZE_KB = 300
 PAINT_MS = 200
 # A layer of the synthetic model.

@@ -25,6 +25,18 @@ SCROLL = """async (table) => {
   return longest;
 }"""
 
+#: The same, while nothing happens: the machine's own.
+STILL = SCROLL.replace("table.scrollTop += step", "table.scrollTop += 0")
+#: From a click on the first column's head to the frame behind the one that shows it.
+SORT = """async (table) => {
+  const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+  await frame();
+  const begin = performance.now();
+  table.querySelector("button.sort").click();
+  await frame();
+  return (await frame()) - begin;
+}"""
+
 
 def timed(chromium, address: str, path: str, ready: str, then=None) -> list[float]:
     values = []
@@ -45,7 +57,8 @@ def main() -> None:
         rows.append({"name": name, "value": statistics.median(values), "unit": unit, "what": what})
 
     with browser() as chromium:
-        views = ["chat", "models", "model?name=wide&tab=tensors", "model?name=wide&tab=map", "store", "running", "registry"]
+        tabs = ["overview", "tensors", "map", "memory", "documents", "lineage", "versions", "blobs"]
+        views = ["chat", "models", "store", "running", "registry"] + [f"model?name=tiny&tab={tab}" for tab in tabs]
         with visit_in(chromium, address) as visited:
             sent = {}
             # The first time: later ones are from the browser's cache.
@@ -53,14 +66,20 @@ def main() -> None:
             for view in views:
                 visited.go(f"/ui/{view}")
                 visited.page.locator("main h1, .compose").first.wait_for()
+                visited.page.wait_for_load_state("networkidle")
             files = [one for url, one in sent.items() if "/ui/files/" in url]
             sizes = [one.request.sizes()["responseBodySize"] for one in files]
             row("size", [sum(sizes) / 1000], "kB", "all files")
+        # A line of text, from the same daemon: no page can be there sooner.
+        row("line", timed(chromium, address, "/api/version", "pre", lambda page: page.evaluate(PAINT)), "ms", "a line of text")
         row("paint", timed(chromium, address, "/ui/chat", ".compose", lambda page: page.evaluate(PAINT)), "ms", "loopback")
         label = f"text={models:,} models ·"
+        row("names", timed(chromium, address, "/ui/models", ".table-body .row"), "ms", "the first of them")
         row("list", timed(chromium, address, "/ui/models", label), "ms", f"{models} models")
         wide = "/ui/model?name=wide:latest&tab=tensors"
         row("tensors", timed(chromium, address, wide, ".table-body .row"), "ms", "the table is there")
+        row("sort", timed(chromium, address, wide, ".table-body .row", lambda page: page.locator(".table").evaluate(SORT)), "ms", "by name, until it is painted")
+        row("still", timed(chromium, address, wide, ".table-body .row", lambda page: page.locator(".table").evaluate(STILL)), "ms", "the longest frame of a page at rest")
         row("scroll", timed(chromium, address, wide, ".table-body .row", lambda page: page.locator(".table").evaluate(SCROLL)), "ms", "the longest frame")
     print(json.dumps(rows))
 

@@ -17,7 +17,7 @@ use pulldown_cmark::{CodeBlockKind, Event, LinkType, Options, Parser, Tag, TagEn
 
 /// The longest text that is read, in bytes.
 pub const LONGEST: usize = 1 << 20;
-/// What is read beside CommonMark.
+/// What is read beside `CommonMark`.
 const OPTIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_STRIKETHROUGH)
     .union(Options::ENABLE_TASKLISTS)

@@ -21,7 +21,7 @@ fn blobs(lines: &[Value]) -> BTreeMap<String, (String, Vec<(u64, u64)>)> {
         let Some(digest) = line["digest"].as_str().filter(|digest| *digest != WHOLE) else { continue };
         let number = |name: &str| line[name].as_u64().unwrap_or_else(|| panic!("`{name}` of {line}"));
         let blob = blobs.entry(digest.to_owned()).or_default();
-        blob.0 = line["name"].as_str().expect("a name").to_owned();
+        line["name"].as_str().expect("a name").clone_into(&mut blob.0);
         blob.1.push((number("completed"), number("total")));
     }
     blobs

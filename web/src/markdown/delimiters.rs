@@ -16,11 +16,12 @@ pub(super) fn to_dollars(text: &str) -> Cow<'_, str> {
     }
     let mut result = String::with_capacity(text.len());
     let mut at = 0;
-    for code in code(text).chain([text.len()..text.len()]) {
+    for code in code(text) {
         formulas(&text[at..code.start], &mut result);
         result.push_str(&text[code.clone()]);
         at = code.end;
     }
+    formulas(&text[at..], &mut result);
     Cow::Owned(result)
 }
 
@@ -42,9 +43,9 @@ fn formulas(text: &str, result: &mut String) {
             length
         } else {
             // What is escaped begins nothing.
-            let escaped = rest.chars().nth(1).map_or(0, char::len_utf8);
-            result.push_str(&rest[..1 + escaped]);
-            1 + escaped
+            let length = 1 + rest.chars().nth(1).map_or(0, char::len_utf8);
+            result.push_str(&rest[..length]);
+            length
         };
         rest = &rest[length..];
     }
