@@ -1,9 +1,13 @@
 """Models from one daemon to another in the page: a pull that is cut off and resumed, a push, uploads, a difference, a copy, a
-removal, damage, a prune."""
+removal, damage, hostile names, a prune."""
 
+import json
 import pathlib
+import shutil
 import socket
+import struct
 import sys
+import tempfile
 import threading
 
 from browser import visit
@@ -207,6 +211,43 @@ def damage(visited, one: str, home: str) -> None:
     page.keyboard.press("Escape")
 
 
+def hostile(visited, folder: str) -> None:
+    """A model whose tensors and documents are called and say what no honest one would: it is shown, as text."""
+    page = visited.page
+    script = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>\u202e"
+    with tempfile.TemporaryDirectory() as place:
+        shutil.copytree(folder, place, dirs_exist_ok=True)
+        file = pathlib.Path(place, "model.safetensors")
+        raw = file.read_bytes()
+        (length,) = struct.unpack("<Q", raw[:8])
+        header, data = json.loads(raw[8:][:length]), raw[8 + length:]
+        for name in (script, "long" * 500):
+            header[name] = {"dtype": "F32", "shape": [2, 2], "data_offsets": [len(data), len(data) + 16]}
+            data += bytes(16)
+        told = json.dumps(header).encode()
+        file.unlink()
+        file.write_bytes(struct.pack("<Q", len(told)) + told + data)
+        made = {"model": "hostile", "path": place, "system": script, "license": script * 50, "template": script, "stream": False}
+        answer = page.request.post(visited.base + "/api/create", data=made)
+        assert answer.ok, answer.text()
+    for width in (1280, 360):
+        page.set_viewport_size({"width": width, "height": 740})
+        for tab, ready in (("overview", "text=Types of tensors"), ("tensors", ".table-body .row"), ("map", ".map rect"), ("documents", "text=onerror"), ("lineage", "text=Made from it"), ("blobs", ".table-body .row")):
+            visited.go(f"/ui/model?name=hostile:latest&tab={tab}")
+            page.locator(ready).first.wait_for()
+            assert page.locator("main script, main img, dialog img").count() == 0, tab
+            wide = page.evaluate("() => document.documentElement.scrollWidth")
+            assert wide <= width, f"{tab} is {wide} wide at {width}"
+        visited.go("/ui/model?name=hostile:latest&tab=tensors")
+        page.get_by_label("Search by name, type or digest").fill("onerror")
+        page.locator(".table-body button", has_text="onerror").click()
+        page.get_by_role("dialog").locator(".histogram").wait_for()
+        assert page.locator("dialog img").count() == 0
+        page.keyboard.press("Escape")
+    assert page.evaluate("() => window.pwned") is None
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
 def main() -> None:
     address, peer, folder, home = sys.argv[1:]
     wire = Wire(peer)
@@ -219,6 +260,7 @@ def main() -> None:
         send(visited, folder)
         damage(visited, f"{wire.address}/library/one:latest", home)
         manage(visited)
+        hostile(visited, folder)
         # An earlier version, for a prune.
         copied = {"source": "made", "destination": f"{wire.address}/library/one:latest"}
         assert visited.page.request.post(visited.base + "/api/copy", data=copied).ok

@@ -11,7 +11,7 @@ import { sharedBlobs, showTensor } from "./tensors.js";
 const CELL = 24;
 const LEFT = 92;
 const TOP = 118;
-const HINT = "Point at a field to see what it is, or go from one to the next with the arrow keys. Click, or press Enter, to see more.";
+const HINT = "Point at a field or use the arrow keys; a click or Enter opens it.";
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const WAYS = [
   ["type", "by type"],

@@ -52,6 +52,8 @@ export async function draw(main, parameters, isShown) {
       button.tabIndex = number === place ? 0 : -1;
     }
     panel.setAttribute("aria-labelledby", buttons[place].id);
+    // On a small screen they are more than fit; not before they are in the page.
+    requestAnimationFrame(() => buttons[place].scrollIntoView({ block: "nearest", inline: "nearest" }));
     if (isShown()) note("tab", place === 0 ? undefined : TABS[place][0]);
     fill(panel, h("p", { class: "loading" }, "Loading…"));
     try {
@@ -67,13 +69,23 @@ export async function draw(main, parameters, isShown) {
     h(
       "section",
       { class: "view" },
-      h("div", { class: "title-line" }, h("h1", {}, model.name), capabilityBadges(shown), entry?.pinned && h("span", { class: "badge" }, "pinned"), h("span", { class: "grow" }), h("a", { class: "button", href: `/ui/chat?${new URLSearchParams({ model: model.name })}` }, icon("chat"), "Chat"), entry && h("button", { type: "button", onclick: () => actions(entry, (gone) => go(gone ? "/ui/models" : location.pathname + location.search)) }, "More…")),
+      h("div", { class: "title-line" }, h("h1", {}, model.name), capabilityBadges(shown), entry?.pinned && h("span", { class: "badge" }, "pinned"), h("span", { class: "grow" }), buttonsOf(model)),
       h("p", { class: "hint" }, facts.join(" · "), entry && ` · changed ${moment(entry.modified_at)} · `, entry && h("code", {}, short(entry.digest)), shown.model_info["general.tensor_count"] && ` · ${count(shown.model_info["general.tensor_count"])} tensors`),
       h("div", { class: "tabs", role: "tablist", "aria-label": "About the model" }, buttons),
       panel,
     ),
   );
   await show(parameters.get("tab") ?? "overview");
+}
+
+function buttonsOf({ name, entry }) {
+  const changed = (gone) => go(gone ? "/ui/models" : location.pathname + location.search);
+  return h(
+    "div",
+    { class: "tools" },
+    h("a", { class: "button", href: `/ui/chat?${new URLSearchParams({ model: name })}` }, icon("chat"), "Chat"),
+    entry && h("button", { type: "button", onclick: () => actions(entry, changed) }, "More…"),
+  );
 }
 
 async function tensors(name) {
