@@ -111,6 +111,17 @@ async fn du_and_diff_tell_what_a_fine_tune_shares() {
     let layers: Vec<&Value> = list(&differ["layers"]).iter().map(|layer| &layer["name"]).collect();
     assert!(layers.contains(&&json!("system")) && layers.contains(&&json!("config")), "{differ}");
     fails(&server, &["diff", "base", "nope"], "not found");
+
+    // Numbers of quantized tensors are what they are decoded to: near, and nearer with more bits.
+    let apart = async |quantize: &str| {
+        let made = json!({"model": quantize, "from": "base", "quantize": quantize, "stream": false});
+        server.ask("/api/create", &made).await;
+        let differ = document(&server, &["diff", "base", quantize, "--values"]);
+        let rms = |tensor: &Value| tensor["values"]["computed"]["rms"].as_f64().unwrap_or_else(|| panic!("{tensor}"));
+        list(&differ["tensors"]).iter().map(rms).sum::<f64>()
+    };
+    let (fine, coarse) = (apart("int8").await, apart("int4").await);
+    assert!(0.0 < fine && fine < coarse / 4.0, "{fine} {coarse}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use formats::dtype::element_count;
 use formats::{Encoding, codec};
-use import::TensorSource;
+use import::{StoredTensor, TensorSource};
 use library::{Library, Model};
 
 use crate::Error;
@@ -45,6 +45,23 @@ pub struct Range {
     pub deviation: f64,
 }
 
+/// Numbers of a tensor: whole rows, spread evenly, the same ones of every tensor of that shape. Of a small tensor all of them; `None` where
+/// they cannot be read.
+pub(crate) fn sampled(library: &Library, tensor: &StoredTensor) -> Result<Option<Vec<f32>>> {
+    if !codec::can_decode(tensor.encoding) {
+        return Ok(None);
+    }
+    let source = TensorSource::of(tensor, &*library.opener())?;
+    let mut numbers: Vec<f32> = Vec::new();
+    source.sample(SAMPLE, &mut |piece| {
+        let start = numbers.len();
+        numbers.resize(start + piece.rows() * piece.columns(), 0.0);
+        piece.decode(&mut numbers[start..]);
+        Ok(())
+    })?;
+    Ok(Some(numbers))
+}
+
 /// Looks at a tensor's numbers: at whole rows, spread evenly. Of a small tensor at all of them.
 ///
 /// # Errors
@@ -53,17 +70,9 @@ pub fn values(library: &Library, model: &Model, tensor: &str, bins: usize) -> Re
     let catalogue = library.catalogue(&model.manifest)?;
     let found = catalogue.into_iter().find(|stored| stored.name == tensor);
     let stored = found.ok_or_else(|| Error::NoTensor { model: model.name.clone(), tensor: tensor.to_owned() })?;
-    if !codec::can_decode(stored.encoding) {
+    let Some(numbers) = sampled(library, &stored)? else {
         return Err(Error::NoNumbers { tensor: tensor.to_owned(), encoding: stored.encoding.to_string() }.into());
-    }
-    let source = TensorSource::of(&stored, &*library.opener())?;
-    let mut numbers: Vec<f32> = Vec::new();
-    source.sample(SAMPLE, &mut |piece| {
-        let start = numbers.len();
-        numbers.resize(start + piece.rows() * piece.columns(), 0.0);
-        piece.decode(&mut numbers[start..]);
-        Ok(())
-    })?;
+    };
     let finite = || numbers.iter().filter(|number| number.is_finite()).map(|number| f64::from(*number));
     let range = range(finite());
     Ok(Values {
