@@ -69,9 +69,9 @@ impl Meter {
         let _ = self.statuses.send(status.into());
     }
 
-    /// So many bytes are to be transferred in all.
-    pub(crate) fn expect(&self, total: u64) {
-        self.completed.store(0, Ordering::Relaxed);
+    /// So many bytes are to be there in all, and so many are already.
+    pub(crate) fn expect(&self, total: u64, present: u64) {
+        self.completed.store(present, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }
 
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_blob_is_told_while_it_moves_and_once_at_its_end() {
         let meter = Arc::new(Meter::of_blobs(unbounded_channel().0));
-        meter.expect(10);
+        meter.expect(10, 0);
         let counter = meter.blob("a.weight", &descriptor(10));
         let told = || meter.blobs_that_moved().into_iter().map(|blob| (blob.name, blob.completed)).collect::<Vec<_>>();
         assert_eq!(told(), [("a.weight".to_owned(), 0)]);
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_blobs_that_nobody_asks_for() {
         let meter = Arc::new(Meter::new(unbounded_channel().0));
-        meter.expect(10);
+        meter.expect(10, 0);
         meter.blob("a.weight", &descriptor(10)).add(10);
         assert_eq!(meter.blobs_that_moved(), []);
         assert_eq!(meter.reading(), (10, 10));

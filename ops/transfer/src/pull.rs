@@ -250,9 +250,13 @@ async fn transfer(
     let bytes = |blobs: &[Descriptor]| (blobs.len() as u64, blobs.iter().map(|blob| blob.size).sum::<u64>());
     let (all, fetched) = (bytes(&wanted.blobs), bytes(&missing));
     let pulled = Pulled { fetched, present: (all.0 - fetched.0, all.1 - fetched.1) };
-    source.meter.expect(fetched.1);
+    // Of the whole model: a pull that goes on begins where it was cut off.
+    source.meter.expect(all.1, pulled.present.1);
     let fetcher = Fetcher::new(source.remote.clone(), source.parallel);
-    let names: HashMap<Digest, &str> = named_blobs(&wanted.manifest).map(|(name, blob)| (blob.digest, name)).collect();
+    let mut names: HashMap<Digest, &str> = HashMap::new();
+    for (name, blob) in named_blobs(&wanted.manifest) {
+        names.entry(blob.digest).or_insert(name);
+    }
     let name_of = |blob: Descriptor| (names.get(&blob.digest).map(|name| (*name).to_owned()).unwrap_or_default(), blob);
     let missing = missing.into_iter().map(name_of).collect();
     tokio::select! {

@@ -106,7 +106,7 @@ impl Push {
 
     /// Sends what is missing, and the manifest last.
     pub async fn execute(&self, meter: &Arc<Meter>) -> Result<Vec<PushedBlob>> {
-        meter.expect(self.blobs.iter().map(|(_, blob)| blob.size).sum());
+        meter.expect(self.blobs.iter().map(|(_, blob)| blob.size).sum(), 0);
         let (siblings, whole) = (self.siblings.clone(), meter.clone());
         let pushed = self
             .each(move |pusher, name, blob| {
