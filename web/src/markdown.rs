@@ -86,6 +86,8 @@ impl<'a> Blocks<'a> {
             }
             Event::InlineMath(source) => self.events.push(Event::InlineHtml(formulas::inline(&source).into())),
             Event::DisplayMath(source) => self.events.push(Event::InlineHtml(formulas::display(&source).into())),
+            // Models end lines where they mean it: a poem is no prose.
+            Event::SoftBreak => self.events.push(Event::HardBreak),
             // As it was written: what stands for a tag may be what the answer is about.
             Event::Html(text) | Event::InlineHtml(text) => self.events.push(Event::Text(text)),
             // The parser brackets blocks of HTML; their lines are a paragraph here.

@@ -69,12 +69,20 @@ fn formulas_are_set() {
         "\\\\(x\\\\)",
         "\\(x",
         "\\(x `\\)`",
+        "[a](https://example.org/f_\\(x\\))",
+        "![a](https://example.org/f_\\(x\\))",
+        "<https://example.org/\\(x\\)>",
+        "[a]: https://example.org/\\(x\\)\n\n[a]",
+        "<script>\nlet a = /\\(x\\)/;\n</script>",
         "it costs $5 and $10",
     ] {
         assert!(!whole(text).contains("<math"), "{text}: {}", whole(text));
     }
     // Code keeps the marks that it was written with.
     assert!(whole("text \\(y\\)\n\n    print(\\(x\\))").contains("print(\\(x\\))"));
+    assert!(whole("[f](https://example.org/f_\\(x\\))").contains("href=\"https://example.org/f_(x)\""));
+    let quoted = whole("> \\[\n> x^2\n> > 1\n> \\]");
+    assert!(quoted.contains("<blockquote>") && quoted.matches("&gt;").count() == 1, "{quoted}");
     assert!(whole("a `b` \\(x\\) é \\[y\\]").matches("<math").count() == 2);
     for text in [
         "$\\def\\a{\\a\\a}\\a$",
@@ -87,6 +95,11 @@ fn formulas_are_set() {
         let html = whole(text);
         assert!(html.contains("<code>") && !html.contains("<math"), "{text}: {html}");
     }
+}
+
+#[test]
+fn lines_end_where_they_were_ended() {
+    assert!(whole("one\ntwo").contains("one<br>\ntwo"), "{}", whole("one\ntwo"));
 }
 
 /// Each of them took minutes or more before it was bounded, at a megabyte; this test would not come to its end.
