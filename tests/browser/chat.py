@@ -92,8 +92,9 @@ def tabs(visited, model: str) -> None:
     assert message.input_value() == "half of a sentence"
     other = page.context.new_page()
     other.goto(page.url)
-    for tab, text in ((page, "of the first"), (other, "of the second")):
+    for tab in (page, other):
         tab.locator(".message.user .said", has_text="In both tabs").wait_for()
+    for tab, text in ((page, "of the first"), (other, "of the second")):
         tab.get_by_label("Message", exact=True).fill(text)
         tab.keyboard.press("Enter")
     for tab, text in ((page, "of the first"), (other, "of the second")):
@@ -142,7 +143,7 @@ def exports(visited) -> None:
     titles = page.locator(".conversations li button:first-child").all_text_contents()
     assert len(titles) > 1, titles
     with page.expect_download() as download:
-        page.get_by_role("button", name="Export").click()
+        page.get_by_role("button", name="Export all").click()
     file = download.value.path()
     kept = json.loads(file.read_text())["conversations"]
     gone = page.locator(".conversations li", has_text="How warm")
@@ -150,9 +151,11 @@ def exports(visited) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     gone.wait_for(state="detached")
     for _ in range(2):
+        page.evaluate("() => document.querySelectorAll('.sr[role=status]').forEach((one) => one.replaceChildren())")
         with page.expect_file_chooser() as chooser:
             page.get_by_role("button", name="Import").click()
         chooser.value.set_files({"name": "conversations.json", "mimeType": "application/json", "buffer": file.read_bytes()})
+        page.locator(".sr[role=status]", has_text="imported").wait_for(state="attached")
         gone.wait_for()
         assert page.locator(".conversations li button:first-child").all_text_contents() == titles
     with page.expect_download() as download:
@@ -169,14 +172,30 @@ def exports(visited) -> None:
 
 
 def leave(visited, model: str) -> None:
-    """Another conversation is begun while an answer comes: what has come stays with its own."""
+    """Another conversation is begun while an answer comes, and another view is looked at: it goes on in its own."""
     page = visited.page
     ask(visited, model, "Count as far as you can", {"Most tokens": "100000"})
     page.locator(".message.assistant .figures-line", has_text="tokens/s").wait_for()
     page.get_by_role("button", name="New conversation").click()
     page.locator(".compose button[aria-label=Send]").wait_for()
-    page.locator(".conversations li", has_text="Count as far").locator("button").first.click()
+    counting = page.locator(".conversations li", has_text="Count as far")
+    counting.locator(".dot").wait_for()
+    page.get_by_role("link", name="Running").click()
+    page.locator("h1", has_text="Running").wait_for()
+    assert page.request.get(visited.base + "/api/lode/running").json()["active"] == 1
+    page.get_by_role("link", name="Chat").click()
+    page.locator(".welcome").wait_for()
+    counting.locator("button").first.click()
+    said = page.locator(".message.assistant .markdown")
+    before = len(said.text_content())
+    page.locator(".message.assistant .figures-line", has_text="tokens/s").wait_for()
+    # Back in the chat one is where one was; what came meanwhile is there, and more comes.
+    page.get_by_role("link", name="Models").click()
+    page.locator("h1", has_text="Models").wait_for()
+    page.get_by_role("link", name="Chat").click()
+    page.locator(".compose button[aria-label=Stop]").click()
     page.locator(".message.assistant .figures-line", has_text="stopped").wait_for()
+    assert len(said.text_content()) > before
     page.reload()
     page.locator(".message.assistant .figures-line", has_text="stopped").wait_for()
     assert page.locator(".conversations li", has_text="Without a title").count() == 0

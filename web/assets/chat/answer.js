@@ -6,8 +6,8 @@ import { rendered } from "../lib/dom.js";
 /** The shortest time between two drawings of a text, in milliseconds; a drawing that takes long is followed by a longer rest. */
 const REST = 90;
 
-/** Characters of texts whose blocks are remembered. */
-const REMEMBERED = 2_000_000;
+/** Characters of texts and blocks that are remembered. */
+const REMEMBERED = 4_000_000;
 /** Blocks by their text, the one used last at the end. */
 const known = new Map();
 let remembered = 0;
@@ -21,28 +21,45 @@ async function blocks(text) {
   }
 }
 
+const size = (text, read) => read.reduce((sum, block) => sum + block.length, text.length);
+
 function remember(text, read) {
-  if (!known.delete(text)) remembered += text.length;
+  if (!known.delete(text)) remembered += size(text, read);
   known.set(text, read);
-  for (const oldest of known.keys()) {
+  for (const [oldest, blocks] of known) {
     if (remembered <= REMEMBERED) break;
     known.delete(oldest);
-    remembered -= oldest.length;
+    remembered -= size(oldest, blocks);
   }
 }
 
+/** Whether nothing will be added to a message. */
+export function isWhole(message) {
+  return message.figures?.reason !== undefined || message.failure !== undefined;
+}
+
 /** Draws a text as Markdown into an element, at once where it was drawn before; else it stands there as it is until it is read. */
-export async function drawText(element, text, isWhole = true) {
+export async function drawText(element, text, whole) {
   if (element.childElementCount === 0 && !known.has(text)) {
     element.textContent = text;
     element.classList.add("plain-text");
   }
   const read = known.get(text) ?? (await blocks(text));
   if (read === undefined) return;
-  if (isWhole) remember(text, read);
+  if (whole) remember(text, read);
   element.classList.remove("plain-text");
   if (element.blocks === undefined) element.replaceChildren();
   rendered(element, read);
+}
+
+/** What is drawn of a message: its text, or as code where all of it is JSON. */
+export function shownText({ content }) {
+  if (!/^\s*[[{]/.test(content)) return content;
+  try {
+    return `\`\`\`json\n${JSON.stringify(JSON.parse(content), null, 2)}\n\`\`\``;
+  } catch {
+    return content;
+  }
 }
 
 export class Answering {
@@ -150,8 +167,8 @@ export class Answering {
     if (this.thinking && message.thinking) this.thinking(message.thinking);
     if (this.foot) this.foot(message.figures ?? this.soFar());
     // One after the other: an older text must not come last.
-    if (this.text && message.content) {
-      const turn = (this.turn = (this.turn ?? Promise.resolve()).then(() => drawText(this.text, message.content, message.figures !== undefined)));
+    if (this.text?.isConnected && message.content) {
+      const turn = (this.turn = (this.turn ?? Promise.resolve()).then(() => drawText(this.text, shownText(message), isWhole(message))));
       await turn;
     }
     this.changed?.();

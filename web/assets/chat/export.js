@@ -92,6 +92,8 @@ function message(read) {
   if (!isText(read.content)) throw new Error("`content` is no text");
   if (!ROLES.includes(read.role)) throw new Error(`\`role\` is none of ${ROLES.join(", ")}`);
   const made = { role: read.role, content: read.content, parent: optional(read, "parent", isText, "text") ?? null };
+  const at = optional(read, "at", isNumber, "number");
+  if (at !== undefined) made.at = at;
   for (const name of ["thinking", "name", "call", "model", "failure"]) {
     const value = optional(read, name, isText, "text");
     if (value !== undefined) made[name] = value;

@@ -52,9 +52,10 @@ export class Log {
   /** What was drawn of a message, where that is still so, else anew. */
   part(conversation, one, answering) {
     const mine = answering?.message === one;
-    const state = [one.content.length, one.thinking?.length, one.calls?.length, one.failure].join(" ");
+    const state = [one.thinking?.length, one.calls?.length, one.failure].join(" ");
     const before = this.drawn.get(one.id);
-    if (before !== undefined && before.message === one && before.mine === mine && (mine || before.state === state)) {
+    const isSame = before?.message === one && before.mine === mine;
+    if (isSame && (mine || before.state === state || before.element.querySelector(".edit") !== null)) {
       before.element.refresh();
       return before;
     }

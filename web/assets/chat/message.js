@@ -3,9 +3,11 @@
 import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
 import { count, seconds, things } from "../lib/format.js";
 import { siblings } from "../lib/conversations.js";
-import { drawText } from "./answer.js";
+import { drawText, isWhole, shownText } from "./answer.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
+/** How long it is to be seen that something was copied, in milliseconds. */
+const SHOWN = 1500;
 const EDIT = { user: "Edit, and ask anew", assistant: "Edit this answer" };
 const REASONS = {
   length: "ended at the most tokens",
@@ -23,9 +25,18 @@ export function message(conversation, one, actions, answering) {
   const element = h("article", { class: `message ${one.role}`, "aria-label": `${WHO[one.role]}: ${one.content.slice(0, 60)}` });
   const who = h("div", { class: "who" }, one.role === "assistant" ? (one.model ?? WHO.assistant) : one.role === "tool" ? `Result of ${one.name}` : WHO.user);
   const foot = h("div", { class: "message-foot" });
-  fill(element, who, thinking(one, mine), body(one, mine), calls(one, actions), one.failure && h("p", { class: "failure", role: "alert" }, icon("warning"), one.failure), foot);
-  element.refresh = () => drawFoot(foot, element, conversation, one, actions, mine);
-  element.refresh();
+  const thoughts = thinking(one, mine);
+  const text = body(one, mine);
+  fill(element, who, thoughts, text, calls(one, actions), one.failure && h("p", { class: "failure", role: "alert" }, icon("warning"), one.failure), foot);
+  let drawn = one.content;
+  element.refresh = () => {
+    drawFoot(foot, element, conversation, one, actions, mine);
+    // Another tab may be writing it.
+    if (mine || one.content === drawn) return;
+    drawn = one.content;
+    drawBody(text, one);
+  };
+  drawFoot(foot, element, conversation, one, actions, mine);
   return element;
 }
 
@@ -44,18 +55,26 @@ function thinking(one, mine) {
 }
 
 function body(one, mine) {
-  if (one.role === "user") return h("div", { class: "said" }, one.content);
-  const text = h("div", { class: `markdown ${mine ? "caret" : ""}`, dir: "auto" });
+  const text = one.role === "user" ? h("div", { class: "said" }) : h("div", { class: `markdown ${mine ? "caret" : ""}`, dir: "auto" });
   if (mine) mine.text = text;
-  if (one.content) drawText(text, one.content).then(() => withCopyButtons(text));
+  if (one.content) drawBody(text, one);
   return text;
+}
+
+function drawBody(text, one) {
+  if (one.role === "user") fill(text, one.content);
+  else drawText(text, shownText(one), isWhole(one) || one.role === "tool").then(() => withCopyButtons(text));
 }
 
 function withCopyButtons(text) {
   for (const code of text.querySelectorAll("pre:not(.copyable)")) {
     code.classList.add("copyable");
     const content = code.textContent;
-    code.append(h("button", { type: "button", class: "copy-code", onclick: () => copy(content) }, "Copy"));
+    code.append(h("button", { type: "button", class: "copy-code", onclick: async ({ currentTarget }) => {
+      const done = await copied(content);
+      fill(currentTarget, done ? "Copied" : "It cannot be copied");
+      setTimeout(() => fill(currentTarget, "Copy"), SHOWN);
+    } }, "Copy"));
   }
 }
 
@@ -85,7 +104,10 @@ function drawFoot(foot, element, conversation, one, actions, mine) {
   fill(
     foot,
     branches(conversation, one, actions),
-    iconButton("copy", "Copy the text", () => copy(one.content)),
+    iconButton("copy", "Copy the text", async ({ currentTarget }) => {
+      fill(currentTarget, icon((await copied(one.content)) ? "check" : "warning"));
+      setTimeout(() => fill(currentTarget, icon("copy")), SHOWN);
+    }),
     one.role !== "tool" && iconButton("edit", EDIT[one.role], () => edit(element, one, actions)),
     one.role === "assistant" && iconButton("again", "Answer anew", () => actions.again(one)),
     figures,
@@ -111,20 +133,18 @@ export function described(figures) {
   const parts = [];
   if (figures.speed > 0) parts.push(`${figures.speed.toFixed(1)} tokens/s`);
   if (figures.first !== undefined) parts.push(`first token after ${seconds(figures.first)}${figures.load > 0.5 ? `, ${seconds(figures.load)} of it to load` : ""}`);
-  if (figures.prompt !== undefined) parts.push(`context ${count(figures.prompt + figures.tokens)} tokens (${count(figures.cached)} of ${count(figures.prompt)} cached)`);
-  else if (figures.tokens > 0) parts.push(`${count(figures.tokens)} tokens`);
+  if (figures.tokens > 0) parts.push(things(figures.tokens, "token"));
+  if (figures.prompt !== undefined) parts.push(`context ${count(figures.prompt + figures.tokens)} (${count(figures.cached)} of the prompt's ${count(figures.prompt)} cached)`);
   if (figures.truncated > 0) parts.push(`${things(figures.truncated, "token")} of the beginning left out`);
   if (REASONS[figures.reason]) parts.push(REASONS[figures.reason]);
   return parts.join(" · ");
 }
 
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    announce("Copied");
-  } catch {
-    announce("The browser does not let this page copy");
-  }
+/** Whether the browser lets this page copy a text. */
+async function copied(text) {
+  const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+  announce(done ? "Copied" : "The browser does not let this page copy");
+  return done ?? false;
 }
 
 function edit(element, one, actions) {
@@ -155,7 +175,7 @@ function edit(element, one, actions) {
       },
     },
     text,
-    h("div", { class: "tools" }, h("button", { type: "button", onclick: back }, "Cancel"), h("button", { type: "submit", class: "primary" }, one.role === "user" ? "Send" : "Keep")),
+    h("div", { class: "tools" }, h("button", { type: "button", onclick: back }, "Cancel"), h("button", { type: "submit", class: "primary" }, one.role === "user" ? "Send" : "Save")),
   );
   fill(element, form);
   text.focus();

@@ -5,9 +5,9 @@ import { open } from "../lib/dialog.js";
 
 const NUMBERS = [
   ["temperature", "Temperature", "0 takes the likeliest token each time", { min: 0, step: 0.05 }],
-  ["top_p", "Top p", "tokens that make up so much of the probability", { min: 0, max: 1, step: 0.01 }],
-  ["top_k", "Top k", "so many likeliest tokens", { min: 0, step: 1 }],
-  ["min_p", "Min p", "no token that is so much less likely than the likeliest", { min: 0, max: 1, step: 0.01 }],
+  ["top_p", "Top p", "only the likeliest tokens that together have this probability", { min: 0, max: 1, step: 0.01 }],
+  ["top_k", "Top k", "only so many of the likeliest tokens", { min: 0, step: 1 }],
+  ["min_p", "Min p", "only tokens at least this likely, against the likeliest", { min: 0, max: 1, step: 0.01 }],
   ["repeat_penalty", "Repeat penalty", "1 is none", { min: 0, step: 0.05 }],
   ["seed", "Seed", "the same seed gives the same answer", { step: 1 }],
   ["num_predict", "Most tokens", "-1 is as many as it likes", { min: -1, step: 1 }],
@@ -48,6 +48,7 @@ export function settingsDialog(conversation, model) {
         } catch (error) {
           failure.hidden = false;
           fill(failure, error.message);
+          failure.scrollIntoView({ block: "center" });
         }
       };
       return h(
@@ -71,11 +72,12 @@ export function settingsDialog(conversation, model) {
 function read(form, before) {
   const options = {};
   const sampling = {};
-  for (const [name, label] of NUMBERS) {
+  for (const [name, label, , limits] of NUMBERS) {
     const text = form[name].value.trim();
     if (text === "" && form[name].validity.valid) continue;
     const value = Number(text);
-    if (text === "" || !Number.isFinite(value)) throw new Error(`${label}: expected a number`);
+    const { min = -Infinity, max = Infinity } = limits;
+    if (text === "" || !Number.isFinite(value) || value < min || value > max) throw new Error(`${label}: expected a number${min > -Infinity ? ` from ${min}` : ""}${max < Infinity ? ` to ${max}` : ""}`);
     sampling[name] = value;
   }
   const stop = form.stop.value.split("\n").filter(Boolean).map(unescaped);
@@ -85,7 +87,10 @@ function read(form, before) {
   if (form.think.disabled) options.think = before.think;
   else if (think !== "as it likes") options.think = { yes: true, no: false }[think] ?? think;
   const format = form.format.value.trim();
-  if (format !== "") options.format = format === "json" ? format : parsed("The format", format);
+  if (format !== "") {
+    options.format = format === "json" ? format : parsed("The format", format);
+    if (options.format !== "json" && (typeof options.format !== "object" || options.format === null || Array.isArray(options.format))) throw new Error("The format: expected a JSON schema, which is an object, or the word json");
+  }
   const tools = form.tools.value.trim();
   if (form.tools.disabled) options.tools = before.tools;
   else if (tools !== "") {

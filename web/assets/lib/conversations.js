@@ -1,7 +1,7 @@
 // Conversations, kept in this browser: each is a tree, because any message can be written anew.
 //
 //   conversation = { id, title, model, system, options, updated, messages: { id: message }, current }
-//   message      = { id, parent, role, content, thinking?, calls?, name?, figures?, model?, failure? }
+//   message      = { id, parent, at, role, content, thinking?, calls?, name?, figures?, model?, failure? }
 //
 // `current` is the last message of the branch that is shown.
 
@@ -61,8 +61,9 @@ export async function all() {
 
 /** One as it is kept; nothing where it was removed. */
 export async function read(id) {
-  if (!(await areKept())) return memory.get(id);
-  return within("readonly", (store) => store.get(id));
+  const found = (await areKept()) ? await within("readonly", (store) => store.get(id)) : memory.get(id);
+  if (found !== undefined) met.add(id);
+  return found;
 }
 
 /**
@@ -107,12 +108,12 @@ export async function remove(id) {
 export function merge(conversation, other) {
   const further = (one) => [one.figures?.reason !== undefined || one.failure !== undefined, one.content.length + (one.thinking?.length ?? 0)];
   for (const [id, message] of Object.entries(other.messages)) {
-    const mine = conversation.messages[id];
-    if (mine === undefined) conversation.messages[id] = message;
+    if (!Object.hasOwn(conversation.messages, id)) conversation.messages[id] = message;
     else {
+      const mine = conversation.messages[id];
       const [[ended, length], [otherEnded, otherLength]] = [further(mine), further(message)];
       // The same object stays: it may be on the page, or be written to.
-      if (otherEnded > ended || (otherEnded === ended && otherLength > length)) Object.assign(mine, message);
+      if (otherEnded > ended || (otherEnded === ended && otherLength > length)) Object.assign(mine, message, { parent: mine.parent });
     }
   }
 }
@@ -130,7 +131,7 @@ export function create(model) {
 export function add(conversation, parent, message) {
   // Two tabs may add to one conversation.
   const id = unique();
-  conversation.messages[id] = { ...message, id, parent };
+  conversation.messages[id] = { ...message, id, parent, at: Date.now() };
   conversation.current = id;
   if (conversation.title === "" && message.role === "user") conversation.title = message.content.trim().slice(0, 80);
   conversation.updated = Date.now();
@@ -144,16 +145,21 @@ export function branch(conversation) {
   return path;
 }
 
-/** The messages that follow the same one, in the order in which they were written. */
+/** The messages that follow one, in the order in which they were written, also in other tabs. */
+function following(conversation, parent) {
+  return Object.values(conversation.messages).filter((one) => one.parent === parent).sort((a, b) => (a.at ?? 0) - (b.at ?? 0));
+}
+
+/** The messages that follow the same one. */
 export function siblings(conversation, message) {
-  return Object.values(conversation.messages).filter((other) => other.parent === message.parent);
+  return following(conversation, message.parent);
 }
 
 /** Goes to the branch of a message: to its last message by the newest of each. */
 export function select(conversation, message) {
   let last = message;
   for (;;) {
-    const next = Object.values(conversation.messages).filter((other) => other.parent === last.id).at(-1);
+    const next = following(conversation, last.id).at(-1);
     if (next === undefined) break;
     last = next;
   }

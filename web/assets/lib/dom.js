@@ -28,6 +28,14 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** The same, and who was at a button or a link of it is at the one of that name again: of its `data-part`, label or text. */
+export function refill(element, ...children) {
+  const name = (one) => one.dataset.part ?? one.getAttribute("aria-label") ?? one.textContent;
+  const held = element.contains(document.activeElement) ? name(document.activeElement) : undefined;
+  fill(element, ...children);
+  if (held !== undefined) [...element.querySelectorAll("a, button")].find((one) => name(one) === held)?.focus({ preventScroll: true });
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An element of a drawing. */

@@ -1,6 +1,6 @@
 // The chat: conversations at the side, the branch of one, and where one writes.
 
-import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
+import { h, fill, icon, iconButton, refill, announce } from "../lib/dom.js";
 import { ask, confirmed, tell } from "../lib/dialog.js";
 import * as conversations from "../lib/conversations.js";
 import { choose, canChat, capabilityBadges, list } from "../lib/models.js";
@@ -18,10 +18,41 @@ const LAST_MODEL = "lode-model";
 /** What was written and not sent, by the conversation; a new one has no identity yet. */
 const drafts = new Map();
 
+/** Answers that are under way, by their conversations. They go on while one looks at something else. */
+const underWay = new Map();
+/** The chat that is on the page, and the conversation that was shown last. */
+let current;
+let last;
+
 export async function draw(main, parameters) {
   const chat = new Chat(main);
-  await chat.open(parameters.get("model"), parameters.get("conversation"));
+  current = chat;
+  try {
+    const model = parameters.get("model");
+    await chat.open(model, parameters.get("conversation") ?? (model === null ? last : undefined));
+  } catch (error) {
+    chat.end();
+    throw error;
+  }
   return () => chat.end();
+}
+
+/** Lets an answer come to its end, whatever is shown meanwhile. */
+async function complete(answering) {
+  const { conversation, message } = answering;
+  underWay.set(conversation.id, answering);
+  // What is there is kept on the way, too: a tab may be closed.
+  const kept = setInterval(() => conversations.save(conversation).catch(() => {}), KEPT);
+  await answering.run(() => requestAnimationFrame(() => current?.log.follow()));
+  clearInterval(kept);
+  underWay.delete(conversation.id);
+  announce(message.failure ? `The answer failed: ${message.failure}` : "The answer is complete");
+  try {
+    await conversations.save(conversation);
+  } catch (error) {
+    tell("The conversation cannot be kept", error.message);
+  }
+  await current?.answered(conversation);
 }
 
 class Chat {
@@ -44,8 +75,10 @@ class Chat {
       rename: (conversation) => this.rename(conversation),
       remove: (conversation) => this.remove(conversation),
       add: (read) => this.add(read),
+      all: () => this.all,
     });
-    this.bar = h("div", { class: "talk-bar" });
+    this.barPart = h("div", { class: "bar-part" });
+    this.bar = h("div", { class: "talk-bar" }, this.side.opener, this.barPart);
     this.input = h("textarea", {
       rows: 1,
       placeholder: "Write a message",
@@ -80,28 +113,44 @@ class Chat {
   }
 
   async open(model, id) {
-    [this.all, this.models, this.areKept] = await Promise.all([conversations.all(), list(), conversations.areKept()]);
+    const [all, models, areKept] = await Promise.all([conversations.all(), list(), conversations.areKept()]);
+    // One that is being answered is here in a newer version than is kept.
+    Object.assign(this, { all: all.map((one) => underWay.get(one.id)?.conversation ?? one), models, areKept });
     this.conversation = this.all.find((one) => one.id === id);
     if (this.conversation === undefined) this.begin(model);
+    else note("conversation", id);
     this.drawAll();
-    this.takeDraft();
+    // Somebody may have begun to write before.
+    if (this.input.value === "") this.takeDraft();
     this.input.focus();
   }
 
   end() {
     this.ended = true;
-    this.answering?.stop();
-    if (this.conversation !== undefined) this.leaveDraft();
+    if (current === this) current = undefined;
     for (const end of this.unheard) end();
+    if (this.conversation === undefined) return;
+    this.leaveDraft();
+    last = this.conversation.id;
+  }
+
+  /** The answer under way in the conversation that is shown. */
+  get answering() {
+    return underWay.get(this.conversation?.id);
   }
 
   /** A new conversation, with the model that was asked for or that was used last. */
   begin(model) {
+    this.conversation = conversations.create(this.suited(model));
+  }
+
+  /** The model that is asked for, or else that was used last, or is loaded, or is there. */
+  suited(model) {
     const names = this.models.filter(canChat).map((one) => one.name);
-    const last = device.getItem(LAST_MODEL);
+    const used = device.getItem(LAST_MODEL);
     const complete = names.find((name) => name === model || name === `${model}:latest`);
     const loaded = this.models.find((one) => one.loaded && canChat(one))?.name;
-    this.conversation = conversations.create(complete ?? (names.includes(last) ? last : loaded ?? names[0] ?? ""));
+    return complete ?? (names.includes(used) ? used : loaded ?? names[0] ?? "");
   }
 
   get model() {
@@ -116,18 +165,22 @@ class Chat {
   }
 
   drawSide() {
-    this.side.draw(this.all, this.conversation, this.areKept);
+    this.side.draw(this.conversation, (one) => underWay.has(one.id), this.areKept);
   }
 
   drawBar() {
     const { model } = this;
     const name = this.conversation.model || "Choose a model";
-    fill(
-      this.bar,
-      this.side.opener,
-      h("button", { type: "button", class: "model-button", "aria-label": `Model: ${name}`, onclick: () => this.chooseModel() }, model?.loaded && h("span", { class: "dot", title: "loaded" }), h("span", { class: "name" }, name), h("span", { "aria-hidden": "true" }, "▾")),
+    const missing = this.conversation.model !== "" && model === undefined;
+    const { system, options } = this.conversation;
+    const set = [system && "system prompt", options.format && "format", options.tools && "tools", (options.sampling || options.think !== undefined) && "options"].filter(Boolean);
+    refill(
+      this.barPart,
+      h("button", { type: "button", class: "model-button", "data-part": "model", "aria-label": `Model: ${name}`, onclick: () => this.chooseModel() }, model?.loaded && h("span", { class: "dot", title: "loaded" }), h("span", { class: "name" }, name), h("span", { "aria-hidden": "true" }, "▾")),
+      missing && h("span", { class: "failure" }, "is not here any more"),
       model && capabilityBadges(model),
       h("span", { class: "grow" }),
+      set.length > 0 && h("span", { class: "hint set" }, `with its own ${set.join(", ")}`),
       iconButton("settings", "System prompt, options and tools", () => this.changeSettings()),
     );
   }
@@ -175,38 +228,36 @@ class Chat {
   }
 
   async changeSettings() {
-    if (await settingsDialog(this.conversation, this.model)) {
-      if (this.conversation.current !== null) await this.keep();
-    }
+    if (!(await settingsDialog(this.conversation, this.model))) return;
+    this.drawBar();
+    if (this.conversation.current !== null) await this.keep();
   }
 
   async modelsChanged() {
     this.models = await list().catch(() => this.models);
     if (this.ended || this.conversation === undefined) return;
-    if (this.conversation.model === "") this.begin();
+    if (this.conversation.model === "") this.conversation.model = this.suited();
     this.drawBar();
     if (this.conversation.current === null) this.drawMessages();
   }
 
   startAnew() {
-    this.answering?.stop();
     this.leaveDraft();
     this.begin(this.conversation.model);
     note("conversation");
-    this.side.open(false);
     this.drawAll();
+    this.side.open(false);
     this.takeDraft();
     this.input.focus();
   }
 
   show(conversation) {
-    this.answering?.stop();
     this.leaveDraft();
     this.conversation = conversation;
     note("conversation", conversation.id);
-    this.side.open(false);
     this.log.follows = true;
     this.drawAll();
+    this.side.open(false);
     this.takeDraft();
   }
 
@@ -217,15 +268,34 @@ class Chat {
     } catch (error) {
       tell("The conversation cannot be kept", error.message);
     }
-    this.all = [conversation, ...this.all.filter((one) => one.id !== conversation.id)];
+    this.arrange(conversation);
   }
 
-  /** It is there no more. */
+  /** The newest first. */
+  arrange(added) {
+    if (!this.all.some((one) => one.id === added.id)) this.all.push(added);
+    this.all.sort((a, b) => b.updated - a.updated);
+  }
+
+  /** It is there no more. What somebody is writing becomes the draft of a new one. */
   forget(conversation) {
+    underWay.get(conversation.id)?.stop();
     this.all = this.all.filter((one) => one.id !== conversation.id);
-    if (conversation === this.conversation) this.startAnew();
-    else this.drawSide();
+    if (conversation === this.conversation) {
+      const text = this.input.value;
+      this.startAnew();
+      if (text !== "") this.input.value = text;
+      this.grow();
+    } else this.drawSide();
     drafts.delete(conversation.id);
+  }
+
+  /** An answer has come to its end. */
+  async answered(conversation) {
+    this.models = await list().catch(() => this.models);
+    if (this.ended || this.conversation === undefined) return;
+    if (conversation === this.conversation) this.drawAll();
+    else this.drawSide();
   }
 
   /** Another tab has kept or removed a conversation. */
@@ -237,14 +307,17 @@ class Chat {
       if (known !== undefined) this.forget(known);
       return;
     }
-    if (known === undefined) this.all.unshift(read);
-    else {
+    if (known !== undefined) {
       // The branch that is shown stays: another tab may look at another.
+      const { title, model, system, options } = read;
       conversations.merge(known, read);
-      Object.assign(known, { title: read.title, updated: Math.max(known.updated, read.updated) });
+      Object.assign(known, { title, model, system, options, updated: Math.max(known.updated, read.updated) });
     }
+    this.arrange(known ?? read);
     this.drawSide();
-    if (known === this.conversation && !this.answering) this.drawMessages();
+    if (known !== this.conversation) return;
+    this.drawBar();
+    if (!this.answering) this.drawMessages();
   }
 
   /** Keeps conversations of a file. What is here stays as it is called and where it is; the file adds to it. */
@@ -285,6 +358,7 @@ class Chat {
     drafts.delete(this.draft);
     this.input.value = "";
     this.grow();
+    this.input.focus();
     conversations.add(this.conversation, this.conversation.current, { role: "user", content });
     await this.answer(this.conversation.current);
   }
@@ -313,8 +387,9 @@ class Chat {
 
   /** What a tool said that the model called. */
   async giveResult(one, call) {
+    const { conversation } = this;
     const values = await ask(`What does ${call.function.name} answer?`, [["content", "Result", { kind: "textarea", rows: 6, required: true }]], "Give it to the model");
-    if (values === undefined || this.answering) return;
+    if (values === undefined || this.answering || conversation !== this.conversation) return;
     // Behind the results that are given already.
     const branch = conversations.branch(this.conversation);
     const given = [];
@@ -337,23 +412,13 @@ class Chat {
     conversation.current = parent;
     const history = conversations.branch(conversation);
     const said = conversations.add(conversation, parent, { role: "assistant", content: "", model: conversation.model });
-    const answering = new Answering(conversation, history, said, this.model);
-    this.answering = answering;
     this.log.follows = true;
-    this.drawAll();
     note("conversation", conversation.id);
+    const completed = complete(new Answering(conversation, history, said, this.model));
+    this.drawAll();
     await this.keep(conversation);
     this.drawSide();
-    // What is there is kept on the way, too: a tab may be closed.
-    const kept = setInterval(() => conversations.save(conversation).catch(() => {}), KEPT);
-    await answering.run(() => requestAnimationFrame(() => this.log.follow()));
-    clearInterval(kept);
-    await this.keep(conversation);
-    if (this.answering !== answering) return;
-    this.answering = undefined;
-    announce(said.failure ? `The answer failed: ${said.failure}` : "The answer is complete");
-    this.models = await list().catch(() => this.models);
-    if (!this.ended) this.drawAll();
+    await completed;
   }
 }
 
