@@ -54,7 +54,7 @@ class Wire(threading.Thread):
 def pull(visited, wire: Wire) -> None:
     page = visited.page
     visited.go("/ui/models")
-    page.locator("text=No model is here").wait_for()
+    page.locator("text=There is no such model here").wait_for()
     page.get_by_role("button", name="Pull", exact=True).click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill(f"{wire.address}/library/one:latest")
@@ -83,7 +83,8 @@ def compare(visited, one: str) -> None:
     page.locator(".map rect").first.wait_for()
     page.get_by_label("Colours").select_option("difference")
     page.get_by_role("dialog").get_by_role("button", name="other:latest").click()
-    page.locator(".legend li", has_text="the same").wait_for()
+    page.locator(".legend li", has_text="differs a little").wait_for()
+    page.get_by_role("button", name="Compare with another").wait_for()
     page.get_by_label("Colours").select_option("sharing")
     page.locator(".legend li", has_text="in this model alone").wait_for()
 
@@ -100,6 +101,11 @@ def manage(visited) -> None:
     page.get_by_role("dialog").get_by_label("New name").fill("copied")
     page.get_by_role("dialog").get_by_role("button", name="Copy", exact=True).click()
     page.get_by_role("link", name="copied:latest").wait_for()
+    # A name that is taken is given to another model only when that is meant.
+    act("copied:latest", "Copy to another name")
+    page.get_by_role("dialog").get_by_label("New name").fill("made")
+    page.get_by_role("dialog").get_by_role("button", name="Copy", exact=True).click()
+    page.get_by_role("dialog", name="Replace made:latest?").get_by_role("button", name="Cancel").click()
     act("copied:latest", "Pin")
     page.locator(".row", has_text="copied:latest").locator("text=pinned").wait_for()
     act("copied:latest", "Delete")
@@ -119,7 +125,7 @@ def upkeep(visited) -> None:
     panel = page.locator(".panel", has=page.get_by_role("heading", name="Prune"))
     panel.get_by_role("button", name="Show what would go").click()
     page.get_by_role("dialog").get_by_role("button", name="Show what would go").click()
-    dialog = page.locator("dialog", has_text="would be removed")
+    dialog = page.locator("dialog", has_text="would be removed:")
     dialog.get_by_role("button", name="Remove all of this").click()
     page.get_by_role("dialog", name="Pruned").wait_for()
 
@@ -144,7 +150,7 @@ def push(visited, peer: str) -> None:
     """First what would move, then that."""
     page = visited.page
     visited.go("/ui/models")
-    for line in ("are sent", "are there already"):
+    for line in ("to be sent", "there already"):
         page.get_by_role("button", name="What to do with made:latest").click()
         page.get_by_role("dialog").get_by_role("button", name="Push to a registry").click()
         dialog = page.locator("dialog", has_text="Show the plan")
@@ -181,7 +187,7 @@ def send(visited, folder: str) -> None:
         page.locator(".transfer .failure", has_text="not now").wait_for()
         page.locator(".transfer .parts li", has_text="config.json").first.wait_for()
         assert len(sent) == len(files), sent
-        page.locator(".transfer").get_by_role("button", name="Resume").click()
+        page.locator(".transfer").get_by_role("button", name="Try again").click()
         page.locator(".transfer .state.done").wait_for()
         assert len(sent) == len(files), sent
         page.keyboard.press("Escape")

@@ -17,6 +17,9 @@ const VIEWS = [
 // Views that are reached from another, which is where one is.
 const INNER = { model: ["models", "Model", () => import("./views/model.js")] };
 
+/** How long after a daemon could not be reached it is asked again, in milliseconds. */
+const AGAIN = 3000;
+
 const main = document.getElementById("main");
 let end;
 let shown = 0;
@@ -91,6 +94,8 @@ async function show() {
     else ended?.();
   } catch (error) {
     if (mine !== shown) return;
+    // The daemon may be on its way back.
+    if (error.status === 0) setTimeout(() => mine === shown && show(), AGAIN);
     fill(
       main,
       h(

@@ -29,6 +29,8 @@ export function open(title, draw, options = {}) {
     });
     document.body.append(dialog);
     dialog.showModal();
+    // Where one can write is where one wants to.
+    if (dialog.querySelector("[autofocus]") === null) dialog.querySelector(".dialog-body :is(input, textarea, select):not(:disabled)")?.focus();
   });
 }
 

@@ -46,7 +46,7 @@ export function seconds(value) {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
-const AGO = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+const AGO = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
 const STEPS = [
   ["second", 60],
   ["minute", 60],

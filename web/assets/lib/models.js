@@ -2,8 +2,9 @@
 
 import { get } from "./api.js";
 import { h, fill } from "./dom.js";
-import { open } from "./dialog.js";
+import { confirmed, open } from "./dialog.js";
 import { ago, bytes } from "./format.js";
+import { modelPath } from "./route.js";
 import { searchField } from "./table.js";
 
 /** More than that are found by searching. */
@@ -18,6 +19,25 @@ export async function list() {
 
 export function canChat(model) {
   return (model.capabilities ?? []).includes("completion");
+}
+
+/** Asks whether a name may name something else, where there is a model of that name. */
+export async function mayName(name) {
+  const complete = name.includes(":", name.lastIndexOf("/") + 1) ? name : `${name}:latest`;
+  const { models } = await get("/api/tags");
+  if (!models.some((model) => model.name === complete)) return true;
+  return confirmed(`Replace ${complete}?`, h("p", {}, "There is a model of that name. It will name the new one; the earlier version can be gone back to under Versions, until it is pruned."), "Replace");
+}
+
+/** Whether a name says at which registry it is. */
+export function namesHost(name) {
+  const [first, ...rest] = name.split("/");
+  return rest.length > 0 && /[.:]|^localhost$/.test(first);
+}
+
+/** Where one can go with a model that has come to be. */
+export function whereTo(name) {
+  return h("div", { class: "tools" }, h("a", { class: "button primary", href: `/ui/chat?${new URLSearchParams({ model: name })}` }, "Chat with it"), h("a", { class: "button", href: modelPath(name) }, "Look at it"));
 }
 
 /** What a model can do, as badges. */
@@ -57,7 +77,7 @@ export async function choose(title, current, allowed = () => true) {
           ),
         ),
         found.length > LISTED && h("li", { class: "hint" }, `${found.length - LISTED} more: search for them`),
-        found.length === 0 && h("li", { class: "nothing" }, models.length === 0 ? "There is no model that can do this. Pull one under Models." : "No model is called so."),
+        found.length === 0 && h("li", { class: "nothing" }, models.length === 0 ? ["There is no model that can do this. ", h("a", { href: "/ui/models" }, "Get one under Models"), "."] : "No model has such a name."),
       );
     };
     draw("");

@@ -45,15 +45,18 @@ class Transfer {
   }
 
   async run() {
+    if (this.abort !== undefined && this.state === "running") return;
     this.state = "running";
     this.failure = undefined;
     this.samples = [];
     this.whole = undefined;
     this.parts.clear();
     this.abort = new AbortController();
+    changed();
     try {
       for await (const line of this.work(this.abort.signal)) this.take(line);
       this.state = "done";
+      this.close();
       announce(`${this.title}: done`);
       this.ondone?.();
       if (this.changes) for (const listener of changeListeners) listener();
@@ -98,6 +101,13 @@ class Transfer {
   cancel() {
     this.abort.abort();
   }
+
+  /** It is not run again: of thousands of parts, and of files that were sent, little stays. */
+  close() {
+    this.work = undefined;
+    this.begun = this.parts.size;
+    this.parts = new Map([...this.parts].slice(-SHOWN));
+  }
 }
 
 /** Work that is one request of the daemon's API. */
@@ -126,12 +136,13 @@ export function progress(transfer) {
   const number = h("span", { class: "hint" });
   const details = h("details", { open: transfer.state === "running" }, h("summary", {}, "One by one ", number), parts);
   const result = h("div", { "aria-live": "polite" });
-  fill(element, head, bar, facts, details, result);
+  const hint = h("p", { class: "hint" }, "It goes on when this is closed, as long as the page is open; the arrow in the bar shows it again.");
+  fill(element, head, bar, facts, details, result, hint);
   const draw = () => {
     const { total, completed, state } = transfer;
     const buttons = [];
     if (state === "running") buttons.push(h("button", { type: "button", onclick: () => transfer.cancel() }, "Cancel"));
-    if (state === "failed" || state === "cancelled") buttons.push(h("button", { type: "button", class: "primary", onclick: () => transfer.run() }, "Resume"));
+    if (state === "failed" || state === "cancelled") buttons.push(h("button", { type: "button", class: "primary", onclick: () => transfer.run() }, state === "failed" ? "Try again" : "Resume"));
     const mark = { running: "", done: icon("check"), failed: icon("warning"), cancelled: icon("stop") }[state];
     if (head.dataset.state !== state) {
       head.dataset.state = state;
@@ -153,9 +164,9 @@ export function progress(transfer) {
       rate > 0 && state === "running" && h("span", {}, `${bytes(rate)}/s`),
       left !== undefined && Number.isFinite(left) && h("span", {}, `${seconds(left)} left`),
     );
+    hint.hidden = state !== "running";
     details.hidden = transfer.parts.size === 0 || (transfer.whole === undefined && transfer.parts.size < 2);
-    const done = ended(transfer);
-    fill(number, `· ${count(done)} done${done < transfer.parts.size ? `, ${count(transfer.parts.size - done)} under way` : ""}`);
+    fill(number, `· ${told(transfer)}`);
     if (details.open) fill(parts, rows(transfer));
   };
   details.addEventListener("toggle", draw);
@@ -166,11 +177,13 @@ export function progress(transfer) {
 
 const isDone = (part) => part.completed >= part.total;
 
-/** How many parts are done. */
-function ended(transfer) {
-  let number = 0;
-  for (const part of transfer.parts.values()) number += isDone(part) ? 1 : 0;
-  return number;
+/** How many parts are done. Of a whole that has parts only those are known that were begun. */
+function told({ state, whole, parts, begun }) {
+  if (state === "done") return `${count(begun)} done`;
+  let done = 0;
+  for (const part of parts.values()) done += isDone(part) ? 1 : 0;
+  if (state === "running" && whole !== undefined) return `${count(done)} done, ${count(parts.size - done)} under way`;
+  return `${count(done)} of ${count(parts.size)} done`;
 }
 
 /** The parts under way first, then those that ended last; there may be thousands. */
@@ -192,7 +205,10 @@ export function showTransfers() {
     const list = h("div", { class: "transfers" });
     const draw = () => {
       if (all.length === 0) fill(list, h("p", {}, "Nothing was begun in this tab."));
-      else fill(list, all.map(progress));
+      else fill(list, all.map(progress), all.some((one) => one.state !== "running") && h("button", { type: "button", onclick: () => {
+        all.splice(0, all.length, ...all.filter((one) => one.state === "running"));
+        draw();
+      } }, "Clear what has ended"));
     };
     draw();
     return list;

@@ -15,8 +15,8 @@ export function treemap(groups) {
   const draw = () => {
     const [width, height] = [element.clientWidth, element.clientHeight];
     element.replaceChildren();
-    for (const [place, [group, area]] of squarified(shown, { x: 0, y: 0, width, height }).entries()) {
-      const colour = COLOURS[place % COLOURS.length];
+    for (const [group, area] of squarified(shown, { x: 0, y: 0, width, height })) {
+      const colour = colourOf(group.name);
       const hasHead = area.height > 2 * HEAD && area.width > 50;
       if (hasHead) element.append(at(h("div", { class: "family-name" }, `${group.name} · ${bytes(group.bytes)}`), { ...area, height: HEAD }));
       const inner = hasHead ? { ...area, y: area.y + HEAD, height: area.height - HEAD } : area;
@@ -28,6 +28,13 @@ export function treemap(groups) {
   };
   new ResizeObserver(draw).observe(element);
   return element;
+}
+
+/** Its name's: a family keeps its colour when others grow. */
+function colourOf(name) {
+  let sum = 0;
+  for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 65_521;
+  return COLOURS[sum % COLOURS.length];
 }
 
 function tile(part, area, colour) {

@@ -3,6 +3,7 @@
 import { get } from "../lib/api.js";
 import { h, fill, icon } from "../lib/dom.js";
 import { bytes, short, things } from "../lib/format.js";
+import { namesHost } from "../lib/models.js";
 import { Table } from "../lib/table.js";
 import { asked, begin, progress } from "../lib/transfers.js";
 
@@ -23,13 +24,13 @@ export async function draw(model) {
   const verify = () => {
     const describe = (report) => {
       const mine = report.problems.filter((problem) => (problem.models ?? []).includes(model.name));
-      if (mine.length === 0) return h("p", { class: "state done" }, icon("check"), `${things(report.blobs, "blob")} checked, ${bytes(report.bytes)}: all is what it is called.`);
+      if (mine.length === 0) return h("p", { class: "state done" }, icon("check"), `${things(report.blobs, "blob")} checked, ${bytes(report.bytes)}: no damage.`);
       return [h("p", { class: "failure" }, icon("warning"), `${things(mine.length, "problem")} found; the view Store can repair them.`), h("ul", { class: "problems" }, mine.map((problem) => h("li", {}, problem.layer && `${problem.layer}: `, problem.error)))];
     };
     fill(result, progress(begin(`Verify ${model.name}`, asked("/api/lode/fsck", { model: model.name }), { describe })));
   };
   return [
-    h("div", { class: "tools" }, h("p", { class: "hint" }, `${things(layers.length, "blob")} · ${bytes(layers.reduce((sum, layer) => sum + (layer.size ?? 0), 0))} · manifest `, h("code", {}, model.entry?.digest ?? "")), h("span", { class: "grow" }), h("button", { type: "button", class: "primary", onclick: verify }, icon("check"), "Verify now")),
+    h("div", { class: "tools" }, h("p", { class: "hint" }, `${things(layers.length, "blob")} · ${bytes(layers.reduce((sum, layer) => sum + (layer.size ?? 0), 0))} · manifest `, h("code", {}, model.entry?.digest ?? "")), h("span", { class: "grow" }), h("button", { type: "button", class: "primary", onclick: verify }, icon("search"), "Verify now")),
     result,
     manifest === undefined ? h("p", { class: "hint" }, "The registry of this daemon does not let this page read the manifest.") : [table.element, h("section", { class: "panel" }, h("h2", {}, "The document"), h("pre", { class: "text", tabindex: 0 }, manifest.raw.length > 200_000 ? `${manifest.raw.slice(0, 200_000)}\n…` : manifest.raw))],
   ];
@@ -53,6 +54,6 @@ function place(name) {
   const tag = name.indexOf(":", name.lastIndexOf("/"));
   const path = tag < 0 ? name : name.slice(0, tag);
   const [first, ...rest] = path.split("/");
-  if (rest.length > 0 && /[.:]|^localhost$/.test(first)) return { host: first, path: rest.join("/") };
+  if (namesHost(path)) return { host: first, path: rest.join("/") };
   return { path: path.includes("/") ? path : `library/${path}` };
 }

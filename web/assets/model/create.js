@@ -3,15 +3,19 @@
 import { lines, request, upload } from "../lib/api.js";
 import { h, fill } from "../lib/dom.js";
 import { open } from "../lib/dialog.js";
+import { mayName, whereTo } from "../lib/models.js";
 import { begin, progress } from "../lib/transfers.js";
+
+/** Folders within a folder, and the file in them. */
+const DEEPEST = 4;
 
 /** Asks what the model is made of, and begins to make it. */
 export async function createDialog() {
   const wanted = await open("Create a model", form, { stays: true });
-  if (wanted === undefined) return;
+  if (wanted === undefined || !(await mayName(wanted.body.model))) return;
   const { body, files } = wanted;
-  const transfer = begin(`Create ${body.model}`, (signal) => created(body, files, signal), { changes: true });
-  await open(`Create ${body.model}`, () => progress(transfer), { class: "wide" });
+  const transfer = begin(`Create ${body.model}`, (signal) => created(body, files, signal), { changes: true, describe: () => whereTo(body.model) });
+  await open("Create", () => progress(transfer), { class: "wide" });
 }
 
 function form(close) {
@@ -29,10 +33,11 @@ function form(close) {
     "form",
     { onsubmit: submit },
     h("label", { class: "field" }, h("span", {}, "Name of the new model"), h("input", { name: "model", required: true, autofocus: true, autocomplete: "off", spellcheck: "false", placeholder: "name:tag" })),
-    h("label", { class: "field" }, h("span", {}, "From"), h("input", { name: "from", autocomplete: "off", spellcheck: "false", placeholder: "/path/of/a/folder or file.gguf, or the name of a model" }), h("small", {}, "A path is one of the machine where the daemon runs.")),
+    h("label", { class: "field" }, h("span", {}, "From"), h("input", { name: "from", autocomplete: "off", spellcheck: "false", placeholder: "/path/of/a/folder or file.gguf, or the name of a model" }), h("small", {}, "A path on the machine where the daemon runs.")),
     h("label", { class: "field" }, h("span", {}, "Or send files from here"), h("input", { type: "file", name: "files", multiple: true }), h("small", {}, "A GGUF file, or all files of a model.")),
     h("label", { class: "field" }, h("span", {}, "Or send a folder from here"), h("input", { type: "file", name: "folder", webkitdirectory: true }), h("small", {}, "As Hugging Face and MLX have them.")),
     h("label", { class: "field" }, h("span", {}, "Quantize to"), h("input", { name: "quantize", autocomplete: "off", placeholder: "as it is; q4_K_M, q8_0, int4, nvfp4 …" })),
+    h("label", { class: "check" }, h("input", { type: "checkbox", name: "requantize" }), "Quantize what is quantized already, too, which loses more"),
     h("label", { class: "field" }, h("span", {}, "System prompt"), h("textarea", { name: "system", rows: 2 })),
     failure,
     h("footer", {}, h("button", { type: "button", onclick: () => close() }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Create")),
@@ -43,16 +48,27 @@ function form(close) {
 function read(form) {
   const body = { model: form.model.value.trim() };
   if (form.quantize.value.trim()) body.quantize = form.quantize.value.trim();
+  if (form.requantize.checked) body.requantize = true;
   if (form.system.value.trim()) body.system = form.system.value.trim();
   const from = form.from.value.trim();
-  // The folder's own name is no part of its files' names.
-  const inFolder = [...form.folder.files].map((file) => [file.webkitRelativePath.split("/").slice(1).join("/") || file.name, file]);
+  const inFolder = [...form.folder.files].map((file) => [inside(file), file]).filter(([name]) => isRead(name));
   const files = new Map([...[...form.files.files].map((file) => [file.name, file]), ...inFolder]);
   const ways = [from !== "", form.files.files.length > 0, inFolder.length > 0].filter(Boolean).length;
   if (ways === 0) throw new Error("Say what the model is made of, or choose files");
   if (ways > 1) throw new Error("Choose one of the three: what it is made of here, files, or a folder");
   if (from !== "") body[from.startsWith("/") ? "path" : "from"] = from;
   return { body, files };
+}
+
+/** The name of a file in a folder that was chosen: the folder's own name is no part of it. */
+function inside(file) {
+  return file.webkitRelativePath.split("/").slice(1).join("/") || file.name;
+}
+
+/** Whether the daemon would read a file of a folder of its own: no hidden ones, and none that lies deeper. */
+function isRead(name) {
+  const parts = name.split("/");
+  return parts.length <= DEEPEST && !parts.some((part) => part.startsWith("."));
 }
 
 /** Sends files, then has the model made of them; tells how far it is. Files that are there when it is resumed are not sent again. */
@@ -62,7 +78,7 @@ async function* created(body, files, signal) {
   for (const name of files.keys()) yield part(name, 0);
   for (const [name, file] of files) {
     const known = sent.get(file);
-    if (known !== undefined && (await isThere(known))) digests[name] = known;
+    if (known !== undefined && (await isThere(known, signal))) digests[name] = known;
     else {
       yield { status: `sending ${name}` };
       for await (const told of upload("/api/lode/upload", file, signal)) {
@@ -74,16 +90,19 @@ async function* created(body, files, signal) {
     yield part(name, file.size);
   }
   // The first one may have been sent hours ago: what is asked for is kept for a while longer.
-  for (const digest of Object.values(digests)) await request("HEAD", `/api/blobs/${digest}`);
+  for (const digest of Object.values(digests)) await request("HEAD", `/api/blobs/${digest}`, { signal });
   yield* lines("/api/create", files.size > 0 ? { ...body, files: digests } : body, signal);
 }
 
 /** The digests of files that were sent, as long as the page is there. */
 const sent = new WeakMap();
 
-async function isThere(digest) {
-  return request("HEAD", `/api/blobs/${digest}`).then(
-    () => true,
-    () => false,
-  );
+async function isThere(digest, signal) {
+  try {
+    await request("HEAD", `/api/blobs/${digest}`, { signal });
+    return true;
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    return false;
+  }
 }

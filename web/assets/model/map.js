@@ -23,9 +23,9 @@ const WAYS = [
 export async function draw(model) {
   const tensors = await model.tensors();
   const grid = { tensors, ...arrange(tensors) };
-  const holder = h("div", { class: "map", tabindex: 0, role: "group", "aria-label": "Map of the tensors; the arrow keys go from field to field" });
+  const holder = h("div", { class: "map", tabindex: 0, role: "application", "aria-label": "Map of the tensors; the arrow keys go from field to field" });
   const legend = h("ul", { class: "legend" });
-  const told = h("p", { class: "hint", role: "status" }, HINT);
+  const told = h("p", { class: "hint map-told", role: "status" }, HINT);
   const cursor = new Cursor(holder, told, (cell) => showCell(model, cell));
   let turn = 0;
   let shownWay = "type";
@@ -43,6 +43,7 @@ export async function draw(model) {
     const fields = [];
     fill(holder, picture(grid, colouring, fields));
     cursor.set(fields);
+    other.hidden = way !== "difference";
     fill(legend, colouring.legend.map(([colour, label]) => {
       const swatch = h("span", { class: "swatch" });
       swatch.style.background = colour;
@@ -51,8 +52,9 @@ export async function draw(model) {
   };
   const failed = (error) => fill(told, h("span", { class: "failure" }, error.message));
   const select = h("select", { onchange: (event) => show(event.target.value).catch(failed) }, WAYS.map(([value, label]) => h("option", { value }, label)));
+  const other = h("button", { type: "button", hidden: true, onclick: () => show("difference").catch(failed) }, "Compare with another…");
   await show("type");
-  return [h("div", { class: "tools" }, h("label", { class: "tools" }, h("span", { class: "label" }, "Colours"), select), h("span", { class: "grow" }), told), h("div", { class: "panel" }, legend, holder)];
+  return [h("div", { class: "tools" }, h("label", { class: "tools" }, h("span", { class: "label" }, "Colours"), select), other), told, h("div", { class: "panel" }, legend, holder)];
 }
 
 /** Tensors by layer and by what they are in it. Those without a layer are rows of their own. */
@@ -72,7 +74,8 @@ function arrange(tensors) {
   }
   const layers = [...rows].filter(([, row]) => row.isLayer).sort(([a], [b]) => a - b);
   const others = [...rows].filter(([, row]) => !row.isLayer);
-  return { rows: [...others, ...layers], columns: [...columns.keys()] };
+  // The names of the columns stand above the layers, which they are of.
+  return { rows: [...layers, ...others], columns: [...columns.keys()] };
 }
 
 /** Draws the grid; each of its fields is put into `fields`, too. */
@@ -92,7 +95,9 @@ function picture({ rows, columns }, colouring, fields) {
       parts.push(rect);
     }
   }
-  return s("svg", { width, height, role: "img", "aria-label": `${things(rows.length, "row")} of ${things(columns.length, "column")}; the tab Tensors has the same as a table` }, parts);
+  // Few columns are drawn larger, where there is room.
+  const scale = Math.max(1, Math.min(1.5, (innerWidth - 120) / width / 1.6));
+  return s("svg", { width: width * scale, height: height * scale, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${things(rows.length, "row")} of ${things(columns.length, "column")}; the tab Tensors has the same as a table` }, parts);
 }
 
 function size(cell) {
@@ -133,6 +138,8 @@ class Cursor {
   }
 
   key(event) {
+    // Those are the browser's.
+    if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
     if (event.key === "Enter" && this.at !== undefined) this.choose(this.at.cell);
     else if (ARROWS[event.key] !== undefined) this.to(this.next(ARROWS[event.key]));
     else return;
@@ -157,10 +164,9 @@ class Cursor {
 
 /** The tensors of a field. */
 async function showCell(model, cell) {
-  const shared = await model.sharing().then(sharedBlobs, () => new Map());
-  if (cell.length === 1) return showTensor(model, cell[0], shared);
-  const chosen = await open(described(cell), (close) => h("ul", { class: "choices" }, cell.map((tensor) => h("li", {}, h("button", { type: "button", onclick: () => close(tensor) }, h("span", { class: "name" }, tensor.name), h("span", { class: "size" }, bytes(tensor.size)))))));
-  if (chosen !== undefined) await showTensor(model, chosen, shared);
+  if (cell.length === 1) return showTensor(model, cell[0]);
+  const chosen = await open(described(cell), (close) => h("ul", { class: "choices" }, cell.map((tensor) => h("li", {}, h("button", { type: "button", onclick: () => close(tensor) }, h("span"), h("span", { class: "name" }, tensor.name), h("span", { class: "size" }, bytes(tensor.size)))))));
+  if (chosen !== undefined) await showTensor(model, chosen);
 }
 
 const COLOURINGS = {
@@ -177,10 +183,9 @@ const COLOURINGS = {
   },
 
   async sharing(model) {
-    const found = await model.sharing();
-    const shared = new Map(found.blobs.map((blob) => [blob.digest, blob.models]));
-    const models = (cell) => Math.max(...cell.map((tensor) => shared.get(tensor.digest) ?? 0));
-    const most = Math.max(1, ...shared.values());
+    const shared = sharedBlobs(await model.sharing());
+    const models = (cell) => Math.max(...cell.map((tensor) => shared.get(tensor.digest)?.models ?? 0));
+    const most = [...shared.values()].reduce((most, blob) => Math.max(most, blob.models), 1);
     return {
       of: (cell) => (models(cell) === 0 ? "var(--line)" : step(models(cell) / most)),
       says: (cell) => (models(cell) === 0 ? ", in no other model" : `, in ${things(models(cell), "other model")}`),
@@ -189,13 +194,14 @@ const COLOURINGS = {
   },
 
   async difference(model, grid, begins) {
-    const other = await choose("Compare with which model?", model.name);
+    const other = await choose("Compare with which model?", undefined, (one) => one.name !== model.name);
     if (other === undefined) return undefined;
     begins();
     const diff = await post("/api/lode/diff", { a: model.name, b: other.name, values: true });
     const differing = new Map(diff.tensors.map((tensor) => [tensor.name, tensor]));
     const rms = (tensor) => differing.get(tensor.name)?.values?.computed?.rms;
     const most = diff.tensors.reduce((most, tensor) => Math.max(most, tensor.values?.computed?.rms ?? 0), Number.MIN_VALUE);
+    const compared = diff.tensors.filter((tensor) => tensor.values?.computed !== undefined).length;
     const first = (cell) => cell.map((tensor) => differing.get(tensor.name)).find(Boolean);
     return {
       of: (cell) => {
@@ -209,9 +215,15 @@ const COLOURINGS = {
         if (change === undefined) return ", the same in both";
         if (change.b === undefined) return `, not in ${other.name}`;
         const furthest = Math.max(...cell.map((tensor) => rms(tensor) ?? -1));
-        return furthest < 0 ? `, there ${change.b.dtype} ${change.b.shape.join(" × ")}` : `, differs by ${figure(furthest)} (root of the mean square)`;
+        return furthest < 0 ? `, in ${other.name} ${change.b.dtype} ${change.b.shape.join(" × ")}` : `, differs by ${figure(furthest)} (root of the mean square)`;
       },
-      legend: [["var(--line)", `the same: ${count(diff.equal_tensors)}`], [step(0), "differs a little"], [step(1), `by ${figure(most)}`], ["#bb9af7", "cannot be compared by numbers"], ["transparent", `${other.name} takes ${bytes(diff.added_bytes)} more`]],
+      legend: [
+        diff.equal_tensors > 0 && ["var(--line)", `the same: ${count(diff.equal_tensors)}`],
+        compared > 0 && [step(0), "differs a little"],
+        compared > 0 && [step(1), `by ${figure(most)}`],
+        compared < diff.tensors.length && ["#bb9af7", `cannot be compared by numbers: ${count(diff.tensors.length - compared)}`],
+        ["transparent", `${other.name} needs ${bytes(diff.added_bytes)} that ${model.name} does not have`],
+      ].filter(Boolean),
     };
   },
 };

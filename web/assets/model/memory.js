@@ -63,7 +63,7 @@ export async function draw(model) {
     slider("Slots", "slots", { min: 1, max: 16, step: 1 }, count),
     h("label", { class: "field" }, h("span", {}, "KV cache"), kv),
     slider("GPUs", "gpus", { min: 0, max: 8, step: 1 }, (number) => (number === 0 ? "the CPU alone" : count(number))),
-    slider("Free memory of each GPU", "memory", { min: 2, max: 192, step: 2 }, (gib) => `${gib} GiB`),
+    slider("Free memory of each GPU, where there are any", "memory", { min: 2, max: 192, step: 2 }, (gib) => `${gib} GiB`),
   );
   await load();
   return [h("section", { class: "panel" }, sliders), answers, notes];
@@ -92,7 +92,7 @@ function column(title, plan, most) {
       }),
       h("tr", {}, h("td", {}, "in the system's memory"), h("td", { class: "right" }, bytes(plan.in_system))),
       h("tr", {}, h("td", {}, "of it not shared with others"), h("td", { class: "right" }, bytes(plan.private))),
-      plan.devices.map((device, place) => h("tr", {}, h("td", {}, `GPU ${place}: ${count(device.layers)} of ${count(plan.layers)} layers`), h("td", { class: "right" }, `${bytes(device.total)} of ${bytes(device.free)}`))),
+      plan.devices.map((device, place) => h("tr", { class: device.total > device.free ? "failure" : "" }, h("td", {}, `GPU ${place}: ${count(device.layers)} of ${count(plan.layers)} layers`), h("td", { class: "right" }, `${bytes(device.total)} of ${bytes(device.free)}${device.total > device.free ? ": too much" : ""}`))),
     ),
   );
 }

@@ -15,14 +15,14 @@ export async function draw(model) {
   let shared = new Map();
   const others = (tensor) => shared.get(tensor.digest)?.models;
   const columns = [
-    { title: "Name", value: (tensor) => tensor.name, show: (tensor) => h("button", { type: "button", class: "plain mono", title: tensor.name, dir: "auto", onclick: () => showTensor(model, tensor, shared) }, tensor.name) },
+    { title: "Name", value: (tensor) => tensor.name, show: (tensor) => h("button", { type: "button", class: "plain mono", title: tensor.name, dir: "auto", onclick: () => showTensor(model, tensor) }, tensor.name) },
     { title: "Type", value: (tensor) => tensor.type, show: (tensor) => tensor.type },
     { title: "Shape", value: elements, show: (tensor) => h("span", { class: "mono" }, tensor.shape.join(" × ")) },
     { title: "Bytes", value: (tensor) => tensor.size, class: "number-cell", show: (tensor) => bytes(tensor.size) },
     { title: "Blob", value: (tensor) => tensor.digest, show: (tensor) => h("code", { title: tensor.digest }, short(tensor.digest)) },
     { title: "Shared", value: (tensor) => others(tensor) ?? 0, class: "number-cell", show: (tensor) => (others(tensor) ? h("span", { title: `${things(others(tensor), "other model")} have this blob` }, count(others(tensor))) : "") },
   ];
-  const table = new Table(columns, { label: "Tensors", class: "tensors-table", height: 38, empty: "No tensor is called so.", onchoose: (tensor) => showTensor(model, tensor, shared) });
+  const table = new Table(columns, { label: "Tensors", class: "tensors-table", height: 38, sort: "Name", empty: "No tensor has such a name, type or digest.", onchoose: (tensor) => showTensor(model, tensor) });
   const number = h("span", { class: "hint", role: "status" });
   const told = () => fill(number, table.rows.length === tensors.length ? things(tensors.length, "tensor") : `${count(table.rows.length)} of ${things(tensors.length, "tensor")}`, ` · ${bytes(table.rows.reduce((sum, tensor) => sum + tensor.size, 0))}`);
   table.set(tensors);
@@ -44,28 +44,34 @@ export function sharedBlobs(found) {
   return new Map(found.blobs.map((blob) => [blob.digest, { models: blob.models, some: blob.some.map((place) => found.models[place].name) }]));
 }
 
-/** What is known of a tensor, and the histogram of its numbers. `shared` are the blobs that other models have, by digest. */
-export function showTensor(model, tensor, shared) {
+/** What is known of a tensor, and the histogram of its numbers. */
+export function showTensor(model, tensor) {
   const values = h("div", {}, h("p", { class: "hint" }, "Reading its numbers…"));
   post("/api/lode/values", { model: model.name, tensor: tensor.name, bins: BINS }).then(
     (found) => fill(values, histogram(found)),
     (error) => fill(values, h("p", { class: "failure", role: "alert" }, error.message)),
   );
-  const others = shared.get(tensor.digest);
+  const pairs = h(
+    "dl",
+    { class: "pairs" },
+    [
+      ["Type", tensor.type],
+      ["Shape", tensor.shape.join(" × ") || "a single number"],
+      ["Bytes", `${bytes(tensor.size)} (${count(tensor.size)})`],
+      ["Blob", h("code", {}, tensor.digest)],
+    ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
+  model.sharing().then((found) => {
+    const others = sharedBlobs(found).get(tensor.digest);
+    if (others === undefined) return;
+    const links = others.some.map((name, place) => [place > 0 && ", ", h("a", { href: modelPath(name), onclick: (event) => event.target.closest("dialog").close() }, name)]);
+    const more = others.models - others.some.length;
+    pairs.append(h("dt", {}, "Shared with"), h("dd", {}, links, more > 0 && ` and ${count(more)} more`));
+  }, () => {});
   return open(
     tensor.name,
     () => [
-      h(
-        "dl",
-        { class: "pairs" },
-        [
-          ["Type", tensor.type],
-          ["Shape", tensor.shape.join(" × ") || "a single number"],
-          ["Bytes", `${bytes(tensor.size)} (${count(tensor.size)})`],
-          ["Blob", h("code", {}, tensor.digest)],
-        ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
-        others && [h("dt", {}, "Shared with"), h("dd", {}, others.some.map((name, place) => [place > 0 && ", ", h("a", { href: modelPath(name), onclick: (event) => event.target.closest("dialog").close() }, name)]), others.models > others.some.length && ` and ${count(others.models - others.some.length)} more`)],
-      ),
+      pairs,
       h("h3", {}, "Its numbers"),
       values,
     ],

@@ -6,12 +6,12 @@ import { confirmed } from "../lib/dialog.js";
 import { moment, short } from "../lib/format.js";
 import { go } from "../lib/route.js";
 
-const STATES = { current: "what the name names now", here: "is all here", gone: "parts of it were deleted" };
+const STATES = { current: "the present one", here: "complete", gone: "parts of it were deleted" };
 
 export async function draw(model) {
   const { versions } = await post("/api/lode/history", { model: model.name });
   const back = async (version) => {
-    const content = [h("p", {}, "The name ", h("strong", {}, model.name), ` will name the version of ${moment(version.since)} again.`), h("p", {}, "The version of now stays, and one can go forward to it.")];
+    const content = [h("p", {}, h("strong", {}, model.name), ` will be the version of ${moment(version.since)} again.`), h("p", {}, "The present version is kept: you can come back to it.")];
     if (!(await confirmed("Go back to this version?", content, "Go back", { harmless: true }))) return;
     await post("/api/lode/rollback", { model: model.name, to: version.digest });
     go(location.pathname + location.search);

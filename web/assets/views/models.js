@@ -4,7 +4,7 @@ import { get, lines, post, remove } from "../lib/api.js";
 import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
 import { ask, confirmed, open, tell } from "../lib/dialog.js";
 import { ago, bytes, moment, things } from "../lib/format.js";
-import { capabilityBadges, description, list } from "../lib/models.js";
+import { capabilityBadges, description, list, mayName, namesHost, whereTo } from "../lib/models.js";
 import { asked, begin, onModelsChanged, progress } from "../lib/transfers.js";
 import { go, modelPath } from "../lib/route.js";
 import { searchField, Table } from "../lib/table.js";
@@ -12,7 +12,7 @@ import { createDialog } from "../model/create.js";
 
 export async function draw(main) {
   const summary = h("p", { class: "hint" });
-  const again = () => load().catch((error) => tell("The list cannot be loaded", error.message));
+  const again = () => load().catch((error) => !ended && tell("The list cannot be loaded", error.message));
   const table = new Table(columns(again), {
     label: "Models",
     class: "models-table",
@@ -20,7 +20,7 @@ export async function draw(main) {
     sort: "Changed",
     descending: true,
     onchoose: (model) => go(modelPath(model.name)),
-    empty: "No model is here, or none is called so. Pull one from a registry, or create one from files.",
+    empty: "There is no such model here. Pull one from a registry or a hub, or create one from files.",
   });
   let ended = false;
   const load = async () => {
@@ -53,11 +53,15 @@ export async function draw(main) {
       table.element,
     ),
   );
-  const unheard = onModelsChanged(again);
   await load();
+  const unheard = onModelsChanged(again);
+  // Others may have changed something meanwhile, at the command line for instance.
+  const back = () => document.visibilityState === "visible" && again();
+  window.addEventListener("focus", back);
   return () => {
     ended = true;
     unheard();
+    window.removeEventListener("focus", back);
   };
 }
 
@@ -107,7 +111,7 @@ export async function actions(model, changed) {
 
 async function copy(model, changed) {
   const values = await ask("Copy to another name", [["destination", "New name", { required: true, placeholder: "name:tag" }]], "Copy", "The copy takes no room: both names have the same blobs.");
-  if (values === undefined) return;
+  if (values === undefined || !(await mayName(values.destination))) return;
   await post("/api/copy", { source: model.name, destination: values.destination });
   announce(`${model.name} was copied`);
   await changed();
@@ -168,8 +172,8 @@ async function pull() {
     );
   });
   if (values === undefined || values.model === "") return;
-  const transfer = begin(`Pull ${values.model}`, asked("/api/pull", { ...values, blobs: true }), { changes: true });
-  await open(`Pull ${values.model}`, () => [progress(transfer), h("p", { class: "hint" }, "It goes on when this is closed; the arrow in the bar shows it again.")], { class: "wide" });
+  const transfer = begin(`Pull ${values.model}`, asked("/api/pull", { ...values, blobs: true }), { changes: true, describe: () => whereTo(values.model) });
+  await open("Pull", () => progress(transfer), { class: "wide" });
 }
 
 /** A push: first its plan, then the transfer. */
@@ -177,7 +181,8 @@ export async function push(model) {
   const values = await ask(
     "Push to a registry",
     [
-      ["destination", "To", { required: true, value: model.name, placeholder: "registry.example/team/model:tag" }],
+      // A name that names no registry goes to Ollama's, which is seldom meant.
+      ["destination", "To", { required: true, value: namesHost(model.name) ? model.name : "", placeholder: "registry.example/team/model:tag" }],
       ["insecure", "The registry speaks HTTP without TLS", { type: "checkbox" }],
     ],
     "Show the plan",
@@ -190,9 +195,9 @@ export async function push(model) {
     const those = plan.filter((line) => line.status === status && line.digest);
     return [status, those.length, those.reduce((sum, line) => sum + line.total, 0)];
   });
-  const meaning = { present: "are there already", mount: "are linked from another repository there", send: "are sent" };
+  const meaning = { present: "there already", mount: "to be linked from another repository there", send: "to be sent" };
   const content = h("table", { class: "simple" }, rows.map(([status, number, size]) => h("tr", {}, h("td", {}, `${things(number, "blob")} ${meaning[status]}`), h("td", { class: "right" }, bytes(size)))));
   if (!(await confirmed(`Push to ${values.destination}`, content, "Push", { harmless: true }))) return;
-  const transfer = begin(`Push ${model.name}`, asked("/api/push", { ...body, blobs: true }));
-  await open(`Push ${model.name}`, () => progress(transfer), { class: "wide" });
+  const transfer = begin(`Push ${model.name} to ${values.destination}`, asked("/api/push", { ...body, blobs: true }));
+  await open("Push", () => progress(transfer), { class: "wide" });
 }

@@ -24,7 +24,7 @@ export async function draw(main) {
     drawRates(chart, running);
     // Not anew where nothing changed: somebody may be about to press a button.
     const now = JSON.stringify(running.models.map((model) => ({ ...model, expires_at: model.expires_at && ago(model.expires_at) })));
-    if (now !== shown) fill(models, running.models.length === 0 ? h("p", { class: "nothing" }, "No model is loaded. One is when somebody asks it something.") : running.models.map((model) => panel(model, look)));
+    if (now !== shown) fill(models, running.models.length === 0 ? h("p", { class: "nothing" }, "No model is loaded. A model is loaded when somebody first asks it something.") : running.models.map((model) => panel(model, look)));
     shown = now;
   };
   await look();
@@ -54,8 +54,8 @@ function drawFigures(element, running) {
   const sum = (name) => running.models.reduce((total, model) => total + model[name], 0);
   const figures = [
     [count(running.models.length), `of at most ${things(running.most_loaded, "model")} loaded`],
-    [count(running.active), "requests are answered"],
-    [`${count(running.waiting)} / ${count(running.queue)}`, "requests wait"],
+    [count(running.active), running.active === 1 ? "request being answered" : "requests being answered"],
+    [`${count(running.waiting)} / ${count(running.queue)}`, "requests waiting"],
     [bytes(sum("weights")), "weights"],
     [bytes(sum("kv_cache")), "KV caches"],
     [bytes(sum("on_devices")), "on GPUs"],
@@ -84,7 +84,7 @@ function drawRates(element, running) {
   const [prompt, generated] = speeds.at(-2) ?? [0, 0];
   fill(
     element,
-    h("p", { class: "hint" }, `Of answers ${generated.toFixed(1)}, of prompts ${prompt.toFixed(1)} in the last ${running.period} s; the highest bar is ${most.toFixed(0)}. Dark are answers, light are prompts.`),
+    h("p", { class: "hint" }, h("span", { class: "swatch generated" }), ` written: ${generated.toFixed(1)} `, h("span", { class: "swatch prompt" }), ` read: ${prompt.toFixed(1)} tokens a second in the last ${running.period} s; the highest bar is ${most.toFixed(0)}`),
     s("svg", { class: "spark", viewBox: `0 0 ${SHOWN} 100`, preserveAspectRatio: "none", role: "img", "aria-label": `Tokens a second over the last ${Math.round((SHOWN * running.period) / 60)} minutes` }, bars),
     h("div", { class: "axis" }, h("span", {}, `${Math.round((SHOWN * running.period) / 60)} minutes ago`), h("span", {}, "now")),
   );
@@ -118,7 +118,7 @@ function panel(model, again) {
         ["On GPUs", bytes(model.on_devices)],
         ["Not shared", model.private > 0 ? bytes(model.private) : "not known"],
         ["Process", String(model.pid)],
-        ["Unloaded", model.expires_at ? ago(model.expires_at) : "never"],
+        ["Unloads", used > 0 ? "not while it answers" : model.expires_at ? ago(model.expires_at) : "never"],
       ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
     ),
     h("div", { class: "tools" }, h("button", { type: "button", onclick: unload }, "Unload")),

@@ -18,9 +18,9 @@ export async function draw(main) {
     const usage = await get("/api/lode/du");
     if (!ended) fill(body, content(usage, again));
   };
-  const again = () => load().catch((error) => tell("The store cannot be measured", error.message));
-  const unheard = onModelsChanged(again);
+  const again = () => load().catch((error) => !ended && tell("The store cannot be measured", error.message));
   await load();
+  const unheard = onModelsChanged(again);
   return () => {
     ended = true;
     unheard();
@@ -31,8 +31,8 @@ function content(usage, again) {
   const others = [
     ["earlier versions", usage.version_bytes],
     ["manifests without a tag", usage.linked_bytes],
-    ["what nothing needs", usage.unreferenced_bytes],
-    ["transfers that rest", usage.ingest_bytes],
+    ["of no model", usage.unreferenced_bytes],
+    ["transfers that were cut off", usage.ingest_bytes],
     ["damaged, set aside", usage.damaged_bytes],
   ];
   // What each model would take without the others, and what they take together.
@@ -47,13 +47,13 @@ function content(usage, again) {
   return [
     h("h1", {}, "Store"),
     h("dl", { class: "figures" }, figures.map(([value, title]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))),
-    h("section", {}, h("h2", {}, "What takes the room"), h("p", { class: "hint" }, "By family. What several models share is shown once, hatched; a model is what it has alone."), map(usage, others)),
+    h("section", {}, h("h2", {}, "What takes the room"), h("p", { class: "hint" }, "By family. What several models share is shown once, hatched; a model is what it has alone."), usage.bytes > 0 ? map(usage, others) : h("p", { class: "nothing" }, "Nothing is here yet.")),
     h(
       "div",
       { class: "panels" },
-      panel("Collect", "Removes blobs that nothing refers to.", [button("Show what would go", () => collect(again))]),
-      panel("Prune", "Removes earlier versions, transfers that rest, and models that nobody used for long.", [button("Show what would go", () => prune(again))]),
-      panel("Check", "Reads blobs and looks whether they are what they are called.", [button("Check a tenth", () => check({ sample: { percent: 10 } }, again)), button("Check all", () => check({}, again))]),
+      panel("Collect", "Removes blobs that nothing needs any more.", [button("Show what would go", () => collect(again))]),
+      panel("Prune", "Removes earlier versions, transfers that were cut off, and models that nobody has used for long.", [button("Show what would go", () => prune(again))]),
+      panel("Check", "Reads blobs and compares them with their digests.", [button("Check a tenth", () => check({ sample: { percent: 10 } }, again)), button("Check all", () => check({}, again))]),
     ),
   ];
 }
@@ -96,7 +96,7 @@ async function collect(again) {
   const plan = await post("/api/lode/gc", { dry_run: true });
   const put = plan.put_off;
   const content = [
-    h("p", {}, plan.blobs === 0 ? "There is nothing to collect." : `${things(plan.blobs, "blob")} would be removed: ${bytes(plan.bytes)}.`),
+    h("p", {}, plan.blobs === 0 ? "There is nothing to collect now. Files that were sent are kept for an hour, and what a pull has fetched for a day, so that they need not come again." : `${things(plan.blobs, "blob")} would be removed: ${bytes(plan.bytes)}.`),
     put && h("p", { class: "hint" }, `${things(put.blobs, "blob")} (${bytes(put.bytes)}) would stay${put.in_use ? ", because somebody uses them" : ""}. ${put.reasons.join("; ")}`),
   ];
   if (!(await confirmed("Collect", content, "Remove them", { disabled: plan.blobs === 0 }))) return;
@@ -106,15 +106,21 @@ async function collect(again) {
 }
 
 async function prune(again) {
-  const values = await ask("Prune", [["days", "Also models and manifests without a tag that nobody used for so many days", { type: "number", min: 0, placeholder: "none of them" }]], "Show what would go");
+  const values = await ask("Prune", [["days", "Also remove models that nobody has used for this many days", { type: "number", min: 0, placeholder: "leave empty to keep all models" }]], "Show what would go");
   if (values === undefined) return;
   const request = values.days === "" ? {} : { older_than: Math.round(Number(values.days) * DAY) };
   const plan = await post("/api/lode/prune", { ...request, dry_run: true });
   const versions = plan.versions.reduce((sum, model) => sum + model.digests.length, 0);
   const list = (title, models) => models.length > 0 && [h("h3", {}, title), h("ul", { class: "problems" }, models.slice(0, 200).map((model) => h("li", {}, h("span", { dir: "auto" }, model.name), ` · ${bytes(model.bytes)} · used ${moment(model.used)}`)), models.length > 200 && h("li", {}, `and ${count(models.length - 200)} more`))];
   const nothing = versions === 0 && plan.ingests === 0 && plan.models.length === 0 && plan.linked.length === 0;
+  const parts = [
+    versions > 0 && `${things(versions, "earlier version")} of ${things(plan.versions.length, "model")}`,
+    plan.ingests > 0 && `${things(plan.ingests, "transfer")} that ${plan.ingests === 1 ? "was" : "were"} cut off: ${bytes(plan.ingest_bytes)}`,
+    plan.models.length > 0 && things(plan.models.length, "model"),
+    plan.linked.length > 0 && `${things(plan.linked.length, "manifest")} without a tag`,
+  ].filter(Boolean);
   const content = [
-    nothing ? h("p", {}, "There is nothing to prune.") : h("p", {}, `${things(versions, "earlier version")} of ${things(plan.versions.length, "model")}, ${things(plan.ingests, "transfer")} that rest (${bytes(plan.ingest_bytes)}), ${things(plan.models.length, "model")} and ${things(plan.linked.length, "manifest")} without a tag would be removed.`),
+    nothing ? h("p", {}, "There is nothing to prune.") : [h("p", {}, "This would be removed:"), h("ul", {}, parts.map((part) => h("li", {}, part)))],
     list("Models", plan.models),
     list("Manifests without a tag", plan.linked),
     plan.versions.length > 0 && [h("h3", {}, "Earlier versions"), h("ul", { class: "problems" }, plan.versions.slice(0, 200).map((model) => h("li", {}, h("span", { dir: "auto" }, model.name), `: ${count(model.digests.length)}`)))],
