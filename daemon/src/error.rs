@@ -72,8 +72,19 @@ pub(crate) fn in_dialect(path: &str, failed: Failed) -> Response {
 impl From<anyhow::Error> for Failed {
     fn from(error: anyhow::Error) -> Self {
         let status = status(&error);
-        Self::new(status, format!("{error:#}"))
+        Self::new(status, told(&error))
     }
+}
+
+/// An error with its causes. Some say what their cause said: it is told once.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 /// Whose fault it was, by the first error in the chain that tells.
@@ -164,4 +175,18 @@ impl From<manifests::Error> for Failed {
 /// Any path that is not served.
 pub(crate) async fn not_found(uri: Uri) -> Failed {
     Failed::new(StatusCode::NOT_FOUND, format!("`{}` is not served here", uri.path()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_cause_has_said_is_told_once() {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "no such file");
+        let said = anyhow::Error::new(import::Error::io("find", "/nowhere", missing()));
+        assert_eq!(told(&said), "cannot find `/nowhere`: no such file");
+        let unsaid = anyhow::Error::new(missing()).context("the model cannot be read");
+        assert_eq!(told(&unsaid), "the model cannot be read: no such file");
+    }
 }

@@ -56,9 +56,17 @@ fn row(tensor: &TensorDiff, values: bool) -> Vec<String> {
     let mut row = vec![tensor.name.clone(), side(&tensor.a), side(&tensor.b)];
     if values {
         row.extend(match &tensor.values {
-            Some(ValueDiff::Computed { max, rms, not_finite: 0 }) => [format!("{max:.3e}"), format!("{rms:.3e}")],
-            Some(ValueDiff::Computed { max, rms, not_finite }) => {
-                [format!("{max:.3e}"), format!("{rms:.3e} ({not_finite} not finite)")]
+            Some(ValueDiff::Computed { compared, max, rms, not_finite }) => {
+                let all = tensor.a.as_ref().map_or(0, |side| side.shape.iter().product::<u64>());
+                let mut notes = Vec::new();
+                if *compared < all {
+                    notes.push(format!("{compared} of {all} numbers"));
+                }
+                if *not_finite > 0 {
+                    notes.push(format!("{not_finite} not finite"));
+                }
+                let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+                [format!("{max:.3e}"), format!("{rms:.3e}{notes}")]
             }
             Some(ValueDiff::NotAvailable(reason)) => [format!("n/a: {reason}"), String::new()],
             None => [String::new(), String::new()],

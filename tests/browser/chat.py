@@ -17,6 +17,10 @@ HOSTILE = [
 ]
 
 
+#: Settings with which an answer has no end that a test would wait for: the model cannot close the list before.
+ENDLESS = {"Most tokens": "100000", "Format of the answer": json.dumps({"type": "array", "items": {"type": "integer"}, "minItems": 100_000})}
+
+
 def answered(page, number: int) -> None:
     page.locator(".message.assistant").nth(number).locator("button[aria-label='Answer anew']").wait_for()
     page.locator(".compose button[aria-label=Send]").wait_for()
@@ -174,7 +178,7 @@ def exports(visited) -> None:
 def leave(visited, model: str) -> None:
     """Another conversation is begun while an answer comes, and another view is looked at: it goes on in its own."""
     page = visited.page
-    ask(visited, model, "Count as far as you can", {"Most tokens": "100000"})
+    ask(visited, model, "Count as far as you can", ENDLESS)
     page.locator(".message.assistant .figures-line", has_text="tokens/s").wait_for()
     page.get_by_role("button", name="New conversation").click()
     page.locator(".compose button[aria-label=Send]").wait_for()
@@ -212,7 +216,7 @@ def leave(visited, model: str) -> None:
 
 def stop(visited, model: str) -> None:
     page = visited.page
-    ask(visited, model, "Never stop", {"Most tokens": "100000"})
+    ask(visited, model, "Never stop", ENDLESS)
     page.locator(".message.assistant .figures-line", has_text="token").wait_for()
     page.locator(".compose button[aria-label=Stop]").click()
     answered(page, 0)

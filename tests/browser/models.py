@@ -105,7 +105,11 @@ def manage(visited) -> None:
     act("copied:latest", "Copy to another name")
     page.get_by_role("dialog").get_by_label("New name").fill("made")
     page.get_by_role("dialog").get_by_role("button", name="Copy", exact=True).click()
+    digests = {model["name"]: model["digest"] for model in page.request.get(visited.base + "/api/tags").json()["models"]}
     page.get_by_role("dialog", name="Replace made:latest?").get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog", name="Replace made:latest?").wait_for(state="detached")
+    now = {model["name"]: model["digest"] for model in page.request.get(visited.base + "/api/tags").json()["models"]}
+    assert now == digests, now
     act("copied:latest", "Pin")
     page.locator(".row", has_text="copied:latest").locator("text=pinned").wait_for()
     act("copied:latest", "Delete")

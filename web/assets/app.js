@@ -1,7 +1,7 @@
 // The frame of the page: where one is, and where one can go. Each view is a module that draws into `main` and may return a
 // function that ends what it began.
 
-import { setKeyDialog, hasKey, forgetKey, get } from "./lib/api.js";
+import { ApiError, setKeyDialog, hasKey, forgetKey, get } from "./lib/api.js";
 import { h, fill, icon, iconButton } from "./lib/dom.js";
 import { askForKey, tell } from "./lib/dialog.js";
 import { transfersButton } from "./lib/transfers.js";
@@ -82,7 +82,7 @@ async function show() {
   fill(main, h("p", { class: "loading" }, "Loading…"));
   try {
     const module = await load().catch(() => {
-      throw new Error("this part of the page cannot be loaded: the daemon cannot be reached, or is another version by now; load the page anew");
+      throw new ApiError(0, "this part of the page cannot be loaded: the daemon cannot be reached, or is another version by now; load the page anew");
     });
     if (mine !== shown) return;
     // Of its own: a view that comes late draws where nobody looks.
@@ -94,8 +94,7 @@ async function show() {
     else ended?.();
   } catch (error) {
     if (mine !== shown) return;
-    // The daemon may be on its way back.
-    if (error.status === 0) setTimeout(() => mine === shown && show(), AGAIN);
+    if (error.status === 0) setTimeout(() => lookAgain(mine), AGAIN);
     fill(
       main,
       h(
@@ -107,6 +106,15 @@ async function show() {
       ),
     );
   }
+}
+
+/** Draws the view again once the daemon is back, where nobody is in a dialog by then. */
+async function lookAgain(turn) {
+  if (turn !== shown) return;
+  const isBack = await get("/api/version", { silent: true }).then(() => true, () => false);
+  if (turn !== shown) return;
+  if (isBack && document.querySelector("dialog[open]") === null) show();
+  else setTimeout(() => lookAgain(turn), AGAIN);
 }
 
 // Links within the page do not load it anew.

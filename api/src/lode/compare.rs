@@ -65,9 +65,12 @@ pub struct TensorSide {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueDiff {
-    /// They were compared one by one.
+    /// They were compared.
     Computed {
-        /// The largest difference of two numbers.
+        /// How many pairs: all of them, or where one of the tensors is quantized about a million.
+        #[serde(default)]
+        compared: u64,
+        /// The largest difference of two numbers that were compared.
         max: f64,
         /// The root of the mean square of the differences.
         rms: f64,

@@ -43,7 +43,9 @@ fn tensor(tensor: upkeep::TensorDiff) -> TensorDiff {
     let side =
         |side: upkeep::TensorSide| TensorSide { dtype: side.encoding.to_string(), shape: side.shape, size: side.size };
     let values = |values| match values {
-        upkeep::ValueDiff::Computed { max, rms, not_finite } => ValueDiff::Computed { max, rms, not_finite },
+        upkeep::ValueDiff::Computed { compared, max, rms, not_finite } => {
+            ValueDiff::Computed { compared, max, rms, not_finite }
+        }
         upkeep::ValueDiff::NotAvailable(reason) => ValueDiff::NotAvailable(reason),
     };
     TensorDiff { name: tensor.name, a: tensor.a.map(side), b: tensor.b.map(side), values: tensor.values.map(values) }

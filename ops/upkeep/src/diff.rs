@@ -69,8 +69,10 @@ pub struct TensorSide {
 /// How far numbers are apart.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueDiff {
-    /// They were compared.
+    /// They were compared: all of them, or where one of the tensors is quantized a million, in the same rows of both.
     Computed {
+        /// Pairs that were compared.
+        compared: u64,
         /// The largest difference.
         max: f64,
         /// The root of the mean square of differences.
@@ -82,7 +84,7 @@ pub enum ValueDiff {
     NotAvailable(String),
 }
 
-/// Compares two models. With `values`, tensors whose bytes differ are also compared number by number.
+/// Compares two models. With `values`, tensors whose bytes differ are also compared by their numbers.
 ///
 /// # Errors
 /// A blob cannot be read, or nobody waits any more.
@@ -228,7 +230,7 @@ fn compare(library: &Library, a: &StoredTensor, b: &StoredTensor) -> Result<Valu
 }
 
 fn computed(sum: &numbers::Difference) -> ValueDiff {
-    ValueDiff::Computed { max: sum.max, rms: sum.rms(), not_finite: sum.not_finite }
+    ValueDiff::Computed { compared: sum.compared(), max: sum.max, rms: sum.rms(), not_finite: sum.not_finite }
 }
 
 fn piece(blob: &dyn ReadAt, array: &StoredPart, at: u64, length: u64) -> Result<Vec<u8>> {

@@ -56,10 +56,12 @@ export async function drawText(element, text, whole) {
 export function shownText({ content }) {
   if (!/^\s*[[{]/.test(content)) return content;
   try {
-    return `\`\`\`json\n${JSON.stringify(JSON.parse(content), null, 2)}\n\`\`\``;
+    JSON.parse(content);
   } catch {
     return content;
   }
+  // As it was said: numbers and names are not ours to change. No line of JSON begins with the marks of a fence.
+  return `\`\`\`json\n${content}\n\`\`\``;
 }
 
 export class Answering {

@@ -34,7 +34,7 @@ export function message(conversation, one, actions, answering) {
     // Another tab may be writing it.
     if (mine || one.content === drawn) return;
     drawn = one.content;
-    drawBody(text, one);
+    drawBody(text, one, isWhole(one));
   };
   drawFoot(foot, element, conversation, one, actions, mine);
   return element;
@@ -57,13 +57,13 @@ function thinking(one, mine) {
 function body(one, mine) {
   const text = one.role === "user" ? h("div", { class: "said" }) : h("div", { class: `markdown ${mine ? "caret" : ""}`, dir: "auto" });
   if (mine) mine.text = text;
-  if (one.content) drawBody(text, one);
+  if (one.content) drawBody(text, one, mine === undefined || isWhole(one));
   return text;
 }
 
-function drawBody(text, one) {
+function drawBody(text, one, whole) {
   if (one.role === "user") fill(text, one.content);
-  else drawText(text, shownText(one), isWhole(one) || one.role === "tool").then(() => withCopyButtons(text));
+  else drawText(text, shownText(one), whole).then(() => withCopyButtons(text));
 }
 
 function withCopyButtons(text) {

@@ -33,7 +33,9 @@ export function refill(element, ...children) {
   const name = (one) => one.dataset.part ?? one.getAttribute("aria-label") ?? one.textContent;
   const held = element.contains(document.activeElement) ? name(document.activeElement) : undefined;
   fill(element, ...children);
-  if (held !== undefined) [...element.querySelectorAll("a, button")].find((one) => name(one) === held)?.focus({ preventScroll: true });
+  if (held === undefined) return;
+  const same = [...element.querySelectorAll("a, button")].find((one) => name(one) === held);
+  (same ?? element.querySelector("[aria-current=true]") ?? element.querySelector("a, button"))?.focus({ preventScroll: true });
 }
 
 const SVG = "http://www.w3.org/2000/svg";

@@ -21,11 +21,20 @@ export function canChat(model) {
   return (model.capabilities ?? []).includes("completion");
 }
 
+/** A name in the form in which two names of one model are the same. */
+function canonical(name) {
+  const [, rest] = /^(?:https?:\/\/)?(.*)$/.exec(name.trim());
+  const tagged = rest.includes(":", rest.lastIndexOf("/") + 1) ? rest : `${rest}:latest`;
+  const [first, ...path] = tagged.split("/");
+  const full = namesHost(tagged) ? [first.toLowerCase(), ...path].join("/") : tagged;
+  return full.replace(/^registry\.ollama\.ai\//, "").replace(/^library\//, "");
+}
+
 /** Asks whether a name may name something else, where there is a model of that name. */
 export async function mayName(name) {
-  const complete = name.includes(":", name.lastIndexOf("/") + 1) ? name : `${name}:latest`;
+  const complete = canonical(name);
   const { models } = await get("/api/tags");
-  if (!models.some((model) => model.name === complete)) return true;
+  if (!models.some((model) => canonical(model.name) === complete)) return true;
   return confirmed(`Replace ${complete}?`, h("p", {}, "There is a model of that name. It will name the new one; the earlier version can be gone back to under Versions, until it is pruned."), "Replace");
 }
 
@@ -35,9 +44,16 @@ export function namesHost(name) {
   return rest.length > 0 && /[.:]|^localhost$/.test(first);
 }
 
-/** Where one can go with a model that has come to be. */
+/** Where one can go with a model that has come to be, as it is called here. */
 export function whereTo(name) {
-  return h("div", { class: "tools" }, h("a", { class: "button primary", href: `/ui/chat?${new URLSearchParams({ model: name })}` }, "Chat with it"), h("a", { class: "button", href: modelPath(name) }, "Look at it"));
+  const links = h("div", { class: "tools" });
+  const complete = canonical(name);
+  get("/api/tags").then(({ models }) => {
+    const found = models.find((model) => canonical(model.name) === complete);
+    // A revision of a hub gets a name of its own.
+    if (found !== undefined) fill(links, h("a", { class: "button primary", href: `/ui/chat?${new URLSearchParams({ model: found.name })}` }, "Chat with it"), h("a", { class: "button", href: modelPath(found.name) }, "Look at it"));
+  }, () => {});
+  return links;
 }
 
 /** What a model can do, as badges. */

@@ -105,6 +105,7 @@ class Transfer {
   /** It is not run again: of thousands of parts, and of files that were sent, little stays. */
   close() {
     this.work = undefined;
+    this.whole ??= { total: this.total, completed: this.completed };
     this.begun = this.parts.size;
     this.parts = new Map([...this.parts].slice(-SHOWN));
   }

@@ -48,7 +48,10 @@ function form(close) {
 function read(form) {
   const body = { model: form.model.value.trim() };
   if (form.quantize.value.trim()) body.quantize = form.quantize.value.trim();
-  if (form.requantize.checked) body.requantize = true;
+  if (form.requantize.checked) {
+    if (body.quantize === undefined) throw new Error("Say what to quantize to");
+    body.requantize = true;
+  }
   if (form.system.value.trim()) body.system = form.system.value.trim();
   const from = form.from.value.trim();
   const inFolder = [...form.folder.files].map((file) => [inside(file), file]).filter(([name]) => isRead(name));

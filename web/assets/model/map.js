@@ -200,7 +200,8 @@ const COLOURINGS = {
     const diff = await post("/api/lode/diff", { a: model.name, b: other.name, values: true });
     const differing = new Map(diff.tensors.map((tensor) => [tensor.name, tensor]));
     const rms = (tensor) => differing.get(tensor.name)?.values?.computed?.rms;
-    const most = diff.tensors.reduce((most, tensor) => Math.max(most, tensor.values?.computed?.rms ?? 0), Number.MIN_VALUE);
+    const most = diff.tensors.reduce((most, tensor) => Math.max(most, tensor.values?.computed?.rms ?? 0), 0);
+    const isSampled = (tensor) => differing.get(tensor.name)?.values?.computed?.compared < tensor.shape.reduce((product, size) => product * size, 1);
     const compared = diff.tensors.filter((tensor) => tensor.values?.computed !== undefined).length;
     const first = (cell) => cell.map((tensor) => differing.get(tensor.name)).find(Boolean);
     return {
@@ -208,19 +209,19 @@ const COLOURINGS = {
         const change = first(cell);
         if (change === undefined) return "var(--line)";
         const furthest = Math.max(...cell.map((tensor) => rms(tensor) ?? -1));
-        return furthest < 0 ? "#bb9af7" : step(furthest / most);
+        return furthest < 0 ? "#bb9af7" : step(most > 0 ? furthest / most : 0);
       },
       says: (cell) => {
         const change = first(cell);
         if (change === undefined) return ", the same in both";
         if (change.b === undefined) return `, not in ${other.name}`;
         const furthest = Math.max(...cell.map((tensor) => rms(tensor) ?? -1));
-        return furthest < 0 ? `, in ${other.name} ${change.b.dtype} ${change.b.shape.join(" × ")}` : `, differs by ${figure(furthest)} (root of the mean square)`;
+        return furthest < 0 ? `, in ${other.name} ${change.b.dtype} ${change.b.shape.join(" × ")}` : `, differs by ${figure(furthest)} (root of the mean square${cell.some(isSampled) ? ", of a million numbers" : ""})`;
       },
       legend: [
         diff.equal_tensors > 0 && ["var(--line)", `the same: ${count(diff.equal_tensors)}`],
-        compared > 0 && [step(0), "differs a little"],
-        compared > 0 && [step(1), `by ${figure(most)}`],
+        compared > 0 && [step(0), most > 0 ? "differs a little" : "differs in bytes, not in its numbers"],
+        most > 0 && [step(1), `by ${figure(most)}`],
         compared < diff.tensors.length && ["#bb9af7", `cannot be compared by numbers: ${count(diff.tensors.length - compared)}`],
         ["transparent", `${other.name} needs ${bytes(diff.added_bytes)} that ${model.name} does not have`],
       ].filter(Boolean),

@@ -37,6 +37,21 @@ export async function draw(main, parameters) {
   return () => chat.end();
 }
 
+/** Takes over what another tab has made of a conversation; the branch that is shown stays, it may look at another. */
+function takeOver(conversation, { title, model, system, options, updated, ...rest }) {
+  conversations.merge(conversation, rest);
+  Object.assign(conversation, { title, model, system, options, updated: Math.max(conversation.updated, updated) });
+}
+
+// Also where no chat is on the page: the answer would be kept with what another tab has changed meanwhile.
+conversations.onChanged(async (id) => {
+  if (!underWay.has(id)) return;
+  const read = await conversations.read(id);
+  const answering = underWay.get(id);
+  if (read === undefined) answering?.stop();
+  else if (answering !== undefined) takeOver(answering.conversation, read);
+});
+
 /** Lets an answer come to its end, whatever is shown meanwhile. */
 async function complete(answering) {
   const { conversation, message } = answering;
@@ -45,13 +60,13 @@ async function complete(answering) {
   const kept = setInterval(() => conversations.save(conversation).catch(() => {}), KEPT);
   await answering.run(() => requestAnimationFrame(() => current?.log.follow()));
   clearInterval(kept);
-  underWay.delete(conversation.id);
   announce(message.failure ? `The answer failed: ${message.failure}` : "The answer is complete");
   try {
     await conversations.save(conversation);
   } catch (error) {
     tell("The conversation cannot be kept", error.message);
   }
+  underWay.delete(conversation.id);
   await current?.answered(conversation);
 }
 
@@ -113,9 +128,9 @@ class Chat {
   }
 
   async open(model, id) {
-    const [all, models, areKept] = await Promise.all([conversations.all(), list(), conversations.areKept()]);
     // One that is being answered is here in a newer version than is kept.
-    Object.assign(this, { all: all.map((one) => underWay.get(one.id)?.conversation ?? one), models, areKept });
+    const all = conversations.all().then((kept) => kept.map((one) => underWay.get(one.id)?.conversation ?? one));
+    [this.all, this.models, this.areKept] = await Promise.all([all, list(), conversations.areKept()]);
     this.conversation = this.all.find((one) => one.id === id);
     if (this.conversation === undefined) this.begin(model);
     else note("conversation", id);
@@ -284,7 +299,7 @@ class Chat {
     if (conversation === this.conversation) {
       const text = this.input.value;
       this.startAnew();
-      if (text !== "") this.input.value = text;
+      if (this.input.value === "") this.input.value = text;
       this.grow();
     } else this.drawSide();
     drafts.delete(conversation.id);
@@ -292,10 +307,12 @@ class Chat {
 
   /** An answer has come to its end. */
   async answered(conversation) {
-    this.models = await list().catch(() => this.models);
-    if (this.ended || this.conversation === undefined) return;
+    if (this.conversation === undefined) return;
     if (conversation === this.conversation) this.drawAll();
     else this.drawSide();
+    // It is loaded now.
+    this.models = await list().catch(() => this.models);
+    if (!this.ended) this.drawBar();
   }
 
   /** Another tab has kept or removed a conversation. */
@@ -307,12 +324,7 @@ class Chat {
       if (known !== undefined) this.forget(known);
       return;
     }
-    if (known !== undefined) {
-      // The branch that is shown stays: another tab may look at another.
-      const { title, model, system, options } = read;
-      conversations.merge(known, read);
-      Object.assign(known, { title, model, system, options, updated: Math.max(known.updated, read.updated) });
-    }
+    if (known !== undefined) takeOver(known, read);
     this.arrange(known ?? read);
     this.drawSide();
     if (known !== this.conversation) return;

@@ -56,7 +56,7 @@ export async function draw(main) {
   await load();
   const unheard = onModelsChanged(again);
   // Others may have changed something meanwhile, at the command line for instance.
-  const back = () => document.visibilityState === "visible" && again();
+  const back = () => document.visibilityState === "visible" && load().catch(() => {});
   window.addEventListener("focus", back);
   return () => {
     ended = true;

@@ -38,7 +38,7 @@ export async function draw(main) {
       "section",
       { class: "view" },
       h("h1", {}, "Registry"),
-      h("p", { class: "hint" }, "Docker, oras, skopeo and other daemons pull from and push to ", h("code", {}, location.host), "."),
+      h("p", { class: "hint" }, "Docker, oras, skopeo and other daemons pull from and push to ", h("code", {}, location.host), ". Models from other registries are not listed here: who uses this daemon as a mirror gets them under their own names."),
       h("div", { class: "panels" }, access(registry), mirrors(registry)),
       repositories instanceof Error
         ? h("p", { class: "failure", role: "alert" }, icon("warning"), `The repositories cannot be listed: ${repositories.message}`)

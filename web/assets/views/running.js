@@ -90,6 +90,11 @@ function drawRates(element, running) {
   );
 }
 
+/** A text whose parts between backticks are code. */
+function withCode(text) {
+  return text.split("`").map((part, place) => (place % 2 === 1 ? h("code", {}, part) : part));
+}
+
 function panel(model, again) {
   const unload = async (event) => {
     event.target.disabled = true;
@@ -111,7 +116,7 @@ function panel(model, again) {
       "dl",
       { class: "pairs" },
       [
-        ["Device", model.device_note ? `${model.device} · ${model.device_note}` : model.device],
+        ["Device", model.device_note ? [`${model.device} · `, withCode(model.device_note)] : model.device],
         ["Context", `${count(model.context)} tokens, KV cache ${model.kv_cache_type}`],
         ["Weights", bytes(model.weights)],
         ["KV cache", bytes(model.kv_cache)],

@@ -66,11 +66,16 @@ impl Quotes {
     /// In how many of them a place is.
     fn depth(&mut self, at: usize) -> usize {
         while let Some(next) = self.rest.pop_front_if(|next| next.start <= at) {
+            self.leave(next.start);
             self.open.push(next.end);
         }
-        while self.open.pop_if(|end| *end <= at).is_some() {}
+        self.leave(at);
         // What is nested deeper is no Markdown here.
         self.open.len().min(DEEPEST)
+    }
+
+    fn leave(&mut self, at: usize) {
+        while self.open.pop_if(|end| *end <= at).is_some() {}
     }
 }
 

@@ -82,6 +82,8 @@ fn formulas_are_set() {
     assert!(whole("text \\(y\\)\n\n    print(\\(x\\))").contains("print(\\(x\\))"));
     assert!(whole("[f](https://example.org/f_\\(x\\))").contains("href=\"https://example.org/f_(x)\""));
     let quoted = whole("> \\[\n> x^2\n> > 1\n> \\]");
+    let second = whole("> a\n\ntext\n\n> \\[\n> x\n> > 0\n> \\]");
+    assert_eq!(second.matches("&gt;").count(), 1, "{second}");
     assert!(quoted.contains("<blockquote>") && quoted.matches("&gt;").count() == 1, "{quoted}");
     assert!(whole("a `b` \\(x\\) é \\[y\\]").matches("<math").count() == 2);
     for text in [

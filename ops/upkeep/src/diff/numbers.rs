@@ -66,6 +66,11 @@ impl Difference {
         }
     }
 
+    /// Pairs that were taken in.
+    pub(crate) fn compared(&self) -> u64 {
+        self.count + self.not_finite
+    }
+
     /// The root of the mean square.
     pub(crate) fn rms(&self) -> f64 {
         if self.count == 0 { 0.0 } else { (self.squares / self.count as f64).sqrt() }
@@ -100,7 +105,7 @@ mod tests {
         for (x, y) in [(1.0, 4.0), (0.0, -4.0), (f64::NAN, f64::NAN), (f64::INFINITY, 0.0)] {
             sum.add(x, y);
         }
-        assert_eq!((sum.max, sum.not_finite), (4.0, 1));
+        assert_eq!((sum.compared(), sum.max, sum.not_finite), (4, 4.0, 1));
         assert!((sum.rms() - (25.0f64 / 3.0).sqrt()).abs() < 1e-12);
     }
 }
