@@ -12,6 +12,8 @@ const WHOLE = "sha256:model";
 const SHOWN = 60;
 /** How long a rate is measured over, in milliseconds. */
 const MEASURED = 3000;
+/** A shorter time says nothing of a rate. */
+const LEAST = 400;
 
 const all = [];
 const listeners = new Set();
@@ -95,7 +97,7 @@ class Transfer {
   /** Bytes a second, of the last seconds. */
   get rate() {
     const [first, last] = [this.samples[0], this.samples.at(-1)];
-    return first && last[0] > first[0] ? ((last[1] - first[1]) * 1000) / (last[0] - first[0]) : 0;
+    return first && last[0] - first[0] >= LEAST ? ((last[1] - first[1]) * 1000) / (last[0] - first[0]) : 0;
   }
 
   cancel() {

@@ -63,7 +63,7 @@ export async function draw(model) {
     slider("Slots", "slots", { min: 1, max: 16, step: 1 }, count),
     h("label", { class: "field" }, h("span", {}, "KV cache"), kv),
     slider("GPUs", "gpus", { min: 0, max: 8, step: 1 }, (number) => (number === 0 ? "the CPU alone" : count(number))),
-    slider("Free memory of each GPU, where there are any", "memory", { min: 2, max: 192, step: 2 }, (gib) => `${gib} GiB`),
+    slider("Free on each GPU", "memory", { min: 2, max: 192, step: 2 }, (gib) => `${gib} GiB`),
   );
   await load();
   return [h("section", { class: "panel" }, sliders), answers, notes];

@@ -56,7 +56,7 @@ function access(registry) {
       "dl",
       { class: "pairs" },
       [
-        ["Mode", registry.chosen ? registry.mode : `${registry.mode} (nobody chose one: LODE_REGISTRY_MODE)`],
+        ["Mode", registry.chosen ? registry.mode : `${registry.mode} (the default; LODE_REGISTRY_MODE sets another)`],
         ["Pull", WHO[registry.pull] ?? registry.pull],
         ["Push and delete", WHO[registry.push] ?? registry.push],
         ["What is missing", registry.pull_through ? `is fetched from ${registry.pull_through.join(", ")}` : "is not fetched from others"],
