@@ -57,7 +57,10 @@ fn row(tensor: &TensorDiff, values: bool) -> Vec<String> {
     if values {
         row.extend(match &tensor.values {
             Some(ValueDiff::Computed { compared, max, rms, not_finite }) => {
-                let all = tensor.a.as_ref().map_or(0, |side| side.shape.iter().product::<u64>());
+                let all = tensor
+                    .a
+                    .as_ref()
+                    .map_or(0, |side| side.shape.iter().fold(1_u64, |all, size| all.saturating_mul(*size)));
                 let mut notes = Vec::new();
                 if *compared < all {
                     notes.push(format!("{compared} of {all} numbers"));

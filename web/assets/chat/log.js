@@ -30,10 +30,10 @@ export class Log {
     if (this.follows) this.element.scrollTop = this.element.scrollHeight;
   }
 
-  /** Something in the place of messages. */
-  welcome(content) {
+  /** In the place of messages where there are none yet; says whether there is a model that can answer. */
+  welcome(model, isThereOne) {
     this.drawn.clear();
-    fill(this.element, content);
+    fill(this.element, welcome(model, isThereOne));
   }
 
   /** The branch that is shown of a conversation; `answering` is the answer under way. */
@@ -75,4 +75,15 @@ function arrange(holder, elements) {
   const stay = new Set(elements);
   for (const child of [...holder.children]) if (!stay.has(child)) child.remove();
   for (const [place, element] of elements.entries()) if (holder.children[place] !== element) holder.insertBefore(element, holder.children[place] ?? null);
+}
+
+function welcome(model, isThereOne) {
+  return h(
+    "div",
+    { class: "welcome" },
+    h("h1", {}, isThereOne ? "What would you like to know?" : "There is no model that can chat yet"),
+    isThereOne
+      ? h("p", {}, `${model} answers on this machine; the conversation stays in this browser.`)
+      : h("p", {}, "Fetch one from a registry or make one of files: ", h("a", { href: "/ui/models" }, "Models"), "."),
+  );
 }

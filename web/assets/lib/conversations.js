@@ -118,6 +118,13 @@ export function merge(conversation, other) {
   }
 }
 
+/** Takes over what another tab has made of a conversation; the branch that is shown stays, it may look at another. */
+export function takeOver(conversation, read) {
+  const { title, model, system, options, updated } = read;
+  merge(conversation, read);
+  Object.assign(conversation, { title, model, system, options, updated: Math.max(conversation.updated, updated) });
+}
+
 function unique() {
   // Not everywhere: only what is loaded over TLS or from this machine has it.
   return crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16).padStart(8, "0")).join("");

@@ -30,12 +30,18 @@ function canonical(name) {
   return full.replace(/^registry\.ollama\.ai\//, "").replace(/^library\//, "");
 }
 
+/** The model of that name among some; nothing where there is none, or no name. */
+export function named(models, name) {
+  if (!name) return undefined;
+  const complete = canonical(name);
+  return models.find((model) => canonical(model.name) === complete);
+}
+
 /** Asks whether a name may name something else, where there is a model of that name. */
 export async function mayName(name) {
-  const complete = canonical(name);
-  const { models } = await get("/api/tags");
-  if (!models.some((model) => canonical(model.name) === complete)) return true;
-  return confirmed(`Replace ${complete}?`, h("p", {}, "There is a model of that name. It will name the new one; the earlier version can be gone back to under Versions, until it is pruned."), "Replace");
+  const found = named((await get("/api/tags")).models, name);
+  if (found === undefined) return true;
+  return confirmed(`Replace ${found.name}?`, h("p", {}, "There is a model of that name. It will name the new one; the earlier version can be gone back to under Versions, until it is pruned."), "Replace");
 }
 
 /** Whether a name says at which registry it is. */
@@ -47,9 +53,8 @@ export function namesHost(name) {
 /** Where one can go with a model that has come to be, as it is called here. */
 export function whereTo(name) {
   const links = h("div", { class: "tools" });
-  const complete = canonical(name);
   get("/api/tags").then(({ models }) => {
-    const found = models.find((model) => canonical(model.name) === complete);
+    const found = named(models, name);
     // A revision of a hub gets a name of its own.
     if (found !== undefined) fill(links, h("a", { class: "button primary", href: `/ui/chat?${new URLSearchParams({ model: found.name })}` }, "Chat with it"), h("a", { class: "button", href: modelPath(found.name) }, "Look at it"));
   }, () => {});

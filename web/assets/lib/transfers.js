@@ -18,7 +18,7 @@ const LEAST = 400;
 const all = [];
 const listeners = new Set();
 
-export function onTransfers(listener) {
+function onTransfers(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
@@ -203,7 +203,7 @@ function rows(transfer) {
 }
 
 /** Opens the list of what is under way and what was. */
-export function showTransfers() {
+function showTransfers() {
   return open("Under way", () => {
     const list = h("div", { class: "transfers" });
     const draw = () => {

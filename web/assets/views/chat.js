@@ -1,9 +1,9 @@
 // The chat: conversations at the side, the branch of one, and where one writes.
 
-import { h, fill, icon, iconButton, refill, announce } from "../lib/dom.js";
+import { h, fill, icon, iconButton, refill } from "../lib/dom.js";
 import { ask, confirmed, tell } from "../lib/dialog.js";
 import * as conversations from "../lib/conversations.js";
-import { choose, canChat, capabilityBadges, list } from "../lib/models.js";
+import { choose, canChat, capabilityBadges, list, named } from "../lib/models.js";
 import { note } from "../lib/route.js";
 import { device } from "../lib/storage.js";
 import { onModelsChanged } from "../lib/transfers.js";
@@ -11,22 +11,17 @@ import { Answering } from "../chat/answer.js";
 import { Log } from "../chat/log.js";
 import { settingsDialog } from "../chat/settings.js";
 import { Side } from "../chat/side.js";
+import { answerIn, complete, watch } from "../chat/under_way.js";
 
-/** How often an answer under way is kept, in milliseconds. */
-const KEPT = 2000;
 const LAST_MODEL = "lode-model";
 /** What was written and not sent, by the conversation; a new one has no identity yet. */
 const drafts = new Map();
 
-/** Answers that are under way, by their conversations. They go on while one looks at something else. */
-const underWay = new Map();
-/** The chat that is on the page, and the conversation that was shown last. */
-let current;
+/** The conversation that was shown last. */
 let last;
 
 export async function draw(main, parameters) {
   const chat = new Chat(main);
-  current = chat;
   try {
     const model = parameters.get("model");
     await chat.open(model, parameters.get("conversation") ?? (model === null ? last : undefined));
@@ -35,39 +30,6 @@ export async function draw(main, parameters) {
     throw error;
   }
   return () => chat.end();
-}
-
-/** Takes over what another tab has made of a conversation; the branch that is shown stays, it may look at another. */
-function takeOver(conversation, { title, model, system, options, updated, ...rest }) {
-  conversations.merge(conversation, rest);
-  Object.assign(conversation, { title, model, system, options, updated: Math.max(conversation.updated, updated) });
-}
-
-// Also where no chat is on the page: the answer would be kept with what another tab has changed meanwhile.
-conversations.onChanged(async (id) => {
-  if (!underWay.has(id)) return;
-  const read = await conversations.read(id);
-  const answering = underWay.get(id);
-  if (read === undefined) answering?.stop();
-  else if (answering !== undefined) takeOver(answering.conversation, read);
-});
-
-/** Lets an answer come to its end, whatever is shown meanwhile. */
-async function complete(answering) {
-  const { conversation, message } = answering;
-  underWay.set(conversation.id, answering);
-  // What is there is kept on the way, too: a tab may be closed.
-  const kept = setInterval(() => conversations.save(conversation).catch(() => {}), KEPT);
-  await answering.run(() => requestAnimationFrame(() => current?.log.follow()));
-  clearInterval(kept);
-  announce(message.failure ? `The answer failed: ${message.failure}` : "The answer is complete");
-  try {
-    await conversations.save(conversation);
-  } catch (error) {
-    tell("The conversation cannot be kept", error.message);
-  }
-  underWay.delete(conversation.id);
-  await current?.answered(conversation);
 }
 
 class Chat {
@@ -120,6 +82,7 @@ class Chat {
     };
     document.addEventListener("keydown", escape);
     this.unheard = [
+      watch(this),
       () => document.removeEventListener("keydown", escape),
       conversations.onChanged((id) => this.changedElsewhere(id)),
       onModelsChanged(() => this.modelsChanged()),
@@ -129,7 +92,7 @@ class Chat {
 
   async open(model, id) {
     // One that is being answered is here in a newer version than is kept.
-    const all = conversations.all().then((kept) => kept.map((one) => underWay.get(one.id)?.conversation ?? one));
+    const all = conversations.all().then((kept) => kept.map((one) => answerIn(one)?.conversation ?? one));
     [this.all, this.models, this.areKept] = await Promise.all([all, list(), conversations.areKept()]);
     this.conversation = this.all.find((one) => one.id === id);
     if (this.conversation === undefined) this.begin(model);
@@ -142,7 +105,6 @@ class Chat {
 
   end() {
     this.ended = true;
-    if (current === this) current = undefined;
     for (const end of this.unheard) end();
     if (this.conversation === undefined) return;
     this.leaveDraft();
@@ -151,7 +113,7 @@ class Chat {
 
   /** The answer under way in the conversation that is shown. */
   get answering() {
-    return underWay.get(this.conversation?.id);
+    return answerIn(this.conversation);
   }
 
   /** A new conversation, with the model that was asked for or that was used last. */
@@ -161,11 +123,9 @@ class Chat {
 
   /** The model that is asked for, or else that was used last, or is loaded, or is there. */
   suited(model) {
-    const names = this.models.filter(canChat).map((one) => one.name);
-    const used = device.getItem(LAST_MODEL);
-    const complete = names.find((name) => name === model || name === `${model}:latest`);
-    const loaded = this.models.find((one) => one.loaded && canChat(one))?.name;
-    return complete ?? (names.includes(used) ? used : loaded ?? names[0] ?? "");
+    const models = this.models.filter(canChat);
+    const found = named(models, model) ?? named(models, device.getItem(LAST_MODEL)) ?? models.find((one) => one.loaded) ?? models[0];
+    return found?.name ?? "";
   }
 
   get model() {
@@ -180,7 +140,7 @@ class Chat {
   }
 
   drawSide() {
-    this.side.draw(this.conversation, (one) => underWay.has(one.id), this.areKept);
+    this.side.draw(this.conversation, (one) => answerIn(one) !== undefined, this.areKept);
   }
 
   drawBar() {
@@ -202,7 +162,7 @@ class Chat {
 
   drawMessages() {
     if (conversations.branch(this.conversation).length > 0) this.log.draw(this.conversation, this.answering);
-    else this.log.welcome(welcome(this.conversation.model, this.models.some(canChat)));
+    else this.log.welcome(this.conversation.model, this.models.some(canChat));
   }
 
   drawButton() {
@@ -294,7 +254,7 @@ class Chat {
 
   /** It is there no more. What somebody is writing becomes the draft of a new one. */
   forget(conversation) {
-    underWay.get(conversation.id)?.stop();
+    answerIn(conversation)?.stop();
     this.all = this.all.filter((one) => one.id !== conversation.id);
     if (conversation === this.conversation) {
       const text = this.input.value;
@@ -303,6 +263,11 @@ class Chat {
       this.grow();
     } else this.drawSide();
     drafts.delete(conversation.id);
+  }
+
+  /** An answer got longer. */
+  follow() {
+    this.log.follow();
   }
 
   /** An answer has come to its end. */
@@ -324,7 +289,7 @@ class Chat {
       if (known !== undefined) this.forget(known);
       return;
     }
-    if (known !== undefined) takeOver(known, read);
+    if (known !== undefined) conversations.takeOver(known, read);
     this.arrange(known ?? read);
     this.drawSide();
     if (known !== this.conversation) return;
@@ -432,15 +397,4 @@ class Chat {
     this.drawSide();
     await completed;
   }
-}
-
-function welcome(model, isThereOne) {
-  return h(
-    "div",
-    { class: "welcome" },
-    h("h1", {}, isThereOne ? "What would you like to know?" : "There is no model that can chat yet"),
-    isThereOne
-      ? h("p", {}, `${model} answers on this machine; the conversation stays in this browser.`)
-      : h("p", {}, "Fetch one from a registry or make one of files: ", h("a", { href: "/ui/models" }, "Models"), "."),
-  );
 }

@@ -3,7 +3,7 @@
 import { get, post } from "../lib/api.js";
 import { h, fill, icon } from "../lib/dom.js";
 import { bytes, count, moment, short } from "../lib/format.js";
-import { capabilityBadges } from "../lib/models.js";
+import { capabilityBadges, named } from "../lib/models.js";
 import { go, note } from "../lib/route.js";
 import { actions } from "./models.js";
 
@@ -21,7 +21,7 @@ const TABS = [
 export async function draw(main, parameters, isShown) {
   const name = parameters.get("name") ?? "";
   const shown = await post("/api/show", { model: name });
-  const entry = (await get("/api/tags")).models.find((model) => model.name === name || model.name === `${name}:latest`);
+  const entry = named((await get("/api/tags")).models, name);
   const model = { name: entry?.name ?? name, entry, shown, tensors: once(() => tensors(name)), sharing: once(() => post("/api/lode/sharing", { model: name })) };
   if (!isShown()) return;
   document.title = `${model.name} · Lode`;

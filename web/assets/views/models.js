@@ -123,7 +123,7 @@ async function pin(model, changed) {
   await changed();
 }
 
-export async function removeModel(model, changed) {
+async function removeModel(model, changed) {
   const usage = await get("/api/lode/du");
   const taken = usage.models.find((one) => one.name === model.name);
   const content = [
