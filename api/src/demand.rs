@@ -14,6 +14,10 @@ pub struct Dialogue {
     pub tools: Vec<Value>,
     /// Where the request says.
     pub think: Option<Think>,
+    /// True if a model that cannot think answers without; else the request is refused.
+    pub thinking_is_optional: bool,
+    /// Types of tools that the request offers and that do not exist here: the model is not offered them.
+    pub omitted_tools: Vec<String>,
     /// A template instead of the model's.
     pub template: Option<String>,
     /// Further variables of the template; they count more than what `think` sets.

@@ -16,7 +16,7 @@ use crate::choices::Choices;
 use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
-use crate::headers::{attested, truncated};
+use crate::headers::{attested, truncated, with_ignored};
 use crate::openai::random_id;
 use crate::sse::frames;
 
@@ -66,6 +66,7 @@ pub(crate) async fn messages(
     let (name, streams, limit) = (request.model.clone(), request.streams(), request.max_tokens.unwrap_or(0));
     let (dialogue, demand) = request.translate().map_err(|refusal| refused(&refusal))?;
     let call = Call::begin(&daemon, &name, &demand).await?;
+    let ignored = call.ignored(&dialogue);
     let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
@@ -79,11 +80,12 @@ pub(crate) async fn messages(
                 all.tell(frames, |_, event| stream.event(event)).await;
             }
         });
-        return Ok(attested(response, &digest));
+        return Ok(with_ignored(attested(response, &digest), &ignored));
     }
     let answer = all.answers(1).await?.pop().unwrap_or_default();
     let dropped = answer.usage.truncated_tokens;
-    Ok(truncated(attested(Json(message.whole(answer, limit)).into_response(), &digest), dropped))
+    let response = attested(Json(message.whole(answer, limit)).into_response(), &digest);
+    Ok(with_ignored(truncated(response, dropped), &ignored))
 }
 
 pub(crate) async fn count_tokens(

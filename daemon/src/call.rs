@@ -97,15 +97,23 @@ impl Call {
     /// How much the model is to think: what is asked for, else as it likes where it can.
     ///
     /// # Errors
-    /// 400 where thinking is asked for and the model cannot.
-    pub(crate) fn thinking(&self, asked: Option<Think>) -> Result<Option<Think>, Failed> {
+    /// 400 if thinking is requested, not `optional`, and the model cannot think.
+    pub(crate) fn thinking(&self, asked: Option<Think>, optional: bool) -> Result<Option<Think>, Failed> {
         if self.own.capabilities.has(Capability::Thinking) {
             return Ok(Some(asked.unwrap_or(Think::Flag(true))));
         }
-        if asked.is_some_and(|think| think.is_wanted()) {
+        if !optional && asked.is_some_and(|think| think.is_wanted()) {
             return Err(self.unsupported(Capability::Thinking.name()));
         }
         Ok(None)
+    }
+
+    /// Wishes of the request that this model or the daemon cannot fulfil, and that are ignored: thinking, types of tools.
+    pub(crate) fn ignored(&self, asked: &Dialogue) -> Vec<String> {
+        let cannot_think = asked.thinking_is_optional && !self.own.capabilities.has(Capability::Thinking);
+        let thinking = cannot_think && asked.think.as_ref().is_some_and(Think::is_wanted);
+        let thinking = thinking.then(|| "thinking".to_owned());
+        thinking.into_iter().chain(asked.omitted_tools.iter().map(|kind| format!("tool {kind}"))).collect()
     }
 
     /// What is to be rendered: the request's messages after the model's own. A system prompt of the request replaces the
@@ -118,7 +126,7 @@ impl Call {
         if !asked.tools.is_empty() {
             self.require(Capability::Tools)?;
         }
-        let think = self.thinking(asked.think.clone())?;
+        let think = self.thinking(asked.think.clone(), asked.thinking_is_optional)?;
         let brings_system = asked.messages.first().is_some_and(|message| message.role == "system");
         let Opening { system, messages } = self.own_opening()?;
         let system = system.filter(|_| !brings_system).map(|text| message("system", text));

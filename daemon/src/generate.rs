@@ -33,7 +33,7 @@ pub(crate) async fn generate(
         return Ok(unload(&daemon, &call, &lines));
     }
     call.require_text("generate")?;
-    let think = call.thinking(request.think)?;
+    let think = call.thinking(request.think, false)?;
     if !request.suffix.is_empty() {
         call.require(Capability::Insert)?;
     }

@@ -10,6 +10,18 @@ const MODEL_DIGEST: HeaderName = HeaderName::from_static("x-lode-model-digest");
 /// that are sent when all is known; streams tell it in their last document.
 const TRUNCATED_TOKENS: HeaderName = HeaderName::from_static("x-lode-truncated-tokens");
 
+/// Wishes of the request that were ignored because the model or this daemon cannot fulfil them.
+const IGNORED: HeaderName = HeaderName::from_static("x-lode-ignored");
+
+/// An answer that lists which wishes of the request were ignored; text that a header cannot carry is left out.
+pub(crate) fn with_ignored(mut response: Response, ignored: &[String]) -> Response {
+    let value = (!ignored.is_empty()).then(|| HeaderValue::from_str(&ignored.join(", ")));
+    if let Some(Ok(value)) = value {
+        response.headers_mut().insert(IGNORED, value);
+    }
+    response
+}
+
 /// An answer that names the model.
 pub(crate) fn attested(mut response: Response, model: &Digest) -> Response {
     // A digest is text that a header can carry; were it not, the answer is still right.

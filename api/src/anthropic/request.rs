@@ -55,13 +55,22 @@ struct Choice {
     disable_parallel_tool_use: bool,
 }
 
-/// `budget_tokens` is not looked at: a template can only be told whether to think.
+/// The size of `budget_tokens` has no effect: a template can only be told whether to think.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "AnthropicThinking")]
 struct Thinking {
     #[serde(rename = "type")]
     kind: String,
+    budget_tokens: Option<u64>,
+}
+
+impl Thinking {
+    /// True if a model that cannot think may answer without. Only `enabled` with a budget requires thinking: coding agents
+    /// send `adaptive` to every model.
+    fn is_optional(&self) -> bool {
+        self.kind != "enabled" || self.budget_tokens.is_none()
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -152,8 +161,12 @@ impl MessagesRequest {
 
     fn dialogue(self) -> Result<(Dialogue, ToolChoice), Refusal> {
         let think = think(self.thinking.as_ref(), self.output_config.as_ref())?;
-        let tools = tools(self.tools.as_deref().unwrap_or_default())?;
+        let thinking_is_optional = self.thinking.as_ref().is_none_or(Thinking::is_optional);
+        let (tools, omitted_tools) = tools(self.tools.as_deref().unwrap_or_default())?;
         let (tools, choice) = choose(tools, self.tool_choice.as_ref())?;
+        if self.messages.is_empty() {
+            return Err(Refusal::new("messages", "at least one message is required"));
+        }
         let mut conversation = Conversation::default();
         if let Some(system) = self.system {
             let text = system.text("system")?;
@@ -169,10 +182,13 @@ impl MessagesRequest {
                 let message = "an answer cannot be begun by the client; the last message must be the user's";
                 Err(Refusal::new("messages", message))
             }
-            Some(last) if last.role != "system" => {
-                Ok((Dialogue { messages: conversation.messages, tools, think, ..Dialogue::default() }, choice))
+            Some(_) => {
+                let messages = conversation.messages;
+                let dialogue =
+                    Dialogue { messages, tools, think, thinking_is_optional, omitted_tools, ..Dialogue::default() };
+                Ok((dialogue, choice))
             }
-            _ => Err(Refusal::new("messages", "at least one message is required")),
+            None => Err(Refusal::new("messages", "at least one message is required")),
         }
     }
 }
@@ -205,21 +221,27 @@ fn think(thinking: Option<&Thinking>, config: Option<&OutputConfig>) -> Result<O
     }
 }
 
-fn tools(given: &[Value]) -> Result<Vec<Value>, Refusal> {
-    given.iter().enumerate().map(|(at, tool)| nested(at, tool)).collect()
-}
-
-/// A tool as templates want it.
-fn nested(at: usize, tool: &Value) -> Result<Value, Refusal> {
-    let param = |field: &str| format!("tools.{at}.{field}");
-    match tool.get("type") {
-        None | Some(Value::Null) => {}
-        Some(kind) if kind == "custom" => {}
-        Some(other) => {
-            let message = format!("a tool of type {other} cannot be had here; only ones that the client runs");
-            return Err(Refusal::new(param("type"), message));
+/// The tools in the form that templates expect, and the types of those that are left out: Anthropic defines their input, and
+/// runs some of them on its servers.
+fn tools(given: &[Value]) -> Result<(Vec<Value>, Vec<String>), Refusal> {
+    let (mut offered, mut omitted) = (Vec::new(), Vec::new());
+    for (at, tool) in given.iter().enumerate() {
+        match tool.get("type") {
+            None | Some(Value::Null) => offered.push(nested(at, tool)?),
+            Some(Value::String(kind)) if kind == "custom" => offered.push(nested(at, tool)?),
+            Some(Value::String(kind)) => omitted.push(kind.clone()),
+            Some(other) => {
+                let message = format!("the type of a tool is {other}, expected a string");
+                return Err(Refusal::new(format!("tools.{at}.type"), message));
+            }
         }
     }
+    Ok((offered, omitted))
+}
+
+/// A tool in the form that templates expect.
+fn nested(at: usize, tool: &Value) -> Result<Value, Refusal> {
+    let param = |field: &str| format!("tools.{at}.{field}");
     let Some(name) = tool["name"].as_str().filter(|name| !name.is_empty()) else {
         return Err(Refusal::new(param("name"), "a tool needs a name"));
     };

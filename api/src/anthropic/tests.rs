@@ -91,7 +91,7 @@ fn what_cannot_be_had_is_refused_by_name() {
             "messages.0.content.0.source",
         ),
         (json!({"messages": [{"role": "user", "content": [{"type": "sound"}]}]}), "messages.0.content.0.type"),
-        (json!({"tools": [{"type": "bash_20250124", "name": "bash"}]}), "tools.0.type"),
+        (json!({"tools": [{"type": 1, "name": "bash"}]}), "tools.0.type"),
         (json!({"tools": [{"name": "f"}]}), "tools.0.input_schema"),
         (json!({"tool_choice": {"type": "any"}}), "tool_choice.type"),
         (json!({"tool_choice": {"type": "tool", "name": "f"}}), "tool_choice.name"),
@@ -109,6 +109,30 @@ fn what_cannot_be_had_is_refused_by_name() {
     let document =
         json!({"type": "error", "error": {"type": "invalid_request_error", "message": "max_tokens: Field required"}});
     assert_eq!(serde_json::to_value(error).expect("JSON"), document);
+}
+
+#[test]
+fn coding_agents_requests_are_read() {
+    let request = json!({
+        "model": "m", "max_tokens": 32000,
+        "messages": [{"role": "user", "content": "hi"}, {"role": "system", "content": "Agents: none."}],
+        "tools": [{"type": "web_search_20250305", "name": "web_search"}, {"name": "f", "input_schema": {}}],
+        "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
+    });
+    let (dialogue, _) = read(request.clone()).expect("a request of Claude Code");
+    let roles: Vec<&str> = dialogue.messages.iter().map(|message| message.role.as_str()).collect();
+    assert_eq!(roles, ["user", "system"]);
+    assert_eq!((dialogue.tools.len(), dialogue.omitted_tools), (1, vec!["web_search_20250305".to_owned()]));
+    assert!(dialogue.thinking_is_optional);
+    serde_json::from_value::<MessagesRequest>(request).expect("a request").count().expect("it can be counted");
+    for (thinking, optional) in [
+        (json!({"type": "enabled"}), true),
+        (json!({"type": "enabled", "budget_tokens": 1024}), false),
+        (json!({"type": "disabled"}), true),
+    ] {
+        let request = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "thinking": thinking});
+        assert_eq!(read(request).expect("a request").0.thinking_is_optional, optional, "{thinking}");
+    }
 }
 
 #[test]

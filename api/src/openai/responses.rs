@@ -8,6 +8,7 @@ mod event;
 mod input;
 mod request;
 mod stream;
+mod tools;
 
 pub use document::Response;
 pub use event::ResponseEvent;

@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::choices::{Choices, several};
 use crate::clock;
 use crate::daemon::Daemon;
-use crate::headers::{attested, truncated};
+use crate::headers::{attested, truncated, with_ignored};
 use crate::sse::frames;
 
 pub(crate) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatRequest>) -> Result<Response, Failure> {
@@ -22,6 +22,7 @@ pub(crate) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatR
     let count = request.choices().map_err(refused)?;
     let (dialogue, demand) = request.translate().map_err(refused)?;
     let call = Call::begin(&daemon, &name, &demand).await?;
+    let ignored = call.ignored(&dialogue);
     let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
@@ -35,10 +36,11 @@ pub(crate) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatR
                 all.tell(frames, |choice, event| stream.event(choice, event)).await;
             }
         });
-        return Ok(attested(response, &digest));
+        return Ok(with_ignored(attested(response, &digest), &ignored));
     }
     let answers = all.answers(count as usize).await?;
     let dropped = answers.first().map_or(0, |answer| answer.usage.truncated_tokens);
     let document = ChatCompletion::new(head, answers, with_logprobs);
-    Ok(truncated(attested(Json(document).into_response(), &digest), dropped))
+    let response = attested(Json(document).into_response(), &digest);
+    Ok(with_ignored(truncated(response, dropped), &ignored))
 }

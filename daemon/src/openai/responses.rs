@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::choices::Choices;
 use crate::clock;
 use crate::daemon::Daemon;
-use crate::headers::{attested, truncated};
+use crate::headers::{attested, truncated, with_ignored};
 use crate::sse::frames;
 
 pub(crate) async fn responses(
@@ -23,6 +23,7 @@ pub(crate) async fn responses(
     let (name, streams) = (request.model.clone(), request.streams());
     let (dialogue, demand, echo) = request.translate().map_err(refused)?;
     let call = Call::begin(&daemon, &name, &demand).await?;
+    let ignored = call.ignored(&dialogue);
     let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
@@ -36,12 +37,13 @@ pub(crate) async fn responses(
                 all.tell(frames, |_, event| stream.event(event)).await;
             }
         });
-        return Ok(attested(response, &digest));
+        return Ok(with_ignored(attested(response, &digest), &ignored));
     }
     while let Some((_, event)) = all.next().await {
         stream.event(event?);
     }
     let dropped = stream.response().usage.and_then(|usage| usage.input_tokens_details.truncated_tokens);
     let answer = Json(stream.response()).into_response();
-    Ok(truncated(attested(answer, &digest), dropped.unwrap_or(0)))
+    let answer = truncated(attested(answer, &digest), dropped.unwrap_or(0));
+    Ok(with_ignored(answer, &ignored))
 }

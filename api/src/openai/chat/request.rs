@@ -112,7 +112,15 @@ impl ChatRequest {
             ));
         }
         Ok((
-            Dialogue { messages, tools, think, variables, documents, template: None },
+            Dialogue {
+                messages,
+                tools,
+                think,
+                thinking_is_optional: true,
+                variables,
+                documents,
+                ..Dialogue::default()
+            },
             Demand { top_logprobs, format, tool_choice, one_tool_call, ..demand },
         ))
     }

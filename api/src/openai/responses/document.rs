@@ -91,7 +91,15 @@ pub enum Item {
     /// What it says.
     Message { id: String, role: &'static str, content: Vec<Part>, status: Status },
     /// A function that it calls; `arguments` is JSON.
-    FunctionCall { id: String, call_id: String, name: String, arguments: String, status: Status },
+    FunctionCall {
+        id: String,
+        call_id: String,
+        name: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
+        arguments: String,
+        status: Status,
+    },
 }
 
 /// A part of an item.

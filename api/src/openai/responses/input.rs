@@ -12,6 +12,22 @@ use crate::openai::chat::thought;
 use crate::openai::content::Content;
 use crate::openai::tools;
 
+use super::tools::joined;
+
+/// Items of tools that ran on another server: that server, or a model that knows the tool, put them there. They are skipped.
+const RAN_ELSEWHERE: &[&str] = &[
+    "code_interpreter_call",
+    "file_search_call",
+    "image_generation_call",
+    "local_shell_call",
+    "local_shell_call_output",
+    "mcp_call",
+    "mcp_list_tools",
+    "tool_search_call",
+    "tool_search_output",
+    "web_search_call",
+];
+
 /// A text or items.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected input that is a string or a list of items")]
@@ -36,7 +52,10 @@ pub(super) struct Item {
     summary: Option<Content>,
     call_id: String,
     name: String,
+    namespace: Option<String>,
     arguments: String,
+    /// Of a call of a `custom` tool: text.
+    input: String,
     output: Option<Content>,
 }
 
@@ -83,8 +102,16 @@ impl Conversation {
                 self.thinking = text.transpose()?.unwrap_or_default();
                 Ok(())
             }
-            Some("function_call") => self.call(&item, path),
-            Some("function_call_output") => self.output(item, path),
+            Some("function_call") => {
+                let arguments = tools::arguments(&item.arguments, &format!("{path}.arguments"))?;
+                self.call(&item, arguments, path)
+            }
+            Some("custom_tool_call") => {
+                let input = Map::from_iter([("input".to_owned(), item.input.clone().into())]);
+                self.call(&item, input, path)
+            }
+            Some("function_call_output" | "custom_tool_call_output") => self.output(item, path),
+            Some(kind) if RAN_ELSEWHERE.contains(&kind) => Ok(()),
             Some("item_reference") => {
                 Err(Refusal::new(path, "nothing is stored here that an item could refer to; send the item itself"))
             }
@@ -117,18 +144,18 @@ impl Conversation {
         Ok(())
     }
 
-    fn call(&mut self, item: &Item, path: &str) -> Result<(), Refusal> {
+    fn call(&mut self, item: &Item, arguments: Map<String, Value>, path: &str) -> Result<(), Refusal> {
         if item.name.is_empty() {
             return Err(Refusal::new(format!("{path}.name"), "a call needs the name of the function"));
         }
-        let arguments = tools::arguments(&item.arguments, &format!("{path}.arguments"))?;
-        self.names.insert(item.call_id.clone(), item.name.clone());
+        let name = joined(item.namespace.as_deref(), &item.name);
+        self.names.insert(item.call_id.clone(), name.clone());
         if self.messages.last().is_none_or(|message| message.role != "assistant") {
             self.say("assistant", String::new());
         }
         let calls = self.messages.last_mut().map(|message| message.rest.entry("tool_calls"));
         if let Some(Value::Array(calls)) = calls.map(|calls| calls.or_insert_with(|| Value::Array(Vec::new()))) {
-            calls.push(tools::call(&item.call_id, &item.name, arguments));
+            calls.push(tools::call(&item.call_id, &name, arguments));
         }
         Ok(())
     }

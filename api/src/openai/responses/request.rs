@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::input::{Input, messages};
+use super::tools::{Offered, list_omitted, offered};
 use crate::ollama::{KeepAliveSpec, Options};
 use crate::openai::format::TextFormat;
 use crate::openai::sampling::{top_logprobs, within};
@@ -53,6 +54,9 @@ pub struct Echo {
     pub top_p: Option<f64>,
     pub truncation: Option<String>,
     pub user: Option<String>,
+    /// Namespaces of the tools; calls are told with theirs.
+    #[serde(skip)]
+    pub(super) namespaces: Vec<String>,
 }
 
 /// `reasoning`.
@@ -89,7 +93,8 @@ impl ResponsesRequest {
         let echo = self.echo;
         let think = echo.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref());
         let think = tools::think(think, "reasoning.effort")?;
-        let tools = tools::tools(echo.tools.as_deref().unwrap_or_default())?;
+        let offered = offered(echo.tools.as_deref().unwrap_or_default())?;
+        let tools = tools::tools(&offered.functions)?;
         let (tools, tool_choice) = tools::choose(tools, echo.tool_choice.as_ref())?;
         let input = self.input.ok_or_else(|| Refusal::new("input", "there is no input to respond to"))?;
         let messages = messages(input, echo.instructions.clone())?;
@@ -97,9 +102,16 @@ impl ResponsesRequest {
             return Err(Refusal::new("input", "there is no input to respond to"));
         }
         Ok((
-            Dialogue { messages, tools, think, ..Dialogue::default() },
+            Dialogue {
+                messages,
+                tools,
+                think,
+                thinking_is_optional: true,
+                omitted_tools: offered.omitted.clone(),
+                ..Dialogue::default()
+            },
             Demand { tool_choice, ..demand },
-            complete(echo),
+            complete(echo, offered),
         ))
     }
 
@@ -162,10 +174,13 @@ impl ResponsesRequest {
 }
 
 /// What holds where the request does not say; clients expect to read it.
-fn complete(echo: Echo) -> Echo {
+fn complete(echo: Echo, offered: Offered) -> Echo {
     let text = echo.text.filter(|text| text.format.is_some());
+    let mut metadata = echo.metadata.unwrap_or_default();
+    list_omitted(&mut metadata, &offered.omitted);
     Echo {
-        metadata: echo.metadata.or_else(|| Some(Map::new())),
+        metadata: Some(metadata),
+        namespaces: offered.namespaces,
         parallel_tool_calls: echo.parallel_tool_calls.or(Some(true)),
         reasoning: echo.reasoning.or_else(|| Some(ReasoningEcho::default())),
         text: text.or_else(|| Some(TextConfig { format: Some(TextFormat::text()) })),

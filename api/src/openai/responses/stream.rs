@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Response;
 use super::document::{Incomplete, Item, Part, ResponseError, Status, Usage};
 use super::event::{Fields, ResponseEvent};
+use super::tools::split;
 use crate::Frame;
 use crate::openai::logprobs::TokenLogprob;
 
@@ -175,13 +176,15 @@ impl ResponseStream {
         self.response.output.push(item);
     }
 
-    fn call(&mut self, name: &str, arguments: String, frames: &mut Vec<Frame>) {
+    fn call(&mut self, called: &str, arguments: String, frames: &mut Vec<Frame>) {
+        let (namespace, name) = split(called, &self.response.echo.namespaces);
         let index = self.response.output.len();
         let (id, call_id) = (format!("fc_{}_{index}", self.id), format!("call_{}_{index}", self.id));
         let item = |arguments: String, status: Status| Item::FunctionCall {
             id: id.clone(),
             call_id: call_id.clone(),
-            name: name.to_owned(),
+            name: name.clone(),
+            namespace: namespace.clone(),
             arguments,
             status,
         };
@@ -195,8 +198,8 @@ impl ResponseStream {
             logprobs: None,
         };
         frames.push(self.frame("response.function_call_arguments.delta", delta));
-        let (item_id, called) = (id.clone(), name.to_owned());
-        let done = Fields::Arguments { item_id, output_index: index, name: called, arguments: arguments.clone() };
+        let (item_id, name) = (id.clone(), name.clone());
+        let done = Fields::Arguments { item_id, output_index: index, name, arguments: arguments.clone() };
         frames.push(self.frame("response.function_call_arguments.done", done));
         self.finish(item(arguments, Status::Completed), frames);
     }

@@ -81,7 +81,8 @@ fn what_cannot_be_had_is_refused_by_name() {
         (json!({"input": [{"type": "item_reference", "id": "x"}]}), "input[0]"),
         (json!({"input": [{"type": "computer_call"}]}), "input[0].type"),
         (json!({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}), "input[0].content[0]"),
-        (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (json!({"tools": [{"type": "functoin"}]}), "tools[0].type"),
+        (json!({"tools": [{"type": "namespace", "tools": []}]}), "tools[0].name"),
         (json!({"truncation": "some"}), "truncation"),
         (json!({"text": {"format": {"type": "xml"}}}), "text.format.type"),
     ] {
@@ -92,6 +93,38 @@ fn what_cannot_be_had_is_refused_by_name() {
         assert_eq!(read(request).expect_err("refused").param, param, "{fields}");
     }
     assert_eq!(read(json!({"model": "m"})).expect_err("refused").param, "input");
+}
+
+#[test]
+fn tools_of_coding_agents_are_expanded_or_listed() {
+    let function = json!({"type": "function", "name": "close", "parameters": {}});
+    let (dialogue, _, echo) = read(json!({
+        "model": "m",
+        "input": [
+            {"role": "user", "content": "hi"},
+            {"type": "web_search_call", "id": "ws_1"},
+            {"type": "function_call", "call_id": "c1", "namespace": "agents", "name": "close", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "done"}]},
+            {"type": "custom_tool_call", "call_id": "c2", "name": "patch", "input": "x"},
+            {"type": "custom_tool_call_output", "call_id": "c2", "output": "ok"},
+        ],
+        "tools": [{"type": "namespace", "name": "agents", "tools": [function]}, {"type": "web_search"}],
+        "reasoning": {"effort": "high"},
+    }))
+    .expect("a request of Codex");
+    assert_eq!(dialogue.tools[0]["function"]["name"], "agents__close");
+    assert!(dialogue.thinking_is_optional);
+    let messages = serde_json::to_value(&dialogue.messages).expect("JSON");
+    assert_eq!(messages[1]["tool_calls"][0]["function"]["name"], "agents__close");
+    assert_eq!((&messages[2]["content"], &messages[2]["name"]), (&json!("done"), &json!("agents__close")));
+    assert_eq!(messages[3]["tool_calls"][0]["function"]["arguments"], json!({"input": "x"}));
+    assert_eq!(messages[4]["content"], "ok");
+    assert_eq!(serde_json::to_value(&echo).expect("JSON")["metadata"], json!({"lode_omitted_tools": "web_search"}));
+    let mut stream = ResponseStream::new(Response::new("1f", 7, "m".to_owned(), echo));
+    let arguments = serde_json::Map::new();
+    stream.event(GenerateEvent::ToolCall { name: "agents__close".to_owned(), arguments, logprobs: Vec::new() });
+    let item = serde_json::to_value(&stream.response().output[0]).expect("JSON");
+    assert_eq!((&item["namespace"], &item["name"]), (&json!("agents"), &json!("close")));
 }
 
 fn stream() -> ResponseStream {
