@@ -8,6 +8,7 @@ mod conversation;
 mod fixtures;
 mod go;
 mod jinja;
+mod reshape;
 
 use protocol::RenderRequest;
 use serde::{Deserialize, Serialize};
@@ -72,7 +73,17 @@ impl ChatTemplate {
         }
     }
 
+    /// Renders the conversation as it is. If the template refuses its shape, renders the same texts in a shape that strict
+    /// templates accept; if that fails too, the first error is returned.
     fn render_own(&self, request: &RenderRequest) -> Result<String, Error> {
+        self.render_shape(request).or_else(|error| {
+            let reshaped = reshape::alternatives(&request.messages).into_iter();
+            let rendered = reshaped.map(|messages| self.render_shape(&RenderRequest { messages, ..request.clone() }));
+            rendered.flatten().next().ok_or(error)
+        })
+    }
+
+    fn render_shape(&self, request: &RenderRequest) -> Result<String, Error> {
         let has_tools =
             request.tools.as_ref().is_some_and(|tools| tools.as_array().is_none_or(|list| !list.is_empty()));
         let Some((name, source)) = self.chosen(has_tools) else { return Ok(String::new()) };
