@@ -36,7 +36,7 @@ pub(crate) async fn root(headers: HeaderMap) -> Response {
 }
 
 pub(crate) async fn version() -> Json<VersionResponse> {
-    Json(VersionResponse { version: env!("CARGO_PKG_VERSION").to_owned() })
+    Json(VersionResponse::new(env!("CARGO_PKG_VERSION")))
 }
 
 /// Runs something that reads the disk.

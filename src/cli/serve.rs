@@ -38,7 +38,7 @@ pub(super) async fn version(config: &Config) -> Result<()> {
     let client = Client::new(config)?;
     if client.answers().await {
         let daemon: VersionResponse = client.get("/api/version").await?;
-        println!("daemon {} at {}", daemon.version, config.daemon.address);
+        println!("daemon {} at {}", daemon.program(), config.daemon.address);
     } else {
         eprintln!("no daemon answers at {}", config.daemon.address);
     }

@@ -23,7 +23,8 @@ async fn an_empty_daemon_answers() {
     let server = Server::start(&[]).await;
     let root = server.http.get(server.url("/")).send().await.expect("the daemon answers");
     assert_eq!(root.text().await.expect("text"), "Ollama is running");
-    assert_eq!(get(&server, "/api/version").await["version"], env!("CARGO_PKG_VERSION"));
+    let version = get(&server, "/api/version").await;
+    assert_eq!((&version["version"], &version["lode_version"]), (&"0.34.0".into(), &env!("CARGO_PKG_VERSION").into()));
     assert_eq!(get(&server, "/api/tags").await, json!({"models": []}));
     assert_eq!(get(&server, "/api/ps").await, json!({"models": []}));
     for path in ["/", "/api/version", "/api/tags"] {

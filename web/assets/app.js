@@ -41,7 +41,7 @@ function drawBar() {
     h("div", { class: "bar-end" }, transfersButton(), keyButton(), version),
   );
   get("/api/version", { silent: true }).then(
-    (answer) => fill(version, `v${answer.version}`),
+    (answer) => fill(version, `v${answer.lode_version}`),
     () => {},
   );
 }

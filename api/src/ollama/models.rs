@@ -12,9 +12,30 @@ use crate::shapes;
 
 /// Answer of `GET /api/version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct VersionResponse {
+    /// The version of Ollama whose API is served: clients refuse to work with a version that they think too old.
     pub version: String,
+    /// Lode's own: the daemon's version. Missing in Ollama's answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lode_version: Option<String>,
+}
+
+/// The version of Ollama whose API is served.
+const OLLAMA_VERSION: &str = "0.34.0";
+
+impl VersionResponse {
+    /// The answer of a daemon of this version.
+    pub fn new(lode_version: &str) -> Self {
+        Self { version: OLLAMA_VERSION.to_owned(), lode_version: Some(lode_version.to_owned()) }
+    }
+
+    /// Names the program that answered, with its version.
+    pub fn program(&self) -> String {
+        match &self.lode_version {
+            Some(version) => version.clone(),
+            None => format!("{} of Ollama", self.version),
+        }
+    }
 }
 
 /// What a model is, in short.

@@ -29,12 +29,12 @@ async fn daemon(config: &Config) -> Finding {
     };
     let ours = env!("CARGO_PKG_VERSION");
     match client.get::<VersionResponse>("/api/version").await {
-        Ok(VersionResponse { version }) if version == ours => {
-            Finding::ok("daemon", format!("version {version} answers at {address}"))
+        Ok(answer) if answer.lode_version.as_deref() == Some(ours) => {
+            Finding::ok("daemon", format!("version {ours} answers at {address}"))
         }
-        Ok(VersionResponse { version }) => Finding::warning(
+        Ok(answer) => Finding::warning(
             "daemon",
-            format!("version {version} answers at {address}, this program is version {ours}"),
+            format!("version {} answers at {address}, this program is version {ours}", answer.program()),
             "stop the other one (`lode shutdown`, or Ollama's service) and start this one, or set LODE_HOST to another port",
         ),
         Err(_) if TcpStream::connect_timeout(&address, PATIENCE).is_err() => {
