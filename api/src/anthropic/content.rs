@@ -90,10 +90,10 @@ impl Block {
                 None => Err(Refusal::new(format!("{param}.text"), "a block of text needs it")),
             },
             "thinking" => Ok(Piece::Thinking(self.thinking)),
-            // Another server's thoughts, which only it can read.
-            "redacted_thinking" => Ok(Piece::Nothing),
-            // A tool that ran on Anthropic's servers, and its result.
-            "server_tool_use" | "web_search_tool_result" | "web_fetch_tool_result" => Ok(Piece::Nothing),
+            // Thoughts that only another server can read; a tool that ran on Anthropic's servers, and its result.
+            "redacted_thinking" | "server_tool_use" | "web_search_tool_result" | "web_fetch_tool_result" => {
+                Ok(Piece::Nothing)
+            }
             "tool_use" => self.call(param),
             "tool_result" => self.result(param),
             "document" => match self.source {
