@@ -108,7 +108,8 @@ impl Call {
         Ok(None)
     }
 
-    /// Wishes of the request that this model or the daemon cannot fulfil, and that are ignored: thinking, types of tools.
+    /// Features that the request asks for and that are ignored: thinking that this model does not do, types of tools that the
+    /// daemon does not have.
     pub(crate) fn ignored(&self, asked: &Dialogue) -> Vec<String> {
         let cannot_think = asked.thinking_is_optional && !self.own.capabilities.has(Capability::Thinking);
         let thinking = cannot_think && asked.think.as_ref().is_some_and(Think::is_wanted);

@@ -10,13 +10,17 @@ const MODEL_DIGEST: HeaderName = HeaderName::from_static("x-lode-model-digest");
 /// that are sent when all is known; streams tell it in their last document.
 const TRUNCATED_TOKENS: HeaderName = HeaderName::from_static("x-lode-truncated-tokens");
 
-/// Wishes of the request that were ignored because the model or this daemon cannot fulfil them.
+/// Features that the request asks for, that the model or the daemon does not have, and that were ignored: `thinking`, `tool TYPE`.
 const IGNORED: HeaderName = HeaderName::from_static("x-lode-ignored");
 
-/// An answer that lists which wishes of the request were ignored; text that a header cannot carry is left out.
+/// An answer that lists the ignored features of the request. Names that a header cannot carry are left out.
 pub(crate) fn with_ignored(mut response: Response, ignored: &[String]) -> Response {
-    let value = (!ignored.is_empty()).then(|| HeaderValue::from_str(&ignored.join(", ")));
-    if let Some(Ok(value)) = value {
+    let names: Vec<&str> =
+        ignored.iter().map(String::as_str).filter(|name| HeaderValue::from_str(name).is_ok()).collect();
+    if names.is_empty() {
+        return response;
+    }
+    if let Ok(value) = HeaderValue::from_str(&names.join(", ")) {
         response.headers_mut().insert(IGNORED, value);
     }
     response

@@ -34,6 +34,39 @@ async fn streams_are_server_sent_events() {
 }
 
 #[tokio::test]
+async fn first_requests_of_coding_agents_are_answered() {
+    let server = tiny().await;
+    let say = json!([{"role": "user", "content": "Hello"}, {"role": "system", "content": "Agents: none."}]);
+    let claude = json!({
+        "messages": say, "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
+        "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+    });
+    let codex = json!({
+        "model": "tiny", "input": "Hello", "max_output_tokens": 8, "tools": [{"type": "web_search"}, {"type": "custom", "name": "c"}],
+    });
+    for (path, body, ignored) in [
+        ("/v1/messages", chat(&claude), Some("thinking, tool web_search_20250305")),
+        ("/v1/responses", codex, Some("tool web_search, tool custom")),
+        ("/v1/chat/completions", chat(&json!({"reasoning_effort": "low"})), Some("thinking")),
+        ("/v1/chat/completions", chat(&json!({})), None),
+    ] {
+        for stream in [false, true] {
+            let mut body = body.clone();
+            body["stream"] = stream.into();
+            let response = server.post(path, &body).await;
+            let header = response.headers().get("x-lode-ignored").map(|value| value.to_str().expect("text").to_owned());
+            let (status, text) = (response.status().as_u16(), response.text().await.expect("an answer"));
+            assert_eq!((status, header.as_deref()), (200, ignored), "{path} {body}: {text}");
+        }
+    }
+    let counted = server.call("/v1/messages/count_tokens", &chat(&json!({"messages": say}))).await;
+    assert!(counted.0 == 200 && counted.1["input_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{counted:?}");
+    let budget = chat(&json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}));
+    let (status, document) = server.call("/v1/messages", &budget).await;
+    assert!(status == 400 && document.to_string().contains("does not support thinking"), "{document}");
+}
+
+#[tokio::test]
 async fn a_prompt_that_is_cut_is_told() {
     let server = tiny().await;
     let long = vec!["word"; 200].join(" ");

@@ -177,19 +177,13 @@ impl MessagesRequest {
         for (at, turn) in self.messages.into_iter().enumerate() {
             conversation.take(turn, &format!("messages.{at}"))?;
         }
-        match conversation.messages.last() {
-            Some(last) if last.role == "assistant" => {
-                let message = "an answer cannot be begun by the client; the last message must be the user's";
-                Err(Refusal::new("messages", message))
-            }
-            Some(_) => {
-                let messages = conversation.messages;
-                let dialogue =
-                    Dialogue { messages, tools, think, thinking_is_optional, omitted_tools, ..Dialogue::default() };
-                Ok((dialogue, choice))
-            }
-            None => Err(Refusal::new("messages", "at least one message is required")),
+        let messages = conversation.messages;
+        if messages.last().is_some_and(|last| last.role == "assistant") {
+            let message = "an answer cannot be begun by the client; the last message must be the user's";
+            return Err(Refusal::new("messages", message));
         }
+        let dialogue = Dialogue { messages, tools, think, thinking_is_optional, omitted_tools, ..Dialogue::default() };
+        Ok((dialogue, choice))
     }
 }
 

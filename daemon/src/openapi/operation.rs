@@ -299,6 +299,11 @@ pub(crate) fn headers() -> Value {
             "description": "Tokens of the prompt that were dropped because they did not fit; absent where there are none.",
             "schema": { "type": "integer", "minimum": 1 },
         },
+        "Ignored": {
+            "description": "Features that the request asks for and that were ignored, separated by commas: `thinking`, `tool TYPE`; absent \
+                where there are none.",
+            "schema": { "type": "string" },
+        },
     })
 }
 
@@ -306,5 +311,6 @@ fn headers_of_answers() -> Value {
     json!({
         "X-Lode-Model-Digest": { "$ref": "#/components/headers/ModelDigest" },
         "X-Lode-Truncated-Tokens": { "$ref": "#/components/headers/TruncatedTokens" },
+        "X-Lode-Ignored": { "$ref": "#/components/headers/Ignored" },
     })
 }

@@ -14,8 +14,8 @@ use crate::openai::tools;
 
 use super::tools::joined;
 
-/// Items of tools that ran on another server: that server, or a model that knows the tool, put them there. They are skipped.
-const RAN_ELSEWHERE: &[&str] = &[
+/// Items of tools that are not offered here. They are in conversations that began on another server, and are skipped.
+const SKIPPED_ITEMS: &[&str] = &[
     "code_interpreter_call",
     "file_search_call",
     "image_generation_call",
@@ -111,7 +111,7 @@ impl Conversation {
                 self.call(&item, input, path)
             }
             Some("function_call_output" | "custom_tool_call_output") => self.output(item, path),
-            Some(kind) if RAN_ELSEWHERE.contains(&kind) => Ok(()),
+            Some(kind) if SKIPPED_ITEMS.contains(&kind) => Ok(()),
             Some("item_reference") => {
                 Err(Refusal::new(path, "nothing is stored here that an item could refer to; send the item itself"))
             }

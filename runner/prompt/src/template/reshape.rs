@@ -1,7 +1,7 @@
 //! Other shapes of a conversation whose own shape a template refuses.
 //!
 //! Many templates raise an error for a system message that is not the first, or for two user messages in a row. Coding agents
-//! send both. The texts stay; only messages are joined.
+//! send both. Every text stays; messages are joined, and system messages move to the front.
 
 use protocol::Message;
 
@@ -11,7 +11,7 @@ const GAP: &str = "\n\n";
 /// The shapes to try, in order; none if the conversation has neither a late system message nor neighbours to be joined.
 pub(super) fn alternatives(messages: &[Message]) -> Vec<Vec<Message>> {
     let late_system = messages.iter().skip(1).any(|message| message.role == "system");
-    let neighbours = messages.windows(2).any(|pair| joins(&pair[0], &pair[1]));
+    let neighbours = messages.windows(2).any(|pair| can_join(&pair[0], &pair[1]));
     if !late_system && !neighbours {
         return Vec::new();
     }
@@ -20,20 +20,20 @@ pub(super) fn alternatives(messages: &[Message]) -> Vec<Vec<Message>> {
     let others = joined(others);
     let Some(system) = joined(system).into_iter().next() else { return vec![others] };
     let first = [vec![system.clone()], others.clone()].concat();
-    vec![first, within_user(&system.content, others)]
+    std::iter::once(first).chain(within_user(&system.content, others)).collect()
 }
 
-/// True if both are the user's.
-fn joins(one: &Message, next: &Message) -> bool {
-    one.role == next.role && one.role == "user"
+/// True if both messages are the system's, or both the user's.
+fn can_join(one: &Message, next: &Message) -> bool {
+    one.role == next.role && matches!(one.role.as_str(), "system" | "user")
 }
 
-/// Joins neighbours that are both the system's or both the user's.
+/// Joins neighbours that [`can_join`].
 fn joined(messages: Vec<Message>) -> Vec<Message> {
     let mut all: Vec<Message> = Vec::with_capacity(messages.len());
     for message in messages {
         match all.last_mut() {
-            Some(last) if joins(last, &message) || (last.role == "system" && message.role == "system") => {
+            Some(last) if can_join(last, &message) => {
                 last.content = [last.content.as_str(), &message.content].join(GAP);
             }
             _ => all.push(message),
@@ -42,12 +42,12 @@ fn joined(messages: Vec<Message>) -> Vec<Message> {
     all
 }
 
-/// Puts the system prompt before the first text of the user, for templates without a system role.
-fn within_user(system: &str, mut messages: Vec<Message>) -> Vec<Message> {
-    if let Some(user) = messages.iter_mut().find(|message| message.role == "user") {
-        user.content = [system, &user.content].join(GAP);
-    }
-    messages
+/// Puts the system prompt before the first text of the user, for templates without a system role. `None` if there is no user
+/// message: the system prompt would be lost.
+fn within_user(system: &str, mut messages: Vec<Message>) -> Option<Vec<Message>> {
+    let user = messages.iter_mut().find(|message| message.role == "user")?;
+    user.content = [system, &user.content].join(GAP);
+    Some(messages)
 }
 
 #[cfg(test)]
@@ -85,6 +85,18 @@ mod tests {
         }
         let error = render(&raise("true"), &agent).expect_err("it refuses every shape").to_string();
         assert!(error.contains("no"), "{error}");
+    }
+
+    #[test]
+    fn every_shape_keeps_every_text() {
+        let messages = json!([
+            {"role": "system", "content": "s"}, {"role": "assistant", "content": "a"}, {"role": "system", "content": "t"},
+        ]);
+        let messages: Vec<Message> = serde_json::from_value(messages).expect("messages");
+        let shapes = alternatives(&messages);
+        assert_eq!(shapes.len(), 1, "there is no user message that could take the system prompt");
+        let texts: Vec<&str> = shapes[0].iter().map(|message| message.content.as_str()).collect();
+        assert_eq!(texts, ["s\n\nt", "a"]);
     }
 
     #[test]
