@@ -32,6 +32,16 @@ pub enum Error {
         /// What came (at least, where the writer stopped early).
         actual: u64,
     },
+    /// Indexes stand in each other too deep.
+    #[error("index `{digest}` would be one of {levels} or more in each other, expected at most {most}")]
+    TooDeep {
+        /// The index.
+        digest: Digest,
+        /// How many there would be.
+        levels: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// A name that no store may take.
     #[error("`{name}` cannot be used as {what}: {reason}")]
     BadName {

@@ -37,10 +37,20 @@ struct Unlinking<'a> {
 }
 
 impl Unlinking<'_> {
-    /// Ends the links of what a document that has left the repository refers to.
+    /// Ends the links of what a document that has left the repository refers to, and of what that refers to.
     fn parts_of(&self, document: &Digest) -> Result<()> {
+        let mut left = vec![*document];
+        while let Some(document) = left.pop() {
+            left.extend(self.direct_parts_of(&document)?);
+        }
+        Ok(())
+    }
+
+    /// Ends the links of what one document refers to; gives the documents among them.
+    fn direct_parts_of(&self, document: &Digest) -> Result<Vec<Digest>> {
+        let mut left = Vec::new();
         // What cannot be read has no links to be found: those of blobs run out, those of manifests can be listed and removed.
-        let Ok(Some(document)) = self.library.document(document) else { return Ok(()) };
+        let Ok(Some(document)) = self.library.document(document) else { return Ok(left) };
         let (store, repository) = (&self.library.store, self.repository);
         let children = document.children();
         for blob in &children.blobs {
@@ -54,10 +64,10 @@ impl Unlinking<'_> {
                 && store.unlink_unless_renewed(repository, LinkKind::Manifest, part, self.until)?
             {
                 self.needed.replace(None);
-                self.parts_of(part)?;
+                left.push(*part);
             }
         }
-        Ok(())
+        Ok(left)
     }
 
     /// Whether a document of the repository refers to it.

@@ -250,6 +250,7 @@ impl ManifestStorage for Repositories {
                     return Err(Error::BlobNotFound(blob.digest).into());
                 }
             }
+            library.ensure_flat(&digest, &document)?;
             store_document(&library, &digest, &raw)?;
             library.describe(&digest, &document);
             library.keep_parts(&document);

@@ -54,6 +54,7 @@ impl Upstream {
         let (library, repository) = (self.library.clone(), repository.to_owned());
         let keep = move || {
             let _guard = library.store.guard();
+            library.ensure_flat(&digest, &document)?;
             store_document(&library, &digest, &raw)?;
             library.describe(&digest, &document);
             library.store.link(&repository, LinkKind::Manifest, &digest)

@@ -107,6 +107,10 @@ pub fn usage(library: &Library) -> Result<Usage> {
     }
     let mut linked = HashSet::new();
     for document in store.documents() {
+        // One that another has within has been walked.
+        if linked.contains(&document) {
+            continue;
+        }
         linked.extend(self::digests(library, "", &document).unwrap_or_default());
     }
     let (mut version_bytes, mut linked_bytes, mut unreferenced_bytes) = (0, 0, 0);

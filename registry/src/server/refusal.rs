@@ -68,6 +68,7 @@ impl From<Error> for Refused {
             Error::BlobNotFound(_) | Error::TagNotFound(_) => Self::new(ErrorCode::BlobUnknown, message),
             Error::WrongDigest { .. } => Self::new(ErrorCode::DigestInvalid, message),
             Error::WrongSize { .. } => Self::new(ErrorCode::SizeInvalid, message),
+            Error::TooDeep { .. } => Self::new(ErrorCode::ManifestInvalid, message),
             Error::BadName { .. } => Self::new(ErrorCode::NameInvalid, message),
             Error::Busy(_) => Self::with_status(StatusCode::CONFLICT, ErrorCode::BlobUploadInvalid, message),
             Error::Io { .. } if full => Self::with_status(StatusCode::INSUFFICIENT_STORAGE, ErrorCode::Denied, message),

@@ -1,0 +1,49 @@
+//! How deep indexes stand in each other.
+//!
+//! A client may push an index of indexes of indexes. Walks over what a name needs take time for each level, and a level costs the
+//! client a few hundred bytes: so there is a bound where documents come in, and no walk recurses.
+
+use std::collections::HashSet;
+
+use anyhow::Result;
+use content::Digest;
+use manifests::Document;
+
+use crate::library::Library;
+
+/// Documents in each other, at most. Images of several platforms with attestations have two levels.
+pub const MOST_LEVELS: usize = 8;
+
+impl Library {
+    /// Refuses a document that would stand in others, or have others in it, too deep.
+    ///
+    /// # Errors
+    /// [`content::Error::TooDeep`], or the store cannot be read.
+    pub fn ensure_flat(&self, digest: &Digest, document: &Document) -> Result<(), content::Error> {
+        if !matches!(document, Document::Index(_)) {
+            return Ok(());
+        }
+        let below = self.levels(document.children().manifests, |digest| {
+            let document = self.document(digest).ok().flatten();
+            document.map(|document| document.children().manifests).unwrap_or_default()
+        });
+        let above = self.levels(self.store.referrers(digest).unwrap_or_default(), |digest| {
+            self.store.referrers(digest).unwrap_or_default()
+        });
+        let levels = 1 + below + above;
+        if levels > MOST_LEVELS {
+            return Err(content::Error::TooDeep { digest: *digest, levels, most: MOST_LEVELS });
+        }
+        Ok(())
+    }
+
+    /// Levels from `first` on, until there are too many.
+    fn levels(&self, first: Vec<Digest>, next: impl Fn(&Digest) -> Vec<Digest>) -> usize {
+        let (mut level, mut seen, mut levels) = (first, HashSet::new(), 0);
+        while !level.is_empty() && levels < MOST_LEVELS {
+            levels += 1;
+            level = level.iter().filter(|digest| seen.insert(**digest)).flat_map(&next).collect();
+        }
+        levels
+    }
+}
