@@ -41,7 +41,8 @@ impl Sizes {
                 Self { architecture, numbers }
             }
             Document::Config(raw) => {
-                let whole: Map<String, Json> = serde_json::from_slice(raw).unwrap_or_default();
+                let whole: Map<String, Json> =
+                    serde_json::from_slice(&formats::json::tolerant(raw)).unwrap_or_default();
                 // The text part of a model that does more.
                 let text = whole.get("text_config").and_then(Json::as_object).unwrap_or(&whole);
                 let named = |names: &[&str]| names.iter().find_map(|name| text.get(*name)?.as_u64());

@@ -39,7 +39,7 @@ pub(super) fn config(layers: &[Layer], open: &OpenBlob) -> Result<Option<Map<Str
     let mut raw = vec![0; layer.size() as usize];
     let read = open(layer.digest()).and_then(|blob| blob.read_exact_at(&mut raw, 0));
     read.map_err(|e| Error::io("read blob", layer.digest(), e))?;
-    let parsed = serde_json::from_slice(&raw);
+    let parsed = serde_json::from_slice(&formats::json::tolerant(&raw));
     parsed.map(Some).map_err(|e| Error::Source(format!("the model's `config.json` is not a JSON object: {e}")))
 }
 

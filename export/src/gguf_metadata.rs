@@ -105,7 +105,7 @@ fn extra_tensors(architecture: &Architecture) -> Vec<ExtraTensor> {
 }
 
 fn json(name: &str, raw: &[u8]) -> Result<Json, Error> {
-    serde_json::from_slice(raw).map_err(|e| refused(name, format!("it is not JSON: {e}")))
+    serde_json::from_slice(&formats::json::tolerant(raw)).map_err(|e| refused(name, format!("it is not JSON: {e}")))
 }
 
 fn optional(name: &str, raw: Option<&[u8]>) -> Result<Json, Error> {

@@ -10,6 +10,7 @@ pub mod encoding;
 pub mod error;
 pub mod ggml;
 pub mod gguf;
+pub mod json;
 pub mod safetensors;
 pub mod weight;
 

@@ -90,7 +90,9 @@ impl Pooling {
     /// A mode that nobody knows.
     pub(crate) fn of(documents: Documents<'_>) -> Result<Self> {
         let named = documents.iter().find(|(name, _)| name.ends_with("1_Pooling/config.json"));
-        if let Some(config) = named.and_then(|(_, raw)| serde_json::from_slice::<Value>(raw).ok()) {
+        if let Some(config) =
+            named.and_then(|(_, raw)| serde_json::from_slice::<Value>(&formats::json::tolerant(raw)).ok())
+        {
             return Self::of_config(&config);
         }
         Ok(documents.iter().find_map(|(_, bytes)| Self::of_gguf(bytes)).unwrap_or_default())

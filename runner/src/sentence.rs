@@ -57,7 +57,7 @@ impl Module {
 /// It is no list of modules.
 pub(crate) fn modules(documents: Documents<'_>) -> Result<Vec<Module>> {
     let Some(raw) = documents.find("modules.json") else { return Ok(Vec::new()) };
-    serde_json::from_slice(raw).context("`modules.json` is no list of modules")
+    serde_json::from_slice(&formats::json::tolerant(raw)).context("`modules.json` is no list of modules")
 }
 
 #[derive(Default, Deserialize)]
@@ -132,7 +132,7 @@ impl Sentence {
 }
 
 fn of_json<T: Default + for<'d> Deserialize<'d>>(raw: Option<&[u8]>) -> T {
-    raw.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default()
+    raw.and_then(|raw| serde_json::from_slice(&formats::json::tolerant(raw)).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

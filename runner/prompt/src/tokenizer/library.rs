@@ -20,7 +20,8 @@ pub(super) type Library =
 
 /// Reads a `tokenizer.json` whose model is the library's.
 pub(super) fn read(raw: &[u8]) -> std::result::Result<Library, Error> {
-    let mut tokenizer: Library = serde_json::from_slice(raw).map_err(Error::tokenizer)?;
+    let mut tokenizer: Library =
+        serde_json::from_slice(raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(raw)).map_err(Error::tokenizer)?;
     // Some files cut or pad texts for training; a prompt is neither.
     tokenizer.with_truncation(None).map_err(Error::tokenizer)?;
     tokenizer.with_padding(None);
