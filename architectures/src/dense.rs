@@ -38,8 +38,6 @@ pub(crate) struct Dense {
     pub(crate) embedding_scale: Option<f64>,
     pub(crate) residual_scale: Option<f64>,
     pub(crate) output_scale: Option<f64>,
-    /// The embedding is the output projection, also where the model has another one.
-    pub(crate) tied: bool,
     pub(crate) layout: HeadLayout,
     pub(crate) layers: Vec<DenseLayer>,
     pub(crate) norms: NormNames,
@@ -114,12 +112,10 @@ pub(crate) struct Defaults {
     pub(crate) head_dim: Option<u64>,
     pub(crate) context: u64,
     pub(crate) theta: f64,
-    pub(crate) tied: bool,
 }
 
 /// Those of Llama, from which others differ.
-pub(crate) const LLAMA: Defaults =
-    Defaults { kv_heads: None, head_dim: None, context: 2048, theta: 10_000.0, tied: false };
+pub(crate) const LLAMA: Defaults = Defaults { kv_heads: None, head_dim: None, context: 2048, theta: 10_000.0 };
 
 /// Which layers are of a kind where every `step`-th is not.
 pub(crate) fn all_but_every(step: u64, layers: u64) -> Vec<bool> {
@@ -189,7 +185,6 @@ impl Dense {
             embedding_scale: None,
             residual_scale: None,
             output_scale: None,
-            tied: config.flag("tie_word_embeddings")?.unwrap_or(defaults.tied),
             layout: HeadLayout::Half,
             layers: some_layers(config.required("num_hidden_layers")?, &rope, config_json::fail)?,
             norms: PRE_NORMS,
@@ -236,7 +231,6 @@ impl Dense {
             residual_scale: None,
             output_scale: None,
             // Another output projection that is there is used.
-            tied: false,
             layout: HeadLayout::Half,
             layers: some_layers(decoder_layers(keys)?, &rope, gguf_keys::fail)?,
             norms: PRE_NORMS,
@@ -310,7 +304,8 @@ impl Dense {
         let bare = names.has(self.embedding) && !names.has(&format!("model.{}", self.embedding));
         let root = if bare { "" } else { "model." };
         let embedding = format!("{root}{}", self.embedding);
-        let own = names.has(&format!("{}.weight", self.output)) && !self.tied;
+        // A stored head counts, whatever the config says of ties.
+        let own = names.has(&format!("{}.weight", self.output));
         let mut output = projection(names, self.output);
         if !own {
             output.weight = Tensor::named(&embedding);

@@ -1,8 +1,8 @@
 //! Experts as most families store them: a folder of networks below the layer, a router beside them.
 
 use crate::blueprint::{
-    Activation, Blueprint, Experts, Ffn, Gated, Groups, Matrices, Projection, Router, RouterScores, SharedExpert,
-    Tensor,
+    Activation, Blueprint, Experts, Ffn, Gated, Groups, Matrices, Projection, Router, RouterScores, Rows, SharedExpert,
+    Tensor, View,
 };
 use crate::config_json::Config;
 use crate::dense::projection;
@@ -79,9 +79,23 @@ pub(crate) fn switched(names: &TensorNames, module: &str) -> Option<[Matrices; 3
     here.then(|| MODULES.map(|own| Matrices::Items(projection(names, &format!("{all}.{own}")))))
 }
 
+/// Experts as transformers 5 saves them: `{module}.experts.gate_up_proj`, `[experts, 2 · width, hidden]`, whose first rows are those of
+/// the gate, and `{module}.experts.down_proj`. `None` where there are none.
+fn fused(names: &TensorNames, module: &str, width: u64) -> Option<[Matrices; 3]> {
+    let both = format!("{module}.experts.gate_up_proj");
+    let stack = |own: &str, name: &str, rows: Option<Rows>| {
+        let view = View { rows, ..View::default() };
+        let weight = Tensor { name: name.to_owned(), view };
+        Matrices::Items(Projection { module: format!("{module}.experts.{own}"), weight, bias: None })
+    };
+    let part = |own: &str, which: u64| stack(own, &both, Some(Rows::run(which.saturating_mul(width), width)));
+    let down = format!("{module}.experts.down_proj");
+    names.has(&both).then(|| [part("gate_proj", 0), part("up_proj", 1), stack("down_proj", &down, None)])
+}
+
 /// Experts that are tensors of their own below a module, `{module}.experts.N.{gate}.weight`, or what MLX makes of them.
-fn each(names: &TensorNames, module: &str, modules: Modules) -> [Matrices; 3] {
-    if let Some(stacks) = switched(names, module) {
+fn each(names: &TensorNames, module: &str, modules: Modules, width: u64) -> [Matrices; 3] {
+    if let Some(stacks) = switched(names, module).or_else(|| fused(names, module, width)) {
         return stacks;
     }
     modules.map(|own| {
@@ -180,7 +194,7 @@ pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
 /// Experts below `{module}.experts`, whose router is `{module}.gate`.
 pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, sizes: Sizes) -> Experts {
     let Sizes { count, width, top_k, activation } = sizes;
-    let [gate, up, down] = each(names, module, modules);
+    let [gate, up, down] = each(names, module, modules, width);
     let router = router(names, &format!("{module}.gate"), top_k);
     Experts { count, width, activation, router, gate, up, down, shared: None }
 }

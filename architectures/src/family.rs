@@ -175,7 +175,8 @@ pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architect
 }
 
 fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Blueprint), Error> {
-    let value: Json = serde_json::from_slice(raw).map_err(|e| config_json::fail(e.to_string()))?;
+    let value: Json =
+        serde_json::from_slice(&formats::json::tolerant(raw)).map_err(|e| config_json::fail(e.to_string()))?;
     let Json::Object(map) = value else { return Err(config_json::fail("it is not a JSON object")) };
     if let Some(whole) =
         Config(&map).text("model_type").filter(|name| families::LACKING.iter().any(|(own, _)| own == name))
@@ -189,7 +190,19 @@ fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Bluepr
     let names = names.map(names::of_folder);
     let mut blueprint = (family.read_config)(config, &names)?;
     heads::of_config(config, &names, &mut blueprint)?;
+    if config.flag("is_causal")? == Some(false) {
+        make_bidirectional(&mut blueprint);
+    }
     Ok((family, blueprint))
+}
+
+/// Makes a decoder one that sees what follows, too: it embeds, and does not write. In transformers the window of such a model
+/// reaches one position further on each side than that of a causal one, which counts the position itself.
+fn make_bidirectional(blueprint: &mut Blueprint) {
+    (blueprint.causal, blueprint.output) = (false, None);
+    for attention in blueprint.attentions_mut() {
+        attention.window = attention.window.map(|window| window.saturating_add(1));
+    }
 }
 
 /// Sizes that configs of text parts leave out.

@@ -21,7 +21,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Cohere2ForCausalLM", "cohere2"),
 };
 
-const DEFAULTS: Defaults = Defaults { context: 8192, tied: true, ..LLAMA };
+const DEFAULTS: Defaults = Defaults { context: 8192, ..LLAMA };
 /// Every fourth layer sees everything.
 const PATTERN: u64 = 4;
 const WINDOW: u64 = 4096;

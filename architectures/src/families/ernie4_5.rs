@@ -21,8 +21,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Ernie4_5ForCausalLM", "ernie4_5"),
 };
 
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(2), head_dim: Some(128), context: 131_072, theta: 500_000.0, tied: true };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), head_dim: Some(128), context: 131_072, theta: 500_000.0 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = Dense {

@@ -70,7 +70,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     };
     let embedding = Tensor::named("transformer.word_embeddings.weight");
     let mut output = projection(names, "lm_head");
-    if flag("tie_word_embeddings", true)? || !names.has("lm_head.weight") {
+    if !names.has("lm_head.weight") {
         output.weight = embedding.clone();
     }
     Ok(Blueprint {

@@ -33,8 +33,7 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(16), head_dim: Some(256), context: 8192, theta: 10_000.0, tied: true };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(16), head_dim: Some(256), context: 8192, theta: 10_000.0 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     // The first configs say `gelu` and mean its tanh form, which newer ones say elsewhere.

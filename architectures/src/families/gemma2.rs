@@ -16,8 +16,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Gemma2ForCausalLM", "gemma2"),
 };
 
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(4), head_dim: Some(256), context: 8192, theta: 10_000.0, tied: true };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(256), context: 8192, theta: 10_000.0 };
 /// Caps where a source does not say them.
 const SCORES: f64 = 50.0;
 const LOGITS: f64 = 30.0;

@@ -35,14 +35,16 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(4), head_dim: Some(256), context: 131_072, theta: THETA, tied: true };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(256), context: 131_072, theta: THETA };
 /// The base of the frequencies of layers that see everything, where nothing says another.
 const THETA: f64 = 1_000_000.0;
 /// Every sixth layer sees everything; older files have no key for it, and newer ones no need of it.
 const PATTERN: u64 = 6;
 /// The base of the frequencies of sliding layers, where nothing says another.
 const SLIDING_THETA: f64 = 10_000.0;
+/// Models for so many tokens were trained with global frequencies divided by [`LONG_FACTOR`]; the 1B and smaller ones are for fewer.
+const LONG: u64 = 131_072;
+const LONG_FACTOR: f64 = 8.0;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
@@ -83,8 +85,19 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         dense.attention_scale = unsaid_scale(dense.layers.len(), dense.hidden, dense.heads, dense.head_dim);
     }
     dense.slide_by_keys(keys, PATTERN, 1024)?;
+    if dense.context >= LONG && !says_scaling(keys) {
+        for rope in dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()) {
+            rope.scaling = RopeScaling::Linear { factor: LONG_FACTOR };
+        }
+    }
     let rope = Rope::plain(theta("rope.freq_base_swa", "rope.local.freq_base")?.unwrap_or(SLIDING_THETA));
     Ok(with_sliding_rope(dense, &rope).blueprint(names))
+}
+
+/// Whether a file says how frequencies are scaled. Those of Ollama's converter do not, and scale all the same.
+fn says_scaling(keys: Keys<'_>) -> bool {
+    let known = ["rope.scaling.type", "rope.scaling.factor", "rope.scale_linear"];
+    known.iter().any(|key| keys.gguf.get(&format!("{}.{key}", keys.architecture)).is_some())
 }
 
 fn with_sliding_rope(dense: Dense, rope: &Rope) -> Dense {
@@ -118,6 +131,11 @@ fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
     if pattern != PATTERN {
         keys.push(("attention.sliding_window_pattern", (pattern as u32).into()));
     }
+    let scales = blueprint.attentions().filter_map(|attention| attention.rope.as_ref()).any(is_scaled);
+    if blueprint.context >= LONG && !scales {
+        // Readers take a long model that says nothing for one that scales.
+        keys.push(("rope.scaling.type", "none".into()));
+    }
     let mut sliding = blueprint.attentions().filter(|attention| attention.window.is_some());
     llama::only_usual_frequencies(blueprint)?;
     match sliding.find_map(|attention| attention.rope.as_ref()) {
@@ -129,6 +147,10 @@ fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
         Some(_) => return Err("the RoPE of sliding layers is scaled, which GGUF cannot say".to_owned()),
     }
     Ok(keys)
+}
+
+fn is_scaled(rope: &Rope) -> bool {
+    rope.scaling != RopeScaling::None
 }
 
 /// The `n` for which every `n`-th layer does not slide and all others do. Where there are too few layers to tell, the

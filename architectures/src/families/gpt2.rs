@@ -4,7 +4,7 @@ use crate::blueprint::{
     Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Positions, Projection, Residual, Rows, Tensor,
     View,
 };
-use crate::config_json::Config;
+use crate::config_json::{self, Config};
 use crate::dense::layer_count;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
@@ -32,6 +32,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let epsilon = config.float("layer_norm_epsilon")?.unwrap_or(1e-5);
     let head_dim = hidden.checked_div(heads).unwrap_or(0);
     let scaled = config.flag("scale_attn_weights")?.unwrap_or(true);
+    let by_layer = config.flag("scale_attn_by_inverse_layer_idx")?.unwrap_or(false);
+    if config.flag("add_cross_attention")?.unwrap_or(false) {
+        return Err(config_json::fail("`add_cross_attention` is set, which cannot be run yet"));
+    }
     let norm = |module: &str| layer_norm(names, &format!("{root}{module}"), epsilon);
     let layer = |index: usize| {
         let projection = |module: &str, rows: Option<Rows>| {
@@ -47,6 +51,9 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         if !scaled {
             own.scale = 1.0;
         }
+        if by_layer {
+            own.scale /= (index + 1) as f64;
+        }
         let (up, down) = (projection("mlp.c_fc", None), projection("mlp.c_proj", None));
         Layer {
             mixer: Mixer::Attention(Box::new(own)),
@@ -57,7 +64,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         }
     };
     let embedding = format!("{root}wte.weight");
-    let own = names.has("lm_head.weight") && config.flag("tie_word_embeddings")? == Some(false);
+    let own = names.has("lm_head.weight");
     let output = if own { "lm_head.weight" } else { &embedding };
     let projection = Projection { module: "lm_head".to_owned(), weight: Tensor::named(output), bias: None };
     Ok(Blueprint {

@@ -50,7 +50,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     };
     let embedding = Tensor::named("gpt_neox.embed_in.weight");
     let mut output = projection(names, "embed_out");
-    if config.flag("tie_word_embeddings")?.unwrap_or(false) || !names.has("embed_out.weight") {
+    if !names.has("embed_out.weight") {
         output.weight = embedding.clone();
     }
     Ok(Blueprint {

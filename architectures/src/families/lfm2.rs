@@ -33,14 +33,13 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Lfm2ForCausalLM", "lfm2"),
 };
 
-const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 128_000, theta: 1_000_000.0, tied: true, ..LLAMA };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 128_000, theta: 1_000_000.0, ..LLAMA };
 /// Positions that a convolution sees.
 const KERNEL: u64 = 3;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_epsilon = config.float("norm_eps")?.unwrap_or(1e-5);
-    dense.tied = config.flag("tie_word_embeddings")?.or(config.flag("tie_embedding")?).unwrap_or(true);
     dense.intermediate = width(config)?;
     let kernel = config.unsigned("conv_L_cache")?.unwrap_or(KERNEL);
     let attends = attention_layers(config, dense.layers.len() as u64)?;

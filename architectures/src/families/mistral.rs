@@ -25,8 +25,7 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(8), head_dim: None, context: 131_072, theta: 10_000.0, tied: false };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: None, context: 131_072, theta: 10_000.0 };
 /// What the class takes where the config does not mention a window; `null` means none.
 const WINDOW: u64 = 4096;
 

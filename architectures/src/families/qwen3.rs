@@ -33,8 +33,7 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(32), head_dim: Some(128), context: 32_768, theta: 10_000.0, tied: false };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(32), head_dim: Some(128), context: 32_768, theta: 10_000.0 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense { head_norms: true, ..Dense::from_config(config, DEFAULTS)? };

@@ -35,8 +35,7 @@ pub(super) const FAMILY: Family = Family {
 
 /// Every fourth layer has none, where nothing says otherwise; GGUF files cannot say otherwise.
 const INTERVAL: u64 = 4;
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(4), head_dim: None, context: 32_768, theta: 2_000_000.0, tied: false };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: None, context: 32_768, theta: 2_000_000.0 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;

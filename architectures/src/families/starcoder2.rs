@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Starcoder2ForCausalLM", "starcoder2"),
 };
 
-const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), context: 4096, tied: true, ..LLAMA };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), context: 4096, ..LLAMA };
 const MODULES: [&str; 2] = ["c_fc", "c_proj"];
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
