@@ -2,8 +2,8 @@
 //!
 //! | source | place |
 //! |---|---|
-//! | folder | `chat_template.jinja`, which counts alone where it is there |
-//! | folder | `chat_template` of `tokenizer_config.json`: a text, or a list of named ones |
+//! | folder | `chat_template.jinja`, else `chat_template` of `chat_template.json`, else that of `tokenizer_config.json`: a text, or a list of named ones |
+//! | folder | beside them, `additional_chat_templates/NAME.jinja` |
 //! | GGUF | `tokenizer.chat_template`, and `tokenizer.chat_template.NAME` for each of `tokenizer.chat_templates` |
 
 use formats::Gguf;
@@ -56,6 +56,51 @@ pub fn of_config(config: &Value) -> Vec<Named> {
     }
 }
 
+/// The templates of a folder, from its documents in any order.
+#[derive(Debug, Default)]
+pub struct OfFolder {
+    /// Each after those that count less.
+    jinja: Vec<Named>,
+    json: Vec<Named>,
+    config: Vec<Named>,
+    additional: Vec<Named>,
+}
+
+impl OfFolder {
+    /// Whether a document of this name may have templates.
+    pub fn reads(name: &str) -> bool {
+        matches!(name, "chat_template.jinja" | "chat_template.json" | "tokenizer_config.json")
+            || additional(name).is_some()
+    }
+
+    /// Takes a document.
+    pub fn take(&mut self, name: &str, text: &str) {
+        // One that is not JSON is refused by the load, which says so.
+        let json = || serde_json::from_str(text).unwrap_or_default();
+        match name {
+            "chat_template.jinja" => self.jinja = single(text.to_owned()),
+            "chat_template.json" => self.json = of_config(&json()),
+            "tokenizer_config.json" => self.config = of_config(&json()),
+            _ => self.additional.extend(additional(name).map(|name| (name.to_owned(), text.to_owned()))),
+        }
+    }
+
+    /// All of them, each name once.
+    pub fn templates(self) -> Vec<Named> {
+        let Self { jinja, json, config, mut additional } = self;
+        let mut all = [jinja, json, config].into_iter().find(|templates| !templates.is_empty()).unwrap_or_default();
+        additional.sort();
+        additional.retain(|(name, _)| !all.iter().any(|(own, _)| own == name));
+        all.extend(additional);
+        all
+    }
+}
+
+/// The name of a template that has a file of its own.
+fn additional(document: &str) -> Option<&str> {
+    document.strip_prefix("additional_chat_templates/")?.strip_suffix(".jinja").filter(|name| !name.contains('/'))
+}
+
 /// Those of a GGUF file.
 pub fn of_gguf(gguf: &Gguf<'_>) -> Vec<Named> {
     let default = gguf.text("tokenizer.chat_template").map(|text| (DEFAULT.to_owned(), text.to_owned()));
@@ -78,6 +123,29 @@ mod tests {
 
     fn pair(name: &str, text: &str) -> Named {
         (name.to_owned(), text.to_owned())
+    }
+
+    #[test]
+    fn folders_have_several_places() {
+        let of = |documents: &[(&str, &str)]| {
+            let mut templates = OfFolder::default();
+            for (name, text) in documents.iter().filter(|(name, _)| OfFolder::reads(name)) {
+                templates.take(name, text);
+            }
+            templates.templates()
+        };
+        let (config, json) = (
+            ("tokenizer_config.json", r#"{"chat_template": "C"}"#),
+            ("chat_template.json", r#"{"chat_template": "J"}"#),
+        );
+        let tools = ("additional_chat_templates/tool_use.jinja", "T");
+        assert_eq!(of(&[config]), [pair("default", "C")]);
+        assert_eq!(of(&[tools, config, json]), [pair("default", "J"), pair("tool_use", "T")]);
+        assert_eq!(
+            of(&[json, config, ("chat_template.jinja", "X"), tools]),
+            [pair("default", "X"), pair("tool_use", "T")]
+        );
+        assert_eq!(of(&[("other.jinja", "O")]), []);
     }
 
     #[test]

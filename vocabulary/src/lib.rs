@@ -6,11 +6,13 @@
 //! What a GGUF file leaves out is what llama.cpp takes for it (`llama-vocab.cpp`); each such constant is here once.
 
 pub mod abilities;
+mod byte_pairs;
 pub mod chat_templates;
 mod error;
 pub mod insert;
 pub mod pre_tokenizer;
 pub mod renderers;
+mod sentence_piece;
 pub mod special_tokens;
 pub mod token_table;
 mod vocabulary;
