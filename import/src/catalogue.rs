@@ -31,7 +31,7 @@ const MAX_CONFIG: u64 = 64 << 20;
 pub fn catalogue(layers: &[Layer], open: &OpenBlob) -> Result<Vec<StoredTensor>, Error> {
     let tensors = layers.iter().filter(|layer| *layer.media_type() == media_types::TENSOR);
     let blobs = tensors.map(|layer| header(layer, open)).collect::<Result<Vec<_>, _>>()?;
-    let mut tensors = join(&blobs, &config(layers, open)?)?;
+    let mut tensors = join(&blobs, &quantization(layers, open)?)?;
     if let Some(header) = gguf_header(layers, open)? {
         let gguf = Gguf::parse_header(&header).map_err(|e| Error::format("the kept header of the GGUF file", e))?;
         naming::of_gguf(&mut tensors, gguf.text("general.architecture").unwrap_or_default())?;
@@ -49,8 +49,11 @@ fn header(layer: &Layer, open: &OpenBlob) -> Result<(Digest, Header), Error> {
     Ok((digest, header))
 }
 
-/// What the model's `config.json` says, where it has one.
-fn config(layers: &[Layer], open: &OpenBlob) -> Result<QuantizationConfig, Error> {
+/// What the `config.json` of a model with these layers says of its quantization, where it has one.
+///
+/// # Errors
+/// It cannot be read.
+pub fn quantization(layers: &[Layer], open: &OpenBlob) -> Result<QuantizationConfig, Error> {
     let is_config = |layer: &&Layer| *layer.media_type() == media_types::JSON && layer.name() == Some("config.json");
     let Some(layer) = layers.iter().find(is_config).filter(|layer| layer.size() <= MAX_CONFIG) else {
         return Ok(QuantizationConfig::default());

@@ -8,40 +8,91 @@
 //! | `X.weight_scale_2` | `ModelOpt`, in another form than nvfp4 |
 //! | `X_scale_inv`, `X.weight_scale` | FP8 or int8 whose blocks are not known |
 //! | `X_blocks` | gpt-oss, in another form than mxfp4 |
+//! | `X.W_q` | HQQ |
+//! | `X.trellis` | EXL3 |
+//! | `X.weight._data` | quanto |
+//! | `X.weight:qdata`, `X._weight_qdata` | torchao |
+//!
+//! Only those count whose weight the decoder reads: what it does not read may be stored as it likes.
 
 use std::collections::HashSet;
 
+use formats::{Dtype, Encoding};
+
 use crate::StoredTensor;
 
-/// What a name ends in, who makes such tensors, and which tensor there is too: the same name with another ending.
-const MARKS: [(&str, &str, &str); 8] = [
-    (".weight_packed", "compressed-tensors", ".weight_scale"),
-    (".qweight", "GPTQ or AWQ", ".scales"),
-    (".weight.absmax", "bitsandbytes", ".weight"),
-    (".SCB", "bitsandbytes", ".weight"),
-    (".weight_scale_2", "ModelOpt", ".weight"),
-    ("_scale_inv", "FP8 with blocks of a size that config.json does not tell", ""),
-    (".weight_scale", "FP8 or int8 with scales of an unknown form", ".weight"),
-    ("_blocks", "a block format of an unknown form", "_scales"),
-];
+/// A tensor that a method leaves behind.
+struct Mark {
+    /// What its name ends in.
+    ending: &'static str,
+    /// Who makes it.
+    method: &'static str,
+    /// The ending of a tensor that is there too.
+    companion: Option<&'static str>,
+    /// The ending of the weight that it is for.
+    weight: &'static str,
+}
 
-/// Why nobody can compute with the model, where that is so: a text that names the method, a tensor, and what to do.
-pub fn obstacle(tensors: &[StoredTensor]) -> Option<String> {
+const fn mark(
+    ending: &'static str,
+    method: &'static str,
+    companion: Option<&'static str>,
+    weight: &'static str,
+) -> Mark {
+    Mark { ending, method, companion, weight }
+}
+
+const MARKS: [Mark; 13] = [
+    mark(".weight_packed", "compressed-tensors", Some(".weight_scale"), ".weight"),
+    mark(".qweight", GPTQ_OR_AWQ, Some(".scales"), ".weight"),
+    mark(".weight.absmax", "bitsandbytes", Some(".weight"), ".weight"),
+    mark(".SCB", "bitsandbytes", Some(".weight"), ".weight"),
+    mark(".weight_scale_2", "ModelOpt", Some(".weight"), ".weight"),
+    mark("_scale_inv", "FP8 with blocks of a size that config.json does not tell", Some(""), ""),
+    mark(".weight_scale", "FP8 or int8 with scales of an unknown form", Some(".weight"), ".weight"),
+    mark("_blocks", "a block format of an unknown form", Some("_scales"), ""),
+    mark(".W_q", "HQQ", None, ".weight"),
+    mark(".trellis", "EXL3", None, ".weight"),
+    mark(".weight._data", "quanto", None, ".weight"),
+    mark(".weight:qdata", "torchao", None, ".weight"),
+    mark("._weight_qdata", "torchao", None, ".weight"),
+];
+/// Both leave the same names; the config says which it was.
+const GPTQ_OR_AWQ: &str = "GPTQ or AWQ";
+
+/// Why the model cannot be computed with: a text that names the method, a tensor, and what to do. `reads` says whether the
+/// decoder reads a tensor; `method` is what the config calls the quantization.
+pub fn obstacle(tensors: &[StoredTensor], reads: &dyn Fn(&str) -> bool, method: Option<&str>) -> Option<String> {
     let names: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     let plain = tensors.iter().filter(|tensor| tensor.parts.len() == 1);
     let found = plain.map(|tensor| tensor.name.as_str()).find_map(|name| {
-        let mark = MARKS.iter().find(|(ending, _, other)| {
-            let base = name.strip_suffix(ending);
-            base.is_some_and(|base| names.contains(format!("{base}{other}").as_str()))
-        });
-        mark.map(|(_, method, _)| (name, *method))
+        let is_left = |mark: &&Mark| {
+            let Some(base) = name.strip_suffix(mark.ending) else { return false };
+            let has = |ending: &str| names.contains(format!("{base}{ending}").as_str());
+            mark.companion.is_none_or(has) && reads(&format!("{base}{}", mark.weight))
+        };
+        MARKS.iter().find(is_left).map(|mark| (name, mark.method))
     });
-    found.map(|(name, method)| {
-        format!(
-            "its weights are quantized by {method} (`{name}`), which is stored but cannot be computed with; \
+    if let Some((name, made_by)) = found {
+        let made_by = method.filter(|_| made_by == GPTQ_OR_AWQ).map_or_else(|| made_by.to_owned(), str::to_uppercase);
+        return Some(format!(
+            "its weights are quantized by {made_by} (`{name}`), which is stored but cannot be computed with; \
              import the model that it was made from, or one in GGUF, MLX or block FP8"
-        )
-    })
+        ));
+    }
+    let whole = tensors.iter().find(|tensor| is_codes(tensor) && reads(&tensor.name))?;
+    let said = method.map(|method| format!(" (config.json says `{method}`)")).unwrap_or_default();
+    Some(format!(
+        "`{}` has whole numbers{said}, which are no weights by themselves; import the model that it was made from, or one in \
+         GGUF, MLX or block FP8",
+        whole.name
+    ))
+}
+
+/// Whether a tensor is of whole numbers: codes, of which only their method knows what they mean.
+fn is_codes(tensor: &StoredTensor) -> bool {
+    let Encoding::Plain(dtype) = tensor.encoding else { return false };
+    matches!(dtype, Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64)
 }
 
 #[cfg(test)]
@@ -65,11 +116,13 @@ mod tests {
             (&["a.weight", "a.weight.absmax"], Some("bitsandbytes")),
             (&["a.weight", "a.bias", "b.weight", "a.input_scale", "a.k_scale"], None),
             (&["a.weight_scale", "a.qweight"], None),
+            (&["a.weight", "a.W_q", "a.meta"], Some("HQQ (`a.W_q`)")),
+            (&["tower.weight", "tower.SCB"], None),
         ] {
             let tensor = |name: &&str| StoredTensor {
                 name: (*name).to_owned(),
                 stored_name: (*name).to_owned(),
-                encoding: Encoding::Plain(Dtype::U8),
+                encoding: Encoding::Plain(Dtype::F32),
                 shape: vec![1],
                 parts: vec![StoredPart {
                     role: Role::Weight,
@@ -77,11 +130,12 @@ mod tests {
                     blob: Digest::of(b""),
                     offset: 0,
                     size: 1,
-                    dtype: Dtype::U8,
+                    dtype: Dtype::F32,
                     shape: vec![1],
                 }],
             };
-            let found = obstacle(&names.iter().map(tensor).collect::<Vec<_>>());
+            let reads = |name: &str| name.starts_with('a') || name.starts_with('b');
+            let found = obstacle(&names.iter().map(tensor).collect::<Vec<_>>(), &reads, None);
             match (found, expect) {
                 (Some(found), Some(expect)) => assert!(found.contains(expect), "`{found}` should say `{expect}`"),
                 (found, expect) => assert_eq!(found.as_deref(), expect, "{names:?}"),

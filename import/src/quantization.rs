@@ -19,9 +19,11 @@ pub struct QuantizationConfig {
 impl QuantizationConfig {
     /// Reads a `config.json`.
     pub fn from_config(raw: &[u8]) -> Self {
-        let config: Option<Value> = serde_json::from_slice(raw).ok();
-        let under = |key: &str| config.as_ref()?.get(key)?.as_object().cloned();
-        Self { object: KEYS.into_iter().find_map(under).unwrap_or_default() }
+        let config: Option<Value> = serde_json::from_slice(&formats::json::tolerant(raw)).ok();
+        // A model that reads pictures may say it of its text part.
+        let parts = config.iter().flat_map(|config| [Some(config), config.get("text_config")]).flatten();
+        let mut found = parts.flat_map(|part| KEYS.iter().filter_map(|key| part.get(*key)?.as_object()));
+        Self { object: found.next().cloned().unwrap_or_default() }
     }
 
     /// Who quantized it: `fp8`, `mxfp4`, `compressed-tensors`, `modelopt`, `gptq`, …

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use content::Digest;
 use import::NamedFile;
-use library::{FileDigests, Library, Observer};
+use library::{Error, FileDigests, Library, Observer, Obstacle};
 use manifests::config::RootFs;
 use manifests::{Document, Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
 use serde_json::{Map, Value};
@@ -62,10 +62,21 @@ impl Draft {
         // Before the name: a model whose tensors cannot be read takes nobody's place. And the first load need not read
         // the headers again.
         library.catalogue(&manifest)?;
+        match library.obstacle(&manifest)? {
+            Obstacle::None => {}
+            // One that is not known yet may be stored for later, or for others.
+            Obstacle::Architecture(reason) => {
+                observer.status(format!("note: it is stored, and cannot be run: {reason}"))
+            }
+            // What was imported before stays as it is.
+            Obstacle::Quantization(reason) => {
+                ensure!(self.base.is_some(), Error::CannotRun { name: key.to_owned(), reason })
+            }
+        }
         if !self.files.is_empty() {
             library.record_file_digests(manifest.digest(), &self.files)?;
         }
-        library.store.set_tag(key, manifest.digest())?;
+        library.store.set_tag(&library.key_of(key)?, manifest.digest())?;
         tracing::info!(model = key, digest = %manifest.digest(), "created");
         Ok(Created { new: self.new, shared: self.shared })
     }

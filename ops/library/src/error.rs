@@ -20,6 +20,14 @@ pub enum Error {
     /// The model is pinned and was to be removed.
     #[error("model '{0}' is pinned; `lode unpin {0}` first")]
     Pinned(String),
+    /// The model is here, and nothing can compute with it.
+    #[error("model '{name}' cannot be run: {reason}")]
+    CannotRun {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
     /// Nothing can be planned for the model, and why.
     #[error("nothing can be planned for this model: {0}")]
     CannotPlan(String),

@@ -11,6 +11,7 @@ use manifests::{Layer, Manifest, media_types};
 use protocol::{Array, Blob, ContextRequest, Document, LoadRequest, LowRank, Tensor};
 use scheduler::{LoadPlan, PrivateMemory};
 
+use crate::error::Error;
 use crate::library::Library;
 use crate::memory_need::MemoryNeed;
 use crate::model::Model;
@@ -27,17 +28,20 @@ pub fn load_plan(
     let described = match &*model.understood {
         Understood::Known(described) => described,
         Understood::Unknown(Unknown { reason, .. }) => {
-            bail!("model '{}' cannot be run: {reason}; its tensors are stored and can be listed", model.name)
+            bail!(Error::CannotRun {
+                name: model.name.clone(),
+                reason: format!("{reason}; its tensors are stored and can be listed"),
+            })
         }
     };
     let mut files = Files::of(library, &model.manifest)?;
     // What sees or hears is no business of the decoder's, nor are buffers.
     let reads = described.architecture.blueprint.reads();
+    if let Some(reason) = library.quantization_obstacle(&model.manifest, described)? {
+        bail!(Error::CannotRun { name: model.name.clone(), reason });
+    }
     let mut tensors = library.catalogue(&model.manifest)?;
     tensors.retain(|tensor| reads.has(&tensor.name));
-    if let Some(reason) = import::obstacle(&tensors) {
-        bail!("model '{}' cannot be run: {reason}", model.name);
-    }
     let documents = library.documents(&model.manifest);
     let token_table = library.token_table(&documents).and_then(|path| files.add(path));
     let documents = documents.into_iter().map(|(name, digest)| {
