@@ -186,7 +186,8 @@ impl Adapter {
                 return refuse(format!("the model has no `{name}`; expected an adapter of this model or of its base"));
             };
             let (input, output) = module.sizes();
-            if *shape != [output, input] {
+            // A `Conv1D`, as GPT-2 has, is stored the other way round; its factors are not.
+            if *shape != [output, input] && *shape != [input, output] {
                 return refuse(format!("its `{name}` is [{output}, {input}], that of the model {shape:?}"));
             }
             let rank = module.rank();

@@ -71,7 +71,8 @@ fn block_fp8(weight: &Array<'_>, scale: &Array<'_>, inverse: bool, config: &Quan
     }
     let (rows, columns) = (u32::try_from(rows).ok()?, u32::try_from(columns).ok()?);
     let whole = [(rows, columns), (1, columns)];
-    let guesses = if inverse { &[][..] } else { &whole[..] };
+    // One number is for the whole tensor under either name.
+    let guesses = if inverse { &whole[..1] } else { &whole[..] };
     let scales = element_count(scale.shape)?;
     guesses.iter().copied().chain(config.block_size()).find_map(|(rows, columns)| {
         let encoding = (rows > 0 && columns > 0).then_some(Encoding::BlockFp8 { rows, columns })?;
@@ -115,6 +116,8 @@ mod tests {
         check(&with("x.weight_scale_inv", Dtype::F32, &[2, 3]), BLOCKS, &[]);
         check(&with("x.weight_scale_inv", Dtype::F32, &[3, 2]), b"{}", &[]);
         check(&with("x.weight_scale_inv", Dtype::U8, &[3, 2]), BLOCKS, &[]);
+        check(&with("x.weight_scale_inv", Dtype::Bf16, &[]), b"{}", &[of(100, 64)]);
+        check(&with("x.weight_scale_inv", Dtype::F32, &[100]), b"{}", &[]);
         check(&with("x.weight_scale", Dtype::Bf16, &[3, 2]), BLOCKS, &[of(48, 48)]);
         check(&with("x.weight_scale", Dtype::Bf16, &[100, 1]), b"{}", &[of(1, 64)]);
         check(&with("x.weight_scale", Dtype::F32, &[100]), b"{}", &[of(1, 64)]);

@@ -12,7 +12,9 @@ use formats::encoding::Role;
 use formats::{Dtype, Encoding};
 
 use crate::{Error, NamedFile, ReadAt};
+pub use gguf::is_projector;
 pub(crate) use gguf::read_header as read_gguf_header;
+pub use safetensors::is_spare;
 pub(crate) use safetensors::{read_document, shard_facts};
 
 /// What kind of files a model came in.
@@ -114,6 +116,7 @@ pub struct SourceTensor {
 
 /// Reads the headers of a model's files.
 pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
+    files.iter().try_for_each(refuse_pointer)?;
     let is = |file: &&NamedFile, suffix: &str| file.name.to_ascii_lowercase().ends_with(suffix);
     let gguf: Vec<&NamedFile> = files.iter().filter(|file| is(file, ".gguf")).collect();
     let tensors: Vec<&NamedFile> = files.iter().filter(|file| is(file, ".safetensors")).collect();
@@ -126,13 +129,38 @@ pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
         (true, true) => match files {
             // A single file is told by its first bytes, whatever it is called.
             [file] if begins_with(file, *b"GGUF")? => gguf::inventory(&[file]),
-            [file] => {
-                let name = file.source.name();
-                Err(Error::Source(format!("`{name}` is neither a GGUF file nor a folder with *.safetensors files")))
-            }
-            _ => Err(Error::Source("there is no *.gguf and no *.safetensors file among the files".to_owned())),
+            _ => Err(missing_weights("the model", files)),
         },
     }
+}
+
+/// Why files are no model, in words that name what is there. `place` is where they are.
+pub(crate) fn missing_weights(place: &str, files: &[NamedFile]) -> Error {
+    let is_pickle = |file: &&NamedFile| [".bin", ".pt", ".pth", ".ckpt"].iter().any(|end| file.name.ends_with(end));
+    let expected = "expected a *.gguf file, or *.safetensors files with their config.json";
+    Error::Source(match (files, files.iter().find(is_pickle)) {
+        ([], _) => format!("{place} is empty; {expected}"),
+        (_, Some(file)) => format!(
+            "`{}` is a Python pickle, which may run code and is never opened; take the model's *.safetensors or *.gguf files, \
+             or convert it",
+            file.name
+        ),
+        ([file], _) => format!("`{}` has no weights; {expected}", file.source.name()),
+        _ => format!("{place} has no weights: no *.gguf and no *.safetensors file; {expected}"),
+    })
+}
+
+/// Refuses what Git writes in the place of a large file.
+fn refuse_pointer(file: &NamedFile) -> Result<(), Error> {
+    const BEGINNING: &[u8] = b"version https://git-lfs.github.com/spec/";
+    let length = file.source.size();
+    let is_pointer = (100..1024).contains(&length) && read_at(file, 0, BEGINNING.len() as u64)? == BEGINNING;
+    if is_pointer {
+        let name = file.source.name();
+        let advice = "run `git lfs pull` in its folder, or download the file";
+        return Err(Error::Source(format!("`{name}` is a pointer of Git LFS, not the file itself; {advice}")));
+    }
+    Ok(())
 }
 
 pub(crate) fn begins_with(file: &NamedFile, magic: [u8; 4]) -> Result<bool, Error> {

@@ -46,14 +46,16 @@ mod write;
 
 pub use adapter::{AdaptedModule, Adapter, adapter_files, adapter_names, adapters, split_adapters};
 pub use archive::{members, verified_members};
-pub use catalogue::{CATALOGUE_VERSION, catalogue, join, whole};
+pub use catalogue::{CATALOGUE_VERSION, catalogue, join, quantization, whole};
 pub use compose::{Composed, ComposedPiece, OpenBlob, digest_of};
 pub use convert::Conversion;
 pub use derive::{Derived, Reuse, derive};
 pub use error::Error;
 pub use facts::describe;
 pub use gguf_header::{MAX_GGUF_HEADER, gguf_header, gguf_headers};
-pub use inventory::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory};
+pub use inventory::{
+    Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory, is_projector, is_spare,
+};
 pub use locate::{locate, locate_beneath, split_names};
 pub use obstacle::obstacle;
 pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};

@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::beneath::{Folder, NONBLOCK};
+use crate::inventory::missing_weights;
 use crate::{Error, LocalFile, NamedFile};
 
 /// How deep a model's folder is looked through: `1_Pooling/config.json` is the deepest that tools write.
@@ -55,7 +56,12 @@ fn find(path: &Path, links: Links) -> Result<Vec<NamedFile>, Error> {
     let metadata = fs::metadata(path).map_err(|e| Error::io("find", path.display(), e))?;
     if metadata.is_dir() {
         let mut files = Vec::new();
+        let path = &snapshot(path);
         walk(path, "", 0, links, &mut files)?;
+        let is_weights = |file: &NamedFile| [".gguf", ".safetensors"].iter().any(|end| file.name.ends_with(end));
+        if !files.iter().any(is_weights) {
+            return Err(missing_weights(&format!("the folder `{}`", path.display()), &files));
+        }
         files.sort_by(|a, b| a.name.cmp(&b.name));
         return Ok(files);
     }
@@ -76,6 +82,20 @@ fn find(path: &Path, links: Links) -> Result<Vec<NamedFile>, Error> {
             NamedFile::local(name.clone(), path.with_file_name(name))
         })
         .collect())
+}
+
+/// The folder of the newest version where this is the cache of a hub's client (`models--USER--NAME`), which has the files in
+/// `snapshots/COMMIT`; else the folder itself.
+fn snapshot(folder: &Path) -> PathBuf {
+    let snapshots = folder.join("snapshots");
+    let named = fs::read_to_string(folder.join("refs/main")).ok().map(|commit| snapshots.join(commit.trim()));
+    let newest = || {
+        let entries = fs::read_dir(&snapshots).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+        entries
+            .filter(|path| path.is_dir())
+            .max_by_key(|path| fs::metadata(path).and_then(|facts| facts.modified()).ok())
+    };
+    named.filter(|path| path.is_dir()).or_else(newest).unwrap_or_else(|| folder.to_owned())
 }
 
 /// Of how many files that of safetensors is one, where there are several: `model-00001-of-00003.safetensors`.

@@ -58,6 +58,8 @@ pub struct LocalFile {
     path: PathBuf,
     opened: OnceLock<Result<(File, u64), Refused>>,
     digest: Option<Digest>,
+    /// What errors call it where that is not its path.
+    called: Option<String>,
 }
 
 /// An error that can be told more than once.
@@ -70,7 +72,7 @@ struct Refused {
 impl LocalFile {
     /// The file at `path`; whether there is one shows with the first read.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), opened: OnceLock::new(), digest: None }
+        Self { path: path.into(), opened: OnceLock::new(), digest: None, called: None }
     }
 
     /// A file that is open already; `path` is what errors call it.
@@ -82,12 +84,18 @@ impl LocalFile {
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
-        Ok(Self { path: path.into(), opened: OnceLock::from(Ok((file, metadata.len()))), digest: None })
+        Ok(Self { path: path.into(), opened: OnceLock::from(Ok((file, metadata.len()))), digest: None, called: None })
     }
 
     /// With the digest of its bytes: those of a blob, which never change.
     pub fn with_digest(self, digest: Digest) -> Self {
         Self { digest: Some(digest), ..self }
+    }
+
+    /// Under the name that its sender gave it: errors do not tell clients where the store is.
+    #[must_use]
+    pub fn called(self, name: impl Into<String>) -> Self {
+        Self { called: Some(name.into()), ..self }
     }
 
     /// Where it is.
@@ -122,7 +130,7 @@ impl ReadAt for LocalFile {
     }
 
     fn name(&self) -> String {
-        self.path.display().to_string()
+        self.called.clone().unwrap_or_else(|| self.path.display().to_string())
     }
 
     fn digest(&self) -> Option<Digest> {

@@ -103,7 +103,8 @@ struct Config<'a> {
 
 impl Config<'_> {
     fn parse<'d, T: Deserialize<'d>>(&'d self) -> Result<T, Error> {
-        serde_json::from_slice(self.raw).map_err(|error| refused(self.file, &format!("it cannot be read: {error}")))
+        serde_json::from_slice(formats::json::unmarked(self.raw))
+            .map_err(|error| refused(self.file, &format!("it cannot be read: {error}")))
     }
 
     /// What PEFT says.
@@ -116,9 +117,6 @@ impl Config<'_> {
         }
         if config.use_dora == Some(true) {
             return refuse("`use_dora` is set, which is not supported; merge it into the weights");
-        }
-        if config.fan_in_fan_out == Some(true) {
-            return refuse("`fan_in_fan_out` is set, which no model that can be run has");
         }
         if config.alora_invocation_tokens.is_some() {
             return refuse("it is to be used after certain tokens only (aLoRA), which is not supported");
@@ -163,7 +161,6 @@ struct Peft {
     alpha_pattern: Option<Map<String, Value>>,
     use_rslora: Option<bool>,
     use_dora: Option<bool>,
-    fan_in_fan_out: Option<bool>,
     alora_invocation_tokens: Option<Value>,
     layer_replication: Option<Value>,
     init_lora_weights: Option<Value>,

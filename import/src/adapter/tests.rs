@@ -90,7 +90,6 @@ fn peft_may_do_what_cannot_be_followed() {
         (r#"{"lora_alpha": 8, "layer_replication": [[0, 4], [2, 5]]}"#, "`layer_replication`"),
         (r#"{"lora_alpha": 8, "init_lora_weights": "pissa_niter_4"}"#, "`pissa_niter_4`"),
         (r#"{"lora_alpha": 8, "init_lora_weights": "olora"}"#, "`olora`"),
-        (r#"{"lora_alpha": 8, "fan_in_fan_out": true}"#, "`fan_in_fan_out`"),
         (r#"{"lora_alpha": 8, "alpha_pattern": {"q_proj": "x"}}"#, "has no number"),
         (r#"{"lora_alpha": 8, "alpha_pattern": {"\\w{9999}": 1}}"#, "is too large a pattern"),
     ] {

@@ -15,6 +15,7 @@ const FIRST_READ: u64 = 256 << 10;
 const GROWTH: u64 = 4;
 
 pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
+    let files = &without_projectors(files)?;
     let mut inventory: Option<Inventory> = None;
     for (position, file) in in_order(files)?.into_iter().enumerate() {
         let part = read_header(file, position, |gguf, tensors, size| Ok(facts(gguf, file, tensors, size)))?;
@@ -27,6 +28,31 @@ pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
         }
     }
     inventory.ok_or_else(|| Error::Source("there is no GGUF file".to_owned()))
+}
+
+/// The files but for those that see or hear for a model, where there is a model beside them: text runs without.
+fn without_projectors<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
+    if files.len() < 2 {
+        return Ok(files.to_vec());
+    }
+    let mut models = Vec::new();
+    for file in files {
+        if !is_projector(file)? {
+            models.push(*file);
+        }
+    }
+    Ok(if models.is_empty() { files.to_vec() } else { models })
+}
+
+/// Whether a GGUF file has what turns pictures or sounds into what a model reads; llama.cpp calls the architecture `clip`.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_projector(file: &NamedFile) -> Result<bool, Error> {
+    if !super::begins_with(file, *b"GGUF")? {
+        return Ok(false);
+    }
+    read_header(file, 0, |gguf, _, _| Ok(gguf.text("general.architecture") == Some("clip")))
 }
 
 /// One file, or all files of one split in their order.

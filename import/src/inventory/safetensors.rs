@@ -12,6 +12,8 @@ use super::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, r
 use crate::{Error, NamedFile, QuantizationConfig};
 
 const INDEX: &str = "model.safetensors.index.json";
+/// The file of a model that is not cut into shards.
+const WHOLE: &str = "model.safetensors";
 
 /// The largest side file that is looked into, in bytes: tokenizers of large vocabularies have tens of MB.
 const MAX_DOCUMENT: u64 = 256 << 20;
@@ -25,11 +27,7 @@ struct ShardIndex {
 }
 
 pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<Inventory, Error> {
-    let index = all.iter().find(|file| file.name == INDEX).map(read_index).transpose()?;
-    let shards = match &index {
-        Some(index) => indexed(index, candidates)?,
-        None => candidates.to_vec(),
-    };
+    let (shards, index) = chosen(all, candidates)?;
     let mut files = Vec::new();
     let mut tensors = Vec::new();
     for (position, shard) in shards.iter().enumerate() {
@@ -42,7 +40,9 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
         check_index(index, &homes)?;
     }
     let in_shards = |file: &&NamedFile| shards.iter().any(|shard| shard.name == file.name);
-    let others: Vec<&NamedFile> = all.iter().filter(|file| !in_shards(file)).collect();
+    // An index of other files would say of an export what is not true.
+    let is_stale = |file: &&NamedFile| file.name == INDEX && index.is_none();
+    let others: Vec<&NamedFile> = all.iter().filter(|file| !in_shards(file) && !is_stale(file)).collect();
     let config = find_document(all, "config.json")?;
     let quantization = QuantizationConfig::from_config(config.as_deref().unwrap_or(b"{}"));
     let by_mlx = weights::find(&mut tensors, &quantization)?;
@@ -71,7 +71,40 @@ pub(crate) fn read_document(named: &NamedFile, most: u64) -> Result<Vec<u8>, Err
 
 fn read_index(named: &NamedFile) -> Result<ShardIndex, Error> {
     let raw = read_document(named, MAX_DOCUMENT)?;
-    serde_json::from_slice(&raw).map_err(|e| Error::Source(format!("`{}` cannot be read: {e}", named.source.name())))
+    serde_json::from_slice(&formats::json::tolerant(&raw))
+        .map_err(|e| Error::Source(format!("`{}` cannot be read: {e}", named.source.name())))
+}
+
+/// The files that are the model, and their index. As transformers has it, `model.safetensors` is the model where the shards of an
+/// index are not there.
+fn chosen<'a>(
+    all: &[NamedFile],
+    candidates: &[&'a NamedFile],
+) -> Result<(Vec<&'a NamedFile>, Option<ShardIndex>), Error> {
+    let has = |name: &str| candidates.iter().any(|file| file.name == name);
+    let index = all.iter().find(|file| file.name == INDEX).map(read_index).transpose()?;
+    let is_whole = |index: &ShardIndex| index.weight_map.values().all(|shard| has(shard));
+    match index {
+        Some(index) if is_whole(&index) || !has(WHOLE) => Ok((indexed(&index, candidates)?, Some(index))),
+        _ => {
+            let spare = |file: &&&NamedFile| !is_spare(&file.name, has(WHOLE));
+            Ok((candidates.iter().filter(spare).copied().collect(), None))
+        }
+    }
+}
+
+/// Whether a file of weights is none of the model's: the state of a training, an adapter, a folder of an earlier step, or,
+/// beside `model.safetensors`, the same model in another form.
+pub fn is_spare(name: &str, beside_whole: bool) -> bool {
+    let begins = |part: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| part.starts_with(beginning));
+    match name.rsplit_once('/') {
+        Some((folder, _)) => begins(folder, &["checkpoint-", "global_step"]),
+        None => {
+            let is_variant = name.strip_prefix("model.").is_some_and(|rest| rest != "safetensors");
+            begins(name, &["optimizer", "scheduler", "rng_state", "adapter_model"])
+                || (beside_whole && (is_variant || begins(name, &["consolidated", "tf_model", "flax_model"])))
+        }
+    }
 }
 
 /// The shards that the index names; others, such as a second copy in another format, are not part of the model.
@@ -169,6 +202,33 @@ fn is_kept(name: &str) -> bool {
 }
 
 fn model_type(config: &[u8]) -> Option<String> {
-    let value: serde_json::Value = serde_json::from_slice(config).ok()?;
+    let value: serde_json::Value = serde_json::from_slice(&formats::json::tolerant(config)).ok()?;
     Some(value.get("model_type")?.as_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_spare;
+
+    #[test]
+    fn files_beside_a_model_are_told_from_it() {
+        for spare in [
+            "optimizer.safetensors",
+            "adapter_model.safetensors",
+            "checkpoint-500/model.safetensors",
+            "model.fp16.safetensors",
+            "consolidated.safetensors",
+        ] {
+            assert!(is_spare(spare, true), "{spare}");
+        }
+        for own in [
+            "model.safetensors",
+            "model-00001-of-00002.safetensors",
+            "2_Dense/model.safetensors",
+            "weights.00.safetensors",
+        ] {
+            assert!(!is_spare(own, true), "{own}");
+        }
+        assert!(!is_spare("model.fp16.safetensors", false), "it is all there is");
+    }
 }
