@@ -102,12 +102,16 @@ impl Factor {
 
     /// The matrix as float32 numbers of this process, its rows in another order. Factors are small.
     pub(crate) fn expanded(&self, order: HeadOrder) -> Vec<f32> {
+        self.rows((0..self.shape().0 as u64).map(|row| order.source(row) as usize))
+    }
+
+    /// Some rows of the matrix, in this order, as float32 numbers.
+    pub(crate) fn rows(&self, wanted: impl Iterator<Item = usize>) -> Vec<f32> {
         let stored = self.stored.numbers();
         let (rows, columns) = self.shape();
         let element = |row: usize, column: usize| {
             stored[if self.transposed { column * rows + row } else { row * columns + column }]
         };
-        let rows = (0..rows as u64).map(|row| order.source(row) as usize);
-        rows.flat_map(|row| (0..columns).map(move |column| element(row, column))).collect()
+        wanted.flat_map(|row| (0..columns).map(move |column| element(row, column))).collect()
     }
 }

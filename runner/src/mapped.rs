@@ -147,7 +147,9 @@ impl MappedTensor {
             Encoding::BlockFp8 { rows: block, .. } => u64::from(block),
             _ => 1,
         };
-        if !first.is_multiple_of(block) || !(end.is_multiple_of(block) || end == rows) {
+        // All rows share one row of scales: so does any part of them.
+        let whole = block >= rows;
+        if !whole && (!first.is_multiple_of(block) || !(end.is_multiple_of(block) || end == rows)) {
             return Err(format!("rows {first} to {end} cut blocks of {block} rows that share a scale"));
         }
         let mut part = self.clone();
@@ -155,7 +157,12 @@ impl MappedTensor {
         part.scale = self
             .scale
             .as_ref()
-            .map(|scale| scale.share(first / block, end.div_ceil(block), rows.div_ceil(block)))
+            .map(|scale| {
+                if whole && block > 1 {
+                    return Ok(scale.clone());
+                }
+                scale.share(first / block, end.div_ceil(block), rows.div_ceil(block))
+            })
             .transpose()?;
         part.bias = self.bias.as_ref().map(|bias| bias.share(first, end, rows)).transpose()?;
         (part.dimensions[0], part.shape[0]) = (count, count as usize);

@@ -161,23 +161,53 @@ impl Weights {
         rows: Option<HeadRows>,
     ) -> Result<B::Matrix> {
         let bias = projection.bias.as_ref().map(|bias| self.numbers(bias, &[output])).transpose()?;
-        let name = &projection.module;
-        let adapters = self.adapters.of(name).iter().map(|Factors { down, up, scale, layout }| {
-            let rank = down.shape().0;
-            let (found, expected) = ((up.shape(), down.shape()), ((output, rank), (rank, input)));
-            ensure!(found == expected, "an adapter of `{name}` has the shapes {found:?}, expected {expected:?}");
-            let order = rows.map_or(HeadOrder::Same, |own| HeadOrder::between(*layout, own.layout, own.head_dim));
-            Ok(LowRank {
-                down: factor(backend, down, HeadOrder::Same)?,
-                up: factor(backend, up, order)?,
-                scale: *scale,
-            })
-        });
-        let adapters = adapters.collect::<Result<_>>()?;
+        let adapters = self.added(backend, projection, input, output, rows)?;
         let weight = self.source(&projection.weight)?;
         let (tensor, found) = (&projection.weight.name, weight.shape());
         ensure!(found == [output, input], "tensor `{tensor}` has the shape {found:?}, expected [{output}, {input}]");
         backend.matrix(MatrixSource { weight, bias, adapters })
+    }
+
+    /// What adapters add to a projection: those that were made for it, and those for the tensor that it is a part of, whose
+    /// rows it shares.
+    fn added<B: Backend>(
+        &self,
+        backend: &B,
+        projection: &Projection,
+        input: usize,
+        output: usize,
+        rows: Option<HeadRows>,
+    ) -> Result<Vec<LowRank<B>>> {
+        let module = projection.module.as_str();
+        let tensor = projection.weight.name.strip_suffix(".weight").unwrap_or(&projection.weight.name);
+        let part = projection.weight.view.rows;
+        let is_part_of_itself = part.is_some() && tensor == module;
+        let own = if is_part_of_itself { &[][..] } else { self.adapters.of(module) };
+        let of_whole = if part.is_some() { self.adapters.of(tensor) } else { &[] };
+        let all = own.iter().map(|factors| (module, factors, None));
+        let all = all.chain(of_whole.iter().map(|factors| (tensor, factors, part)));
+        let low_rank = |(name, factors, part): (&str, &Factors, Option<Rows>)| {
+            let Factors { down, up, scale, layout } = factors;
+            let (of_up, rank) = up.shape();
+            let fits = part.map_or(of_up == output, |part| part.end().is_some_and(|end| end <= of_up as u64));
+            let found = (up.shape(), down.shape());
+            ensure!(
+                fits && down.shape() == (rank, input),
+                "an adapter of `{name}` has the shapes {found:?}, expected [{output}, rank] and [rank, {input}]"
+            );
+            let order = rows.map_or(HeadOrder::Same, |own| HeadOrder::between(*layout, own.layout, own.head_dim));
+            let up = match part {
+                None => factor(backend, up, order)?,
+                Some(part) => {
+                    let stored = (0..output as u64).map(|row| part.stored(order.source(row)) as usize);
+                    let numbers = up.rows(stored);
+                    let weight = WeightSource::Numbers { numbers, shape: [output, rank] };
+                    backend.matrix(MatrixSource { weight, bias: None, adapters: Vec::new() })?
+                }
+            };
+            Ok(LowRank { down: factor(backend, down, HeadOrder::Same)?, up, scale: *scale })
+        };
+        all.map(low_rank).collect()
     }
 
     /// Where the numbers of a projection are.
