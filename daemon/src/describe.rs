@@ -66,6 +66,8 @@ pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> R
         parameters: parameters.clone().into_iter().chain(request.options.clone()).collect(),
     };
     let capabilities = library.capabilities(model)?;
+    let general = library.general(&model.manifest)?;
+    let metadata = if request.verbose { library.metadata(&model.manifest)? } else { general.metadata.clone() };
     Ok(ShowResponse {
         modelfile: given.modelfile(model),
         parameters: parameter_lines(&parameters, "").join("\n"),
@@ -76,13 +78,15 @@ pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> R
         renderer: model.config.renderer.clone(),
         parser: model.config.parser.clone(),
         system: given.system,
-        details: details(&Summary::of(model, capabilities.clone())),
+        details: details(&Summary::of(model, capabilities.clone(), &general)),
         messages: given.messages,
-        model_info: model_info(model),
+        model_info: model_info(model, metadata),
         projector_info: Map::new(),
         tensors: if request.verbose { tensors(library, model)? } else { Vec::new() },
         capabilities: capabilities.names(),
         modified_at: timestamp(model.modified),
+        sampling: general.sampling,
+        sampling_source: general.sampling_source,
     })
 }
 
@@ -144,18 +148,17 @@ impl Given {
             }
         }
         for (name, value) in &self.parameters {
-            let items = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
-            lines.extend(items.iter().map(|item| modelfile::parameter(name, item)));
+            lines.extend(modelfile::parameter(name, value));
         }
         lines.extend(self.messages.iter().map(|message| modelfile::message(&message.role, &message.content)));
         lines.join("\n") + "\n"
     }
 }
 
-/// Facts under the keys that GGUF files have.
-fn model_info(model: &Model) -> Map<String, Value> {
+/// Facts under the keys that GGUF files have: those of the file that the model came in, and what we know.
+fn model_info(model: &Model, metadata: Map<String, Value>) -> Map<String, Value> {
     let lode = model.config.lode.clone().unwrap_or_default();
-    let mut info = Map::new();
+    let mut info = metadata;
     let mut set = |key: String, value: Value| info.insert(key, value);
     let architecture = model.understood.known().map(|described| &described.architecture);
     let name = architecture.map_or(model.config.model_family.as_str(), |known| known.family.gguf.architecture);

@@ -16,11 +16,13 @@
 //! nested [`MAX_NESTING`] deep; a dimension of 0 is an empty tensor; `Q8_1` has ggml's 36 bytes a block. A tensor's name
 //! may be any text of up to 64 bytes and must never be used as a path.
 
+mod file_type;
 mod owned;
 mod parse;
 mod value;
 mod write;
 
+pub use file_type::file_type_name;
 pub use owned::OwnedValue;
 pub use value::{Array, Value, ValueType};
 pub use write::{NewHeader, NewTensor, Place, write_header};

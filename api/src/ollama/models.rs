@@ -29,6 +29,12 @@ impl VersionResponse {
         Self { version: OLLAMA_VERSION.to_owned(), lode_version: Some(lode_version.to_owned()) }
     }
 
+    /// The value of the header `Server`: the daemon, and the Ollama whose API it serves.
+    pub fn products(&self) -> String {
+        let own = self.lode_version.iter().map(|version| format!("Lode/{version}"));
+        own.chain([format!("Ollama/{}", self.version)]).collect::<Vec<_>>().join(" ")
+    }
+
     /// Names the program that answered, with its version.
     pub fn program(&self) -> String {
         match &self.lode_version {
@@ -177,6 +183,12 @@ pub struct ShowResponse {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
     pub modified_at: String,
+    /// Lode's own: options that hold where neither a request nor the model's parameters name them, as the model's maker says.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub sampling: Map<String, Value>,
+    /// Lode's own: which document says so.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sampling_source: String,
 }
 
 /// Body of `POST /api/copy`.

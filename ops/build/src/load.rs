@@ -89,7 +89,7 @@ impl Load<'_> {
         }
         for (name, entry) in models {
             let key = name.tag_key().context("invariant: names without a tag were refused")?;
-            self.library.store.set_tag(&key, entry.digest())?;
+            self.library.store.set_tag(&self.library.key_of(&key)?, entry.digest())?;
             tracing::info!(model = key, digest = %entry.digest(), "loaded");
             self.loaded.models.push((name, *entry.digest()));
         }

@@ -14,7 +14,7 @@ use crate::library::Library;
 use crate::limits::MAX_DOCUMENT;
 use crate::understood::{Described, SourceDocument, Understood, Unknown, layer_names, tokenizer_json};
 
-const DERIVATION: Derivation = Derivation { kind: "architecture", version: 3 };
+const DERIVATION: Derivation = Derivation { kind: "architecture", version: 4 };
 
 impl Library {
     /// What a model is.
@@ -28,7 +28,10 @@ impl Library {
                 (SourceDocument::of_files(&inventory)?, names)
             } else {
                 let open = |_: &str, descriptor: &Descriptor| self.open(&descriptor.digest);
-                (SourceDocument::of_layers(manifest, &open)?, layer_names(manifest))
+                // Blobs of several tensors have one name, and their headers those of all; they are here but for models that are only known.
+                let catalogued =
+                    self.catalogue(manifest).map(|tensors| tensors.into_iter().map(|tensor| tensor.name).collect());
+                (SourceDocument::of_layers(manifest, &open)?, catalogued.unwrap_or_else(|_| layer_names(manifest)))
             };
             let read = |layer: &Layer| beginning(&*self.open(layer.digest()), MAX_DOCUMENT);
             let is_plain = |layer| read(layer).is_ok_and(|raw| is_plain_bpe(&raw));

@@ -15,6 +15,11 @@ impl Library {
         Arc::new(LocalFile::new(self.store.path(digest)).with_digest(*digest))
     }
 
+    /// The same for a file that a client has sent, under the name that the client gave it.
+    pub fn open_called(&self, digest: &Digest, name: &str) -> Arc<dyn ReadAt> {
+        Arc::new(LocalFile::new(self.store.path(digest)).with_digest(*digest).called(name))
+    }
+
     /// The same as a function of its own, for those who read files back from their blobs.
     pub fn opener(&self) -> Arc<OpenBlob> {
         let library = self.clone();

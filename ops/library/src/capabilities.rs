@@ -5,7 +5,7 @@ use formats::Gguf;
 use import::{MAX_GGUF_HEADER, NamedFile, ReadAt};
 use manifests::media_types;
 use serde::Deserialize;
-use vocabulary::chat_templates::{self, DEFAULT, Named};
+use vocabulary::chat_templates::{self, DEFAULT, Named, OfFolder};
 use vocabulary::{abilities, insert, renderers};
 
 use crate::blobs::beginning;
@@ -22,7 +22,7 @@ const BARE_PROMPT: &str = "{{ .Prompt }}";
 const RANK: u64 = 4;
 
 /// Names of capabilities beside completion.
-const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 6 };
+const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 7 };
 
 impl Library {
     /// What a model can do.
@@ -131,15 +131,10 @@ struct Facts {
 
 impl Facts {
     fn read(documents: &[NamedFile]) -> Result<Self> {
-        let mut facts = Self::default();
+        let (mut facts, mut of_folder) = (Self::default(), OfFolder::default());
         for document in documents {
             match document.name.as_str() {
-                "chat_template.jinja" => facts.templates = chat_templates::single(text(&*document.source)?),
-                "tokenizer_config.json" if facts.templates.is_empty() => {
-                    // One that is not JSON is refused by the load, which says so.
-                    let config = serde_json::from_str(&text(&*document.source)?).unwrap_or_default();
-                    facts.templates = chat_templates::of_config(&config);
-                }
+                name if OfFolder::reads(name) => of_folder.take(name, &text(&*document.source)?),
                 "tokenizer.json" => {
                     let vocabulary = text(&*document.source)?;
                     facts.inserts |= insert::marks(&|token| vocabulary.contains(&format!("\"{token}\""))).is_some();
@@ -148,6 +143,10 @@ impl Facts {
                 "1_Pooling/config.json" => facts.embeds = true,
                 _ => facts.read_gguf(&*document.source)?,
             }
+        }
+        // Those of a GGUF file count more: its tensors are the model.
+        if facts.templates.is_empty() {
+            facts.templates = of_folder.templates();
         }
         Ok(facts)
     }
@@ -196,7 +195,7 @@ fn may_mark(token: &str) -> bool {
 }
 
 fn text(source: &dyn ReadAt) -> Result<String> {
-    Ok(String::from_utf8_lossy(&beginning(source, MAX_DOCUMENT)?).into_owned())
+    Ok(String::from_utf8_lossy(formats::json::unmarked(&beginning(source, MAX_DOCUMENT)?)).into_owned())
 }
 
 #[cfg(test)]

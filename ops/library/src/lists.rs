@@ -39,9 +39,10 @@ impl Library {
             return Ok(known);
         }
         let (model, lasts) = self.peek(tag)?;
+        let general = self.general(&model.manifest).unwrap_or_default();
         match self.capabilities(&model) {
             Ok(capabilities) => {
-                let summary = Arc::new(Summary::of(&model, capabilities));
+                let summary = Arc::new(Summary::of(&model, capabilities, &general));
                 if lasts {
                     self.summaries.remember(&summary);
                 }
@@ -49,7 +50,7 @@ impl Library {
             }
             Err(error) => {
                 tracing::warn!(model = model.name, "what it can do is not known: {error:#}");
-                Ok(Arc::new(Summary::of(&model, Capabilities::default())))
+                Ok(Arc::new(Summary::of(&model, Capabilities::default(), &general)))
             }
         }
     }

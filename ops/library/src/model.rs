@@ -31,6 +31,8 @@ pub struct Model {
 pub struct Own {
     /// The parameters that the model was created with.
     pub parameters: Map<String, Value>,
+    /// How its maker means it to be sampled.
+    pub sampling: Map<String, Value>,
     /// What it can do.
     pub capabilities: Capabilities,
     /// What precedes conversations, or why that cannot be read: not every request needs it.

@@ -61,7 +61,7 @@ impl Library {
 
     /// Reads manifest and config. The second says whether they may be remembered: nothing is damaged, nothing that is
     /// known only from files could not be read, and they are not so large that sixteen of their kind would hurt.
-    fn contents(&self, digest: &Digest) -> Result<(Contents, bool)> {
+    pub(crate) fn contents(&self, digest: &Digest) -> Result<(Contents, bool)> {
         let manifest = Arc::new(self.manifest(digest)?);
         let config = self.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
         let mut hasher = Hasher::new(manifest.config().digest.algorithm());
@@ -112,11 +112,24 @@ impl Library {
         }
     }
 
+    /// The key of a name that is to be given: that of the model which has it already, in whatever letters, since look-ups take
+    /// these for the same.
+    ///
+    /// # Errors
+    /// The tags cannot be read.
+    pub fn key_of(&self, key: &str) -> Result<String> {
+        if self.store.tag(key)?.is_some() {
+            return Ok(key.to_owned());
+        }
+        let same = self.store.tags().into_iter().find(|tag| tag.name.eq_ignore_ascii_case(key));
+        Ok(same.map_or_else(|| key.to_owned(), |tag| tag.name))
+    }
+
     /// Gives a model a second name.
     pub fn copy(&self, source: &ModelRef, destination: &ModelRef) -> Result<()> {
         let (model, _hold) = self.find_held(source)?;
         let key = destination.tag_key().context("the new name needs a tag, not a digest")?;
-        Ok(self.store.set_tag(&key, model.manifest.digest())?)
+        Ok(self.store.set_tag(&self.key_of(&key)?, model.manifest.digest())?)
     }
 
     /// Takes a name away from a model, and deletes what no other model needs. A pinned one stays.

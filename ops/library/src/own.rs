@@ -25,6 +25,7 @@ impl Model {
         }
         let own = Arc::new(Own {
             parameters: self.parameters(library)?,
+            sampling: library.general(&self.manifest)?.sampling,
             capabilities: library.capabilities(self)?,
             opening: self.opening(library).map_err(|error| format!("{error:#}")),
         });

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use content::Digest;
 
 use crate::capability::Capabilities;
+use crate::general::General;
 use crate::model::Model;
 
 /// The most that are remembered: half a KB each.
@@ -82,8 +83,8 @@ impl Summaries {
 }
 
 impl Summary {
-    /// What is said of a model that can do so much.
-    pub fn of(model: &Model, capabilities: Capabilities) -> Self {
+    /// What is said of a model that can do so much, and whose source says this of it.
+    pub fn of(model: &Model, capabilities: Capabilities, general: &General) -> Self {
         let (config, known) = (&model.config, model.understood.known());
         let family = known.map_or(config.model_family.as_str(), |described| described.architecture.family.name);
         // What somebody else wrote of a model may name more than one, e.g. that of a projector.
@@ -92,11 +93,14 @@ impl Summary {
         Self {
             digest: *model.manifest.digest(),
             size: model.manifest.total_size(),
-            format: config.model_format.clone(),
+            format: match config.lode.as_ref().map(|lode| lode.source_format.as_str()) {
+                Some("gguf") => "gguf".to_owned(),
+                _ => config.model_format.clone(),
+            },
             family: family.to_owned(),
             families: if named { config.model_families.clone() } else { vec![family.to_owned()] },
             parameters: config.model_type.clone(),
-            quantization: config.file_type.clone(),
+            quantization: general.quantization(model),
             context: blueprint.map_or(config.context_length, |blueprint| blueprint.context),
             embedding: blueprint.map_or(config.embedding_length, |blueprint| blueprint.hidden),
             capabilities,

@@ -113,7 +113,9 @@ impl HubReference {
             (Some(file), _) => vec![file],
             (None, Some(index)) => indexed(listing, index)?,
             (None, None) => {
-                let named = |file: &&HubFile| file.path.starts_with("model") && is_safetensors(&file.path);
+                let whole = listing.file("model.safetensors").is_some();
+                let is_model = |path: &str| path.starts_with("model") && !import::is_spare(path, whole);
+                let named = |file: &&HubFile| is_safetensors(&file.path) && is_model(&file.path);
                 listing.files.iter().filter(named).collect()
             }
         };
@@ -235,7 +237,8 @@ struct WireIndex {
 
 /// The shards that an index names.
 fn indexed<'a>(listing: &'a Listing, index: &[u8]) -> Result<Vec<&'a HubFile>> {
-    let index: WireIndex = serde_json::from_slice(index).with_context(|| format!("{INDEX} cannot be read"))?;
+    let index: WireIndex =
+        serde_json::from_slice(&formats::json::tolerant(index)).with_context(|| format!("{INDEX} cannot be read"))?;
     let names: BTreeSet<&String> = index.weight_map.values().collect();
     let find = |name: &String| listing.file(name).with_context(|| format!("{INDEX} names `{name}`, which is missing"));
     names.into_iter().map(find).collect()
@@ -259,7 +262,23 @@ fn is_model_gguf(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     let Some(stem) = file.strip_suffix(".gguf") else { return false };
     let first = numbered(path).is_none_or(|(_, number)| number == "00001");
-    first && !stem.contains("mmproj") && !stem.starts_with("imatrix")
+    first && !stem.contains("mmproj") && !is_importance_matrix(stem)
+}
+
+/// Whether `imatrix` is a word of the name, as in `model-imatrix` and `imatrix_unsloth`, and not of what was quantized with one
+/// (`model-Q4_K_M-imat`).
+fn is_importance_matrix(stem: &str) -> bool {
+    let is_word = stem.split(['-', '_', '.', ' ']).any(|word| word == "imatrix");
+    stem.starts_with("imatrix") || (is_word && !has_quantization(stem))
+}
+
+/// Whether a word of the name is a type that tensors are quantized to.
+fn has_quantization(stem: &str) -> bool {
+    let is_type = |word: &str| {
+        let digits = word.strip_prefix("iq").or_else(|| word.strip_prefix('q'));
+        digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    stem.split(['-', '_', '.', ' ']).any(|word| is_type(word) || matches!(word, "f16" | "bf16" | "f32" | "mxfp4"))
 }
 
 /// Without extension and without the number in a split.
@@ -303,8 +322,11 @@ fn is_quantized(path: &str, wanted: &str) -> bool {
 fn is_side_file(path: &str) -> bool {
     const NAMES: [&str; 5] =
         ["config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"];
-    const BEGINNINGS: [&str; 4] = ["tokenizer", "vocab.", "chat_template.", "LICENSE"];
-    !path.contains('/') && (NAMES.contains(&path) || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning)))
+    const BEGINNINGS: [&str; 5] = ["tokenizer", "tekken.", "vocab.", "chat_template.", "LICENSE"];
+    let is_template = path.starts_with("additional_chat_templates/") && path.ends_with(".jinja");
+    is_template
+        || !path.contains('/')
+            && (NAMES.contains(&path) || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning)))
 }
 
 fn is_plain(text: &str, longest: usize) -> bool {

@@ -376,7 +376,7 @@ fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
         // Before the name: what cannot be read takes nobody's place.
         ModelConfig::parse(&store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?)?;
         library.catalogue(manifest)?;
-        store.set_tag(&wanted.key, manifest.digest())?;
+        store.set_tag(&library.key_of(&wanted.key)?, manifest.digest())?;
     }
     release(library, wanted)?;
     tracing::info!(model = wanted.key, digest = %manifest.digest(), "pulled");

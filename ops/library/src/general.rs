@@ -1,0 +1,168 @@
+//! What the source of a model says of it beside its architecture: the single values of a GGUF file's metadata, and how its maker
+//! means it to be sampled.
+//!
+//! Sampling by a GGUF file: `general.sampling.*`, as llama.cpp's converter writes it. By a folder: `generation_config.json`, unless
+//! it says that nothing is sampled (`do_sample`).
+
+use anyhow::Result;
+use content::Descriptor;
+use formats::Gguf;
+use formats::gguf::{Value as Raw, file_type_name};
+use manifests::{Manifest, media_types};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::derived::Derivation;
+use crate::layout::{Layout, classify};
+use crate::library::Library;
+use crate::model::Model;
+use crate::understood::SourceDocument;
+
+const DERIVATION: Derivation = Derivation { kind: "general", version: 1 };
+/// Longer texts are left out of what is remembered, in bytes.
+const LONGEST: usize = 4096;
+const GENERATION_CONFIG: &str = "generation_config.json";
+const SAMPLING: &str = "general.sampling.";
+
+/// The names of options: ours, `generation_config.json`'s, and GGUF's after [`SAMPLING`].
+const OPTIONS: [(&str, &str, &str); 6] = [
+    ("temperature", "temperature", "temp"),
+    ("top_k", "top_k", "top_k"),
+    ("top_p", "top_p", "top_p"),
+    ("min_p", "min_p", "min_p"),
+    ("typical_p", "typical_p", "typ_p"),
+    ("repeat_penalty", "repetition_penalty", "penalty_repeat"),
+];
+
+/// What a source says of its model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct General {
+    /// Metadata of a GGUF file, but for lists.
+    pub metadata: Map<String, Value>,
+    /// How to sample, by the names of our options.
+    pub sampling: Map<String, Value>,
+    /// Which document says so.
+    pub sampling_source: String,
+}
+
+impl Library {
+    /// What the source of a model says of it.
+    ///
+    /// # Errors
+    /// A document cannot be read.
+    pub fn general(&self, manifest: &Manifest) -> Result<General> {
+        self.derived(DERIVATION, manifest.digest(), || {
+            if let SourceDocument::Gguf(header) = self.source_document(manifest)? {
+                return Ok(Gguf::parse_header(&header).map(|gguf| of_gguf(&gguf)).unwrap_or_default());
+            }
+            let documents = self.documents(manifest);
+            let config = documents.iter().find(|(name, _)| name == GENERATION_CONFIG);
+            let raw = config.map(|(_, digest)| self.text(digest)).transpose()?.unwrap_or_default();
+            Ok(of_folder(&serde_json::from_slice(&formats::json::tolerant(raw.as_bytes())).unwrap_or_default()))
+        })
+    }
+
+    /// The document of a model that says what it is.
+    fn source_document(&self, manifest: &Manifest) -> Result<SourceDocument> {
+        if let Some(inventory) = self.whole_inventory(manifest)? {
+            return SourceDocument::of_files(&inventory);
+        }
+        let open = |_: &str, descriptor: &Descriptor| self.open(&descriptor.digest);
+        SourceDocument::of_layers(manifest, &open)
+    }
+
+    /// All metadata of a model from a GGUF file, with its lists; empty for others.
+    ///
+    /// # Errors
+    /// The header cannot be read.
+    pub fn metadata(&self, manifest: &Manifest) -> Result<Map<String, Value>> {
+        let SourceDocument::Gguf(header) = self.source_document(manifest)? else { return Ok(Map::new()) };
+        let gguf = Gguf::parse_header(&header)?;
+        Ok(gguf.metadata.iter().map(|(key, value)| ((*key).to_owned(), json(value))).collect())
+    }
+}
+
+fn of_gguf(gguf: &Gguf<'_>) -> General {
+    let single = |(key, value): &(&str, Raw<'_>)| {
+        let is_short = !matches!(value, Raw::Array(_)) && value.as_bytes().is_none_or(|text| text.len() <= LONGEST);
+        is_short.then(|| ((*key).to_owned(), json(value)))
+    };
+    let said = |key: &str| Some(json(gguf.get(&format!("{SAMPLING}{key}"))?)).filter(Value::is_number);
+    let sampling = OPTIONS.iter().filter_map(|(own, _, key)| Some(((*own).to_owned(), said(key)?))).collect();
+    General::new(gguf.metadata.iter().filter_map(single).collect(), sampling, "the GGUF file")
+}
+
+fn of_folder(config: &Map<String, Value>) -> General {
+    let samples = config.get("do_sample").and_then(Value::as_bool) != Some(false);
+    let said = |key: &str| config.get(key).filter(|value| samples && value.is_number()).cloned();
+    let sampling = OPTIONS.iter().filter_map(|(own, key, _)| Some(((*own).to_owned(), said(key)?))).collect();
+    General::new(Map::new(), sampling, GENERATION_CONFIG)
+}
+
+impl General {
+    /// What a GGUF file calls its quantization.
+    fn file_type(&self) -> Option<&'static str> {
+        file_type_name(self.metadata.get("general.file_type")?.as_u64()?)
+    }
+
+    /// How the weights of a model are quantized, for people: as its file says, where its tensors are those of the file; else by
+    /// its tensors.
+    pub fn quantization(&self, model: &Model) -> String {
+        let as_it_came = model.manifest.layers_of(media_types::ORIGIN).next().is_some()
+            || matches!(classify(&model.manifest), Layout::Files(_));
+        let said = self.file_type().filter(|_| as_it_came);
+        said.map_or_else(|| model.config.file_type.clone(), str::to_owned)
+    }
+
+    fn new(metadata: Map<String, Value>, sampling: Map<String, Value>, source: &str) -> Self {
+        let sampling_source = if sampling.is_empty() { String::new() } else { source.to_owned() };
+        Self { metadata, sampling, sampling_source }
+    }
+}
+
+/// A value as JSON has it; numbers that JSON does not have are null.
+fn json(value: &Raw<'_>) -> Value {
+    match value {
+        Raw::Bool(flag) => (*flag).into(),
+        Raw::String(text) => String::from_utf8_lossy(text).into(),
+        Raw::Array(list) => list.iter().map(|item| json(&item)).collect(),
+        // The decimal digits of the number as it was written, not those of its double.
+        Raw::F32(number) => number.to_string().parse::<f64>().map_or(Value::Null, Value::from),
+        Raw::F64(number) => (*number).into(),
+        Raw::I8(number) => (*number).into(),
+        Raw::I16(number) => (*number).into(),
+        Raw::I32(number) => (*number).into(),
+        Raw::I64(number) => (*number).into(),
+        other => other.as_u64().map_or(Value::Null, Value::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use formats::gguf::{OwnedValue, write_header};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn sampling_is_found_in_either_form() {
+        let config = json!({"temperature": 0.6, "top_p": 0.95, "repetition_penalty": 1.05, "eos_token_id": 2, "do_sample": true});
+        let found = of_folder(config.as_object().expect("an object"));
+        assert_eq!(Value::from(found.sampling), json!({"temperature": 0.6, "top_p": 0.95, "repeat_penalty": 1.05}));
+        assert_eq!(found.sampling_source, GENERATION_CONFIG);
+        let greedy = json!({"temperature": 0.6, "do_sample": false});
+        assert_eq!(of_folder(greedy.as_object().expect("an object")), General::default());
+        let metadata = [
+            ("general.architecture", OwnedValue::from("llama")),
+            ("general.sampling.temp", 0.7f32.into()),
+            ("general.sampling.top_k", 20u32.into()),
+            ("tokenizer.ggml.tokens", OwnedValue::texts(["a", "b"])),
+        ];
+        let metadata: Vec<_> = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let header = write_header(&metadata, &[]).expect("a header").bytes;
+        let found = of_gguf(&Gguf::parse_header(&header).expect("a header"));
+        assert_eq!(Value::from(found.sampling), json!({"temperature": 0.7, "top_k": 20}));
+        assert_eq!(found.metadata["general.architecture"], "llama");
+        assert!(!found.metadata.contains_key("tokenizer.ggml.tokens"), "lists are long");
+    }
+}
