@@ -182,6 +182,8 @@ fn automatic() -> Opened {
             // What no machine like this one has says nothing.
             Err(_) if kind == "Metal" && !cfg!(target_os = "macos") => {}
             Err(_) if kind == "CUDA" && cfg!(target_os = "macos") => {}
+            // What this build cannot have is told once, by `lode doctor`.
+            Err(_) if kind == "CUDA" && !cfg!(feature = "cuda") => {}
             Err(error) => reasons.push(format!("{error:#}")),
         }
     }

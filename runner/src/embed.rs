@@ -150,7 +150,7 @@ impl Work for Embedding {
         for input in &mut self.inputs {
             let excess = shorten(&mut input.tokens, most, input.end);
             if excess > 0 && !self.truncate {
-                return Err(Fault::Request("the input length exceeds the context length".to_owned()));
+                return Err(Fault::too_long(most + excess, most));
             }
             self.answer.truncated_tokens += excess as u64;
         }

@@ -242,7 +242,7 @@ impl<B: Backend> State<B> {
     fn assign(&mut self) {
         while self.changes.is_empty() {
             let Some(work) = self.waiting.front() else { return };
-            let candidates: Vec<Candidate<'_>> = self.slots.iter().map(Slot::candidate).collect();
+            let candidates: Vec<Candidate<'_>> = self.slots.iter().map(|slot| slot.candidate(work.domain())).collect();
             let Some(index) = choice::choose(&candidates, work.feed().tokens) else { return };
             let apart = work.needs_no_past();
             // One at a time has a sequence of its own beside a conversation's, so that memory stays bounded.
@@ -256,6 +256,7 @@ impl<B: Backend> State<B> {
             let prepared = if apart {
                 self.set_aside(index)
             } else {
+                self.slots[index].enter(work.domain());
                 self.share(index, work.feed().tokens);
                 Ok(())
             };
@@ -283,7 +284,8 @@ impl<B: Backend> State<B> {
 
     /// Lets a slot begin with what another one has computed of the same prompt, where that is worth it.
     fn share(&mut self, index: usize, prompt: &[u32]) {
-        let common = |slot: &Slot<B>| common_prefix(slot.cache.tokens(), prompt);
+        let domain = self.slots[index].domain.clone();
+        let common = |slot: &Slot<B>| common_prefix(slot.tokens(&domain), prompt);
         let own = common(&self.slots[index]);
         let others = self.slots.iter().enumerate().filter(|(other, _)| *other != index);
         let Some((other, best)) = others.map(|(other, slot)| (other, common(slot))).max_by_key(|(_, best)| *best)

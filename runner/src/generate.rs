@@ -1,6 +1,7 @@
 //! A generation: prompt, then token by token, until something ends it.
 
 mod answer;
+mod circle;
 mod cycle;
 mod held;
 mod logprobs;
@@ -15,9 +16,10 @@ use protocol::{FinishReason, GenerateEvent, GenerateRequest, Prompt, ToolChoice,
 use crate::backend::Selection;
 use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
-use crate::model::Model;
+use crate::model::{Model, Prompted};
 use crate::sampler::{Sampler, log_softmax};
 use answer::{Answer, Heard};
+use circle::Circle;
 use cycle::Cycle;
 use held::Held;
 
@@ -51,6 +53,7 @@ pub(crate) struct Generation {
     answer: Answer,
     held: Held,
     cycle: Cycle,
+    circle: Circle,
     usage: Usage,
     begin: Instant,
     /// Since when tokens are generated.
@@ -72,6 +75,7 @@ impl Generation {
                 sink,
                 sampler: Sampler::new(request.sampling, &[]),
                 cycle: Cycle::new(request.repeat_limit),
+                circle: Circle::new(request.repeat_limit == 0),
                 answer,
                 held,
                 pending: tokens.clone(),
@@ -132,7 +136,7 @@ impl Generation {
             self.answer.logprobs.push(logprobs::logprob(model, previous, token, &logprobs, count)?);
         }
         self.tokens.push(token);
-        let lost = self.cycle.push(token);
+        let lost = self.cycle.push(token) | self.circle.push(token);
         Ok(match self.answer.push(model, token, &*self.sink)? {
             Heard::More if complete => Step::End(FinishReason::Stop),
             Heard::More if lost => Step::End(FinishReason::Repetition),
@@ -175,7 +179,7 @@ impl Generation {
         self.usage.nanos = self.answering.map_or(0, nanos);
         self.answer.finish(model, reason, &*self.sink)?;
         let tokens = if self.request.tell_tokens { std::mem::take(&mut self.tokens) } else { Vec::new() };
-        self.sink.send(GenerateEvent::Done { reason, usage: self.usage, tokens });
+        self.sink.send(GenerateEvent::Done { reason, usage: self.usage, tokens, stop: self.answer.stop.take() });
         Ok(Progress::Finished)
     }
 }
@@ -195,10 +199,14 @@ impl Work for Generation {
         self.sink.listener()
     }
 
+    fn domain(&self) -> &str {
+        &self.request.domain
+    }
+
     fn begin(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
         let tokens = std::mem::take(&mut self.tokens);
         if !self.request.truncate && tokens.len() >= cache.context() {
-            return Err(Fault::Request("the input length exceeds the context length".to_owned()));
+            return Err(Fault::too_long(tokens.len(), cache.context()));
         }
         let count = tokens.len();
         self.tokens = room::fit(tokens, self.request.keep as usize, cache.context());
@@ -256,9 +264,11 @@ fn nanos(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The tokens of the prompt, behind those that the request puts before it; how the answer is read; what it is held to.
-fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answer, Held), Fault> {
-    // What a template or a tokenizer refuses is in the request.
+/// The tokens of the prompt, behind those that the request puts before it.
+///
+/// # Errors
+/// What a template or a tokenizer refuses.
+pub(crate) fn prompted(model: &Model, request: &GenerateRequest) -> Result<Prompted, Fault> {
     let blame = |error: anyhow::Error| Fault::Request(format!("{error:#}"));
     let mut prompt = model.text.prompt(&request.prompt).map_err(blame)?;
     if !request.before.is_empty() && matches!(request.prompt, Prompt::Text { .. } | Prompt::Chat(_)) {
@@ -269,6 +279,12 @@ fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answe
         }
     }
     let tokens = [request.before.as_slice(), &prompt.tokens].concat();
+    Ok(Prompted { tokens, ..prompt })
+}
+
+/// The tokens to begin with; how the answer is read; what it is held to.
+fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answer, Held), Fault> {
+    let Prompted { tokens, rendered } = prompted(model, request)?;
     if tokens.is_empty() {
         return Err(Fault::Request("the prompt is empty".to_owned()));
     }
@@ -280,7 +296,7 @@ fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answe
     let biased: Vec<u32> = request.logit_bias.iter().map(|(token, _)| *token).collect();
     check_vocabulary(&biased, model.vocabulary)?;
     let tools = offered(request);
-    let answer = Answer::new(&model.text, request, &prompt.rendered, tools.clone());
+    let answer = Answer::new(&model.text, request, &rendered, tools.clone());
     let held = Held::new(&model.text, request, &tools, &answer.reader)?;
     Ok((tokens, answer, held))
 }

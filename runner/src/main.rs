@@ -71,6 +71,7 @@ mod shorten;
 mod stages;
 mod weights;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -119,6 +120,8 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
     // A log on a full disk must not end what is being said: by itself it would say so on standard error, and panic.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A file or a pipe gets no escape sequences.
+    let log = if std::io::stderr().is_terminal() { log } else { log.with_ansi(false) };
     log.log_internal_errors(false).init();
     if let Some(folder) = arguments.emulator {
         return done(::device::compile_kernels(&folder));

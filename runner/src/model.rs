@@ -76,6 +76,10 @@ impl TextModel {
         let load = |table: Option<TokenTable>| match (documents.find("tokenizer.json"), table) {
             (Some(_), Some(table)) => huggingface(documents, Tokenizer::from_table(table)?, template),
             (Some(raw), None) => huggingface(documents, Tokenizer::from_json(raw)?, template),
+            (None, None) => match folder_vocabulary(documents)? {
+                Some(vocabulary) => huggingface(documents, Tokenizer::from_vocabulary(vocabulary)?, template),
+                None => gguf(documents, None, template),
+            },
             (None, table) => gguf(documents, table, template),
         };
         if let Some(table) = table {
@@ -139,7 +143,7 @@ impl<'a> Documents<'a> {
     /// A JSON document; `null` where there is none.
     pub(crate) fn json(self, name: &str) -> Result<Value> {
         let Some(raw) = self.find(name) else { return Ok(Value::Null) };
-        serde_json::from_slice(raw).with_context(|| format!("`{name}` is not JSON"))
+        serde_json::from_slice(&formats::json::tolerant(raw)).with_context(|| format!("`{name}` is not JSON"))
     }
 }
 
@@ -155,21 +159,32 @@ fn huggingface(documents: Documents<'_>, tokenizer: Tokenizer, template: Choice<
     }
     let eos = variables.get("eos_token").and_then(Value::as_str).and_then(|text| tokenizer.id(text));
     ends.extend(eos.filter(|eos| !ends.contains(eos)));
-    let own = match documents.find("chat_template.jinja") {
-        Some(raw) => {
-            let text = std::str::from_utf8(raw).context("`chat_template.jinja` is not UTF-8")?;
-            chat_templates::single(text.to_owned())
-        }
-        None => chat_templates::of_config(&config),
-    };
-    Ok(TextModel::new(tokenizer, template.among(own, variables)?, ends, None))
+    let mut own = chat_templates::OfFolder::default();
+    for (name, raw) in documents.iter().filter(|(name, _)| chat_templates::OfFolder::reads(name)) {
+        let text =
+            std::str::from_utf8(formats::json::unmarked(raw)).with_context(|| format!("`{name}` is not UTF-8"))?;
+        own.take(name, text);
+    }
+    Ok(TextModel::new(tokenizer, template.among(own.templates(), variables)?, ends, None))
+}
+
+/// The vocabulary of a folder without `tokenizer.json`, in one of the older forms.
+fn folder_vocabulary(documents: Documents<'_>) -> Result<Option<Vocabulary>> {
+    let config = documents.json("tokenizer_config.json")?;
+    if let Some(raw) = documents.find("tokenizer.model") {
+        return Ok(Some(Vocabulary::of_sentence_piece(raw, &config)?));
+    }
+    match (documents.find("vocab.json"), documents.find("merges.txt")) {
+        (Some(vocab), Some(merges)) => Ok(Some(Vocabulary::of_byte_pairs(vocab, merges, &config)?)),
+        _ => Ok(None),
+    }
 }
 
 fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Choice<'_>) -> Result<TextModel> {
     // Of a split, the first file has the keys.
     let header = documents.iter().find(|(_, bytes)| bytes.starts_with(b"GGUF"));
     let (name, bytes) =
-        header.context("the model has no `tokenizer.json` and no GGUF header, so it has no tokenizer")?;
+        header.context("the model has no tokenizer: neither `tokenizer.json`, `tokenizer.model`, `vocab.json` with `merges.txt`, nor a GGUF header")?;
     let gguf = Gguf::parse_header(bytes).with_context(|| format!("the kept header of `{name}`"))?;
     let table = table.map_or_else(|| table_of(&gguf), Ok)?;
     let Settings::Gguf(vocabulary) = table.settings()? else { bail!("the token table is not that of a GGUF header") };

@@ -14,7 +14,8 @@ use axum::{Json, Router};
 use prompt::Special;
 use protocol::{
     ContextRequest, EmbedReply, EmbedRequest, EvaluateRequest, Failure, FailureKind, GenerateEvent, GenerateRequest,
-    LoadReply, LoadRequest, RenderRequest, RerankReply, RerankRequest, Status, Text, TokenizeRequest, Tokens,
+    LoadReply, LoadRequest, RenderRequest, RerankReply, RerankRequest, Status, Text, TokenCount, TokenizeRequest,
+    Tokens,
 };
 use tokio::net::UnixListener;
 use tokio::sync::mpsc::error::TrySendError;
@@ -79,6 +80,7 @@ fn routes(machine: Machine, files: Files) -> Router {
         .route("/load", post(load_model))
         .route("/context", post(change_context))
         .route("/generate", post(generate_text))
+        .route("/count", post(count))
         .route("/evaluate", post(evaluate))
         .route("/embed", post(embed))
         .route("/rerank", post(rerank))
@@ -299,6 +301,16 @@ async fn generate_text(
         Some((line, receiver))
     });
     Ok(([("content-type", "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
+/// How many tokens the prompt of a generation has.
+async fn count(
+    State(runner): State<Runner>,
+    Json(request): Json<GenerateRequest>,
+) -> Result<Json<TokenCount>, Refusal> {
+    let model = runner.loaded()?.model.clone();
+    let prompt = compute(move || Ok(generate::prompted(&model, &request))).await??;
+    Ok(Json(TokenCount { tokens: prompt.tokens.len() as u64 }))
 }
 
 async fn evaluate(State(runner): State<Runner>, Json(request): Json<EvaluateRequest>) -> Result<Vec<u8>, Refusal> {

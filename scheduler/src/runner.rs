@@ -9,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use protocol::{
     ContextRequest, EmbedReply, EmbedRequest, EvaluateOutput, EvaluateRequest, Failure, GenerateEvent, GenerateRequest,
-    LoadReply, LoadRequest, RenderRequest, RerankReply, RerankRequest, Status, Text, TokenizeRequest, Tokens,
+    LoadReply, LoadRequest, RenderRequest, RerankReply, RerankRequest, Status, Text, TokenCount, TokenizeRequest,
+    Tokens,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -141,6 +142,12 @@ impl Runner {
     pub async fn tokenize(&self, request: &TokenizeRequest) -> Result<Vec<u32>, Error> {
         let tokens: Tokens = self.ask("tokenize", request).await?;
         Ok(tokens.tokens)
+    }
+
+    /// How many tokens the prompt of a generation has, with those before it.
+    pub async fn count(&self, request: &GenerateRequest) -> Result<u64, Error> {
+        let count: TokenCount = self.ask("count", request).await?;
+        Ok(count.tokens)
     }
 
     /// The text of tokens.

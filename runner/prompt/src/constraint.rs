@@ -1,8 +1,8 @@
 //! Constraints: which tokens may come next where an answer must be JSON, fit a schema, or call a tool.
 //!
 //! A grammar runs over the bytes of the vocabulary's tokens, so that a token counts as allowed exactly if the text with it
-//! can still be completed. Between two tokens of JSON at most a line break with its indent may stand: small models would
-//! write blanks for ever. What a schema leaves open is in `schema.rs`.
+//! can still be completed. JSON is one line with a space after each comma and colon, as Python's `json` writes it: small models
+//! would write blanks for ever, and line breaks here and there. What a schema leaves open is in `schema.rs`.
 
 #[cfg(test)]
 mod corpus;
@@ -25,10 +25,15 @@ use crate::{Dialect, Error, Tokenizer, Tools};
 /// States of the automaton that an answer is held against: one or two kilobytes each, of which no useful schema needs as many.
 const MAX_STATES: usize = 20_000;
 
+/// Digits in a row after which others are taken, where they may be: a double has 17 that mean something.
+const MOST_DIGITS: usize = 40;
+
 /// Makes constraints for the vocabulary of one tokenizer. It takes about a second and tens of MiB for a large vocabulary, so
 /// there is one for a model, made when the first constraint is asked for. Several threads may use it.
 pub struct ConstraintFactory {
     parsers: ParserFactory,
+    /// The bytes of each token.
+    words: Arc<[Vec<u8>]>,
 }
 
 /// What may come next in one answer.
@@ -36,6 +41,9 @@ pub struct Constraint {
     matcher: Matcher,
     /// May come instead of the first token, and is no part of what is constrained.
     first: Option<u32>,
+    words: Arc<[Vec<u8>]>,
+    /// Digits that the answer ends in.
+    digits: usize,
 }
 
 impl std::fmt::Debug for ConstraintFactory {
@@ -70,7 +78,7 @@ impl ConstraintFactory {
         let limits = parsers.quiet().limits_mut();
         limits.verbose_errors = false;
         limits.max_lexer_states = MAX_STATES;
-        Ok(Self { parsers })
+        Ok(Self { parsers, words: words.into() })
     }
 
     /// An answer in this format. What of a schema cannot be held to is refused by name; `oneOf` allows what fits several.
@@ -95,7 +103,7 @@ impl ConstraintFactory {
         let parser = catch_unwind(AssertUnwindSafe(|| self.parsers.create_parser(grammar)))
             .map_err(|_| Error::Format("the schema cannot be read".to_owned()))?
             .map_err(|e| Error::Format(told(&format!("{e:#}"))))?;
-        Ok(Constraint { matcher: Matcher::new(Ok(parser)), first: None })
+        Ok(Constraint { matcher: Matcher::new(Ok(parser)), first: None, words: self.words.clone(), digits: 0 })
     }
 }
 
@@ -130,7 +138,35 @@ impl Constraint {
             words.resize(words.len().max(word + 1), 0);
             words[word] |= 1 << (first % 32);
         }
+        self.end_digits(&mut words);
         Ok(words)
+    }
+
+    /// After many digits in a row, leaves no token that begins with one, where others may follow: no number has so many, and a
+    /// model may write them until the answer is cut.
+    fn end_digits(&self, allowed: &mut [u32]) {
+        if self.digits < MOST_DIGITS {
+            return;
+        }
+        let is_digit = |id: usize| self.words.get(id).and_then(|word| word.first()).is_some_and(u8::is_ascii_digit);
+        let mut kept = allowed.to_vec();
+        for (at, word) in kept.iter_mut().enumerate() {
+            for bit in 0..32 {
+                if *word >> bit & 1 == 1 && is_digit(at * 32 + bit) {
+                    *word &= !(1 << bit);
+                }
+            }
+        }
+        if kept.iter().any(|word| *word != 0) {
+            allowed.copy_from_slice(&kept);
+        }
+    }
+
+    /// Counts the digits at the end of the answer.
+    fn count_digits(&mut self, token: u32) {
+        let Some(word) = self.words.get(token as usize) else { return };
+        let at_end = word.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        self.digits = if at_end == word.len() { self.digits + at_end } else { at_end };
     }
 
     /// Goes on with a token that was chosen. Refused where it was not allowed.
@@ -139,6 +175,7 @@ impl Constraint {
         if first == Some(token) {
             return Ok(());
         }
+        self.count_digits(token);
         self.matcher.consume_token(token).map_err(failed)
     }
 

@@ -12,8 +12,13 @@ pub struct StopFilter {
 pub enum Passed {
     /// Text that is certainly no part of a stop string; may be empty.
     Text(String),
-    /// The text before a stop string; nothing follows.
-    Stopped(String),
+    /// A stop string was found; nothing follows.
+    Stopped {
+        /// The text before it.
+        text: String,
+        /// Which it was.
+        stop: String,
+    },
 }
 
 impl StopFilter {
@@ -25,9 +30,10 @@ impl StopFilter {
     /// Takes more text.
     pub fn push(&mut self, text: &str) -> Passed {
         self.held.push_str(text);
-        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min() {
+        let found = self.stops.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop)));
+        if let Some((at, stop)) = found.min_by_key(|(at, _)| *at) {
             self.held.truncate(at);
-            return Passed::Stopped(std::mem::take(&mut self.held));
+            return Passed::Stopped { text: std::mem::take(&mut self.held), stop: stop.clone() };
         }
         let safe = self.held.len() - self.longest_beginning();
         let rest = self.held.split_off(safe);
@@ -64,7 +70,7 @@ mod tests {
         for piece in pieces {
             match filter.push(piece) {
                 Passed::Text(text) => told.push(text),
-                Passed::Stopped(text) => {
+                Passed::Stopped { text, .. } => {
                     told.push(text);
                     stopped = true;
                     break;

@@ -3,6 +3,7 @@
 //! [Jinja](jinja) as Hugging Face transformers renders it, and [Go's templates](go) as Ollama does. Which it is the text says.
 
 mod clock;
+mod continuation;
 mod conversation;
 #[cfg(test)]
 mod fixtures;
@@ -83,7 +84,19 @@ impl ChatTemplate {
         })
     }
 
+    /// Renders messages in this shape. An answer that the client has begun (the last message is the assistant's) goes on.
     fn render_shape(&self, request: &RenderRequest) -> Result<String, Error> {
+        let Some((begun, before)) = continuation::of(request, self) else { return self.render_whole(request) };
+        let rendered = self.render_whole(&RenderRequest { messages: before.to_vec(), ..request.clone() })?;
+        Ok(continuation::appended(rendered, begun))
+    }
+
+    /// Whether the template that renders this is one of Go's, which go on with the last message by themselves.
+    fn continues(&self, request: &RenderRequest) -> bool {
+        self.chosen(request.tools.is_some()).is_none_or(|(_, source)| is_go(source))
+    }
+
+    fn render_whole(&self, request: &RenderRequest) -> Result<String, Error> {
         let has_tools =
             request.tools.as_ref().is_some_and(|tools| tools.as_array().is_none_or(|list| !list.is_empty()));
         let Some((name, source)) = self.chosen(has_tools) else { return Ok(String::new()) };

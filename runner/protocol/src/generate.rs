@@ -118,6 +118,9 @@ pub struct GenerateRequest {
     /// Tell the tokens of prompt and answer at the end.
     #[serde(default)]
     pub tell_tokens: bool,
+    /// Whose request it is: what was computed of a prompt is found again only by requests with the same.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub domain: String,
 }
 
 fn yes() -> bool {
@@ -143,6 +146,7 @@ impl GenerateRequest {
             tool_choice: ToolChoice::Auto,
             thinking: false,
             tell_tokens: false,
+            domain: String::new(),
         }
     }
 }
@@ -273,6 +277,9 @@ pub enum GenerateEvent {
         /// The tokens of prompt and answer, where they were asked for.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tokens: Vec<u32>,
+        /// The stop string that ended it, where one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop: Option<String>,
     },
     /// The end, for a reason that is not the model's.
     Error {

@@ -54,15 +54,24 @@ pub use load::{
     Array, Blob, ContextRequest, DeviceLayers, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor,
 };
 pub use rerank::{RerankReply, RerankRequest};
-pub use text::{Message, RenderRequest, Text, TokenizeRequest, Tokens};
+pub use text::{Message, RenderRequest, Text, TokenCount, TokenizeRequest, Tokens};
 
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; a runner refuses to load for another one.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Descriptors that a message passes, at most.
 pub const DESCRIPTORS: usize = 64;
+
+/// How a refusal of a prompt that is longer than the context begins. Clients of Ollama look for it; the other APIs have an
+/// error code or a text of their own for it.
+pub const TOO_LONG: &str = "the input length exceeds the context length";
+
+/// The refusal of a prompt of so many tokens where the context has so many; `advice` says what the user can do.
+pub fn too_long(tokens: u64, context: u64, advice: &str) -> String {
+    format!("{TOO_LONG}: {tokens} tokens > {context} maximum; {advice}")
+}
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -32,6 +32,13 @@ pub struct TokenizeRequest {
     pub parse_special: bool,
 }
 
+/// How many tokens a prompt has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenCount {
+    /// With those that a generation puts before it.
+    pub tokens: u64,
+}
+
 /// Token ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {

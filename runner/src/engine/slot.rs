@@ -16,13 +16,23 @@ use crate::decoder::Decoder;
 /// # Errors
 /// Where there is no memory for them.
 pub(super) fn make<B: Backend>(decoder: &Arc<Decoder<B>>, slots: Slots) -> Result<Vec<Slot<B>>> {
-    let slot = || Ok(Slot { cache: SlotCache::new(slots.shape, decoder)?, aside: None, work: None, last_used: 0 });
+    let slot = || {
+        Ok(Slot {
+            cache: SlotCache::new(slots.shape, decoder)?,
+            domain: String::new(),
+            aside: None,
+            work: None,
+            last_used: 0,
+        })
+    };
     (0..slots.count.max(1)).map(|_| slot()).collect()
 }
 
 /// A KV cache and what is done with it.
 pub(super) struct Slot<B: Backend> {
     pub(super) cache: SlotCache<B>,
+    /// Whose sequence that is.
+    pub(super) domain: String,
     /// The cache of the slot's conversation, while work that needs no past has one of its own.
     pub(super) aside: Option<SlotCache<B>>,
     pub(super) work: Option<Box<dyn Work>>,
@@ -31,8 +41,22 @@ pub(super) struct Slot<B: Backend> {
 }
 
 impl<B: Backend> Slot<B> {
-    pub(super) fn candidate(&self) -> Candidate<'_> {
-        Candidate { tokens: self.cache.tokens(), last_used: self.last_used, is_free: self.work.is_none() }
+    /// As work of this domain sees it.
+    pub(super) fn candidate(&self, domain: &str) -> Candidate<'_> {
+        Candidate { tokens: self.tokens(domain), last_used: self.last_used, is_free: self.work.is_none() }
+    }
+
+    /// What its cache holds for work of this domain.
+    pub(super) fn tokens(&self, domain: &str) -> &[u32] {
+        if self.domain == domain { self.cache.tokens() } else { &[] }
+    }
+
+    /// Gives the slot to work of this domain: the sequence of another one is forgotten.
+    pub(super) fn enter(&mut self, domain: &str) {
+        if self.domain != domain {
+            self.cache.keep_prefix(&[]);
+            domain.clone_into(&mut self.domain);
+        }
     }
 
     /// Hands a result to the work, and ends the work where it has ended.

@@ -25,6 +25,11 @@ pub(crate) trait Work: Send {
         false
     }
 
+    /// Whose work it is: a slot's sequence is of use only to the same.
+    fn domain(&self) -> &str {
+        ""
+    }
+
     /// Takes the slot: rolls its cache back to what is of use.
     ///
     /// # Errors
@@ -148,6 +153,12 @@ impl Fault {
             Self::Request(reason) => Self::Request(reason.clone()),
             Self::Failed(error) => Self::Failed(failure::again(error)),
         }
+    }
+
+    /// A prompt that is to be whole and is longer than the context, both in tokens.
+    pub(crate) fn too_long(tokens: usize, context: usize) -> Self {
+        let advice = "shorten it, or ask for a longer context (`num_ctx`, LODE_CONTEXT_LENGTH)";
+        Self::Request(protocol::too_long(tokens as u64, context as u64, advice))
     }
 
     /// What is at fault.

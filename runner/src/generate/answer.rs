@@ -27,6 +27,8 @@ pub(super) struct Answer {
     pub(super) reader: OutputReader,
     /// Of the tokens that were not told yet.
     pub(super) logprobs: Vec<Logprob>,
+    /// The stop string that was found.
+    pub(super) stop: Option<String>,
 }
 
 impl Answer {
@@ -38,6 +40,7 @@ impl Answer {
             stops: StopFilter::new(&request.stop),
             reader: OutputReader::new(&text.dialect, reading),
             logprobs: Vec::new(),
+            stop: None,
         }
     }
 
@@ -56,7 +59,10 @@ impl Answer {
         let text = self.stream.push(&model.text.tokenizer, token)?;
         let (text, stopped) = match self.stops.push(&text) {
             Passed::Text(text) => (text, false),
-            Passed::Stopped(text) => (text, true),
+            Passed::Stopped { text, stop } => {
+                self.stop = Some(stop);
+                (text, true)
+            }
         };
         let parts = self.reader.push(&text);
         let open = self.tell(parts, sink);

@@ -15,8 +15,6 @@ use serde_json::{Map, Value, json};
 use crate::Error;
 use join::{Root, joins, says_anything};
 
-/// What may stand between tokens of JSON: a space, or a line break and its indent.
-const BLANK: &str = r" |\n[ \t]{0,32}";
 /// How deep schemas may stand in each other, and how many references may follow each other.
 const MAX_DEPTH: usize = 64;
 /// The name that the definition of any value has in a schema.
@@ -31,6 +29,10 @@ const BY_NAME: [&str; 5] = ["properties", "patternProperties", "$defs", "definit
 const SINGLE: [&str; 3] = ["items", "additionalProperties", "additionalItems"];
 /// Those whose values are lists of schemas.
 const LISTS: [&str; 3] = ["prefixItems", "anyOf", "oneOf"];
+
+/// The formats of strings that are kept to; all others are annotations.
+const FORMATS: [&str; 10] =
+    ["date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
 /// A day as RFC 3339 writes it.
 const DATE: &str = concat!(
@@ -47,11 +49,12 @@ type Schema = Map<String, Value>;
 /// # Errors
 /// What is no schema, or stands in itself too deep.
 pub(super) fn prepared(schema: &Value) -> Result<Schema, Error> {
-    let schema = match schema {
+    let mut schema = match schema {
         Value::Object(schema) => schema.clone(),
         Value::Bool(true) | Value::Null => Schema::new(),
         other => return Err(Error::Format(format!("a schema is an object, this is `{}`", short(other)))),
     };
+    forget_annotations(&mut schema, 0);
     let root = Root::new(&schema);
     let mut closed = root.schema(&schema, 0)?;
     let definitions = closed.entry("$defs").or_insert_with(|| Schema::new().into());
@@ -59,8 +62,37 @@ pub(super) fn prepared(schema: &Value) -> Result<Schema, Error> {
         definitions.insert(ANY.to_owned(), any());
         definitions.extend(root.unfolding.made());
     }
-    closed.insert("x-guidance".to_owned(), json!({"whitespace_pattern": BLANK, "coerce_one_of": true}));
+    closed.insert(
+        "x-guidance".to_owned(),
+        json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": ", "coerce_one_of": true}),
+    );
     Ok(closed)
+}
+
+/// Removes formats that are annotations: JSON Schema asks nothing of a value whose format is not known.
+fn forget_annotations(schema: &mut Schema, depth: usize) {
+    // What stands deeper is refused later.
+    if depth > MAX_DEPTH {
+        return;
+    }
+    if schema.get("format").and_then(Value::as_str).is_some_and(|format| !FORMATS.contains(&format)) {
+        schema.shift_remove("format");
+    }
+    let mut forget = |value: &mut Value| {
+        if let Value::Object(inner) = value {
+            forget_annotations(inner, depth + 1);
+        }
+    };
+    for (key, value) in schema.iter_mut() {
+        match (key.as_str(), value) {
+            (key, Value::Object(named)) if BY_NAME.contains(&key) => named.values_mut().for_each(&mut forget),
+            (key, Value::Array(list)) if LISTS.contains(&key) || key == "allOf" => {
+                list.iter_mut().for_each(&mut forget)
+            }
+            (key, inner) if SINGLE.contains(&key) => forget(inner),
+            _ => {}
+        }
+    }
 }
 
 /// The beginning of a value, for errors.
@@ -252,6 +284,25 @@ mod tests {
 
     fn check(schema: &Value, expect: &Value) {
         assert_eq!(found(schema), *expect, "{schema}");
+    }
+
+    #[test]
+    fn unknown_formats_are_annotations() {
+        for format in ["path", "password", "uri-reference", "binary", "int32"] {
+            check(&json!({"type": "string", "format": format}), &json!({"type": "string"}));
+            // In every place of a schema, and before parts are joined.
+            let inner = json!({"type": "string", "format": format});
+            for schema in [
+                json!({"anyOf": [inner, {"type": "null"}]}),
+                json!({"type": "array", "items": inner}),
+                json!({"allOf": [inner, {"maxLength": 5}]}),
+                json!({"$defs": {"p": inner}, "$ref": "#/$defs/p"}),
+                json!({"type": "object", "properties": {"format": inner}, "additionalProperties": false}),
+            ] {
+                assert!(!found(&schema).to_string().contains(format), "{schema}");
+            }
+        }
+        assert!(found(&json!({"type": "string", "format": "uuid"})).to_string().contains("uuid"));
     }
 
     #[test]

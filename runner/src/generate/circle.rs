@@ -1,0 +1,91 @@
+//! Noticing that an answer goes round in a long circle: it says what it has said, with a few words changed now and then, so that no
+//! few tokens come again and again.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Tokens that are looked back at.
+const WINDOW: usize = 4000;
+/// Tokens that count as said again where all of them come in the same order.
+const GRAM: usize = 16;
+/// An answer goes round where at most one of so many of its grams is new: a circle of up to a quarter of the window.
+const NEW: usize = 4;
+
+/// The grams of the last tokens.
+#[derive(Debug, Default)]
+pub(super) struct Circle {
+    is_off: bool,
+    recent: VecDeque<u32>,
+    /// In their order, by their hashes.
+    grams: VecDeque<u64>,
+    counts: HashMap<u64, u32>,
+}
+
+impl Circle {
+    /// Notices nothing where `is_off`.
+    pub(super) fn new(is_off: bool) -> Self {
+        Self { is_off, ..Self::default() }
+    }
+
+    /// Whether the answer, with this token, goes round.
+    pub(super) fn push(&mut self, token: u32) -> bool {
+        if self.is_off {
+            return false;
+        }
+        self.recent.push_back(token);
+        if self.recent.len() > GRAM {
+            self.recent.pop_front();
+        }
+        if self.recent.len() < GRAM {
+            return false;
+        }
+        let mut hasher = DefaultHasher::new();
+        self.recent.hash(&mut hasher);
+        self.add(hasher.finish());
+        self.grams.len() == WINDOW && self.counts.len() <= WINDOW / NEW
+    }
+
+    fn add(&mut self, gram: u64) {
+        self.grams.push_back(gram);
+        *self.counts.entry(gram).or_default() += 1;
+        if self.grams.len() <= WINDOW {
+            return;
+        }
+        let Some(oldest) = self.grams.pop_front() else { return };
+        if let Some(count) = self.counts.get_mut(&oldest) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noticed(tokens: impl Iterator<Item = u32>) -> bool {
+        let mut circle = Circle::new(false);
+        tokens.take(12_000).any(|token| circle.push(token))
+    }
+
+    #[test]
+    fn long_circles_are_noticed() {
+        for period in [65, 300, 900] {
+            assert!(noticed((0..period).cycle()), "{period}");
+        }
+        // A word is another one at every turn.
+        let salad = (0..60).flat_map(|turn: u32| (0..200).map(move |at| if at == 100 { 1000 + turn } else { at }));
+        assert!(noticed(salad));
+        assert!(!Circle::new(true).push(1));
+    }
+
+    #[test]
+    fn what_goes_on_is_no_circle() {
+        assert!(!noticed(0..12_000));
+        // A table: the same words around what differs.
+        let row = |number: u32| (0..24).map(move |at| if at % 8 == 0 { 1000 + number * 3 + at } else { at });
+        assert!(!noticed((0..500).flat_map(row)));
+    }
+}
