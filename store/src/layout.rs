@@ -8,6 +8,8 @@ use crate::{Error, files};
 
 /// The file that says which format a store has.
 pub(crate) const VERSION: &str = "version";
+/// What users typed in `lode run`: commands write it, beside the store.
+const PROMPTS: &str = "prompts";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
@@ -27,6 +29,7 @@ impl Layout {
         let home = home.canonicalize().map_err(|e| Error::io("find", &home, e))?;
         let layout = Self { home };
         let is_new = !layout.blobs().is_dir();
+        layout.move_prompts()?;
         for folder in
             [layout.blobs(), layout.ingests(), layout.tags(), layout.links(), layout.leases(), layout.temporary()]
         {
@@ -35,6 +38,20 @@ impl Layout {
         layout.create_shelves()?;
         files::sync_folder(&layout.home)?;
         Ok((layout, is_new))
+    }
+
+    /// Moves the file of `lode run`'s prompts out of the way: version 0.1 kept it where the folder of histories belongs.
+    fn move_prompts(&self) -> Result<(), Error> {
+        let (from, to) = (self.histories(), self.home.join(PROMPTS));
+        if !std::fs::symlink_metadata(&from).is_ok_and(|found| found.is_file()) {
+            return Ok(());
+        }
+        let to = if to.exists() { to.with_added_extension("old") } else { to };
+        match std::fs::rename(&from, &to) {
+            // Another process was first.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            done => done.map_err(|error| Error::io("move", &from, error)),
+        }
     }
 
     /// Makes all folders that blobs by SHA-256 can be in at once: made one by one, each would have to be synced in a commit.

@@ -8,6 +8,7 @@
 //!   ingest/<id>/{data,meta}         resumable, invisible to readers
 //!   tags/<host>/<repository>/:<tag> one line: the digest of a manifest (a root of garbage collection)
 //!   links/<host>/<repository>/…      what a registry's clients put there (roots too)
+//!   prompts                             what was typed in `lode run`; commands write it
 //!   history/<host>/<repository>/:<tag>  a line per change; the last version before the current one is a root
 //!   pins/<host>/<repository>/:<tag>     empty: the tag is not to be removed
 //!   damaged/<hex>                   blobs that were found damaged; nobody reads them
