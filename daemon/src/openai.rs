@@ -3,7 +3,7 @@
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
-mod failure;
+pub(crate) mod failure;
 pub(crate) mod models;
 pub(crate) mod rerank;
 pub(crate) mod responses;

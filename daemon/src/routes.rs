@@ -14,6 +14,7 @@ mod anthropic;
 mod lode;
 mod ollama;
 mod openai;
+mod others;
 mod page;
 mod service;
 
@@ -83,6 +84,7 @@ fn table() -> Vec<Route> {
     let mut all = ollama::routes();
     all.extend(openai::routes());
     all.extend(anthropic::routes());
+    all.extend(others::routes());
     all.extend(lode::routes());
     all.extend(service::routes());
     all.extend(page::routes());

@@ -41,12 +41,12 @@ impl<E: Into<Failed>> From<E> for Failure {
 }
 
 /// The field is told apart from the message.
-pub(super) fn refused(refusal: Refusal) -> Failure {
+pub(crate) fn refused(refusal: Refusal) -> Failure {
     Failure { status: StatusCode::BAD_REQUEST, body: refusal.into() }
 }
 
 /// The body of a request, as [`body::Body`].
-pub(crate) struct Body<T>(pub(super) T);
+pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>
 where

@@ -26,6 +26,14 @@ async fn described() -> Described {
         std::fs::write(ranks.path().join(name), content.to_string()).expect("a file");
     }
     described.server.create("ranks", ranks.path()).await;
+    let fills = variant(3);
+    let path = fills.path().join("tokenizer.json");
+    let mut tokenizer = std::fs::read_to_string(&path).expect("a tokenizer");
+    for (own, other) in [("start_header_id", "fim_prefix"), ("end_header_id", "fim_suffix"), ("eom_id", "fim_middle")] {
+        tokenizer = tokenizer.replace(&format!("<|{own}|>"), &format!("<|{other}|>"));
+    }
+    std::fs::write(&path, tokenizer).expect("it is written");
+    described.server.create("fills", fills.path()).await;
     described
 }
 
@@ -37,6 +45,7 @@ async fn answers_are_what_the_document_says() {
     ollama(&described).await;
     openai(&described).await;
     anthropic(&described).await;
+    others(&described).await;
     lode(&described).await;
     files(&described).await;
     transfers(&described).await;
@@ -259,6 +268,45 @@ async fn transfers(described: &Described) {
             described.ask("/api/push", &push, 200).await;
         }
         described.ask("/api/pull", &json!({"model": there, "insecure": true, "stream": stream}), 200).await;
+    }
+}
+
+async fn others(described: &Described) {
+    for path in ["/health", "/slots", "/api/v0/models"] {
+        described.get(path).await;
+    }
+    for asked in [
+        Asked { url: "/props?model=tiny", ..Asked::get("/props") },
+        Asked { url: "/api/v0/models/tiny", ..Asked::get("/api/v0/models/{model}") },
+    ] {
+        let (status, documents) = described.send(&asked, described.request(&asked)).await;
+        assert_eq!(status, 200, "{documents:?}");
+    }
+    let say = json!([{"role": "user", "content": "Hi"}]);
+    for stream in [false, true] {
+        for (path, body) in [
+            ("/completion", json!({"prompt": "Hi", "n_predict": 4, "temperature": 0})),
+            ("/infill", json!({"model": "fills", "input_prefix": "a", "input_suffix": "b", "n_predict": 4})),
+            ("/api/v0/chat/completions", json!({"messages": say, "max_tokens": 4})),
+            ("/api/v0/completions", json!({"prompt": "Hi", "max_tokens": 4})),
+        ] {
+            let mut body = body;
+            body["stream"] = stream.into();
+            if body.get("model").is_none() {
+                body["model"] = "tiny".into();
+            }
+            described.ask(path, &body, 200).await;
+        }
+    }
+    for (path, body, status) in [
+        ("/tokenize", json!({"model": "tiny", "content": "Hi", "add_special": true}), 200),
+        ("/detokenize", json!({"model": "tiny", "tokens": [65]}), 200),
+        ("/api/v0/embeddings", json!({"model": "tiny", "input": "Hi"}), 200),
+        ("/completion", json!({"model": "tiny", "prompt": "Hi", "grammar": "root ::= x"}), 400),
+        ("/completion", json!({"model": "missing", "prompt": "Hi"}), 404),
+        ("/infill", json!({"model": "tiny", "input_prefix": "a"}), 400),
+    ] {
+        described.ask(path, &body, status).await;
     }
 }
 
