@@ -20,6 +20,8 @@ pub struct Answer {
     pub usage: Usage,
     /// The tokens of prompt and answer, where they were asked for.
     pub tokens: Vec<u32>,
+    /// The stop string that ended it, where one did.
+    pub stop: Option<String>,
 }
 
 /// A call of a tool.
@@ -47,7 +49,8 @@ impl Answer {
                 self.tool_calls.push(ToolCall { name, arguments });
                 self.logprobs.extend(logprobs);
             }
-            GenerateEvent::Done { reason, usage, tokens } => {
+            GenerateEvent::Done { reason, usage, tokens, stop } => {
+                self.stop = stop;
                 self.reason = Some(reason);
                 self.usage = usage;
                 self.tokens = tokens;

@@ -8,6 +8,8 @@ pub mod anthropic;
 mod demand;
 mod frame;
 mod grammar;
+pub mod llama_server;
+pub mod lm_studio;
 pub mod lode;
 pub mod modelfile;
 pub mod ollama;

@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::ollama::Options;
+
 /// A Modelfile that cannot be read: which line, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -20,6 +22,8 @@ fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Result<(), Malformed>
 pub struct Modelfile {
     /// A model, a file or a folder.
     pub from: String,
+    /// What further FROM lines name: a projector of the model. Anything else is for the reader to refuse.
+    pub more: Vec<String>,
     /// Files or folders of low-rank adapters.
     pub adapters: Vec<String>,
     /// With which it generates; lists are of parameters that are given several times.
@@ -36,12 +40,31 @@ pub struct Modelfile {
     pub licenses: Vec<String>,
     /// Role and content.
     pub messages: Vec<(String, String)>,
+    /// The version of Ollama that the author asks for. Nothing depends on it here.
+    pub requires: Option<String>,
 }
 
 const ROLES: [&str; 3] = ["system", "user", "assistant"];
-const LATER: [&str; 2] = ["REQUIRES", "DRAFT"];
+const LATER: [&str; 1] = ["DRAFT"];
 
 impl Modelfile {
+    /// The text of a Modelfile: UTF-8, or UTF-16 with its byte order mark, as editors of Windows write it.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn decode(bytes: &[u8]) -> Result<String, Malformed> {
+        let wide = |unit: fn([u8; 2]) -> u16| {
+            let units = bytes[2..].chunks(2).map(|pair| unit([pair[0], pair.get(1).copied().unwrap_or(0)]));
+            char::decode_utf16(units).collect::<Result<String, _>>().ok()
+        };
+        let text = match bytes {
+            [0xff, 0xfe, ..] => wide(u16::from_le_bytes),
+            [0xfe, 0xff, ..] => wide(u16::from_be_bytes),
+            _ => std::str::from_utf8(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)).ok().map(str::to_owned),
+        };
+        text.ok_or_else(|| Malformed("it is no text; expected a Modelfile in UTF-8".to_owned()))
+    }
+
     /// Reads a Modelfile. Errors name the line.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut file = Self::default();
@@ -67,10 +90,11 @@ impl Modelfile {
     fn apply(&mut self, word: &str, lead: Option<&str>, value: String, line: usize) -> Result<(), Malformed> {
         match (word.to_ascii_uppercase().as_str(), lead) {
             ("FROM", _) => {
-                ensure(self.from.is_empty(), || {
-                    format!("line {line}: there is a second FROM; a model has one source")
-                })?;
-                self.from = value;
+                if self.from.is_empty() {
+                    self.from = value;
+                } else {
+                    self.more.push(value);
+                }
             }
             ("ADAPTER", _) => {
                 ensure(!value.is_empty(), || {
@@ -83,6 +107,7 @@ impl Modelfile {
             ("RENDERER", _) => self.renderer = Some(value.trim().to_owned()),
             ("PARSER", _) => self.parser = Some(value.trim().to_owned()),
             ("SYSTEM", _) => self.system = Some(value),
+            ("REQUIRES", _) => self.requires = Some(value.trim().to_owned()),
             ("LICENSE", _) => self.licenses.push(value),
             ("MESSAGE", Some(role)) => {
                 ensure(ROLES.contains(&role), || {
@@ -124,22 +149,31 @@ impl Modelfile {
             },
         };
         self.parameters.insert(name.to_owned(), parsed);
-        crate::ollama::Options::read(&self.parameters).map_err(|e| Malformed(format!("line {line}: {e}")))?;
-        Ok(())
+        let (_, unknown) = Options::read(&self.parameters).map_err(|e| Malformed(format!("line {line}: {e}")))?;
+        ensure(unknown.is_empty(), || {
+            let meant = Options::nearest(name).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            format!("line {line}: there is no PARAMETER `{name}`{meant}")
+        })
     }
 }
 
-/// An instruction with a text, as [`Modelfile::parse`] reads it. The text may be anybody's: no line of it becomes an instruction. One
-/// that the grammar cannot say is told in a comment.
+/// An instruction with a text, as [`Modelfile::parse`] reads it: no line of the text becomes an instruction. A text that the
+/// grammar cannot say is told in a comment.
 pub fn instruction(word: &str, text: &str) -> String {
-    if !text.contains("\"\"\"") && !text.ends_with('"') {
-        return format!("{word} \"\"\"{text}\"\"\"");
+    said(word, text).unwrap_or_else(|| format!("# {word} cannot be written in a Modelfile; the model of FROM has it"))
+}
+
+/// The instruction, where the grammar can say it.
+fn said(word: &str, text: &str) -> Option<String> {
+    // Readers of lines take a carriage return before the end of a line for a part of the end.
+    if text.contains("\r\n") {
+        return None;
+    }
+    if !text.contains("\"\"\"") && !text.ends_with(['"', '\r']) {
+        return Some(format!("{word} \"\"\"{text}\"\"\""));
     }
     let quoted = format!("\"{text}\"");
-    if !text.contains(['\n', '\r']) && !quoted.starts_with("\"\"\"") {
-        return format!("{word} {quoted}");
-    }
-    format!("# {word} has quotes that no Modelfile can say; the model of FROM has it")
+    (!text.contains(['\n', '\r']) && !quoted.starts_with("\"\"\"")).then(|| format!("{word} {quoted}"))
 }
 
 /// The same for a message; a role that is none is told in a comment.
@@ -150,12 +184,26 @@ pub fn message(role: &str, content: &str) -> String {
     format!("# MESSAGE of `{}`, which is no role; the model of FROM has it", role.escape_debug())
 }
 
-/// The same for a parameter; a name that is no word is told in a comment.
-pub fn parameter(name: &str, value: &Value) -> String {
-    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return format!("PARAMETER {name} {value}");
-    }
-    format!("# PARAMETER `{}` is none; the model of FROM has it", name.escape_debug())
+/// The lines of a parameter; a list has one for each item. A parameter that no Modelfile can have, or one item that cannot be
+/// written, is told in a comment: the model of FROM has all of it.
+pub fn parameter(name: &str, value: &Value) -> Vec<String> {
+    let items = match value {
+        Value::Array(items) => items.as_slice(),
+        single => std::slice::from_ref(single),
+    };
+    let word = format!("PARAMETER {name}");
+    let line = |item: &Value| match item {
+        Value::String(text) if text.is_empty() => None,
+        Value::String(text) => said(&word, text),
+        other => Some(format!("{word} {other}")),
+    };
+    let lines = Options::knows(name).then(|| items.iter().map(line).collect::<Option<Vec<_>>>()).flatten();
+    lines.unwrap_or_else(|| {
+        vec![format!(
+            "# PARAMETER `{}` cannot be written in a Modelfile; the model of FROM has it",
+            name.escape_debug()
+        )]
+    })
 }
 
 /// The word between the instruction and its value, for instructions that have one.
@@ -211,22 +259,25 @@ mod tests {
                 instruction("TEMPLATE", "{{ messages }}"),
                 message("user", &text),
                 message(&text, "x"),
-                parameter(&text, &json!(1)),
-                parameter("temperature", &json!(0.5)),
+                parameter(&text, &json!(1)).join("\n"),
+                parameter("temperature", &json!(0.5)).join("\n"),
+                parameter("stop", &json!(["x", text])).join("\n"),
             ];
             let file = Modelfile::parse(&lines.join("\n")).expect("a Modelfile");
             prop_assert_eq!(&file.from, "a");
             prop_assert_eq!(file.template.as_deref(), Some("{{ messages }}"));
             prop_assert!(file.adapters.is_empty() && file.licenses.is_empty());
-            // A carriage return before the end of a line is part of the end.
-            let said = text.replace("\r\n", "\n");
             if let Some(system) = &file.system {
-                prop_assert_eq!(system, &said);
+                prop_assert_eq!(system, &text);
             }
             for (role, content) in &file.messages {
-                prop_assert!(role == "user" && (*content == said || content == "x"), "{:?}", file.messages);
+                prop_assert!(role == "user" && (*content == text || content == "x"), "{:?}", file.messages);
             }
             prop_assert_eq!(file.parameters.get("temperature"), Some(&json!(0.5)));
+            // Stops are those that were written, or none where one of them cannot be.
+            if let Some(stops) = file.parameters.get("stop") {
+                prop_assert_eq!(stops, &json!(["x", text]));
+            }
         }
     }
 
@@ -236,6 +287,23 @@ mod tests {
             let file = Modelfile::parse(&format!("FROM a\n{}", instruction("SYSTEM", text))).expect("a Modelfile");
             assert_eq!(file.system.as_deref(), Some(text));
         }
+    }
+
+    #[test]
+    fn stops_are_written_as_they_are_read() {
+        let stops = json!(["\n\n", "say \"hi\"", "a\\n", "\"", "\t", "5", "true", " x ", "\u{1f600}"]);
+        let file = Modelfile::parse(&format!("FROM a\n{}", parameter("stop", &stops).join("\n"))).expect("a Modelfile");
+        assert_eq!(file.parameters["stop"], stops);
+    }
+
+    #[test]
+    fn texts_of_windows_are_read() {
+        let wide: Vec<u8> = "FROM ä\r\nSYSTEM x".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for bytes in [[b"\xff\xfe", wide.as_slice()].concat(), b"\xef\xbb\xbfFROM \xc3\xa4\nSYSTEM x".to_vec()] {
+            let file = Modelfile::parse(&Modelfile::decode(&bytes).expect("text")).expect("a Modelfile");
+            assert_eq!((file.from.as_str(), file.system.as_deref()), ("ä", Some("x")));
+        }
+        assert!(Modelfile::decode(b"\x7fELF\xff").is_err());
     }
 
     #[test]
@@ -258,11 +326,14 @@ mod tests {
     fn says_which_line_is_wrong() {
         for (text, expect) in [
             ("", "no FROM"),
-            ("FROM a\nFROM b", "line 2"),
             ("FROM a\nFRUM b", "line 2: `FRUM`"),
             ("FROM a\nPARAMETER", "line 2"),
             ("FROM a\nPARAMETER temperature", "no value"),
             ("FROM a\nPARAMETER temperature hot", "line 2: option"),
+            (
+                "FROM a\nPARAMETER temprature 0",
+                "line 2: there is no PARAMETER `temprature`; did you mean `temperature`?",
+            ),
             ("FROM a\nMESSAGE robot x", "role `robot`"),
             ("FROM a\nSYSTEM \"\"\"open", "never closed"),
             ("FROM a\nADAPTER", "line 2: ADAPTER has no value"),

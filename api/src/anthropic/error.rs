@@ -41,7 +41,13 @@ impl ErrorResponse {
             400..=499 => "invalid_request_error",
             _ => "api_error",
         };
-        Self { kind: "error".to_owned(), error: ErrorObject { kind: kind.to_owned(), message: message.into() } }
+        let message: String = message.into();
+        // Claude Code shortens its conversation at these words.
+        let message = match message.strip_prefix(protocol::TOO_LONG) {
+            Some(numbers) => format!("prompt is too long{numbers}"),
+            None => message,
+        };
+        Self { kind: "error".to_owned(), error: ErrorObject { kind: kind.to_owned(), message } }
     }
 
     /// The event that ends a stream which failed.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::stop_reason;
+use super::Limits;
 use crate::Answer;
 
 /// Answer of `POST /v1/messages`.
@@ -78,8 +78,8 @@ impl Message {
         }
     }
 
-    /// The whole message. `limit` is the most tokens that were asked for.
-    pub fn whole(self, answer: Answer, limit: u64) -> Self {
+    /// The whole message.
+    pub fn whole(self, answer: Answer, limits: &Limits) -> Self {
         let mut content = Vec::new();
         if !answer.thinking.is_empty() {
             content.push(Block::Thinking { thinking: answer.thinking, signature: String::new() });
@@ -91,8 +91,10 @@ impl Message {
         for (at, call) in answer.tool_calls.into_iter().enumerate() {
             content.push(Block::ToolUse { id: call_id(&self.id, at), name: call.name, input: call.arguments });
         }
-        let stop_reason = answer.reason.map(|reason| stop_reason(reason, calls_tools, answer.usage.tokens, limit));
-        Self { content, stop_reason, usage: answer.usage.into(), ..self }
+        let stop_sequence = limits.own_stop(answer.stop);
+        let stopped = stop_sequence.is_some();
+        let reason = |reason| limits.stop_reason(reason, calls_tools, answer.usage.tokens, stopped);
+        Self { content, stop_reason: answer.reason.map(reason), stop_sequence, usage: answer.usage.into(), ..self }
     }
 }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::Limits;
 use super::content::{Content, Piece};
 use crate::ollama::{KeepAliveSpec, Options, Think};
 use crate::{Demand, Dialogue, Refusal};
@@ -96,6 +97,11 @@ impl MessagesRequest {
         self.stream.unwrap_or(false)
     }
 
+    /// What it says of the end of its answer.
+    pub fn limits(&self) -> Limits {
+        Limits { tokens: self.max_tokens.unwrap_or(0), stops: self.stop_sequences.clone().unwrap_or_default() }
+    }
+
     /// What is asked of the model.
     ///
     /// # Errors
@@ -120,10 +126,7 @@ impl MessagesRequest {
     }
 
     fn demand(&self) -> Result<Demand, Refusal> {
-        let given = match &self.options {
-            Some(options) => Options::read(options).map_err(|e| Refusal::new("options", e))?.0,
-            None => Options::default(),
-        };
+        let (given, unknown_options) = Options::of_field(self.options.as_ref())?;
         let mut stop = self.stop_sequences.clone();
         if let Some(all) = &mut stop {
             all.retain(|text| !text.is_empty());
@@ -136,8 +139,12 @@ impl MessagesRequest {
             num_predict: self.max_tokens.map(|count| i64::try_from(count).unwrap_or(i64::MAX)),
             ..Options::default()
         };
+        let options = options.over(given);
         Ok(Demand {
-            options: options.over(given),
+            // As in OpenAI's API.
+            refuse_long_prompts: options.num_ctx.is_none(),
+            options,
+            unknown_options,
             format: self.format()?,
             one_tool_call: self.tool_choice.as_ref().is_some_and(|choice| choice.disable_parallel_tool_use),
             keep_alive: self.keep_alive,
@@ -178,10 +185,6 @@ impl MessagesRequest {
             conversation.take(turn, &format!("messages.{at}"))?;
         }
         let messages = conversation.messages;
-        if messages.last().is_some_and(|last| last.role == "assistant") {
-            let message = "an answer cannot be begun by the client; the last message must be the user's";
-            return Err(Refusal::new("messages", message));
-        }
         let dialogue = Dialogue { messages, tools, think, thinking_is_optional, omitted_tools, ..Dialogue::default() };
         Ok((dialogue, choice))
     }

@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::event::{Delta, Ending, MessageEvent};
 use super::message::{Block, Message, Usage, call_id};
-use super::{ErrorResponse, stop_reason};
+use super::{ErrorResponse, Limits};
 use crate::Frame;
 
 /// Turns the events of a generation into the frames of a stream.
 #[derive(Clone, Debug)]
 pub struct MessageStream {
     message: Message,
-    limit: u64,
+    limits: Limits,
     /// Number of the next block.
     index: usize,
     /// The kind of the block that is open; its number is the one before the next.
@@ -29,9 +29,9 @@ enum Kind {
 }
 
 impl MessageStream {
-    /// A message that has just begun. `limit` is the most tokens that were asked for.
-    pub fn new(message: Message, limit: u64) -> Self {
-        Self { message, limit, index: 0, open: None, calls: 0 }
+    /// A message that has just begun.
+    pub fn new(message: Message, limits: Limits) -> Self {
+        Self { message, limits, index: 0, open: None, calls: 0 }
     }
 
     /// What comes first.
@@ -54,7 +54,7 @@ impl MessageStream {
             GenerateEvent::ToolCall { name, arguments, .. } => {
                 self.call(name, Value::Object(arguments).to_string(), &mut frames);
             }
-            GenerateEvent::Done { reason, usage, .. } => self.end(reason, usage, &mut frames),
+            GenerateEvent::Done { reason, usage, stop, .. } => self.end(reason, usage, stop, &mut frames),
             GenerateEvent::Error { error, kind } => {
                 let bad_request = kind == FailureKind::BadRequest;
                 frames.push(ErrorResponse::new(if bad_request { 400 } else { 500 }, error).frame());
@@ -104,10 +104,11 @@ impl MessageStream {
         self.stop(frames);
     }
 
-    fn end(&mut self, reason: FinishReason, usage: protocol::Usage, frames: &mut Vec<Frame>) {
+    fn end(&mut self, reason: FinishReason, usage: protocol::Usage, stop: Option<String>, frames: &mut Vec<Frame>) {
         self.close(frames);
-        let reason = stop_reason(reason, self.calls > 0, usage.tokens, self.limit);
-        let delta = Ending { stop_reason: reason, stop_sequence: None };
+        let stop_sequence = self.limits.own_stop(stop);
+        let reason = self.limits.stop_reason(reason, self.calls > 0, usage.tokens, stop_sequence.is_some());
+        let delta = Ending { stop_reason: reason, stop_sequence };
         frames.push(MessageEvent::MessageDelta { delta, usage: Usage::from(usage) }.frame());
         frames.push(MessageEvent::MessageStop {}.frame());
     }

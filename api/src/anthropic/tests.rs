@@ -24,9 +24,13 @@ fn call() -> GenerateEvent {
     GenerateEvent::ToolCall { name: "add".to_owned(), arguments, logprobs: Vec::new() }
 }
 
+fn limits(tokens: u64) -> Limits {
+    Limits { tokens, stops: vec!["END".to_owned()] }
+}
+
 fn done(reason: FinishReason) -> GenerateEvent {
     let usage = Usage { prompt_tokens: 5, cached_tokens: 2, tokens: 3, ..Usage::default() };
-    GenerateEvent::Done { reason, usage, tokens: Vec::new() }
+    GenerateEvent::Done { reason, usage, tokens: Vec::new(), stop: None }
 }
 
 #[test]
@@ -158,7 +162,7 @@ fn a_document() {
         "stop_reason": "tool_use", "stop_sequence": null,
         "usage": {"input_tokens": 3, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 2, "output_tokens": 3},
     });
-    assert_eq!(serde_json::to_value(Message::begun("1f", "m").whole(answer, 9)).expect("JSON"), expected);
+    assert_eq!(serde_json::to_value(Message::begun("1f", "m").whole(answer, &limits(9))).expect("JSON"), expected);
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn why_an_answer_ended() {
         (FinishReason::Length, false, 3, "max_tokens"),
         (FinishReason::Length, true, 9, "model_context_window_exceeded"),
     ] {
-        assert_eq!(stop_reason(reason, calls, 3, limit), expect);
+        assert_eq!(limits(limit).stop_reason(reason, calls, 3, false), expect);
     }
 }
 
@@ -185,7 +189,7 @@ fn documents(frames: Vec<Frame>) -> Vec<Value> {
 
 #[test]
 fn a_stream() {
-    let mut stream = MessageStream::new(Message::begun("1f", "m"), 9);
+    let mut stream = MessageStream::new(Message::begun("1f", "m"), limits(9));
     let mut frames = stream.begin();
     for event in [thinking("hm"), text("Hel"), text(""), text("lo"), call(), done(FinishReason::Stop)] {
         frames.extend(stream.event(event));
@@ -222,9 +226,29 @@ fn a_stream() {
 
 #[test]
 fn a_stream_that_breaks_off_says_so() {
-    let mut stream = MessageStream::new(Message::begun("1f", "m"), 9);
+    let mut stream = MessageStream::new(Message::begun("1f", "m"), limits(9));
     let frames =
         stream.event(GenerateEvent::Error { error: "it died".to_owned(), kind: protocol::FailureKind::Internal });
     let error = json!({"type": "error", "error": {"type": "api_error", "message": "it died"}});
     assert_eq!(documents(frames), [error]);
+}
+
+#[test]
+fn stop_strings_of_the_request_are_told() {
+    let stopped = |stop: &str| GenerateEvent::Done {
+        reason: FinishReason::Stop,
+        usage: Usage::default(),
+        tokens: Vec::new(),
+        stop: Some(stop.to_owned()),
+    };
+    for (stop, reason, told) in [("END", "stop_sequence", json!("END")), ("<|model's own|>", "end_turn", json!(null))] {
+        let mut answer = Answer::default();
+        answer.push(stopped(stop));
+        let whole = serde_json::to_value(Message::begun("1f", "m").whole(answer, &limits(9))).expect("JSON");
+        assert_eq!((&whole["stop_reason"], &whole["stop_sequence"]), (&json!(reason), &told));
+        let frames = MessageStream::new(Message::begun("1f", "m"), limits(9)).event(stopped(stop));
+        let text = &frames[0].data;
+        let expect = json!({"stop_reason": reason, "stop_sequence": told}).to_string();
+        assert!(text.contains(&expect), "{text}");
+    }
 }

@@ -8,4 +8,10 @@ use serde::{Deserialize, Serialize};
 pub struct SocketResponse {
     /// A Unix socket on the daemon's machine.
     pub path: String,
+    /// The folder of the daemon's store.
+    #[serde(default)]
+    pub home: String,
+    /// The daemon's process.
+    #[serde(default)]
+    pub pid: u32,
 }

@@ -128,6 +128,9 @@ pub struct GenerateResponse {
     pub tool_calls: Vec<ToolCall>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprob>,
+    /// Lode's own, in the last line: what of the request was ignored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     #[serde(rename = "_debug_info", skip_serializing_if = "Option::is_none")]
     pub debug_info: Option<DebugInfo>,
 }
@@ -146,6 +149,9 @@ pub struct ChatResponse {
     pub metrics: Option<Metrics>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprob>,
+    /// Lode's own, in the last line: what of the request was ignored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     #[serde(rename = "_debug_info", skip_serializing_if = "Option::is_none")]
     pub debug_info: Option<DebugInfo>,
 }

@@ -113,9 +113,18 @@ pub struct Progress {
     pub total: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<u64>,
+    /// Lode's own, in the last line: what of the request was ignored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 impl Progress {
+    /// The last line, where these parameters are not known.
+    pub fn success(unknown: &[String]) -> Self {
+        let warnings = unknown.iter().map(|name| format!("parameter {name} is ignored: the daemon does not know it"));
+        Self { warnings: warnings.collect(), ..Self::status("success") }
+    }
+
     /// A status alone.
     pub fn status(status: impl Into<String>) -> Self {
         Self { status: status.into(), ..Self::default() }

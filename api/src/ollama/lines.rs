@@ -39,6 +39,8 @@ pub struct AnswerLines {
     id: String,
     /// Tools that were called so far.
     calls: u64,
+    /// What the last line says was ignored.
+    warnings: Vec<String>,
 }
 
 /// A line of either endpoint.
@@ -74,7 +76,14 @@ struct Ended {
 impl AnswerLines {
     /// For an answer that begins.
     pub fn new(endpoint: Endpoint, model: &str, id: String) -> Self {
-        Self { endpoint, model: model.to_owned(), id, calls: 0 }
+        Self { endpoint, model: model.to_owned(), id, calls: 0, warnings: Vec::new() }
+    }
+
+    /// The same, with what of the request was ignored.
+    #[must_use]
+    pub fn with_ignored(self, ignored: &[String]) -> Self {
+        let warnings = ignored.iter().map(|what| format!("{what} is ignored: the daemon does not know it")).collect();
+        Self { warnings, ..self }
     }
 
     /// That something was done (`load`, `unload`), without any text.
@@ -98,7 +107,7 @@ impl AnswerLines {
                 let tool_calls = vec![self.call(crate::ToolCall { name, arguments })];
                 Said { tool_calls, logprobs, ..Said::default() }
             }
-            GenerateEvent::Done { reason, usage, tokens } => {
+            GenerateEvent::Done { reason, usage, tokens, .. } => {
                 return self.line(Said::default(), Some(ended(reason, usage, tokens, moment)), moment);
             }
             GenerateEvent::Error { error, .. } => return Line::Error(ErrorResponse { error }),
@@ -129,6 +138,7 @@ impl AnswerLines {
         // What was only rendered has not ended.
         let done = !reason.is_empty();
         let done_reason = done.then_some(reason);
+        let warnings = if done { self.warnings.clone() } else { Vec::new() };
         match self.endpoint {
             Endpoint::Generate => Line::Generate(GenerateResponse {
                 model,
@@ -141,6 +151,7 @@ impl AnswerLines {
                 metrics,
                 tool_calls,
                 logprobs,
+                warnings,
                 debug_info,
             }),
             Endpoint::Chat => {
@@ -153,6 +164,7 @@ impl AnswerLines {
                     done_reason,
                     metrics,
                     logprobs,
+                    warnings,
                     debug_info,
                 })
             }
@@ -189,7 +201,12 @@ mod tests {
         let moment = Moment { now: "2026-01-02T03:04:05Z".to_owned(), total: 7, load: 3 };
         let text = || GenerateEvent::Text { text: "Hi".to_owned(), logprobs: Vec::new() };
         let call = || GenerateEvent::ToolCall { name: "f".to_owned(), arguments: Map::new(), logprobs: Vec::new() };
-        let end = || GenerateEvent::Done { reason: FinishReason::Length, usage: Usage::default(), tokens: vec![5] };
+        let end = || GenerateEvent::Done {
+            reason: FinishReason::Length,
+            usage: Usage::default(),
+            tokens: vec![5],
+            stop: None,
+        };
         let mut chat = AnswerLines::new(Endpoint::Chat, "M", "id".to_owned());
         check(
             &chat.event(text(), &moment),
@@ -218,7 +235,7 @@ mod tests {
         for event in [
             GenerateEvent::Thinking { text: "hm".to_owned(), logprobs: Vec::new() },
             GenerateEvent::Text { text: "Hi".to_owned(), logprobs: Vec::new() },
-            GenerateEvent::Done { reason: FinishReason::Stop, usage: Usage::default(), tokens: Vec::new() },
+            GenerateEvent::Done { reason: FinishReason::Stop, usage: Usage::default(), tokens: Vec::new(), stop: None },
         ] {
             answer.push(event);
         }

@@ -4,7 +4,7 @@ use protocol::Sampling;
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use crate::shapes;
+use crate::{Refusal, shapes};
 
 /// Options that are set. What is not set is the model's choice, then the default's.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
@@ -45,6 +45,27 @@ pub struct Options {
     /// Ends an answer whose last so many tokens are the same few (up to 64) again and again; 0 never does.
     pub repeat_limit: Option<u64>,
 }
+
+/// What [`Options::set`] takes.
+const NAMES: [&str; 17] = [
+    "num_ctx",
+    "num_gpu",
+    "main_gpu",
+    "num_predict",
+    "num_keep",
+    "seed",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repeat_last_n",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "repeat_limit",
+    "stop",
+];
 
 /// Names that other servers know and that mean nothing here: accepted, so that their models and clients work.
 const IGNORED: [(&str, Kind); 18] = [
@@ -117,6 +138,27 @@ impl Options {
         Ok((options, unknown))
     }
 
+    /// Reads the field `options` of the other APIs' requests, as [`read`](Self::read).
+    pub(crate) fn of_field(options: Option<&Map<String, Value>>) -> Result<(Self, Vec<String>), Refusal> {
+        let read = options.map(|options| Self::read(options).map_err(|error| Refusal::new("options", error)));
+        read.unwrap_or_else(|| Ok(Default::default()))
+    }
+
+    /// Whether an option is called so.
+    pub fn knows(name: &str) -> bool {
+        Self::names().any(|known| known == name)
+    }
+
+    /// The option that is meant by a name with a mistake in it.
+    pub fn nearest(name: &str) -> Option<&'static str> {
+        let scored = Self::names().map(|known| (strsim::damerau_levenshtein(known, name), known));
+        scored.filter(|(away, _)| *away <= 3).min_by_key(|(away, _)| *away).map(|(_, known)| known)
+    }
+
+    fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.into_iter().chain(IGNORED.into_iter().map(|(name, _)| name))
+    }
+
     fn set(&mut self, name: &str, value: &Value) -> Result<bool, String> {
         let wrong = |what: &str| format!("option \"{name}\" must be of type {what}, it is {value}");
         // What is too large would be infinite, which the runner's protocol cannot say.
@@ -126,7 +168,8 @@ impl Options {
         let integer = || value.as_i64().or_else(|| value.as_f64().and_then(whole)).ok_or_else(|| wrong("integer"));
         let count = || u64::try_from(integer()?).map_err(|_| wrong("integer, 0 or more"));
         match name {
-            "num_ctx" => self.num_ctx = Some(count()?),
+            // No context is none that is named.
+            "num_ctx" => self.num_ctx = Some(count()?).filter(|tokens| *tokens > 0),
             "num_gpu" => self.num_gpu = Some(integer()?),
             "main_gpu" => self.main_gpu = Some(integer()?),
             "num_predict" => self.num_predict = Some(integer()?),
@@ -217,6 +260,16 @@ mod tests {
 
     fn read(value: &Value) -> Result<(Options, Vec<String>), String> {
         Options::read(value.as_object().expect("an object"))
+    }
+
+    #[test]
+    fn every_name_is_an_option() {
+        for name in NAMES {
+            let (_, unknown) = Options::read(&Map::from_iter([(name.to_owned(), Value::from(1))])).unwrap_or_default();
+            assert!(unknown.is_empty() && Options::knows(name), "{name}");
+        }
+        assert_eq!(Options::nearest("temprature"), Some("temperature"));
+        assert_eq!(Options::nearest("colour"), None);
     }
 
     #[test]

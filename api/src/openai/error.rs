@@ -39,8 +39,10 @@ impl ErrorResponse {
             400..=499 => ("invalid_request_error", None),
             _ => ("api_error", None),
         };
+        let message = message.into();
+        let code = code.or_else(|| message.starts_with(protocol::TOO_LONG).then_some("context_length_exceeded"));
         let code = code.map(str::to_owned);
-        Self { error: ErrorObject { message: message.into(), kind: kind.to_owned(), param: None, code } }
+        Self { error: ErrorObject { message, kind: kind.to_owned(), param: None, code } }
     }
 
     /// The event that ends a stream which failed. No `[DONE]` follows.

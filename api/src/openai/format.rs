@@ -52,8 +52,9 @@ impl TextFormat {
     pub(super) fn format(&self, param: &str) -> Result<Option<Format>, Refusal> {
         match self.kind.as_str() {
             "text" => Ok(None),
-            "json_object" => Ok(Some(Format::Json)),
-            "json_schema" => {
+            "json_object" if self.json_schema.is_none() && self.here.schema.is_none() => Ok(Some(Format::Json)),
+            // llama.cpp's server and others take a schema with `json_object` too.
+            "json_object" | "json_schema" => {
                 let (schema, path) = match &self.json_schema {
                     Some(nested) => (&nested.schema, "json_schema.schema"),
                     None => (&self.here.schema, "schema"),

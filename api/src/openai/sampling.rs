@@ -53,10 +53,7 @@ impl Sampling {
 
     /// The demand with these fields. `max_tokens` is without limit where it is negative.
     pub(super) fn demand(&self, max_tokens: Option<i64>) -> Result<Demand, Refusal> {
-        let given = match &self.options {
-            Some(options) => Options::read(options).map_err(|e| Refusal::new("options", e))?.0,
-            None => Options::default(),
-        };
+        let (given, unknown_options) = Options::of_field(self.options.as_ref())?;
         let options = Options {
             temperature: within("temperature", self.temperature, 0.0, 2.0)?,
             top_p: within("top_p", self.top_p, 0.0, 1.0)?,
@@ -68,7 +65,17 @@ impl Sampling {
             ..Options::default()
         };
         let logit_bias = self.logit_bias.iter().flatten().map(bias).collect::<Result<_, _>>()?;
-        Ok(Demand { options: options.over(given), logit_bias, keep_alive: self.keep_alive, ..Demand::of_openai() })
+        let options = options.over(given);
+        // Coding agents shorten a conversation that is refused. A client that names a context gets its prompt cut to that.
+        let refuse_long_prompts = options.num_ctx.is_none();
+        Ok(Demand {
+            options,
+            unknown_options,
+            refuse_long_prompts,
+            logit_bias,
+            keep_alive: self.keep_alive,
+            ..Demand::of_openai()
+        })
     }
 }
 

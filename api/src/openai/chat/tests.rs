@@ -38,7 +38,7 @@ fn call(name: &str, arguments: Value) -> GenerateEvent {
 
 fn done(reason: FinishReason) -> GenerateEvent {
     let usage = Usage { prompt_tokens: 5, cached_tokens: 2, tokens: 3, ..Usage::default() };
-    GenerateEvent::Done { reason, usage, tokens: Vec::new() }
+    GenerateEvent::Done { reason, usage, tokens: Vec::new(), stop: None }
 }
 
 fn answer<const N: usize>(events: [GenerateEvent; N]) -> Answer {
@@ -84,7 +84,7 @@ fn a_request_in_the_words_of_the_runner() {
         (demand.format, demand.tool_choice, demand.one_tool_call),
         (Some(Format::Json), ToolChoice::Required, true)
     );
-    assert!(!demand.refuse_long_prompts);
+    assert!(demand.refuse_long_prompts, "no context is named");
 }
 
 #[test]

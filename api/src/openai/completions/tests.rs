@@ -17,7 +17,7 @@ fn text(text: &str) -> GenerateEvent {
 
 fn done() -> GenerateEvent {
     let usage = Usage { prompt_tokens: 5, tokens: 1, ..Usage::default() };
-    GenerateEvent::Done { reason: FinishReason::Stop, usage, tokens: Vec::new() }
+    GenerateEvent::Done { reason: FinishReason::Stop, usage, tokens: Vec::new(), stop: None }
 }
 
 fn answer() -> Answer {

@@ -117,10 +117,7 @@ impl ResponsesRequest {
 
     fn demand(&self) -> Result<Demand, Refusal> {
         let echo = &self.echo;
-        let given = match &self.options {
-            Some(options) => Options::read(options).map_err(|e| Refusal::new("options", e))?.0,
-            None => Options::default(),
-        };
+        let (given, unknown_options) = Options::of_field(self.options.as_ref())?;
         let options = Options {
             temperature: within("temperature", echo.temperature, 0.0, 2.0)?,
             top_p: within("top_p", echo.top_p, 0.0, 1.0)?,
@@ -143,6 +140,7 @@ impl ResponsesRequest {
         };
         Ok(Demand {
             options: options.over(given),
+            unknown_options,
             top_logprobs: most.map(|count| top_logprobs("top_logprobs", count, 20)).transpose()?,
             format,
             one_tool_call: echo.parallel_tool_calls == Some(false),

@@ -12,7 +12,7 @@ fn read(request: Value) -> Result<(Dialogue, Demand, Echo), Refusal> {
 
 fn done(reason: FinishReason) -> GenerateEvent {
     let usage = Usage { prompt_tokens: 5, cached_tokens: 2, tokens: 3, ..Usage::default() };
-    GenerateEvent::Done { reason, usage, tokens: Vec::new() }
+    GenerateEvent::Done { reason, usage, tokens: Vec::new(), stop: None }
 }
 
 fn text(text: &str) -> GenerateEvent {
