@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `LODE_HOME` | folder of the store | `$XDG_DATA_HOME/lode` or `~/.local/share/lode`; on macOS `~/Library/Application Support/lode` |
 //! | `LODE_HOST`, `OLLAMA_HOST` | address of the daemon; `https://` asks for TLS, on port 443 where none is named | `127.0.0.1:11434` |
-//! | `LODE_SOCKET` | Unix socket where commands hand over the files of a create | `daemon.sock` in the store's folder |
+//! | `LODE_SOCKET` | Unix socket where commands of all users hand over the files of a create | `daemon.sock` in the store's folder, for the daemon's user |
 //! | `LODE_TLS_CERT`, `LODE_TLS_KEY` | PEM files; with both the daemon speaks TLS, and commands trust the certificate | – |
 //! | `LODE_ALLOWED_HOSTS` | more names that requests may be for, with commas; `*` stands for anything | – |
 //! | `LODE_ORIGINS`, `OLLAMA_ORIGINS` | more origins whose pages may call the daemon, with commas; `*` stands for anything | – |
@@ -19,7 +19,8 @@
 //! | `LODE_STALL_TIMEOUT` | how long a registry may be silent in the middle of a transfer | `30s` |
 //! | `DOCKER_CONFIG` | folder of Docker's `config.json`, whose logins are used too | `~/.docker` |
 //! | `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE` | how long an idle model stays loaded | `5m` |
-//! | `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH` | context where a request names none; `0` is the default | 4096 |
+//! | `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH` | tokens of context where a request names none; `auto`, `0`: 4096, and more for prompts that need it | `auto` |
+//! | `LODE_SHARED_PREFIXES` | `1`: prompts of different API keys share what was computed of their beginnings | off |
 //! | `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL` | requests that a model answers at a time, each with a context of its own; `0` is the default | 1 |
 //! | `LODE_KV_CACHE_TYPE`, `OLLAMA_KV_CACHE_TYPE` | how a KV cache keeps its elements: `f32`, `f16`, `bf16`, `q8_0` | `f16` |
 //! | `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS` | models loaded at a time; `0` is the default | 3 |
@@ -62,12 +63,12 @@ use registry::server::access::{Challenge, Mode};
 use store::CrashPoint;
 use transfer::HubSettings;
 
-use crate::telemetry::LogFormat;
+use crate::telemetry::{LogFilter, LogFormat};
 
 use address::host;
 use devices::{devices, gpu_keep};
 pub(crate) use registries::RegistriesConfig;
-use variables::{bytes, duration, first, list, number, positive};
+use variables::{bytes, duration, first, flag, list, number, positive};
 
 /// Everything that is configured.
 #[derive(Clone, Debug)]
@@ -76,14 +77,20 @@ pub(crate) struct Config {
     pub(crate) daemon: Settings,
     /// Where commands reach the daemon: scheme, host and port.
     pub(crate) url: String,
+    /// Whether a variable names its address.
+    pub(crate) names_host: bool,
+    /// Whether a variable names the store.
+    pub(crate) names_home: bool,
     /// The API key that commands send.
     pub(crate) key: Option<ApiKey>,
     /// Other registries, for logins.
     pub(crate) registries: RegistriesConfig,
     /// Log filter.
-    pub(crate) log: String,
+    pub(crate) log: LogFilter,
     /// How lines of the log look.
     pub(crate) log_format: LogFormat,
+    /// Whether text on a terminal may have styles.
+    pub(crate) styles: bool,
     /// Whether windows can be shown.
     pub(crate) has_screen: bool,
 }
@@ -115,10 +122,14 @@ impl Config {
         Ok(Self {
             daemon: settings(home, host.address, tls, &registries)?,
             url: host.url,
+            names_host: first(&["LODE_HOST", "OLLAMA_HOST"]).is_some(),
+            names_home: first(&["LODE_HOME"]).is_some(),
             key: first(&["LODE_API_KEY", "OLLAMA_API_KEY"]).map(ApiKey),
             registries,
-            log: first(&["LODE_LOG"]).unwrap_or_else(|| "info".to_owned()),
+            log: first(&["LODE_LOG"]).map(|text| log_filter(&text)).transpose()?.unwrap_or_default(),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
+            styles: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                && first(&["TERM"]).is_none_or(|terminal| terminal != "dumb"),
             has_screen: cfg!(target_os = "macos") || first(&["WAYLAND_DISPLAY", "DISPLAY"]).is_some(),
         })
     }
@@ -144,7 +155,9 @@ fn settings(
     tls: Option<TlsFiles>,
     registries: &RegistriesConfig,
 ) -> Result<Settings> {
+    let context = context_length()?;
     Ok(Settings {
+        socket_is_shared: first(&["LODE_SOCKET"]).is_some(),
         socket: first(&["LODE_SOCKET"]).map_or_else(|| home.join("daemon.sock"), PathBuf::from),
         home,
         address,
@@ -164,7 +177,9 @@ fn settings(
         },
         pull_through: first(&["LODE_PULL_THROUGH"]).and_then(|text| hosts(&text)),
         keep_alive: duration(&["LODE_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE"], "5m")?,
-        context: number(&["LODE_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"], 4096)?,
+        context: context.unwrap_or(CONTEXT),
+        context_grows: context.is_none(),
+        shares_prefixes: flag(&["LODE_SHARED_PREFIXES"]).unwrap_or(false),
         parallel: number(&["LODE_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"], 1)?,
         kv_type: kv_type(first(&["LODE_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"]))?,
         max_loaded: max_loaded(first(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"]))?,
@@ -217,6 +232,12 @@ fn runner() -> Result<PathBuf> {
     Ok(own.with_file_name(format!("lode-runner{}", env::consts::EXE_SUFFIX)))
 }
 
+fn log_filter(text: &str) -> Result<LogFilter> {
+    LogFilter::parse(text).with_context(|| {
+        format!("LODE_LOG is `{text}`, expected error, warn, info, debug or trace, or e.g. `lode_daemon=debug,info`")
+    })
+}
+
 fn log_format(name: Option<String>) -> Result<LogFormat> {
     let Some(name) = name else { return Ok(LogFormat::default()) };
     LogFormat::parse(&name).with_context(|| format!("LODE_LOG_FORMAT: `{name}` is not `text` or `json`"))
@@ -243,6 +264,18 @@ fn threads(text: &str) -> Result<usize> {
 fn cpu(name: &str) -> Result<InstructionSet> {
     let all = || InstructionSet::ALL.map(InstructionSet::name).join(", ");
     InstructionSet::parse(name).with_context(|| format!("LODE_CPU is `{name}`, expected one of {}", all()))
+}
+
+/// Tokens of context that a model is loaded with where neither request nor settings name a number.
+const CONTEXT: u64 = 4096;
+
+/// The context where a request names none; `None` (`auto`, 0 or nothing) begins with [`CONTEXT`] and grows.
+fn context_length() -> Result<Option<u64>> {
+    const NAMES: [&str; 2] = ["LODE_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"];
+    if first(&NAMES).is_some_and(|text| text.trim().eq_ignore_ascii_case("auto")) {
+        return Ok(None);
+    }
+    number(&NAMES, 0).map(|tokens| Some(tokens).filter(|tokens| *tokens > 0)).context("expected `auto` or tokens")
 }
 
 /// Where nothing, or 0, is said: what runs beside a desktop.

@@ -38,6 +38,11 @@ impl Daemon {
         }
     }
 
+    /// How KV caches keep their elements; the reference mode computes and keeps in float32.
+    pub(crate) fn kv_type(&self) -> KvType {
+        if self.settings.reference { KvType::F32 } else { self.settings.kv_type }
+    }
+
     /// A loaded model for one request, which may have to wait for its turn. `asked` is how long the request wants it kept.
     pub(crate) async fn acquire(
         &self,
@@ -46,9 +51,8 @@ impl Daemon {
         choice: DeviceChoice,
         asked: Option<KeepAlive>,
     ) -> Result<Lease, Failed> {
-        // The reference mode computes and keeps in float32.
-        let kv_type = if self.settings.reference { KvType::F32 } else { self.settings.kv_type };
-        let cache = ContextRequest { context: context.tokens(), slots: self.settings.parallel, kv_type };
+        let cache =
+            ContextRequest { context: context.tokens(), slots: self.settings.parallel, kv_type: self.kv_type() };
         let need = MemoryNeed::of(model, cache);
         let wanted = Wanted {
             model: model.manifest.digest().to_string(),

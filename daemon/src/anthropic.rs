@@ -2,20 +2,21 @@
 
 use api::Refusal;
 use api::anthropic::{ErrorResponse, Message, MessageStream, MessagesRequest, TokenCount};
-use axum::Json;
 use axum::extract::{FromRef, FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use protocol::TokenizeRequest;
+use axum::{Extension, Json};
+use protocol::GenerateRequest;
 use serde::de::DeserializeOwned;
 
 use crate::body;
 use crate::budget::Budget;
-use crate::call::{Call, Ready};
+use crate::call::Call;
 use crate::choices::Choices;
 use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
+use crate::guard::Caller;
 use crate::headers::{attested, truncated, with_ignored};
 use crate::openai::random_id;
 use crate::sse::frames;
@@ -61,20 +62,22 @@ where
 
 pub(crate) async fn messages(
     State(daemon): State<Daemon>,
+    Extension(caller): Extension<Caller>,
     Body(request): Body<MessagesRequest>,
 ) -> Result<Response, Failure> {
-    let (name, streams, limit) = (request.model.clone(), request.streams(), request.max_tokens.unwrap_or(0));
+    let (name, streams, limits) = (request.model.clone(), request.streams(), request.limits());
     let (dialogue, demand) = request.translate().map_err(|refusal| refused(&refusal))?;
-    let call = Call::begin(&daemon, &name, &demand).await?;
+    let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);
     let ignored = call.ignored(&dialogue);
     let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
     let message = Message::begun(&random_id(), &name);
-    let all = Choices::begin(call.ready(&daemon).await?, vec![asked], &demand).await?;
+    let asked = vec![asked];
+    let all = Choices::begin(call.ready_for(&daemon, &asked).await?, asked, &demand).await?;
     if streams {
         let (frames, response) = frames();
-        let mut stream = MessageStream::new(message, limit);
+        let mut stream = MessageStream::new(message, limits);
         tokio::spawn(async move {
             if frames.send(&stream.begin()).await {
                 all.tell(frames, |_, event| stream.event(event)).await;
@@ -84,7 +87,7 @@ pub(crate) async fn messages(
     }
     let answer = all.answers(1).await?.pop().unwrap_or_default();
     let dropped = answer.usage.truncated_tokens;
-    let response = attested(Json(message.whole(answer, limit)).into_response(), &digest);
+    let response = attested(Json(message.whole(answer, &limits)).into_response(), &digest);
     Ok(with_ignored(truncated(response, dropped), &ignored))
 }
 
@@ -95,18 +98,7 @@ pub(crate) async fn count_tokens(
     let name = request.model.clone();
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
     let call = Call::begin(&daemon, &name, &api::Demand::default()).await?;
-    let render = call.dialogue(dialogue)?.render(clock::now());
-    let ready = call.ready(&daemon).await?;
-    let text = ready.runner().render(&render).await?;
-    let input_tokens = count(&ready, text).await?;
+    let prompt = call.dialogue(dialogue)?.prompt(clock::now());
+    let input_tokens = call.ready(&daemon).await?.runner().count(&GenerateRequest::new(prompt)).await?;
     Ok(attested(Json(TokenCount { input_tokens }).into_response(), &call.digest()))
-}
-
-/// Tokens of a rendered conversation. The runner puts the model's first token before it where the template does not.
-async fn count(ready: &Ready, text: String) -> Result<u64, scheduler::Error> {
-    let request = |text, add_special| TokenizeRequest { text, add_special, parse_special: true };
-    let first = ready.runner().tokenize(&request(String::new(), true)).await?.first().copied();
-    let tokens = ready.runner().tokenize(&request(text, false)).await?;
-    let added = first.is_some() && tokens.first() != first.as_ref();
-    Ok(tokens.len() as u64 + u64::from(added))
 }

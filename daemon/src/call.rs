@@ -20,8 +20,10 @@ use scheduler::{Context, Events, KeepAlive, Lease, Runner};
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
+use crate::guard::Caller;
 use crate::models::find_called;
 use crate::rates::Rates;
+use crate::room::Needed;
 use library::{Capability, Model, Opening, Own};
 
 use meter::Meter;
@@ -31,8 +33,11 @@ const KEEP: u64 = 4;
 /// An answer ends when so many tokens were the same few again and again, where nobody says. Ollama ends one after 30 tokens with the
 /// same text; tables of zeros and lines of dashes are longer.
 const REPEAT_LIMIT: u64 = 1024;
-/// A generation without a limit that may go on beyond its context ends after so many contexts, as Ollama's do.
+/// A generation that may go on beyond its context, and that the request gives no limit (`num_predict: -1`), ends after so many
+/// contexts, as Ollama's do.
 const ENDLESS: u64 = 10;
+/// One whose limit nothing names ends after so many.
+const UNLIMITED: u64 = 1;
 
 /// A request whose model and options are known.
 #[derive(Debug)]
@@ -44,8 +49,12 @@ pub(crate) struct Call {
     own: Arc<Own>,
     /// The request's options, and the model's parameters where it says nothing.
     options: Options,
+    /// Names of options in the request that no option has.
+    unknown_options: Vec<String>,
     /// Where the request says.
     keep_alive: Option<KeepAlive>,
+    /// Whose prompts it shares what was computed with.
+    domain: String,
 }
 
 impl Call {
@@ -55,17 +64,33 @@ impl Call {
     /// 400 for a name that is none, 404 where there is no such model.
     pub(crate) async fn begin(daemon: &Daemon, name: &str, demand: &Demand) -> Result<Self, Failed> {
         let begin = Instant::now();
-        if !demand.unknown_options.is_empty() {
-            tracing::warn!(unknown = ?demand.unknown_options, "options that nobody knows are ignored");
-        }
         let (model, own) = find_called(daemon, name).await?;
         let (parameters, unknown) = Options::read(&own.parameters).map_err(Failed::bad_request)?;
         if !unknown.is_empty() {
-            tracing::warn!(model = model.name, ?unknown, "parameters that nobody knows are ignored");
+            tracing::warn!(model = model.name, ?unknown, "unknown parameters of the model are ignored");
         }
-        let options = demand.options.clone().over(parameters).over(demand.fallback.clone());
+        let (sampling, _) = Options::read(&own.sampling).unwrap_or_default();
+        let options = demand.options.clone().over(parameters).over(sampling).over(demand.fallback.clone());
         let keep_alive = demand.keep_alive.map(|keep| keep.0.map_or(KeepAlive::Forever, KeepAlive::For));
-        Ok(Self { begin, name: name.to_owned(), model, own, options, keep_alive })
+        let unknown_options = demand.unknown_options.clone();
+        Ok(Self {
+            begin,
+            name: name.to_owned(),
+            model,
+            own,
+            options,
+            unknown_options,
+            keep_alive,
+            domain: String::new(),
+        })
+    }
+
+    /// The same for a caller: what is computed of the prompt is shared with requests of the same API key only, unless the
+    /// operator allows more. How long a prompt takes would tell one key what another has sent.
+    #[must_use]
+    pub(crate) fn of(self, daemon: &Daemon, caller: &Caller) -> Self {
+        let domain = if daemon.settings.shares_prefixes { String::new() } else { caller.name().to_owned() };
+        Self { domain, ..self }
     }
 
     /// Refuses what the model cannot do.
@@ -108,13 +133,19 @@ impl Call {
         Ok(None)
     }
 
-    /// Features that the request asks for and that are ignored: thinking that this model does not do, types of tools that the
-    /// daemon does not have.
+    /// What the request names and no option is.
+    pub(crate) fn ignored_options(&self) -> Vec<String> {
+        self.unknown_options.iter().map(|name| format!("option {name}")).collect()
+    }
+
+    /// Features that the request asks for and that are ignored: options that do not exist, thinking that this model does not do,
+    /// types of tools that the daemon does not have.
     pub(crate) fn ignored(&self, asked: &Dialogue) -> Vec<String> {
         let cannot_think = asked.thinking_is_optional && !self.own.capabilities.has(Capability::Thinking);
         let thinking = cannot_think && asked.think.as_ref().is_some_and(Think::is_wanted);
         let thinking = thinking.then(|| "thinking".to_owned());
-        thinking.into_iter().chain(asked.omitted_tools.iter().map(|kind| format!("tool {kind}"))).collect()
+        let options = self.ignored_options().into_iter();
+        options.chain(thinking).chain(asked.omitted_tools.iter().map(|kind| format!("tool {kind}"))).collect()
     }
 
     /// What is to be rendered: the request's messages after the model's own. A system prompt of the request replaces the
@@ -173,6 +204,7 @@ impl Call {
             thinking: matches!(prompt, Prompt::Chat(_))
                 && self.own.capabilities.has(Capability::Thinking)
                 && !asks_not_to,
+            domain: self.domain.clone(),
             ..GenerateRequest::new(prompt)
         };
         demand.apply(&mut request);
@@ -181,10 +213,37 @@ impl Call {
 
     /// Leases a runner that has the model loaded, loading it where it is not.
     pub(crate) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
+        self.ready_with(daemon, self.context(daemon)).await
+    }
+
+    /// Leases a runner whose context has room for these requests. Where none is named, by request, model or settings, it is
+    /// made as long as the longest of them needs.
+    ///
+    /// # Errors
+    /// 400 where a prompt is to be whole and longer than any context that the model can have here.
+    pub(crate) async fn ready_for(&self, daemon: &Daemon, requests: &[GenerateRequest]) -> Result<Ready, Failed> {
+        let ready = self.ready(daemon).await?;
+        let made_for = self.model.understood.context();
+        let may_grow = daemon.settings.context_grows && self.options.num_ctx.is_none();
+        if !may_grow || (ready.context() >= made_for && requests.iter().all(|request| request.truncate)) {
+            return Ok(ready);
+        }
+        let Some(needed) = Needed::beyond(ready.context(), requests, ready.runner()).await? else { return Ok(ready) };
+        let context = daemon.longer_context(&self.model, needed)?;
+        if context <= ready.context() {
+            return Ok(ready);
+        }
+        // Another KV cache is made once the model has no users.
+        drop(ready);
+        self.ready_with(daemon, Context::AtLeast(context)).await
+    }
+
+    async fn ready_with(&self, daemon: &Daemon, context: Context) -> Result<Ready, Failed> {
         let devices = daemon.devices(&self.model, self.options.num_gpu, self.options.main_gpu);
-        let lease = daemon.acquire(&self.model, self.context(daemon), devices, self.keep_alive).await?;
+        let lease = daemon.acquire(&self.model, context, devices, self.keep_alive).await?;
         let (lease, model) = (Arc::new(lease), self.model.name.clone());
-        Ok(Ready { lease, model, rates: daemon.rates.clone(), begin: self.begin, load: self.begin.elapsed() })
+        let contexts = if self.options.num_predict.is_some_and(|number| number < 0) { ENDLESS } else { UNLIMITED };
+        Ok(Ready { lease, contexts, model, rates: daemon.rates.clone(), begin: self.begin, load: self.begin.elapsed() })
     }
 
     /// Unloads the model as soon as nobody uses it: requests of others go on to their end.
@@ -202,6 +261,8 @@ impl Call {
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     lease: Arc<Lease>,
+    /// Contexts after which a generation without a limit ends.
+    contexts: u64,
     /// The model's name, for people.
     model: String,
     rates: Rates,
@@ -236,7 +297,7 @@ impl Ready {
     /// What the runner says before any text: 400 where the request is at fault, else 500.
     pub(crate) async fn generate(&self, mut request: GenerateRequest) -> Result<Generation, Failed> {
         if request.shift && request.max_tokens.is_none() {
-            request.max_tokens = Some(self.context().saturating_mul(ENDLESS));
+            request.max_tokens = Some(self.context().saturating_mul(self.contexts));
         }
         let mut meter = Meter::new(self.model.clone(), self.rates.clone());
         let begun = self.first_word(&request).await.inspect_err(|_| meter.failed());

@@ -12,6 +12,7 @@
 //! holds them for as long as it reads anything.
 
 mod activity;
+mod base_url;
 mod body;
 mod limits;
 mod table;
@@ -80,6 +81,9 @@ async fn connection<S>(
     let answer = service_fn(move |request: Request<Incoming>| {
         let (routes, busy) = (routes.clone(), activity.begin());
         let mut request = request.map(|body| Body::new(Punctual::new(body, times.stall)));
+        if let Some(uri) = base_url::corrected(request.uri()) {
+            *request.uri_mut() = uri;
+        }
         request.extensions_mut().insert(ConnectInfo(peer));
         async move {
             // Routers do not fail.

@@ -17,13 +17,11 @@ use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::{Caller, Scope};
-use crate::models::{blocking, reference};
+use crate::models::{blocking, named, reference};
 use crate::stream::{Lines, lines};
 use crate::transfer::pull_base;
 use build::{CreateSpec, Created, QuantizeSpec, Source};
 use library::Observer;
-use manifests::ModelRef;
-use transfer::HubReference;
 
 /// Bytes between two lines of progress.
 const STEP: u64 = 16 << 20;
@@ -36,6 +34,7 @@ pub(crate) async fn create(
     let streams = request.stream.unwrap_or(true);
     let dry_run = request.dry_run;
     let base = request.from.clone();
+    let (_, unknown) = api::ollama::Options::read(&request.parameters).map_err(Failed::bad_request)?;
     let own = daemon.clone();
     let spec = tokio::task::spawn_blocking(move || spec(&own, request, &caller)).await;
     let spec = spec.map_err(|e| Failed::from(anyhow::anyhow!("the create ended unexpectedly: {e}")))??;
@@ -47,13 +46,13 @@ pub(crate) async fn create(
     if streams {
         tokio::spawn(async move {
             let done = work.await.map_err(|e| anyhow::anyhow!("the create ended unexpectedly: {e}"));
-            tell(&lines, done.and_then(|done| done)).await;
+            tell(&lines, done.and_then(|done| done), &unknown).await;
         });
         return Ok(response);
     }
     let done = work.await.map_err(|e| anyhow::anyhow!("the create ended unexpectedly: {e}")).map_err(Failed::from)?;
     done?;
-    Ok(Json(Progress::status("success")).into_response())
+    Ok(Json(Progress::success(&unknown)).into_response())
 }
 
 /// Makes the model; what it is made from is pulled first where it is a model that is not here (`base`).
@@ -162,11 +161,11 @@ fn shown(encoding: Encoding) -> String {
     }
 }
 
-async fn tell(lines: &Lines, result: anyhow::Result<Created>) {
+async fn tell(lines: &Lines, result: anyhow::Result<Created>, unknown: &[String]) {
     match result {
         Ok(created) => {
             lines.send(&Progress::status(summary(&created))).await;
-            lines.send(&Progress::status("success")).await;
+            lines.send(&Progress::success(unknown)).await;
         }
         Err(error) => {
             lines.send(&ErrorResponse { error: Failed::from(error).message }).await;
@@ -189,7 +188,6 @@ fn size(bytes: u64) -> String {
 
 fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<CreateSpec, Failed> {
     refuse_unsupported(&request)?;
-    api::ollama::Options::read(&request.parameters).map_err(Failed::bad_request)?;
     let name = reference(&request.model, &request.name)?;
     let quantize = quantize(&request)?;
     let files = |files: BTreeMap<String, String>| {
@@ -199,7 +197,7 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
     let source = match (request.path, request.handed, request.from, request.files.is_empty()) {
         (Some(path), None, None, true) => Source::at(local_path(&path, caller)?)?,
         (None, Some(token), None, true) => Source::Files(handed(daemon, &token)?),
-        (None, None, Some(from), true) => Source::Model(base(&from)?),
+        (None, None, Some(from), true) => Source::Model(named(&from)?),
         (None, None, None, false) => Source::Files(files(request.files)?),
         (None, None, None, true) => return Err(Failed::bad_request("neither 'from' or 'files' was specified")),
         _ => return Err(Failed::bad_request("give one of 'from', 'files', 'path' and 'handed'")),
@@ -221,14 +219,6 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
         adapters,
         quantize,
     })
-}
-
-/// The name under which the model is here that another is to be made from.
-fn base(name: &str) -> anyhow::Result<ModelRef> {
-    match HubReference::parse(name)? {
-        Some(hub) => hub.model_ref(),
-        None => Ok(name.parse()?),
-    }
 }
 
 /// What cannot be done is refused: a model that lacks it would be another one in silence.
@@ -295,7 +285,11 @@ fn handed(daemon: &Daemon, token: &str) -> Result<Vec<NamedFile>, Failed> {
 
 /// `GET /api/lode/socket`: where commands hand files over.
 pub(crate) async fn socket(State(daemon): State<Daemon>) -> Json<SocketResponse> {
-    Json(SocketResponse { path: daemon.settings.socket.display().to_string() })
+    Json(SocketResponse {
+        path: daemon.settings.socket.display().to_string(),
+        home: daemon.library.store.home().display().to_string(),
+        pid: std::process::id(),
+    })
 }
 
 fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Failed> {
@@ -304,7 +298,8 @@ fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Fa
     if !there {
         return Err(Failed::bad_request(format!("file `{name}`: blob \"{digest}\" not found; upload it first")));
     }
-    Ok(NamedFile { name, source: daemon.library.open(&parsed) })
+    let source = daemon.library.open_called(&parsed, &name);
+    Ok(NamedFile { name, source })
 }
 
 struct Reporter {
@@ -335,6 +330,7 @@ impl Observer for Reporter {
                 name: None,
                 total: Some(total),
                 completed: Some(done),
+                ..Progress::default()
             });
         }
     }

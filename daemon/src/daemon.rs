@@ -29,6 +29,8 @@ pub(crate) struct Daemon {
     pub(crate) handed: Handed,
     /// For what changes something, or looks at all of it.
     pub(crate) jobs: Jobs,
+    /// Those whose input a client sends while they go on: however slowly it comes, others have turns of their own.
+    pub(crate) incoming: Jobs,
     /// For what clients read out, as slowly as they like.
     pub(crate) readouts: Jobs,
     pub(crate) permissions: Arc<Permissions>,

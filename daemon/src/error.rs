@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 use api::ollama::ErrorResponse;
 use axum::Json;
-use axum::http::{StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use protocol::{FailureKind, GenerateEvent};
 use registry::server::access::Refusal;
@@ -47,17 +47,26 @@ pub(crate) fn of_registry(path: &str) -> bool {
     path == "/v2" || path.starts_with("/v2/")
 }
 
+/// Whether a path is of a call whose errors have `OpenAI`'s form: its own, LM Studio's and those of llama.cpp's server.
+fn of_openai(path: &str) -> bool {
+    const LLAMA_SERVER: [&str; 7] =
+        ["/health", "/props", "/slots", "/completion", "/infill", "/tokenize", "/detokenize"];
+    path.starts_with("/v1/") || path.starts_with("/api/v0/") || LLAMA_SERVER.contains(&path)
+}
+
 /// A failure in the form that clients of that path read: Ollama's, `OpenAI`'s, Anthropic's or the registry's.
 pub(crate) fn in_dialect(path: &str, failed: Failed) -> Response {
     if of_registry(path) && failed.status == StatusCode::FORBIDDEN {
         return Refusal::Denied { message: failed.message }.into_response();
     }
-    if !path.starts_with("/v1/") {
+    if !of_openai(path) {
         return failed.into_response();
     }
     let kind = match failed.status {
         StatusCode::UNAUTHORIZED => "authentication_error",
         StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::NOT_FOUND => "not_found_error",
+        StatusCode::METHOD_NOT_ALLOWED => "invalid_request_error",
         _ => "api_error",
     };
     let error = serde_json::json!({ "type": kind, "message": failed.message, "param": null, "code": null });
@@ -106,6 +115,7 @@ fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
                 StatusCode::NOT_FOUND
             }
             library::Error::Pinned(_) => StatusCode::CONFLICT,
+            library::Error::CannotRun { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             library::Error::CannotPlan(_) => StatusCode::BAD_REQUEST,
         });
     }
@@ -173,8 +183,15 @@ impl From<manifests::Error> for Failed {
 }
 
 /// Any path that is not served.
-pub(crate) async fn not_found(uri: Uri) -> Failed {
-    Failed::new(StatusCode::NOT_FOUND, format!("`{}` is not served here", uri.path()))
+pub(crate) async fn not_found(uri: Uri) -> Response {
+    let message = format!("`{}` is not served here; `/openapi.json` lists what is", uri.path());
+    in_dialect(uri.path(), Failed::new(StatusCode::NOT_FOUND, message))
+}
+
+/// A path that is served, by another method. The header `Allow` says which.
+pub(crate) async fn wrong_method(method: Method, uri: Uri) -> Response {
+    let message = format!("`{}` does not take {method}; the header `Allow` says what it takes", uri.path());
+    in_dialect(uri.path(), Failed::new(StatusCode::METHOD_NOT_ALLOWED, message))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use api::Dialogue;
 use api::ollama::{AnswerLines, ChatRequest, Endpoint, GenerateRequest, Line, Moment};
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use library::Capability;
 use protocol::{GenerateEvent, Prompt};
 
@@ -16,18 +16,20 @@ use crate::clock;
 use crate::daemon::Daemon;
 use crate::describe::timestamp;
 use crate::error::Failed;
-use crate::headers::{attested, truncated};
+use crate::guard::Caller;
+use crate::headers::{attested, truncated, with_ignored};
 use crate::openai::random_id;
 use crate::stream::{Lines, lines};
 
 pub(crate) async fn generate(
     State(daemon): State<Daemon>,
+    Extension(caller): Extension<Caller>,
     Body(request): Body<GenerateRequest>,
 ) -> Result<Response, Failed> {
     let how = How { streams: request.stream.unwrap_or(true), render_only: request.debug_render_only };
     let demand = request.demand().map_err(Failed::bad_request)?;
     let before = request.before().map_err(Failed::bad_request)?;
-    let call = Call::begin(&daemon, &request.model, &demand).await?;
+    let call = Call::begin(&daemon, &request.model, &demand).await?.of(&daemon, &caller);
     let lines = answer(&call, Endpoint::Generate);
     if request.prompt.is_empty() && call.wants_no_keeping() {
         return Ok(unload(&daemon, &call, &lines));
@@ -60,11 +62,15 @@ pub(crate) async fn generate(
     respond(&daemon, &call, protocol::GenerateRequest { before, tell_tokens, ..asked }, lines, how).await
 }
 
-pub(crate) async fn chat(State(daemon): State<Daemon>, Body(request): Body<ChatRequest>) -> Result<Response, Failed> {
+pub(crate) async fn chat(
+    State(daemon): State<Daemon>,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<ChatRequest>,
+) -> Result<Response, Failed> {
     let how = How { streams: request.stream.unwrap_or(true), render_only: request.debug_render_only };
     let name = request.model.clone();
     let (dialogue, demand) = request.translate().map_err(Failed::bad_request)?;
-    let call = Call::begin(&daemon, &name, &demand).await?;
+    let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);
     let lines = answer(&call, Endpoint::Chat);
     let says_nothing = dialogue.messages.is_empty();
     if says_nothing && call.wants_no_keeping() {
@@ -88,7 +94,7 @@ struct How {
 }
 
 fn answer(call: &Call, endpoint: Endpoint) -> AnswerLines {
-    AnswerLines::new(endpoint, &call.name, random_id())
+    AnswerLines::new(endpoint, &call.name, random_id()).with_ignored(&call.ignored_options())
 }
 
 /// Loads the model, and says so.
@@ -110,7 +116,7 @@ async fn respond(
     mut answer: AnswerLines,
     how: How,
 ) -> Result<Response, Failed> {
-    let ready = call.ready(daemon).await?;
+    let ready = call.ready_for(daemon, std::slice::from_ref(&asked)).await?;
     if how.render_only {
         let rendered = match &asked.prompt {
             Prompt::Chat(chat) => ready.runner().render(chat).await?,
@@ -127,12 +133,13 @@ async fn respond(
     if how.streams {
         let (lines, response) = lines();
         tokio::spawn(tell(generation, answer, lines));
-        return Ok(attested(response, &call.digest()));
+        return Ok(with_ignored(attested(response, &call.digest()), &call.ignored_options()));
     }
     let whole = generation.whole().await?;
     let dropped = whole.usage.truncated_tokens;
     let line = answer.whole(whole, &now(Some(generation.times())));
-    Ok(truncated(attested(document(&line), &call.digest()), dropped))
+    let response = truncated(attested(document(&line), &call.digest()), dropped);
+    Ok(with_ignored(response, &call.ignored_options()))
 }
 
 fn document(line: &Line) -> Response {

@@ -39,6 +39,8 @@ const SOME: usize = 32;
 const MOST_NAMES: usize = 1 << 18;
 /// The most files that are handed over at once, and the most that wait for their requests together.
 const MOST_FILES: usize = 1024;
+/// The most that wait of one user, where the limit of open files leaves so many.
+const MOST_OF_USER: usize = 512;
 /// How long files wait for their request.
 const KEPT: Duration = Duration::from_mins(1);
 /// How long handing over may take.
@@ -53,6 +55,8 @@ pub(crate) struct Handed(Arc<Mutex<HashMap<String, Waiting>>>);
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
+    /// Whose they are: the user at the other end of the socket.
+    user: u32,
     files: Vec<NamedFile>,
 }
 
@@ -70,13 +74,20 @@ impl Handed {
         waiting.retain(|_, waiting| waiting.since.elapsed() < KEPT);
     }
 
-    fn keep(&self, files: Vec<NamedFile>) -> Result<String> {
+    fn keep(&self, files: Vec<NamedFile>, user: u32) -> Result<String> {
         self.expire();
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = waiting.values().map(|waiting| waiting.files.len()).sum();
-        ensure!(all + files.len() <= MOST_FILES, "too many files wait for their requests");
+        let count = |of: &dyn Fn(&Waiting) -> bool| -> usize {
+            waiting.values().filter(|waiting| of(waiting)).map(|waiting| waiting.files.len()).sum()
+        };
+        // Users of the machine have a share each: no one of them takes all descriptors.
+        ensure!(
+            count(&|waiting| waiting.user == user) + files.len() <= share_of_user(),
+            "too many files of this user wait"
+        );
+        ensure!(count(&|_| true) + files.len() <= MOST_FILES, "too many files wait for their requests");
         let token = format!("{:032x}", rand::rng().random::<u128>());
-        waiting.insert(token.clone(), Waiting { since: Instant::now(), files });
+        waiting.insert(token.clone(), Waiting { since: Instant::now(), user, files });
         Ok(token)
     }
 
@@ -97,10 +108,11 @@ impl Handed {
                 continue;
             };
             let Ok(turn) = turns.clone().acquire_owned().await else { return };
+            let Ok(user) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
             let (own, stream) = (self.clone(), stream.into_std());
             // It ends by itself: the other side may not be silent for long.
             drop(tokio::task::spawn_blocking(move || {
-                if let Err(error) = stream.map_err(anyhow::Error::from).and_then(|stream| own.receive(&stream)) {
+                if let Err(error) = stream.map_err(anyhow::Error::from).and_then(|stream| own.receive(&stream, user)) {
                     tracing::debug!("files were not handed over: {error:#}");
                 }
                 drop(turn);
@@ -108,7 +120,7 @@ impl Handed {
         }
     }
 
-    fn receive(&self, mut stream: &UnixStream) -> Result<()> {
+    fn receive(&self, mut stream: &UnixStream, user: u32) -> Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -120,9 +132,15 @@ impl Handed {
             stream.write_all(&[1])?;
         }
         ensure!(!files.is_empty(), "no files");
-        let token = self.keep(files)?;
+        let token = self.keep(files, user)?;
         Ok(stream.write_all(token.as_bytes())?)
     }
+}
+
+/// Descriptors that one user may have waiting: at most a quarter of those that the process may open.
+fn share_of_user() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(MOST_OF_USER, |limit| MOST_OF_USER.min(usize::try_from(limit / 4).unwrap_or(usize::MAX)))
 }
 
 /// Reads until a moment, however slowly it comes.
@@ -197,8 +215,9 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Makes the socket, in the place of what a daemon that was killed has left.
-    pub(crate) fn bind(path: &Path) -> Result<Self> {
+    /// Makes the socket, in the place of what a daemon that was killed has left. One that is `shared` is for all users who can
+    /// reach it, else it is for this one.
+    pub(crate) fn bind(path: &Path, shared: bool) -> Result<Self> {
         let failed = || format!("cannot listen on the socket `{}`; LODE_SOCKET chooses another", path.display());
         match std::fs::symlink_metadata(path) {
             Ok(there) if std::os::unix::fs::FileTypeExt::is_socket(&there.file_type()) => {
@@ -213,7 +232,8 @@ impl Socket {
             Err(_) => {}
         }
         let listener = UnixListener::bind(path).with_context(failed)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).with_context(failed)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(if shared { 0o666 } else { 0o600 }))
+            .with_context(failed)?;
         Ok(Self { listener, path: path.to_owned() })
     }
 }

@@ -10,7 +10,8 @@ const MODEL_DIGEST: HeaderName = HeaderName::from_static("x-lode-model-digest");
 /// that are sent when all is known; streams tell it in their last document.
 const TRUNCATED_TOKENS: HeaderName = HeaderName::from_static("x-lode-truncated-tokens");
 
-/// Features that the request asks for, that the model or the daemon does not have, and that were ignored: `thinking`, `tool TYPE`.
+/// Features that the request asks for, that the model or the daemon does not have, and that were ignored: `option NAME`,
+/// `thinking`, `tool TYPE`.
 const IGNORED: HeaderName = HeaderName::from_static("x-lode-ignored");
 
 /// An answer that lists the ignored features of the request. Names that a header cannot carry are left out.

@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use content::Digest;
 use manifests::ModelRef;
+use transfer::HubReference;
 
 use crate::body::Body;
 use crate::daemon::Daemon;
@@ -55,7 +56,18 @@ pub(crate) fn reference(model: &str, name: &str) -> Result<ModelRef, Failed> {
     if text.is_empty() {
         return Err(Failed::bad_request("model is required"));
     }
-    Ok(text.parse()?)
+    Ok(named(text)?)
+}
+
+/// The name that a model has here: that of a hub is the same under each name of the hub.
+///
+/// # Errors
+/// The text is no name.
+pub(crate) fn named(text: &str) -> anyhow::Result<ModelRef> {
+    match HubReference::parse(text)? {
+        Some(hub) => hub.model_ref(),
+        None => Ok(text.parse()?),
+    }
 }
 
 /// The model of that name.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use api::ollama::VersionResponse;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderValue, header};
@@ -97,7 +98,7 @@ async fn serve(settings: Settings) -> Result<()> {
     };
     let scheduler = Scheduler::new(options, limits);
     let handed = Handed::default();
-    let socket = Socket::bind(&settings.socket);
+    let socket = Socket::bind(&settings.socket, settings.socket_is_shared);
     let daemon = Daemon {
         library: library.clone(),
         scheduler: scheduler.clone(),
@@ -109,6 +110,7 @@ async fn serve(settings: Settings) -> Result<()> {
         budget: Budget::new(),
         handed: handed.clone(),
         jobs: Jobs::new(),
+        incoming: Jobs::new(),
         readouts: Jobs::new(),
         permissions: Arc::new(permissions()),
     };
@@ -252,6 +254,7 @@ async fn told_to_stop() {
 /// Everything that is served, with what every request passes on its way.
 fn application(daemon: Daemon, registry: Router<Daemon>) -> Router {
     router()
+        .method_not_allowed_fallback(error::wrong_method)
         .merge(registry)
         .fallback(error::not_found)
         // Inside of what refuses: a refused request has no route yet.
@@ -285,6 +288,9 @@ async fn span(request: Request, next: Next) -> Response {
         let mut response = next.run(request).await;
         // What is stored here is nobody's script, whatever a browser would make of it.
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if let Ok(server) = HeaderValue::from_str(&VersionResponse::new(env!("CARGO_PKG_VERSION")).products()) {
+            response.headers_mut().insert(header::SERVER, server);
+        }
         tracing::debug!(status = response.status().as_u16(), elapsed = ?begin.elapsed(), "answered");
         response
     }

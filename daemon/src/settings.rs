@@ -21,6 +21,8 @@ pub struct Settings {
     pub home: PathBuf,
     /// The socket where commands hand files over.
     pub socket: PathBuf,
+    /// Whether other users of the machine may hand files over there.
+    pub socket_is_shared: bool,
     /// Where it listens.
     pub address: SocketAddr,
     /// What it speaks TLS with.
@@ -43,6 +45,10 @@ pub struct Settings {
     pub keep_alive: Option<Duration>,
     /// Context where a request names none, in tokens.
     pub context: u64,
+    /// Whether it is made longer for prompts that need more.
+    pub context_grows: bool,
+    /// Whether what was computed of a prompt is shared between API keys.
+    pub shares_prefixes: bool,
     /// Requests that a model answers at a time.
     pub parallel: u64,
     /// How KV caches keep their elements.

@@ -213,6 +213,7 @@ impl Teller {
                 name: Some(blob.name),
                 total: Some(blob.total),
                 completed: Some(blob.completed),
+                ..Progress::default()
             };
             self.lines.send(&line).await;
         }
@@ -230,6 +231,7 @@ impl Teller {
             name: None,
             total: Some(total),
             completed: Some(completed),
+            ..Progress::default()
         };
         self.lines.send(&line).await;
     }

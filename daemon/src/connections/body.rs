@@ -11,18 +11,28 @@ use tokio::time::{Instant, Sleep};
 
 use super::activity::Busy;
 
-/// A body of a request. It fails where nothing of it comes for too long while somebody waits for it.
+/// Time that the daemon has waited for a body, in all, before its rate counts.
+const GRACE: Duration = Duration::from_secs(30);
+/// The slowest rate of a body while the daemon waits for it, in bytes each second: a modem is faster, a client that holds a place by
+/// sending byte after byte is not.
+const SLOWEST: u64 = 1024;
+
+/// A body of a request. It fails where nothing of it comes for too long while somebody waits for it, or where all of it comes too
+/// slowly.
 #[derive(Debug)]
 pub(super) struct Punctual {
     body: Incoming,
     longest: Duration,
     /// Runs while somebody waits.
     deadline: Option<Pin<Box<Sleep>>>,
+    since: Instant,
+    waited: Duration,
+    received: u64,
 }
 
 impl Punctual {
     pub(super) fn new(body: Incoming, longest: Duration) -> Self {
-        Self { body, longest, deadline: None }
+        Self { body, longest, deadline: None, since: Instant::now(), waited: Duration::ZERO, received: 0 }
     }
 }
 
@@ -32,10 +42,23 @@ impl HttpBody for Punctual {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.deadline = None;
+            if self.deadline.take().is_some() {
+                let waited = self.since.elapsed();
+                self.waited += waited;
+            }
+            if let Some(Ok(frame)) = &frame {
+                self.received += frame.data_ref().map_or(0, |data| data.len() as u64);
+            }
+            if frame.is_some() && is_too_slow(self.received, self.waited) {
+                let reason = format!("the body comes with less than {SLOWEST} bytes each second");
+                return Poll::Ready(Some(Err(axum::Error::new(io::Error::new(io::ErrorKind::TimedOut, reason)))));
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }
         let longest = self.longest;
+        if self.deadline.is_none() {
+            self.since = Instant::now();
+        }
         let deadline =
             self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + longest)));
         if deadline.as_mut().poll(cx).is_pending() {
@@ -52,6 +75,11 @@ impl HttpBody for Punctual {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// Whether so many bytes in so much time of waiting are a client that only holds a place.
+fn is_too_slow(received: u64, waited: Duration) -> bool {
+    waited > GRACE && received < waited.as_secs().saturating_mul(SLOWEST)
 }
 
 /// The body of an answer: its request is being answered until the body has gone, or nobody wants it any more.
@@ -81,5 +109,18 @@ impl HttpBody for Answering {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_bodies_are_told_from_slow_lines() {
+        let seconds = Duration::from_secs;
+        assert!(!is_too_slow(30, seconds(30)), "it has just begun");
+        assert!(is_too_slow(60, seconds(60)), "a byte each second");
+        assert!(!is_too_slow(3000 * 60, seconds(60)), "3 kB/s");
     }
 }

@@ -29,6 +29,14 @@ impl Caller {
         Self::Stranger(remedy)
     }
 
+    /// The name of the key; empty where there is none.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::WithKey(owner) => &owner.name,
+            Self::Trusted | Self::Stranger(_) => "",
+        }
+    }
+
     /// Refuses what they may not.
     ///
     /// # Errors

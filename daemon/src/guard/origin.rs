@@ -26,6 +26,9 @@ const PREFLIGHT_AGE: Duration = Duration::from_hours(12);
 /// among them: who installs one does not say that it may remove models.
 const PROGRAMS: [&str; 5] = ["app", "file", "tauri", "vscode-webview", "vscode-file"];
 
+/// What containers call the machine that runs them. `.internal` is reserved: no public name server answers for it.
+const CONTAINERS: [&str; 3] = ["host.docker.internal", "gateway.docker.internal", "host.containers.internal"];
+
 /// Refuses requests that name a host or an origin that is not ours. `is_kept` says that what is asked for is given to nobody
 /// without a key or a password.
 pub(super) fn check(settings: &Settings, is_kept: bool, request: &Request) -> Result<(), Failed> {
@@ -35,8 +38,9 @@ pub(super) fn check(settings: &Settings, is_kept: bool, request: &Request) -> Re
             return Err(Failed::new(
                 StatusCode::FORBIDDEN,
                 format!(
-                    "requests for the host `{host}` are refused: this daemon does not know that it is meant; \
-                     LODE_ALLOWED_HOSTS takes more names"
+                    "requests for the host `{host}` are refused, since a page of another site could have sent them: start the \
+                     daemon with LODE_ALLOWED_HOSTS={}, or call it by its address",
+                    name_of(host)
                 ),
             ));
         }
@@ -130,6 +134,7 @@ fn name_of(host: &str) -> &str {
 
 fn is_this_machine(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
+        || CONTAINERS.iter().any(|host| name.eq_ignore_ascii_case(host))
         || name.to_ascii_lowercase().ends_with(".localhost")
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback() || address.is_unspecified())
 }
@@ -165,7 +170,16 @@ mod tests {
 
     #[test]
     fn tells_this_machine_from_others() {
-        for local in ["localhost", "localhost:11434", "127.0.0.1:1", "[::1]:1", "::1", "a.localhost", "localhost."] {
+        for local in [
+            "localhost",
+            "localhost:11434",
+            "127.0.0.1:1",
+            "[::1]:1",
+            "::1",
+            "a.localhost",
+            "localhost.",
+            "host.docker.internal:11434",
+        ] {
             assert!(is_this_machine(name_of(local)), "{local}");
         }
         for foreign in ["example.com", "example.com:11434", "?", "", "localhost.example.com", "10.0.0.1"] {

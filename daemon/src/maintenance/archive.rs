@@ -70,7 +70,7 @@ pub(crate) async fn load(
 ) -> Result<Json<LoadResponse>, Failed> {
     let name = given_name(query)?;
     let (sender, receiver) = bridge::channel();
-    let turn = daemon.jobs.turn().await?;
+    let turn = daemon.incoming.turn().await?;
     let library = daemon.library.clone();
     let work = turn.run(move || {
         let mut input = ChannelReader::new(receiver);

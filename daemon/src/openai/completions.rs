@@ -2,13 +2,12 @@
 
 use std::time::SystemTime;
 
-use api::Demand;
 use api::openai::Head;
 use api::openai::completions::{self, Completion, CompletionPrompt, CompletionRequest, CompletionStream};
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use protocol::{GenerateRequest, Prompt};
+use axum::{Extension, Json};
+use protocol::Prompt;
 
 use super::failure::{Body, Failure, refused};
 use super::{random_id, seconds};
@@ -16,53 +15,40 @@ use crate::call::{Call, Ready};
 use crate::choices::{Choices, several};
 use crate::daemon::Daemon;
 use crate::error::Failed;
+use crate::guard::Caller;
 use crate::headers::{attested, truncated};
 use crate::sse::frames;
 use library::Capability;
 
 pub(crate) async fn completions(
     State(daemon): State<Daemon>,
+    Extension(caller): Extension<Caller>,
     Body(request): Body<CompletionRequest>,
 ) -> Result<Response, Failure> {
     let name = request.model.clone();
     let (streams, with_usage, with_logprobs) = (request.streams(), request.wants_usage(), request.wants_logprobs());
     let count = request.choices().map_err(refused)?;
     let (prompts, demand) = request.translate().map_err(refused)?;
-    let call = Call::begin(&daemon, &name, &demand).await?;
+    let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);
     call.require_text("generate")?;
     if prompts.iter().any(|prompt| matches!(prompt.prompt, Prompt::Insert { .. })) {
         call.require(Capability::Insert)?;
     }
     let digest = call.digest();
     let head = completions::head(&random_id(), seconds(SystemTime::now()), &name, &digest.to_string());
-    let ready = call.ready(&daemon).await?;
+    let each: Vec<_> = prompts.iter().map(|prompt| call.request(&daemon, prompt.prompt.clone(), &demand)).collect();
+    let ready = call.ready_for(&daemon, &each).await?;
     let mut before = Vec::with_capacity(prompts.len());
     for prompt in &prompts {
         before.push(echo(&ready, prompt).await?);
     }
-    let requests = requests(&daemon, &call, &demand, prompts, count);
+    let requests = each.iter().flat_map(|asked| several(asked, count)).collect();
     let all = Choices::begin(ready, requests, &demand).await?;
     if streams {
         let stream = CompletionStream::new(head, before.len(), count, with_usage, with_logprobs);
         return Ok(attested(streamed(all, stream, before, count), &digest));
     }
     Ok(attested(whole(all, head, before, count, with_logprobs).await?, &digest))
-}
-
-/// For each prompt so many requests.
-fn requests(
-    daemon: &Daemon,
-    call: &Call,
-    demand: &Demand,
-    prompts: Vec<CompletionPrompt>,
-    count: u32,
-) -> Vec<GenerateRequest> {
-    let mut all = Vec::new();
-    for prompt in prompts {
-        let asked = call.request(daemon, prompt.prompt, demand);
-        all.extend(several(&asked, count));
-    }
-    all
 }
 
 /// The text of the prompt, where it is to be part of the answer.

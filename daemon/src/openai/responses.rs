@@ -3,9 +3,9 @@
 use std::time::SystemTime;
 
 use api::openai::responses::{Response as Document, ResponseStream, ResponsesRequest};
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 
 use super::failure::{Body, Failure, refused};
 use super::{random_id, seconds};
@@ -13,23 +13,26 @@ use crate::call::Call;
 use crate::choices::Choices;
 use crate::clock;
 use crate::daemon::Daemon;
+use crate::guard::Caller;
 use crate::headers::{attested, truncated, with_ignored};
 use crate::sse::frames;
 
 pub(crate) async fn responses(
     State(daemon): State<Daemon>,
+    Extension(caller): Extension<Caller>,
     Body(request): Body<ResponsesRequest>,
 ) -> Result<Response, Failure> {
     let (name, streams) = (request.model.clone(), request.streams());
     let (dialogue, demand, echo) = request.translate().map_err(refused)?;
-    let call = Call::begin(&daemon, &name, &demand).await?;
+    let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);
     let ignored = call.ignored(&dialogue);
     let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let asked = call.request(&daemon, prompt, &demand);
     let digest = call.digest();
     let document = Document::new(&random_id(), seconds(SystemTime::now()), name, echo);
     let mut stream = ResponseStream::new(document);
-    let mut all = Choices::begin(call.ready(&daemon).await?, vec![asked], &demand).await?;
+    let asked = vec![asked];
+    let mut all = Choices::begin(call.ready_for(&daemon, &asked).await?, asked, &demand).await?;
     if streams {
         let (frames, response) = frames();
         tokio::spawn(async move {

@@ -300,7 +300,7 @@ pub(crate) fn headers() -> Value {
             "schema": { "type": "integer", "minimum": 1 },
         },
         "Ignored": {
-            "description": "Features that the request asks for and that were ignored, separated by commas: `thinking`, `tool TYPE`; absent \
+            "description": "Features that the request asks for and that were ignored, separated by commas: `option NAME`, `thinking`, `tool TYPE`; absent \
                 where there are none.",
             "schema": { "type": "string" },
         },
