@@ -6,17 +6,21 @@
 
 mod adapter;
 mod archive;
+mod ask;
 mod chat;
 mod client;
+mod completion;
 mod create;
 mod diff;
 mod doctor;
 mod export;
 mod fsck;
+mod help;
 mod htpasswd;
 mod interactive;
 mod keep;
 mod key;
+mod launch;
 mod list;
 mod login;
 mod manage;
@@ -25,20 +29,25 @@ mod password;
 mod perplexity;
 mod pipe;
 mod plan;
+mod progress;
+mod quiet;
 mod run;
 mod search;
 mod serve;
 mod show;
 mod text;
 mod transfer;
+mod typesetter;
 mod ui;
 mod usage;
 mod versions;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 
 use crate::config::Config;
 
@@ -69,6 +78,8 @@ enum Command {
     Create(create::CreateArguments),
     /// Run a model: one answer to PROMPT, or an interactive session
     Run(run::RunArguments),
+    /// Start a coding agent with a model
+    Launch(launch::LaunchArguments),
     /// Pull a model from a registry
     Pull(transfer::PullArguments),
     /// Search registries and the hub for models
@@ -93,10 +104,14 @@ enum Command {
     /// Show what is known of a model
     Show(show::ShowArguments),
     /// Give a model a second name
-    Cp { source: String, destination: String },
+    Cp {
+        #[arg(add = ArgValueCompleter::new(completion::models))]
+        source: String,
+        destination: String,
+    },
     /// Remove models
     Rm {
-        #[arg(required = true)]
+        #[arg(required = true, add = ArgValueCompleter::new(completion::models))]
         models: Vec<String>,
     },
     /// List loaded models
@@ -105,27 +120,39 @@ enum Command {
         format: Format,
     },
     /// Unload a model
-    Stop { model: String },
+    Stop {
+        #[arg(add = ArgValueCompleter::new(completion::models))]
+        model: String,
+    },
     /// List the versions of a model
     History {
+        #[arg(add = ArgValueCompleter::new(completion::models))]
         model: String,
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
     /// Go back to an earlier version of a model
     Rollback {
+        #[arg(add = ArgValueCompleter::new(completion::models))]
         model: String,
         /// Digest of the version, or its beginning; without it the last version before the current one
         #[arg(long)]
         to: Option<String>,
     },
     /// Protect a model from `rm` and `prune`
-    Pin { model: String },
+    Pin {
+        #[arg(add = ArgValueCompleter::new(completion::models))]
+        model: String,
+    },
     /// End the protection
-    Unpin { model: String },
+    Unpin {
+        #[arg(add = ArgValueCompleter::new(completion::models))]
+        model: String,
+    },
     /// Show what models take on the disk, and what of it they share
     Du {
         /// Only these
+        #[arg(add = ArgValueCompleter::new(completion::models))]
         models: Vec<String>,
         #[arg(long, value_enum, default_value_t)]
         format: Format,
@@ -141,6 +168,7 @@ enum Command {
     /// Fetch damaged and missing blobs again
     Repair {
         /// The model; without it all models
+        #[arg(add = ArgValueCompleter::new(completion::models))]
         model: Option<String>,
     },
     /// Delete blobs that nothing refers to
@@ -149,17 +177,17 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Remove earlier versions, transfers that nobody goes on with, and unused models
+    /// Remove earlier versions, abandoned transfers and unused models
     Prune(keep::PruneArguments),
     /// Write models to an OCI image layout in a tar
     Save(archive::SaveArguments),
     /// Read models from an OCI image layout: a tar or a folder
     Load(archive::LoadArguments),
-    /// Write a model as files: those that were imported, or another format
+    /// Write a model as files: as imported, or in another format
     Export(export::ExportArguments),
     /// Print a line for the file of the registry's users
     Htpasswd(htpasswd::HtpasswdArguments),
-    /// Look for what is wrong with this installation, and say how to mend it
+    /// Look for what is wrong with this installation
     Doctor {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
@@ -176,6 +204,14 @@ enum Command {
     Shutdown,
     /// Print the versions of this program and of the daemon
     Version,
+    /// Print the script that lets a shell complete commands and model names
+    Completions {
+        #[arg(value_enum)]
+        shell: completion::Shell,
+    },
+    /// Write man pages to a folder
+    #[command(hide = true)]
+    Man { folder: PathBuf },
 }
 
 /// The exit code of a command that was interrupted and has cleaned up: what a shell makes of the signal.
@@ -189,11 +225,15 @@ struct Interrupted;
 /// Runs the program.
 pub(crate) fn main() -> ExitCode {
     pipe::end_with_the_reader();
-    let arguments = Arguments::parse();
+    completion::answer(Arguments::command);
+    let matches = help::with_groups(Arguments::command()).get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match &arguments.command {
         // Needs no daemon and no configuration: one that asks for users is not readable before there are some.
         Command::Htpasswd(user) => htpasswd::run(user),
         Command::Key(arguments) => key::run(arguments),
+        Command::Completions { shell } => completion::print(*shell),
+        Command::Man { folder } => completion::man(Arguments::command(), folder),
         _ => Config::read().and_then(|config| dispatch(arguments.command, config)),
     };
     match done {
@@ -215,6 +255,7 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
         match command {
             Command::Create(arguments) => create::run(&config, &arguments).await,
             Command::Run(arguments) => run::run(&config, &arguments).await,
+            Command::Launch(arguments) => launch::run(&config, &arguments).await,
             Command::Pull(arguments) => transfer::pull(&config, &arguments).await,
             Command::Search(arguments) => search::run(&config, &arguments).await,
             Command::Push(arguments) => transfer::push(&config, &arguments).await,

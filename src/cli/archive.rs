@@ -8,11 +8,13 @@ use anyhow::{Context, Result, ensure};
 use api::lode::{LoadResponse, SaveRequest, SinceRequest};
 use archive::{Kind, Reader, Writer};
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use futures_util::StreamExt;
 use indicatif::ProgressBar;
 use manifests::Index;
 
 use super::client::Client;
+use super::progress;
 use super::text::{short, size};
 use crate::config::Config;
 use daemon::bridge::{self, ChannelWriter};
@@ -22,6 +24,7 @@ use daemon::bridge::{self, ChannelWriter};
 pub(super) struct SaveArguments {
     /// Names of the models
     #[arg(required = true)]
+    #[arg(add = ArgValueCompleter::new(super::completion::models))]
     models: Vec<String>,
     /// Where to write the tar; `-` is standard output
     #[arg(short, long)]
@@ -55,7 +58,8 @@ pub(super) async fn save(config: &Config, arguments: &SaveArguments) -> Result<(
     let since = arguments.since.as_deref().map(since).transpose()?;
     let request = SaveRequest { models: arguments.models.clone(), since };
     let response = Client::connect(config).await?.download("/api/save", &request).await?;
-    let bar = ProgressBar::new(response.content_length().unwrap_or_default());
+    let bar = progress::bytes()?;
+    bar.set_length(response.content_length().unwrap_or_default());
     let mut stream = response.bytes_stream();
     let partial = partial(&arguments.output)?;
     let mut output: Box<dyn Write> = if to_stdout {

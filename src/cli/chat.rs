@@ -1,6 +1,7 @@
 //! One turn of a conversation: send, print what comes, say how fast it was.
 
-use std::io::Write;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
 
 use anyhow::{Result, ensure};
 use api::ollama::AnswerMessage;
@@ -9,7 +10,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::client::Client;
-use super::text::plain_for_terminal;
+use super::text::{columns, plain};
+use super::typesetter::{Setting, Typesetter};
 
 /// A conversation with a model.
 #[derive(Clone, Debug)]
@@ -27,6 +29,10 @@ pub(super) struct Conversation {
     pub(super) think: Option<Value>,
     /// Do not print what the model thinks.
     pub(super) hides_thinking: bool,
+    /// Wrap lines of answers at words.
+    pub(super) wraps: bool,
+    /// Show Markdown as styles of text.
+    pub(super) styles: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -63,7 +69,7 @@ impl Conversation {
                 request[name] = value;
             }
         }
-        let mut answer = Printer { hides_thinking: self.hides_thinking, ..Printer::default() };
+        let mut answer = Printer::new(self);
         let mut last = Line::default();
         let told = client.lines("/api/chat", &request, |line: Line| {
             if let Some(message) = &line.message {
@@ -75,7 +81,7 @@ impl Conversation {
             Ok(())
         });
         let result = told.await;
-        println!();
+        answer.end()?;
         result?;
         ensure!(last.done, "the answer broke off");
         self.messages.extend([question, message("assistant", answer.text)]);
@@ -88,6 +94,11 @@ impl Conversation {
         Ok(())
     }
 
+    /// The system prompt of the session.
+    pub(super) fn system(&self) -> Option<&str> {
+        self.messages.iter().find(|message| message.role == "system").map(|message| message.content.as_str())
+    }
+
     /// Loads the model without saying anything.
     pub(super) async fn load(&self, client: &Client) -> Result<()> {
         let request = json!({"model": self.model, "options": self.options, "stream": false});
@@ -95,33 +106,66 @@ impl Conversation {
     }
 }
 
-/// Prints an answer as it comes, what was thought before it set apart.
-#[derive(Debug, Default)]
+/// Prints an answer as it comes, what was thought before it set apart. On a terminal lines are wrapped and Markdown is shown;
+/// a file or another program gets the answer as it is.
+#[derive(Debug)]
 struct Printer {
     hides_thinking: bool,
     is_thinking: bool,
     /// The answer so far.
     text: String,
+    thought: Option<Typesetter>,
+    answer: Option<Typesetter>,
 }
 
 impl Printer {
+    fn new(conversation: &Conversation) -> Self {
+        let on_terminal = std::io::stdout().is_terminal();
+        let columns = conversation.wraps.then(columns).flatten();
+        let setting = |styled| on_terminal.then(|| Typesetter::new(Setting { columns, styled }));
+        Self {
+            hides_thinking: conversation.hides_thinking,
+            is_thinking: false,
+            text: String::new(),
+            thought: setting(false),
+            answer: setting(conversation.styles),
+        }
+    }
+
     fn print(&mut self, message: &AnswerMessage) -> Result<()> {
         if !message.thinking.is_empty() && !self.hides_thinking {
             if !self.is_thinking {
                 println!("Thinking...");
             }
             self.is_thinking = true;
-            print!("{}", plain_for_terminal(&message.thinking));
+            print!("{}", set(&mut self.thought, &message.thinking));
         }
         if !message.content.is_empty() {
             if std::mem::take(&mut self.is_thinking) {
-                print!("\n...done thinking.\n\n");
+                print!("{}\n...done thinking.\n\n", ended(&mut self.thought));
             }
-            print!("{}", plain_for_terminal(&message.content));
+            print!("{}", set(&mut self.answer, &message.content));
             self.text.push_str(&message.content);
         }
         Ok(std::io::stdout().flush()?)
     }
+
+    /// Prints what was held back, and ends the line.
+    fn end(&mut self) -> Result<()> {
+        println!("{}{}", ended(&mut self.thought), ended(&mut self.answer));
+        Ok(std::io::stdout().flush()?)
+    }
+}
+
+fn set<'t>(typesetter: &mut Option<Typesetter>, text: &'t str) -> Cow<'t, str> {
+    match typesetter {
+        Some(typesetter) => typesetter.push(&plain(text)).into(),
+        None => text.into(),
+    }
+}
+
+fn ended(typesetter: &mut Option<Typesetter>) -> String {
+    typesetter.as_mut().map(Typesetter::end).unwrap_or_default()
 }
 
 fn timing(line: &Line) {

@@ -205,7 +205,11 @@ impl Client {
             while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = buffer.drain(..=end).collect();
                 if let Ok(failure) = serde_json::from_slice::<ErrorResponse>(&line) {
-                    bail!("{}", failure.error);
+                    let suggestion = match missing(&failure.error) {
+                        Some(name) => self.suggestion(name).await,
+                        None => String::new(),
+                    };
+                    bail!("{}{suggestion}", failure.error);
                 }
                 each(serde_json::from_slice(&line).context("the daemon's answer is not readable")?)?;
             }
@@ -216,6 +220,9 @@ impl Client {
 
 /// The model that a refusal says is not there.
 fn missing(message: &str) -> Option<&str> {
+    if let Some(rest) = message.strip_prefix("there is no model `") {
+        return rest.split_once("` here").map(|(name, _)| name);
+    }
     let rest = message.strip_prefix("model ")?.strip_suffix(" not found")?;
     rest.strip_prefix(['\'', '"'])?.strip_suffix(['\'', '"'])
 }

@@ -7,12 +7,11 @@ use anyhow::{Context, Result, bail, ensure};
 use api::lode::{PlannedTensor, QuantizePlan, SocketResponse};
 use api::ollama::{CreateRequest, License, Progress};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use manifests::ModelRef;
 
 use super::client::Client;
 use super::text::{plain, size, table};
-use super::{Format, adapter};
+use super::{Format, adapter, progress};
 use crate::config::Config;
 use api::modelfile::Modelfile;
 
@@ -69,20 +68,18 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     let request = CreateRequest { adapters: adapter::uploaded(&client, &adapters).await?, ..request };
     // Last: they wait for a minute only.
     let request = with_files(request, config, &client).await?;
-    let bar = ProgressBar::new(0);
-    bar.set_style(
-        ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "),
-    );
+    let bar = progress::bytes()?;
     let mut last = String::new();
-    let told = client.lines("/api/create", &request, |progress: Progress| {
-        last.clone_from(&progress.status);
-        match (progress.total, progress.completed) {
+    let told = client.lines("/api/create", &request, |line: Progress| {
+        last.clone_from(&line.status);
+        match (line.total, line.completed) {
             (Some(total), Some(completed)) => {
-                bar.set_length(total);
-                bar.set_message(plain(&progress.status).into_owned());
-                bar.set_position(completed);
+                progress::advance(&bar, plain(&line.status).into_owned(), total, completed);
             }
-            _ => bar.suspend(|| eprintln!("{}", plain(&progress.status))),
+            _ => bar.suspend(|| eprintln!("{}", plain(&line.status))),
+        }
+        for warning in &line.warnings {
+            bar.suspend(|| eprintln!("warning: {}", plain(warning)));
         }
         Ok(())
     });
@@ -99,15 +96,40 @@ fn request(arguments: &CreateArguments) -> Result<(CreateRequest, Vec<PathBuf>)>
     let metadata = std::fs::metadata(file)
         .with_context(|| format!("cannot find `{}`; -f names the Modelfile, file or folder", file.display()))?;
     let base = CreateRequest { model: arguments.name.clone(), stream: Some(true), ..CreateRequest::default() };
+    let is_pipe = !metadata.is_dir() && !metadata.is_file();
+    ensure!(
+        !(is_pipe && is_weights(file)),
+        "`{}` is a pipe or a device; a model is read in many places at once, so give a file or a folder",
+        file.display()
+    );
     if metadata.is_dir() || is_weights(file) || metadata.len() > MAX_MODELFILE {
         return Ok((CreateRequest { path: Some(absolute(file)?), ..base }, Vec::new()));
     }
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("`{}` is neither a Modelfile nor a model", file.display()))?;
-    let modelfile = Modelfile::parse(&text).with_context(|| format!("`{}`", file.display()))?;
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+    let read = Modelfile::decode(&bytes).and_then(|text| Modelfile::parse(&text));
+    let modelfile = read.with_context(|| format!("`{}` is not a Modelfile", file.display()))?;
+    if let Some(version) = &modelfile.requires {
+        eprintln!("note: the Modelfile asks for Ollama {version}; Lode does not compare versions");
+    }
     let folder = file.parent().unwrap_or(Path::new("."));
+    for further in &modelfile.more {
+        ensure_projector(&folder.join(further))?;
+        eprintln!("note: `{further}` is for pictures or sounds, which cannot be read yet; text runs without it");
+    }
     let adapters = modelfile.adapters.iter().map(|adapter| folder.join(adapter)).collect();
     Ok((from_modelfile(modelfile, folder, base)?, adapters))
+}
+
+/// A model has one source; a second one may be its projector.
+fn ensure_projector(path: &Path) -> Result<()> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let is_one = path.is_file() && import::is_projector(&import::NamedFile::local(name, path))?;
+    ensure!(
+        is_one,
+        "there is a second FROM, `{}`, and it is no projector (mmproj): a model has one source",
+        path.display()
+    );
+    Ok(())
 }
 
 /// Hands over the files that the user named: they are opened here, with the user's rights. A daemon that takes none, because it

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use api::lode::{ExportDtype, ExportFormat, ExportRequest};
 use archive::{Kind, Reader};
 use clap::{Args, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use content::{Algorithm, Hasher};
 use futures_util::StreamExt;
 use indicatif::ProgressBar;
@@ -21,9 +22,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use self::staging::{Placed, Staging};
-use super::Interrupted;
 use super::client::Client;
 use super::text::size;
+use super::{Interrupted, progress};
 use crate::config::Config;
 use crate::size::bytes;
 use daemon::bridge::{self, ChannelReader, Piece};
@@ -32,6 +33,7 @@ use daemon::bridge::{self, ChannelReader, Piece};
 #[derive(Debug, Args)]
 pub(super) struct ExportArguments {
     /// Name of the model
+    #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
     /// A folder, or the name of the file where the model is a single one
     #[arg(long, value_name = "DIR|FILE")]
@@ -96,7 +98,8 @@ pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<
     };
     let total = response.content_length().unwrap_or_default();
     staging.ensure_space(total)?;
-    let bar = ProgressBar::new(total);
+    let bar = progress::bytes()?;
+    bar.set_length(total);
     let (unpacked, sent) = receive(response, staging, &bar, &mut interrupts).await?;
     bar.finish_and_clear();
     let placed = match (unpacked, sent) {

@@ -3,13 +3,12 @@
 use anyhow::{Context, Result, bail};
 use api::lode::{FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, Sample, Step};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Format;
 use super::client::Client;
 use super::text::{plain, seconds, size};
+use super::{Format, progress};
 use crate::config::Config;
 
 /// Arguments of `lode fsck`.
@@ -80,17 +79,12 @@ fn print(problems: &[Problem]) {
 /// Shows how it goes until the result is there.
 async fn steps<T: DeserializeOwned>(config: &Config, path: &str, request: &impl Serialize) -> Result<T> {
     let client = Client::connect(config).await?;
-    let bar = ProgressBar::new(0);
-    bar.set_style(
-        ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}")?.progress_chars("=> "),
-    );
+    let bar = progress::bytes()?;
     let mut result = None;
     let told = client.lines(path, request, |step: Step<T>| {
         match (step.total, step.completed) {
             (Some(total), Some(completed)) => {
-                bar.set_length(total);
-                bar.set_message(plain(&step.status).into_owned());
-                bar.set_position(completed);
+                progress::advance(&bar, plain(&step.status).into_owned(), total, completed);
             }
             _ if step.report.is_none() => bar.suspend(|| eprintln!("{}", plain(&step.status))),
             _ => {}

@@ -1,142 +1,205 @@
 //! The interactive session of `lode run`.
 
-use anyhow::Result;
-use api::ollama::{Options, ShowRequest, ShowResponse};
-use rustyline::DefaultEditor;
-use rustyline::error::ReadlineError;
-use serde_json::Value;
+mod command;
+mod prompts;
+
+use anyhow::{Result, ensure};
+use api::ollama::{CreateRequest, Progress, ShowRequest, ShowResponse};
 
 use super::chat::{Conversation, message};
 use super::client::Client;
+use super::quiet::Quiet;
+use super::text::plain_for_terminal;
+use super::{show, transfer};
 use crate::config::Config;
+use command::{Command, Part, Setting};
+use prompts::Prompts;
 
 const HELP: &str = "\
-/set parameter NAME VALUE   set a parameter, e.g. temperature 0
-/set system TEXT            set the system prompt
-/set verbose | quiet        print counts and rates, or do not
-/show [info|modelfile|parameters|system|template|license]
-/clear                      forget the conversation
-/help, /?                   this text
-/bye                        leave (also Ctrl+D)
-\"\"\" begins and ends a message of several lines";
+Commands
+  /set parameter NAME VALUE      /set parameter temperature 0
+  /set system TEXT               /set system \"You answer in one sentence.\"
+  /set think [LEVEL], nothink    whether, or how much, the model thinks first
+  /set format json, noformat     the answer is JSON; a schema goes, too
+  /set history, nohistory        keep what is typed for the next session, or not
+  /set wordwrap, nowordwrap      wrap at words, or leave it to the terminal
+  /set verbose, quiet            print counts and rates after answers, or not
+  /show [info|modelfile|parameters|system|template|license]
+  /load NAME                     go on with another model, from the beginning
+  /save NAME                     keep model, settings and conversation as NAME
+  /clear                         forget the conversation
+  /help, /?                      this text
+  /bye                           leave (also Ctrl+D)
 
-/// Whether the session goes on.
-enum Next {
-    On,
-    Leave,
-}
+\"\"\" begins and ends a message of several lines. Ctrl+C ends an answer.
+Arrow up brings back what was typed; Ctrl+R searches in it.";
 
 pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conversation) -> Result<()> {
-    let mut editor = DefaultEditor::new()?;
-    let history = config.daemon.home.join("history");
-    // There is none at the first time.
-    let _ = editor.load_history(&history);
+    let mut prompts = Prompts::open(config.daemon.home.join("prompts"))?;
     eprintln!("/? for help, /bye to leave");
-    while let Some(input) = read(&mut editor)? {
+    while let Some(input) = prompts.read()? {
         let text = input.trim();
         if text.is_empty() {
             continue;
         }
-        let _ = editor.add_history_entry(text);
-        let done = if let Some(command) = text.strip_prefix('/') {
-            instruct(client, &mut conversation, command).await
-        } else {
-            tokio::select! {
-                done = conversation.say(client, text) => done.map(|()| Next::On),
-                // Dropping the request cancels the generation.
-                _ = tokio::signal::ctrl_c() => {
-                    println!();
-                    Ok(Next::On)
-                }
+        let done = match text.strip_prefix('/').map(command::parse) {
+            Some(Ok(Command::Leave)) => break,
+            Some(Ok(Command::Set(Setting::History(on)))) => {
+                prompts.set_kept(on);
+                told(if on { "what is typed is kept" } else { "what is typed is not kept" });
+                Ok(())
             }
+            Some(Ok(command)) => obey(client, &mut conversation, command).await,
+            Some(Err(error)) => {
+                eprintln!("{error}");
+                Ok(())
+            }
+            None => say(client, &mut conversation, command::unquoted(text)).await,
         };
-        match done {
-            Ok(Next::On) => {}
-            Ok(Next::Leave) => break,
-            Err(error) => eprintln!("Error: {error:#}"),
+        if let Err(error) = done {
+            eprintln!("Error: {error:#}");
         }
-    }
-    if let Err(error) = editor.save_history(&history) {
-        eprintln!("the history was not saved: {error}");
     }
     Ok(())
 }
 
-/// A line, or several between `"""`; `None` at the end.
-fn read(editor: &mut DefaultEditor) -> Result<Option<String>> {
-    let mut text = String::new();
-    loop {
-        let prompt = if text.is_empty() { ">>> " } else { "... " };
-        let line = match editor.readline(prompt) {
-            Ok(line) => line,
-            Err(ReadlineError::Interrupted) => {
-                eprintln!("(/bye or Ctrl+D leaves)");
-                return Ok(Some(String::new()));
-            }
-            Err(ReadlineError::Eof) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&line);
-        let Some(opened) = text.strip_prefix("\"\"\"") else { return Ok(Some(text)) };
-        if let Some(inner) = opened.trim_end().strip_suffix("\"\"\"") {
-            return Ok(Some(inner.to_owned()));
+async fn say(client: &Client, conversation: &mut Conversation, text: &str) -> Result<()> {
+    let _quiet = Quiet::begin();
+    tokio::select! {
+        done = conversation.say(client, text) => done,
+        // Dropping the request cancels the generation.
+        _ = tokio::signal::ctrl_c() => {
+            println!();
+            Ok(())
         }
     }
 }
 
-async fn instruct(client: &Client, conversation: &mut Conversation, command: &str) -> Result<Next> {
-    let (word, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
-    match word {
-        "bye" | "exit" | "quit" => return Ok(Next::Leave),
-        "help" | "?" => println!("{HELP}"),
-        "clear" => {
+/// Says what was done.
+fn told(what: &str) {
+    eprintln!("({what})");
+}
+
+async fn obey(client: &Client, conversation: &mut Conversation, command: Command) -> Result<()> {
+    match command {
+        // These two end the session, or are about what is typed: the caller has done them.
+        Command::Leave | Command::Set(Setting::History(_)) => {}
+        Command::Help => println!("{HELP}"),
+        Command::Clear => {
             conversation.messages.retain(|message| message.role == "system");
-            eprintln!("the conversation is forgotten");
+            told("the conversation is forgotten");
         }
-        "set" => set(conversation, rest.trim())?,
-        "show" => show(client, conversation, rest.trim()).await?,
-        other => eprintln!("/{other} is not a command; /? lists them"),
-    }
-    Ok(Next::On)
-}
-
-fn set(conversation: &mut Conversation, rest: &str) -> Result<()> {
-    let (what, value) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    match what {
-        "parameter" => {
-            let (name, value) = value.trim().split_once(char::is_whitespace).unwrap_or((value.trim(), ""));
-            let value: Value = serde_json::from_str(value.trim()).unwrap_or_else(|_| value.trim().into());
-            let mut options = conversation.options.clone();
-            options.insert(name.to_owned(), value);
-            let (_, unknown) = Options::read(&options).map_err(anyhow::Error::msg)?;
-            anyhow::ensure!(unknown.is_empty(), "parameter `{name}` is not known");
-            conversation.options = options;
-        }
-        "system" => {
-            conversation.messages.retain(|message| message.role != "system");
-            conversation.messages.insert(0, message("system", value.trim()));
-        }
-        "verbose" => conversation.verbose = true,
-        "quiet" => conversation.verbose = false,
-        _ => eprintln!("{HELP}"),
+        Command::Set(setting) => set(conversation, setting),
+        Command::Show(part) => show(client, conversation, part).await?,
+        Command::Load(name) => load(client, conversation, name).await?,
+        Command::Save(name) => save(client, conversation, name).await?,
     }
     Ok(())
 }
 
-async fn show(client: &Client, conversation: &Conversation, what: &str) -> Result<()> {
-    let request = ShowRequest { model: conversation.model.clone(), ..ShowRequest::default() };
-    let shown: ShowResponse = client.post("/api/show", &request).await?;
-    match what {
-        "" | "info" => println!("{}", serde_json::to_string_pretty(&shown.details)?),
-        "modelfile" => println!("{}", shown.modelfile),
-        "parameters" => println!("{}\n{}", shown.parameters, serde_json::to_string_pretty(&conversation.options)?),
-        "system" => println!("{}", shown.system),
-        "template" => println!("{}", shown.template),
-        "license" => println!("{}", shown.license),
-        other => eprintln!("/show {other} is not known; /? lists what is"),
+fn set(conversation: &mut Conversation, setting: Setting) {
+    match setting {
+        Setting::Parameter { name, value } => {
+            told(&format!("{name} is {value}"));
+            conversation.options.insert(name, value);
+        }
+        Setting::System(text) => {
+            conversation.messages.retain(|message| message.role != "system");
+            if text.is_empty() {
+                return told("there is no system prompt but the model's own");
+            }
+            conversation.messages.insert(0, message("system", text));
+            told("the system prompt is set; /clear makes the model forget what was said before");
+        }
+        Setting::Think(think) => {
+            told(&format!("think is {think}"));
+            conversation.think = Some(think);
+        }
+        Setting::Format(format) => {
+            told(if format.is_some() { "answers are JSON" } else { "answers are any text" });
+            conversation.format = format;
+        }
+        Setting::WordWrap(on) => {
+            told(if on { "lines are wrapped at words" } else { "the terminal breaks lines" });
+            conversation.wraps = on;
+        }
+        Setting::Verbose(on) => {
+            told(if on { "counts and rates are printed" } else { "counts and rates are not printed" });
+            conversation.verbose = on;
+        }
+        Setting::History(_) => {}
     }
+}
+
+async fn shown(client: &Client, model: &str) -> Result<ShowResponse> {
+    let request = ShowRequest { model: model.to_owned(), ..ShowRequest::default() };
+    client.post("/api/show", &request).await
+}
+
+async fn show(client: &Client, conversation: &Conversation, part: Part) -> Result<()> {
+    let shown = shown(client, &conversation.model).await?;
+    let text = match part {
+        Part::Info => {
+            show::overview(&shown);
+            return Ok(());
+        }
+        Part::Modelfile => shown.modelfile,
+        Part::Parameters => parameters(&shown.parameters, conversation),
+        Part::System => conversation.system().map_or(shown.system, str::to_owned),
+        Part::Template => shown.template,
+        Part::License => shown.license,
+    };
+    match text.trim_end_matches('\n') {
+        "" => eprintln!("(the model has none)"),
+        text => println!("{}", plain_for_terminal(text)),
+    }
+    Ok(())
+}
+
+/// The model's, and those of the session.
+fn parameters(of_model: &str, conversation: &Conversation) -> String {
+    let mut lines = Vec::new();
+    if !of_model.is_empty() {
+        lines.extend(["Of the model:".to_owned(), of_model.trim_end().to_owned()]);
+    }
+    if !conversation.options.is_empty() {
+        lines.push("Of this session:".to_owned());
+        lines.extend(conversation.options.iter().map(|(name, value)| format!("{name:<30} {value}")));
+    }
+    lines.join("\n")
+}
+
+/// Goes on with another model, from the beginning. The old one stays where the new one cannot be had.
+async fn load(client: &Client, conversation: &mut Conversation, name: String) -> Result<()> {
+    transfer::fetch_missing(client, &name).await?;
+    let mut other = Conversation { model: name, ..conversation.clone() };
+    other.messages.retain(|message| message.role == "system");
+    other.load(client).await?;
+    told(&format!("{} is loaded; the conversation begins anew", other.model));
+    *conversation = other;
+    Ok(())
+}
+
+/// Makes a model of the one in use, the settings and what was said.
+async fn save(client: &Client, conversation: &Conversation, name: String) -> Result<()> {
+    let own = shown(client, &conversation.model).await?.messages;
+    let said = conversation.messages.iter().filter(|message| message.role != "system").cloned();
+    let request = CreateRequest {
+        model: name.clone(),
+        from: Some(conversation.model.clone()),
+        system: conversation.system().map(str::to_owned),
+        parameters: conversation.options.clone(),
+        messages: own.into_iter().chain(said).collect(),
+        stream: Some(true),
+        ..CreateRequest::default()
+    };
+    let mut last = String::new();
+    let created = client.lines("/api/create", &request, |line: Progress| {
+        last = line.status;
+        Ok(())
+    });
+    created.await?;
+    ensure!(last == "success", "the create broke off after `{last}`");
+    told(&format!("kept as {name}; `lode run {name}` goes on from here"));
     Ok(())
 }

@@ -1,11 +1,12 @@
 //! `lode gc` and `lode prune`.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use api::lode::{GcRequest, GcResponse, PruneRequest, PruneResponse, PutOff};
 use clap::Args;
 
+use super::ask;
 use super::client::Client;
 use super::text::{plain, relative, seconds, short, size, table};
 use crate::config::Config;
@@ -97,12 +98,6 @@ fn confirm(count: usize) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         bail!("{count} models would be removed; say --yes to do so without being asked");
     }
-    eprint!("Remove {count} models? [y/N] ");
-    std::io::stderr().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    if !matches!(answer.trim(), "y" | "Y" | "yes") {
-        bail!("nothing was removed");
-    }
+    ensure!(ask::yes(&format!("Remove {count} models?"), ask::Default::No)?, "nothing was removed");
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use api::lode::{PerplexityRequest, PerplexityResponse, Scored};
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 
 use super::Format;
 use super::client::Client;
@@ -16,6 +17,7 @@ use crate::config::Config;
 #[derive(Debug, Args)]
 pub(super) struct PerplexityArguments {
     /// Name of the model
+    #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
     /// A text; `-` reads it from standard input
     file: PathBuf,

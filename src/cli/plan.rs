@@ -3,6 +3,7 @@
 use anyhow::Result;
 use api::lode::{PlanRequest, PlanResponse, PlannedDevice, PlannedMemory};
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 
 use super::Format;
 use super::client::Client;
@@ -14,6 +15,7 @@ use crate::size::bytes;
 #[derive(Debug, Args)]
 pub(super) struct PlanArguments {
     /// The model; where it is not here its registry is asked
+    #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
     /// Free memory of a device, e.g. 24GiB; once for each device
     #[arg(long = "gpu", value_name = "SIZE", value_parser = bytes)]

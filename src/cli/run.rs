@@ -3,12 +3,13 @@
 use std::io::{IsTerminal, Read};
 
 use anyhow::{Context, Result, bail};
-use api::ollama::{ShowRequest, ShowResponse};
+use api::ollama::Options;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use serde_json::{Map, Value};
 
 use super::chat::Conversation;
-use super::client::{Client, Refused};
+use super::client::Client;
 use super::{interactive, transfer};
 use crate::config::Config;
 
@@ -16,6 +17,7 @@ use crate::config::Config;
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
     /// Name of the model
+    #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
     /// What to ask; what is piped in is appended
     prompt: Vec<String>,
@@ -34,20 +36,28 @@ pub(super) struct RunArguments {
     /// Do not print what the model thinks
     #[arg(long)]
     hidethinking: bool,
+    /// An option for the answers, e.g. temperature=0; may be given several times
+    #[arg(long = "parameter", value_name = "NAME=VALUE", value_parser = parameter)]
+    parameters: Vec<(String, Value)>,
+    /// Do not wrap lines at words
+    #[arg(long)]
+    nowordwrap: bool,
 }
 
 pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()> {
     let client = Client::connect(config).await?;
-    fetch(&client, &arguments.model).await?;
+    transfer::fetch_missing(&client, &arguments.model).await?;
     let mut conversation = Conversation {
         model: arguments.model.clone(),
         messages: Vec::new(),
-        options: Map::new(),
+        options: arguments.parameters.iter().cloned().collect(),
         keep_alive: arguments.keepalive.clone(),
         verbose: arguments.verbose,
         format: arguments.format.as_deref().map(format).transpose()?,
         think: arguments.think.as_deref().map(think),
         hides_thinking: arguments.hidethinking,
+        wraps: !arguments.nowordwrap,
+        styles: config.styles,
     };
     let prompt = prompt(&arguments.prompt)?;
     if !prompt.is_empty() {
@@ -60,22 +70,32 @@ pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()>
     interactive::run(config, &client, conversation).await
 }
 
-/// Pulls the model where it is not here: nobody should type a prompt for one that does not come.
-async fn fetch(client: &Client, name: &str) -> Result<()> {
-    let request = ShowRequest { model: name.to_owned(), ..ShowRequest::default() };
-    let Err(missing) = client.post::<ShowResponse>("/api/show", &request).await else { return Ok(()) };
-    if !Refused::is_not_found(&missing) {
-        return Err(missing);
+/// `NAME=VALUE`, of an option that there is.
+fn parameter(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, e.g. temperature=0")?;
+    option(name, value)
+}
+
+/// An option with its value, which must be of the right type.
+///
+/// # Errors
+/// What is wrong with it, and what was probably meant.
+pub(super) fn option(name: &str, value: &str) -> Result<(String, Value), String> {
+    let value: Value = match name {
+        // Several stops are JSON, or words.
+        "stop" if !value.starts_with(['[', '"']) => value.split_whitespace().map(Value::from).collect(),
+        _ => serde_json::from_str(value).unwrap_or_else(|_| value.into()),
+    };
+    let (_, unknown) = Options::read(&Map::from_iter([(name.to_owned(), value.clone())]))?;
+    if unknown.is_empty() {
+        return Ok((name.to_owned(), value));
     }
-    eprintln!("`{name}` is not here, it is pulled");
-    let pulled = transfer::fetch(client, name).await;
-    let Err(error) = pulled else { return Ok(()) };
-    let suggestion = client.suggestion(name).await;
-    bail!("there is no model `{name}` here, and none could be pulled: {error:#}{suggestion}")
+    let meant = Options::nearest(name).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    Err(format!("there is no parameter `{name}`{meant}"))
 }
 
 /// `json`, or a schema as it is written.
-fn format(text: &str) -> Result<Value> {
+pub(super) fn format(text: &str) -> Result<Value> {
     if text == "json" {
         return Ok(text.into());
     }
@@ -83,7 +103,7 @@ fn format(text: &str) -> Result<Value> {
 }
 
 /// A truth value, or a level, which the daemon checks.
-fn think(text: &str) -> Value {
+pub(super) fn think(text: &str) -> Value {
     text.parse::<bool>().map_or_else(|_| text.into(), Value::Bool)
 }
 

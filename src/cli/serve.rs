@@ -1,8 +1,10 @@
 //! Stopping the daemon, and versions.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use api::lode::SocketResponse;
 use api::ollama::VersionResponse;
 use rustix::process::{Pid, Signal, kill_process};
 use store::Store;
@@ -13,23 +15,56 @@ use crate::config::Config;
 /// How long a daemon may take to end: it lets requests finish first.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Stops the daemon of this store, if one runs.
+/// Stops the daemon that the settings mean, if one runs.
 pub(super) async fn shutdown(config: &Config) -> Result<()> {
-    let Some(pid) = Store::holder(&config.daemon.home)? else {
-        eprintln!("no daemon has the store `{}` open", config.daemon.home.display());
+    let home = meant(config).await?;
+    let Some(pid) = Store::holder(&home)? else {
+        eprintln!("no daemon has the store `{}` open", home.display());
         return Ok(());
     };
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context("the lock of the store names no process")?;
     kill_process(process, Signal::TERM).with_context(|| format!("cannot stop process {pid}"))?;
     let begin = Instant::now();
     while begin.elapsed() < STOP_TIMEOUT {
-        if Store::holder(&config.daemon.home)? != Some(pid) {
+        if Store::holder(&home)? != Some(pid) {
             eprintln!("stopped the daemon (process {pid})");
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     bail!("process {pid} did not end within {} s", STOP_TIMEOUT.as_secs())
+}
+
+/// The store whose daemon is meant: the one at the address where LODE_HOST names one, else that of LODE_HOME.
+async fn meant(config: &Config) -> Result<PathBuf> {
+    let own = config.daemon.home.canonicalize().unwrap_or_else(|_| config.daemon.home.clone());
+    if !config.names_host {
+        return Ok(own);
+    }
+    let address = config.daemon.address;
+    let told = Client::new(config)?.get::<SocketResponse>("/api/lode/socket").await;
+    let (Ok(told), holder) = (&told, Store::holder(&own)?) else {
+        return match Store::holder(&own)? {
+            Some(pid) => bail!(
+                "no daemon answers at {address}; process {pid} has the store `{}` open: unset LODE_HOST to stop that one",
+                own.display()
+            ),
+            None => Ok(own),
+        };
+    };
+    let home = PathBuf::from(&told.home);
+    // What the daemon says is believed only where the lock of the store says it, too.
+    if home == own && holder == Some(told.pid) {
+        return Ok(own);
+    }
+    if told.home.is_empty() || Store::holder(&home)? != Some(told.pid) {
+        bail!("the daemon at {address} is not one of this machine's; stop it where it runs");
+    }
+    if config.names_home {
+        let own = own.display();
+        bail!("the daemon at {address} has the store `{}`, and LODE_HOME is `{own}`; unset one of them", told.home);
+    }
+    Ok(home)
 }
 
 /// Prints this program's version, and the daemon's where one answers.

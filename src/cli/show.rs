@@ -3,10 +3,11 @@
 use anyhow::Result;
 use api::ollama::{ShowRequest, ShowResponse};
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 
 use super::Format;
 use super::client::Client;
-use super::text::{plain, plain_for_terminal, size, table};
+use super::text::{plain, plain_for_terminal, short, size, table};
 use crate::config::Config;
 
 /// Arguments of `lode show`.
@@ -14,6 +15,7 @@ use crate::config::Config;
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct ShowArguments {
     /// Name of the model
+    #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
     /// List every tensor with type, shape, size and blob
     #[arg(long, group = "part")]
@@ -66,12 +68,13 @@ fn tensors(shown: &ShowResponse) {
     let row = |tensor: &api::ollama::TensorEntry| {
         let shape: Vec<String> = tensor.shape.iter().map(ToString::to_string).collect();
         let shape = format!("[{}]", shape.join(", "));
-        vec![tensor.name.clone(), tensor.kind.clone(), shape, size(tensor.size), tensor.digest.clone()]
+        vec![tensor.name.clone(), tensor.kind.clone(), shape, size(tensor.size), short(&tensor.digest)]
     };
     table(&["NAME", "DTYPE", "SHAPE", "SIZE", "DIGEST"], &shown.tensors.iter().map(row).collect::<Vec<_>>());
 }
 
-fn overview(shown: &ShowResponse) {
+/// What a model is, for people.
+pub(super) fn overview(shown: &ShowResponse) {
     let known = |number: u64| if number == 0 { String::new() } else { number.to_string() };
     let fact = |key: &str| shown.model_info.get(key).map(ToString::to_string).unwrap_or_default();
     section(
@@ -96,6 +99,9 @@ fn overview(shown: &ShowResponse) {
     };
     lines("Capabilities", &shown.capabilities.join("\n"), usize::MAX);
     lines("Parameters", &shown.parameters, usize::MAX);
+    let suggested = shown.sampling.iter().map(|(name, value)| format!("{name:<30} {value}"));
+    let suggested: Vec<String> = suggested.collect();
+    lines(&format!("Sampling by {}", shown.sampling_source), &suggested.join("\n"), usize::MAX);
     lines("System", &shown.system, 4);
     lines("License", &shown.license, 3);
 }

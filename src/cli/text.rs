@@ -7,23 +7,65 @@ use std::time::SystemTime;
 use indicatif::{HumanBytes, HumanDuration};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Prints columns, as wide as they have to be.
+/// Prints columns, as wide as they have to be. On a terminal the widest give way until a line fits.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) {
+    let cell = |cell: &String| plain(cell).replace(['\n', '\t'], " ");
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
     let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain([head[column].len()]).max().unwrap_or(0)
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width());
+        cells.chain([head[column].width()]).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |cells: &[String]| {
-        let cells = cells.iter().map(|cell| plain(cell).replace(['\n', '\t'], " "));
-        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        println!("{}", padded.join("    ").trim_end());
+    let (widths, gap) = fitted((0..head.len()).map(width).collect(), columns());
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| padded(cell, *width)).collect();
+        println!("{}", padded.join(&" ".repeat(gap)).trim_end());
     };
-    line(&head.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>());
-    for row in rows {
-        line(row);
+    line(&mut head.iter().copied());
+    for row in &rows {
+        line(&mut row.iter().map(String::as_str));
     }
+}
+
+/// The widths of columns for a line of so many, and the gap between them.
+fn fitted(mut widths: Vec<usize>, columns: Option<usize>) -> (Vec<usize>, usize) {
+    /// Less than this tells nothing.
+    const NARROWEST: usize = 12;
+    let Some(columns) = columns else { return (widths, 4) };
+    let total = |widths: &[usize], gap: usize| widths.iter().sum::<usize>() + gap * widths.len().saturating_sub(1);
+    let gap = if total(&widths, 4) > columns { 2 } else { 4 };
+    while total(&widths, gap) > columns {
+        let widest = widths.iter_mut().max().filter(|width| **width > NARROWEST);
+        let Some(widest) = widest else { break };
+        *widest -= 1;
+    }
+    (widths, gap)
+}
+
+/// A cell of a width: filled with blanks, or cut.
+fn padded(cell: &str, width: usize) -> String {
+    let own = cell.width();
+    if own <= width {
+        return format!("{cell}{}", " ".repeat(width - own));
+    }
+    let mut left = width.saturating_sub(1);
+    let fits = |c: &char| {
+        let wide = c.width().unwrap_or(0);
+        let fits = wide <= left;
+        left = if fits { left - wide } else { 0 };
+        fits
+    };
+    let kept: String = cell.chars().take_while(fits).collect();
+    let blanks = width.saturating_sub(kept.width() + 1);
+    format!("{kept}…{}", " ".repeat(blanks))
+}
+
+/// Columns of the terminal that standard output is; none where it is none.
+pub(super) fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    // One that does not say has the usual width.
+    Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
 }
 
 /// A text of a model, a registry or another machine, with nothing in it that a terminal obeys: what moves the cursor, changes
@@ -83,6 +125,21 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_fit_the_terminal() {
+        assert_eq!(fitted(vec![10, 20], Some(80)), (vec![10, 20], 4));
+        assert_eq!(fitted(vec![10, 20], Some(33)), (vec![10, 20], 2));
+        assert_eq!(fitted(vec![10, 64, 30], Some(80)), (vec![10, 36, 30], 2));
+        assert_eq!(fitted(vec![64, 64], None), (vec![64, 64], 4));
+        // Where nothing helps, what is there is shown.
+        assert_eq!(fitted(vec![12; 10], Some(80)).0, vec![12; 10]);
+        for (cell, width, expect) in
+            [("ab", 4, "ab  "), ("abcdef", 4, "abc…"), ("漢字漢", 4, "漢… "), ("漢字", 4, "漢字")]
+        {
+            assert_eq!(padded(cell, width), expect);
+        }
+    }
 
     #[test]
     fn texts_of_strangers_move_no_cursor() {

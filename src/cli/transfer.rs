@@ -2,21 +2,23 @@
 
 use std::collections::VecDeque;
 
-use anyhow::{Result, ensure};
-use api::ollama::{PullRequest, PushRequest};
+use anyhow::{Result, bail, ensure};
+use api::ollama::{PullRequest, PushRequest, ShowRequest, ShowResponse};
 use clap::Args;
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use clap_complete::engine::ArgValueCompleter;
+use indicatif::{HumanBytes, ProgressBar};
+use manifests::ModelRef;
 use serde::{Deserialize, Serialize};
 
-use super::Format;
-use super::client::Client;
+use super::client::{Client, Refused};
 use super::text::plain;
+use super::{Format, ask, progress};
 use crate::config::Config;
 
 /// Arguments of `lode pull`.
 #[derive(Debug, Args)]
 pub(super) struct PullArguments {
-    /// Name of the model, with the registry's host before it where it is not the default one
+    /// Name of the model; without a host it is at registry.ollama.ai, as `library/NAME:latest`
     model: String,
     /// HTTP without TLS
     #[arg(long)]
@@ -30,6 +32,7 @@ pub(super) struct PullArguments {
 #[derive(Debug, Args)]
 pub(super) struct PushArguments {
     /// Name of the model
+    #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
     /// Where it goes, where that is not its name
     destination: Option<String>,
@@ -69,8 +72,33 @@ pub(super) async fn pull(config: &Config, arguments: &PullArguments) -> Result<(
     show(&client, "/api/pull", &request, arguments.format).await
 }
 
+/// Pulls a model that is to be used and is not here. On a terminal the user is asked first: a mistyped name would be looked for
+/// on the network.
+pub(super) async fn fetch_missing(client: &Client, name: &str) -> Result<()> {
+    let request = ShowRequest { model: name.to_owned(), ..ShowRequest::default() };
+    let Err(missing) = client.post::<ShowResponse>("/api/show", &request).await else { return Ok(()) };
+    if !Refused::is_not_found(&missing) {
+        return Err(missing);
+    }
+    let suggestion = client.suggestion(name).await;
+    if ask::is_possible() {
+        let default = if suggestion.is_empty() { ask::Default::Yes } else { ask::Default::No };
+        let question = format!("`{name}` is not here{suggestion}\nPull `{}`?", whole_name(name));
+        ensure!(ask::yes(&question, default)?, "`{name}` is not here; `lode list` shows what is");
+    } else {
+        eprintln!("`{name}` is not here, it is pulled");
+    }
+    let Err(error) = fetch(client, name).await else { return Ok(()) };
+    bail!("there is no model `{name}` here, and none could be pulled: {error:#}{suggestion}")
+}
+
+/// A name with the registry and the tag that it means.
+fn whole_name(name: &str) -> String {
+    name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key()).unwrap_or_else(|| name.to_owned())
+}
+
 /// Pulls a model that is to be used at once.
-pub(super) async fn fetch(client: &Client, name: &str) -> Result<()> {
+async fn fetch(client: &Client, name: &str) -> Result<()> {
     let request = PullRequest { model: name.to_owned(), stream: Some(true), ..PullRequest::default() };
     show(client, "/api/pull", &request, Format::Table).await
 }
@@ -90,11 +118,7 @@ pub(super) async fn push(config: &Config, arguments: &PushArguments) -> Result<(
 
 /// Sends a request and shows its lines until it has ended well.
 async fn show(client: &Client, path: &str, request: &impl Serialize, format: Format) -> Result<()> {
-    let bar = ProgressBar::new(0);
-    bar.set_style(
-        ProgressStyle::with_template("{msg} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta}")?
-            .progress_chars("=> "),
-    );
+    let bar = progress::bytes()?;
     // Only the last line says whether it ended well.
     let mut last = VecDeque::with_capacity(1);
     let told = client.lines(path, request, |line: Line| {
@@ -121,9 +145,7 @@ fn table(bar: &ProgressBar, line: &Line) {
             bar.suspend(|| println!("{:8} {:>12}  {name}", line.status, HumanBytes(size).to_string()));
         }
         (None, Some(total), Some(completed)) => {
-            bar.set_length(total);
-            bar.set_message(plain(&line.status).into_owned());
-            bar.set_position(completed);
+            progress::advance(bar, plain(&line.status).into_owned(), total, completed);
         }
         _ => bar.suspend(|| eprintln!("{}", plain(&line.status))),
     }

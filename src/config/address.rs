@@ -29,7 +29,8 @@ pub(super) fn host(text: &str, tls: bool) -> Result<Host> {
     };
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !host.ends_with(':') && (!host.contains(':') || host.ends_with(']')) => {
-            (host, port.parse().with_context(|| format!("LODE_HOST: `{port}` is not a port"))?)
+            let port = if port.is_empty() { Ok(default_port) } else { port.parse() };
+            (host, port.with_context(|| format!("LODE_HOST: `{text}` does not end in a port (1 to 65535)"))?)
         }
         _ => (text, default_port),
     };
@@ -51,6 +52,14 @@ fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
+    // As in URLs, a name that ends in a number is an address, and a whole one. The system would take 21300 for 0.0.83.52.
+    let is_number =
+        |part: &str| part.starts_with("0x") || (!part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if host.rsplit('.').next().is_some_and(is_number) {
+        bail!(
+            "LODE_HOST: `{host}` is not an address; a port alone is `:{host}`, an address with one `127.0.0.1:{port}`"
+        );
+    }
     let mut found =
         (host, port).to_socket_addrs().with_context(|| format!("LODE_HOST: `{host}` cannot be resolved"))?;
     found.next().with_context(|| format!("LODE_HOST: `{host}` has no address"))
@@ -64,6 +73,7 @@ mod tests {
     fn reads_addresses() {
         for (text, expect) in [
             ("", "127.0.0.1:11434"),
+            (":", "127.0.0.1:11434"),
             ("0.0.0.0", "0.0.0.0:11434"),
             (":8080", "127.0.0.1:8080"),
             ("10.0.0.1:80", "10.0.0.1:80"),
@@ -75,7 +85,7 @@ mod tests {
         ] {
             assert_eq!(host(text, false).expect(text).address.to_string(), expect, "{text}");
         }
-        for bad in ["10.0.0.1:x", "10.0.0.1:99999"] {
+        for bad in ["10.0.0.1:x", "10.0.0.1:99999", "21300", "1.2.3", "127.1", "0x7f.1", "256.1.1.1"] {
             assert!(host(bad, false).is_err(), "{bad}");
         }
         assert!(host("http://10.0.0.1", true).is_err());

@@ -28,7 +28,14 @@ pub(super) fn is_for_runners(name: &OsStr) -> bool {
 
 /// The first of the variables that is set to something.
 pub(super) fn first(names: &[&str]) -> Option<String> {
-    names.iter().find_map(|name| env::var(name).ok().filter(|value| !value.trim().is_empty()))
+    let value = |name: &&str| env::var(name).ok().map(|value| unquoted(value.trim()).to_owned());
+    names.iter().filter_map(value).find(|value| !value.is_empty())
+}
+
+/// A value without the quotes around it, which files of variables (Docker's `--env-file`) keep.
+fn unquoted(value: &str) -> &str {
+    let inner = |quote| value.strip_prefix(quote).and_then(|value| value.strip_suffix(quote));
+    inner('"').or_else(|| inner('\'')).unwrap_or(value)
 }
 
 /// What is listed, with commas.
@@ -79,6 +86,15 @@ pub(super) fn positive(name: &str, text: &str) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quotes_around_a_value_are_not_part_of_it() {
+        for (written, meant) in
+            [("\"0.0.0.0:1\"", "0.0.0.0:1"), ("'a'", "a"), ("\"", "\""), ("\"a'", "\"a'"), ("a", "a"), ("\"\"", "")]
+        {
+            assert_eq!(unquoted(written), meant, "{written}");
+        }
+    }
 
     #[test]
     fn flags_are_as_ollama_reads_them() {

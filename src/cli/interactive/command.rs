@@ -1,0 +1,221 @@
+//! The commands of a session: what a line that begins with `/` asks for.
+
+use api::ollama::Options;
+use serde_json::Value;
+
+use crate::cli::nearest::nearest;
+use crate::cli::run;
+
+/// The words that begin a command.
+const WORDS: [&str; 11] = ["set", "show", "load", "save", "clear", "help", "?", "bye", "exit", "quit", "q"];
+/// What `/set` takes.
+const SETTINGS: [&str; 12] = [
+    "parameter",
+    "system",
+    "think",
+    "nothink",
+    "format",
+    "noformat",
+    "history",
+    "nohistory",
+    "wordwrap",
+    "nowordwrap",
+    "verbose",
+    "quiet",
+];
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Command {
+    Set(Setting),
+    Show(Part),
+    /// Go on with another model.
+    Load(String),
+    /// Keep the model with this conversation under a name.
+    Save(String),
+    Clear,
+    Help,
+    Leave,
+}
+
+/// What is set.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Setting {
+    Parameter { name: String, value: Value },
+    System(String),
+    Think(Value),
+    Format(Option<Value>),
+    History(bool),
+    WordWrap(bool),
+    Verbose(bool),
+}
+
+/// What is shown of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Info,
+    Modelfile,
+    Parameters,
+    System,
+    Template,
+    License,
+}
+
+/// Reads a command without its `/`.
+///
+/// # Errors
+/// What is wrong with it, and what was probably meant.
+pub(super) fn parse(text: &str) -> Result<Command, String> {
+    let (word, rest) = split(text);
+    match word {
+        "set" => set(rest).map(Command::Set),
+        "show" => part(rest).map(Command::Show),
+        "load" => name(rest, "load").map(Command::Load),
+        "save" => name(rest, "save").map(Command::Save),
+        "clear" => Ok(Command::Clear),
+        "help" | "?" => Ok(Command::Help),
+        "bye" | "exit" | "quit" | "q" => Ok(Command::Leave),
+        other if SETTINGS.contains(&other) => Err(format!("/{other} is not a command; did you mean `/set {text}`?")),
+        other => Err(format!("/{other} is not a command{}; /? lists them", meant(other, "/", &WORDS))),
+    }
+}
+
+/// The first word, and what follows.
+fn split(text: &str) -> (&str, &str) {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word, rest.trim())
+}
+
+fn meant(word: &str, before: &str, known: &[&str]) -> String {
+    nearest(word, known.iter().copied()).map(|near| format!("; did you mean `{before}{near}`?")).unwrap_or_default()
+}
+
+fn name(text: &str, command: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        return Err(format!("/{command} takes the name of a model, e.g. `/{command} mine`"));
+    }
+    Ok(text.to_owned())
+}
+
+fn set(text: &str) -> Result<Setting, String> {
+    let (what, value) = split(text);
+    match what {
+        "parameter" => parameter(value),
+        "system" => Ok(Setting::System(unquoted(value).to_owned())),
+        "think" => Ok(Setting::Think(if value.is_empty() { true.into() } else { run::think(value) })),
+        "nothink" => Ok(Setting::Think(false.into())),
+        "format" if value.is_empty() => Err("/set format takes `json`, or a JSON schema".to_owned()),
+        "format" => run::format(value).map(Some).map(Setting::Format).map_err(|error| error.to_string()),
+        "noformat" => Ok(Setting::Format(None)),
+        "history" => Ok(Setting::History(true)),
+        "nohistory" => Ok(Setting::History(false)),
+        "wordwrap" => Ok(Setting::WordWrap(true)),
+        "nowordwrap" => Ok(Setting::WordWrap(false)),
+        "verbose" => Ok(Setting::Verbose(true)),
+        "quiet" => Ok(Setting::Verbose(false)),
+        "" => Err(format!("/set takes one of {}", SETTINGS.join(", "))),
+        other if let Some(option) = Options::nearest(other) => {
+            Err(format!("/set {other} is not known; did you mean `/set parameter {option} {value}`?"))
+        }
+        other => Err(format!("/set {other} is not known{}; /? lists what is", meant(other, "/set ", &SETTINGS))),
+    }
+}
+
+/// A parameter with its value, which must be of the right type.
+fn parameter(text: &str) -> Result<Setting, String> {
+    let (name, value) = split(text);
+    if value.is_empty() {
+        return Err("/set parameter takes a name and a value, e.g. `/set parameter temperature 0`".to_owned());
+    }
+    run::option(name, value).map(|(name, value)| Setting::Parameter { name, value })
+}
+
+/// A text without the `"""` or `"` around it.
+pub(super) fn unquoted(text: &str) -> &str {
+    let inner = |quotes: &str| text.trim().strip_prefix(quotes)?.strip_suffix(quotes);
+    inner("\"\"\"").or_else(|| inner("\"")).unwrap_or(text)
+}
+
+/// Whether a text has begun `"""` and not ended it: more lines follow.
+pub(super) fn is_open(text: &str) -> bool {
+    let text = text.trim_start();
+    let text = text.strip_prefix("/set").map_or(text, |rest| split(rest.trim_start()).1);
+    text.strip_prefix("\"\"\"").is_some_and(|opened| !opened.trim_end().ends_with("\"\"\""))
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    match text {
+        "" | "info" => Ok(Part::Info),
+        "modelfile" => Ok(Part::Modelfile),
+        "parameters" => Ok(Part::Parameters),
+        "system" => Ok(Part::System),
+        "template" => Ok(Part::Template),
+        "license" => Ok(Part::License),
+        other => {
+            let known = "info, modelfile, parameters, system, template and license";
+            Err(format!("/show {other} is not known; it shows {known}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn commands_are_read() {
+        let parameter = |name: &str, value| Command::Set(Setting::Parameter { name: name.to_owned(), value });
+        for (text, expect) in [
+            ("set parameter temperature 0", parameter("temperature", json!(0))),
+            ("set  parameter  stop  a b", parameter("stop", json!(["a", "b"]))),
+            ("set parameter stop [\"a b\"]", parameter("stop", json!(["a b"]))),
+            ("set system You are terse.", Command::Set(Setting::System("You are terse.".to_owned()))),
+            ("set system \"\"\"two\nlines\"\"\"", Command::Set(Setting::System("two\nlines".to_owned()))),
+            ("set think", Command::Set(Setting::Think(json!(true)))),
+            ("set think high", Command::Set(Setting::Think(json!("high")))),
+            ("set nothink", Command::Set(Setting::Think(json!(false)))),
+            ("set format json", Command::Set(Setting::Format(Some(json!("json"))))),
+            ("set noformat", Command::Set(Setting::Format(None))),
+            ("set nowordwrap", Command::Set(Setting::WordWrap(false))),
+            ("show", Command::Show(Part::Info)),
+            ("show license", Command::Show(Part::License)),
+            ("save mine", Command::Save("mine".to_owned())),
+            ("load other:1b", Command::Load("other:1b".to_owned())),
+            ("?", Command::Help),
+            ("bye", Command::Leave),
+        ] {
+            assert_eq!(parse(text), Ok(expect), "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        for (text, expect) in [
+            ("set temperature 0", "did you mean `/set parameter temperature 0`?"),
+            ("set parameter temprature 0", "did you mean `temperature`?"),
+            ("set parameter temperature hot", "must be of type float32"),
+            ("set parameter temperature", "takes a name and a value"),
+            ("set format {", "expected json or a JSON schema"),
+            ("set sistem x", "did you mean `/set system`?"),
+            ("system x", "did you mean `/set system x`?"),
+            ("sho", "did you mean `/show`?"),
+            ("save", "takes the name of a model"),
+            ("show all", "it shows info, modelfile"),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(expect), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn texts_of_several_lines_are_open_until_they_end() {
+        for open in ["\"\"\"", "\"\"\"a", "\"\"\"a\nb", "/set system \"\"\"a", "/set system \"\"\""] {
+            assert!(is_open(open), "{open}");
+        }
+        for whole in ["a", "\"\"\"a\"\"\"", "\"\"\"a\nb\"\"\" ", "/set system \"\"\"a\"\"\"", "say \"\"\"", "/show"] {
+            assert!(!is_open(whole), "{whole}");
+        }
+    }
+}

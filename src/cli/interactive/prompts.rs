@@ -1,0 +1,90 @@
+//! What the user types: lines with their editing and their history.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::{FileHistory, History};
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Behavior, Config, Editor, Helper};
+
+use super::command::is_open;
+
+/// Reads prompts.
+pub(super) struct Prompts {
+    editor: Editor<Lines, FileHistory>,
+    /// The file of what was typed.
+    file: PathBuf,
+    /// Whether it is kept there.
+    is_kept: bool,
+}
+
+impl Prompts {
+    /// With what was typed in earlier sessions.
+    pub(super) fn open(file: PathBuf) -> Result<Self> {
+        // Where standard output is a file, the prompt is no part of it.
+        let config = Config::builder().behavior(Behavior::PreferTerm).build();
+        let mut editor = Editor::with_config(config)?;
+        editor.set_helper(Some(Lines));
+        // There is none at the first time.
+        let _ = editor.load_history(&file);
+        Ok(Self { editor, file, is_kept: true })
+    }
+
+    /// Whether the next prompts are kept for other sessions.
+    pub(super) fn set_kept(&mut self, is_kept: bool) {
+        self.is_kept = is_kept;
+    }
+
+    /// A line, or several where it begins `"""`; none at the end. An interrupted one is empty.
+    pub(super) fn read(&mut self) -> Result<Option<String>> {
+        let text = match self.editor.readline(">>> ") {
+            Ok(text) => text,
+            Err(ReadlineError::Interrupted) => {
+                eprintln!("(/bye or Ctrl+D leaves)");
+                return Ok(Some(String::new()));
+            }
+            Err(ReadlineError::Eof) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let is_new = !text.trim().is_empty() && self.editor.add_history_entry(text.trim()).unwrap_or(false);
+        if is_new && self.is_kept {
+            self.keep();
+        }
+        Ok(Some(text))
+    }
+
+    /// Writes the last prompt to the file, at once: a session may end in many ways.
+    fn keep(&mut self) {
+        let folder = self.file.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let kept = folder.map_err(ReadlineError::from).and_then(|()| self.editor.history_mut().append(&self.file));
+        if let Err(error) = kept {
+            eprintln!("what is typed is not kept in `{}`: {error}", self.file.display());
+            self.is_kept = false;
+        }
+    }
+}
+
+/// Tells the editor that a text with an open `"""` goes on.
+struct Lines;
+
+impl Validator for Lines {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        Ok(if is_open(context.input()) { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+    }
+}
+
+impl Completer for Lines {
+    type Candidate = String;
+}
+
+impl Hinter for Lines {
+    type Hint = String;
+}
+
+impl Highlighter for Lines {}
+
+impl Helper for Lines {}

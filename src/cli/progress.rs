@@ -1,0 +1,100 @@
+//! Bars of progress: one line within the width of the terminal, with the rate of the last seconds.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::style::ProgressTracker;
+use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+
+/// How far back the rate looks.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Nothing is said of a shorter time.
+const SHORTEST: Duration = Duration::from_millis(500);
+
+/// A bar for bytes, whose message says what is done.
+pub(super) fn bytes() -> Result<ProgressBar> {
+    let style = ProgressStyle::with_template("{msg} [{wide_bar}] {bytes}/{total_bytes}{pace}")?;
+    let bar = ProgressBar::new(0);
+    bar.set_style(style.with_key("pace", Pace::default()).progress_chars("=> "));
+    Ok(bar)
+}
+
+/// Shows how far it is. The total and the position are set at once: each alone would be read as progress.
+pub(super) fn advance(bar: &ProgressBar, message: String, total: u64, completed: u64) {
+    bar.set_message(message);
+    bar.update(|state| {
+        state.set_len(total);
+        state.set_pos(completed);
+    });
+}
+
+/// The rate over the last seconds, and how long the rest takes at that. What was there before the first reading, as after a
+/// resumed transfer, does not count.
+#[derive(Clone, Debug, Default)]
+struct Pace(VecDeque<(Instant, u64)>);
+
+impl Pace {
+    fn read(&mut self, now: Instant, position: u64) {
+        self.0.push_back((now, position));
+        while self.0.get(1).is_some_and(|(at, _)| now.duration_since(*at) > WINDOW) {
+            self.0.pop_front();
+        }
+    }
+
+    /// Bytes each second; none before anything can be said.
+    fn rate(&self) -> Option<f64> {
+        let ((begin, first), (end, last)) = (self.0.front()?, self.0.back()?);
+        let elapsed = end.duration_since(*begin);
+        (elapsed >= SHORTEST && last > first).then(|| (last - first) as f64 / elapsed.as_secs_f64())
+    }
+}
+
+impl ProgressTracker for Pace {
+    fn clone_box(&self) -> Box<dyn ProgressTracker> {
+        Box::new(self.clone())
+    }
+
+    fn tick(&mut self, state: &ProgressState, now: Instant) {
+        if state.len().is_some_and(|total| total > 0) {
+            self.read(now, state.pos());
+        }
+    }
+
+    fn reset(&mut self, _: &ProgressState, _: Instant) {
+        self.0.clear();
+    }
+
+    fn write(&self, state: &ProgressState, out: &mut dyn Write) {
+        let Some(rate) = self.rate() else { return };
+        let rest = state.len().unwrap_or(0).saturating_sub(state.pos());
+        let left = Duration::from_secs_f64((rest as f64 / rate).min(1e9));
+        // The bar is drawn all the same.
+        let _ = write!(out, " {}/s {:#}", HumanBytes(rate as u64), HumanDuration(left));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        const MIB: u64 = 1 << 20;
+        let begin = Instant::now();
+        let rate = |readings: &[(u64, u64)]| {
+            let mut pace = Pace::default();
+            for (millis, mebibytes) in readings {
+                pace.read(begin + Duration::from_millis(*millis), mebibytes * MIB);
+            }
+            pace.rate().map(|rate| rate / MIB as f64)
+        };
+        assert_eq!(rate(&[(0, 60)]), None);
+        assert_eq!(rate(&[(0, 60), (100, 61)]), None, "too early");
+        // A transfer that goes on where it had 60 MiB.
+        assert_eq!(rate(&[(0, 60), (1000, 63), (2000, 66)]), Some(3.0));
+        let slower = [(0, 0), (1000, 100), (2000, 101), (7000, 106), (8000, 107)];
+        assert_eq!(rate(&slower), Some(1.0), "what was fast is over");
+    }
+}
