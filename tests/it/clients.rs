@@ -1,5 +1,8 @@
 //! Clients that others wrote, unmodified.
 
+mod agents;
+pub(crate) mod scripted;
+
 use std::ffi::OsStr;
 use std::process::Command;
 

@@ -35,12 +35,16 @@ async fn a_model_from_a_modelfile() {
     assert!(list.starts_with("NAME") && list.contains("brief:latest") && list.contains("again:latest"), "{list}");
     assert_eq!(run(&["show", "brief", "--system"]).0, "Be brief.\n");
     let (tensors, _) = run(&["show", "brief", "--tensors"]);
-    assert!(tensors.contains("model.embed_tokens.weight") && tensors.contains("sha256:"), "{tensors}");
+    assert!(tensors.contains("model.embed_tokens.weight") && tensors.contains("BF16"), "{tensors}");
     let (answer, _) = run(&["run", "brief", "Hello"]);
     assert!(!answer.trim().is_empty());
     let (_, timing) = run(&["run", "brief", "Hello", "--verbose"]);
     assert!(timing.contains("eval rate:"), "{timing}");
-    assert!(run(&["ps"]).0.contains("100% CPU"));
+    let (loaded, notes) = run(&["ps"]);
+    assert!(
+        loaded.contains("100% CPU") && notes.is_empty(),
+        "what this build cannot have is told by `lode doctor`: {notes}"
+    );
     run(&["stop", "brief"]);
     assert!(!run(&["ps"]).0.contains("brief"));
     run(&["cp", "brief", "third"]);
@@ -133,4 +137,137 @@ async fn a_second_daemon_on_one_store_is_refused() {
     let (_, err) = text(&second);
     assert_eq!(second.status.code(), Some(1));
     assert!(err.contains("in use by process") && err.contains(&server.pid().to_string()), "{err}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_an_error() {
+    let server = Server::start(&[]).await;
+    server.create("m", &tiny_model()).await;
+    for arguments in [&["list"][..], &["show", "m"], &["version"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
+        let output = server.command(arguments).stdin(Stdio::null()).stdout(full).output().expect("the program runs");
+        let (_, said) = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("cannot write to stdout") && !said.contains("panicked"), "{arguments:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn shutdown_stops_the_daemon_that_is_named() {
+    let (one, mut other) = (Server::start(&[]).await, Server::start(&[]).await);
+    // The home of the one, and the address of the other.
+    let mixed = [("LODE_HOST", other.address.as_str())];
+    let output = one.lode_with(&mixed, &["shutdown"]);
+    let (_, said) = text(&output);
+    assert!(output.status.code() == Some(1) && said.contains("unset one of them"), "{said}");
+    for server in [&one, &other] {
+        assert!(server.lode(&["list"]).status.success(), "both go on");
+    }
+    // The address alone.
+    let output = Command::new(&*LODE).arg("shutdown").env("LODE_HOST", &other.address).env("HOME", one.home()).output();
+    let (_, said) = text(&output.expect("the program runs"));
+    assert!(said.contains("stopped the daemon"), "{said}");
+    assert!(other.ended(std::time::Duration::from_secs(10)).await);
+    assert!(one.lode(&["list"]).status.success());
+}
+
+#[tokio::test]
+async fn wrong_settings_are_refused_by_name() {
+    let server = Server::start(&[]).await;
+    for (name, value, says) in [
+        ("LODE_HOST", "21300", "a port alone is `:21300`"),
+        ("LODE_LOG", "bogus===", "LODE_LOG is `bogus===`"),
+        ("LODE_LOG", "inof", "expected error, warn, info"),
+    ] {
+        let output = server.lode_with(&[(name, value)], &["list"]);
+        let (_, said) = text(&output);
+        assert!(output.status.code() == Some(1) && said.contains(says), "{name}={value}: {said}");
+    }
+}
+
+/// A session of `lode run` in a terminal of so many columns; gives what the terminal shows.
+fn session(server: &Server, test: &str, model: &str, columns: u32, typed: &str) -> Option<String> {
+    let inner = format!("stty cols {columns}; {} run {model}", *LODE);
+    let mut script = Command::new("script");
+    script.args(["-qfec", &inner, "/dev/null"]).env("LODE_HOME", server.home()).env("LODE_HOST", &server.address);
+    let spawned = script.env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut child) = spawned else {
+        skip(test, "there is no program `script`");
+        return None;
+    };
+    let mut input = child.stdin.take().expect("a pipe");
+    let mut output = child.stdout.take().expect("a pipe");
+    let mut shown = String::new();
+    let mut until = |said: &str, shown: &mut String| {
+        let mut bytes = [0; 4096];
+        while !shown.contains(said) {
+            let count = output.read(&mut bytes).expect("the terminal");
+            assert!(count > 0, "no `{said}` in {shown}");
+            shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    };
+    until("/? for help", &mut shown);
+    for line in typed.lines() {
+        input.write_all(format!("{line}\r").as_bytes()).expect("the terminal takes it");
+    }
+    input.write_all(b"/bye\r").expect("the terminal takes it");
+    let mut rest = String::new();
+    let _ = output.read_to_string(&mut rest);
+    assert!(child.wait().expect("its end").success(), "{shown}{rest}");
+    Some(shown + &rest)
+}
+
+#[tokio::test]
+async fn a_session_is_kept_and_goes_on_as_a_model() {
+    const TEST: &str = "command_line::a_session_is_kept_and_goes_on_as_a_model";
+    use crate::clients::scripted::{self, Line};
+    let (server, model) = (Server::start(&[]).await, tempfile::tempdir().expect("a folder"));
+    let words = "word ".repeat(30);
+    let lines = [Line { asked: "GREET-ME", tool: None, says: format!("Dear **user**, {words}.") }];
+    scripted::write(model.path(), &lines, "Done.");
+    server.create("scripted", model.path()).await;
+    let typed =
+        "/set system Be brief.\n/set parameter temperature 0\n/set temprature 0\nGREET-ME\n/save kept\n/show system";
+    let Some(shown) = session(&server, TEST, "scripted", 40, typed) else { return };
+    for said in
+        ["the system prompt is set", "temperature is 0", "did you mean", "kept as kept", "\u{1b}[1muser\u{1b}[22m"]
+    {
+        assert!(shown.contains(said), "no `{said}` in {shown}");
+    }
+    let answer = shown.lines().filter(|line| line.contains("word word"));
+    assert!(answer.clone().count() >= 4, "{shown}");
+    for line in answer {
+        assert!(line.trim_end().len() <= 40 + "\u{1b}[1m\u{1b}[22m".len(), "{line:?} is too long");
+    }
+    let kept = server.ask("/api/show", &serde_json::json!({"model": "kept"})).await;
+    assert_eq!((&kept["system"], &kept["messages"][0]["content"]), (&"Be brief.".into(), &"GREET-ME".into()), "{kept}");
+    // What was typed is there for the next session, and the folder of versions is none of it.
+    let prompts = std::fs::read_to_string(server.home().join("prompts")).expect("a file");
+    assert!(prompts.contains("GREET-ME"), "{prompts}");
+    assert!(server.lode(&["history", "kept"]).status.success());
+}
+
+#[tokio::test]
+async fn a_file_in_the_place_of_the_histories_is_moved() {
+    let prepare = |home: &std::path::Path| {
+        std::fs::create_dir_all(home).expect("a folder");
+        std::fs::write(home.join("history"), "#V2\nhello\n").expect("a file");
+    };
+    let server = Server::prepared(&[], prepare).await;
+    server.create("m", &tiny_model()).await;
+    assert!(server.home().join("history").is_dir());
+    assert_eq!(std::fs::read_to_string(server.home().join("prompts")).expect("a file"), "#V2\nhello\n");
+}
+
+#[tokio::test]
+async fn shells_complete_names_of_models() {
+    let server = Server::start(&[]).await;
+    server.create("completed", &tiny_model()).await;
+    for shell in ["bash", "zsh", "fish"] {
+        let (script, _) = text(&server.lode(&["completions", shell]));
+        assert!(script.contains("COMPLETE"), "{shell}: {script}");
+    }
+    let mut asked = server.command(&["--", "lode", "run", "comp"]);
+    let output = asked.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "2").output().expect("the program runs");
+    assert!(text(&output).0.contains("completed"), "{output:?}");
 }

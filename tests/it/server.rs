@@ -234,6 +234,16 @@ impl Server {
     /// Loads a model and gives a client of its runner.
     pub(crate) async fn runner(&self, model: &str) -> Runner {
         self.ask("/api/generate", &json!({"model": model, "stream": false})).await;
+        self.newest_runner()
+    }
+
+    /// The same of a model that only embeds.
+    pub(crate) async fn embedder(&self, model: &str) -> Runner {
+        self.ask("/api/embed", &json!({"model": model, "input": "a"})).await;
+        self.newest_runner()
+    }
+
+    fn newest_runner(&self) -> Runner {
         let sockets = self.folder.path().join(format!("lode-{}", self.pid()));
         let mut found: Vec<PathBuf> =
             std::fs::read_dir(&sockets).expect("sockets").map(|entry| entry.expect("an entry").path()).collect();

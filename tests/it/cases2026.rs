@@ -1,0 +1,124 @@
+//! Folders and files that people have, which gave wrong numbers or a message that did not help: each runs as its reference
+//! does, or is refused by name.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::server::{Runner, Server, in_float32};
+use crate::support::{fixtures, json as read_json, list, numbers};
+
+/// Largest difference of a log-probability among the likeliest.
+const TOLERANCE: f64 = 5e-3;
+
+/// Those that run, with what the create is given.
+const RUN: [(&str, &str); 11] = [
+    ("bom_crlf", "model"),
+    ("fp8_per_tensor_mistral", "model"),
+    ("index_stale", "model"),
+    ("infinity_in_config", "model"),
+    ("ollama-gemma3-131k", "model.gguf"),
+    ("only_tokenizer_model", "model"),
+    ("tied_twice_differs", "model"),
+    ("v5-fused-experts-qwen3_moe", "model"),
+    ("variant_beside", "model"),
+    ("mmproj", "dir"),
+    ("qwen3-embed-bidir", "model"),
+];
+/// Those that are refused at create, and the word for why.
+const REFUSED: [(&str, &str); 4] =
+    [("awq", "AWQ"), ("gptq", "GPTQ"), ("bnb_int8", "bitsandbytes"), ("int4_ct", "compressed-tensors")];
+
+#[tokio::test]
+async fn what_people_have_runs_as_its_reference() {
+    let Some(cases) = fixtures("cases2026::what_people_have_runs_as_its_reference", "cases2026") else { return };
+    let server = Server::start(&[("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await;
+    for (case, source) in RUN {
+        let folder = cases.join(case);
+        server.create(case, &folder.join(source)).await;
+        if !folder.join("golden.json").is_file() {
+            let request = json!({"model": case, "prompt": "a", "stream": false, "options": {"num_predict": 1}});
+            assert_eq!(server.ask("/api/generate", &request).await["done"], true, "{case}");
+            continue;
+        }
+        let golden = read_json(&folder.join("golden.json"));
+        if golden["emb"].is_string() {
+            embeddings(&server, case, &golden).await;
+        } else {
+            continuations(&server.runner(case).await, case, &golden).await;
+        }
+        server.call("/api/generate", &json!({"model": case, "keep_alive": 0, "stream": false})).await;
+    }
+}
+
+/// The likeliest tokens after each prefix, and how likely they are.
+async fn continuations(runner: &Runner, case: &str, golden: &Value) {
+    for (name, sequence) in golden["sequences"].as_object().expect("sequences") {
+        let (mut tokens, steps) = (numbers(&sequence["input_ids"]), list(&sequence["steps"]));
+        let prompt = tokens.len();
+        tokens.extend(steps.iter().map(|step| step["id"].as_u64().expect("a token")));
+        let rows = runner.logits(&tokens, false).await;
+        for (at, step) in steps.iter().enumerate() {
+            let row = &rows[prompt - 1 + at];
+            let most = row.iter().copied().fold(f32::MIN, f32::max);
+            let sum: f64 = row.iter().map(|logit| f64::from(logit - most).exp()).sum();
+            for (id, expected) in numbers(&step["ids"]).into_iter().zip(list(&step["top"])) {
+                let found = f64::from(row[id as usize] - most) - sum.ln();
+                let expected = expected.as_f64().expect("a number");
+                let difference = (found - expected).abs();
+                assert!(
+                    difference < TOLERANCE,
+                    "{case} {name} step {at} token {id}: {found:.5}, expected {expected:.5}"
+                );
+            }
+        }
+    }
+}
+
+async fn embeddings(server: &Server, case: &str, golden: &Value) {
+    let runner = server.embedder(case).await;
+    for (name, sequence) in golden["sequences"].as_object().expect("sequences") {
+        let inputs = json!([{"kind": "tokens", "tokens": sequence["input_ids"]}]);
+        let (status, answer) = runner.call("embed", &json!({"inputs": inputs, "truncate": false})).await;
+        assert_eq!(status, 200, "{case} {name}: {answer}");
+        let of = |value: &Value| -> Vec<f64> { list(value).iter().map(|x| x.as_f64().expect("a number")).collect() };
+        let (found, expected) = (of(&answer["embeddings"][0]), of(&sequence["embedding"]));
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let cosine = dot(&found, &expected) / (dot(&found, &found) * dot(&expected, &expected)).sqrt();
+        assert!(cosine > 0.9999, "{case} {name}: a cosine of {cosine}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_computed_with_is_refused_at_create() {
+    let Some(cases) = fixtures("cases2026::what_cannot_be_computed_with_is_refused_at_create", "cases2026") else {
+        return;
+    };
+    let server = Server::start(&[]).await;
+    for (case, says) in REFUSED {
+        let error = refused(&server, case, &cases.join(case).join("model")).await;
+        assert!(error.contains(says), "{case}: {error}");
+    }
+    let tags: Value =
+        server.http.get(server.url("/api/tags")).send().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(tags["models"], json!([]), "nothing that cannot be run has a name");
+}
+
+/// Why a create is refused.
+async fn refused(server: &Server, name: &str, path: &Path) -> String {
+    let (_, answer) = server.call("/api/create", &json!({"model": name, "path": path, "stream": false})).await;
+    answer["error"].as_str().unwrap_or_else(|| panic!("{name} is not refused: {answer}")).to_owned()
+}
+
+#[tokio::test]
+async fn adapters_of_fused_projections_are_added() {
+    const TEST: &str = "cases2026::adapters_of_fused_projections_are_added";
+    let (Some(cases), Some(hf)) = (fixtures(TEST, "cases2026"), fixtures(TEST, "hf")) else { return };
+    let server = Server::start(&[("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await;
+    server.create("base-phi3", &hf.join("phi3/model")).await;
+    let modelfile = cases.join("lora-fused_phi3/Modelfile");
+    let output = server.lode(&["create", "adapted", "-f", modelfile.to_str().expect("a path")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let golden = read_json(&cases.join("lora-fused_phi3/golden.json"));
+    continuations(&server.runner("adapted").await, "lora-fused_phi3", &golden).await;
+}
