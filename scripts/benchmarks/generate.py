@@ -340,7 +340,7 @@ def table(rows, markdown):
 
 
 def default_model():
-    fetch = Path(__file__).resolve().parent / "fetch-model"
+    fetch = Path(__file__).resolve().parents[1] / "fetch-model"
     done = subprocess.run([str(fetch), "smollm2"], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise Failed("SmolLM2-135M could not be fetched; --model names another file")
