@@ -72,6 +72,7 @@ use variables::{bytes, duration, first, flag, list, number, positive};
 
 /// Everything that is configured.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Config {
     /// What the daemon is told.
     pub(crate) daemon: Settings,

@@ -43,6 +43,7 @@ impl Dialogue {
             messages: self.messages,
             tools: (!self.tools.is_empty()).then_some(Value::Array(self.tools)),
             add_generation_prompt: true,
+            continue_final_message: true,
             template: self.template,
             variables,
             documents: self.documents,

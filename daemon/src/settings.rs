@@ -16,6 +16,7 @@ use crate::tls::TlsFiles;
 
 /// Everything that a daemon is told.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
     /// Folder of the store.
     pub home: PathBuf,

@@ -15,6 +15,7 @@ use super::typesetter::{Setting, Typesetter};
 
 /// A conversation with a model.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the session")]
 pub(super) struct Conversation {
     pub(super) model: String,
     pub(super) messages: Vec<Message>,

@@ -44,10 +44,11 @@ impl Pace {
     }
 
     /// Bytes each second; none before anything can be said.
-    fn rate(&self) -> Option<f64> {
+    fn rate(&self) -> Option<u64> {
         let ((begin, first), (end, last)) = (self.0.front()?, self.0.back()?);
         let elapsed = end.duration_since(*begin);
-        (elapsed >= SHORTEST && last > first).then(|| (last - first) as f64 / elapsed.as_secs_f64())
+        let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        (elapsed >= SHORTEST && last > first).then(|| (last - first).saturating_mul(1000) / millis)
     }
 }
 
@@ -69,9 +70,9 @@ impl ProgressTracker for Pace {
     fn write(&self, state: &ProgressState, out: &mut dyn Write) {
         let Some(rate) = self.rate() else { return };
         let rest = state.len().unwrap_or(0).saturating_sub(state.pos());
-        let left = Duration::from_secs_f64((rest as f64 / rate).min(1e9));
+        let left = Duration::from_secs(rest / rate.max(1));
         // The bar is drawn all the same.
-        let _ = write!(out, " {}/s {:#}", HumanBytes(rate as u64), HumanDuration(left));
+        let _ = write!(out, " {}/s {:#}", HumanBytes(rate), HumanDuration(left));
     }
 }
 
@@ -88,7 +89,7 @@ mod tests {
             for (millis, mebibytes) in readings {
                 pace.read(begin + Duration::from_millis(*millis), mebibytes * MIB);
             }
-            pace.rate().map(|rate| rate / MIB as f64)
+            pace.rate().map(|rate| rate as f64 / MIB as f64)
         };
         assert_eq!(rate(&[(0, 60)]), None);
         assert_eq!(rate(&[(0, 60), (100, 61)]), None, "too early");

@@ -35,7 +35,7 @@ pub(super) async fn shutdown(config: &Config) -> Result<()> {
     bail!("process {pid} did not end within {} s", STOP_TIMEOUT.as_secs())
 }
 
-/// The store whose daemon is meant: the one at the address where LODE_HOST names one, else that of LODE_HOME.
+/// The store whose daemon is meant: the one at the address where `LODE_HOST` names one, else that of `LODE_HOME`.
 async fn meant(config: &Config) -> Result<PathBuf> {
     let own = config.daemon.home.canonicalize().unwrap_or_else(|_| config.daemon.home.clone());
     if !config.names_host {

@@ -83,8 +83,8 @@ async fn what_does_not_fit_is_told_with_both_numbers() {
         "{refused}"
     );
     // Where memory is what is missing, the error says what to set.
-    let small = daemon(&[("LODE_MEMORY_LIMIT", "40MiB")]).await;
-    let mut long = prompt(40_000);
+    let small = daemon(&[("LODE_MEMORY_LIMIT", "16MiB")]).await;
+    let mut long = prompt(10_000);
     long["max_tokens"] = json!(4);
     let (status, refused) = small.call("/v1/chat/completions", &long).await;
     let message = refused["error"]["message"].as_str().unwrap_or_default();

@@ -247,7 +247,8 @@ impl Server {
         let sockets = self.folder.path().join(format!("lode-{}", self.pid()));
         let mut found: Vec<PathBuf> =
             std::fs::read_dir(&sockets).expect("sockets").map(|entry| entry.expect("an entry").path()).collect();
-        found.sort();
+        // Their names have numbers, which do not sort as text.
+        found.sort_by_key(|path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok());
         let socket = found.last().expect("a runner's socket").clone();
         Runner(http().unix_socket(socket).build().expect("a client"))
     }

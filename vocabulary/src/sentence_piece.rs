@@ -23,7 +23,7 @@ impl Vocabulary {
         for field in Fields(raw) {
             match field.ok_or_else(wrong)? {
                 (1, Field::Bytes(piece)) => pieces.push(self::piece(piece).ok_or_else(wrong)?),
-                (2, Field::Bytes(trainer)) => kind = number(trainer, 3).ok_or_else(wrong)?.unwrap_or(UNIGRAM),
+                (2, Field::Bytes(trainer)) => kind = number(trainer, 3, UNIGRAM).ok_or_else(wrong)?,
                 (3, Field::Bytes(spec)) => normalizer = Normalizer::read(spec).ok_or_else(wrong)?,
                 _ => {}
             }
@@ -123,14 +123,14 @@ fn piece(raw: &[u8]) -> Option<Piece> {
     Some(Piece { text, score, kind })
 }
 
-/// The last number of a field in a message; the outer `None` where it is no message.
-fn number(raw: &[u8], wanted: u64) -> Option<Option<u64>> {
-    let mut found = None;
+/// The last number of a field in a message, `usual` where it has none; `None` where it is no message.
+fn number(raw: &[u8], wanted: u64, usual: u64) -> Option<u64> {
+    let mut found = usual;
     for field in Fields(raw) {
         if let (number, Field::Number(value)) = field?
             && number == wanted
         {
-            found = Some(value);
+            found = value;
         }
     }
     Some(found)

@@ -4,7 +4,7 @@ use crate::blueprint::{
     Activation, Blueprint, Experts, Ffn, Matrices, Mixer, Projection, RouterScores, Rows, Tensor, View,
 };
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, LLAMA};
+use crate::dense::{Defaults, Dense};
 use crate::experts::{self, router};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
@@ -22,8 +22,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("GptOssForCausalLM", "gpt_oss"),
 };
 
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(8), head_dim: Some(64), context: 131_072, theta: 150_000.0, ..LLAMA };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(64), context: 131_072, theta: 150_000.0 };
 /// Every second layer sees everything.
 const PATTERN: u64 = 2;
 /// Where gates and what they are multiplied with are clamped.

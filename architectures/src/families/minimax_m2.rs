@@ -3,7 +3,7 @@
 use super::deepseek_v2::scores;
 use crate::blueprint::{Blueprint, Ffn, NormedPart, RouterScores, Tensor};
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, LLAMA};
+use crate::dense::{Defaults, Dense};
 use crate::experts::{self, Sizes, count};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
@@ -17,8 +17,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("MiniMaxM2ForCausalLM", "minimax_m2"),
 };
 
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(8), head_dim: Some(128), context: 196_608, theta: 5_000_000.0, ..LLAMA };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(128), context: 196_608, theta: 5_000_000.0 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;

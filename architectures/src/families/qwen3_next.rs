@@ -2,7 +2,7 @@
 
 use crate::blueprint::{Blueprint, DecayRate, DeltaNet, Mixer, Norm, Projection, RouterScores, Rows, Tensor};
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, LLAMA, all_but_every, projection};
+use crate::dense::{Defaults, Dense, all_but_every, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, experts};
@@ -30,8 +30,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Qwen3NextForCausalLM", "qwen3_next"),
 };
 
-const DEFAULTS: Defaults =
-    Defaults { kv_heads: Some(2), head_dim: Some(256), context: 32_768, theta: 10_000.0, ..LLAMA };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), head_dim: Some(256), context: 32_768, theta: 10_000.0 };
 const EXPERTS: experts::Defaults =
     experts::Defaults { count: 512, width: 512, top_k: 10, normalize: true, shared_width: Some(512) };
 /// Every fourth layer attends.

@@ -97,14 +97,12 @@ fn chosen<'a>(
 /// beside `model.safetensors`, the same model in another form.
 pub fn is_spare(name: &str, beside_whole: bool) -> bool {
     let begins = |part: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| part.starts_with(beginning));
-    match name.rsplit_once('/') {
-        Some((folder, _)) => begins(folder, &["checkpoint-", "global_step"]),
-        None => {
-            let is_variant = name.strip_prefix("model.").is_some_and(|rest| rest != "safetensors");
-            begins(name, &["optimizer", "scheduler", "rng_state", "adapter_model"])
-                || (beside_whole && (is_variant || begins(name, &["consolidated", "tf_model", "flax_model"])))
-        }
+    if let Some((folder, _)) = name.rsplit_once('/') {
+        return begins(folder, &["checkpoint-", "global_step"]);
     }
+    let is_variant = name.strip_prefix("model.").is_some_and(|rest| rest != "safetensors");
+    begins(name, &["optimizer", "scheduler", "rng_state", "adapter_model"])
+        || (beside_whole && (is_variant || begins(name, &["consolidated", "tf_model", "flax_model"])))
 }
 
 /// The shards that the index names; others, such as a second copy in another format, are not part of the model.

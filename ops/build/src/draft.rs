@@ -66,11 +66,11 @@ impl Draft {
             Obstacle::None => {}
             // One that is not known yet may be stored for later, or for others.
             Obstacle::Architecture(reason) => {
-                observer.status(format!("note: it is stored, and cannot be run: {reason}"))
+                observer.status(format!("note: it is stored, and cannot be run: {reason}"));
             }
             // What was imported before stays as it is.
             Obstacle::Quantization(reason) => {
-                ensure!(self.base.is_some(), Error::CannotRun { name: key.to_owned(), reason })
+                ensure!(self.base.is_some(), Error::CannotRun { name: key.to_owned(), reason });
             }
         }
         if !self.files.is_empty() {

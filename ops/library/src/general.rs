@@ -4,24 +4,18 @@
 //! Sampling by a GGUF file: `general.sampling.*`, as llama.cpp's converter writes it. By a folder: `generation_config.json`, unless
 //! it says that nothing is sampled (`do_sample`).
 
-use anyhow::Result;
-use content::Descriptor;
 use formats::Gguf;
 use formats::gguf::{Value as Raw, file_type_name};
-use manifests::{Manifest, media_types};
+use manifests::media_types;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::derived::Derivation;
 use crate::layout::{Layout, classify};
-use crate::library::Library;
 use crate::model::Model;
-use crate::understood::SourceDocument;
 
-const DERIVATION: Derivation = Derivation { kind: "general", version: 1 };
 /// Longer texts are left out of what is remembered, in bytes.
 const LONGEST: usize = 4096;
-const GENERATION_CONFIG: &str = "generation_config.json";
+pub(crate) const GENERATION_CONFIG: &str = "generation_config.json";
 const SAMPLING: &str = "general.sampling.";
 
 /// The names of options: ours, `generation_config.json`'s, and GGUF's after [`SAMPLING`].
@@ -45,44 +39,8 @@ pub struct General {
     pub sampling_source: String,
 }
 
-impl Library {
-    /// What the source of a model says of it.
-    ///
-    /// # Errors
-    /// A document cannot be read.
-    pub fn general(&self, manifest: &Manifest) -> Result<General> {
-        self.derived(DERIVATION, manifest.digest(), || {
-            if let SourceDocument::Gguf(header) = self.source_document(manifest)? {
-                return Ok(Gguf::parse_header(&header).map(|gguf| of_gguf(&gguf)).unwrap_or_default());
-            }
-            let documents = self.documents(manifest);
-            let config = documents.iter().find(|(name, _)| name == GENERATION_CONFIG);
-            let raw = config.map(|(_, digest)| self.text(digest)).transpose()?.unwrap_or_default();
-            Ok(of_folder(&serde_json::from_slice(&formats::json::tolerant(raw.as_bytes())).unwrap_or_default()))
-        })
-    }
-
-    /// The document of a model that says what it is.
-    fn source_document(&self, manifest: &Manifest) -> Result<SourceDocument> {
-        if let Some(inventory) = self.whole_inventory(manifest)? {
-            return SourceDocument::of_files(&inventory);
-        }
-        let open = |_: &str, descriptor: &Descriptor| self.open(&descriptor.digest);
-        SourceDocument::of_layers(manifest, &open)
-    }
-
-    /// All metadata of a model from a GGUF file, with its lists; empty for others.
-    ///
-    /// # Errors
-    /// The header cannot be read.
-    pub fn metadata(&self, manifest: &Manifest) -> Result<Map<String, Value>> {
-        let SourceDocument::Gguf(header) = self.source_document(manifest)? else { return Ok(Map::new()) };
-        let gguf = Gguf::parse_header(&header)?;
-        Ok(gguf.metadata.iter().map(|(key, value)| ((*key).to_owned(), json(value))).collect())
-    }
-}
-
-fn of_gguf(gguf: &Gguf<'_>) -> General {
+/// What a GGUF file says.
+pub(crate) fn of_gguf(gguf: &Gguf<'_>) -> General {
     let single = |(key, value): &(&str, Raw<'_>)| {
         let is_short = !matches!(value, Raw::Array(_)) && value.as_bytes().is_none_or(|text| text.len() <= LONGEST);
         is_short.then(|| ((*key).to_owned(), json(value)))
@@ -92,7 +50,8 @@ fn of_gguf(gguf: &Gguf<'_>) -> General {
     General::new(gguf.metadata.iter().filter_map(single).collect(), sampling, "the GGUF file")
 }
 
-fn of_folder(config: &Map<String, Value>) -> General {
+/// What a `generation_config.json` says.
+pub(crate) fn of_folder(config: &Map<String, Value>) -> General {
     let samples = config.get("do_sample").and_then(Value::as_bool) != Some(false);
     let said = |key: &str| config.get(key).filter(|value| samples && value.is_number()).cloned();
     let sampling = OPTIONS.iter().filter_map(|(own, key, _)| Some(((*own).to_owned(), said(key)?))).collect();
@@ -121,7 +80,7 @@ impl General {
 }
 
 /// A value as JSON has it; numbers that JSON does not have are null.
-fn json(value: &Raw<'_>) -> Value {
+pub(crate) fn json(value: &Raw<'_>) -> Value {
     match value {
         Raw::Bool(flag) => (*flag).into(),
         Raw::String(text) => String::from_utf8_lossy(text).into(),

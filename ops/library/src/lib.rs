@@ -45,6 +45,7 @@ mod own;
 mod plan;
 mod recent;
 mod relations;
+mod source_facts;
 mod summary;
 #[cfg(test)]
 mod testing;

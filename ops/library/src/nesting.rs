@@ -23,11 +23,11 @@ impl Library {
         if !matches!(document, Document::Index(_)) {
             return Ok(());
         }
-        let below = self.levels(document.children().manifests, |digest| {
+        let below = levels(document.children().manifests, |digest| {
             let document = self.document(digest).ok().flatten();
             document.map(|document| document.children().manifests).unwrap_or_default()
         });
-        let above = self.levels(self.store.referrers(digest).unwrap_or_default(), |digest| {
+        let above = levels(self.store.referrers(digest).unwrap_or_default(), |digest| {
             self.store.referrers(digest).unwrap_or_default()
         });
         let levels = 1 + below + above;
@@ -36,14 +36,14 @@ impl Library {
         }
         Ok(())
     }
+}
 
-    /// Levels from `first` on, until there are too many.
-    fn levels(&self, first: Vec<Digest>, next: impl Fn(&Digest) -> Vec<Digest>) -> usize {
-        let (mut level, mut seen, mut levels) = (first, HashSet::new(), 0);
-        while !level.is_empty() && levels < MOST_LEVELS {
-            levels += 1;
-            level = level.iter().filter(|digest| seen.insert(**digest)).flat_map(&next).collect();
-        }
-        levels
+/// Levels from `first` on, until there are too many.
+fn levels(first: Vec<Digest>, next: impl Fn(&Digest) -> Vec<Digest>) -> usize {
+    let (mut level, mut seen, mut levels) = (first, HashSet::new(), 0);
+    while !level.is_empty() && levels < MOST_LEVELS {
+        levels += 1;
+        level = level.iter().filter(|digest| seen.insert(**digest)).flat_map(&next).collect();
     }
+    levels
 }

@@ -323,7 +323,8 @@ fn is_side_file(path: &str) -> bool {
     const NAMES: [&str; 5] =
         ["config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"];
     const BEGINNINGS: [&str; 5] = ["tokenizer", "tekken.", "vocab.", "chat_template.", "LICENSE"];
-    let is_template = path.starts_with("additional_chat_templates/") && path.ends_with(".jinja");
+    let is_template =
+        path.strip_prefix("additional_chat_templates/").is_some_and(|name| name.strip_suffix(".jinja").is_some());
     is_template
         || !path.contains('/')
             && (NAMES.contains(&path) || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning)))

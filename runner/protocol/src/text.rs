@@ -63,6 +63,8 @@ pub struct RenderRequest {
     pub tools: Option<serde_json::Value>,
     /// Begin the answer.
     pub add_generation_prompt: bool,
+    /// Where the answer begins and the last message is the assistant's, go on with that.
+    pub continue_final_message: bool,
     /// A template instead of the model's.
     pub template: Option<String>,
     /// Further variables, e.g. `enable_thinking`.

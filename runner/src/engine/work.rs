@@ -26,6 +26,7 @@ pub(crate) trait Work: Send {
     }
 
     /// Whose work it is: a slot's sequence is of use only to the same.
+    #[expect(clippy::unnecessary_literal_bound, reason = "others give a text of their own")]
     fn domain(&self) -> &str {
         ""
     }

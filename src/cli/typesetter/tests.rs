@@ -1,3 +1,5 @@
+//! Texts and what they are set to.
+
 use super::*;
 
 fn set(text: &str, columns: Option<usize>, styled: bool) -> String {

@@ -149,6 +149,8 @@ async fn openai(described: &Described) {
             body["max_tokens"] = 24.into();
             body["stream"] = stream.into();
             body["stream_options"] = with_usage.clone();
+            // The tiny model has room for no tool: what does not fit is cut where a context is named.
+            body["options"] = json!({"num_ctx": 256});
             described.ask(path, &body, 200).await;
         }
         let thinking = json!({"model": "open", "input": "Hi", "reasoning": {"effort": "low"}, "max_output_tokens": 8,
@@ -194,7 +196,7 @@ async fn anthropic(described: &Described) {
         for body in [
             json!({"model": "tiny", "messages": say, "max_tokens": 4, "stream": stream}),
             json!({"model": "tiny", "messages": say, "max_tokens": 64, "stream": stream, "tools": tools,
-                "tool_choice": {"type": "any"}}),
+                "tool_choice": {"type": "any"}, "options": {"num_ctx": 256}}),
         ] {
             described.ask("/v1/messages", &body, 200).await;
         }

@@ -87,7 +87,7 @@ fn forget_annotations(schema: &mut Schema, depth: usize) {
         match (key.as_str(), value) {
             (key, Value::Object(named)) if BY_NAME.contains(&key) => named.values_mut().for_each(&mut forget),
             (key, Value::Array(list)) if LISTS.contains(&key) || key == "allOf" => {
-                list.iter_mut().for_each(&mut forget)
+                list.iter_mut().for_each(&mut forget);
             }
             (key, inner) if SINGLE.contains(&key) => forget(inner),
             _ => {}

@@ -16,8 +16,8 @@ const THINKING: [(&str, &str); 3] =
 pub(super) fn of<'r>(request: &'r RenderRequest, template: &ChatTemplate) -> Option<(&'r Message, &'r [Message])> {
     let (last, before) = request.messages.split_last()?;
     let is_begun = last.role == "assistant" && !last.rest.contains_key("tool_calls");
-    (request.add_generation_prompt && is_begun && !before.is_empty() && !template.continues(request))
-        .then_some((last, before))
+    let wanted = request.add_generation_prompt && request.continue_final_message;
+    (wanted && is_begun && !before.is_empty() && !template.continues(request)).then_some((last, before))
 }
 
 /// The prompt up to the answer, and the begun answer: its thinking first, where the template has opened it.
@@ -30,7 +30,7 @@ pub(super) fn appended(mut rendered: String, begun: &Message) -> String {
         if begun.content.is_empty() && thought.is_some() {
             return rendered;
         }
-        rendered.push_str(&format!("\n{close}\n\n"));
+        rendered.extend(["\n", close, "\n\n"]);
     }
     rendered.push_str(&begun.content);
     rendered
@@ -47,7 +47,12 @@ mod tests {
 
     fn rendered(template: &str, messages: serde_json::Value) -> String {
         let messages = serde_json::from_value(messages).expect("messages");
-        let request = RenderRequest { messages, add_generation_prompt: true, ..RenderRequest::default() };
+        let request = RenderRequest {
+            messages,
+            add_generation_prompt: true,
+            continue_final_message: true,
+            ..RenderRequest::default()
+        };
         ChatTemplate::new(template, Map::new()).render(&request).expect("text")
     }
 

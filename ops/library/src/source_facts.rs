@@ -1,0 +1,51 @@
+//! Reading what the source of a model says of it.
+
+use anyhow::Result;
+use content::Descriptor;
+use formats::Gguf;
+use manifests::Manifest;
+use serde_json::{Map, Value};
+
+use crate::derived::Derivation;
+use crate::general::{GENERATION_CONFIG, General, json, of_folder, of_gguf};
+use crate::library::Library;
+use crate::understood::SourceDocument;
+
+const DERIVATION: Derivation = Derivation { kind: "general", version: 1 };
+
+impl Library {
+    /// What the source of a model says of it.
+    ///
+    /// # Errors
+    /// A document cannot be read.
+    pub fn general(&self, manifest: &Manifest) -> Result<General> {
+        self.derived(DERIVATION, manifest.digest(), || {
+            if let SourceDocument::Gguf(header) = self.source_document(manifest)? {
+                return Ok(Gguf::parse_header(&header).map(|gguf| of_gguf(&gguf)).unwrap_or_default());
+            }
+            let documents = self.documents(manifest);
+            let config = documents.iter().find(|(name, _)| name == GENERATION_CONFIG);
+            let raw = config.map(|(_, digest)| self.text(digest)).transpose()?.unwrap_or_default();
+            Ok(of_folder(&serde_json::from_slice(&formats::json::tolerant(raw.as_bytes())).unwrap_or_default()))
+        })
+    }
+
+    /// The document of a model that says what it is.
+    fn source_document(&self, manifest: &Manifest) -> Result<SourceDocument> {
+        if let Some(inventory) = self.whole_inventory(manifest)? {
+            return SourceDocument::of_files(&inventory);
+        }
+        let open = |_: &str, descriptor: &Descriptor| self.open(&descriptor.digest);
+        SourceDocument::of_layers(manifest, &open)
+    }
+
+    /// All metadata of a model from a GGUF file, with its lists; empty for others.
+    ///
+    /// # Errors
+    /// The header cannot be read.
+    pub fn metadata(&self, manifest: &Manifest) -> Result<Map<String, Value>> {
+        let SourceDocument::Gguf(header) = self.source_document(manifest)? else { return Ok(Map::new()) };
+        let gguf = Gguf::parse_header(&header)?;
+        Ok(gguf.metadata.iter().map(|(key, value)| ((*key).to_owned(), json(value))).collect())
+    }
+}
