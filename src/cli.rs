@@ -204,7 +204,7 @@ enum Command {
     Shutdown,
     /// Print the versions of this program and of the daemon
     Version,
-    /// Print the script that lets a shell complete commands and model names
+    /// Print the completion script of a shell (bash, zsh or fish)
     Completions {
         #[arg(value_enum)]
         shell: completion::Shell,

@@ -33,7 +33,9 @@ pub enum Error {
         actual: u64,
     },
     /// Indexes stand in each other too deep.
-    #[error("index `{digest}` would be one of {levels} or more in each other, expected at most {most}")]
+    #[error(
+        "index `{digest}` would make {levels} or more levels of indexes, at most {most} are allowed; name its manifests directly"
+    )]
     TooDeep {
         /// The index.
         digest: Digest,

@@ -21,6 +21,7 @@ pub mod memory;
 pub mod roles;
 #[cfg(any(test, feature = "testsuite"))]
 pub mod testsuite;
+pub mod text;
 
 pub use copy::copy;
 pub use descriptor::Descriptor;

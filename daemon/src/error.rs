@@ -6,6 +6,7 @@ use api::ollama::ErrorResponse;
 use axum::Json;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use content::text::error_with_causes;
 use protocol::{FailureKind, GenerateEvent};
 use registry::server::access::Refusal;
 
@@ -85,23 +86,22 @@ impl From<anyhow::Error> for Failed {
     }
 }
 
-/// An error with its causes. Some say what their cause said: it is told once.
+/// What can be done about a disk without room.
+const FULL: &str = "the disk is full: `lode du` shows what each model takes, `lode rm` removes one, `lode gc` deletes what no model uses";
+
+/// An error with its causes, and what to do where the disk became full in the middle of the work.
 fn told(error: &anyhow::Error) -> String {
-    let mut told = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !told.ends_with(&cause) {
-            told = format!("{told}: {cause}");
-        }
-    }
-    told
+    let told = error_with_causes(error.as_ref());
+    if became_full(error) { format!("{told}; {FULL}") } else { told }
+}
+
+fn became_full(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(content::error::is_full))
 }
 
 /// Whose fault it was, by the first error in the chain that tells.
 pub(crate) fn status(error: &anyhow::Error) -> StatusCode {
-    let full = |cause: &&(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<io::Error>().is_some_and(content::error::is_full)
-    };
-    if error.chain().any(|cause| full(&cause)) {
+    if became_full(error) {
         return StatusCode::INSUFFICIENT_STORAGE;
     }
     error.chain().find_map(status_of).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
@@ -117,6 +117,7 @@ fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
             library::Error::Pinned(_) => StatusCode::CONFLICT,
             library::Error::CannotRun { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             library::Error::CannotPlan(_) => StatusCode::BAD_REQUEST,
+            library::Error::NoRoom { .. } => StatusCode::INSUFFICIENT_STORAGE,
         });
     }
     if let Some(error) = cause.downcast_ref() {

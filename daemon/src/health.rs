@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use content::text::size;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -34,7 +35,11 @@ pub(crate) async fn readyz(State(daemon): State<Daemon>) -> (StatusCode, Json<Re
     });
     match looked.await {
         Ok(free) if free < LEAST_SPACE => {
-            problems.push(format!("the disk of the store has {free} bytes free, expected at least {LEAST_SPACE}"));
+            problems.push(format!(
+                "the disk of the store has {} free, expected at least {}",
+                size(free),
+                size(LEAST_SPACE)
+            ));
         }
         Ok(_) => {}
         Err(failed) => problems.push(format!("the store cannot be read: {}", failed.message)),

@@ -7,6 +7,7 @@ use api::ollama::{ErrorResponse, Progress, PullRequest, PushLine, PushRequest};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use content::text::size;
 use registry::client::Pushed;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -34,8 +35,11 @@ pub(crate) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullR
         };
         let (fetched, present) = (pulled.fetched, pulled.present);
         meter.status(format!(
-            "fetched {} blobs ({} bytes); {} blobs ({} bytes) were here already",
-            fetched.0, fetched.1, present.0, present.1
+            "fetched {} blobs ({}); {} blobs ({}) were here already",
+            fetched.0,
+            size(fetched.1),
+            present.0,
+            size(present.1)
         ));
         meter.status("removing unused layers");
         let library = daemon.library.clone();
@@ -67,7 +71,7 @@ fn summary(done: &[PushedBlob], dry_run: bool) -> String {
     let (sent, bytes) = (of(Pushed::Sent).count(), of(Pushed::Sent).map(|blob| blob.descriptor.size).sum::<u64>());
     let (mounted, present) = (of(Pushed::Mounted).count(), of(Pushed::Present).count());
     let verb = if dry_run { "would push" } else { "pushed" };
-    format!("{verb} {sent} blobs ({bytes} bytes), mounted {mounted}, {present} were there already")
+    format!("{verb} {sent} blobs ({}), mounted {mounted}, {present} were there already", size(bytes))
 }
 
 fn line(blob: &PushedBlob) -> PushLine {

@@ -15,8 +15,9 @@ use manifests::Index;
 
 use super::client::Client;
 use super::progress;
-use super::text::{short, size};
+use super::text::short;
 use crate::config::Config;
+use content::text::size;
 use daemon::bridge::{self, ChannelWriter};
 
 /// Arguments of `lode save`.

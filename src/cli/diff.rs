@@ -6,8 +6,9 @@ use clap::Args;
 
 use super::Format;
 use super::client::Client;
-use super::text::{short, size, table};
+use super::text::{short, table};
 use crate::config::Config;
+use content::text::size;
 
 /// Arguments of `lode diff`.
 #[derive(Debug, Args)]

@@ -23,10 +23,10 @@ use tokio::sync::mpsc;
 
 use self::staging::{Placed, Staging};
 use super::client::Client;
-use super::text::size;
 use super::{Interrupted, progress};
 use crate::config::Config;
 use crate::size::bytes;
+use content::text::size;
 use daemon::bridge::{self, ChannelReader, Piece};
 
 /// Arguments of `lode export`.

@@ -7,9 +7,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::client::Client;
-use super::text::{plain, seconds, size};
+use super::text::{plain, seconds};
 use super::{Format, progress};
 use crate::config::Config;
+use content::text::size;
 
 /// Arguments of `lode fsck`.
 #[derive(Debug, Args)]

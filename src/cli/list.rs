@@ -6,8 +6,9 @@ use api::ollama::{PsResponse, TagsResponse};
 
 use super::Format;
 use super::client::Client;
-use super::text::{relative, size, table};
+use super::text::{relative, table};
 use crate::config::Config;
+use content::text::size;
 
 /// Characters of a digest that people are shown.
 const ID: usize = 12;

@@ -7,9 +7,10 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::Format;
 use super::client::Client;
-use super::text::{short, size, table};
+use super::text::{short, table};
 use crate::config::Config;
 use crate::size::bytes;
+use content::text::size;
 
 /// Arguments of `lode plan`.
 #[derive(Debug, Args)]

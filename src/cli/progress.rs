@@ -5,8 +5,9 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use content::text::size;
 use indicatif::style::ProgressTracker;
-use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 /// How far back the rate looks.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -72,7 +73,7 @@ impl ProgressTracker for Pace {
         let rest = state.len().unwrap_or(0).saturating_sub(state.pos());
         let left = Duration::from_secs(rest / rate.max(1));
         // The bar is drawn all the same.
-        let _ = write!(out, " {}/s {:#}", HumanBytes(rate), HumanDuration(left));
+        let _ = write!(out, " {}/s {:#}", size(rate), HumanDuration(left));
     }
 }
 

@@ -7,8 +7,9 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::Format;
 use super::client::Client;
-use super::text::{plain, plain_for_terminal, short, size, table};
+use super::text::{plain, plain_for_terminal, short, table};
 use crate::config::Config;
+use content::text::size;
 
 /// Arguments of `lode show`.
 #[derive(Debug, Args)]

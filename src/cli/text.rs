@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::time::SystemTime;
 
-use indicatif::{HumanBytes, HumanDuration};
+use indicatif::HumanDuration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -83,11 +83,6 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
 /// The same where standard output is a terminal; a file or another program gets what there is.
 pub(super) fn plain_for_terminal(text: &str) -> Cow<'_, str> {
     if std::io::stdout().is_terminal() { plain(text) } else { text.into() }
-}
-
-/// `12.34 MiB`.
-pub(super) fn size(bytes: u64) -> String {
-    HumanBytes(bytes).to_string()
 }
 
 /// How far an RFC 3339 time is from now: `3 minutes ago`, `in 4 minutes`.

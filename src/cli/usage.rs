@@ -6,8 +6,9 @@ use manifests::ModelRef;
 
 use super::Format;
 use super::client::Client;
-use super::text::{size, table};
+use super::text::table;
 use crate::config::Config;
+use content::text::size;
 
 pub(super) async fn run(config: &Config, models: &[String], format: Format) -> Result<()> {
     let mut usage: DuResponse = Client::connect(config).await?.get("/api/lode/du").await?;

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use content::text::size;
 use content::{Descriptor, Digest, Expected, IngestId, MediaType};
 use import::{Event, Fill, NamedFile, Target};
 use library::{IMPORT_INGESTS, Library, Observer};
@@ -187,14 +188,10 @@ pub fn whole_file(target: &StoreTarget<'_>, file: &NamedFile, media_type: MediaT
     Ok(Layer::named(Descriptor { media_type, digest, size }, name))
 }
 
-/// An import needs its size again, unless it shares tensors, which is known only later: so this is refused only where
-/// not even a tenth would fit. A disk that fills up later is an error of its own, and leaves nothing half-written.
+/// Refuses what cannot fit. An import needs its size again, unless it shares tensors with models that are here, which is known
+/// only later: it can share no more than there is, and seldom more than nine tenths of itself. A disk that fills up later is an
+/// error of its own, and leaves nothing half-written.
 pub(crate) fn ensure_space(library: &Library, total: u64) -> Result<()> {
-    let free = library.room_for(total / 10)?;
-    let home = library.store.home().display();
-    ensure!(
-        total / 10 <= free,
-        "the model has {total} bytes, the disk of `{home}` has {free} bytes free; make room first"
-    );
-    Ok(())
+    let stored = library.stored_bytes();
+    library.ensure_room(total.saturating_sub(stored).max(total / 10), &format!("a model of {}", size(total)))
 }

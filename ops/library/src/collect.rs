@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use store::{Collectable, Collected, PutOff};
 
 use crate::collections::Left;
+use crate::error::Error;
 use crate::library::Library;
 
 /// Uploads and other ingests that nobody went on with for so long are given up.
@@ -43,6 +44,24 @@ impl Library {
         }
         self.collections.hurry(|| self.gc_and_log());
         self.store.free_space()
+    }
+
+    /// Makes sure that there is room for something that needs so many bytes; `what` names it.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`](crate::Error::NoRoom), or the file system does not say.
+    pub fn ensure_room(&self, needed: u64, what: &str) -> anyhow::Result<()> {
+        let free = self.room_for(needed)?;
+        if needed > free {
+            let home = self.store.home().to_owned();
+            anyhow::bail!(Error::NoRoom { what: what.to_owned(), needed, home, free });
+        }
+        Ok(())
+    }
+
+    /// Bytes of all blobs that are here.
+    pub fn stored_bytes(&self) -> u64 {
+        self.store.blobs().into_iter().map(|(_, size)| size).sum()
     }
 
     fn gc_and_log(&self) -> Left {

@@ -1,5 +1,9 @@
 //! What callers act on: it is found in the chain of an error by its type, whatever was said around it.
 
+use std::path::PathBuf;
+
+use content::text::size;
+
 /// Why something cannot be done with a model, where that is nobody's damage.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -27,6 +31,22 @@ pub enum Error {
         name: String,
         /// Why.
         reason: String,
+    },
+    /// The disk of the store has no room for something; known before the work begins.
+    #[error(
+        "{what} needs at least {} on the disk of `{}`, which has {} free; free {} there, for instance by removing models \
+         (`lode du` shows what each takes, `lode rm` removes one)",
+        size(*.needed), .home.display(), size(*.free), size(.needed - .free)
+    )]
+    NoRoom {
+        /// What it is for.
+        what: String,
+        /// Bytes that it needs at least.
+        needed: u64,
+        /// The folder of the store.
+        home: PathBuf,
+        /// Bytes that are free.
+        free: u64,
     },
     /// Nothing can be planned for the model, and why.
     #[error("nothing can be planned for this model: {0}")]

@@ -301,12 +301,7 @@ async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor
         }
         let left = |blob: &Descriptor| blob.size.saturating_sub(store.ingest_size(&IngestId::of(&blob.digest)));
         let bytes: u64 = missing.iter().fold(0, |sum, blob| left(blob).saturating_add(sum));
-        let (free, home) = (library.room_for(bytes)?, store.home().display());
-        let name = &wanted.key;
-        ensure!(
-            bytes <= free,
-            "{bytes} bytes are to be fetched for `{name}`, the disk of `{home}` has {free} bytes free; make room first"
-        );
+        library.ensure_room(bytes, &format!("what is to be fetched for `{}`", wanted.key))?;
         Ok(missing)
     })
     .await?

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use store::Store;
 
 use super::Finding;
-use crate::cli::text::size;
 use crate::config::Config;
+use content::text::size;
 
 /// Below this a model of middle size does not fit.
 const LITTLE_SPACE: u64 = 5 << 30;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use content::Digest;
+use content::text::size;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -61,7 +62,12 @@ impl Staging {
         let stat = rustix::fs::statvfs(&self.hidden)?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         let place = self.hidden.parent().unwrap_or(&self.hidden).display();
-        ensure!(needed <= free, "the files have {needed} bytes, the disk of `{place}` has {free} bytes free");
+        ensure!(
+            needed <= free,
+            "the files need {}, and the disk of `{place}` has {} free; export to another disk, or make room there",
+            size(needed),
+            size(free)
+        );
         Ok(())
     }
 
