@@ -4,27 +4,41 @@
 use serde_json::{Map, Value};
 
 use crate::blueprint::Activation;
+use crate::keys_read::KeysRead;
 use crate::rope::yarn_magnitude;
 use crate::{Error, Rope, RopeScaling};
 
 pub(crate) const SOURCE: &str = "config.json";
 
-/// A config's object, or one in it.
+/// A config's object, or one in it. Every key that a family asks for is noted.
 #[derive(Clone, Copy)]
-pub(crate) struct Config<'a>(pub(crate) &'a Map<String, Value>);
+pub(crate) struct Config<'a> {
+    map: &'a Map<String, Value>,
+    read: &'a KeysRead,
+}
 
 pub(crate) fn fail(reason: impl Into<String>) -> Error {
     Error::new(SOURCE, reason)
 }
 
 impl<'a> Config<'a> {
+    pub(crate) const fn new(map: &'a Map<String, Value>, read: &'a KeysRead) -> Self {
+        Self { map, read }
+    }
+
+    pub(crate) const fn map(self) -> &'a Map<String, Value> {
+        self.map
+    }
+
     pub(crate) fn value(self, key: &str) -> Option<&'a Value> {
-        self.0.get(key).filter(|value| !value.is_null())
+        self.read.note(self.map, key);
+        self.map.get(key).filter(|value| !value.is_null())
     }
 
     /// Whether a key stands there without a value, which sometimes means something else than its default.
     pub(crate) fn is_null(self, key: &str) -> bool {
-        self.0.get(key).is_some_and(Value::is_null)
+        self.read.note(self.map, key);
+        self.map.get(key).is_some_and(Value::is_null)
     }
 
     pub(crate) fn text(self, key: &str) -> Option<&'a str> {
@@ -53,9 +67,10 @@ impl<'a> Config<'a> {
     }
 
     pub(crate) fn object(self, key: &str) -> Result<Option<Self>, Error> {
-        let read =
-            |value: &'a Value| value.as_object().map(Config).ok_or_else(|| fail(format!("`{key}` is not an object")));
-        self.value(key).map(read).transpose()
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let map = value.as_object().ok_or_else(|| fail(format!("`{key}` is not an object")))?;
+        self.read.open(map);
+        Ok(Some(Self { map, read: self.read }))
     }
 
     pub(crate) fn list(self, key: &str) -> Result<Option<&'a [Value]>, Error> {
@@ -115,6 +130,10 @@ impl<'a> Config<'a> {
     /// `RoPE` of the newer layout, where the config is in it.
     pub(crate) fn newer_rope(self, layer_type: &str, default_theta: f64) -> Result<Option<Rope>, Error> {
         let Some(parameters) = self.object("rope_parameters")? else { return Ok(None) };
+        // Both layouts may be there: the newer one counts.
+        for key in ["rope_theta", "rope_scaling"] {
+            self.read.note(self.map, key);
+        }
         let own = parameters.object(layer_type)?;
         let parameters = own.unwrap_or(parameters);
         let theta = match (parameters.float("rope_theta")?, own) {
@@ -151,10 +170,14 @@ impl<'a> Config<'a> {
     /// How frequencies are stretched, and what rotated elements are multiplied by. `model` is what this object is in.
     fn scaling(self, model: Self) -> Result<(RopeScaling, f64), Error> {
         let need = |key: &str| self.float(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")));
-        let scaling = match self.text("rope_type").or_else(|| self.text("type")).unwrap_or("default") {
+        let (newer, older) = (self.text("rope_type"), self.text("type"));
+        let scaling = match newer.or(older).unwrap_or("default") {
             // Of several kinds of positions text has but one. What goes by the length of the sequence begins to count where the
             // model's context ends, and no load gives a longer one.
-            "default" | "mrope" | "dynamic" => RopeScaling::None,
+            "default" | "mrope" | "dynamic" => {
+                self.read.whole(self.map);
+                RopeScaling::None
+            }
             "linear" => RopeScaling::Linear { factor: need("factor")? },
             "llama3" => RopeScaling::Llama3 {
                 factor: need("factor")?,
@@ -210,7 +233,7 @@ impl<'a> Config<'a> {
         let longest = model.required("max_position_embeddings")?;
         let original_context = self.original_context(model)?.unwrap_or(longest);
         // How much longer the context has become.
-        let growth = longest as f64 / original_context.max(1) as f64;
+        let growth = self.float("factor")?.unwrap_or(longest as f64 / original_context.max(1) as f64);
         let by_growth = if growth <= 1.0 { 1.0 } else { (1.0 + growth.ln() / (original_context as f64).ln()).sqrt() };
         let (short, long) = (factors("short_factor")?, factors("long_factor")?);
         let magnitude = self.float("attention_factor")?.unwrap_or(by_growth);
@@ -234,7 +257,8 @@ mod tests {
     #[test]
     fn a_step_of_no_layers_is_refused() {
         let map = serde_json::from_str(r#"{"none": 0, "two": 2}"#).expect("an object");
-        let config = Config(&map);
+        let read = KeysRead::default();
+        let config = Config::new(&map, &read);
         assert_eq!((config.step("two", 1).ok(), config.step("unsaid", 3).ok()), (Some(2), Some(3)));
         let error = config.step("none", 1).expect_err("no step").to_string();
         assert!(error.contains("`none` is 0, expected at least 1"), "{error}");

@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::{self, Config};
 use crate::gguf_keys::{self, Keys};
+use crate::keys_read::KeysRead;
 use crate::names::{self, Table};
 use crate::{Error, TensorNames, families, heads};
 
@@ -162,7 +163,7 @@ impl Family {
 pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architecture, Error> {
     let (family, source, read) = match document {
         Document::Config(raw) => {
-            let (family, read) = by_config(raw, names)?;
+            let (family, read, _) = by_config(raw, names)?;
             (family, config_json::SOURCE, read)
         }
         Document::Gguf(gguf) => {
@@ -174,17 +175,27 @@ pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architect
     Ok(Architecture { family, blueprint })
 }
 
-fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Blueprint), Error> {
+/// The keys of a `config.json` that may change what the model computes and that its family does not read.
+///
+/// # Errors
+/// As [`describe`].
+pub fn unread_keys(raw: &[u8], names: &TensorNames) -> Result<Vec<String>, Error> {
+    by_config(raw, names).map(|(_, _, unread)| unread)
+}
+
+/// A family, what it makes of a config, and the keys of it that it does not read.
+fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Blueprint, Vec<String>), Error> {
     let value: Json =
         serde_json::from_slice(&formats::json::tolerant(raw)).map_err(|e| config_json::fail(e.to_string()))?;
     let Json::Object(map) = value else { return Err(config_json::fail("it is not a JSON object")) };
-    if let Some(whole) =
-        Config(&map).text("model_type").filter(|name| families::LACKING.iter().any(|(own, _)| own == name))
+    let read = KeysRead::default();
+    let whole = Config::new(&map, &read);
+    if let Some(lacking) = whole.text("model_type").filter(|name| families::LACKING.iter().any(|(own, _)| own == name))
     {
-        return Err(Family::unknown(whole));
+        return Err(Family::unknown(lacking));
     }
-    let text = text_part(&map)?;
-    let config = Config(text.as_ref().unwrap_or(&map));
+    let text = text_part(whole)?;
+    let config = Config::new(text.as_ref().unwrap_or(&map), &read);
     let model_type = config.text("model_type").ok_or_else(|| config_json::fail("`model_type` is missing"))?;
     let family = Family::of_config(model_type).ok_or_else(|| Family::unknown(model_type))?;
     let names = names.map(names::of_folder);
@@ -193,7 +204,7 @@ fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Bluepr
     if config.flag("is_causal")? == Some(false) {
         make_bidirectional(&mut blueprint);
     }
-    Ok((family, blueprint))
+    Ok((family, blueprint, read.unread(family.name, config.map())))
 }
 
 /// Makes a decoder one that sees what follows, too: it embeds, and does not write. In transformers the window of such a model
@@ -217,10 +228,9 @@ const TEXT_SIZES: [(&str, [u64; 5]); 4] = [
 ];
 
 /// The config of the text part of a model that reads pictures too. What holds for all parts is said beside it.
-fn text_part(whole: &Map<String, Json>) -> Result<Option<Map<String, Json>>, Error> {
-    let config = Config(whole);
-    let Some(Config(text)) = config.object("text_config")? else { return Ok(None) };
-    let mut text = text.clone();
+fn text_part(config: Config<'_>) -> Result<Option<Map<String, Json>>, Error> {
+    let Some(text) = config.object("text_config")? else { return Ok(None) };
+    let mut text = text.map().clone();
     // A part that does not say what it is is what the class of the whole takes.
     let usual = match config.text("model_type") {
         Some("gemma3") => "gemma3_text",

@@ -39,7 +39,7 @@ pub(crate) fn of_config(config: Config<'_>, names: &TensorNames, blueprint: &mut
     let names_of_labels = config.object("id2label")?;
     let labels = match (config.unsigned("num_labels")?, names_of_labels) {
         (Some(labels), _) => labels,
-        (None, Some(names)) => names.0.len() as u64,
+        (None, Some(names)) => names.map().len() as u64,
         (None, None) => LABELS,
     };
     let label = |index: u64| names_of_labels?.text(&index.to_string());

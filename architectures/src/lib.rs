@@ -24,7 +24,9 @@ mod experts;
 mod families;
 mod family;
 mod gguf_keys;
+mod harmless_keys;
 mod heads;
+mod keys_read;
 pub mod names;
 mod names_of_0_1;
 mod plain;
@@ -39,7 +41,8 @@ pub use blueprint::{
     ScorerInput, SharedExpert, ShortConv, Tensor, TokenTypes, View,
 };
 pub use error::Error;
-pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe};
+pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe, unread_keys};
+pub use harmless_keys::is_harmless as is_harmless_key;
 pub use names_of_0_1::source_name;
 pub use rope::{Divisors, Rope, RopeScaling, Switch};
 pub use sizes::Sizes;

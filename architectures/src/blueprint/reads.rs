@@ -23,6 +23,11 @@ impl Blueprint {
 }
 
 impl Reads {
+    /// Whether a tensor is in a layer of which others are read, by what its name begins with up to the first number.
+    pub fn has_layer_of(&self, name: &str) -> bool {
+        layer_of(name).is_some_and(|layer| self.0.iter().any(|own| own.starts_with(layer)))
+    }
+
     /// Whether a tensor is read. Experts and heads have one name for all, with `{}` for the number.
     pub fn has(&self, name: &str) -> bool {
         if self.0.contains(name) {
@@ -36,6 +41,19 @@ impl Reads {
             self.0.contains(&parts.join("."))
         })
     }
+}
+
+/// `model.layers.3.` of `model.layers.3.mlp.up_proj.weight`.
+fn layer_of(name: &str) -> Option<&str> {
+    let mut end = 0;
+    for part in name.split_inclusive('.') {
+        end += part.len();
+        if part.strip_suffix('.').is_some_and(|part| part.bytes().all(|byte| byte.is_ascii_digit()) && !part.is_empty())
+        {
+            return Some(&name[..end]);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

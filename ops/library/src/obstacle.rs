@@ -1,11 +1,30 @@
 //! Models that are stored without loss and cannot be computed with.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use architectures::{TensorNames, unread_keys};
 use manifests::Manifest;
 
 use crate::library::Library;
 use crate::model::Contents;
-use crate::understood::Described;
+use crate::understood::{Described, SourceDocument};
+
+/// What tensors in a layer end with that change nothing of what it computes here: buffers that are computed anew, and scales for
+/// activations and caches in fewer bits, which are not used.
+const HARMLESS: &[&str] = &[
+    ".activation_scale",
+    ".attention.bias",
+    ".attn.bias",
+    ".input_activation_scale",
+    ".input_global_scale",
+    ".input_scale",
+    ".inv_freq",
+    ".k_scale",
+    ".masked_bias",
+    ".output_scale",
+    ".q_scale",
+    ".v_scale",
+    ".weight_shape",
+];
 
 impl Library {
     /// Why the model cannot be run, where that is so: its architecture, or how its weights are quantized.
@@ -15,9 +34,10 @@ impl Library {
     pub fn obstacle(&self, manifest: &Manifest) -> Result<Obstacle> {
         let (Contents { understood, .. }, _) = self.contents(manifest.digest())?;
         match (understood.known(), understood.unknown()) {
-            (Some(described), _) => {
-                Ok(self.quantization_obstacle(manifest, described)?.map_or(Obstacle::None, Obstacle::Quantization))
-            }
+            (Some(described), _) => Ok(match self.quantization_obstacle(manifest, described)? {
+                Some(reason) => Obstacle::Quantization(reason),
+                None => self.unread(manifest, described)?.map_or(Obstacle::None, Obstacle::Unread),
+            }),
             (None, unknown) => Ok(Obstacle::Architecture(unknown.map(|own| own.reason.clone()).unwrap_or_default())),
         }
     }
@@ -27,6 +47,37 @@ impl Library {
         let reads = described.architecture.blueprint.reads();
         let quantization = import::quantization(manifest.layers(), &*self.opener())?;
         Ok(import::obstacle(&self.catalogue(manifest)?, &|name| reads.has(name), quantization.method()))
+    }
+
+    /// What of the source no family reads though it may change what the model computes: a key of its config, or a tensor in a
+    /// layer.
+    fn unread(&self, manifest: &Manifest, described: &Described) -> Result<Option<String>> {
+        let tensors = self.catalogue(manifest)?;
+        let family = described.architecture.family.name;
+        if let SourceDocument::Config(raw) = self.source_document(manifest)? {
+            let names: TensorNames = tensors.iter().map(|tensor| tensor.name.clone()).collect();
+            let keys = unread_keys(&raw, &names).context("the config was read before")?;
+            if !keys.is_empty() {
+                let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+                return Ok(Some(format!(
+                    "its config.json has {}, which this version of Lode does not read for models of the family {family} and which \
+                     may change what the model computes; if you know that it does not, remove it from config.json and create \
+                     the model again",
+                    keys.join(", ")
+                )));
+            }
+        }
+        let reads = described.architecture.blueprint.reads();
+        let is_unread = |name: &str| reads.has_layer_of(name) && !reads.has(name);
+        let unread = tensors.iter().map(|tensor| tensor.name.as_str());
+        let unread =
+            unread.filter(|name| !HARMLESS.iter().any(|ending| name.ends_with(ending))).find(|name| is_unread(name));
+        Ok(unread.map(|name| {
+            format!(
+                "it has the tensor `{name}`, which layers of the family {family} do not have as this version of Lode knows them, so \
+                 it would compute something else than the model's authors meant"
+            )
+        }))
     }
 }
 
@@ -39,4 +90,6 @@ pub enum Obstacle {
     Architecture(String),
     /// What its weights are quantized by is not computed with.
     Quantization(String),
+    /// Its source says something that no family reads.
+    Unread(String),
 }

@@ -31,7 +31,7 @@ impl Library {
     }
 
     /// The document of a model that says what it is.
-    fn source_document(&self, manifest: &Manifest) -> Result<SourceDocument> {
+    pub(crate) fn source_document(&self, manifest: &Manifest) -> Result<SourceDocument> {
         if let Some(inventory) = self.whole_inventory(manifest)? {
             return SourceDocument::of_files(&inventory);
         }

@@ -1,0 +1,211 @@
+//! Keys of configs that families need not read: they change nothing of what a model computes when it generates or embeds.
+
+use serde_json::Value;
+
+/// Housekeeping, training, defaults of generation and the parts for pictures. Flags that say which tensors there are, as those of
+/// biases and of tied heads, are here too: the tensors tell it.
+const HARMLESS: &[&str] = &[
+    "attention_bias",
+    "architectures",
+    "attn_implementation",
+    "auto_map",
+    "aux_loss_alpha",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "bias",
+    "cache_implementation",
+    "chunk_size_feed_forward",
+    "compression_config",
+    "conv_bias",
+    "decoder_bias",
+    "diversity_penalty",
+    "do_sample",
+    "dtype",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "ep_size",
+    "exponential_decay_length_penalty",
+    "finetuned",
+    "finetuning_task",
+    "gradient_checkpointing",
+    "head_bias",
+    "id2label",
+    "is_llama_config",
+    "keys_to_ignore_at_inference",
+    "label2id",
+    "length_penalty",
+    "lm_head_bias",
+    "max_length",
+    "max_new_tokens",
+    "min_length",
+    "mlp_bias",
+    "model_max_length",
+    "model_name",
+    "no_repeat_ngram_size",
+    "norm_bias",
+    "num_beam_groups",
+    "num_beams",
+    "num_labels",
+    "num_nextn_predict_layers",
+    "num_return_sequences",
+    "prefix",
+    "pretraining_tp",
+    "problem_type",
+    "qkv_bias",
+    "quantization",
+    "quantization_config",
+    "remove_invalid_values",
+    "reorder_and_upcast_attn",
+    "repetition_penalty",
+    "return_dict",
+    "return_dict_in_generate",
+    // Read where scores are made.
+    "sbert_ce_default_activation_function",
+    "sentence_transformers",
+    "seq_aux",
+    "suppress_tokens",
+    "task_specific_params",
+    "temperature",
+    "tie_embedding",
+    "tie_encoder_decoder",
+    "tie_weights_",
+    "tie_word_embeddings",
+    "tokenizer_class",
+    "top_k",
+    "top_p",
+    "torch_dtype",
+    "torchscript",
+    "transformers.js_config",
+    "typical_p",
+    "use_bfloat16",
+    "use_bias",
+    "use_cache",
+    "use_embedding_sharing",
+    "use_qkv_bias",
+    "use_return_dict",
+    // Of several kinds of positions text has but one.
+    "mrope_interleaved",
+    "mrope_section",
+    // Of mixers with a state that the families which do not read it lack.
+    "time_step_limit",
+];
+
+/// What such keys begin with.
+const BEGINNINGS: &[&str] = &[
+    "_",
+    "audio_",
+    "flash_attn",
+    "forced_",
+    "image_",
+    "init_",
+    "initializer_",
+    "mtp_",
+    "neftune_",
+    "num_mtp",
+    "output_",
+    "summary_",
+    "unsloth_",
+    "use_flash_attn",
+    "video_",
+    "vision_",
+];
+/// What such keys end with.
+const ENDINGS: &[&str] = &[
+    "_dropout",
+    "_dropout_prob",
+    "_pdrop",
+    "_jitter_noise",
+    "_loss",
+    "_loss_coef",
+    "_token_id",
+    "_token_ids",
+    "_token_index",
+    "_version",
+];
+
+/// Keys that are harmless with one value only: that of a feature which is not used.
+const OFF: &[(&str, bool)] = &[
+    ("add_cross_attention", false),
+    ("is_decoder", false),
+    ("is_encoder_decoder", false),
+    ("rope_interleaved", false),
+    ("use_mrope", false),
+];
+
+/// Which values of a key are harmless.
+enum Values {
+    Any,
+    Text(&'static str),
+    Number(f64),
+    Flag(bool),
+}
+use Values::{Any, Flag, Number, Text};
+
+/// Keys of one family: those that transformers does not read either, those that count only beside another key, with which the
+/// family reads them, and those of which one value is what the family computes.
+const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
+    ("qwen2", WINDOWS),
+    ("qwen2_moe", WINDOWS),
+    ("qwen3", WINDOWS),
+    ("qwen3_moe", WINDOWS),
+    (
+        "smollm3",
+        &[("layer_types", Any), ("max_window_layers", Any), ("no_rope_layer_interval", Any), ("sliding_window", Any)],
+    ),
+    (
+        "cohere2",
+        &[
+            ("layer_switch", Any),
+            ("order_of_interleaved_layers", Text("local_attn_first")),
+            ("position_embedding_type", Text("rope_gptj")),
+            ("rotary_pct", Number(1.0)),
+            ("use_parallel_block", Flag(true)),
+        ],
+    ),
+    ("deepseek_v2", &[("n_group", Any), ("topk_group", Any)]),
+    ("deepseek_v3", &[("topk_method", Any)]),
+    ("exaone4", &[("sliding_window_pattern", Any)]),
+    ("gpt2", &[("n_ctx", Any)]),
+    ("gpt_oss", &[("experts_per_token", Any), ("initial_context_length", Any)]),
+    (
+        "lfm2",
+        &[
+            ("block_dim", Any),
+            ("block_ffn_dim_multiplier", Any),
+            ("block_multiple_of", Any),
+            ("block_norm_eps", Any),
+            ("block_use_swiglu", Flag(true)),
+        ],
+    ),
+    ("modernbert", &[("layer_norm_eps", Any), ("position_embedding_type", Text("absolute"))]),
+    ("phi3", &[("original_max_position_embeddings", Any)]),
+    ("starcoder2", &[("mlp_type", Text("default")), ("norm_type", Text("layer_norm"))]),
+    ("xlm-roberta", &[("output_past", Any)]),
+];
+/// They count where `use_sliding_window` is true.
+const WINDOWS: &[(&str, Values)] = &[("max_window_layers", Any), ("sliding_window", Any)];
+
+/// Whether a family need not read a key with that value.
+pub fn is_harmless(family: &str, key: &str, value: &Value) -> bool {
+    let is_off = || OFF.iter().any(|(own, off)| *own == key && value.as_bool() == Some(*off));
+    let of_family = || {
+        let own = OF_FAMILIES.iter().filter(|(name, _)| *name == family).flat_map(|(_, keys)| *keys);
+        own.filter(|(own, _)| *own == key).any(|(_, values)| values.have(value))
+    };
+    HARMLESS.contains(&key)
+        || BEGINNINGS.iter().any(|beginning| key.starts_with(beginning))
+        || ENDINGS.iter().any(|ending| key.ends_with(ending))
+        || is_off()
+        || of_family()
+}
+
+impl Values {
+    fn have(&self, value: &Value) -> bool {
+        match self {
+            Any => true,
+            Text(text) => value.as_str() == Some(text),
+            Number(number) => value.as_f64() == Some(*number),
+            Flag(flag) => value.as_bool() == Some(*flag),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Keys of configs: each changes what a model computes, is refused, or is known to be harmless.
+
+use std::path::{Path, PathBuf};
+
+use architectures::{Document, TensorNames, describe, is_harmless_key, unread_keys};
+use serde_json::{Map, Value, json};
+
+use crate::support::shared;
+
+/// Keys that are read and whose value counts only beside another one, or beside tensors, which these configs do not have.
+const BESIDE_OTHERS: &[(&str, &str)] = &[
+    // A window.
+    ("qwen2", "use_sliding_window"),
+    ("qwen3", "use_sliding_window"),
+    ("qwen3_moe", "use_sliding_window"),
+    ("smollm3", "use_sliding_window"),
+    // Heads that are not computed from a latent.
+    ("deepseek_v2", "num_key_value_heads"),
+    ("deepseek_v3", "num_key_value_heads"),
+    // Layers without experts.
+    ("qwen3_moe", "intermediate_size"),
+    ("qwen3_next", "intermediate_size"),
+    // The table of types.
+    ("bert", "type_vocab_size"),
+    ("xlm-roberta", "type_vocab_size"),
+    // Several groups of experts.
+    ("glm4_moe", "topk_group"),
+];
+
+#[test]
+fn every_key_counts_is_refused_or_is_harmless() {
+    let Some(shared) = shared() else { return };
+    let mut configs = Vec::new();
+    find(&shared.join("fixtures"), &mut configs);
+    let (mut tried, mut silent) = (0, Vec::new());
+    for path in configs {
+        let raw = std::fs::read(&path).expect("a config");
+        let Ok(Value::Object(whole)) = serde_json::from_slice(&formats::json::tolerant(&raw)) else { continue };
+        let Ok(found) = describe(Document::Config(&raw), &TensorNames::default()) else { continue };
+        let unread = unread_keys(&raw, &TensorNames::default()).expect("it was read before");
+        assert!(unread.is_empty(), "{}: {unread:?}", path.display());
+        let family = found.family.name;
+        let text = whole.get("text_config").and_then(Value::as_object).unwrap_or(&whole);
+        for at in keys(text) {
+            let value = at.iter().fold(&Value::Object(text.clone()), |value, key| &value[key]).clone();
+            let last = at.last().expect("a key");
+            if is_harmless_key(family, last, &value) || BESIDE_OTHERS.contains(&(family, last)) {
+                continue;
+            }
+            tried += 1;
+            if !changed(&value).into_iter().any(|other| is_noticed(&whole, &at, other, &found.blueprint)) {
+                silent.push(format!("{} ({family}): {} = {value}", path.display(), at.join(".")));
+            }
+        }
+    }
+    assert!(
+        silent.is_empty(),
+        "{} of {tried} keys are read and count for nothing:\n{}",
+        silent.len(),
+        silent.join("\n")
+    );
+    assert!(tried > 1000, "{tried} keys");
+}
+
+#[test]
+fn what_no_family_knows_is_named() {
+    let config = json!({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "vocab_size": 320, "logit_curve": 2.5, "is_decoder": true, "use_mrope": false,
+        "rope_scaling": {"type": "linear", "factor": 2.0, "phase": 0.5}, "attention_dropout": 0.1, "sinks": null});
+    let unread = unread_keys(config.to_string().as_bytes(), &TensorNames::default()).expect("a config");
+    assert_eq!(unread, ["logit_curve", "is_decoder", "rope_scaling.phase"]);
+}
+
+fn find(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            find(&path, found);
+        } else if path.file_name().is_some_and(|name| name == "config.json") {
+            found.push(path);
+        }
+    }
+}
+
+/// The keys of a config and of the objects in it, each with those that it is in before it.
+fn keys(map: &Map<String, Value>) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for (key, value) in map {
+        match value.as_object() {
+            Some(inner) if key.starts_with("rope_") => {
+                found.extend(keys(inner).into_iter().map(|rest| [vec![key.clone()], rest].concat()));
+            }
+            _ => found.push(vec![key.clone()]),
+        }
+    }
+    found
+}
+
+/// Other values than that one.
+fn changed(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Bool(flag) => vec![json!(!flag)],
+        Value::Number(number) => match number.as_u64() {
+            Some(number) => vec![json!(number + 1), json!(number * 2)],
+            None => vec![json!(number.as_f64().unwrap_or_default() * 0.75 + 0.03)],
+        },
+        Value::String(text) => vec![json!(format!("{text}-x"))],
+        Value::Array(list) => {
+            let mut turned = list.clone();
+            turned.reverse();
+            vec![json!([list.clone(), list.clone()].concat()), json!(turned), json!([0]), json!([1]), json!(["x"])]
+        }
+        Value::Null | Value::Object(_) => vec![json!(3), json!(true), json!("x"), json!({"x": 1})],
+    }
+}
+
+fn is_noticed(whole: &Map<String, Value>, at: &[String], other: Value, before: &architectures::Blueprint) -> bool {
+    let mut config = Value::Object(whole.clone());
+    let text = if whole.contains_key("text_config") { &mut config["text_config"] } else { &mut config };
+    *at.iter().fold(text, |value, key| &mut value[key]) = other;
+    let raw = config.to_string();
+    let Ok(found) = describe(Document::Config(raw.as_bytes()), &TensorNames::default()) else { return true };
+    let unread = unread_keys(raw.as_bytes(), &TensorNames::default()).expect("it was read before");
+    !unread.is_empty() || format!("{:?}", found.blueprint) != format!("{before:?}")
+}
