@@ -43,6 +43,7 @@ pub(crate) fn entry(listed: &Listed) -> ModelEntry {
     let Listed { name, modified, summary } = listed;
     ModelEntry {
         capabilities: summary.capabilities.names(),
+        only_completes: summary.capabilities.only_completes(),
         name: name.clone(),
         model: name.clone(),
         modified_at: timestamp(*modified),
@@ -84,6 +85,7 @@ pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> R
         projector_info: Map::new(),
         tensors: if request.verbose { tensors(library, model)? } else { Vec::new() },
         capabilities: capabilities.names(),
+        only_completes: capabilities.only_completes(),
         modified_at: timestamp(model.modified),
         sampling: general.sampling,
         sampling_source: general.sampling_source,

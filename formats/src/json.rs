@@ -1,4 +1,4 @@
-//! JSON as programs write it that are not strict: Python's `json` has `NaN` and `Infinity`, editors of Windows a byte order mark.
+//! JSON with deviations that common programs write: Python's `json` has `NaN` and `Infinity`, editors of Windows a byte order mark.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub fn unmarked(raw: &[u8]) -> &[u8] {
 }
 
 /// The text as strict readers take it: without a byte order mark; `Infinity` is the largest number (a minus before it stays),
-/// `NaN` is `null`. What stands in strings stays.
+/// `NaN` is `null`. Strings are not changed.
 pub fn tolerant(raw: &[u8]) -> Cow<'_, [u8]> {
     let text = unmarked(raw);
     let has = |word: &[u8]| text.windows(word.len()).any(|window| window == word);

@@ -117,7 +117,6 @@ pub struct SourceTensor {
 /// Reads the headers of a model's files.
 pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
     files.iter().try_for_each(refuse_pointer)?;
-    let is = |file: &&NamedFile, suffix: &str| file.name.to_ascii_lowercase().ends_with(suffix);
     let gguf: Vec<&NamedFile> = files.iter().filter(|file| is(file, ".gguf")).collect();
     let tensors: Vec<&NamedFile> = files.iter().filter(|file| is(file, ".safetensors")).collect();
     match (gguf.is_empty(), tensors.is_empty()) {
@@ -132,6 +131,25 @@ pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
             _ => Err(missing_weights("the model", files)),
         },
     }
+}
+
+/// Files of weights that are no part of the model that was read of the same files: a projector for pictures, another variant, an
+/// adapter, the state of a training.
+pub fn unused_weights<'a>(files: &'a [NamedFile], inventory: &Inventory) -> Vec<&'a NamedFile> {
+    let is_used = |file: &NamedFile| inventory.files.iter().any(|used| used.name == file.name);
+    files.iter().filter(|file| (is(file, ".gguf") || is(file, ".safetensors")) && !is_used(file)).collect()
+}
+
+/// Whether there are weights among files: by their names, or, where there is one file, by its first bytes.
+pub(crate) fn has_weights(files: &[NamedFile]) -> bool {
+    match files {
+        [file] if begins_with(file, *b"GGUF").unwrap_or(false) => true,
+        _ => files.iter().any(|file| is(file, ".gguf") || is(file, ".safetensors")),
+    }
+}
+
+fn is(file: &NamedFile, suffix: &str) -> bool {
+    file.name.to_ascii_lowercase().ends_with(suffix)
 }
 
 /// Why files are no model, in words that name what is there. `place` is where they are.

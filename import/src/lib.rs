@@ -55,6 +55,7 @@ pub use facts::describe;
 pub use gguf_header::{MAX_GGUF_HEADER, gguf_header, gguf_headers};
 pub use inventory::{
     Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory, is_projector, is_spare,
+    unused_weights,
 };
 pub use locate::{locate, locate_beneath, split_names};
 pub use obstacle::obstacle;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::beneath::{Folder, NONBLOCK};
-use crate::inventory::missing_weights;
+use crate::inventory::{has_weights, missing_weights};
 use crate::{Error, LocalFile, NamedFile};
 
 /// How deep a model's folder is looked through: `1_Pooling/config.json` is the deepest that tools write.
@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 3;
 /// The files of the model at `path`: a GGUF file, with its siblings where it is one of a split, a file of safetensors with the
 /// documents beside it, or all files of a folder.
 pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
-    find(path, Links::Followed)
+    Ok(find(path, Links::Followed)?.files)
 }
 
 /// The same for somebody who may not read everything that this process may: links inside of a folder are not followed out of
@@ -24,7 +24,7 @@ pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
 /// # Errors
 /// As [`locate`]; or a link leads out of the folder, or something is no file.
 pub fn locate_beneath(path: &Path) -> Result<Vec<NamedFile>, Error> {
-    let files = find(path, Links::Inside)?;
+    let Found { files, within } = find(path, Links::Inside)?;
     let is_folder = path.is_dir();
     let folder = if is_folder { path } else { path.parent().unwrap_or(path) };
     let beneath = Folder::open(folder)?;
@@ -36,7 +36,7 @@ pub fn locate_beneath(path: &Path) -> Result<Vec<NamedFile>, Error> {
                 .and_then(|opened| LocalFile::opened(path, opened))
                 .map_err(|e| Error::io("open", path.display(), e))?
         } else {
-            beneath.file(Path::new(&file.name))?
+            beneath.file(&within.join(&file.name))?
         };
         Ok(NamedFile { name: file.name, source: Arc::new(source) })
     };
@@ -52,19 +52,31 @@ enum Links {
     Inside,
 }
 
-fn find(path: &Path, links: Links) -> Result<Vec<NamedFile>, Error> {
+/// The files of a model.
+struct Found {
+    files: Vec<NamedFile>,
+    /// The folder that their names are relative to, relative to the folder that was named.
+    within: PathBuf,
+}
+
+fn find(path: &Path, links: Links) -> Result<Found, Error> {
     let metadata = fs::metadata(path).map_err(|e| Error::io("find", path.display(), e))?;
     if metadata.is_dir() {
         let mut files = Vec::new();
-        let path = &snapshot(path);
-        walk(path, "", 0, links, &mut files)?;
-        let is_weights = |file: &NamedFile| [".gguf", ".safetensors"].iter().any(|end| file.name.ends_with(end));
-        if !files.iter().any(is_weights) {
-            return Err(missing_weights(&format!("the folder `{}`", path.display()), &files));
+        let within = snapshot(path);
+        let folder = within.as_ref().map_or_else(|| path.to_owned(), |within| path.join(within));
+        walk(&folder, "", 0, links, &mut files)?;
+        if !has_weights(&files) {
+            return Err(missing_weights(&format!("the folder `{}`", folder.display()), &files));
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
-        return Ok(files);
+        return Ok(Found { files, within: within.unwrap_or_default() });
     }
+    Ok(Found { files: beside(path)?, within: PathBuf::new() })
+}
+
+/// The files of the model that one file is named of.
+fn beside(path: &Path) -> Result<Vec<NamedFile>, Error> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(split) = Split::parse(&name) else {
         if let Some(shards) = shards(&name) {
@@ -85,17 +97,22 @@ fn find(path: &Path, links: Links) -> Result<Vec<NamedFile>, Error> {
 }
 
 /// The folder of the newest version where this is the cache of a hub's client (`models--USER--NAME`), which has the files in
-/// `snapshots/COMMIT`; else the folder itself.
-fn snapshot(folder: &Path) -> PathBuf {
+/// `snapshots/COMMIT`, relative to the cache; `None` for other folders.
+fn snapshot(folder: &Path) -> Option<PathBuf> {
     let snapshots = folder.join("snapshots");
-    let named = fs::read_to_string(folder.join("refs/main")).ok().map(|commit| snapshots.join(commit.trim()));
-    let newest = || {
-        let entries = fs::read_dir(&snapshots).ok()?.filter_map(Result::ok).map(|entry| entry.path());
-        entries
-            .filter(|path| path.is_dir())
-            .max_by_key(|path| fs::metadata(path).and_then(|facts| facts.modified()).ok())
+    let is_cache = ["snapshots", "refs", "blobs"].iter().all(|name| folder.join(name).is_dir());
+    if !is_cache || folder.join("config.json").exists() {
+        return None;
+    }
+    let commits = || {
+        let entries = fs::read_dir(&snapshots).ok()?.filter_map(Result::ok).filter(|entry| entry.path().is_dir());
+        Some(entries.collect::<Vec<_>>())
     };
-    named.filter(|path| path.is_dir()).or_else(newest).unwrap_or_else(|| folder.to_owned())
+    let main = fs::read_to_string(folder.join("refs/main")).unwrap_or_default();
+    let commits = commits()?;
+    let named = commits.iter().find(|entry| entry.file_name() == main.trim());
+    let newest = || commits.iter().max_by_key(|entry| entry.metadata().and_then(|facts| facts.modified()).ok());
+    named.or_else(newest).map(|entry| Path::new("snapshots").join(entry.file_name()))
 }
 
 /// Of how many files that of safetensors is one, where there are several: `model-00001-of-00003.safetensors`.

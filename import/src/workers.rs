@@ -35,9 +35,11 @@ pub(crate) fn in_parallel<T: Send, S>(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, count.max(1)) {
-            scope.spawn(thread);
+        for _ in 1..threads.clamp(1, count.max(1)) {
+            // Where the system gives no more threads, fewer do the work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, thread);
         }
+        thread();
     });
     if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);

@@ -76,7 +76,7 @@ impl OfFolder {
     /// Takes a document.
     pub fn take(&mut self, name: &str, text: &str) {
         // One that is not JSON is refused by the load, which says so.
-        let json = || serde_json::from_str(text).unwrap_or_default();
+        let json = || serde_json::from_slice(&formats::json::tolerant(text.as_bytes())).unwrap_or_default();
         match name {
             "chat_template.jinja" => self.jinja = single(text.to_owned()),
             "chat_template.json" => self.json = of_config(&json()),

@@ -73,6 +73,9 @@ pub struct ModelEntry {
     pub details: Details,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
+    /// Lode's own: it has no chat template; it goes on with texts, and does not tell the messages of a conversation apart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_completes: bool,
     /// Lode's own: the model is protected from being removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
@@ -182,6 +185,9 @@ pub struct ShowResponse {
     pub tensors: Vec<TensorEntry>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
+    /// Lode's own: it has no chat template; it goes on with texts, and does not tell the messages of a conversation apart.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub only_completes: bool,
     pub modified_at: String,
     /// Lode's own: options that hold where neither a request nor the model's parameters name them, as the model's maker says.
     #[serde(skip_serializing_if = "Map::is_empty")]

@@ -87,10 +87,25 @@ fn chosen<'a>(
     match index {
         Some(index) if is_whole(&index) || !has(WHOLE) => Ok((indexed(&index, candidates)?, Some(index))),
         _ => {
-            let spare = |file: &&&NamedFile| !is_spare(&file.name, has(WHOLE));
-            Ok((candidates.iter().filter(spare).copied().collect(), None))
+            let (spare, model): (Vec<&NamedFile>, Vec<&NamedFile>) =
+                candidates.iter().copied().partition(|file| is_spare(&file.name, has(WHOLE)));
+            match (model.is_empty(), spare.first()) {
+                (true, Some(spare)) => Err(no_model(&spare.name)),
+                _ => Ok((model, None)),
+            }
         }
     }
+}
+
+/// Why files of weights are no model, of which one is named.
+fn no_model(name: &str) -> Error {
+    Error::Source(if name.starts_with("adapter_model") {
+        format!(
+            "`{name}` is an adapter, not a model: create from a Modelfile with FROM its base model and ADAPTER its folder"
+        )
+    } else {
+        format!("there are only files of a training, as `{name}`, and no weights of a model beside them")
+    })
 }
 
 /// Whether a file of weights is none of the model's: the state of a training, an adapter, a folder of an earlier step, or,

@@ -69,7 +69,7 @@ impl Draft {
                 observer.status(format!("note: it is stored, and cannot be run: {reason}"));
             }
             // What was imported before stays as it is.
-            Obstacle::Quantization(reason) => {
+            Obstacle::Quantization(reason) | Obstacle::Unread(reason) => {
                 ensure!(self.base.is_some(), Error::CannotRun { name: key.to_owned(), reason });
             }
         }
@@ -77,6 +77,10 @@ impl Draft {
             library.record_file_digests(manifest.digest(), &self.files)?;
         }
         library.store.set_tag(&library.key_of(key)?, manifest.digest())?;
+        let model = library.find(&key.parse()?)?;
+        if library.capabilities(&model)?.only_completes() {
+            observer.status("note: it has no chat template: it completes text, it does not chat".to_owned());
+        }
         tracing::info!(model = key, digest = %manifest.digest(), "created");
         Ok(Created { new: self.new, shared: self.shared })
     }
@@ -109,6 +113,9 @@ pub fn import_into(
     observer: &dyn Observer,
 ) -> Result<Draft> {
     let inventory = import::inventory(files)?;
+    for file in import::unused_weights(files, &inventory) {
+        observer.status(format!("note: `{}` is not part of the model and is left out", file.name));
+    }
     let plan = import::plan(&inventory)?;
     let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
     ensure_space(library, total)?;

@@ -35,7 +35,7 @@ impl Source {
         ensure!(
             !has("adapter_config.json") || has("config.json"),
             import::Error::Source(
-                "this is an adapter, not a model: name its base with FROM and it with ADAPTER in a Modelfile"
+                "this is an adapter, not a model (`adapter_config.json`): name its base with FROM and it with ADAPTER in a Modelfile"
                     .to_owned()
             )
         );

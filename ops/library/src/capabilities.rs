@@ -22,7 +22,7 @@ const BARE_PROMPT: &str = "{{ .Prompt }}";
 const RANK: u64 = 4;
 
 /// Names of capabilities beside completion.
-const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 7 };
+const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 8 };
 
 impl Library {
     /// What a model can do.
@@ -30,7 +30,7 @@ impl Library {
     /// # Errors
     /// Its documents cannot be read.
     pub fn capabilities(&self, model: &Model) -> Result<Capabilities> {
-        let found = || Ok(self.found_capabilities(model)?.names());
+        let found = || Ok(self.found_capabilities(model)?.noted());
         let mut all = Capabilities::parse(&self.derived(DERIVATION, model.manifest.digest(), found)?);
         // Not remembered: what a model is made of is known only where its documents could be read.
         if let Some(known) = model.understood.known() {
@@ -61,6 +61,7 @@ impl Library {
             (Capability::Embedding, facts.embeds),
             (Capability::Thinking, !facts.embeds && thinks.unwrap_or_else(|| offers(abilities::offers_thinking))),
             (Capability::Rerank, facts.ranks),
+            (Capability::Chat, !templates.is_empty()),
         ];
         Ok(Capabilities(capabilities.into_iter().filter_map(|(capability, has)| has.then_some(capability)).collect()))
     }

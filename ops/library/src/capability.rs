@@ -15,11 +15,13 @@ pub enum Capability {
     Thinking,
     /// Scoring how well texts answer a query; not Ollama's.
     Rerank,
+    /// Telling messages of a conversation apart: it has a chat template, or a renderer. Ollama has no name for it.
+    Chat,
 }
 
 impl Capability {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Completion, Self::Tools, Self::Insert, Self::Embedding, Self::Thinking, Self::Rerank];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Completion, Self::Tools, Self::Insert, Self::Embedding, Self::Thinking, Self::Rerank, Self::Chat];
 
     /// As Ollama's API has it.
     pub fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Capability {
             Self::Embedding => "embedding",
             Self::Thinking => "thinking",
             Self::Rerank => "rerank",
+            Self::Chat => "chat",
         }
     }
 }
@@ -44,8 +47,19 @@ impl Capabilities {
         self.0.contains(&capability)
     }
 
-    /// The names of all.
+    /// Whether it goes on with texts and cannot tell the messages of a conversation apart, as models before instruction tuning.
+    pub fn only_completes(&self) -> bool {
+        self.has(Capability::Completion) && !self.has(Capability::Chat)
+    }
+
+    /// The names of those that clients are told.
     pub fn names(&self) -> Vec<String> {
+        let told = self.0.iter().filter(|capability| **capability != Capability::Chat);
+        told.map(|capability| capability.name().to_owned()).collect()
+    }
+
+    /// The names of all, for the note that is kept.
+    pub(crate) fn noted(&self) -> Vec<String> {
         self.0.iter().map(|capability| capability.name().to_owned()).collect()
     }
 
@@ -62,7 +76,7 @@ mod tests {
     #[test]
     fn a_note_is_read_as_it_was_written() {
         let all = Capabilities(Capability::ALL.to_vec());
-        assert_eq!(Capabilities::parse(&all.names()), all);
+        assert_eq!(Capabilities::parse(&all.noted()), all);
         assert_eq!(Capabilities::parse(&["dancing".to_owned()]), Capabilities::default());
     }
 }

@@ -31,9 +31,9 @@ export class Log {
   }
 
   /** In the place of messages where there are none yet; says whether there is a model that can answer. */
-  welcome(model, isThereOne) {
+  welcome(name, model, isThereOne) {
     this.drawn.clear();
-    fill(this.element, welcome(model, isThereOne));
+    fill(this.element, welcome(name, model, isThereOne));
   }
 
   /** The branch that is shown of a conversation; `answering` is the answer under way. */
@@ -77,13 +77,16 @@ function arrange(holder, elements) {
   for (const [place, element] of elements.entries()) if (holder.children[place] !== element) holder.insertBefore(element, holder.children[place] ?? null);
 }
 
-function welcome(model, isThereOne) {
+function welcome(name, model, isThereOne) {
+  const answers = model?.only_completes
+    ? `${name} has no chat template: it completes text, it does not chat.`
+    : `${name} answers on this machine; the conversation stays in this browser.`;
   return h(
     "div",
     { class: "welcome" },
     h("h1", {}, isThereOne ? "What would you like to know?" : "There is no model that can chat yet"),
     isThereOne
-      ? h("p", {}, `${model} answers on this machine; the conversation stays in this browser.`)
+      ? h("p", {}, answers)
       : h("p", {}, "Fetch one from a registry or make one of files: ", h("a", { href: "/ui/models" }, "Models"), "."),
   );
 }

@@ -64,6 +64,7 @@ export function whereTo(name) {
 /** What a model can do, as badges. */
 export function capabilityBadges(model) {
   const told = (model.capabilities ?? []).filter((name) => name !== "completion");
+  if (model.only_completes) told.unshift("completes text");
   return h("span", { class: "badges" }, told.map((name) => h("span", { class: "badge" }, name)));
 }
 

@@ -162,7 +162,7 @@ class Chat {
 
   drawMessages() {
     if (conversations.branch(this.conversation).length > 0) this.log.draw(this.conversation, this.answering);
-    else this.log.welcome(this.conversation.model, this.models.some(canChat));
+    else this.log.welcome(this.conversation.model, this.model, this.models.some(canChat));
   }
 
   drawButton() {

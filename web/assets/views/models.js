@@ -156,6 +156,7 @@ async function pull() {
         fill(found, h("li", { class: "failure", role: "alert" }, error.message));
       }
     };
+    const hint = h("small", {}, "A name without a host is at registry.ollama.ai: llama3.2 means registry.ollama.ai/library/llama3.2:latest. Names of hf.co/… are repositories of Hugging Face.");
     return h(
       "form",
       {
@@ -164,7 +165,7 @@ async function pull() {
           close({ model: input.value.trim(), insecure: event.target.insecure.checked });
         },
       },
-      h("label", { class: "field" }, h("span", {}, "Name"), input),
+      h("label", { class: "field" }, h("span", {}, "Name"), input, hint),
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "insecure" }), "The registry speaks HTTP without TLS"),
       h("button", { type: "button", onclick: search }, icon("search"), "Search registries and the hub"),
       found,

@@ -1,0 +1,157 @@
+//! What users name as a model and what is none, or not all of it: each gets a sentence that names the file and what to do.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+use crate::support::{skip, tiny_model};
+
+/// A copy of the tiny model's folder.
+fn copied(to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(tiny_model()).expect("the model").flatten() {
+        if entry.path().is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name())).expect("a copy");
+        }
+    }
+}
+
+/// What `lode create` says of a path; it must fail or succeed as told.
+fn created(server: &Server, path: &Path, succeeds: bool) -> String {
+    let output = server.lode(&["create", "made", "-f", &path.to_string_lossy()]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.success(), succeeds, "{}: {told}", path.display());
+    assert!(!told.contains("panicked") && !told.contains("failed to fill"), "{told}");
+    told
+}
+
+fn changed_config(folder: &Path, change: impl FnOnce(&mut Value)) {
+    let path = folder.join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).expect("a config")).expect("JSON");
+    change(&mut config);
+    fs::write(path, config.to_string()).expect("written");
+}
+
+#[tokio::test]
+async fn what_is_no_model_is_named() {
+    let server = Server::start(&[]).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = |name: &str| -> PathBuf { folder.path().join(name) };
+    let make = |name: &str, files: &[(&str, &[u8])]| {
+        fs::create_dir(place(name)).expect("a folder");
+        for (file, bytes) in files {
+            fs::write(place(name).join(file), bytes).expect("a file");
+        }
+        place(name)
+    };
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0000000000000000000000000000000000000000000000000000000000000000\nsize 1234\n";
+    fs::write(place("model.bin"), b"PK\x03\x04").expect("a file");
+    fs::write(place("pointer.gguf"), pointer).expect("a file");
+    let adapter = make("adapter", &[("adapter_config.json", b"{}")]);
+    fs::copy(place_of_weights(), adapter.join("adapter_model.safetensors")).expect("a copy");
+    for (path, expected) in [
+        (make("empty", &[]), &["empty` is empty", "*.gguf"][..]),
+        (make("config", &[("config.json", b"{}")]), &["config", "has no weights", "*.safetensors"]),
+        (make("pickles", &[("pytorch_model.bin", b"PK")]), &["pytorch_model.bin", "pickle", "*.safetensors"]),
+        (place("model.bin"), &["model.bin", "Modelfile"]),
+        (PathBuf::from("/bin/ls"), &["/bin/ls"]),
+        (place("pointer.gguf"), &["pointer.gguf", "git lfs pull"]),
+        (
+            make("pointers", &[("config.json", b"{}"), ("model.safetensors", pointer)]),
+            &["model.safetensors", "git lfs"],
+        ),
+        (adapter, &["adapter_config.json", "is an adapter", "ADAPTER"]),
+        (place("missing"), &["missing", "-f names the Modelfile"]),
+    ] {
+        let told = created(&server, &path, false);
+        for part in expected {
+            assert!(told.contains(part), "{}: `{told}` should say `{part}`", path.display());
+        }
+    }
+    let pipe = place("pipe.gguf");
+    if !Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()) {
+        return skip("sources::what_is_no_model_is_named", "there is no `mkfifo`");
+    }
+    assert!(created(&server, &pipe, false).contains("is a pipe or a device"));
+}
+
+fn place_of_weights() -> PathBuf {
+    let files = fs::read_dir(tiny_model()).expect("the model").flatten().map(|entry| entry.path());
+    let mut weights = files.filter(|path| path.extension().is_some_and(|end| end == "safetensors"));
+    weights.next().expect("weights")
+}
+
+#[tokio::test]
+async fn a_source_that_says_more_than_is_read_is_refused() {
+    let server = Server::start(&[]).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    copied(folder.path());
+    created(&server, folder.path(), true);
+    changed_config(folder.path(), |config| config["logit_curve"] = json!(2.5));
+    let told = created(&server, folder.path(), false);
+    assert!(told.contains("`logit_curve`") && told.contains("remove it from config.json"), "{told}");
+    changed_config(folder.path(), |config| config["logit_curve"] = Value::Null);
+    created(&server, folder.path(), true);
+}
+
+#[tokio::test]
+async fn a_model_without_a_template_is_told() {
+    let server = Server::start(&[]).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    copied(folder.path());
+    for name in ["chat_template.jinja", "chat_template.json"] {
+        let _ = fs::remove_file(folder.path().join(name));
+    }
+    let path = folder.path().join("tokenizer_config.json");
+    let mut config: Value = fs::read(&path).ok().and_then(|raw| serde_json::from_slice(&raw).ok()).unwrap_or(json!({}));
+    config.as_object_mut().expect("an object").remove("chat_template");
+    fs::write(&path, config.to_string()).expect("written");
+    assert!(created(&server, folder.path(), true).contains("completes text, it does not chat"));
+    let shown = server.ask("/api/show", &json!({"model": "made"})).await;
+    assert_eq!(shown["only_completes"], true, "{shown}");
+    let output = server.lode(&["list", "--format", "json"]);
+    let tags: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(tags["models"][0]["only_completes"], true, "{tags}");
+    // As Python writes it where a tokenizer has no longest text.
+    let template =
+        r#"{"model_max_length": Infinity, "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"}"#;
+    fs::write(&path, template).expect("written");
+    assert!(!created(&server, folder.path(), true).contains("does not chat"));
+    let shown = server.ask("/api/show", &json!({"model": "made"})).await;
+    assert!(shown["only_completes"].is_null() && shown["template"].as_str().is_some(), "{shown}");
+}
+
+#[tokio::test]
+async fn folders_of_other_tools_are_understood() {
+    let server = Server::start(&[]).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    // The cache of a hub's client: files are links to blobs.
+    let cache = folder.path().join("models--u--n");
+    let snapshot = cache.join("snapshots/0123");
+    for part in ["blobs", "refs", "snapshots/0123", "snapshots/older"] {
+        fs::create_dir_all(cache.join(part)).expect("a folder");
+    }
+    copied(&cache.join("blobs"));
+    for entry in fs::read_dir(cache.join("blobs")).expect("blobs").flatten() {
+        symlink(Path::new("../../blobs").join(entry.file_name()), snapshot.join(entry.file_name())).expect("a link");
+    }
+    fs::write(cache.join("refs/main"), "0123").expect("a file");
+    created(&server, &cache, true);
+    // The daemon opens what a path names by itself, and follows links within the cache.
+    server.create("by-path", &cache).await;
+    fs::write(cache.join("refs/main"), "../../..").expect("a file");
+    fs::remove_dir(cache.join("snapshots/older")).expect("removed");
+    created(&server, &cache, true);
+    // A folder with a model is that model, whatever else is in it.
+    let whole = folder.path().join("whole");
+    copied(&whole);
+    fs::create_dir_all(whole.join("snapshots/step-100")).expect("a folder");
+    created(&server, &whole, true);
+    // Weights that are not the model's are told.
+    fs::copy(place_of_weights(), whole.join("adapter_model.safetensors")).expect("a copy");
+    assert!(created(&server, &whole, true).contains("`adapter_model.safetensors` is not part of the model"));
+}
