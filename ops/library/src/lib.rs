@@ -73,7 +73,6 @@ pub use load_plan::load_plan;
 pub use memory_need::MemoryNeed;
 pub use model::{Model, Opening, Own};
 pub use needs::{Need, layer_name};
-pub use nesting::MOST_LEVELS;
 pub use observer::{NOBODY, Observer, Unwatched, ensure_wanted};
 pub use obstacle::Obstacle;
 pub use plan::{AssumedDevices, MemoryPlan, PlanSpec, Subject};

@@ -12,7 +12,7 @@ use manifests::Document;
 use crate::library::Library;
 
 /// Documents in each other, at most. Images of several platforms with attestations have two levels.
-pub const MOST_LEVELS: usize = 8;
+const MOST_LEVELS: usize = 8;
 
 impl Library {
     /// Refuses a document that would stand in others, or have others in it, too deep.
@@ -27,9 +27,7 @@ impl Library {
             let document = self.document(digest).ok().flatten();
             document.map(|document| document.children().manifests).unwrap_or_default()
         });
-        let above = levels(self.store.referrers(digest).unwrap_or_default(), |digest| {
-            self.store.referrers(digest).unwrap_or_default()
-        });
+        let above = levels(self.referrers(digest), |digest| self.referrers(digest));
         let levels = 1 + below + above;
         if levels > MOST_LEVELS {
             return Err(content::Error::TooDeep { digest: *digest, levels, most: MOST_LEVELS });
@@ -38,12 +36,29 @@ impl Library {
     }
 }
 
-/// Levels from `first` on, until there are too many.
+/// Levels from `first` on by the longest way, until there are too many. A document counts on every level where it is, and once on
+/// each.
 fn levels(first: Vec<Digest>, next: impl Fn(&Digest) -> Vec<Digest>) -> usize {
-    let (mut level, mut seen, mut levels) = (first, HashSet::new(), 0);
+    let (mut level, mut levels): (HashSet<Digest>, usize) = (first.into_iter().collect(), 0);
     while !level.is_empty() && levels < MOST_LEVELS {
         levels += 1;
-        level = level.iter().filter(|digest| seen.insert(**digest)).flat_map(&next).collect();
+        level = level.iter().flat_map(&next).collect();
     }
     levels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_way_counts() {
+        // Each names all below it: the shortest way to the lowest is one step.
+        let named = |number: usize| Digest::of(number.to_string().as_bytes());
+        let below = |digest: &Digest| {
+            let number = (0..5).find(|number| named(*number) == *digest).expect("one of these");
+            (0..number).map(named).collect()
+        };
+        assert_eq!(levels(vec![named(4)], below), 5);
+    }
 }

@@ -113,6 +113,10 @@ fn users(library: &Library) -> (HashMap<Digest, Users>, Vec<Problem>) {
     }
     let (mut users, mut unreadable): (HashMap<Digest, Users>, _) = (HashMap::new(), Vec::new());
     for (model, root) in roots {
+        // What it needs was found with the document that it is in. Indexes in each other would be walked once for each level.
+        if !named.contains(&root) && users.contains_key(&root) {
+            continue;
+        }
         match library.needs(&root) {
             Ok(needs) => {
                 for need in needs {

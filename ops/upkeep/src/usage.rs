@@ -107,8 +107,8 @@ pub fn usage(library: &Library) -> Result<Usage> {
     }
     let mut linked = HashSet::new();
     for document in store.documents() {
-        // One that another has within has been walked.
-        if linked.contains(&document) {
+        // One that another has within has been walked, and what a name has counts there.
+        if linked.contains(&document) || names_of.contains_key(&document) {
             continue;
         }
         linked.extend(self::digests(library, "", &document).unwrap_or_default());

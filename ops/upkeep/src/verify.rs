@@ -32,9 +32,11 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
     // Twice the cores: some wait for the disk while others hash.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2).min(blobs.len());
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(work);
+        for _ in 1..threads {
+            // Where the system gives no more threads, fewer do the work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
+        work();
     });
     ensure_wanted(observer)?;
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
