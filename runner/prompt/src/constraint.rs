@@ -42,8 +42,28 @@ pub struct Constraint {
     /// May come instead of the first token, and is no part of what is constrained.
     first: Option<u32>,
     words: Arc<[Vec<u8>]>,
-    /// Digits that the answer ends in.
+    number: Number,
+}
+
+/// Whether the answer, which is JSON mostly, ends in digits of a number. Digits in strings may be an identifier, which is as long
+/// as it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Number {
     digits: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Number {
+    fn push(&mut self, byte: u8) {
+        let was_escaped = std::mem::take(&mut self.escaped);
+        match byte {
+            b'\\' if self.in_string && !was_escaped => self.escaped = true,
+            b'"' if !was_escaped => self.in_string = !self.in_string,
+            _ => {}
+        }
+        self.digits = if !self.in_string && byte.is_ascii_digit() { self.digits + 1 } else { 0 };
+    }
 }
 
 impl std::fmt::Debug for ConstraintFactory {
@@ -103,7 +123,12 @@ impl ConstraintFactory {
         let parser = catch_unwind(AssertUnwindSafe(|| self.parsers.create_parser(grammar)))
             .map_err(|_| Error::Format("the schema cannot be read".to_owned()))?
             .map_err(|e| Error::Format(told(&format!("{e:#}"))))?;
-        Ok(Constraint { matcher: Matcher::new(Ok(parser)), first: None, words: self.words.clone(), digits: 0 })
+        Ok(Constraint {
+            matcher: Matcher::new(Ok(parser)),
+            first: None,
+            words: self.words.clone(),
+            number: Number::default(),
+        })
     }
 }
 
@@ -142,10 +167,10 @@ impl Constraint {
         Ok(words)
     }
 
-    /// After many digits in a row, leaves no token that begins with one, where others may follow: no number has so many, and a
+    /// After many digits of a number, leaves no token that begins with one, where others may follow: no number has so many, and a
     /// model may write them until the answer is cut.
     fn end_digits(&self, allowed: &mut [u32]) {
-        if self.digits < MOST_DIGITS {
+        if self.number.digits < MOST_DIGITS {
             return;
         }
         let is_digit = |id: usize| self.words.get(id).and_then(|word| word.first()).is_some_and(u8::is_ascii_digit);
@@ -162,20 +187,15 @@ impl Constraint {
         }
     }
 
-    /// Counts the digits at the end of the answer.
-    fn count_digits(&mut self, token: u32) {
-        let Some(word) = self.words.get(token as usize) else { return };
-        let at_end = word.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-        self.digits = if at_end == word.len() { self.digits + at_end } else { at_end };
-    }
-
     /// Goes on with a token that was chosen. Refused where it was not allowed.
     pub fn accept(&mut self, token: u32) -> Result<(), Error> {
         let first = self.first.take();
         if first == Some(token) {
             return Ok(());
         }
-        self.count_digits(token);
+        for byte in self.words.get(token as usize).into_iter().flatten() {
+            self.number.push(*byte);
+        }
         self.matcher.consume_token(token).map_err(failed)
     }
 

@@ -88,7 +88,8 @@ impl ChatTemplate {
     fn render_shape(&self, request: &RenderRequest) -> Result<String, Error> {
         let Some((begun, before)) = continuation::of(request, self) else { return self.render_whole(request) };
         let rendered = self.render_whole(&RenderRequest { messages: before.to_vec(), ..request.clone() })?;
-        Ok(continuation::appended(rendered, begun))
+        let source = self.chosen(request.tools.is_some()).map_or("", |(_, source)| source);
+        Ok(continuation::appended(rendered, begun, source))
     }
 
     /// Whether the template that renders this is one of Go's, which go on with the last message by themselves.

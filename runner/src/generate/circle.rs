@@ -4,8 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Tokens that are looked back at.
-const WINDOW: usize = 4000;
+/// Tokens that are looked back at, at least.
+const WINDOW: u64 = 4000;
 /// Tokens that count as said again where all of them come in the same order.
 const GRAM: usize = 16;
 /// An answer goes round where at most one of so many of its grams is new: a circle of up to a quarter of the window.
@@ -14,7 +14,8 @@ const NEW: usize = 4;
 /// The grams of the last tokens.
 #[derive(Debug, Default)]
 pub(super) struct Circle {
-    is_off: bool,
+    /// Tokens that are looked back at; none where nothing is to be noticed.
+    window: usize,
     recent: VecDeque<u32>,
     /// In their order, by their hashes.
     grams: VecDeque<u64>,
@@ -22,14 +23,15 @@ pub(super) struct Circle {
 }
 
 impl Circle {
-    /// Notices nothing where `is_off`.
-    pub(super) fn new(is_off: bool) -> Self {
-        Self { is_off, ..Self::default() }
+    /// Looks back at as many tokens as may go round in a short circle, and at [`WINDOW`] at least; at none where that is 0.
+    pub(super) fn new(repeat_limit: u64) -> Self {
+        let window = if repeat_limit == 0 { 0 } else { repeat_limit.max(WINDOW) };
+        Self { window: usize::try_from(window).unwrap_or(usize::MAX), ..Self::default() }
     }
 
     /// Whether the answer, with this token, goes round.
     pub(super) fn push(&mut self, token: u32) -> bool {
-        if self.is_off {
+        if self.window == 0 {
             return false;
         }
         self.recent.push_back(token);
@@ -42,13 +44,13 @@ impl Circle {
         let mut hasher = DefaultHasher::new();
         self.recent.hash(&mut hasher);
         self.add(hasher.finish());
-        self.grams.len() == WINDOW && self.counts.len() <= WINDOW / NEW
+        self.grams.len() == self.window && self.counts.len() <= self.window / NEW
     }
 
     fn add(&mut self, gram: u64) {
         self.grams.push_back(gram);
         *self.counts.entry(gram).or_default() += 1;
-        if self.grams.len() <= WINDOW {
+        if self.grams.len() <= self.window {
             return;
         }
         let Some(oldest) = self.grams.pop_front() else { return };
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
 
     fn noticed(tokens: impl Iterator<Item = u32>) -> bool {
-        let mut circle = Circle::new(false);
+        let mut circle = Circle::new(1024);
         tokens.take(12_000).any(|token| circle.push(token))
     }
 
@@ -78,7 +80,10 @@ mod tests {
         // A word is another one at every turn.
         let salad = (0..60).flat_map(|turn: u32| (0..200).map(move |at| if at == 100 { 1000 + turn } else { at }));
         assert!(noticed(salad));
-        assert!(!Circle::new(true).push(1));
+        let mut off = Circle::new(0);
+        assert!(!(0..100).cycle().take(12_000).any(|token| off.push(token)));
+        let mut patient = Circle::new(20_000);
+        assert!(!(0..100).cycle().take(12_000).any(|token| patient.push(token)));
     }
 
     #[test]

@@ -305,3 +305,18 @@ proptest! {
         let _ = factory.constraint(&Format::Schema { schema: json!({ key: value }) });
     }
 }
+
+#[test]
+fn digits_of_numbers_are_counted() {
+    for (text, digits) in [
+        (r#"{"a": 12345"#, 5),
+        (r#"{"a": "12345"#, 0),
+        (r#"{"a": "1\"23", "b": 67"#, 2),
+        ("[1, 2", 1),
+        (r#"{"a": "\\", "b": 678"#, 3),
+    ] {
+        let mut number = super::Number::default();
+        text.bytes().for_each(|byte| number.push(byte));
+        assert_eq!(number.digits, digits, "{text}");
+    }
+}

@@ -11,6 +11,9 @@ use super::ChatTemplate;
 const THINKING: [(&str, &str); 3] =
     [("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>")];
 
+/// What begins an answer in Harmony, the format of gpt-oss; the channel and the text follow.
+const HARMONY: &str = "<|start|>assistant";
+
 /// The begun answer and the messages before it, where an answer is to begin and the last message is one. A call of a tool is
 /// whole: nothing can go on with it.
 pub(super) fn of<'r>(request: &'r RenderRequest, template: &ChatTemplate) -> Option<(&'r Message, &'r [Message])> {
@@ -20,13 +23,43 @@ pub(super) fn of<'r>(request: &'r RenderRequest, template: &ChatTemplate) -> Opt
     (wanted && is_begun && !before.is_empty() && !template.continues(request)).then_some((last, before))
 }
 
-/// The prompt up to the answer, and the begun answer: its thinking first, where the template has opened it.
-pub(super) fn appended(mut rendered: String, begun: &Message) -> String {
+/// The prompt up to the answer, and the begun answer: its thinking first, as the template with that source marks it. A template
+/// without marks for thinking leaves it out, as it does in whole messages.
+pub(super) fn appended(rendered: String, begun: &Message, source: &str) -> String {
     let thought = ["reasoning_content", "thinking"].into_iter().find_map(|key| begun.rest.get(key)?.as_str());
-    let end = rendered.trim_end();
-    if let Some((_, close)) = THINKING.into_iter().find(|(open, _)| end.ends_with(open)) {
-        rendered.push_str(thought.unwrap_or_default());
+    let thought = thought.filter(|thought| !thought.is_empty());
+    let is_harmony = rendered.ends_with(HARMONY) && source.contains("<|channel|>");
+    if is_harmony { in_channels(rendered, begun, thought) } else { between_marks(rendered, begun, thought, source) }
+}
+
+/// Harmony: each part of an answer is a message of its own, which says its channel.
+fn in_channels(mut rendered: String, begun: &Message, thought: Option<&str>) -> String {
+    if let Some(thought) = thought {
+        rendered.extend(["<|channel|>analysis<|message|>", thought]);
         // An answer without text goes on with its thinking.
+        if begun.content.is_empty() {
+            return rendered;
+        }
+        rendered.extend(["<|end|>", HARMONY]);
+    }
+    rendered.extend(["<|channel|>final<|message|>", &begun.content]);
+    rendered
+}
+
+fn between_marks(mut rendered: String, begun: &Message, thought: Option<&str>, source: &str) -> String {
+    let end = rendered.trim_end();
+    let opened = THINKING.into_iter().find(|(open, _)| end.ends_with(open));
+    let marks = || THINKING.into_iter().find(|(open, _)| source.contains(open));
+    let marks = match (opened, thought) {
+        (Some((_, close)), _) => Some(close),
+        (None, Some(_)) => marks().map(|(open, close)| {
+            rendered.extend([open, "\n"]);
+            close
+        }),
+        (None, None) => None,
+    };
+    if let Some(close) = marks {
+        rendered.push_str(thought.unwrap_or_default());
         if begun.content.is_empty() && thought.is_some() {
             return rendered;
         }
@@ -72,5 +105,27 @@ mod tests {
         );
         let thought = json!({"role": "assistant", "content": "", "reasoning_content": "Four"});
         assert_eq!(rendered(&thinking, json!([user, thought])), "<user>2+2</user><assistant><think>\nFour");
+        // Qwen 3's template names the marks and does not open them.
+        let unopened = format!("{PLAIN}{{% if false %}}<think>{{% endif %}}");
+        assert_eq!(rendered(&unopened, json!([user, thought])), "<user>2+2</user><assistant><think>\nFour");
+        assert_eq!(rendered(PLAIN, json!([user, thought])), "<user>2+2</user><assistant>");
+    }
+
+    #[test]
+    fn an_answer_of_channels_goes_on_in_its_channel() {
+        let template = "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}\
+            {% if add_generation_prompt %}<|start|>assistant{% endif %}{% if false %}<|channel|>{% endif %}";
+        let user = json!({"role": "user", "content": "2+2"});
+        let end = |message: serde_json::Value| {
+            let text = rendered(template, json!([user, message]));
+            text.strip_prefix("<|start|>user<|message|>2+2<|end|><|start|>assistant").expect("the question").to_owned()
+        };
+        let begun = json!({"role": "assistant", "content": "It is "});
+        assert_eq!(end(begun), "<|channel|>final<|message|>It is ");
+        let thought = json!({"role": "assistant", "content": "", "reasoning_content": "Four"});
+        assert_eq!(end(thought), "<|channel|>analysis<|message|>Four");
+        let both = json!({"role": "assistant", "content": "It is ", "reasoning_content": "Four"});
+        let expected = "<|channel|>analysis<|message|>Four<|end|><|start|>assistant<|channel|>final<|message|>It is ";
+        assert_eq!(end(both), expected);
     }
 }
