@@ -89,6 +89,7 @@ impl RerankRequest {
             truncate: self.truncate.unwrap_or(true),
             document_tokens: self.max_tokens_per_doc,
             raw_scores: self.raw_scores.unwrap_or(false),
+            first: 0,
         })
     }
 

@@ -91,6 +91,7 @@ impl Daemon {
             load_plan(library, &own, &settings.device, cache, settings.reference)
         });
         let mut plan = plan.await?;
+        plan.request.deterministic = self.settings.deterministic;
         if self.settings.reference {
             return Ok(Some(plan));
         }

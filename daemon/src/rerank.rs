@@ -12,7 +12,7 @@ use crate::call::{Call, Ready};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::generate::nanos;
-use crate::headers::{attested, truncated};
+use crate::headers::{attested, truncated, with_ignored};
 
 /// A ranking, and what it took.
 pub(crate) struct Ranking {
@@ -34,14 +34,14 @@ impl Ranking {
         let demand = request.demand().map_err(Failed::bad_request)?;
         let call = Call::begin(daemon, &request.model, &demand).await?;
         call.require(Capability::Rerank)?;
-        let ready = call.ready(daemon).await?;
-        let reply = ready.runner().rerank(asked).await?;
+        let (reply, ready) = call.rerank(daemon, call.ready(daemon).await?, asked).await?;
         Ok(Self { call, ready, reply })
     }
 
     /// An answer with the headers that say who made it.
     pub(crate) fn answer(&self, answer: impl IntoResponse) -> Response {
-        truncated(attested(answer.into_response(), &self.call.digest()), self.reply.truncated_tokens)
+        let answer = truncated(attested(answer.into_response(), &self.call.digest()), self.reply.truncated_tokens);
+        with_ignored(answer, &self.call.ignored_options())
     }
 }
 

@@ -74,6 +74,8 @@ pub struct Settings {
     pub devices: AssumedDevices,
     /// Runners compute in float32 throughout.
     pub reference: bool,
+    /// Runners compute a token on the CPU in the same way whether it is given or generated.
+    pub deterministic: bool,
     /// The runner's program.
     pub runner: PathBuf,
     /// Runners give up network, programs and files.

@@ -394,6 +394,8 @@ pub(crate) struct Span {
     pub(crate) position: usize,
     /// How many.
     pub(crate) tokens: usize,
+    /// Whether they are given, and not generated one after the other.
+    pub(crate) is_prompt: bool,
 }
 
 impl Span {

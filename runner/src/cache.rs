@@ -74,9 +74,9 @@ impl<B: Backend> SlotCache<B> {
         Ok(cache)
     }
 
-    /// The sequence in a pass that appends so many tokens; `first` is the first of them among those of the pass.
+    /// The sequence in a pass that appends so many generated tokens; `first` is the first of them among those of the pass.
     pub(crate) fn sequence(&mut self, first: usize, tokens: usize) -> Sequence<'_, B> {
-        let span = Span { first, position: self.tokens.len(), tokens };
+        let span = Span { first, position: self.tokens.len(), tokens, is_prompt: false };
         Sequence { states: &mut self.states, span, long: self.long, second: None }
     }
 

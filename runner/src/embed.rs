@@ -58,6 +58,7 @@ impl Embedding {
         let prompt = model.sentence.prompt(request.prompt.as_deref()).map_err(blame)?;
         let inputs = request.inputs.iter().map(|input| tokens(model, input, prompt)).collect::<Result<Vec<_>, _>>()?;
         if let Some(empty) = inputs.iter().position(|input| input.tokens.is_empty()) {
+            let empty = request.first + empty as u64;
             return Err(Fault::Request(format!("input {empty} is empty; each must have at least one token")));
         }
         Ok(Self {
@@ -160,7 +161,7 @@ impl Work for Embedding {
 
     fn feed(&self) -> Feed<'_> {
         let tokens = self.inputs.get(self.index).map_or(&[][..], |input| &input.tokens[self.fed..]);
-        Feed { tokens, wanted: Wanted::Each, second: None }
+        Feed { tokens, wanted: Wanted::Each, second: None, is_prompt: true }
     }
 
     fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {

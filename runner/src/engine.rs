@@ -13,7 +13,7 @@
 //! # Invariants
 //! - Work that nobody waits for any more ends before the next step, also between the chunks of a prompt.
 //! - Work whose listener is slow is left out of steps; it holds up nobody else.
-//! - A result does not depend on who else is in the step, but for the rounding of float products in the reference mode.
+//! - A result does not depend on what else is in the step, but for the rounding of float products in the reference mode and on GPUs.
 //! - Where a pass fails, all who took part are told.
 
 mod choice;
@@ -30,7 +30,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 
-use crate::backend::{Backend, Best, Sequence};
+use crate::backend::{Backend, Best};
 use crate::cache::{Cache, CacheShape, SlotCache, common_prefix};
 use crate::decoder::{Decoder, Logits, Stream};
 use crate::model::Model;
@@ -387,8 +387,10 @@ impl<B: Backend> State<B> {
             let feed = work.feed();
             self.ids.extend_from_slice(&feed.tokens[..run.tokens]);
             slot.cache.check_room(run.tokens)?;
-            let second = feed.second;
-            sequences.push(Sequence { second, ..slot.cache.sequence(run.first, run.tokens) });
+            let (second, is_prompt) = (feed.second, feed.is_prompt);
+            let mut sequence = slot.cache.sequence(run.first, run.tokens);
+            (sequence.second, sequence.span.is_prompt) = (second, is_prompt);
+            sequences.push(sequence);
         }
         let stream = self.decoder.forward(&self.ids, &mut sequences)?;
         for run in runs {

@@ -53,7 +53,7 @@ impl Work for Evaluation {
     fn feed(&self) -> Feed<'_> {
         let rest = &self.request.tokens[self.fed..];
         let tokens = if self.request.stepwise { &rest[..1] } else { rest };
-        Feed { tokens, wanted: Wanted::Each, second: None }
+        Feed { tokens, wanted: Wanted::Each, second: None, is_prompt: true }
     }
 
     fn take(&mut self, computed: Computed<'_>, _cache: &mut dyn Cache) -> Result<Progress, Fault> {

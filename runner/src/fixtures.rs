@@ -285,6 +285,7 @@ pub(crate) fn plan(name: &str, blueprint: &Blueprint, tensors: Vec<protocol::Ten
         slots: 1,
         kv_type: KvType::F32,
         reference: false,
+        deterministic: false,
         blueprint: serde_json::to_value(blueprint)?,
         blobs: Vec::new(),
         tensors,
@@ -307,9 +308,21 @@ pub(crate) fn cache_of<B: Backend>(decoder: &Arc<Decoder<B>>, kv_type: KvType) -
     SlotCache::new(CacheShape { context: 1024, kv_type }, decoder)
 }
 
-/// Appends tokens; gives the logits after each.
+/// Appends generated tokens; gives the logits after each.
 pub(crate) fn logits<B: Backend>(decoder: &Arc<Decoder<B>>, cache: &mut SlotCache<B>, ids: &[u32]) -> Result<Vec<f32>> {
-    let stream = decoder.forward(ids, &mut [cache.sequence(0, ids.len())])?;
+    logits_of(decoder, cache, ids, false)
+}
+
+/// Appends tokens, generated ones or those of a prompt; gives the logits after each.
+pub(crate) fn logits_of<B: Backend>(
+    decoder: &Arc<Decoder<B>>,
+    cache: &mut SlotCache<B>,
+    ids: &[u32],
+    is_prompt: bool,
+) -> Result<Vec<f32>> {
+    let mut sequence = cache.sequence(0, ids.len());
+    sequence.span.is_prompt = is_prompt;
+    let stream = decoder.forward(ids, &mut [sequence])?;
     cache.advance(ids);
     let (all, mut found): (Vec<usize>, _) = ((0..ids.len()).collect(), Vec::new());
     decoder.logits(&stream, &all, &mut |row| {

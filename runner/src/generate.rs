@@ -75,7 +75,7 @@ impl Generation {
                 sink,
                 sampler: Sampler::new(request.sampling, &[]),
                 cycle: Cycle::new(request.repeat_limit),
-                circle: Circle::new(request.repeat_limit == 0),
+                circle: Circle::new(request.repeat_limit),
                 answer,
                 held,
                 pending: tokens.clone(),
@@ -222,7 +222,8 @@ impl Work for Generation {
     }
 
     fn feed(&self) -> Feed<'_> {
-        Feed { tokens: &self.pending[self.fed..], wanted: Wanted::Last, second: None }
+        let is_prompt = self.answering.is_none();
+        Feed { tokens: &self.pending[self.fed..], wanted: Wanted::Last, second: None, is_prompt }
     }
 
     fn selection(&mut self) -> Option<Selection> {

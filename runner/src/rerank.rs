@@ -22,6 +22,8 @@ pub(crate) struct Rerank {
     keeps_beginning: bool,
     /// Tokens that fit.
     context: usize,
+    /// The place of the first document in the client's list.
+    first: u64,
     /// The input that is being computed.
     index: usize,
     /// Its tokens.
@@ -63,6 +65,7 @@ impl Rerank {
             judge: ranking.judge,
             keeps_beginning: ranking.keeps_beginning,
             context: usize::MAX,
+            first: request.first,
             index: 0,
             input,
             fed: 0,
@@ -105,7 +108,7 @@ impl Rerank {
         } else {
             return Ok((input, dropped));
         };
-        Err(Fault::Request(format!("document {index}: {refused}")))
+        Err(Fault::Request(format!("document {}: {refused}", self.first + index as u64)))
     }
 
     /// Takes the score of the input that is complete.
@@ -149,7 +152,7 @@ impl Work for Rerank {
             Judge::Logits => Wanted::Last,
         };
         let second = self.input.second.map(|place| place.saturating_sub(self.fed));
-        Feed { tokens: &self.input.tokens[self.fed..], wanted, second }
+        Feed { tokens: &self.input.tokens[self.fed..], wanted, second, is_prompt: true }
     }
 
     fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {

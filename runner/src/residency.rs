@@ -135,6 +135,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
         slots: 1,
         kv_type: KvType::F32,
         reference: false,
+        deterministic: false,
         blueprint: serde_json::to_value(&blueprint)?,
         blobs: Vec::new(),
         tensors: sparse.tensors,

@@ -52,7 +52,7 @@ pub(crate) fn open(request: &LoadRequest, layers: usize, machine: &Machine, hold
         let count = assigned[..layers].iter().filter(|own| *own == name).count();
         let Some(name) = name else {
             notes.push(("cpu".to_owned(), String::new(), count));
-            stages.push(Stage::Cpu(cpu(machine)?));
+            stages.push(Stage::Cpu(cpu(machine, request)?));
             continue;
         };
         let Opened { device, note } = device::open(name).map_err(|error| failure::unsupported(&error))?;
@@ -100,7 +100,7 @@ fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<Stag
     let note = if request.device_note.is_empty() { note } else { request.device_note.clone() };
     let is_cpu = matches!(device, Opening::Candle(candle_core::Device::Cpu));
     if is_cpu && !request.reference {
-        let computing = Computing::Cpu(cpu(machine)?);
+        let computing = Computing::Cpu(cpu(machine, request)?);
         return Ok(Stages { computing, note, devices: Vec::new(), on_devices: vec![false; layers + 1] });
     }
     let candle = Candle::of(device, request.reference)?;
@@ -108,9 +108,9 @@ fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<Stag
     Ok(Stages { computing: Computing::Candle(Box::new(candle)), note, devices, on_devices: vec![!is_cpu; layers + 1] })
 }
 
-fn cpu(machine: &Machine) -> Result<Cpu> {
+fn cpu(machine: &Machine, request: &LoadRequest) -> Result<Cpu> {
     let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
-    Ok(Cpu::new(Arc::new(pool), machine.instructions))
+    Ok(Cpu::new(Arc::new(pool), machine.instructions).deterministic(request.deterministic))
 }
 
 /// The device of each layer and of what follows them; none is the CPU.

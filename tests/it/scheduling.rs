@@ -334,6 +334,28 @@ fn soak() -> Duration {
 /// What became of requests, by name.
 type Tally = BTreeMap<String, usize>;
 
+#[tokio::test]
+async fn a_list_of_texts_gives_way_to_a_chat() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    server.ask("/api/generate", &short("tiny")).await;
+    let count = 5000;
+    let texts: Vec<String> =
+        (0..count).map(|text| format!("{text} {}", "once upon a time there was a model ".repeat(8))).collect();
+    let request = reqwest::Client::new().post(server.url("/api/embed")).json(&json!({"model": "tiny", "input": texts}));
+    let embedding = tokio::spawn(request.send());
+    let slots = server.url("/slots");
+    until("the texts are computed", || async {
+        let slots: Value = reqwest::get(&slots).await.expect("slots").json().await.expect("JSON");
+        slots[0]["is_processing"] == true
+    })
+    .await;
+    server.ask("/api/generate", &short("tiny")).await;
+    assert!(!embedding.is_finished(), "the answer came after all texts");
+    let answer: Value = embedding.await.expect("no panic").expect("an answer").json().await.expect("JSON");
+    assert_eq!(answer["embeddings"].as_array().map(Vec::len), Some(count), "{}", answer["error"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_shares_two_places() {
     let server = Server::start(&[("LODE_MAX_LOADED_MODELS", "2")]).await;

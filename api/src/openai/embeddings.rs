@@ -71,7 +71,8 @@ impl EmbeddingsRequest {
         if inputs.len() > MOST_INPUTS {
             return Err(Refusal::new("input", format!("{} inputs, at most {MOST_INPUTS} at a time", inputs.len())));
         }
-        Ok((EmbedRequest { inputs, truncate: true, prompt: self.prompt_name, dimensions: self.dimensions }, encoding))
+        let (prompt, dimensions) = (self.prompt_name, self.dimensions);
+        Ok((EmbedRequest { inputs, truncate: true, prompt, dimensions, first: 0 }, encoding))
     }
 }
 

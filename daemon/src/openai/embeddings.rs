@@ -19,7 +19,7 @@ pub(crate) async fn embeddings(
     let demand = Demand { keep_alive: request.keep_alive, ..Demand::default() };
     let (asked, encoding) = request.translate().map_err(refused)?;
     let call = Call::begin(&daemon, &name, &demand).await?;
-    let reply = call.ready(&daemon).await?.runner().embed(&asked).await?;
+    let (reply, _) = call.embed(&daemon, call.ready(&daemon).await?, &asked).await?;
     let dropped = reply.truncated_tokens;
     let answer = Json(EmbeddingsResponse::new(name, reply, encoding)).into_response();
     Ok(truncated(attested(answer, &call.digest()), dropped))

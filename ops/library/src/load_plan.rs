@@ -77,6 +77,7 @@ pub fn load_plan(
         slots: cache.slots,
         kv_type: cache.kv_type,
         reference,
+        deterministic: false,
         blueprint: serde_json::to_value(&described.architecture.blueprint)?,
         blobs,
         tensors: planned_tensors,

@@ -31,6 +31,9 @@ pub struct EmbedRequest {
     /// Only the first so many elements of each vector, normalised again.
     #[serde(default)]
     pub dimensions: Option<u32>,
+    /// The place of the first input in the client's list, for errors.
+    #[serde(default)]
+    pub first: u64,
 }
 
 /// The vectors, in the order of the inputs; of length 1 (L2).

@@ -28,6 +28,9 @@ pub struct LoadRequest {
     pub kv_type: KvType,
     /// Dequantize all weights and compute in float32 throughout: slow, large, exact.
     pub reference: bool,
+    /// Compute a token on the CPU in the same way whether it is given or generated: slower answers, the same to the bit.
+    #[serde(default)]
+    pub deterministic: bool,
     /// What the decoder is built from: `architectures::Blueprint` as JSON.
     pub blueprint: serde_json::Value,
     /// The files of the model, each once. The daemon opens them and passes their descriptors in this order.

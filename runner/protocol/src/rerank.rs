@@ -18,6 +18,9 @@ pub struct RerankRequest {
     pub document_tokens: Option<u64>,
     /// Scores as the model computes them, before they are brought between 0 and 1.
     pub raw_scores: bool,
+    /// The place of the first document in the client's list, for errors.
+    #[serde(default)]
+    pub first: u64,
 }
 
 /// The scores, in the order of the documents.

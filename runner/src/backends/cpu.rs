@@ -50,6 +50,8 @@ pub(crate) struct Cpu {
     arena: Arena,
     /// What is multiplied, as weights want it.
     rounded: Arc<Mutex<Rounded>>,
+    /// Whether the numbers of a token are the same however the tokens before it came, see `attention`.
+    deterministic: bool,
 }
 
 /// Rows of activations.
@@ -77,7 +79,13 @@ impl Act {
 impl Cpu {
     /// A CPU that computes with these threads and instructions.
     pub(crate) fn new(pool: Arc<Pool>, instructions: Instructions) -> Self {
-        Self { pool, instructions, arena: Arena::default(), rounded: Arc::new(Mutex::new(Rounded::EMPTY)) }
+        let rounded = Arc::new(Mutex::new(Rounded::EMPTY));
+        Self { pool, instructions, arena: Arena::default(), rounded, deterministic: false }
+    }
+
+    /// One whose numbers do not depend on which tokens were generated and which were given. Answers take longer.
+    pub(crate) fn deterministic(self, deterministic: bool) -> Self {
+        Self { deterministic, ..self }
     }
 
     /// Calls `each` with every row of `out`, by several threads where there is much to do.

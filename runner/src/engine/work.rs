@@ -76,6 +76,8 @@ pub(crate) struct Feed<'a> {
     pub(crate) wanted: Wanted,
     /// The first of them that is of the second text, where there are two.
     pub(crate) second: Option<usize>,
+    /// Whether they are given, and not generated one after the other.
+    pub(crate) is_prompt: bool,
 }
 
 /// What is wanted of computed tokens.

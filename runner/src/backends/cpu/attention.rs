@@ -1,6 +1,11 @@
-//! Softmax attention. A few queries read the rows of the cache one by one, once for all query heads of a key head, threads
-//! different runs of positions; many are computed in tiles of queries that share a key head, with the softmax kept up to date from one run of keys to the next (online
-//! softmax: Milakov and Gimelshein 2018, arXiv 1805.02867).
+//! Softmax attention. Generated tokens, which come one by one, read the rows of the cache once for all query heads of a key head, threads
+//! different runs of positions; tokens of prompts are computed in tiles of queries that share a key head, with the softmax kept up to date
+//! from one run of keys to the next (online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867).
+//!
+//! The two ways round differently. Which one computes a token depends on whether it is of a prompt, not on how many come with it; and runs
+//! of keys end at the same positions whatever the pass begins with. So a prompt has the same numbers whether or not its beginning was
+//! cached, and beside other sequences as alone. A generated token that is computed again as part of a prompt may differ in the last
+//! bits, unless all tokens are computed in tiles ([`Cpu::deterministic`]).
 #![expect(unsafe_code, reason = "threads write heads of one slice")]
 
 use std::cell::RefCell;
@@ -18,7 +23,7 @@ use super::{Cpu, float};
 use crate::backend::{Attend, Sequence, Span, Values};
 use crate::pool::SharedSlice;
 
-/// A sequence with so many tokens at most is computed token by token.
+/// A sequence with so many generated tokens at most is computed token by token.
 const FEW: usize = 4;
 /// Positions that a thread takes at a time of what such a token sees. It does not depend on the threads: the sums are always the
 /// same.
@@ -63,12 +68,17 @@ impl Cpu {
                 }
                 continue;
             };
-            if sequence.span.tokens > FEW {
+            if !self.goes_one_by_one(sequence.span) {
                 self.many(attend, kv, sequence.span, query, &out);
             }
         }
         self.few(attend, sequences, layer, query, &out);
         Ok(())
+    }
+
+    /// Whether the tokens of a sequence are computed one by one.
+    fn goes_one_by_one(&self, span: Span) -> bool {
+        !self.deterministic && !span.is_prompt && span.tokens <= FEW
     }
 
     /// Sequences of few tokens: runs of what each token sees, for all query heads of a key head; then the runs are put together.
@@ -83,7 +93,7 @@ impl Cpu {
         let group = attend.heads / attend.kv_heads;
         let width = group * (attend.value_dim + 2);
         let tokens = || {
-            let few = sequences.iter().filter(|sequence| sequence.span.tokens <= FEW);
+            let few = sequences.iter().filter(|sequence| self.goes_one_by_one(sequence.span));
             let kept = few.filter_map(|sequence| match &sequence.states[layer] {
                 State::Kv(kv) => Some((sequence, kv)),
                 _ => None,
@@ -269,9 +279,12 @@ impl Tile {
         }));
         let seen = |token: usize| span.seen(token, attend.window, attend.causal);
         let (from, to) = (seen(tokens.start).start, seen(tokens.end - 1).end);
-        for begin in (from..to).step_by(TILE.1) {
-            let end = (begin + TILE.1).min(to);
+        let mut begin = from;
+        while begin < to {
+            // At the same positions for every tile: where a window begins depends on the tile's first token.
+            let end = ((begin / TILE.1 + 1) * TILE.1).min(to);
             self.run(instructions, attend, kv, kv_head, begin..end, rows, |row| seen(tokens.start + row / group));
+            begin = end;
         }
         for row in 0..rows {
             let inverse = 1.0 / self.softmax[row].1;

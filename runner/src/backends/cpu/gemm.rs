@@ -68,7 +68,9 @@ fn product<const FUSED: bool>([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<
         for column in wide..n {
             let a = &a.numbers[row * a.stride..][..depth];
             let b = b.numbers[column..].iter().step_by(b.stride);
-            c[row * stride + column] += a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+            // Rounded as in a tile: which columns are behind the last whole tile depends on how many there are.
+            let add = |sum: f32, (a, b): (&f32, &f32)| if FUSED { a.mul_add(*b, sum) } else { a * b + sum };
+            c[row * stride + column] += a.iter().zip(b).fold(0.0, add);
         }
     }
 }
