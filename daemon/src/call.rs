@@ -17,10 +17,12 @@ use api::{Answer, Demand, Dialogue};
 use content::Digest;
 use protocol::{FailureKind, GenerateEvent, GenerateRequest, Message, Prompt};
 use scheduler::{Context, Events, KeepAlive, Lease, Runner};
+use serde_json::{Map, Value};
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::Caller;
+use crate::headers::listed;
 use crate::models::find_called;
 use crate::rates::Rates;
 use crate::room::Needed;
@@ -36,8 +38,10 @@ const REPEAT_LIMIT: u64 = 1024;
 /// A generation that may go on beyond its context, and that the request gives no limit (`num_predict: -1`), ends after so many
 /// contexts, as Ollama's do.
 const ENDLESS: u64 = 10;
-/// One whose limit nothing names ends after so many.
+/// A generation without any limit ends after so many contexts.
 const UNLIMITED: u64 = 1;
+/// How long a model stays at least between the lease that counts a prompt and the one that answers it.
+const BETWEEN_LEASES: Duration = Duration::from_mins(1);
 
 /// A request whose model and options are known.
 #[derive(Debug)]
@@ -53,7 +57,7 @@ pub(crate) struct Call {
     unknown_options: Vec<String>,
     /// Where the request says.
     keep_alive: Option<KeepAlive>,
-    /// Whose prompts it shares what was computed with.
+    /// Prompts with the same domain share prefixes that were computed; others do not.
     domain: String,
 }
 
@@ -69,7 +73,7 @@ impl Call {
         if !unknown.is_empty() {
             tracing::warn!(model = model.name, ?unknown, "unknown parameters of the model are ignored");
         }
-        let (sampling, _) = Options::read(&own.sampling).unwrap_or_default();
+        let sampling = maker_sampling(&model.name, &own.sampling);
         let options = demand.options.clone().over(parameters).over(sampling).over(demand.fallback.clone());
         let keep_alive = demand.keep_alive.map(|keep| keep.0.map_or(KeepAlive::Forever, KeepAlive::For));
         let unknown_options = demand.unknown_options.clone();
@@ -133,9 +137,13 @@ impl Call {
         Ok(None)
     }
 
-    /// What the request names and no option is.
+    /// Options of the request that do not exist, as they are told.
     pub(crate) fn ignored_options(&self) -> Vec<String> {
-        self.unknown_options.iter().map(|name| format!("option {name}")).collect()
+        listed(self.options_that_do_not_exist().collect())
+    }
+
+    fn options_that_do_not_exist(&self) -> impl Iterator<Item = String> {
+        self.unknown_options.iter().map(|name| format!("option {name}"))
     }
 
     /// Features that the request asks for and that are ignored: options that do not exist, thinking that this model does not do,
@@ -144,8 +152,8 @@ impl Call {
         let cannot_think = asked.thinking_is_optional && !self.own.capabilities.has(Capability::Thinking);
         let thinking = cannot_think && asked.think.as_ref().is_some_and(Think::is_wanted);
         let thinking = thinking.then(|| "thinking".to_owned());
-        let options = self.ignored_options().into_iter();
-        options.chain(thinking).chain(asked.omitted_tools.iter().map(|kind| format!("tool {kind}"))).collect()
+        let tools = asked.omitted_tools.iter().map(|kind| format!("tool {kind}"));
+        listed(thinking.into_iter().chain(tools).chain(self.options_that_do_not_exist()).collect())
     }
 
     /// What is to be rendered: the request's messages after the model's own. A system prompt of the request replaces the
@@ -213,7 +221,7 @@ impl Call {
 
     /// Leases a runner that has the model loaded, loading it where it is not.
     pub(crate) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
-        self.ready_with(daemon, self.context(daemon)).await
+        self.ready_with(daemon, self.context(daemon), self.keep_alive).await
     }
 
     /// Leases a runner whose context has room for these requests. Where none is named, by request, model or settings, it is
@@ -222,25 +230,66 @@ impl Call {
     /// # Errors
     /// 400 where a prompt is to be whole and longer than any context that the model can have here.
     pub(crate) async fn ready_for(&self, daemon: &Daemon, requests: &[GenerateRequest]) -> Result<Ready, Failed> {
-        let ready = self.ready(daemon).await?;
-        let made_for = self.model.understood.context();
+        let usual = self.context(daemon);
         let may_grow = daemon.settings.context_grows && self.options.num_ctx.is_none();
-        if !may_grow || (ready.context() >= made_for && requests.iter().all(|request| request.truncate)) {
-            return Ok(ready);
+        if !may_grow || !Needed::may_exceed(usual.tokens(), requests) {
+            return self.ready(daemon).await;
         }
-        let Some(needed) = Needed::beyond(ready.context(), requests, ready.runner()).await? else { return Ok(ready) };
-        let context = daemon.longer_context(&self.model, needed)?;
-        if context <= ready.context() {
-            return Ok(ready);
+        // A model that is to be unloaded after the request stays for the second lease.
+        let short = matches!(self.keep_alive, Some(KeepAlive::For(time)) if time < BETWEEN_LEASES);
+        let keep_alive = if short { Some(KeepAlive::For(BETWEEN_LEASES)) } else { self.keep_alive };
+        let first = self.ready_with(daemon, usual, keep_alive).await?;
+        let is_longest = first.context() >= self.model.understood.context();
+        let wanted = if is_longest && requests.iter().all(|request| request.truncate) {
+            0
+        } else if let Some(needed) = Needed::beyond(first.context(), requests, first.runner()).await? {
+            daemon.longer_context(&self.model, needed)?
+        } else {
+            0
+        };
+        if wanted <= first.context() && !short {
+            return Ok(first);
         }
-        // Another KV cache is made once the model has no users.
-        drop(ready);
-        self.ready_with(daemon, Context::AtLeast(context)).await
+        // Another KV cache is made once the model has no users, and a user may wait for another to leave.
+        let is_long_enough = wanted <= first.context();
+        drop(first);
+        if is_long_enough {
+            return self.ready(daemon).await;
+        }
+        let longer = self.ready_with(daemon, Context::AtLeast(wanted), self.keep_alive).await;
+        match longer {
+            // The estimate of the memory was wrong: what can be shortened is answered with the context that fits.
+            Err(failed) if requests.iter().all(|request| request.truncate) => {
+                tracing::warn!(model = self.model.name, wanted, "no longer context: {}", failed.message);
+                self.ready(daemon).await
+            }
+            other => other,
+        }
     }
 
-    async fn ready_with(&self, daemon: &Daemon, context: Context) -> Result<Ready, Failed> {
+    /// Lets other requests have the model where some wait for it, and takes it again after them.
+    ///
+    /// # Errors
+    /// It cannot be loaded any more.
+    pub(crate) async fn give_way(&self, daemon: &Daemon, ready: Ready) -> Result<Ready, Failed> {
+        let model = self.digest().to_string();
+        let is_wanted = daemon.scheduler.loaded().iter().any(|own| own.key.model == model && own.waiting > 0);
+        if !is_wanted {
+            return Ok(ready);
+        }
+        let load = ready.load;
+        drop(ready);
+        Ok(Ready { load, ..self.ready(daemon).await? })
+    }
+
+    async fn ready_with(
+        &self,
+        daemon: &Daemon,
+        context: Context,
+        keep_alive: Option<KeepAlive>,
+    ) -> Result<Ready, Failed> {
         let devices = daemon.devices(&self.model, self.options.num_gpu, self.options.main_gpu);
-        let lease = daemon.acquire(&self.model, context, devices, self.keep_alive).await?;
+        let lease = daemon.acquire(&self.model, context, devices, keep_alive).await?;
         let (lease, model) = (Arc::new(lease), self.model.name.clone());
         let contexts = if self.options.num_predict.is_some_and(|number| number < 0) { ENDLESS } else { UNLIMITED };
         Ok(Ready { lease, contexts, model, rates: daemon.rates.clone(), begin: self.begin, load: self.begin.elapsed() })
@@ -381,6 +430,19 @@ impl Generation {
         }
         Ok(answer)
     }
+}
+
+/// What the model's maker says of sampling. Values that cannot be used are left out one by one.
+fn maker_sampling(model: &str, said: &Map<String, Value>) -> Options {
+    said.iter().fold(Options::default(), |options, (name, value)| {
+        match Options::read(&Map::from_iter([(name.clone(), value.clone())])) {
+            Ok((one, _)) => options.over(one),
+            Err(reason) => {
+                tracing::warn!(model, "the model's own sampling: {reason}; it is left out");
+                options
+            }
+        }
+    })
 }
 
 /// A message that is only text.

@@ -9,8 +9,8 @@
 //! command ──▶ POST /api/create {"handed": TOKEN} ──▶ daemon             over HTTP, with what it asks for: keys
 //! ```
 //!
-//! The socket gives nothing away and lets nothing be changed, so everybody on the machine may connect. Files that no request
-//! comes for are closed after a minute.
+//! The socket is for the daemon's user, or for all users of the machine where the operator says so: it gives nothing away and lets
+//! nothing be changed. Files that no request comes for are closed after a minute.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,9 +26,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use import::{LocalFile, NamedFile};
 use rand::Rng;
+use rustix::fs::{Mode, chmod, fchmod};
+use rustix::io::{FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketType, bind, listen, recvmsg, sendmsg, socket,
 };
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
@@ -45,6 +47,8 @@ const MOST_OF_USER: usize = 512;
 const KEPT: Duration = Duration::from_mins(1);
 /// How long handing over may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Connections that wait for their turn.
+const BACKLOG: i32 = 128;
 /// Commands that hand over at a time.
 const AT_A_TIME: usize = 2;
 
@@ -77,15 +81,7 @@ impl Handed {
     fn keep(&self, files: Vec<NamedFile>, user: u32) -> Result<String> {
         self.expire();
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = |of: &dyn Fn(&Waiting) -> bool| -> usize {
-            waiting.values().filter(|waiting| of(waiting)).map(|waiting| waiting.files.len()).sum()
-        };
-        // Users of the machine have a share each: no one of them takes all descriptors.
-        ensure!(
-            count(&|waiting| waiting.user == user) + files.len() <= share_of_user(),
-            "too many files of this user wait"
-        );
-        ensure!(count(&|_| true) + files.len() <= MOST_FILES, "too many files wait for their requests");
+        ensure_share(&waiting, files.len(), user)?;
         let token = format!("{:032x}", rand::rng().random::<u128>());
         waiting.insert(token.clone(), Waiting { since: Instant::now(), user, files });
         Ok(token)
@@ -128,13 +124,29 @@ impl Handed {
         let end = Instant::now() + PATIENCE;
         while let Some(mut some) = receive_some(Timed { stream, end })? {
             files.append(&mut some);
-            ensure!(files.len() <= MOST_FILES, "more than {MOST_FILES} files");
+            ensure_share(&self.0.lock().unwrap_or_else(PoisonError::into_inner), files.len(), user)?;
             stream.write_all(&[1])?;
         }
         ensure!(!files.is_empty(), "no files");
         let token = self.keep(files, user)?;
         Ok(stream.write_all(token.as_bytes())?)
     }
+}
+
+/// Users of the machine have a share each: no one of them takes all descriptors.
+fn ensure_share(waiting: &HashMap<String, Waiting>, more: usize, user: u32) -> Result<()> {
+    let count = |of: &dyn Fn(&Waiting) -> bool| -> usize {
+        waiting.values().filter(|waiting| of(waiting)).map(|waiting| waiting.files.len()).sum()
+    };
+    let (own, share) = (count(&|waiting| waiting.user == user) + more, share_of_user());
+    ensure!(
+        own <= share,
+        "{own} files of user {user} would wait for their requests, at most {share} may: a quarter of the files that the daemon may \
+         have open (`ulimit -n`), and {MOST_OF_USER} at most"
+    );
+    let all = count(&|_| true) + more;
+    ensure!(all <= MOST_FILES, "{all} files of all users would wait for their requests, at most {MOST_FILES} may");
+    Ok(())
 }
 
 /// Descriptors that one user may have waiting: at most a quarter of those that the process may open.
@@ -223,7 +235,7 @@ impl Socket {
             Ok(there) if std::os::unix::fs::FileTypeExt::is_socket(&there.file_type()) => {
                 ensure!(
                     UnixStream::connect(path).is_err(),
-                    "somebody listens on the socket `{}`; LODE_SOCKET chooses another",
+                    "another process listens on the socket `{}`; LODE_SOCKET chooses another",
                     path.display()
                 );
                 std::fs::remove_file(path).with_context(failed)?;
@@ -231,10 +243,25 @@ impl Socket {
             Ok(_) => bail!("`{}` is there and no socket; LODE_SOCKET chooses another", path.display()),
             Err(_) => {}
         }
-        let listener = UnixListener::bind(path).with_context(failed)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(if shared { 0o666 } else { 0o600 }))
-            .with_context(failed)?;
+        let listener = Self::listen(path).with_context(failed)?;
+        if shared {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).with_context(failed)?;
+        }
         Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Only this user can connect, from the first moment on: Linux gives the file the permissions of the socket, less those of the
+    /// process's mask. Others do not, so they are set once more.
+    fn listen(path: &Path) -> io::Result<UnixListener> {
+        let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+        fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+        ioctl_fionbio(&socket, true)?;
+        let own = Mode::RUSR | Mode::WUSR;
+        let _ = fchmod(&socket, own);
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        chmod(path, own)?;
+        listen(&socket, BACKLOG)?;
+        UnixListener::from_std(socket.into())
     }
 }
 

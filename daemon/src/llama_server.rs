@@ -20,6 +20,7 @@ use crate::guard::Caller;
 use crate::headers::attested;
 use crate::models::{blocking, find_named};
 use crate::openai::failure::{Body, Failure, refused};
+use crate::query;
 use crate::sse::frames;
 
 pub(crate) async fn health() -> Json<Health> {
@@ -90,9 +91,8 @@ pub(crate) async fn detokenize(
 }
 
 pub(crate) async fn props(State(daemon): State<Daemon>, RawQuery(query): RawQuery) -> Result<Json<Props>, Failure> {
-    let query = query.unwrap_or_default();
-    let named = query.split('&').find_map(|pair| pair.strip_prefix("model=")).unwrap_or_default();
-    let name = meant(&daemon, named).await?;
+    let named = query::value(query.as_deref(), "model").unwrap_or_default();
+    let name = meant(&daemon, &named).await?;
     let model = find_named(&daemon, &name).await?;
     let digest = model.manifest.digest().to_string();
     let loaded = daemon.scheduler.loaded().into_iter().find(|loaded| loaded.key.model == digest);

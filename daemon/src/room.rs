@@ -3,9 +3,12 @@
 //! A model is loaded with the context of the settings. A request whose prompt and answer need more has the loaded model's KV
 //! cache made longer, up to what the model was made for and the memory has room for.
 
+use std::path::Path;
+
 use protocol::{ContextRequest, GenerateRequest, Prompt};
 use scheduler::Runner;
 
+use crate::control_groups::{self, number_of};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use library::{MemoryNeed, Model};
@@ -16,7 +19,7 @@ const LONGEST_ANSWER: u64 = 8192;
 /// Contexts grow to a multiple of this, in tokens.
 const STEP: u64 = 4096;
 /// More bytes than a chat template puts around the messages, besides what it makes of tools.
-const TEMPLATE: u64 = 2048;
+const TEMPLATE: u64 = 1024;
 /// By how much templates lengthen the JSON of tools, which they may indent.
 const INDENTED: u64 = 4;
 
@@ -38,16 +41,21 @@ impl Needed {
     ) -> Result<Option<Self>, Failed> {
         let mut most = Self::default();
         for request in requests {
-            let answer = request.max_tokens.unwrap_or(ANSWER).min(LONGEST_ANSWER);
-            if most_tokens(request).saturating_add(answer) <= context {
+            if !Self::may_exceed(context, std::slice::from_ref(request)) {
                 continue;
             }
+            let answer = answer(request);
             let prompt = runner.count(request).await?;
             if prompt.saturating_add(answer) > most.tokens() {
                 most = Self { prompt, answer, whole: !request.truncate };
             }
         }
         Ok((most.tokens() > context).then_some(most))
+    }
+
+    /// Whether one of these requests may need more than `context`, by the bytes of its prompt.
+    pub(crate) fn may_exceed(context: u64, requests: &[GenerateRequest]) -> bool {
+        requests.iter().any(|request| most_tokens(request).saturating_add(answer(request)) > context)
     }
 
     fn tokens(self) -> u64 {
@@ -104,6 +112,11 @@ impl Daemon {
     }
 }
 
+/// Room for the answer to a request, in tokens.
+fn answer(request: &GenerateRequest) -> u64 {
+    request.max_tokens.unwrap_or(ANSWER).min(LONGEST_ANSWER)
+}
+
 /// Upper bound of a prompt's tokens: a token is a byte at least.
 fn most_tokens(request: &GenerateRequest) -> u64 {
     let json = |value: &serde_json::Value| value.to_string().len() as u64;
@@ -121,11 +134,19 @@ fn most_tokens(request: &GenerateRequest) -> u64 {
     prompt.saturating_add(TEMPLATE).saturating_add(request.before.len() as u64)
 }
 
-/// Bytes that can be had without swapping, where the system says.
+/// Bytes that can be had without swapping, of the machine and of the control groups that this process is in, where the system says.
 fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    let of_machine = number_of(&text, "MemAvailable:")?.checked_mul(1024)?;
+    Some(control_groups::folders().iter().filter_map(|group| available_in(group)).fold(of_machine, u64::min))
+}
+
+/// The same of one group: what is left of its limit, with the pages of files, which the system takes back.
+fn available_in(group: &Path) -> Option<u64> {
+    let most = control_groups::number(group, "memory.max")?;
+    let used = control_groups::number(group, "memory.current")?;
+    let of_files = number_of(&std::fs::read_to_string(group.join("memory.stat")).ok()?, "file ").unwrap_or(0);
+    Some(most.saturating_sub(used.saturating_sub(of_files)))
 }
 
 #[cfg(test)]
@@ -138,6 +159,19 @@ mod tests {
         assert_eq!(needed(5000, 2048), 8192);
         assert_eq!(needed(20_000, 2048), 28_672);
         assert_eq!(needed(3000, 8192), 12_288);
+    }
+
+    #[test]
+    fn a_group_with_a_limit_has_less_memory() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(available_in(folder.path()), None);
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("a file");
+        write("memory.current", "7000\n");
+        write("memory.stat", "anon 4000\nfile 2500\nfile_mapped 10\n");
+        write("memory.max", "max\n");
+        assert_eq!(available_in(folder.path()), None);
+        write("memory.max", "8000\n");
+        assert_eq!(available_in(folder.path()), Some(3500));
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::jobs::Jobs;
 use crate::rates::Rates;
 use crate::routes::{permissions, router};
 use crate::settings::Settings;
+use crate::threads::scarce_threads;
 use crate::tls::TlsListener;
 use crate::{access, activation, connections, error, guard, metrics, own_log};
 
@@ -48,6 +49,8 @@ const MEND_UNREADABLE: Duration = Duration::from_secs(10);
 const COLLECT: Duration = Duration::from_millis(500);
 /// How long a model that is in use stays while others wait for its place: short enough to wait for, long against a load.
 const TURN: Duration = Duration::from_secs(2);
+/// How long threads for blocking work stay while there is none.
+const KEPT_THREADS: Duration = Duration::from_hours(1);
 /// How long requests may go on once the daemon was told to stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
@@ -56,7 +59,12 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// # Errors
 /// It cannot begin to serve; the text says what to change.
 pub fn run(settings: Settings) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let Some(reason) = scarce_threads() {
+        bail!(reason);
+    }
+    // Where the system refuses a thread for blocking work, the runtime waits for one that there is, and panics where there is none.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_keep_alive(KEPT_THREADS).build()?;
+    drop(runtime.spawn_blocking(|| ()));
     let served = runtime.block_on(serve(settings));
     // What blocks a thread still is somebody's who does not go on.
     runtime.shutdown_timeout(SHUTDOWN_GRACE);

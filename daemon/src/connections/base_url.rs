@@ -1,7 +1,7 @@
 //! Paths of clients whose base URL ends in another way than they expect.
 //!
 //! Clients put the path of a call behind a base URL from their settings. Where that ends in `/v1` already, they ask for
-//! `/v1/v1/messages`; where it ends in `/`, for `//api/chat`; some end every path in `/`. What is meant is plain, so it is answered.
+//! `/v1/v1/messages`; where it ends in `/`, for `//api/chat`; some end every path in `/`. Each of these paths has one meaning, so the daemon answers it.
 //! The registry's paths and the page's are taken as they are: names in them are the user's.
 
 use axum::http::Uri;

@@ -11,19 +11,19 @@ use tokio::time::{Instant, Sleep};
 
 use super::activity::Busy;
 
-/// Time that the daemon has waited for a body, in all, before its rate counts.
+/// Time that the daemon has waited for a body since its first byte, in all, before its rate counts.
 const GRACE: Duration = Duration::from_secs(30);
 /// The slowest rate of a body while the daemon waits for it, in bytes each second: a modem is faster, a client that holds a place by
 /// sending byte after byte is not.
 const SLOWEST: u64 = 1024;
 
-/// A body of a request. It fails where nothing of it comes for too long while somebody waits for it, or where all of it comes too
+/// A body of a request. It fails where nothing of it comes for too long while a handler waits for it, or where all of it comes too
 /// slowly.
 #[derive(Debug)]
 pub(super) struct Punctual {
     body: Incoming,
     longest: Duration,
-    /// Runs while somebody waits.
+    /// Runs while a handler waits.
     deadline: Option<Pin<Box<Sleep>>>,
     since: Instant,
     waited: Duration,
@@ -42,7 +42,8 @@ impl HttpBody for Punctual {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            if self.deadline.take().is_some() {
+            // Before its first byte a body may be silent for as long as any may.
+            if self.deadline.take().is_some() && self.received > 0 {
                 let waited = self.since.elapsed();
                 self.waited += waited;
             }

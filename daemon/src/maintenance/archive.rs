@@ -17,6 +17,7 @@ use crate::bridge::{self, ChannelReader, ChannelWriter};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::models::{blocking, reference};
+use crate::query;
 use build::{Archive, Loaded, Since};
 
 pub(crate) async fn save(State(daemon): State<Daemon>, Body(request): Body<SaveRequest>) -> Result<Response, Failed> {
@@ -52,11 +53,9 @@ fn since(request: Option<SinceRequest>) -> Result<Since, Failed> {
 }
 
 /// The parameter `name` of the URL: what to call the only model of the archive.
-fn given_name(query: Option<String>) -> Result<Option<ModelRef>, Failed> {
-    let url = reqwest::Url::parse(&format!("http://localhost/?{}", query.unwrap_or_default()));
-    let url = url.map_err(|error| Failed::bad_request(format!("the query of the URL is not readable: {error}")))?;
-    let name = url.query_pairs().find(|(key, value)| key == "name" && !value.is_empty());
-    let name: Option<ModelRef> = name.map(|(_, value)| value.parse()).transpose()?;
+fn given_name(query: Option<&str>) -> Result<Option<ModelRef>, Failed> {
+    let name = query::value(query, "name").filter(|name| !name.is_empty());
+    let name: Option<ModelRef> = name.map(|name| name.parse()).transpose()?;
     if name.as_ref().is_some_and(|name| name.digest().is_some()) {
         return Err(Failed::bad_request("a loaded model needs a name with a tag, not a digest"));
     }
@@ -68,7 +67,7 @@ pub(crate) async fn load(
     RawQuery(query): RawQuery,
     body: Bytes,
 ) -> Result<Json<LoadResponse>, Failed> {
-    let name = given_name(query)?;
+    let name = given_name(query.as_deref())?;
     let (sender, receiver) = bridge::channel();
     let turn = daemon.incoming.turn().await?;
     let library = daemon.library.clone();

@@ -16,7 +16,7 @@ use crate::choices::{Choices, several};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::Caller;
-use crate::headers::{attested, truncated};
+use crate::headers::{attested, truncated, with_ignored};
 use crate::sse::frames;
 use library::Capability;
 
@@ -34,7 +34,7 @@ pub(crate) async fn completions(
     if prompts.iter().any(|prompt| matches!(prompt.prompt, Prompt::Insert { .. })) {
         call.require(Capability::Insert)?;
     }
-    let digest = call.digest();
+    let (digest, ignored) = (call.digest(), call.ignored_options());
     let head = completions::head(&random_id(), seconds(SystemTime::now()), &name, &digest.to_string());
     let each: Vec<_> = prompts.iter().map(|prompt| call.request(&daemon, prompt.prompt.clone(), &demand)).collect();
     let ready = call.ready_for(&daemon, &each).await?;
@@ -46,9 +46,9 @@ pub(crate) async fn completions(
     let all = Choices::begin(ready, requests, &demand).await?;
     if streams {
         let stream = CompletionStream::new(head, before.len(), count, with_usage, with_logprobs);
-        return Ok(attested(streamed(all, stream, before, count), &digest));
+        return Ok(with_ignored(attested(streamed(all, stream, before, count), &digest), &ignored));
     }
-    Ok(attested(whole(all, head, before, count, with_logprobs).await?, &digest))
+    Ok(with_ignored(attested(whole(all, head, before, count, with_logprobs).await?, &digest), &ignored))
 }
 
 /// The text of the prompt, where it is to be part of the answer.

@@ -51,7 +51,7 @@ fn llama_server() -> Vec<Route> {
             .events::<Completion>()
             .attested()
             .served_by(infill),
-        run("/tokenize", "Cuts a text into tokens, as llama.cpp's server does")
+        run("/tokenize", "Turns a text into tokens, as llama.cpp's server does")
             .takes::<TokenizeRequest>()
             .gives::<Tokens>()
             .served_by(tokenize),
