@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `LODE_HOME` | folder of the store | `$XDG_DATA_HOME/lode` or `~/.local/share/lode`; on macOS `~/Library/Application Support/lode` |
 //! | `LODE_HOST`, `OLLAMA_HOST` | address of the daemon; `https://` asks for TLS, on port 443 where none is named | `127.0.0.1:11434` |
-//! | `LODE_SOCKET` | Unix socket where commands of all users hand over the files of a create | `daemon.sock` in the store's folder, for the daemon's user |
+//! | `LODE_SOCKET` | Unix socket where commands hand over the files of a create | `daemon.sock` in the store's folder |
+//! | `LODE_SOCKET_SHARED` | `1`: commands of all users may do so; else only those of the daemon's user | off |
 //! | `LODE_TLS_CERT`, `LODE_TLS_KEY` | PEM files; with both the daemon speaks TLS, and commands trust the certificate | – |
 //! | `LODE_ALLOWED_HOSTS` | more names that requests may be for, with commas; `*` stands for anything | – |
 //! | `LODE_ORIGINS`, `OLLAMA_ORIGINS` | more origins whose pages may call the daemon, with commas; `*` stands for anything | – |
@@ -34,6 +35,7 @@
 //! | `LODE_GPU_OVERHEAD`, `OLLAMA_GPU_OVERHEAD` | what is kept free on each device, e.g. `1GiB` or bytes | 0 |
 //! | `LODE_SCHED_SPREAD`, `OLLAMA_SCHED_SPREAD` | a model is on all devices, also where fewer would do | off |
 //! | `LODE_FLASH_ATTENTION`, `OLLAMA_FLASH_ATTENTION` | whether Ollama's estimate is one with flash attention | by architecture |
+//! | `LODE_DETERMINISTIC` | `1`: a token's numbers on the CPU are the same whether it was given or generated, for slower answers | off |
 //! | `LODE_REFERENCE` | `1`: runners expand all weights and compute in float32 | off |
 //! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
 //! | `LODE_THREADS` | threads of a runner that compute on the CPU | physical cores within affinity and quota |
@@ -158,7 +160,7 @@ fn settings(
 ) -> Result<Settings> {
     let context = context_length()?;
     Ok(Settings {
-        socket_is_shared: first(&["LODE_SOCKET"]).is_some(),
+        socket_is_shared: flag(&["LODE_SOCKET_SHARED"]).unwrap_or(false),
         socket: first(&["LODE_SOCKET"]).map_or_else(|| home.join("daemon.sock"), PathBuf::from),
         home,
         address,
@@ -192,6 +194,7 @@ fn settings(
         device: first(&["LODE_DEVICE"]).unwrap_or_else(|| "auto".to_owned()),
         gpu_keep: gpu_keep()?,
         devices: devices()?,
+        deterministic: flag(&["LODE_DETERMINISTIC"]).unwrap_or(false),
         reference: first(&["LODE_REFERENCE"]).is_some_and(|value| value != "0"),
         runner: runner()?,
         isolated: first(&["LODE_RUNNER_ISOLATION"]).is_none_or(|value| value != "0"),

@@ -21,7 +21,11 @@ pub(super) fn yes(question: &str, default: Default) -> Result<bool> {
     eprint!("{question} [{}] ", if default == Default::Yes { "Y/n" } else { "y/N" });
     std::io::stderr().flush()?;
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
+    if std::io::stdin().read_line(&mut answer)? == 0 {
+        // The end of the input, Ctrl+D, agrees to nothing.
+        eprintln!();
+        return Ok(false);
+    }
     Ok(match answer.trim().to_ascii_lowercase().as_str() {
         "" => default == Default::Yes,
         "y" | "yes" => true,

@@ -10,10 +10,11 @@ use clap::Args;
 use manifests::ModelRef;
 
 use super::client::Client;
-use super::text::{plain, size, table};
+use super::text::{plain, table};
 use super::{Format, adapter, progress};
 use crate::config::Config;
 use api::modelfile::Modelfile;
+use content::text::size;
 
 /// Arguments of `lode create`.
 #[derive(Debug, Args)]
@@ -146,7 +147,14 @@ async fn with_files(request: CreateRequest, config: &Config, client: &Client) ->
         Err(_) => return Ok(request),
     };
     let socket = PathBuf::from(socket.path);
-    if std::os::unix::net::UnixStream::connect(&socket).is_err() {
+    if let Err(error) = std::os::unix::net::UnixStream::connect(&socket) {
+        if error.kind() == std::io::ErrorKind::PermissionDenied {
+            eprintln!(
+                "note: `{}` is for the daemon's user, so the daemon opens `{path}` itself; LODE_SOCKET_SHARED=1 and a LODE_SOCKET \
+                 that all users can reach let it take your files",
+                socket.display()
+            );
+        }
         return Ok(request);
     }
     let work = move || -> Result<String> {

@@ -36,6 +36,7 @@ Arrow up brings back what was typed; Ctrl+R searches in it.";
 
 pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conversation) -> Result<()> {
     let mut prompts = Prompts::open(config.daemon.home.join("prompts"))?;
+    note_of_base(&shown(client, &conversation.model).await?, &conversation.model);
     eprintln!("/? for help, /bye to leave");
     while let Some(input) = prompts.read()? {
         let text = input.trim();
@@ -49,12 +50,15 @@ pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conv
                 told(if on { "what is typed is kept" } else { "what is typed is not kept" });
                 Ok(())
             }
-            Some(Ok(command)) => obey(client, &mut conversation, command).await,
+            Some(Ok(command)) => interruptible(obey(client, &mut conversation, command)).await,
             Some(Err(error)) => {
                 eprintln!("{error}");
                 Ok(())
             }
-            None => say(client, &mut conversation, command::unquoted(text)).await,
+            None => {
+                let _quiet = Quiet::begin();
+                interruptible(conversation.say(client, command::without_block_quotes(text))).await
+            }
         };
         if let Err(error) = done {
             eprintln!("Error: {error:#}");
@@ -63,11 +67,10 @@ pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conv
     Ok(())
 }
 
-async fn say(client: &Client, conversation: &mut Conversation, text: &str) -> Result<()> {
-    let _quiet = Quiet::begin();
+/// Does something until it is done or the user interrupts it; a request ends where its answer is dropped.
+async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
-        done = conversation.say(client, text) => done,
-        // Dropping the request cancels the generation.
+        done = work => done,
         _ = tokio::signal::ctrl_c() => {
             println!();
             Ok(())
@@ -131,6 +134,13 @@ fn set(conversation: &mut Conversation, setting: Setting) {
     }
 }
 
+/// Says so where a model does not chat: its answers surprise otherwise.
+fn note_of_base(shown: &ShowResponse, model: &str) {
+    if shown.only_completes {
+        eprintln!("{model} has no chat template: it completes text, it does not chat");
+    }
+}
+
 async fn shown(client: &Client, model: &str) -> Result<ShowResponse> {
     let request = ShowRequest { model: model.to_owned(), ..ShowRequest::default() };
     client.post("/api/show", &request).await
@@ -171,11 +181,12 @@ fn parameters(of_model: &str, conversation: &Conversation) -> String {
 
 /// Goes on with another model, from the beginning. The old one stays where the new one cannot be had.
 async fn load(client: &Client, conversation: &mut Conversation, name: String) -> Result<()> {
-    transfer::fetch_missing(client, &name).await?;
+    transfer::fetch_missing(client, &name, true).await?;
     let mut other = Conversation { model: name, ..conversation.clone() };
     other.messages.retain(|message| message.role == "system");
     other.load(client).await?;
     told(&format!("{} is loaded; the conversation begins anew", other.model));
+    note_of_base(&shown(client, &other.model).await?, &other.model);
     *conversation = other;
     Ok(())
 }

@@ -77,7 +77,8 @@ impl Agent {
 }
 
 /// How an agent is started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
+#[cfg_attr(test, derive(Debug))]
 struct Launch {
     environment: Vec<(&'static str, String)>,
     arguments: Vec<String>,
@@ -88,14 +89,17 @@ struct Launch {
 pub(super) async fn run(config: &Config, arguments: &LaunchArguments) -> Result<()> {
     let client = Client::connect(config).await?;
     let model = match &arguments.model {
-        Some(name) if arguments.yes => name.clone(),
+        // Nothing is changed where only the command is asked for.
+        Some(name) if arguments.print => name.clone(),
         Some(name) => {
-            transfer::fetch_missing(&client, name).await?;
+            transfer::fetch_missing(&client, name, !arguments.yes).await?;
             name.clone()
         }
         None => newest(&client).await?,
     };
-    advise(&client, &model).await?;
+    if !arguments.print {
+        advise(&client, &model).await?;
+    }
     let key = config.key.as_ref().map_or(NO_KEY, |key| key.0.as_str());
     let settings = std::env::home_dir().context("there is no home folder to keep settings in")?;
     let launch = launch(arguments.agent, &config.url, key, &model, &settings);
@@ -110,7 +114,7 @@ pub(super) async fn run(config: &Config, arguments: &LaunchArguments) -> Result<
     eprintln!("starting {program} with {model} at {}", config.url);
     let mut command = Command::new(program);
     command.envs(launch.environment).args(launch.arguments).args(&arguments.arguments);
-    // The agent takes this process's place; what comes back is why it did not.
+    // The agent takes this process's place; `exec` returns only where it failed.
     let error = command.exec();
     match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -209,10 +213,11 @@ fn launch(agent: Agent, url: &str, key: &str, model: &str, home: &Path) -> Launc
     }
 }
 
-/// What would be started, as a shell reads it.
+/// What would be started, as a shell reads it; a file of settings as comments before it.
 fn print(program: &str, launch: &Launch, further: &[String]) {
     if let Some((path, text)) = &launch.file {
-        println!("# {}\n{text}", path.display());
+        println!("# {}", path.display());
+        text.lines().for_each(|line| println!("# {line}"));
     }
     let variables = launch.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
     let words = launch.arguments.iter().chain(further).map(|word| quoted(word));
@@ -236,7 +241,8 @@ fn write(path: &Path, text: &str, yes: bool) -> Result<()> {
     }
     if !yes {
         eprint!("{text}");
-        let question = format!("Write these settings to `{}`?", path.display());
+        let instead = if path.exists() { " in the place of what it has" } else { "" };
+        let question = format!("Write these settings to `{}`{instead}?", path.display());
         ensure!(ask::is_possible(), "`{}` has to be written; say --yes to do so without being asked", path.display());
         ensure!(ask::yes(&question, ask::Default::Yes)?, "nothing was written, and nothing was started");
     }
@@ -244,8 +250,10 @@ fn write(path: &Path, text: &str, yes: bool) -> Result<()> {
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).with_context(failed)?;
     // It has the key.
     let partial = path.with_added_extension("partial");
+    // A new file: one that is there may be readable by others, or a link.
+    let _ = std::fs::remove_file(&partial);
     let mut file = OpenOptions::new();
-    let mut file = file.write(true).create(true).truncate(true).mode(0o600).open(&partial).with_context(failed)?;
+    let mut file = file.write(true).create_new(true).mode(0o600).open(&partial).with_context(failed)?;
     file.write_all(text.as_bytes()).with_context(failed)?;
     std::fs::rename(&partial, path).with_context(failed)
 }

@@ -46,7 +46,7 @@ pub(super) struct RunArguments {
 
 pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()> {
     let client = Client::connect(config).await?;
-    transfer::fetch_missing(&client, &arguments.model).await?;
+    transfer::fetch_missing(&client, &arguments.model, true).await?;
     let mut conversation = Conversation {
         model: arguments.model.clone(),
         messages: Vec::new(),

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use api::ollama::{PullRequest, PushRequest, ShowRequest, ShowResponse};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use indicatif::{HumanBytes, ProgressBar};
+use indicatif::ProgressBar;
 use manifests::ModelRef;
 use serde::{Deserialize, Serialize};
 
@@ -72,16 +72,16 @@ pub(super) async fn pull(config: &Config, arguments: &PullArguments) -> Result<(
     show(&client, "/api/pull", &request, arguments.format).await
 }
 
-/// Pulls a model that is to be used and is not here. On a terminal the user is asked first: a mistyped name would be looked for
-/// on the network.
-pub(super) async fn fetch_missing(client: &Client, name: &str) -> Result<()> {
+/// Pulls a model that is to be used and is not here. Where it `asks`, the user of a terminal is asked first: a mistyped name would
+/// be looked for on the network.
+pub(super) async fn fetch_missing(client: &Client, name: &str, asks: bool) -> Result<()> {
     let request = ShowRequest { model: name.to_owned(), ..ShowRequest::default() };
     let Err(missing) = client.post::<ShowResponse>("/api/show", &request).await else { return Ok(()) };
     if !Refused::is_not_found(&missing) {
         return Err(missing);
     }
     let suggestion = client.suggestion(name).await;
-    if ask::is_possible() {
+    if asks && ask::is_possible() {
         let default = if suggestion.is_empty() { ask::Default::Yes } else { ask::Default::No };
         let question = format!("`{name}` is not here{suggestion}\nPull `{}`?", whole_name(name));
         ensure!(ask::yes(&question, default)?, "`{name}` is not here; `lode list` shows what is");
@@ -142,7 +142,7 @@ async fn show(client: &Client, path: &str, request: &impl Serialize, format: For
 fn table(bar: &ProgressBar, line: &Line) {
     match (&line.name, line.total, line.completed) {
         (Some(name), Some(size), None) => {
-            bar.suspend(|| println!("{:8} {:>12}  {name}", line.status, HumanBytes(size).to_string()));
+            bar.suspend(|| println!("{:8} {:>12}  {name}", line.status, content::text::size(size)));
         }
         (None, Some(total), Some(completed)) => {
             progress::advance(bar, plain(&line.status).into_owned(), total, completed);

@@ -1,8 +1,8 @@
 //! Sets an answer as it streams: words wrapped at the width of the terminal, light Markdown as styles of text.
 //!
-//! Text goes in as it comes, in pieces of any length; what comes out is to be printed now. Held back are at most a word that is not
-//! complete, marks that mean something only with what follows, and the beginning of a line until it says what line it is. However a text
-//! is cut, what comes out together is the same.
+//! Text goes in as it comes, in pieces of any length; what comes out is to be printed now. It holds back at most a word that is not
+//! complete, marks that mean something only with the text after them, and the beginning of a line until the kind of line is known. However a
+//! text is cut, all that comes out together is the same.
 //!
 //! Lines of fenced blocks and tables are left as they are. Marks that do nothing (`2 * 3`, `snake_case`) are text. No style lasts longer
 //! than its line, so that a mark that is never closed costs one line.
@@ -14,7 +14,7 @@ const ITALIC: (&str, &str) = ("\x1b[3m", "\x1b[23m");
 const CODE: (&str, &str) = ("\x1b[36m", "\x1b[39m");
 /// The longest beginning of a line that is looked at before it is taken for text.
 const LONGEST_BEGINNING: usize = 16;
-/// What does not begin a line where words are not apart.
+/// Characters that may not begin a line, in scripts without spaces between words.
 const CLOSING: &str = "、。，．！？：；）」』】》〉”’";
 
 /// How an answer is set.

@@ -5,8 +5,8 @@ use std::process::Command;
 use protocol::{Devices, InstructionSet};
 
 use super::Finding;
-use crate::cli::text::size;
 use crate::config::Config;
+use content::text::size;
 
 /// The programs of this installation: they must be of one build.
 pub(super) fn programs(config: &Config) -> Vec<Finding> {
@@ -36,7 +36,16 @@ pub(super) fn programs(config: &Config) -> Vec<Finding> {
 pub(super) fn hardware(config: &Config) -> Vec<Finding> {
     let mut findings = vec![processor(config.daemon.cpu), device(config)];
     findings.extend(memory());
+    findings.push(threads());
     findings
+}
+
+/// Whether a daemon of this user could start its threads.
+fn threads() -> Finding {
+    match daemon::scarce_threads() {
+        None => Finding::ok("threads", "as many as the daemon and its runners need"),
+        Some(reason) => Finding::failure("threads", reason, "raise the limit"),
+    }
 }
 
 /// Which kernels run, of those that the machine has instructions for.

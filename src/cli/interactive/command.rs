@@ -130,10 +130,19 @@ fn parameter(text: &str) -> Result<Setting, String> {
     run::option(name, value).map(|(name, value)| Setting::Parameter { name, value })
 }
 
-/// A text without the `"""` or `"` around it.
-pub(super) fn unquoted(text: &str) -> &str {
-    let inner = |quotes: &str| text.trim().strip_prefix(quotes)?.strip_suffix(quotes);
-    inner("\"\"\"").or_else(|| inner("\"")).unwrap_or(text)
+/// A text without the `"""` around it, which a message of several lines has.
+pub(super) fn without_block_quotes(text: &str) -> &str {
+    between(text.trim(), "\"\"\"").unwrap_or(text)
+}
+
+/// The same without a `"` at both ends.
+fn unquoted(text: &str) -> &str {
+    let block = without_block_quotes(text);
+    between(block.trim(), "\"").unwrap_or(block)
+}
+
+fn between<'t>(text: &'t str, quotes: &str) -> Option<&'t str> {
+    text.strip_prefix(quotes)?.strip_suffix(quotes)
 }
 
 /// Whether a text has begun `"""` and not ended it: more lines follow.

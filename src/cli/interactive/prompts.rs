@@ -50,8 +50,9 @@ impl Prompts {
             Err(ReadlineError::Eof) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let is_new = !text.trim().is_empty() && self.editor.add_history_entry(text.trim()).unwrap_or(false);
-        if is_new && self.is_kept {
+        // The editor writes all that it has not written yet: it must not have what is not to be kept.
+        let is_new = self.is_kept && !text.trim().is_empty();
+        if is_new && self.editor.add_history_entry(text.trim()).unwrap_or(false) {
             self.keep();
         }
         Ok(Some(text))
