@@ -57,7 +57,7 @@ async fn a_context_that_is_named_stays() {
     let cut = server.ask("/api/chat", &asked).await;
     assert!(cut["prompt_truncated_count"].as_u64().is_some_and(|count| count > 4000), "{cut}");
     assert_eq!(loaded_context(&server).await, 1024);
-    // None is none that is named.
+    // 0 names no context.
     asked["options"] = json!({"num_ctx": 0});
     assert!(server.ask("/api/chat", &asked).await.get("prompt_truncated_count").is_none());
     let fixed = daemon(&[("LODE_CONTEXT_LENGTH", "2048")]).await;

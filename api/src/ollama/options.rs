@@ -144,7 +144,7 @@ impl Options {
         read.unwrap_or_else(|| Ok(Default::default()))
     }
 
-    /// Whether an option is called so.
+    /// Whether there is an option of that name.
     pub fn knows(name: &str) -> bool {
         Self::names().any(|known| known == name)
     }
@@ -168,7 +168,7 @@ impl Options {
         let integer = || value.as_i64().or_else(|| value.as_f64().and_then(whole)).ok_or_else(|| wrong("integer"));
         let count = || u64::try_from(integer()?).map_err(|_| wrong("integer, 0 or more"));
         match name {
-            // No context is none that is named.
+            // 0 names no context: the settings decide.
             "num_ctx" => self.num_ctx = Some(count()?).filter(|tokens| *tokens > 0),
             "num_gpu" => self.num_gpu = Some(integer()?),
             "main_gpu" => self.main_gpu = Some(integer()?),
