@@ -151,8 +151,10 @@ impl Options {
 
     /// The option that is meant by a name with a mistake in it.
     pub fn nearest(name: &str) -> Option<&'static str> {
+        // Of short names few letters are others.
+        let most = (name.chars().count() / 3).max(1);
         let scored = Self::names().map(|known| (strsim::damerau_levenshtein(known, name), known));
-        scored.filter(|(away, _)| *away <= 3).min_by_key(|(away, _)| *away).map(|(_, known)| known)
+        scored.filter(|(away, _)| *away <= most).min_by_key(|(away, _)| *away).map(|(_, known)| known)
     }
 
     fn names() -> impl Iterator<Item = &'static str> {

@@ -114,7 +114,10 @@ fn set(text: &str) -> Result<Setting, String> {
         "verbose" => Ok(Setting::Verbose(true)),
         "quiet" => Ok(Setting::Verbose(false)),
         "" => Err(format!("/set takes one of {}", SETTINGS.join(", "))),
-        other if let Some(option) = Options::nearest(other) => {
+        other
+            if nearest(other, SETTINGS.into_iter()).is_none()
+                && let Some(option) = Options::nearest(other) =>
+        {
             Err(format!("/set {other} is not known; did you mean `/set parameter {option} {value}`?"))
         }
         other => Err(format!("/set {other} is not known{}; /? lists what is", meant(other, "/set ", &SETTINGS))),
