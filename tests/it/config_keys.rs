@@ -23,6 +23,14 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     // The table of types.
     ("bert", "type_vocab_size"),
     ("xlm-roberta", "type_vocab_size"),
+    // Scaling that begins behind the model's context, which no load exceeds.
+    ("internlm2", "factor"),
+    // The older layout of Falcon.
+    ("falcon", "multi_query"),
+    // No list of layer types.
+    ("gemma3", "sliding_window_pattern"),
+    // No `rope_type`, the newer name of the same.
+    ("qwen2", "type"),
     // Several groups of experts.
     ("glm4_moe", "topk_group"),
 ];
