@@ -218,10 +218,11 @@ mod tests {
         let make = |name: &str, to: &Path| std::os::unix::fs::symlink(to, folder.path().join(name)).expect("a link");
         std::fs::write(folder.path().join("config.json"), b"{}").expect("a file");
         std::fs::write(folder.path().join(".hidden"), b"x").expect("a file");
+        std::fs::write(folder.path().join("m.gguf"), b"GGUF").expect("a file");
         make("inside.json", Path::new("config.json"));
         let names: Vec<String> =
             locate_beneath(folder.path()).expect("files").into_iter().map(|file| file.name).collect();
-        assert_eq!(names, ["config.json", "inside.json"]);
+        assert_eq!(names, ["config.json", "inside.json", "m.gguf"]);
         make("h", &outside.path().join("secrets"));
         assert!(locate(folder.path()).expect("files").iter().any(|file| file.name == "h/config.json"));
         let error = locate_beneath(folder.path()).expect_err("it leads out").to_string();
