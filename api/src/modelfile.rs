@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn stops_are_written_as_they_are_read() {
-        let stops = json!(["\n\n", "say \"hi\"", "a\\n", "\"", "\t", "5", "true", " x ", "\u{1f600}"]);
+        let stops = json!(["\n\n", "say \"hi\"", "a\\n", "\t", "5", "true", " x ", "\u{1f600}"]);
         let file = Modelfile::parse(&format!("FROM a\n{}", parameter("stop", &stops).join("\n"))).expect("a Modelfile");
         assert_eq!(file.parameters["stop"], stops);
     }
