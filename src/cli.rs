@@ -24,7 +24,6 @@ mod launch;
 mod list;
 mod login;
 mod manage;
-mod nearest;
 mod password;
 mod perplexity;
 mod pipe;

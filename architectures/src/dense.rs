@@ -304,7 +304,7 @@ impl Dense {
         let bare = names.has(self.embedding) && !names.has(&format!("model.{}", self.embedding));
         let root = if bare { "" } else { "model." };
         let embedding = format!("{root}{}", self.embedding);
-        // A stored head counts, whatever the config says of ties.
+        // The model's own output projection is used, also where the config says that it is tied to the embedding.
         let own = names.has(&format!("{}.weight", self.output));
         let mut output = projection(names, self.output);
         if !own {

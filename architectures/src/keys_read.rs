@@ -1,5 +1,5 @@
-//! Which keys of a config a family asked for. What it did not ask for, and what is not known to be harmless, may change what
-//! the model computes: such a config is refused at import rather than computed with in another way than its author meant.
+//! Records the keys of a config that the reader of a family asked for. A key that it did not ask for, and that is not known to be
+//! harmless, may change what the model computes: an import with such a key is refused.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

@@ -7,6 +7,7 @@
 //! A request fails with a status until the runner has said its first word; after that a failure is the last thing that a
 //! generation yields. Whoever drops a [`Generation`], or the future that makes it, cancels it.
 
+mod lease;
 mod meter;
 
 use std::sync::Arc;
@@ -25,7 +26,6 @@ use crate::guard::Caller;
 use crate::headers::listed;
 use crate::models::find_called;
 use crate::rates::Rates;
-use crate::room::Needed;
 use library::{Capability, Model, Opening, Own};
 
 use meter::Meter;
@@ -35,13 +35,6 @@ const KEEP: u64 = 4;
 /// An answer ends when so many tokens were the same few again and again, where nobody says. Ollama ends one after 30 tokens with the
 /// same text; tables of zeros and lines of dashes are longer.
 const REPEAT_LIMIT: u64 = 1024;
-/// A generation that may go on beyond its context, and that the request gives no limit (`num_predict: -1`), ends after so many
-/// contexts, as Ollama's do.
-const ENDLESS: u64 = 10;
-/// A generation without any limit ends after so many contexts.
-const UNLIMITED: u64 = 1;
-/// How long a model stays at least between the lease that counts a prompt and the one that answers it.
-const BETWEEN_LEASES: Duration = Duration::from_mins(1);
 
 /// A request whose model and options are known.
 #[derive(Debug)]
@@ -217,92 +210,6 @@ impl Call {
         };
         demand.apply(&mut request);
         request
-    }
-
-    /// Leases a runner that has the model loaded, loading it where it is not.
-    pub(crate) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
-        self.ready_with(daemon, self.context(daemon), self.keep_alive).await
-    }
-
-    /// Leases a runner whose context has room for these requests. Where none is named, by request, model or settings, it is
-    /// made as long as the longest of them needs.
-    ///
-    /// # Errors
-    /// 400 where a prompt is to be whole and longer than any context that the model can have here.
-    pub(crate) async fn ready_for(&self, daemon: &Daemon, requests: &[GenerateRequest]) -> Result<Ready, Failed> {
-        let usual = self.context(daemon);
-        let may_grow = daemon.settings.context_grows && self.options.num_ctx.is_none();
-        if !may_grow || !Needed::may_exceed(usual.tokens(), requests) {
-            return self.ready(daemon).await;
-        }
-        // A model that is to be unloaded after the request stays for the second lease.
-        let short = matches!(self.keep_alive, Some(KeepAlive::For(time)) if time < BETWEEN_LEASES);
-        let keep_alive = if short { Some(KeepAlive::For(BETWEEN_LEASES)) } else { self.keep_alive };
-        let first = self.ready_with(daemon, usual, keep_alive).await?;
-        let is_longest = first.context() >= self.model.understood.context();
-        let wanted = if is_longest && requests.iter().all(|request| request.truncate) {
-            0
-        } else if let Some(needed) = Needed::beyond(first.context(), requests, first.runner()).await? {
-            daemon.longer_context(&self.model, needed)?
-        } else {
-            0
-        };
-        if wanted <= first.context() && !short {
-            return Ok(first);
-        }
-        // Another KV cache is made once the model has no users, and a user may wait for another to leave.
-        let is_long_enough = wanted <= first.context();
-        drop(first);
-        if is_long_enough {
-            return self.ready(daemon).await;
-        }
-        let longer = self.ready_with(daemon, Context::AtLeast(wanted), self.keep_alive).await;
-        match longer {
-            // The estimate of the memory was wrong: what can be shortened is answered with the context that fits.
-            Err(failed) if requests.iter().all(|request| request.truncate) => {
-                tracing::warn!(model = self.model.name, wanted, "no longer context: {}", failed.message);
-                self.ready(daemon).await
-            }
-            other => other,
-        }
-    }
-
-    /// Lets other requests have the model where some wait for it, and takes it again after them.
-    ///
-    /// # Errors
-    /// It cannot be loaded any more.
-    pub(crate) async fn give_way(&self, daemon: &Daemon, ready: Ready) -> Result<Ready, Failed> {
-        let model = self.digest().to_string();
-        let is_wanted = daemon.scheduler.loaded().iter().any(|own| own.key.model == model && own.waiting > 0);
-        if !is_wanted {
-            return Ok(ready);
-        }
-        let load = ready.load;
-        drop(ready);
-        Ok(Ready { load, ..self.ready(daemon).await? })
-    }
-
-    async fn ready_with(
-        &self,
-        daemon: &Daemon,
-        context: Context,
-        keep_alive: Option<KeepAlive>,
-    ) -> Result<Ready, Failed> {
-        let devices = daemon.devices(&self.model, self.options.num_gpu, self.options.main_gpu);
-        let lease = daemon.acquire(&self.model, context, devices, keep_alive).await?;
-        let (lease, model) = (Arc::new(lease), self.model.name.clone());
-        let contexts = if self.options.num_predict.is_some_and(|number| number < 0) { ENDLESS } else { UNLIMITED };
-        Ok(Ready { lease, contexts, model, rates: daemon.rates.clone(), begin: self.begin, load: self.begin.elapsed() })
-    }
-
-    /// Unloads the model as soon as nobody uses it: requests of others go on to their end.
-    pub(crate) fn unload(&self, daemon: &Daemon) {
-        daemon.scheduler.stop_when_idle(&self.digest().to_string());
-    }
-
-    /// Whether the request wants the model kept for no time.
-    pub(crate) fn wants_no_keeping(&self) -> bool {
-        self.keep_alive == Some(KeepAlive::For(Duration::ZERO))
     }
 }
 

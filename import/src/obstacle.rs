@@ -89,7 +89,7 @@ pub fn obstacle(tensors: &[StoredTensor], reads: &dyn Fn(&str) -> bool, method: 
     ))
 }
 
-/// Whether a tensor is of whole numbers: codes, of which only their method knows what they mean.
+/// Whether the elements of a tensor are integers: codes of a quantization method that is not read.
 fn is_codes(tensor: &StoredTensor) -> bool {
     let Encoding::Plain(dtype) = tensor.encoding else { return false };
     matches!(dtype, Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64)

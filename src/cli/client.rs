@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use api::nearest;
 use api::ollama::{ErrorResponse, TagsResponse};
 use content::Digest;
 use futures_util::StreamExt;
@@ -13,7 +14,6 @@ use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::nearest::nearest;
 use crate::config::Config;
 
 /// How long a daemon may take to answer for the first time.

@@ -146,7 +146,7 @@ async fn folders_of_other_tools_are_understood() {
     fs::write(cache.join("refs/main"), "../../..").expect("a file");
     fs::remove_dir(cache.join("snapshots/older")).expect("removed");
     created(&server, &cache, true);
-    // A folder with a model is that model, whatever else is in it.
+    // A folder with weights at its top is read as that model, also where it has a folder `snapshots`.
     let whole = folder.path().join("whole");
     copied(&whole);
     fs::create_dir_all(whole.join("snapshots/step-100")).expect("a folder");

@@ -4,7 +4,7 @@ use protocol::Sampling;
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use crate::{Refusal, shapes};
+use crate::{Refusal, nearest, shapes};
 
 /// Options that are set. What is not set is the model's choice, then the default's.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
@@ -151,10 +151,7 @@ impl Options {
 
     /// The option that is meant by a name with a mistake in it.
     pub fn nearest(name: &str) -> Option<&'static str> {
-        // Of short names few letters are others.
-        let most = (name.chars().count() / 3).max(1);
-        let scored = Self::names().map(|known| (strsim::damerau_levenshtein(known, name), known));
-        scored.filter(|(away, _)| *away <= most).min_by_key(|(away, _)| *away).map(|(_, known)| known)
+        nearest(name, Self::names())
     }
 
     fn names() -> impl Iterator<Item = &'static str> {

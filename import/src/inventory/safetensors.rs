@@ -40,7 +40,7 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
         check_index(index, &homes)?;
     }
     let in_shards = |file: &&NamedFile| shards.iter().any(|shard| shard.name == file.name);
-    // An index of other files would say of an export what is not true.
+    // An index that names other files is left out: an export would have an index that does not fit its shards.
     let is_stale = |file: &&NamedFile| file.name == INDEX && index.is_none();
     let others: Vec<&NamedFile> = all.iter().filter(|file| !in_shards(file) && !is_stale(file)).collect();
     let config = find_document(all, "config.json")?;

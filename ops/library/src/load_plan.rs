@@ -37,10 +37,10 @@ pub fn load_plan(
     let mut files = Files::of(library, &model.manifest)?;
     // What sees or hears is no business of the decoder's, nor are buffers.
     let reads = described.architecture.blueprint.reads();
-    if let Some(reason) = library.quantization_obstacle(&model.manifest, described)? {
+    let mut tensors = library.catalogue(&model.manifest)?;
+    if let Some(reason) = library.quantization_obstacle(&model.manifest, described, &tensors)? {
         bail!(Error::CannotRun { name: model.name.clone(), reason });
     }
-    let mut tensors = library.catalogue(&model.manifest)?;
     tensors.retain(|tensor| reads.has(&tensor.name));
     let documents = library.documents(&model.manifest);
     let token_table = library.token_table(&documents).and_then(|path| files.add(path));

@@ -112,8 +112,8 @@ impl Library {
         }
     }
 
-    /// The key of a name that is to be given: that of the model which has it already, in whatever letters, since look-ups take
-    /// these for the same.
+    /// The key under which a name is stored: that of an existing model whose name differs only in upper and lower case, since
+    /// look-ups ignore case; else `key` itself.
     ///
     /// # Errors
     /// The tags cannot be read.

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use architectures::{TensorNames, unread_keys};
+use import::StoredTensor;
 use manifests::Manifest;
 
 use crate::library::Library;
@@ -34,25 +35,31 @@ impl Library {
     pub fn obstacle(&self, manifest: &Manifest) -> Result<Obstacle> {
         let (Contents { understood, .. }, _) = self.contents(manifest.digest())?;
         match (understood.known(), understood.unknown()) {
-            (Some(described), _) => Ok(match self.quantization_obstacle(manifest, described)? {
-                Some(reason) => Obstacle::Quantization(reason),
-                None => self.unread(manifest, described)?.map_or(Obstacle::None, Obstacle::Unread),
-            }),
+            (Some(described), _) => {
+                let tensors = self.catalogue(manifest)?;
+                Ok(match self.quantization_obstacle(manifest, described, &tensors)? {
+                    Some(reason) => Obstacle::Quantization(reason),
+                    None => self.unread(manifest, described, &tensors)?.map_or(Obstacle::None, Obstacle::Unread),
+                })
+            }
             (None, unknown) => Ok(Obstacle::Architecture(unknown.map(|own| own.reason.clone()).unwrap_or_default())),
         }
     }
 
     /// Why the weights of a model of a known architecture cannot be computed with, where that is so.
-    pub(crate) fn quantization_obstacle(&self, manifest: &Manifest, described: &Described) -> Result<Option<String>> {
+    pub(crate) fn quantization_obstacle(
+        &self,
+        manifest: &Manifest,
+        described: &Described,
+        tensors: &[StoredTensor],
+    ) -> Result<Option<String>> {
         let reads = described.architecture.blueprint.reads();
         let quantization = import::quantization(manifest.layers(), &*self.opener())?;
-        Ok(import::obstacle(&self.catalogue(manifest)?, &|name| reads.has(name), quantization.method()))
+        Ok(import::obstacle(tensors, &|name| reads.has(name), quantization.method()))
     }
 
-    /// What of the source no family reads though it may change what the model computes: a key of its config, or a tensor in a
-    /// layer.
-    fn unread(&self, manifest: &Manifest, described: &Described) -> Result<Option<String>> {
-        let tensors = self.catalogue(manifest)?;
+    /// A key of the config, or a tensor in a layer, that the family does not read and that may change what the model computes.
+    fn unread(&self, manifest: &Manifest, described: &Described, tensors: &[StoredTensor]) -> Result<Option<String>> {
         let family = described.architecture.family.name;
         if let SourceDocument::Config(raw) = self.source_document(manifest)? {
             let names: TensorNames = tensors.iter().map(|tensor| tensor.name.clone()).collect();

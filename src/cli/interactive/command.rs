@@ -1,9 +1,9 @@
 //! The commands of a session: what a line that begins with `/` asks for.
 
+use api::nearest;
 use api::ollama::Options;
 use serde_json::Value;
 
-use crate::cli::nearest::nearest;
 use crate::cli::run;
 
 /// The words that begin a command.

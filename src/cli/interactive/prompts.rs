@@ -50,7 +50,7 @@ impl Prompts {
             Err(ReadlineError::Eof) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // The editor writes all that it has not written yet: it must not have what is not to be kept.
+        // `append` writes every entry since the last write, so lines that are not to be kept are not added.
         let is_new = self.is_kept && !text.trim().is_empty();
         if is_new && self.editor.add_history_entry(text.trim()).unwrap_or(false) {
             self.keep();

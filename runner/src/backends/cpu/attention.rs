@@ -3,7 +3,7 @@
 //! from one run of keys to the next (online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867).
 //!
 //! The two ways round differently. Which one computes a token depends on whether it is of a prompt, not on how many come with it; and runs
-//! of keys end at the same positions whatever the pass begins with. So a prompt has the same numbers whether or not its beginning was
+//! of keys end at multiples of the tile's length, for every pass. So a prompt has the same numbers whether or not its beginning was
 //! cached, and beside other sequences as alone. A generated token that is computed again as part of a prompt may differ in the last
 //! bits, unless all tokens are computed in tiles ([`Cpu::deterministic`]).
 #![expect(unsafe_code, reason = "threads write heads of one slice")]

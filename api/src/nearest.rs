@@ -1,9 +1,9 @@
-//! What somebody may have meant by a name that nothing has.
+//! The name that a mistyped one probably means.
 
 use strsim::damerau_levenshtein;
 
 /// The name that is nearest to this one, where one is near: a few letters away, or one that has it within.
-pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let short = |name: &str| name.to_lowercase().trim_end_matches(":latest").to_owned();
     let wanted = short(name);
     let most = (wanted.chars().count() / 3).max(1);

@@ -1,0 +1,127 @@
+//! How a call gets the loaded model: the lease of its runner, with the context that its prompts need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::GenerateRequest;
+use scheduler::{Context, KeepAlive};
+
+use super::{Call, Ready};
+use crate::daemon::Daemon;
+use crate::error::Failed;
+use crate::room::Needed;
+
+/// A generation that may go on beyond its context, and that the request gives no limit (`num_predict: -1`), ends after so many
+/// contexts, as Ollama's do.
+const ENDLESS: u64 = 10;
+/// A generation without any limit ends after so many contexts.
+const UNLIMITED: u64 = 1;
+/// How long a model stays at least between the lease that counts a prompt and the one that answers it.
+const BETWEEN_LEASES: Duration = Duration::from_mins(1);
+
+impl Call {
+    /// Leases a runner that has the model loaded, loading it where it is not.
+    pub(crate) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
+        self.ready_with(daemon, self.context(daemon), self.keep_alive).await
+    }
+
+    /// Leases a runner whose context has room for these requests. Where none is named, by request, model or settings, it is
+    /// made as long as the longest of them needs.
+    ///
+    /// # Errors
+    /// 400 where a prompt is to be whole and longer than any context that the model can have here.
+    pub(crate) async fn ready_for(&self, daemon: &Daemon, requests: &[GenerateRequest]) -> Result<Ready, Failed> {
+        let usual = self.context(daemon);
+        let may_grow = daemon.settings.context_grows && self.options.num_ctx.is_none();
+        if !may_grow || !Needed::may_exceed(usual.tokens(), requests) {
+            return self.ready(daemon).await;
+        }
+        // The first lease counts the prompts. It must end before another: a user of the model waits for others to leave. A model
+        // that is to be unloaded after the request stays for the second lease.
+        let short = self.keep_alive.filter(|keep| matches!(keep, KeepAlive::For(time) if *time < BETWEEN_LEASES));
+        let keep_alive = short.map(|_| KeepAlive::For(BETWEEN_LEASES)).or(self.keep_alive);
+        let first = self.ready_with(daemon, usual, keep_alive).await?;
+        match self.longer_context(daemon, &first, requests).await? {
+            Some(context) => {
+                drop(first);
+                self.ready_with_longer(daemon, context, requests).await
+            }
+            None if short.is_some() => {
+                drop(first);
+                self.ready(daemon).await
+            }
+            None => Ok(first),
+        }
+    }
+
+    /// The context that these requests need, where it is longer than the loaded one and can be had.
+    async fn longer_context(
+        &self,
+        daemon: &Daemon,
+        ready: &Ready,
+        requests: &[GenerateRequest],
+    ) -> Result<Option<u64>, Failed> {
+        let is_longest = ready.context() >= self.model.understood.context();
+        if is_longest && requests.iter().all(|request| request.truncate) {
+            return Ok(None);
+        }
+        let Some(needed) = Needed::beyond(ready.context(), requests, ready.runner()).await? else { return Ok(None) };
+        let context = daemon.longer_context(&self.model, needed)?;
+        Ok(Some(context).filter(|context| *context > ready.context()))
+    }
+
+    /// A lease with a longer context. Where that fails because the estimate of the memory was wrong, prompts that may be shortened
+    /// are answered with the usual one.
+    async fn ready_with_longer(
+        &self,
+        daemon: &Daemon,
+        context: u64,
+        requests: &[GenerateRequest],
+    ) -> Result<Ready, Failed> {
+        match self.ready_with(daemon, Context::AtLeast(context), self.keep_alive).await {
+            Err(failed) if requests.iter().all(|request| request.truncate) => {
+                tracing::warn!(model = self.model.name, context, "no longer context: {}", failed.message);
+                self.ready(daemon).await
+            }
+            other => other,
+        }
+    }
+
+    /// Lets other requests have the model where some wait for it, and takes it again after them.
+    ///
+    /// # Errors
+    /// It cannot be loaded any more.
+    pub(crate) async fn give_way(&self, daemon: &Daemon, ready: Ready) -> Result<Ready, Failed> {
+        let model = self.digest().to_string();
+        let is_wanted = daemon.scheduler.loaded().iter().any(|own| own.key.model == model && own.waiting > 0);
+        if !is_wanted {
+            return Ok(ready);
+        }
+        let load = ready.load;
+        drop(ready);
+        Ok(Ready { load, ..self.ready(daemon).await? })
+    }
+
+    async fn ready_with(
+        &self,
+        daemon: &Daemon,
+        context: Context,
+        keep_alive: Option<KeepAlive>,
+    ) -> Result<Ready, Failed> {
+        let devices = daemon.devices(&self.model, self.options.num_gpu, self.options.main_gpu);
+        let lease = daemon.acquire(&self.model, context, devices, keep_alive).await?;
+        let (lease, model) = (Arc::new(lease), self.model.name.clone());
+        let contexts = if self.options.num_predict.is_some_and(|number| number < 0) { ENDLESS } else { UNLIMITED };
+        Ok(Ready { lease, contexts, model, rates: daemon.rates.clone(), begin: self.begin, load: self.begin.elapsed() })
+    }
+
+    /// Unloads the model as soon as no request uses it: those of other clients go on to their end.
+    pub(crate) fn unload(&self, daemon: &Daemon) {
+        daemon.scheduler.stop_when_idle(&self.digest().to_string());
+    }
+
+    /// Whether the request wants the model kept for no time.
+    pub(crate) fn wants_no_keeping(&self) -> bool {
+        self.keep_alive == Some(KeepAlive::For(Duration::ZERO))
+    }
+}
