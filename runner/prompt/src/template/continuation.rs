@@ -98,7 +98,8 @@ mod tests {
         assert_eq!(rendered(PLAIN, json!([begun])), "<assistant>It is </assistant><assistant>");
         let called = json!({"role": "assistant", "content": "", "tool_calls": []});
         assert!(rendered(PLAIN, json!([user, called])).ends_with("</assistant><assistant>"));
-        let thinking = format!("{PLAIN}<think>\n");
+        // Jinja drops a line break at the very end of a template, so the published ones have it in a text.
+        let thinking = format!("{PLAIN}{{{{ '<think>\\n' }}}}");
         assert_eq!(
             rendered(&thinking, json!([user, begun])),
             "<user>2+2</user><assistant><think>\n\n</think>\n\nIt is "
