@@ -22,7 +22,7 @@ const MESSAGE: &str = "<|message|>";
 /// What ends a message's text.
 const ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", START, "<|channel|>"];
 /// What a header may begin with.
-const HEADERS: [&str; 7] = [START, "<|channel|>", "<|constrain|>", MESSAGE, " to=", "to=", "assistant"];
+const HEADERS: [&str; 6] = [START, "<|channel|>", "<|constrain|>", MESSAGE, "to=", "assistant"];
 /// A header that is longer is text.
 const MAX_HEADER: usize = 512;
 
@@ -96,8 +96,9 @@ impl Harmony {
 
     fn header(&mut self) -> bool {
         let found = self.buffer.find(MESSAGE).filter(|at| *at <= MAX_HEADER);
-        let head = &self.buffer[..found.unwrap_or(self.buffer.len())];
-        let blank = head.trim_start().is_empty();
+        // Blanks before a header are none of it, whether they come with it or before it.
+        let head = self.buffer[..found.unwrap_or(self.buffer.len())].trim_start();
+        let blank = head.is_empty();
         // A header that has come to its end is whole: the beginning of a mark is none.
         let fits = |start: &str| head.starts_with(start) || (found.is_none() && start.starts_with(head));
         let is_header =

@@ -452,6 +452,14 @@ fn the_beginning_of_a_mark_is_no_header() {
     }
 }
 
+#[test]
+fn blanks_before_a_header_are_none_of_it() {
+    let template = ALL.iter().find(|template| template.contains("<|channel|>")).expect("harmony");
+    for pieces in [&[" <|message|>Hi"][..], &[" ", "<|message|>", "Hi"], &[" ", "<", "|message|>", "Hi"]] {
+        assert_eq!(read(template, "", false, pieces.iter().copied()), [Part::Text("Hi".to_owned())], "{pieces:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
