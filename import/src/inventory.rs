@@ -52,6 +52,8 @@ pub struct Inventory {
     pub side_files: Vec<SideFile>,
     /// As the source names it; empty where it does not.
     pub architecture: String,
+    /// What people are told of how the source's weights are stored, where that is not as they were.
+    pub note: Option<String>,
 }
 
 /// A file with tensors.

@@ -38,6 +38,7 @@ mod quantization;
 mod quantize;
 mod read_at;
 mod relative_name;
+mod repack;
 mod source_model;
 mod stored;
 mod tensor_source;

@@ -2,9 +2,9 @@
 //!
 //! | tensor that belongs to no weight | made by |
 //! |---|---|
-//! | `X.weight_packed` | compressed-tensors: `pack-quantized`, `nvfp4-pack-quantized` |
-//! | `X.qweight` | GPTQ, AWQ |
-//! | `X.weight.absmax`, `X.SCB` | bitsandbytes |
+//! | `X.weight_packed` | compressed-tensors, in a form that [`crate::repack`] does not read |
+//! | `X.qweight` | GPTQ or AWQ, without the arrays that belong to it |
+//! | `X.weight.absmax`, `X.SCB` | bitsandbytes in 4 bits, or in 8 bits of another form |
 //! | `X.weight_scale_2` | `ModelOpt`, in another form than nvfp4 |
 //! | `X_scale_inv`, `X.weight_scale` | FP8 or int8 whose blocks are not known |
 //! | `X_blocks` | gpt-oss, in another form than mxfp4 |

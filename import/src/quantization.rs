@@ -31,6 +31,21 @@ impl QuantizationConfig {
         self.object.get("quant_method")?.as_str()
     }
 
+    /// A number that it says, e.g. `bits`.
+    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+        self.object.get(key)?.as_u64()
+    }
+
+    /// Whether it says that something is so, e.g. `desc_act`.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.object.get(key) == Some(&Value::Bool(true))
+    }
+
+    /// A word that it says, e.g. `checkpoint_format`.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.object.get(key)?.as_str()
+    }
+
     /// Rows and columns of the blocks that share a scale, for FP8.
     pub fn block_size(&self) -> Option<(u32, u32)> {
         let compressed = || {

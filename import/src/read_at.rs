@@ -207,6 +207,30 @@ impl ReadAt for Slice {
     }
 }
 
+/// A document that was made of another and is short.
+#[derive(Debug)]
+pub(crate) struct Document {
+    /// What errors call it.
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl ReadAt for Document {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let part = self.bytes.get(offset as usize..).and_then(|rest| rest.get(..buffer.len()));
+        buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
 /// Bytes in memory, for tests.
 #[cfg(test)]
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! Folders and files that people have, which gave wrong numbers or a message that did not help: each runs as its reference
 //! does, or is refused by name.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::server::{Runner, Server, in_float32};
 use crate::support::{fixtures, json as read_json, list, numbers};
+
+mod repacked;
 
 /// Largest difference of a log-probability among the likeliest.
 const TOLERANCE: f64 = 5e-3;
@@ -25,9 +25,6 @@ const RUN: [(&str, &str); 11] = [
     ("mmproj", "dir"),
     ("qwen3-embed-bidir", "model"),
 ];
-/// Those that are refused at create, and the word for why.
-const REFUSED: [(&str, &str); 4] =
-    [("awq", "AWQ"), ("gptq", "GPTQ"), ("bnb_int8", "bitsandbytes"), ("int4_ct", "compressed-tensors")];
 
 #[tokio::test]
 async fn what_people_have_runs_as_its_reference() {
@@ -87,27 +84,6 @@ async fn embeddings(server: &Server, case: &str, golden: &Value) {
         let cosine = dot(&found, &expected) / (dot(&found, &found) * dot(&expected, &expected)).sqrt();
         assert!(cosine > 0.9999, "{case} {name}: a cosine of {cosine}");
     }
-}
-
-#[tokio::test]
-async fn what_cannot_be_computed_with_is_refused_at_create() {
-    let Some(cases) = fixtures("cases2026::what_cannot_be_computed_with_is_refused_at_create", "cases2026") else {
-        return;
-    };
-    let server = Server::start(&[]).await;
-    for (case, says) in REFUSED {
-        let error = refused(&server, case, &cases.join(case).join("model")).await;
-        assert!(error.contains(says), "{case}: {error}");
-    }
-    let tags: Value =
-        server.http.get(server.url("/api/tags")).send().await.expect("an answer").json().await.expect("JSON");
-    assert_eq!(tags["models"], json!([]), "nothing that cannot be run has a name");
-}
-
-/// Why a create is refused.
-async fn refused(server: &Server, name: &str, path: &Path) -> String {
-    let (_, answer) = server.call("/api/create", &json!({"model": name, "path": path, "stream": false})).await;
-    answer["error"].as_str().unwrap_or_else(|| panic!("{name} is not refused: {answer}")).to_owned()
 }
 
 #[tokio::test]

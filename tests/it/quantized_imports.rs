@@ -329,16 +329,11 @@ fn what_contradicts_its_config_is_refused() {
 #[test]
 fn what_cannot_be_computed_with_is_kept_and_named() {
     let folder = written(
-        r#"{"quantization_config":{"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized"}}"#,
-        &[
-            ("a.input_global_scale", Dtype::F32, &[1]),
-            ("a.weight_global_scale", Dtype::F32, &[1]),
-            ("a.weight_packed", Dtype::U8, &[4, 16]),
-            ("a.weight_scale", Dtype::F8_E4M3, &[4, 2]),
-        ],
+        r#"{"quantization_config":{"quant_method":"hqq","weight_quant_params":{"nbits":4}}}"#,
+        &[("a.W_q", Dtype::U8, &[4, 16]), ("a.scale", Dtype::F16, &[8, 1]), ("a.zero", Dtype::F16, &[8, 1])],
     );
     let tensors: Vec<StoredTensor> = Model::import(folder.path()).catalogue().into_values().collect();
-    assert_eq!(tensors.len(), 4, "the divisor is none of ours, so nothing is put together");
-    let reason = import::obstacle(&tensors, &|name| name == "a.weight", None).expect("nobody can compute with it");
-    assert!(reason.contains("compressed-tensors (`a.weight_packed`)"), "{reason}");
+    assert_eq!(tensors.len(), 3, "nothing says how they belong together");
+    let reason = import::obstacle(&tensors, &|name| name == "a.weight", None).expect("it cannot be computed with");
+    assert!(reason.contains("HQQ (`a.W_q`)"), "{reason}");
 }

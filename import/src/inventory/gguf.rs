@@ -129,6 +129,7 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, tensors: Vec<SourceTensor>, size: u
         tensors,
         side_files: Vec::new(),
         architecture: gguf.text("general.architecture").unwrap_or_default().to_owned(),
+        note: None,
     }
 }
 

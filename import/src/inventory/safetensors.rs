@@ -9,6 +9,8 @@ use formats::safetensors::Header;
 use serde::Deserialize;
 
 use super::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, read_at, size, weights};
+use crate::read_at::Document;
+use crate::repack::{self, Repacked, RepackedFile};
 use crate::{Error, NamedFile, QuantizationConfig};
 
 const INDEX: &str = "model.safetensors.index.json";
@@ -44,15 +46,49 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
     let is_stale = |file: &&NamedFile| file.name == INDEX && index.is_none();
     let others: Vec<&NamedFile> = all.iter().filter(|file| !in_shards(file) && !is_stale(file)).collect();
     let config = find_document(all, "config.json")?;
+    let architecture = config.as_deref().and_then(model_type).unwrap_or_default();
     let quantization = QuantizationConfig::from_config(config.as_deref().unwrap_or(b"{}"));
+    if let Some(repacked) = repack::repacked(&files, &tensors, &quantization)? {
+        return of_repacked(&repacked, architecture, &others, config.as_deref());
+    }
     let by_mlx = weights::find(&mut tensors, &quantization)?;
     Ok(Inventory {
         format: if by_mlx { SourceFormat::Mlx } else { SourceFormat::HuggingFace },
-        architecture: config.as_deref().and_then(model_type).unwrap_or_default(),
+        architecture,
         side_files: side_files(&others)?,
         files,
         tensors,
+        note: None,
     })
+}
+
+/// The inventory of files that take the place of the source's, with a config that says how they are quantized.
+fn of_repacked(
+    repacked: &Repacked,
+    architecture: String,
+    others: &[&NamedFile],
+    config: Option<&[u8]>,
+) -> Result<Inventory, Error> {
+    let (mut files, mut tensors) = (Vec::new(), Vec::new());
+    for (position, RepackedFile { named, header }) in repacked.files.iter().enumerate() {
+        let (file, members) = match header {
+            Some(header) => header_facts(named, position, header, size(named)?)?,
+            None => shard_facts(named, position)?,
+        };
+        files.push(file);
+        tensors.extend(members);
+    }
+    let config = repack::config(config.unwrap_or(b"{}"), &repacked.quantization)?;
+    weights::find(&mut tensors, &QuantizationConfig::from_config(&config))?;
+    // Its arrays have other names now.
+    let kept: Vec<&NamedFile> = others.iter().copied().filter(|file| file.name != INDEX).collect();
+    let mut side_files = side_files(&kept)?;
+    for file in side_files.iter_mut().filter(|file| file.name == "config.json") {
+        file.size = config.len() as u64;
+        file.source = Arc::new(Document { name: file.source.name(), bytes: config.clone() });
+    }
+    let format = SourceFormat::HuggingFace;
+    Ok(Inventory { format, files, tensors, side_files, architecture, note: Some(repacked.summary.clone()) })
 }
 
 fn find_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -135,14 +171,23 @@ fn indexed<'a>(index: &ShardIndex, candidates: &[&'a NamedFile]) -> Result<Vec<&
 /// Reads a file's header: the file with its tensors, which are all weights of a plain type.
 pub(crate) fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
     let size = size(named)?;
-    let malformed = |e| Error::format(named.source.name(), e);
     let mut beginning = read_at(named, 0, size.min(FIRST_READ))?;
     if let Some(first) = beginning.first_chunk::<8>() {
-        let end = 8 + Header::length(*first, size).map_err(malformed)?;
+        let end = 8 + Header::length(*first, size).map_err(|e| Error::format(named.source.name(), e))?;
         let had = beginning.len() as u64;
         beginning.extend(read_at(named, had, end.saturating_sub(had))?);
     }
-    let header = Header::parse(&beginning, size).map_err(malformed)?;
+    header_facts(named, position, &beginning, size)
+}
+
+/// What a header says, of a file of that length in bytes.
+fn header_facts(
+    named: &NamedFile,
+    position: usize,
+    beginning: &[u8],
+    size: u64,
+) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
+    let header = Header::parse(beginning, size).map_err(|e| Error::format(named.source.name(), e))?;
     let members = header
         .tensors
         .into_iter()

@@ -116,6 +116,9 @@ pub fn import_into(
     for file in import::unused_weights(files, &inventory) {
         observer.status(format!("note: `{}` is not part of the model and is left out", file.name));
     }
+    if let Some(note) = &inventory.note {
+        observer.status(format!("note: {note}"));
+    }
     let plan = import::plan(&inventory)?;
     let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
     ensure_space(library, total)?;

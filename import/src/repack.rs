@@ -1,0 +1,122 @@
+//! Folders of GPTQ, AWQ, compressed-tensors and bitsandbytes, read as if MLX had quantized them: the same numbers in groups with a
+//! scale and a bias.
+//!
+//! | arrays of a module `X` | made by |
+//! |---|---|
+//! | `X.qweight`, `X.scales`, `X.qzeros`, `X.g_idx` | GPTQ in 2, 4 or 8 bits |
+//! | the same without `X.g_idx`, codes across the outputs | AWQ in 4 bits |
+//! | `X.weight_packed` I32, `X.weight_scale`, `X.weight_shape`, `X.weight_zero_point` | compressed-tensors, `pack-quantized` |
+//! | `X.weight` I8, `X.weight_scale`, `X.weight_zero_point` | compressed-tensors, `int-quantized` |
+//! | `X.weight_packed` U8, `X.weight_scale`, `X.weight_global_scale` | compressed-tensors, `nvfp4-pack-quantized` |
+//! | `X.weight` I8, `X.SCB` | bitsandbytes in 8 bits |
+//!
+//! A number is `scale · (code − zero)`, which is `scale · code + bias` with `bias = −scale · zero`: exact where scale and bias are
+//! F32, and in the source's own type where the zero is the middle code, a power of two. Codes are not changed, they are put into
+//! another order. So a [`Shard`] takes the place of each file: its bytes are computed as they are read, some rows at a time, and
+//! an import sees an ordinary file.
+//!
+//! Sources: the `qlinear` modules of `AutoGPTQ` and `AutoAWQ`, compressed-tensors' `pack_quantized.py`, and bitsandbytes'
+//! `int8_vectorwise_dequant`.
+
+mod find;
+mod matrix;
+mod packed;
+mod shard;
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::{Error, NamedFile, QuantizationConfig, SourceFile, SourceTensor};
+use find::Module;
+use shard::Shard;
+
+/// Names how arrays are put into another order, in the config of the model. To be changed with what comes out.
+const VERSION: u32 = 1;
+
+/// Files of a model whose weights were put into another order.
+pub(crate) struct Repacked {
+    /// In the place of the source's, in their order.
+    pub(crate) files: Vec<RepackedFile>,
+    /// What the config says of the quantization now.
+    pub(crate) quantization: Value,
+    /// What messages say of it.
+    pub(crate) summary: String,
+}
+
+/// A file in the place of one of the source's.
+pub(crate) struct RepackedFile {
+    pub(crate) named: NamedFile,
+    /// Its header, the length before it included; `None` where it is the source's own file.
+    pub(crate) header: Option<Vec<u8>>,
+}
+
+/// The files as MLX would have them; `None` where no weight is quantized by one of these methods.
+///
+/// # Errors
+/// A weight that is quantized by one of them in a form that groups with scales and biases cannot express.
+pub(crate) fn repacked(
+    files: &[SourceFile],
+    tensors: &[SourceTensor],
+    config: &QuantizationConfig,
+) -> Result<Option<Repacked>, Error> {
+    let modules = find::modules(files, tensors, config)?;
+    let Some(first) = modules.first() else { return Ok(None) };
+    let method = config.method().unwrap_or(first.method);
+    let is_changed = |file: usize| {
+        let mut changed = modules.iter().flat_map(|module| module.parts.iter().chain([&module.codes]));
+        changed.any(|at| tensors[*at].file == file)
+    };
+    let file = |(number, file): (usize, &SourceFile)| {
+        let named = |source| NamedFile { name: file.name.clone(), source };
+        if !is_changed(number) {
+            return RepackedFile { named: named(Arc::clone(&file.source)), header: None };
+        }
+        let shard = Shard::new(number, files, tensors, &modules);
+        let header = Some(shard.header().to_vec());
+        RepackedFile { named: named(Arc::new(shard)), header }
+    };
+    let shards = files.iter().enumerate().map(file).collect();
+    let summary = format!("its {} weights quantized by {method} are stored as {}", modules.len(), kinds(&modules));
+    Ok(Some(Repacked { files: shards, quantization: quantization(&modules, method), summary }))
+}
+
+/// The config with that in the place of what it said of the quantization.
+pub(crate) fn config(raw: &[u8], quantization: &Value) -> Result<Vec<u8>, Error> {
+    let malformed = |e: serde_json::Error| Error::Source(format!("`config.json` cannot be read: {e}"));
+    let mut config: Map<String, Value> = serde_json::from_slice(&formats::json::tolerant(raw)).map_err(malformed)?;
+    config.remove("quantization_config");
+    if let Some(Value::Object(text)) = config.get_mut("text_config") {
+        text.remove("quantization_config");
+    }
+    config.insert("quantization".to_owned(), quantization.clone());
+    serde_json::to_vec_pretty(&config).map_err(malformed)
+}
+
+/// What MLX's `quantization` says of these modules: the first one's form for all, and each that has another one.
+fn quantization(modules: &[Module], method: &str) -> Value {
+    let form = |module: &Module| module.affine().map(|packed| json!({"bits": packed.bits, "group_size": packed.group}));
+    let common = modules.iter().find_map(form);
+    let mut says: Map<String, Value> = common.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+    says.insert("converted_from".to_owned(), json!({"quant_method": method, "version": VERSION}));
+    for module in modules {
+        if let Some(own) = form(module).filter(|own| Some(own) != common.as_ref()) {
+            says.insert(module.name.clone(), own);
+        }
+    }
+    Value::Object(says)
+}
+
+/// The forms that modules get, each once.
+fn kinds(modules: &[Module]) -> String {
+    let mut kinds: Vec<String> = modules
+        .iter()
+        .map(|module| match module.affine() {
+            Some(packed) => format!("int{} in groups of {}", packed.bits, packed.group),
+            None => "nvfp4".to_owned(),
+        })
+        .collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds.join(" and ")
+}

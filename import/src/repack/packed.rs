@@ -1,0 +1,232 @@
+//! A weight of packed codes: its arrays as an affine weight has them, computed for some rows at a time.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use formats::codec::{self, Encoded, Target};
+use formats::encoding::Role;
+use formats::weight::Arrays;
+use formats::{Dtype, Encoding, Weight};
+
+use super::matrix::Matrix;
+use crate::ReadAt;
+
+/// In which output AWQ puts the code at each place of a word.
+pub(super) const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
+/// The place is the output.
+pub(super) const IN_ORDER: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// A weight, `rows` outputs of `columns` inputs.
+#[derive(Clone, Debug)]
+pub(super) struct Packed {
+    /// The array with its codes, as the source calls it.
+    pub(super) name: String,
+    /// Bits of a code: 2, 4 or 8.
+    pub(super) bits: u8,
+    /// Inputs that share a scale: 32, 64 or 128.
+    pub(super) group: u32,
+    pub(super) rows: u64,
+    pub(super) columns: u64,
+    pub(super) codes: Codes,
+    pub(super) scales: Scales,
+    pub(super) zeros: Zeros,
+    /// The type of scales and biases as they are given.
+    pub(super) float: Dtype,
+    /// What must hold for the arrays to be what they are taken for.
+    pub(super) checks: Vec<Check>,
+}
+
+/// Where codes are.
+#[derive(Clone, Debug)]
+pub(super) enum Codes {
+    /// Words of neighbouring inputs, the first in the lowest bits, for each output.
+    Words(Matrix),
+    /// Words of eight outputs in AWQ's order, for each input.
+    Outputs(Matrix),
+    /// Bytes with a sign; the code is what they are above −128.
+    Signed(Matrix),
+}
+
+/// Where scales are: for each output one for each of the source's groups.
+#[derive(Clone, Debug)]
+pub(super) struct Scales {
+    pub(super) matrix: Matrix,
+    pub(super) dtype: Dtype,
+    /// They are for codes of −127 to 127 that mean −1 to 1.
+    pub(super) of_127: bool,
+}
+
+/// Which code means zero.
+#[derive(Clone, Debug)]
+pub(super) enum Zeros {
+    /// The middle one.
+    Middle,
+    /// Words of neighbouring outputs, for each of the source's groups.
+    Words {
+        matrix: Matrix,
+        /// The output of each place in a word.
+        order: &'static [usize],
+        /// What is to be added to what is stored.
+        add: u8,
+    },
+    /// Bytes with a sign, for each output and group.
+    Signed(Matrix),
+}
+
+/// Something small that is looked at before the codes are given.
+#[derive(Clone, Debug)]
+pub(super) enum Check {
+    /// I32: the group of each input; they are to be in their order, so many inputs each.
+    InOrder { file: Arc<dyn ReadAt>, offset: u64, inputs: u64, group: u64 },
+    /// U8: the number of a layout; 0 is row after row.
+    RowMajor { file: Arc<dyn ReadAt>, offset: u64 },
+}
+
+impl Packed {
+    /// Bytes of a row of an array.
+    pub(super) fn row_bytes(&self, role: Role) -> u64 {
+        match role {
+            Role::Weight => self.columns * u64::from(self.bits) / 8,
+            _ => self.columns / u64::from(self.group) * self.float.bits() / 8,
+        }
+    }
+
+    /// The bytes of some rows of an array. They begin at a multiple of 32.
+    pub(super) fn array(&self, role: Role, rows: Range<u64>) -> io::Result<Vec<u8>> {
+        match role {
+            Role::Weight => self.codes(rows),
+            Role::Scale => {
+                let scales = self.scales(rows)?;
+                self.encoded(&self.repeated(&scales))
+            }
+            _ => {
+                let (scales, zeros) = (self.scales(rows.clone())?, self.zeros(rows)?);
+                let biases: Vec<f32> = scales.iter().zip(zeros).map(|(scale, zero)| -scale * f32::from(zero)).collect();
+                self.encoded(&self.repeated(&biases))
+            }
+        }
+    }
+
+    fn codes(&self, rows: Range<u64>) -> io::Result<Vec<u8>> {
+        if rows.start == 0 {
+            self.checks.iter().try_for_each(Check::hold)?;
+        }
+        match &self.codes {
+            Codes::Words(matrix) => matrix.rows(rows),
+            Codes::Signed(matrix) => Ok(matrix.rows(rows)?.into_iter().map(|code| code ^ 0x80).collect()),
+            Codes::Outputs(matrix) => {
+                let words = matrix.rows(rows.start / 8..rows.end.div_ceil(8))?;
+                let line = (self.columns * 4) as usize;
+                let lines = words.chunks_exact(line);
+                Ok(lines.flat_map(|line| nibbles(&unpacked(line, self.columns, 4, &AWQ_ORDER))).collect())
+            }
+        }
+    }
+
+    /// The scales as the source has them, one for each of its groups.
+    fn scales(&self, rows: Range<u64>) -> io::Result<Vec<f32>> {
+        let Scales { matrix, dtype, of_127 } = &self.scales;
+        let bytes = matrix.rows(rows)?;
+        let mut scales = decoded(*dtype, &bytes)?;
+        if *of_127 {
+            for scale in &mut scales {
+                *scale /= 127.0;
+            }
+        }
+        Ok(scales)
+    }
+
+    /// The codes that mean zero, one for each of the source's groups; up to 256.
+    fn zeros(&self, rows: Range<u64>) -> io::Result<Vec<u16>> {
+        let groups = self.scales.matrix.columns;
+        let middle = 1u16 << (self.bits - 1);
+        Ok(match &self.zeros {
+            Zeros::Middle => vec![middle; ((rows.end - rows.start) * groups) as usize],
+            Zeros::Signed(matrix) => matrix.rows(rows)?.into_iter().map(|zero| u16::from(zero ^ 0x80)).collect(),
+            Zeros::Words { matrix, order, add } => {
+                let of_word = u64::from(32 / self.bits);
+                let words = matrix.rows(rows.start / of_word..rows.end.div_ceil(of_word))?;
+                let mask = ((1u16 << self.bits) - 1) as u8;
+                let zeros = words
+                    .chunks_exact((groups * 4) as usize)
+                    .flat_map(|line| unpacked(line, groups, self.bits, order))
+                    .map(|zero| u16::from(zero.wrapping_add(*add) & mask));
+                zeros.take(((rows.end - rows.start) * groups) as usize).collect()
+            }
+        })
+    }
+
+    /// Numbers of the source's groups, for groups that are parts of these.
+    fn repeated(&self, numbers: &[f32]) -> Vec<f32> {
+        let times = (self.columns / u64::from(self.group) / self.scales.matrix.columns) as usize;
+        numbers.iter().flat_map(|number| std::iter::repeat_n(*number, times)).collect()
+    }
+
+    fn encoded(&self, numbers: &[f32]) -> io::Result<Vec<u8>> {
+        let target = Target { encoding: Encoding::Plain(self.float), float: self.float, global_scale: None };
+        let mut encoded = Encoded::default();
+        codec::encode(numbers, numbers.len(), target, &mut encoded);
+        if decoded(self.float, &encoded.data)? != numbers {
+            return Err(malformed(format!(
+                "its zeros are not the middle code that its config promises (`sym`), or a scale times a zero is no {}",
+                self.float
+            )));
+        }
+        Ok(encoded.data)
+    }
+}
+
+impl Check {
+    fn hold(&self) -> io::Result<()> {
+        match self {
+            Self::InOrder { file, offset, inputs, group } => {
+                let mut bytes = vec![0; (*inputs * 4) as usize];
+                file.read_exact_at(&mut bytes, *offset)?;
+                let groups = bytes.as_chunks::<4>().0.iter().map(|bytes| u64::from(u32::from_le_bytes(*bytes)));
+                let in_order = groups.zip(0..).all(|(found, input): (u64, u64)| found == input / group);
+                if in_order { Ok(()) } else { Err(malformed(ACT_ORDER.to_owned())) }
+            }
+            Self::RowMajor { file, offset } => {
+                let mut layout = [0];
+                file.read_exact_at(&mut layout, *offset)?;
+                if layout == [0] { Ok(()) } else { Err(malformed(format!("its codes have the layout {layout:?}"))) }
+            }
+        }
+    }
+}
+
+/// Why a weight whose inputs were sorted before they were grouped cannot be read.
+pub(super) const ACT_ORDER: &str = "its inputs are grouped in another order than they lie (act-order, `desc_act`)";
+
+/// The codes of words that lie side by side, each word of which has one for each of several rows: row after row.
+fn unpacked(words: &[u8], columns: u64, bits: u8, order: &[usize]) -> Vec<u8> {
+    let (columns, of_word) = (columns as usize, 32 / usize::from(bits));
+    let mask = (1u32 << bits) - 1;
+    let mut codes = vec![0; columns * of_word];
+    for (column, word) in words.as_chunks::<4>().0.iter().enumerate() {
+        let word = u32::from_le_bytes(*word);
+        for (place, row) in order[..of_word].iter().enumerate() {
+            codes[row * columns + column] = (word >> (place * usize::from(bits)) & mask) as u8;
+        }
+    }
+    codes
+}
+
+/// Codes of 4 bits, two in a byte.
+fn nibbles(codes: &[u8]) -> Vec<u8> {
+    codes.as_chunks::<2>().0.iter().map(|[low, high]| low | high << 4).collect()
+}
+
+fn decoded(dtype: Dtype, bytes: &[u8]) -> io::Result<Vec<f32>> {
+    let count = bytes.len() as u64 * 8 / dtype.bits();
+    let arrays = Arrays { data: bytes, ..Arrays::default() };
+    let weight = Weight::new(Encoding::Plain(dtype), &[count], arrays).map_err(malformed)?;
+    let mut numbers = vec![0.0; count as usize];
+    weight.decode(&mut numbers);
+    Ok(numbers)
+}
+
+pub(super) fn malformed(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}

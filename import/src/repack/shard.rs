@@ -1,0 +1,212 @@
+//! A safetensors file whose quantized weights are in MLX's arrays: computed from the file that it stands for.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use formats::Dtype;
+use formats::encoding::Role;
+use formats::safetensors::{Member, canonical_header};
+
+use super::find::{Form, Module};
+use super::packed::Packed;
+use crate::{ReadAt, SourceFile, SourceTensor};
+
+/// How many bytes of an array are computed at a time, about. Codes that lie across are read again for each part, and no matrix of a
+/// model of 8 B parameters has more than two.
+const PANEL: u64 = if cfg!(test) { 4 << 10 } else { 32 << 20 };
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct Shard {
+    name: String,
+    header: Vec<u8>,
+    arrays: Vec<Placed>,
+    size: u64,
+}
+
+/// An array and where it begins in the file.
+#[derive(Debug)]
+struct Placed {
+    begin: u64,
+    size: u64,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// Bytes of the source.
+    Copied { file: Arc<dyn ReadAt>, offset: u64 },
+    /// An array of a packed weight.
+    Computed(Computed),
+    /// One over an F32 of the source.
+    Inverse { file: Arc<dyn ReadAt>, offset: u64 },
+}
+
+#[derive(Debug)]
+struct Computed {
+    weight: Arc<Packed>,
+    role: Role,
+    /// The rows that were computed last: the first byte in the array, and the bytes.
+    panel: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+}
+
+impl Shard {
+    /// The file in the place of the source's with that number.
+    pub(super) fn new(number: usize, files: &[SourceFile], tensors: &[SourceTensor], modules: &[Module]) -> Self {
+        let by_codes: HashMap<usize, &Module> = modules.iter().map(|module| (module.codes, module)).collect();
+        let parts: HashSet<usize> = modules.iter().flat_map(|module| module.parts.iter().copied()).collect();
+        let source = Source { files, tensors };
+        let mut members: Vec<(Member, Content)> = Vec::new();
+        for (at, tensor) in tensors.iter().enumerate().filter(|(_, tensor)| tensor.file == number) {
+            match by_codes.get(&at) {
+                Some(module) => members.extend(source.of_module(module)),
+                // In the place of its codes, wherever those are.
+                None if parts.contains(&at) => {}
+                None => members.push(source.copied(at, tensor.name.clone())),
+            }
+        }
+        let (members, contents): (Vec<Member>, Vec<Content>) = members.into_iter().unzip();
+        let header = canonical_header(&members, &BTreeMap::from([("format".to_owned(), "mlx".to_owned())]));
+        let mut end = header.len() as u64;
+        let mut arrays = Vec::with_capacity(members.len());
+        for (member, content) in members.iter().zip(contents) {
+            arrays.push(Placed { begin: end, size: member.size, content });
+            end = end.saturating_add(member.size);
+        }
+        Self { name: files[number].source.name(), header, arrays, size: end }
+    }
+
+    /// Its header, the length before it included.
+    pub(super) fn header(&self) -> &[u8] {
+        &self.header
+    }
+}
+
+struct Source<'a> {
+    files: &'a [SourceFile],
+    tensors: &'a [SourceTensor],
+}
+
+impl Source<'_> {
+    fn of_module(&self, module: &Module) -> Vec<(Member, Content)> {
+        let base = &module.name;
+        match &module.form {
+            Form::Affine(weight) => [(Role::Weight, "weight"), (Role::Scale, "scales"), (Role::Bias, "biases")]
+                .map(|(role, array)| computed(weight, role, format!("{base}.{array}")))
+                .into(),
+            Form::Nvfp4 { scale, divisor } => {
+                let SourceTensor { offset, .. } = self.tensors[*divisor];
+                let inverse =
+                    Member { name: format!("{base}.weight_scale_2"), dtype: Dtype::F32, shape: Vec::new(), size: 4 };
+                vec![
+                    self.copied(module.codes, format!("{base}.weight")),
+                    self.copied(*scale, format!("{base}.weight_scale")),
+                    (inverse, Content::Inverse { file: self.file(*divisor), offset }),
+                ]
+            }
+        }
+    }
+
+    fn copied(&self, at: usize, name: String) -> (Member, Content) {
+        let SourceTensor { dtype, dims, size, offset, .. } = &self.tensors[at];
+        let member = Member { name, dtype: *dtype, shape: dims.clone(), size: *size };
+        (member, Content::Copied { file: self.file(at), offset: *offset })
+    }
+
+    fn file(&self, at: usize) -> Arc<dyn ReadAt> {
+        Arc::clone(&self.files[self.tensors[at].file].source)
+    }
+}
+
+fn computed(weight: &Arc<Packed>, role: Role, name: String) -> (Member, Content) {
+    let (dtype, bits) = match role {
+        Role::Weight => (Dtype::U32, 32),
+        _ => (weight.float, weight.float.bits()),
+    };
+    let line = weight.row_bytes(role);
+    let member = Member { name, dtype, shape: vec![weight.rows, line * 8 / bits], size: weight.rows * line };
+    (member, Content::Computed(Computed { weight: Arc::clone(weight), role, panel: Mutex::default() }))
+}
+
+impl ReadAt for Shard {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.size);
+        end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let head = self.header.get(offset.min(self.header.len() as u64) as usize..).unwrap_or_default();
+        let count = head.len().min(buffer.len());
+        let (first, mut rest) = buffer.split_at_mut(count);
+        first.copy_from_slice(&head[..count]);
+        let mut at = offset + count as u64;
+        let mut next = self.arrays.partition_point(|array| array.begin + array.size <= at);
+        while !rest.is_empty() {
+            let array = &self.arrays[next];
+            let count = (array.begin + array.size - at).min(rest.len() as u64) as usize;
+            let (part, after) = rest.split_at_mut(count);
+            array.content.read(part, at - array.begin)?;
+            (rest, at, next) = (after, at + count as u64, next + 1);
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+impl Content {
+    fn read(&self, buffer: &mut [u8], begin: u64) -> io::Result<()> {
+        match self {
+            Self::Copied { file, offset } => file.read_exact_at(buffer, offset + begin),
+            Self::Computed(array) => array.read(buffer, begin),
+            Self::Inverse { file, offset } => {
+                let mut number = [0; 4];
+                file.read_exact_at(&mut number, *offset)?;
+                let inverse = f32::from_le_bytes(number).recip().to_le_bytes();
+                buffer.copy_from_slice(&inverse[begin as usize..][..buffer.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Computed {
+    fn read(&self, mut buffer: &mut [u8], mut begin: u64) -> io::Result<()> {
+        let line = self.weight.row_bytes(self.role);
+        let size = self.weight.rows * line;
+        // Words of outputs and of zeros have up to 16 rows each.
+        let rows = (PANEL / line / 32).max(1) * 32;
+        while !buffer.is_empty() {
+            let first = begin / (rows * line) * rows;
+            let panel = self.panel(first, first.saturating_add(rows).min(self.weight.rows))?;
+            let from = (begin - first * line) as usize;
+            let count = (panel.len() - from).min(buffer.len());
+            let (part, rest) = buffer.split_at_mut(count);
+            part.copy_from_slice(&panel[from..][..count]);
+            (buffer, begin) = (rest, begin + count as u64);
+        }
+        if begin == size {
+            // It was read to its end: an import reads from the beginning to the end.
+            *self.panel.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(())
+    }
+
+    /// The bytes of rows from a multiple of what a panel has.
+    fn panel(&self, first: u64, end: u64) -> io::Result<Arc<Vec<u8>>> {
+        let mut kept = self.panel.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, bytes)) = kept.as_ref().filter(|(begin, _)| *begin == first) {
+            return Ok(Arc::clone(bytes));
+        }
+        // One at a time.
+        *kept = None;
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("`{}`: {e}", self.weight.name));
+        let bytes = Arc::new(self.weight.array(self.role, first..end).map_err(named)?);
+        *kept = Some((first, Arc::clone(&bytes)));
+        Ok(bytes)
+    }
+}
