@@ -22,6 +22,8 @@ mod find;
 mod matrix;
 mod packed;
 mod shard;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
