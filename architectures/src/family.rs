@@ -31,6 +31,8 @@ pub struct Family {
 pub struct GgufForm {
     /// `general.architecture`.
     pub architecture: &'static str,
+    /// Other names of the architecture, under which other programs write such files.
+    pub(crate) also: &'static [Alias],
     /// Reads the metadata; canonical names of the model's tensors are given with it. `None`: files of this architecture are
     /// not read yet.
     pub(crate) read: Option<ReadGguf>,
@@ -46,6 +48,22 @@ pub struct GgufForm {
     pub(crate) keys: fn(&Blueprint) -> Result<Vec<Key>, String>,
 }
 
+/// Another name of an architecture, and how files of that name differ.
+#[derive(Debug)]
+pub(crate) struct Alias {
+    /// `general.architecture`, with which the keys begin too.
+    pub(crate) architecture: &'static str,
+    /// Names of layers' tensors that those of the form are not.
+    pub(crate) names: Table,
+}
+
+impl Alias {
+    /// One that differs in its name alone.
+    pub(crate) const fn of(architecture: &'static str) -> Self {
+        Self { architecture, names: &[] }
+    }
+}
+
 /// Reads metadata.
 pub(crate) type ReadGguf = fn(Keys<'_>, &TensorNames) -> Result<Blueprint, Error>;
 
@@ -54,6 +72,7 @@ impl GgufForm {
     pub(crate) const fn not_yet(architecture: &'static str) -> Self {
         Self {
             architecture,
+            also: &[],
             read: None,
             names: &[],
             model_names: &[],
@@ -140,8 +159,11 @@ impl Family {
 
     /// The family that reads GGUF files of an architecture.
     pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
-        let form = |family: &&Self| family.gguf.architecture == architecture && family.gguf.read.is_some();
-        Self::ALL.iter().copied().find(form)
+        let is_called = |family: &&Self| {
+            let mut also = family.gguf.also.iter();
+            family.gguf.architecture == architecture || also.any(|alias| alias.architecture == architecture)
+        };
+        Self::ALL.iter().copied().filter(is_called).find(|family| family.gguf.read.is_some())
     }
 
     fn of_config(model_type: &str) -> Option<&'static Self> {

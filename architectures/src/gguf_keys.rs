@@ -161,7 +161,7 @@ impl<'a> Keys<'a> {
     }
 
     /// llama.cpp always rounds the ends of the ramp.
-    fn yarn(self, factor: f64) -> Result<(RopeScaling, f64), Error> {
+    pub(crate) fn yarn(self, factor: f64) -> Result<(RopeScaling, f64), Error> {
         let number = |key: &str| self.float(&format!("rope.scaling.yarn_{key}"));
         match number("ext_factor")? {
             // Less than 0 means that the type decides.

@@ -73,17 +73,19 @@ pub fn of_folder(name: &str) -> String {
     name.strip_prefix(BEFORE).filter(known).unwrap_or(name).to_owned()
 }
 
-/// The tables of an architecture's own names: outside of layers, and inside.
-fn own(architecture: &str) -> Option<[Table; 2]> {
-    Family::of_gguf(architecture).map(|family| [family.gguf.model_names, family.gguf.names])
+/// The tables of an architecture's own names: outside of layers, and, the first that has a name counting, inside.
+fn own(architecture: &str) -> Option<(Table, [Table; 3])> {
+    let form = Family::of_gguf(architecture)?.gguf;
+    let alias = form.also.iter().find(|alias| alias.architecture == architecture);
+    Some((form.model_names, [alias.map_or(&[], |alias| alias.names), form.names, LAYER]))
 }
 
 /// The canonical name of a tensor of a GGUF file of that architecture; its own name where it has no other.
 pub fn canonical(architecture: &str, name: &str) -> String {
-    let Some([model, layers]) = own(architecture) else { return name.to_owned() };
+    let Some((model, layers)) = own(architecture) else { return name.to_owned() };
     let inside = || {
         let (layer, rest) = layer_of(name, "blk.")?;
-        Some(format!("model.layers.{layer}.{}", translated(&[layers, LAYER], rest, from_gguf)?))
+        Some(format!("model.layers.{layer}.{}", translated(&layers, rest, from_gguf)?))
     };
     let outside = from_gguf(model, name).or_else(|| from_gguf(MODEL, name));
     outside.map(str::to_owned).or_else(inside).unwrap_or_else(|| name.to_owned())
@@ -91,10 +93,10 @@ pub fn canonical(architecture: &str, name: &str) -> String {
 
 /// The name in a GGUF file of that architecture of a tensor with a canonical name; none where there is no such.
 pub fn gguf(architecture: &str, name: &str) -> Option<String> {
-    let [model, layers] = own(architecture)?;
+    let (model, layers) = own(architecture)?;
     let inside = || {
         let (layer, rest) = layer_of(name, "model.layers.")?;
-        Some(format!("blk.{layer}.{}", translated(&[layers, LAYER], rest, to_gguf)?))
+        Some(format!("blk.{layer}.{}", translated(&layers, rest, to_gguf)?))
     };
     to_gguf(model, name).or_else(|| to_gguf(MODEL, name)).map(str::to_owned).or_else(inside)
 }
@@ -143,6 +145,10 @@ mod tests {
             ("llama", "blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
             ("gemma3", "blk.0.ffn_norm.weight", "model.layers.0.pre_feedforward_layernorm.weight"),
             ("gemma3", "blk.0.post_attention_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
+            ("gpt-oss", "blk.0.attn_output.weight", "model.layers.0.self_attn.o_proj.weight"),
+            ("gptoss", "blk.0.attn_out.weight", "model.layers.0.self_attn.o_proj.weight"),
+            ("gptoss", "blk.0.attn_sinks", "model.layers.0.self_attn.sinks"),
+            ("qwen25vl", "blk.0.attn_q.bias", "model.layers.0.self_attn.q_proj.bias"),
         ] {
             assert_eq!(canonical(architecture, name), expect);
             assert_eq!(gguf(architecture, expect).as_deref(), Some(name));

@@ -161,10 +161,12 @@ impl Given {
 fn model_info(model: &Model, metadata: Map<String, Value>) -> Map<String, Value> {
     let lode = model.config.lode.clone().unwrap_or_default();
     let mut info = metadata;
-    let mut set = |key: String, value: Value| info.insert(key, value);
     let architecture = model.understood.known().map(|described| &described.architecture);
-    let name = architecture.map_or(model.config.model_family.as_str(), |known| known.family.gguf.architecture);
-    set("general.architecture".to_owned(), name.into());
+    let known = architecture.map_or(model.config.model_family.as_str(), |known| known.family.gguf.architecture);
+    // A file may call the architecture by another name, with which its keys begin.
+    let name = info.get("general.architecture").and_then(Value::as_str).unwrap_or(known).to_owned();
+    let mut set = |key: String, value: Value| info.insert(key, value);
+    set("general.architecture".to_owned(), name.as_str().into());
     set("general.parameter_count".to_owned(), lode.parameter_count.into());
     set("general.tensor_count".to_owned(), lode.tensor_count.into());
     set("general.source_format".to_owned(), lode.source_format.clone().into());

@@ -18,7 +18,7 @@ use crate::compose::{OpenBlob, read_header};
 use crate::{Error, QuantizationConfig, StoredTensor, gguf_header};
 
 /// Says which rules made a catalogue, beside those of `architectures`. To be changed with them.
-pub const CATALOGUE_VERSION: u32 = 3;
+pub const CATALOGUE_VERSION: u32 = 4;
 
 /// The largest `config.json` that is read, in bytes.
 const MAX_CONFIG: u64 = 64 << 20;

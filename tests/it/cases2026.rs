@@ -12,12 +12,15 @@ mod repacked;
 const TOLERANCE: f64 = 5e-3;
 
 /// Those that run, with what the create is given.
-const RUN: [(&str, &str); 11] = [
+const RUN: [(&str, &str); 14] = [
     ("bom_crlf", "model"),
     ("fp8_per_tensor_mistral", "model"),
     ("index_stale", "model"),
     ("infinity_in_config", "model"),
     ("ollama-gemma3-131k", "model.gguf"),
+    ("ollama-gptoss", "model.gguf"),
+    ("ollama-qwen25vl", "model.gguf"),
+    ("ollama-qwen3vl-ollama", "model.gguf"),
     ("only_tokenizer_model", "model"),
     ("tied_twice_differs", "model"),
     ("v5-fused-experts-qwen3_moe", "model"),
@@ -46,6 +49,11 @@ async fn what_people_have_runs_as_its_reference() {
         }
         server.call("/api/generate", &json!({"model": case, "keep_alive": 0, "stream": false})).await;
     }
+}
+
+/// A daemon whose runners compute without rounding activations to eight bits, as the references do.
+async fn exact_server() -> Server {
+    Server::start(&[("LODE_REFERENCE", "1"), ("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await
 }
 
 /// The likeliest tokens after each prefix, and how likely they are.

@@ -18,6 +18,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "gemma3",
+        also: &[],
         read: Some(read_gguf),
         names: names::ALL_NORMS,
         model_names: &[],

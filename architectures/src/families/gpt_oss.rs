@@ -4,10 +4,11 @@ use crate::blueprint::{
     Activation, Blueprint, Experts, Ffn, Matrices, Mixer, Projection, RouterScores, Rows, Tensor, View,
 };
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense};
+use crate::dense::{Defaults, Dense, projection};
 use crate::experts::{self, router};
-use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::family::{Alias, Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
+use crate::plain::one_by_one;
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
@@ -15,11 +16,25 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gpt_oss"],
     read_config,
     gguf: &GgufForm {
+        also: &[BY_OLLAMA],
         read: Some(read_gguf),
         names: &[("post_attention_norm", "post_attention_layernorm"), ("attn_sinks.weight", "self_attn.sinks")],
         ..GgufForm::not_yet("gpt-oss")
     },
     hugging_face: HuggingFaceForm::of("GptOssForCausalLM", "gpt_oss"),
+};
+
+/// What Ollama's converter writes.
+const BY_OLLAMA: Alias = Alias {
+    architecture: "gptoss",
+    names: &[
+        ("ffn_norm", "post_attention_layernorm"),
+        ("attn_out", "self_attn.o_proj"),
+        ("attn_sinks", "self_attn.sinks"),
+        // In its first files.
+        ("attn_qkv", "self_attn.qkv_proj"),
+        ("ffn_gate_up_exps", "mlp.experts.gate_up_proj"),
+    ],
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(64), context: 131_072, theta: 150_000.0 };
@@ -50,11 +65,20 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// llama.cpp's constants: the pattern, the limit, a softmax over the chosen experts only.
+/// llama.cpp's constants: the pattern, the limit, a softmax over the chosen experts only. Files of Ollama's
+/// converter have a factor without the type, which is `YaRN`.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let activation = Activation::ClampedSilu { limit: LIMIT };
     let mut dense = Dense { activation, ..Dense::from_gguf(keys)? };
     dense.slide_by_keys(keys, PATTERN, 0)?;
+    if keys.architecture == BY_OLLAMA.architecture && keys.text("rope.scaling.type")?.is_none() {
+        let factor = keys.float("rope.scaling.factor")?.unwrap_or(1.0);
+        let (scaling, magnitude) = keys.yarn(factor)?;
+        for rope in dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()) {
+            *rope = rope.clone().scaled(scaling.clone(), magnitude);
+        }
+    }
+    let sizes = [dense.heads, dense.kv_heads, dense.head_dim];
     let mut blueprint = with_sinks(dense, names);
     experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::SoftmaxOfChosen)?;
     for layer in &mut blueprint.layers {
@@ -66,7 +90,32 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
             }
         }
     }
+    split_fused(&mut blueprint, names, sizes);
     Ok(blueprint)
+}
+
+/// Takes queries, keys and values from one tensor, and gates and what they are multiplied with from one in which their rows take turns,
+/// where a file has those.
+fn split_fused(blueprint: &mut Blueprint, names: &TensorNames, sizes: [u64; 3]) {
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let prefix = format!("model.layers.{index}");
+        let has = |module: &str| names.has(&format!("{module}.weight"));
+        let all = format!("{prefix}.self_attn.qkv_proj");
+        if let (Mixer::Attention(attention), true) = (&mut layer.mixer, has(&all)) {
+            [attention.query, attention.key, attention.value] = one_by_one(&projection(names, &all), sizes);
+        }
+        let both = format!("{prefix}.mlp.experts.gate_up_proj");
+        if let (Ffn::Experts(experts), true) = (&mut layer.ffn, has(&both)) {
+            let both = projection(names, &both);
+            let part = |first| Matrices::Items(both.rows(every_second(first, experts.width)));
+            (experts.gate, experts.up) = (part(0), part(1));
+        }
+    }
+}
+
+/// Every second row, `width` of them.
+fn every_second(first: u64, width: u64) -> Rows {
+    Rows { first, count: width, block: 1, stride: 2 }
 }
 
 fn with_sinks(dense: Dense, names: &TensorNames) -> Blueprint {
@@ -98,6 +147,6 @@ fn stacks(config: Config<'_>, module: &str, width: u64) -> [Matrices; 3] {
         let weight = Tensor { name: name.clone(), view: View { rows, transposed, item: None } };
         Matrices::Items(Projection { module: name, weight, bias: Some(bias) })
     };
-    let every_second = |first| Some(Rows { first, count: width, block: 1, stride: 2 });
-    [stack("gate_up_proj", every_second(0)), stack("gate_up_proj", every_second(1)), stack("down_proj", None)]
+    let part = |first| stack("gate_up_proj", Some(every_second(first, width)));
+    [part(0), part(1), stack("down_proj", None)]
 }

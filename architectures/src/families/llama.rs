@@ -28,6 +28,7 @@ pub(super) const FAMILY: Family = Family {
 /// Files of this family have the rows of q and k permuted for interleaved pairs.
 pub(super) const GGUF: GgufForm = GgufForm {
     architecture: "llama",
+    also: &[],
     read: Some(read_gguf),
     names: names::PRE_NORMS,
     model_names: &[],

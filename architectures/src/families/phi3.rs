@@ -17,6 +17,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "phi3",
+        also: &[],
         read: Some(read_gguf),
         names: &[
             ("ffn_norm", "post_attention_layernorm"),

@@ -6,7 +6,7 @@ use super::llama;
 use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, layer_types};
-use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
+use crate::family::{Alias, Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
 
@@ -16,6 +16,8 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "qwen2",
+        // llama.cpp's and Ollama's names of the text part of models that see.
+        also: &[Alias::of("qwen2vl"), Alias::of("qwen25vl")],
         read: Some(read_gguf),
         names: names::PRE_NORMS,
         model_names: &[],

@@ -6,7 +6,7 @@ use super::{llama, qwen2};
 use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense};
-use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::family::{Alias, Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
 
@@ -16,6 +16,8 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "qwen3",
+        // The text part of models that see.
+        also: &[Alias::of("qwen3vl")],
         read: Some(read_gguf),
         names: names::PRE_NORMS,
         model_names: &[],

@@ -4,7 +4,7 @@ use super::{llama, qwen2};
 use crate::blueprint::{Blueprint, Ffn, Matrices, Projection, RouterScores, Rows, Tensor, View};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
-use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::family::{Alias, Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, experts, names};
 
@@ -13,6 +13,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen3_moe", STACKED],
     read_config,
     gguf: &GgufForm {
+        also: &[Alias::of("qwen3vlmoe")],
         read: Some(read_gguf),
         names: names::PRE_NORMS,
         attention_scale: Some(llama::by_head_size),

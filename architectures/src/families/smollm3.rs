@@ -16,6 +16,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "smollm3",
+        also: &[],
         read: Some(read_gguf),
         names: names::PRE_NORMS,
         model_names: &[],

@@ -14,7 +14,7 @@ use crate::library::Library;
 use crate::limits::MAX_DOCUMENT;
 use crate::understood::{Described, SourceDocument, Understood, Unknown, layer_names, tokenizer_json};
 
-const DERIVATION: Derivation = Derivation { kind: "architecture", version: 4 };
+const DERIVATION: Derivation = Derivation { kind: "architecture", version: 5 };
 
 impl Library {
     /// What a model is.

@@ -22,7 +22,7 @@ const BARE_PROMPT: &str = "{{ .Prompt }}";
 const RANK: u64 = 4;
 
 /// Names of capabilities beside completion.
-const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 8 };
+const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 9 };
 
 impl Library {
     /// What a model can do.

@@ -8,14 +8,9 @@ use formats::Dtype;
 use formats::safetensors::{Header, Member, canonical_header};
 use serde_json::{Value, json};
 
-use super::continuations;
-use crate::server::{Server, in_float32};
+use super::{continuations, exact_server};
+use crate::server::Server;
 use crate::support::{fixtures, json as read_json, numbers, read};
-
-/// A daemon whose runners compute without rounding activations to eight bits, as the references do.
-async fn exact_server() -> Server {
-    Server::start(&[("LODE_REFERENCE", "1"), ("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await
-}
 
 #[tokio::test]
 async fn quantized_weights_run_as_their_reference() {
