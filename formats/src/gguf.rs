@@ -32,6 +32,10 @@ use crate::GgmlType;
 /// How deep arrays may be nested.
 pub const MAX_NESTING: usize = 32;
 
+/// The number that Ollama's converter gave to MXFP4 before ggml had one for it. A block is a scale and 16 bytes as in ggml's, but
+/// byte `i` has the numbers `2i` and `2i + 1`, where ggml's has `i` and `i + 16`.
+pub const OLLAMA_MXFP4: u32 = 4;
+
 /// Byte order of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endian {
@@ -67,6 +71,8 @@ pub struct TensorInfo<'a> {
     pub dims: Vec<u64>,
     /// Element or block type.
     pub kind: GgmlType,
+    /// Where the type's number stands, in bytes from the beginning of the file, if it is [`OLLAMA_MXFP4`].
+    pub ollama_mxfp4_at: Option<usize>,
     /// First byte, counted from the beginning of the data.
     pub offset: u64,
     /// Length in bytes.

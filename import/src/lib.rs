@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //! - A tensor's bytes are never changed, and it is never renamed: what a blob is does not depend on which architectures
-//!   are known. Canonical names are given when a model is catalogued.
+//!   are known. Canonical names are given when a model is catalogued. Only forms of weights that nothing here computes with
+//!   are put into others before all of this (`repack`, `ollama_mxfp4`), and the inventory notes it.
 //! - What is not a tensor's bytes — headers, gaps with something in them, side files — is kept too: the source files can
 //!   be rebuilt bit for bit from the layers and the origin document.
 //! - Memory is bounded by a buffer per worker, whatever the size of a tensor.
@@ -31,6 +32,7 @@ mod group;
 mod inventory;
 mod locate;
 mod obstacle;
+mod ollama_mxfp4;
 mod origin;
 mod plan;
 mod policy;

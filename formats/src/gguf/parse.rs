@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Array, Endian, Gguf, MAX_NESTING, TensorInfo, Value, ValueType};
+use super::{Array, Endian, Gguf, MAX_NESTING, OLLAMA_MXFP4, TensorInfo, Value, ValueType};
 use crate::dtype::element_count;
 use crate::{Error, GgmlType};
 
@@ -142,8 +142,11 @@ fn tensor<'a>(cursor: &mut Cursor<'a>) -> Result<TensorInfo<'a>, Error> {
         return Err(refuse(format!("{dimensions} dimensions, expected 1 to {MAX_DIMENSIONS}")));
     }
     let dims: Vec<u64> = (0..dimensions).map(|_| cursor.u64("a dimension")).collect::<Result<_, _>>()?;
+    let type_at = cursor.at;
     let id = cursor.u32("a tensor type")?;
-    let kind = GgmlType::from_id(id).map_err(|e| refuse(format!("type {id} {e}")))?;
+    let is_ollama_mxfp4 = id == OLLAMA_MXFP4;
+    let kind = if is_ollama_mxfp4 { Ok(GgmlType::MXFP4) } else { GgmlType::from_id(id) };
+    let kind = kind.map_err(|e| refuse(format!("type {id} {e}")))?;
     let offset = cursor.u64("a tensor offset")?;
     let Some(row) = kind.row_bytes(dims[0]) else {
         let block = kind.block_elements();
@@ -152,7 +155,8 @@ fn tensor<'a>(cursor: &mut Cursor<'a>) -> Result<TensorInfo<'a>, Error> {
     let size = element_count(&dims).and_then(|_| element_count(&dims[1..])?.checked_mul(row));
     let size = size.filter(|size| i64::try_from(*size).is_ok());
     let size = size.ok_or_else(|| refuse(format!("the size of {dims:?} overflows")))?;
-    Ok(TensorInfo { name, dims, kind, offset, size })
+    let ollama_mxfp4_at = is_ollama_mxfp4.then_some(type_at);
+    Ok(TensorInfo { name, dims, kind, ollama_mxfp4_at, offset, size })
 }
 
 /// A place in the bytes.

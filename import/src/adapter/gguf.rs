@@ -12,7 +12,7 @@ use crate::{Error, NamedFile};
 const ALPHA: &str = "adapter.lora.alpha";
 
 pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
-    read_gguf_header(file, 0, |gguf, found, _| {
+    read_gguf_header(file, 0, |gguf, _, found, _| {
         let architecture = check(gguf, file)?;
         let mut pairs = Pairs::new(file, false);
         for tensor in &found {

@@ -8,6 +8,11 @@ use crate::{Error, Inventory, StoredTensor};
 /// # Errors
 /// Names that canonical names would make the same, and a file whose source has no digest: it is no blob.
 pub fn whole(inventory: &Inventory) -> Result<Vec<StoredTensor>, Error> {
+    if let Some(note) = &inventory.note {
+        return Err(Error::Source(format!(
+            "it is kept as the file of another program, in which its tensors cannot be used as they are ({note}); create it from the file anew"
+        )));
+    }
     let tensors = inventory
         .tensors
         .iter()

@@ -8,6 +8,7 @@ use formats::{Dtype, Encoding, Gguf};
 
 use super::{Home, Inventory, SourceFile, SourceFormat, SourceTensor, read_at, size};
 use crate::locate::Split;
+use crate::ollama_mxfp4;
 use crate::{Error, MAX_GGUF_HEADER, NamedFile};
 
 /// How much is read at first in the hope that the header is in it, and by which factor more is read where it is not.
@@ -18,7 +19,7 @@ pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
     let files = &without_projectors(files)?;
     let mut inventory: Option<Inventory> = None;
     for (position, file) in in_order(files)?.into_iter().enumerate() {
-        let part = read_header(file, position, |gguf, tensors, size| Ok(facts(gguf, file, tensors, size)))?;
+        let part = read_header(file, position, |gguf, file, tensors, size| Ok(facts(gguf, file, tensors, size)))?;
         match &mut inventory {
             None => inventory = Some(part),
             Some(all) => {
@@ -52,7 +53,7 @@ pub fn is_projector(file: &NamedFile) -> Result<bool, Error> {
     if !super::begins_with(file, *b"GGUF")? {
         return Ok(false);
     }
-    read_header(file, 0, |gguf, _, _| Ok(gguf.text("general.architecture") == Some("clip")))
+    read_header(file, 0, |gguf, _, _, _| Ok(gguf.text("general.architecture") == Some("clip")))
 }
 
 /// One file, or all files of one split in their order.
@@ -81,11 +82,12 @@ fn in_order<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
         .collect()
 }
 
-/// Reads a file's header and its tensors in the order of their bytes, for `each` to make something of.
+/// Reads a file's header and its tensors in the order of their bytes, for `each` to make something of. The file that it is given
+/// stands for the source's where blocks have to be converted.
 pub(crate) fn read_header<T>(
     named: &NamedFile,
     position: usize,
-    each: impl FnOnce(&Gguf<'_>, Vec<SourceTensor>, u64) -> Result<T, Error>,
+    each: impl FnOnce(&Gguf<'_>, &NamedFile, Vec<SourceTensor>, u64) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let size = size(named)?;
     let mut length = FIRST_READ.min(size);
@@ -96,7 +98,9 @@ pub(crate) fn read_header<T>(
         match Gguf::parse_header(&bytes) {
             Ok(gguf) => {
                 gguf.check_extents(size).map_err(|e| Error::format(named.source.name(), e))?;
-                return each(&gguf, tensors(&gguf, named, position)?, size);
+                let tensors = tensors(&gguf, named, position)?;
+                let converted = ollama_mxfp4::converted(&gguf, named);
+                return each(&gguf, converted.as_ref().unwrap_or(named), tensors, size);
             }
             // A truncated header and a short read look the same. Nothing else is helped by reading more.
             Err(formats::Error::Truncated { .. }) if length < size.min(MAX_GGUF_HEADER) => {
@@ -123,13 +127,14 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, tensors: Vec<SourceTensor>, size: u
         // A file without tensors may end before the data would begin.
         header: gguf.data_start.min(size),
     };
+    let is_converted = gguf.tensors.iter().any(|tensor| tensor.ollama_mxfp4_at.is_some());
     Inventory {
         format: SourceFormat::Gguf,
         files: vec![file],
         tensors,
         side_files: Vec::new(),
         architecture: gguf.text("general.architecture").unwrap_or_default().to_owned(),
-        note: None,
+        note: is_converted.then(|| ollama_mxfp4::NOTE.to_owned()),
     }
 }
 
