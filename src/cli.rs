@@ -232,7 +232,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Htpasswd(user) => htpasswd::run(user),
         Command::Key(arguments) => key::run(arguments),
         Command::Completions { shell } => completion::print(*shell),
-        Command::Man { folder } => completion::man(Arguments::command(), folder),
+        Command::Man { folder } => completion::man(help::with_examples(Arguments::command()), folder),
         _ => Config::read().and_then(|config| dispatch(arguments.command, config)),
     };
     match done {

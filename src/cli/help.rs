@@ -1,5 +1,7 @@
 //! The help of the program: its commands by what they are for, examples, and the variables that matter first.
 
+mod examples;
+
 use std::fmt::Write;
 
 use clap::builder::StyledStr;
@@ -37,7 +39,15 @@ pub(super) fn with_groups(mut command: clap::Command) -> clap::Command {
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}\n\n{EXAMPLES}\n",
         groups(&command)
     );
-    command.help_template(StyledStr::from(template))
+    with_examples(command).help_template(StyledStr::from(template))
+}
+
+/// The command line with examples in the help of each command.
+pub(super) fn with_examples(command: clap::Command) -> clap::Command {
+    let add = |command: clap::Command, (name, lines): &(&str, &[&str])| {
+        command.mut_subcommand(name, |own| own.after_help(examples::below(lines)))
+    };
+    examples::EXAMPLES.iter().fold(command, add)
 }
 
 /// The commands with their first lines, in groups.
