@@ -23,8 +23,8 @@ pub use archive::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
 pub use compare::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
 pub use export::{ExportChecked, ExportDtype, ExportFormat, ExportRequest};
 pub use keep::{
-    GcRequest, GcResponse, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions,
-    PutOff,
+    GcRequest, GcResponse, Leased, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse,
+    PruneVersions, PutOff,
 };
 pub use markdown::{MarkdownRequest, MarkdownResponse};
 pub use perplexity::{PerplexityRequest, PerplexityResponse, Scored};

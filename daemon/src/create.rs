@@ -20,6 +20,7 @@ use crate::guard::{Caller, Scope};
 use crate::models::{blocking, named, reference};
 use crate::stream::{Lines, lines};
 use crate::transfer::pull_base;
+use crate::uploads;
 use build::{CreateSpec, Created, QuantizeSpec, Source};
 use library::Observer;
 
@@ -71,16 +72,28 @@ async fn work(
     }
     let step = if spec.quantize.is_some() { "quantizing tensors" } else { "importing tensors" };
     let turn = daemon.jobs.turn().await.map_err(|failed| anyhow::anyhow!(failed.message))?;
+    let (sent, library) = (uploaded_blobs(&spec), daemon.library.clone());
     let work = turn.run(move || {
         let observer = Reporter { lines, streams, step, told: AtomicU64::new(0) };
         let work = std::panic::AssertUnwindSafe(|| build::create(&daemon.library, &spec, &observer));
         let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the create panicked")));
         if result.is_ok() {
+            uploads::used(&daemon.library.store, &sent);
             daemon.library.collect();
         }
-        result
+        (result, sent.is_empty())
     });
-    work.await?
+    let (result, without_uploads) = work.await?;
+    if result.is_ok() && !without_uploads {
+        uploads::collect_used(library);
+    }
+    result
+}
+
+/// The blobs that the files of a model are.
+fn uploaded_blobs(spec: &CreateSpec) -> Vec<Digest> {
+    let files = if let Source::Files(files) = &spec.source { &files[..] } else { &[] };
+    files.iter().filter_map(|file| file.source.digest()).collect()
 }
 
 /// Says that there is no such base, where it was not found. What fails afterwards, such as a blob that is not what was promised, or a

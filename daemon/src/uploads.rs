@@ -9,6 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use content::{Digest, Expected, Ingest, IngestId, Ingester, Provider};
 use futures_util::StreamExt;
+use library::Library;
 use rand::Rng;
 use store::Store;
 
@@ -17,6 +18,9 @@ use crate::error::Failed;
 
 /// How long an upload is kept for the create that uses it.
 const LEASE: Duration = Duration::from_hours(1);
+
+/// How long it is kept after one: another create may be made from it, e.g. with another type of weights.
+const AFTERWARDS: Duration = Duration::from_mins(5);
 
 /// How long the rest of an upload that failed is read.
 const LINGER: Duration = Duration::from_secs(30);
@@ -139,9 +143,37 @@ async fn renew(daemon: &Daemon, digest: Digest) -> Result<bool, Failed> {
 
 async fn lease(daemon: &Daemon, digest: Digest) -> Result<(), Failed> {
     crate::models::blocking(&daemon.library, move |library| {
-        Ok(library.store.set_lease(&IngestId::of(&digest), &[digest], SystemTime::now() + LEASE)?)
+        let (store, id, until) = (&library.store, IngestId::of(&digest), SystemTime::now() + LEASE);
+        if !store.lease(&id)?.is_empty() {
+            // Two clients have sent it: the create of the first does not end it for the other.
+            store.promise("uploads", &digest, until);
+        }
+        Ok(store.set_lease(&id, &[digest], until)?)
     })
     .await
+}
+
+/// Lets go soon of uploads from which a model was made: its tensors have blobs of their own. Those that were not leased, or are part
+/// of a model, stay as they are.
+pub(crate) fn used(store: &Store, digests: &[Digest]) {
+    for digest in digests {
+        let id = IngestId::of(digest);
+        let shorten = |leased: Vec<Digest>| {
+            if leased.is_empty() { Ok(()) } else { store.set_lease(&id, &leased, SystemTime::now() + AFTERWARDS) }
+        };
+        let done = store.lease(&id).and_then(shorten);
+        if let Err(error) = done {
+            tracing::debug!("an upload is kept for an hour: {error}");
+        }
+    }
+}
+
+/// Collects what [`used`] has let go of, once that has ended.
+pub(crate) fn collect_used(library: Library) {
+    tokio::spawn(async move {
+        tokio::time::sleep(AFTERWARDS + Duration::from_secs(2)).await;
+        drop(tokio::task::spawn_blocking(move || library.collect()));
+    });
 }
 
 fn failed(error: content::Error) -> Failed {

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use anyhow::{Result, bail, ensure};
-use api::lode::{GcRequest, GcResponse, PruneRequest, PruneResponse, PutOff};
+use api::lode::{GcRequest, GcResponse, Leased, PruneRequest, PruneResponse, PutOff};
 use clap::Args;
 
 use super::ask;
@@ -38,6 +38,12 @@ fn tell(done: &GcResponse, dry_run: bool) -> Result<()> {
         eprintln!("{blobs} blobs ({bytes}) would be deleted");
     } else {
         eprintln!("deleted {blobs} blobs ({bytes})");
+    }
+    if let Some(Leased { blobs, bytes, until }) = &done.leased {
+        let (bytes, until) = (size(*bytes), plain(until));
+        eprintln!(
+            "{blobs} blobs ({bytes}) that no model refers to are kept until {until} at the latest: uploads, and what pulls have begun"
+        );
     }
     let Some(PutOff { blobs, bytes, in_use, reasons }) = &done.put_off else { return Ok(()) };
     for reason in reasons {

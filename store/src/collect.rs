@@ -27,6 +27,19 @@ pub struct Collected {
     pub bytes: u64,
     /// What nothing seems to need and was left alone all the same; `None` where there is no such thing.
     pub put_off: Option<PutOff>,
+    /// What is only kept until leases end.
+    pub leased: Leased,
+}
+
+/// Blobs that nothing but leases leads to: uploads, and what transfers that broke off have brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leased {
+    /// How many.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the last of their leases ends.
+    pub until: Option<SystemTime>,
 }
 
 /// What a collection left alone for now.
@@ -49,6 +62,8 @@ pub struct Collectable {
     pub blobs: Vec<(Digest, u64)>,
     /// As [`Collected::put_off`].
     pub put_off: Option<PutOff>,
+    /// As [`Collected::leased`].
+    pub leased: Leased,
 }
 
 /// Adds up what is left alone.
@@ -127,7 +142,7 @@ impl Store {
             };
             (collected.blobs, collected.bytes) = (collected.blobs + 1, collected.bytes + size);
         }
-        Collected { put_off: left.put_off(), ..collected }
+        Collected { put_off: left.put_off(), leased: self.leased(&marked), ..collected }
     }
 
     /// What a collection would do now. It changes nothing, and may be out of date as soon as somebody adds content.
@@ -142,7 +157,19 @@ impl Store {
                 Fate::Goes => blobs.push((digest, size)),
             }
         }
-        Collectable { blobs, put_off: left.put_off() }
+        Collectable { blobs, put_off: left.put_off(), leased: self.leased(&marked) }
+    }
+
+    /// What only leases keep, as far as it is here.
+    fn leased(&self, marked: &Marked) -> Leased {
+        let mut leased = Leased::default();
+        for (digest, end) in &marked.leased {
+            let Ok(Some(size)) = self.look(digest) else { continue };
+            (leased.blobs, leased.bytes) = (leased.blobs + 1, leased.bytes + size);
+            let promised = self.0.promises.lock().get(digest).and_then(|places| places.values().max().copied());
+            leased.until = leased.until.max(Some(*end)).max(promised);
+        }
+        leased
     }
 
     /// Every blob that is not reachable; notes what could not be read.

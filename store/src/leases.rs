@@ -60,8 +60,8 @@ impl Store {
 /// What is below the folder of leases.
 #[derive(Debug, Default)]
 pub(crate) struct FoundLeases {
-    /// Digests under leases that have not ended.
-    pub(crate) digests: Vec<Digest>,
+    /// Digests under leases that have not ended, with the ends of those.
+    pub(crate) digests: Vec<(Digest, SystemTime)>,
     /// The files of those that have.
     pub(crate) ended: Vec<PathBuf>,
     /// What is not known to be a lease or none.
@@ -77,7 +77,7 @@ pub(crate) fn walk(root: &Path, now: SystemTime) -> FoundLeases {
     for entry in entries {
         match read(&entry.path(), now) {
             Ok(Some(lease)) if lease.end < now => found.ended.push(entry.path()),
-            Ok(Some(lease)) => found.digests.extend(lease.digests),
+            Ok(Some(lease)) => found.digests.extend(lease.digests.into_iter().map(|digest| (digest, lease.end))),
             Ok(None) => {}
             Err(error) => found.damaged.push(error),
         }

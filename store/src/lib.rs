@@ -76,7 +76,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use blobs::BlobFile;
-pub use collect::{Collectable, Collected, PutOff};
+pub use collect::{Collectable, Collected, Leased, PutOff};
 pub use crash::CrashPoint;
 pub use error::Error;
 pub use gate::{Guard, Hold};

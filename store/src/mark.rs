@@ -1,6 +1,6 @@
 //! Marking: what tags, their kept versions, links and leases lead to, and what stands in the way of knowing it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -30,6 +30,8 @@ pub(crate) struct Marked {
     pub(crate) reachable: HashSet<Digest>,
     pub(crate) expired_links: Vec<Link>,
     pub(crate) ended_leases: Vec<PathBuf>,
+    /// What only leases lead to, and when the last of them ends.
+    pub(crate) leased: HashMap<Digest, SystemTime>,
     /// What could not be read. It may lead to more.
     pub(crate) obstacles: Vec<Obstacle>,
 }
@@ -67,6 +69,9 @@ impl Store {
         if marked.obstacles.iter().any(|obstacle| obstacle.leads_to == LeadsTo::Documents) {
             self.mark_every_document(children, &mut marked);
         }
+        // What they lead to was read before: a model that is complete by now has let its lease end.
+        let Marked { reachable, leased, .. } = &mut marked;
+        leased.retain(|digest, _| reachable.insert(*digest));
         marked
     }
 
@@ -108,7 +113,10 @@ impl Store {
 
     fn mark_leases(&self, now: SystemTime, marked: &mut Marked) {
         let found = leases::walk(&self.0.layout.leases(), now);
-        marked.reachable.extend(found.digests);
+        for (digest, end) in found.digests {
+            let latest = marked.leased.entry(digest).or_insert(end);
+            *latest = end.max(*latest);
+        }
         marked.ended_leases = found.ended;
         let obstacle = |error| Obstacle { error, leads_to: LeadsTo::Anything };
         marked.obstacles.extend(found.damaged.into_iter().map(obstacle));

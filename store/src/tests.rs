@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 use content::{Digest, Expected, IngestId};
 use proptest::prelude::*;
 
-use crate::{BLOB_LINK_LIFE, Children, Collected, Description, Error, FORMAT_VERSION, LinkKind, Options, Store};
+use crate::{
+    BLOB_LINK_LIFE, Children, Collected, Description, Error, FORMAT_VERSION, Leased, LinkKind, Options, Store,
+};
 
 pub(crate) fn temporary() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -28,7 +30,7 @@ pub(crate) fn put(store: &Store, bytes: &[u8]) -> Digest {
 
 /// A collection that put nothing off.
 fn done(blobs: u64, bytes: u64) -> Collected {
-    Collected { blobs, bytes, put_off: None }
+    Collected { blobs, bytes, ..Collected::default() }
 }
 
 #[tokio::test]
@@ -173,7 +175,11 @@ fn collects_what_nothing_leads_to() {
     assert!(store.blob_size(&lost).expect("size").is_some(), "it may be what the broken one refers to");
 
     store.remove_tag("h/r:broken").expect("untag");
-    assert_eq!(store.collect(now, children), done(2, 18));
+    let Leased { blobs, bytes, until } = store.collectable(now, children).leased;
+    assert_eq!((blobs, bytes), (1, 6), "what only the lease keeps");
+    let until = until.expect("an end").duration_since(now).expect("it is later");
+    assert!((58..=60).contains(&until.as_secs()), "{until:?}");
+    assert_eq!(Collected { leased: Leased::default(), ..store.collect(now, children) }, done(2, 18));
     for (digest, there) in
         [(layer, true), (index, true), (document, true), (leased, true), (lost, false), (other, false)]
     {

@@ -254,6 +254,43 @@ async fn uploads_become_models() {
     assert_eq!(tags["models"][0]["digest"], tags["models"][1]["digest"], "by upload or by path, it is the same model");
 }
 
+/// The tensors of a model have blobs of their own, so what was uploaded for it takes room for some minutes only, and a collection
+/// says so.
+#[tokio::test]
+async fn uploads_are_let_go_after_the_create() {
+    let server = Server::start(&[]).await;
+    let leased = async || {
+        let done = server.ask("/api/lode/gc", &json!({"dry_run": true})).await;
+        let until = done["leased"]["until"].as_str().map(|text| {
+            let format = &time::format_description::well_known::Rfc3339;
+            time::OffsetDateTime::parse(text, format).expect("a time") - time::OffsetDateTime::now_utc()
+        });
+        (done["leased"]["bytes"].as_u64().unwrap_or_default(), until.unwrap_or_default().whole_minutes())
+    };
+    assert_eq!(leased().await, (0, 0));
+    let (mut files, mut sent) = (serde_json::Map::new(), 0);
+    for entry in std::fs::read_dir(tiny_model()).expect("a model") {
+        let path = entry.expect("an entry").path();
+        let bytes = std::fs::read(&path).expect("a file");
+        let digest = content::Digest::of(&bytes).to_string();
+        sent += bytes.len() as u64;
+        let url = server.url(&format!("/api/blobs/{digest}"));
+        assert_eq!(server.http.post(&url).body(bytes).send().await.expect("the daemon answers").status(), 201);
+        files.insert(path.file_name().expect("a name").to_string_lossy().into_owned(), digest.into());
+    }
+    let (bytes, minutes) = leased().await;
+    assert_eq!(bytes, sent);
+    assert!((50..=60).contains(&minutes), "{minutes}");
+    for name in ["first", "second"] {
+        server.ask("/api/create", &json!({"model": name, "files": files, "stream": false})).await;
+        let (bytes, minutes) = leased().await;
+        assert!((1..=sent).contains(&bytes) && minutes <= 5, "{name}: {bytes} for {minutes} minutes");
+    }
+    let told = server.lode(&["gc"]);
+    let told = String::from_utf8_lossy(&told.stderr);
+    assert!(told.contains("that no model refers to are kept until"), "{told}");
+}
+
 #[tokio::test]
 async fn models_are_loaded_kept_and_unloaded() {
     let server = tiny().await;

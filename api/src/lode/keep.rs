@@ -21,6 +21,20 @@ pub struct GcResponse {
     /// What was left for a later collection; missing where there is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub put_off: Option<PutOff>,
+    /// What is kept for a while though no model refers to it; missing where there is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<Leased>,
+}
+
+/// Blobs that wait for the request that needs them: uploads, and what a pull that broke off has fetched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Leased {
+    /// How many.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the last of them may be deleted (RFC 3339).
+    pub until: String,
 }
 
 /// What a collection left alone.

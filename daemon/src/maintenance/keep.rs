@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use api::lode::{
-    GcRequest, GcResponse, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse, PruneVersions,
-    PutOff,
+    GcRequest, GcResponse, Leased, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse,
+    PruneVersions, PutOff,
 };
 use axum::Json;
 use axum::extract::State;
@@ -26,18 +26,19 @@ pub(crate) async fn gc(
         if !request.dry_run {
             return Ok(answer(library.gc()));
         }
-        let Collectable { blobs, put_off } = library.collectable();
+        let Collectable { blobs, put_off, leased } = library.collectable();
         let bytes = blobs.iter().map(|(_, size)| size).sum();
-        Ok(answer(Collected { blobs: blobs.len() as u64, bytes, put_off }))
+        Ok(answer(Collected { blobs: blobs.len() as u64, bytes, put_off, leased }))
     };
     Ok(Json(blocking(&daemon.library, work).await?))
 }
 
 fn answer(collected: Collected) -> GcResponse {
-    let Collected { blobs, bytes, put_off } = collected;
+    let Collected { blobs, bytes, put_off, leased } = collected;
     let put_off =
         put_off.map(|store::PutOff { blobs, bytes, in_use, reasons }| PutOff { blobs, bytes, in_use, reasons });
-    GcResponse { blobs, bytes, put_off }
+    let leased = leased.until.map(|until| Leased { blobs: leased.blobs, bytes: leased.bytes, until: timestamp(until) });
+    GcResponse { blobs, bytes, put_off, leased }
 }
 
 pub(crate) async fn linked(State(daemon): State<Daemon>) -> Result<Json<LinkedResponse>, Failed> {

@@ -65,7 +65,7 @@ impl Library {
     }
 
     fn gc_and_log(&self) -> Left {
-        let Collected { blobs, bytes, put_off } = self.gc();
+        let Collected { blobs, bytes, put_off, .. } = self.gc();
         let left = if put_off.as_ref().is_some_and(|put_off| put_off.in_use) { Left::Used } else { Left::Nothing };
         if blobs > 0 {
             tracing::info!(blobs, bytes, "deleted unreferenced blobs");
