@@ -7,6 +7,7 @@ use formats::Encoding;
 use formats::encoding::Role;
 use formats::safetensors::Header;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, read_at, size, weights};
 use crate::read_at::Document;
@@ -38,14 +39,14 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
         tensors.extend(members);
     }
     let homes = homes(&tensors, &files)?;
+    let config = find_document(all, "config.json")?;
     if let Some(index) = &index {
-        check_index(index, &homes)?;
+        check_index(index, &homes, config.as_deref().is_some_and(is_tied))?;
     }
     let in_shards = |file: &&NamedFile| shards.iter().any(|shard| shard.name == file.name);
     // An index that names other files is left out: an export would have an index that does not fit its shards.
     let is_stale = |file: &&NamedFile| file.name == INDEX && index.is_none();
     let others: Vec<&NamedFile> = all.iter().filter(|file| !in_shards(file) && !is_stale(file)).collect();
-    let config = find_document(all, "config.json")?;
     let architecture = config.as_deref().and_then(model_type).unwrap_or_default();
     let quantization = QuantizationConfig::from_config(config.as_deref().unwrap_or(b"{}"));
     if let Some(repacked) = repack::repacked(&files, &tensors, &quantization)? {
@@ -227,13 +228,22 @@ fn homes<'a>(tensors: &'a [SourceTensor], files: &'a [SourceFile]) -> Result<Has
     Ok(homes)
 }
 
-fn check_index(index: &ShardIndex, homes: &HashMap<&str, &str>) -> Result<(), Error> {
+/// Whether a config says that the embedding is the output matrix, too.
+fn is_tied(config: &[u8]) -> bool {
+    let config: Value = serde_json::from_slice(&formats::json::tolerant(config)).unwrap_or_default();
+    [&config, &config["text_config"]].iter().any(|part| part["tie_word_embeddings"] == true)
+}
+
+/// Checks that every tensor is where the index says. Some tools list the output matrix of models where the embedding is used for it,
+/// and leave it out of the shards.
+fn check_index(index: &ShardIndex, homes: &HashMap<&str, &str>, is_tied: bool) -> Result<(), Error> {
     for (tensor, shard) in &index.weight_map {
         match homes.get(tensor.as_str()) {
             Some(home) if home == shard => {}
             Some(home) => {
                 return Err(Error::Source(format!("{INDEX} says `{tensor}` is in `{shard}`, it is in `{home}`")));
             }
+            None if is_tied && tensor.ends_with("lm_head.weight") => {}
             None => {
                 return Err(Error::Source(format!("tensor `{tensor}` is missing from `{shard}`; {INDEX} names it")));
             }
@@ -260,13 +270,18 @@ fn is_kept(name: &str) -> bool {
 }
 
 fn model_type(config: &[u8]) -> Option<String> {
-    let value: serde_json::Value = serde_json::from_slice(&formats::json::tolerant(config)).ok()?;
+    let value: Value = serde_json::from_slice(&formats::json::tolerant(config)).ok()?;
     Some(value.get("model_type")?.as_str()?.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_spare;
+    use std::collections::BTreeMap;
+
+    use formats::safetensors::{Member, canonical_header};
+
+    use super::*;
+    use crate::read_at::InMemory;
 
     #[test]
     fn files_beside_a_model_are_told_from_it() {
@@ -288,5 +303,31 @@ mod tests {
             assert!(!is_spare(own, true), "{own}");
         }
         assert!(!is_spare("model.fp16.safetensors", false), "it is all there is");
+    }
+
+    /// A folder with one tensor, and an index that names these.
+    fn folder(config: &str, indexed: &[&str]) -> Result<Inventory, String> {
+        let name = "model.embed_tokens.weight".to_owned();
+        let member = Member { name, dtype: formats::Dtype::F32, shape: vec![1, 1], size: 4 };
+        let weights = [canonical_header(&[member], &BTreeMap::new()), vec![0; 4]].concat();
+        let map: BTreeMap<&str, &str> = indexed.iter().map(|name| (*name, "model-1.safetensors")).collect();
+        let index = serde_json::json!({"weight_map": map}).to_string().into_bytes();
+        let named = |name: &str, bytes| NamedFile { name: name.to_owned(), source: Arc::new(InMemory(bytes)) };
+        let files = [named("config.json", config.into()), named("model-1.safetensors", weights), named(INDEX, index)];
+        crate::inventory(&files).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn only_a_tied_output_matrix_may_be_missing() {
+        let tied = r#"{"model_type": "llama", "tie_word_embeddings": true}"#;
+        let below = r#"{"model_type": "llava", "text_config": {"tie_word_embeddings": true}}"#;
+        let (embedding, head) = ("model.embed_tokens.weight", "lm_head.weight");
+        for config in [tied, below] {
+            assert!(folder(config, &[embedding, head]).is_ok(), "{config}");
+        }
+        for (config, other) in [(tied, "model.norm.weight"), ("{}", head)] {
+            let error = folder(config, &[embedding, other]).map(|_| ()).expect_err("it is missing");
+            assert!(error.contains(&format!("tensor `{other}` is missing")), "{error}");
+        }
     }
 }
