@@ -292,6 +292,20 @@ async fn uploads_are_let_go_after_the_create() {
 }
 
 #[tokio::test]
+async fn unknown_fields_of_its_own_calls_are_refused() {
+    let server = Server::start(&[]).await;
+    for (call, request, unknown) in [
+        ("gc", json!({"dry_rum": true}), "unknown field `dry_rum`, expected `dry_run`"),
+        ("prune", json!({"dry_run": true, "older": 1}), "unknown field `older`"),
+        ("rollback", json!({"model": "m", "too": "sha256:"}), "unknown field `too`"),
+    ] {
+        let (status, answer) = server.call(&format!("/api/lode/{call}"), &request).await;
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(status == 400 && error.contains(unknown), "{call}: {status} {answer}");
+    }
+}
+
+#[tokio::test]
 async fn models_are_loaded_kept_and_unloaded() {
     let server = tiny().await;
     let loaded = async || list(&get(&server, "/api/ps").await["models"]).len();

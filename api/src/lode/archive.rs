@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/save`; the answer is the tar.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct SaveRequest {
     /// Names of the models.
     pub models: Vec<String>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/gc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct GcRequest {
     /// Only tell what would be deleted.
     pub dry_run: bool,
@@ -72,7 +72,7 @@ pub struct LinkedManifest {
 
 /// Body of `POST /api/lode/prune`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct PruneRequest {
     /// Only tell what would be removed.
     pub dry_run: bool,

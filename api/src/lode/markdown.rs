@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/markdown`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct MarkdownRequest {
     /// A text as models write them: `CommonMark` with tables, and formulas of LaTeX between dollars, `\(` and `\)`, `\[` and `\]`. One of more than 1 MiB, or nested without end, is one
     /// block as it is.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct PlanRequest {
     /// Name of the model. Where it is not here its registry is asked for the manifest and the config.
     pub model: String,

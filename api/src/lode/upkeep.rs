@@ -22,7 +22,7 @@ pub struct Step<T> {
 
 /// Body of `POST /api/lode/fsck`. Without a selection every blob is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct FsckRequest {
     /// Read only some: those that were not read for the longest time.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub struct Problem {
 
 /// Body of `POST /api/lode/repair`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct RepairRequest {
     /// Name of the model; without it all models.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/values`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct ValuesRequest {
     /// Name of the model.
     pub model: String,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/lode/history`, `pin` and `unpin`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ModelRequest {
     /// Name of the model.
     pub model: String,
@@ -55,6 +56,7 @@ impl VersionState {
 
 /// Body of `POST /api/lode/rollback`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct RollbackRequest {
     /// Name of the model.
     pub model: String,
