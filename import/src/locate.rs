@@ -126,12 +126,14 @@ fn shards(name: &str) -> Option<u32> {
 
 /// The documents that make a model of a single file of weights; none for other files, or where there is no config beside it.
 fn documents_beside(name: &str, path: &Path) -> Vec<NamedFile> {
-    const DOCUMENTS: [&str; 11] = [
+    const DOCUMENTS: [&str; 13] = [
         "config.json",
         "generation_config.json",
         "tokenizer.json",
         "tokenizer_config.json",
         "tokenizer.model",
+        "tekken.json",
+        "tiktoken.model",
         "special_tokens_map.json",
         "added_tokens.json",
         "vocab.json",

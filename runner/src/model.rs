@@ -9,7 +9,7 @@ use protocol::{Prompt, RenderRequest};
 use serde_json::{Map, Value};
 use vocabulary::chat_templates;
 use vocabulary::token_table::Settings;
-use vocabulary::{TokenTable, Vocabulary, special_tokens};
+use vocabulary::{TokenTable, Vocabulary, byte_ranks, special_tokens};
 
 use crate::mapped::Blob;
 use crate::ranking::Ranking;
@@ -76,8 +76,8 @@ impl TextModel {
         let load = |table: Option<TokenTable>| match (documents.find("tokenizer.json"), table) {
             (Some(_), Some(table)) => huggingface(documents, Tokenizer::from_table(table)?, template),
             (Some(raw), None) => huggingface(documents, Tokenizer::from_json(raw)?, template),
-            (None, None) => match folder_vocabulary(documents)? {
-                Some(vocabulary) => huggingface(documents, Tokenizer::from_vocabulary(vocabulary)?, template),
+            (None, None) => match folder_tokenizer(documents)? {
+                Some(tokenizer) => huggingface(documents, tokenizer, template),
                 None => gguf(documents, None, template),
             },
             (None, table) => gguf(documents, table, template),
@@ -168,23 +168,33 @@ fn huggingface(documents: Documents<'_>, tokenizer: Tokenizer, template: Choice<
     Ok(TextModel::new(tokenizer, template.among(own.templates(), variables)?, ends, None))
 }
 
-/// The vocabulary of a folder without `tokenizer.json`, in one of the older forms.
-fn folder_vocabulary(documents: Documents<'_>) -> Result<Option<Vocabulary>> {
+/// The tokenizer of a folder without `tokenizer.json`, in one of the other forms.
+fn folder_tokenizer(documents: Documents<'_>) -> Result<Option<Tokenizer>> {
     let config = documents.json("tokenizer_config.json")?;
-    if let Some(raw) = documents.find("tokenizer.model") {
-        return Ok(Some(Vocabulary::of_sentence_piece(raw, &config)?));
+    let is_ranks = |(name, raw): &(&str, &[u8])| {
+        let may_be = ["tokenizer.model", "tiktoken.model"].contains(name) || name.ends_with(".tiktoken");
+        may_be && byte_ranks::is_tiktoken(raw)
+    };
+    if let Some(raw) = documents.find("tekken.json") {
+        return Ok(Some(Tokenizer::from_json(&byte_ranks::of_tekken(raw)?)?));
     }
-    match (documents.find("vocab.json"), documents.find("merges.txt")) {
-        (Some(vocab), Some(merges)) => Ok(Some(Vocabulary::of_byte_pairs(vocab, merges, &config)?)),
-        _ => Ok(None),
+    if let Some((_, raw)) = documents.iter().find(is_ranks) {
+        return Ok(Some(Tokenizer::from_json(&byte_ranks::of_tiktoken(raw, &config)?)?));
     }
+    let vocabulary =
+        match (documents.find("tokenizer.model"), documents.find("vocab.json"), documents.find("merges.txt")) {
+            (Some(raw), ..) => Vocabulary::of_sentence_piece(raw, &config)?,
+            (None, Some(vocab), Some(merges)) => Vocabulary::of_byte_pairs(vocab, merges, &config)?,
+            _ => return Ok(None),
+        };
+    Ok(Some(Tokenizer::from_vocabulary(vocabulary)?))
 }
 
 fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Choice<'_>) -> Result<TextModel> {
     // Of a split, the first file has the keys.
     let header = documents.iter().find(|(_, bytes)| bytes.starts_with(b"GGUF"));
     let (name, bytes) =
-        header.context("the model has no tokenizer: neither `tokenizer.json`, `tokenizer.model`, `vocab.json` with `merges.txt`, nor a GGUF header")?;
+        header.context("the model has no tokenizer: none of `tokenizer.json`, `tekken.json`, `tokenizer.model`, a file of tiktoken, `vocab.json` with `merges.txt`, nor a GGUF header")?;
     let gguf = Gguf::parse_header(bytes).with_context(|| format!("the kept header of `{name}`"))?;
     let table = table.map_or_else(|| table_of(&gguf), Ok)?;
     let Settings::Gguf(vocabulary) = table.settings()? else { bail!("the token table is not that of a GGUF header") };

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::server::{Runner, Server, in_float32};
 use crate::support::{fixtures, json as read_json, list, numbers};
 
+mod byte_ranks;
 mod ollama_gpt_oss;
 mod repacked;
 

@@ -7,6 +7,7 @@
 
 pub mod abilities;
 mod byte_pairs;
+pub mod byte_ranks;
 pub mod chat_templates;
 mod error;
 pub mod insert;

@@ -322,12 +322,14 @@ fn is_quantized(path: &str, wanted: &str) -> bool {
 fn is_side_file(path: &str) -> bool {
     const NAMES: [&str; 5] =
         ["config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"];
-    const BEGINNINGS: [&str; 5] = ["tokenizer", "tekken.", "vocab.", "chat_template.", "LICENSE"];
+    const BEGINNINGS: [&str; 6] = ["tokenizer", "tekken.", "tiktoken.", "vocab.", "chat_template.", "LICENSE"];
     let is_template =
         path.strip_prefix("additional_chat_templates/").is_some_and(|name| name.strip_suffix(".jinja").is_some());
     is_template
         || !path.contains('/')
-            && (NAMES.contains(&path) || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning)))
+            && (NAMES.contains(&path)
+                || path.strip_suffix(".tiktoken").is_some()
+                || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning)))
 }
 
 fn is_plain(text: &str, longest: usize) -> bool {
