@@ -53,7 +53,7 @@ pub struct GgufForm {
 pub(crate) struct Alias {
     /// `general.architecture`, with which the keys begin too.
     pub(crate) architecture: &'static str,
-    /// Names of layers' tensors that those of the form are not.
+    /// Names of layers' tensors that differ from those of the form.
     pub(crate) names: Table,
 }
 

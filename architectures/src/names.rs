@@ -73,7 +73,7 @@ pub fn of_folder(name: &str) -> String {
     name.strip_prefix(BEFORE).filter(known).unwrap_or(name).to_owned()
 }
 
-/// The tables of an architecture's own names: outside of layers, and, the first that has a name counting, inside.
+/// The tables of an architecture's own names: outside of layers, and inside, in the order of precedence.
 fn own(architecture: &str) -> Option<(Table, [Table; 3])> {
     let form = Family::of_gguf(architecture)?.gguf;
     let alias = form.also.iter().find(|alias| alias.architecture == architecture);

@@ -35,6 +35,8 @@ pub const MAX_NESTING: usize = 32;
 /// The number that Ollama's converter gave to MXFP4 before ggml had one for it. A block is a scale and 16 bytes as in ggml's, but
 /// byte `i` has the numbers `2i` and `2i + 1`, where ggml's has `i` and `i + 16`.
 pub const OLLAMA_MXFP4: u32 = 4;
+/// The architecture whose files have it; elsewhere the number is that of a type that was removed from the format.
+pub const OLLAMA_MXFP4_ARCHITECTURE: &str = "gptoss";
 
 /// Byte order of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! Both have blocks of a scale and 16 bytes for 32 numbers of 4 bits. In Ollama's, type 4, byte `i` has the numbers `2i` and
 //! `2i + 1`; in ggml's, type 39, the numbers `i` and `i + 16`; the first of two is in the lower bits. A file of the first kind is
-//! stood for by one of the second: the same size, other numbers in its header, and blocks that are changed as they are read.
+//! read as one of the second: the same size, other numbers in its header, and blocks that are changed as they are read.
 //! Source: `transform a1b2c3` in Ollama's `ml/backend/ggml/ggml.go`.
 
 use std::io;
@@ -105,7 +105,7 @@ fn as_ggml(block: &[u8; BLOCK as usize]) -> [u8; BLOCK as usize] {
 
 #[cfg(test)]
 mod tests {
-    use formats::gguf::{NewTensor, write_header};
+    use formats::gguf::{NewTensor, OLLAMA_MXFP4_ARCHITECTURE, write_header};
 
     use super::*;
     use crate::read_at::InMemory;
@@ -114,7 +114,8 @@ mod tests {
     fn file() -> (Vec<u8>, Vec<u8>) {
         let tensor = |name: &str, kind, dims: Vec<u64>| NewTensor { name: name.to_owned(), kind, dims };
         let mxfp4 = |name: &str| tensor(name, GgmlType::MXFP4, vec![32, 3]);
-        let header = write_header(&[], &[mxfp4("a"), tensor("b", GgmlType::F32, vec![16]), mxfp4("c")]);
+        let keys = [("general.architecture".to_owned(), OLLAMA_MXFP4_ARCHITECTURE.into())];
+        let header = write_header(&keys, &[mxfp4("a"), tensor("b", GgmlType::F32, vec![16]), mxfp4("c")]);
         let header = header.expect("a header");
         let mut numbers = (0u32..).map(|at| (at * at / 7 % 16) as u8);
         let (mut of_ollama, mut of_ggml) = (header.bytes.clone(), header.bytes.clone());

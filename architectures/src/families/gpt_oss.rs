@@ -72,7 +72,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense { activation, ..Dense::from_gguf(keys)? };
     dense.slide_by_keys(keys, PATTERN, 0)?;
     if keys.architecture == BY_OLLAMA.architecture && keys.text("rope.scaling.type")?.is_none() {
-        let factor = keys.float("rope.scaling.factor")?.unwrap_or(1.0);
+        let factor = keys.float("rope.scaling.factor")?.filter(|factor| *factor > 0.0).unwrap_or(1.0);
         let (scaling, magnitude) = keys.yarn(factor)?;
         for rope in dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()) {
             *rope = rope.clone().scaled(scaling.clone(), magnitude);
@@ -94,8 +94,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(blueprint)
 }
 
-/// Takes queries, keys and values from one tensor, and gates and what they are multiplied with from one in which their rows take turns,
-/// where a file has those.
+/// Takes queries, keys and values from one tensor, and the gate and up projections from one in which their rows alternate, where a file
+/// has those.
 fn split_fused(blueprint: &mut Blueprint, names: &TensorNames, sizes: [u64; 3]) {
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let prefix = format!("model.layers.{index}");
@@ -128,7 +128,7 @@ fn with_sinks(dense: Dense, names: &TensorNames) -> Blueprint {
     blueprint
 }
 
-/// Stacks: rows of gate and up take turns. Blocks of four bits are stored as they are multiplied, numbers the other way
+/// Stacks: rows of gate and up alternate. Blocks of four bits are stored as they are multiplied, numbers the other way
 /// round.
 fn stacks(config: Config<'_>, module: &str, width: u64) -> [Matrices; 3] {
     if config.value("quantization").is_some() {

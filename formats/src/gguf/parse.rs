@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Array, Endian, Gguf, MAX_NESTING, OLLAMA_MXFP4, TensorInfo, Value, ValueType};
+use super::{Array, Endian, Gguf, MAX_NESTING, OLLAMA_MXFP4, OLLAMA_MXFP4_ARCHITECTURE, TensorInfo, Value, ValueType};
 use crate::dtype::element_count;
 use crate::{Error, GgmlType};
 
@@ -64,7 +64,10 @@ fn header(bytes: &[u8]) -> Result<Gguf<'_>, Error> {
     let key_count = cursor.count("keys", LEAST_PER_KEY)?;
     let metadata = keys(&mut cursor, key_count)?;
     let alignment = alignment(&metadata)?;
-    let tensors = tensors(&mut cursor, tensor_count, alignment)?;
+    let has_ollama_mxfp4 = metadata
+        .iter()
+        .any(|(key, value)| *key == "general.architecture" && value.as_str() == Some(OLLAMA_MXFP4_ARCHITECTURE));
+    let tensors = tensors(&mut cursor, tensor_count, alignment, has_ollama_mxfp4)?;
     let data_start = (cursor.at as u64).next_multiple_of(alignment);
     Ok(Gguf { version, endian, alignment, data_start, metadata, tensors })
 }
@@ -115,12 +118,17 @@ fn alignment(metadata: &[(&str, Value<'_>)]) -> Result<u64, Error> {
     }
 }
 
-fn tensors<'a>(cursor: &mut Cursor<'a>, count: u64, alignment: u64) -> Result<Vec<TensorInfo<'a>>, Error> {
+fn tensors<'a>(
+    cursor: &mut Cursor<'a>,
+    count: u64,
+    alignment: u64,
+    has_ollama_mxfp4: bool,
+) -> Result<Vec<TensorInfo<'a>>, Error> {
     let mut tensors = Vec::with_capacity(count as usize);
     let mut seen = HashSet::with_capacity(count as usize);
     for _ in 0..count {
         let at = cursor.at;
-        let tensor = tensor(cursor)?;
+        let tensor = tensor(cursor, has_ollama_mxfp4)?;
         if !seen.insert(tensor.name) {
             return Err(Error::gguf(at, format!("tensor `{}` is there twice", tensor.name)));
         }
@@ -133,7 +141,7 @@ fn tensors<'a>(cursor: &mut Cursor<'a>, count: u64, alignment: u64) -> Result<Ve
     Ok(tensors)
 }
 
-fn tensor<'a>(cursor: &mut Cursor<'a>) -> Result<TensorInfo<'a>, Error> {
+fn tensor<'a>(cursor: &mut Cursor<'a>, has_ollama_mxfp4: bool) -> Result<TensorInfo<'a>, Error> {
     let at = cursor.at;
     let name = cursor.name("tensor name", MAX_NAME)?;
     let refuse = |reason: String| Error::gguf(at, format!("tensor `{name}`: {reason}"));
@@ -144,7 +152,7 @@ fn tensor<'a>(cursor: &mut Cursor<'a>) -> Result<TensorInfo<'a>, Error> {
     let dims: Vec<u64> = (0..dimensions).map(|_| cursor.u64("a dimension")).collect::<Result<_, _>>()?;
     let type_at = cursor.at;
     let id = cursor.u32("a tensor type")?;
-    let is_ollama_mxfp4 = id == OLLAMA_MXFP4;
+    let is_ollama_mxfp4 = has_ollama_mxfp4 && id == OLLAMA_MXFP4;
     let kind = if is_ollama_mxfp4 { Ok(GgmlType::MXFP4) } else { GgmlType::from_id(id) };
     let kind = kind.map_err(|e| refuse(format!("type {id} {e}")))?;
     let offset = cursor.u64("a tensor offset")?;

@@ -14,6 +14,9 @@ const ALPHA: &str = "adapter.lora.alpha";
 pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
     read_gguf_header(file, 0, |gguf, _, found, _| {
         let architecture = check(gguf, file)?;
+        if let Some(tensor) = gguf.tensors.iter().find(|tensor| tensor.ollama_mxfp4_at.is_some()) {
+            return Err(refused(file, &format!("`{}` has a type that was removed from the format", tensor.name)));
+        }
         let mut pairs = Pairs::new(file, false);
         for tensor in &found {
             let Some((weight, factor)) = factor(&tensor.name) else {

@@ -10,7 +10,8 @@ use crate::{Error, Inventory, StoredTensor};
 pub fn whole(inventory: &Inventory) -> Result<Vec<StoredTensor>, Error> {
     if let Some(note) = &inventory.note {
         return Err(Error::Source(format!(
-            "it is kept as the file of another program, in which its tensors cannot be used as they are ({note}); create it from the file anew"
+            "its GGUF file is kept whole, and its tensors have to be converted before they are used ({note}); download the file and run \
+             `lode create NAME -f FILE`"
         )));
     }
     let tensors = inventory

@@ -25,6 +25,7 @@ pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
             Some(all) => {
                 all.files.extend(part.files);
                 all.tensors.extend(part.tensors);
+                all.note = all.note.take().or(part.note);
             }
         }
     }
