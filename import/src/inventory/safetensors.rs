@@ -1,6 +1,6 @@
 //! The inventory of a folder with safetensors files.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use formats::Encoding;
@@ -79,17 +79,26 @@ fn of_repacked(
         files.push(file);
         tensors.extend(members);
     }
+    let index = new_index(&files, &tensors);
     let config = repack::config(config.unwrap_or(b"{}"), &repacked.quantization)?;
     weights::find(&mut tensors, &QuantizationConfig::from_config(&config))?;
-    // Its arrays have other names now.
-    let kept: Vec<&NamedFile> = others.iter().copied().filter(|file| file.name != INDEX).collect();
-    let mut side_files = side_files(&kept)?;
-    for file in side_files.iter_mut().filter(|file| file.name == "config.json") {
-        file.size = config.len() as u64;
-        file.source = Arc::new(Document { name: file.source.name(), bytes: config.clone() });
+    let mut side_files = side_files(others)?;
+    for (name, bytes) in [("config.json", config), (INDEX, index)] {
+        if let Some(file) = side_files.iter_mut().find(|file| file.name == name) {
+            file.size = bytes.len() as u64;
+            file.source = Arc::new(Document { name: file.source.name(), bytes });
+        }
     }
     let format = SourceFormat::HuggingFace;
     Ok(Inventory { format, files, tensors, side_files, architecture, note: Some(repacked.summary.clone()) })
+}
+
+/// The index of files that have other tensors than before.
+fn new_index(files: &[SourceFile], tensors: &[SourceTensor]) -> Vec<u8> {
+    let map: BTreeMap<&str, &str> =
+        tensors.iter().map(|tensor| (tensor.name.as_str(), files[tensor.file].name.as_str())).collect();
+    let size: u64 = tensors.iter().map(|tensor| tensor.size).sum();
+    serde_json::json!({"metadata": {"total_size": size}, "weight_map": map}).to_string().into_bytes()
 }
 
 fn find_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {

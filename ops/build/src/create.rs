@@ -79,7 +79,8 @@ pub fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> 
 }
 
 fn imported(library: &Library, files: &[NamedFile], name: &ModelRef, observer: &dyn Observer) -> Result<Draft> {
-    import_into(library, &StoreTarget::new(library)?, files, name, observer)
+    let inventory = import::inventory(files)?;
+    import_into(library, &StoreTarget::new(library)?, (files, &inventory), name, observer)
 }
 
 fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {

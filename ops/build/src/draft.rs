@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use content::Digest;
-use import::NamedFile;
+use import::{Inventory, NamedFile};
 use library::{Error, FileDigests, Library, Observer, Obstacle};
 use manifests::config::RootFs;
 use manifests::{Document, Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
@@ -101,36 +101,35 @@ impl Draft {
     }
 }
 
-/// Imports files, wherever they are.
+/// Imports files, wherever they are; with their inventory.
 ///
 /// # Errors
 /// They are no model that can be imported, or the disk cannot take it.
 pub fn import_into(
     library: &Library,
     target: &StoreTarget<'_>,
-    files: &[NamedFile],
+    (files, inventory): (&[NamedFile], &Inventory),
     name: &ModelRef,
     observer: &dyn Observer,
 ) -> Result<Draft> {
-    let inventory = import::inventory(files)?;
-    for file in import::unused_weights(files, &inventory) {
+    for file in import::unused_weights(files, inventory) {
         observer.status(format!("note: `{}` is not part of the model and is left out", file.name));
     }
     if let Some(note) = &inventory.note {
         observer.status(format!("note: {note}"));
     }
-    let plan = import::plan(&inventory)?;
+    let plan = import::plan(inventory)?;
     let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
     ensure_space(library, total)?;
     observer.status(format!("importing {name} ({} tensors)", inventory.tensors.len()));
     let progress = ImportProgress::new(observer, total);
-    let imported = import::write(&inventory, &plan, target, &progress)?;
+    let imported = import::write(inventory, &plan, target, &progress)?;
     observer.bytes(total, total);
     let known = inventory.files.iter().filter_map(|file| Some((file.name.clone(), file.source.digest()?)));
     Ok(Draft {
         files: known.collect(),
         layers: imported.layers,
-        config: import::describe(&inventory),
+        config: import::describe(inventory),
         base: None,
         annotations: BTreeMap::new(),
         parameters: Map::new(),

@@ -53,6 +53,9 @@ pub(crate) fn quantized(
 ) -> Result<Draft> {
     let start = Start::find(library, source)?;
     let quantization = start.plan(spec)?;
+    if let Some(note) = start.note() {
+        observer.status(format!("note: {note}"));
+    }
     report(&quantization, spec, observer);
     let derivations: Vec<&Derivation> = quantization.blobs.iter().filter_map(derivation).collect();
     let total = quantization.derived_bytes().saturating_add(start.kept_bytes(&quantization));

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! # Invariants
-//! - No second copy: weights go from the connection into tensor blobs.
+//! - No second copy: weights go from the connection into tensor blobs. Only files whose weights are put into another form are
+//!   fetched whole first, and checked then.
 //! - Nothing has a name before every file whose digest is known was read back from its blobs and had that digest.
 //!
 //! An attempt that fails leaves the tensors that were complete, under a lease; the next one does not fetch them again.
@@ -99,18 +100,27 @@ fn convert(
     model: &ForeignModel,
     observer: &dyn Observer,
 ) -> Result<Draft> {
-    let mut draft = import_into(library, target, &model.files, &model.name, observer)?;
-    for file in left_over(&draft, &model.files) {
+    let mut files = model.files.clone();
+    let mut inventory = import::inventory(&files)?;
+    let is_converted = inventory.note.is_some();
+    if is_converted {
+        files = fetched(library, target, &files, observer)?;
+        inventory = import::inventory(&files)?;
+    }
+    let mut draft = import_into(library, target, (&files, &inventory), &model.name, observer)?;
+    for file in left_over(&draft, &files) {
         if is_weights(&file.name) {
             observer.status(format!("leaving out {}: the model's index does not name it", file.name));
             continue;
         }
         draft.layers.push(whole_file(target, file, import::side_type(&file.name), &file.name)?);
     }
-    observer.status("verifying sha256 digest".to_owned());
-    if let Err(error) = verify(library, &draft.layers, &model.files) {
-        target.forget();
-        return Err(error);
+    if !is_converted {
+        observer.status("verifying sha256 digest".to_owned());
+        if let Err(error) = verify(library, &draft.layers, &files) {
+            target.forget();
+            return Err(error);
+        }
     }
     draft.layers.extend(model.kept.iter().cloned());
     // How it is talked with is nowhere in its files.
@@ -120,6 +130,40 @@ fn convert(
     let manifest = model.manifest.map(|digest| (annotations::ORIGIN_MANIFEST.to_owned(), digest.to_string()));
     draft.annotations.extend(manifest);
     Ok(draft)
+}
+
+/// The files as blobs, each with the digest that it should have: of files whose weights are converted the import keeps no bytes that
+/// could be held against it later. A collection removes these blobs.
+fn fetched(
+    library: &Library,
+    target: &StoreTarget<'_>,
+    files: &[NamedFile],
+    observer: &dyn Observer,
+) -> Result<Vec<NamedFile>> {
+    let fetch = |file: &NamedFile| {
+        observer.status(format!("fetching {}", file.name));
+        let layer = whole_file(target, file, import::side_type(&file.name), &file.name)?;
+        if let Some(expected) = expected_digest(file) {
+            let found = import::digest_of(&*library.open(layer.digest()), expected.algorithm())?;
+            ensure_same(file, &found, &expected)?;
+        }
+        Ok(NamedFile { name: file.name.clone(), source: library.open_called(layer.digest(), &file.name) })
+    };
+    files.iter().map(fetch).collect()
+}
+
+/// The digest of all its bytes, where its source has told it.
+fn expected_digest(file: &NamedFile) -> Option<Digest> {
+    file.source.identity()?.parse().ok()
+}
+
+fn ensure_same(file: &NamedFile, found: &Digest, expected: &Digest) -> Result<()> {
+    ensure!(
+        found == expected,
+        "`{}` has the digest `{found}`, expected `{expected}`: it was changed on its way; pull again",
+        file.source.name()
+    );
+    Ok(())
 }
 
 /// The files that the import made no layer of.
@@ -146,9 +190,7 @@ fn verify(library: &Library, layers: &[Layer], files: &[NamedFile]) -> Result<()
     let origin: Origin = serde_json::from_slice(&library.store.read_blob(origin.digest(), MAX_DOCUMENT)?)?;
     let open = library.opener();
     for file in files {
-        let Some(expected) = file.source.identity().and_then(|identity| identity.parse::<Digest>().ok()) else {
-            continue;
-        };
+        let Some(expected) = expected_digest(file) else { continue };
         let found = match origin.files.iter().find(|from| from.name == file.name) {
             Some(from) => read_back(from, layers, &open, expected.algorithm()),
             None => match source_layers(layers).find(|layer| layer.name() == Some(&file.name)) {
@@ -158,11 +200,7 @@ fn verify(library: &Library, layers: &[Layer], files: &[NamedFile]) -> Result<()
             },
         };
         let found = found.with_context(|| format!("cannot read `{}` back from its blobs", file.name))?;
-        ensure!(
-            found == expected,
-            "`{}` has the digest `{found}`, expected `{expected}`: it was changed on its way; pull again",
-            file.source.name()
-        );
+        ensure_same(file, &found, &expected)?;
     }
     Ok(())
 }

@@ -233,3 +233,48 @@ async fn a_second_revision_costs_what_it_changed() {
     assert!(!server.log().contains("hf_secret"), "the token is in the log");
     stored::blobs(&server.home());
 }
+
+/// Their tensors are in other arrays here, so the files are checked before they are converted.
+#[tokio::test]
+async fn quantized_weights_are_converted_on_the_way() {
+    let test = "real_registry::hub::quantized_weights_are_converted_on_the_way";
+    let Some(cases) = crate::support::fixtures(test, "cases2026") else { return };
+    let hub = Hub::start();
+    let files = in_two_shards(&cases.join("gptq/model"));
+    hub.publish("1111111111111111111111111111111111111111", &files);
+    let endpoint = format!("http://{}", hub.service.address);
+    let server = Server::start(&[("HF_ENDPOINT", &endpoint)]).await;
+    server.pull("hf.co/someone/tiny").await;
+    server.create("created", folder(&files).path()).await;
+    let pulled = stored::manifest(&server.home(), "hf.co/someone/tiny", "latest");
+    assert_eq!(pulled.tensors(), stored::created(&server.home(), "created").tensors());
+    assert_eq!(server.says("hf.co/someone/tiny").await, server.says("created").await);
+    // An export has an index that fits its shards, and can be imported.
+    let out = tempfile::tempdir().expect("a folder");
+    let exported = out.path().join("files");
+    let done = server.lode(&["export", "hf.co/someone/tiny", "--to", exported.to_str().expect("a path")]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(exported.join("model.safetensors.index.json").is_file());
+    server.create("again", &exported).await;
+    assert_eq!(stored::created(&server.home(), "again").tensors(), pulled.tensors());
+}
+
+/// The files of a folder with a single file of weights, which becomes two and an index.
+fn in_two_shards(model: &Path) -> Files {
+    let read = |name: &str| std::fs::read(model.join(name)).expect("a file");
+    let weights = read("model.safetensors");
+    let data = 8 + usize::try_from(u64::from_le_bytes(*weights.first_chunk().expect("a length"))).expect("small");
+    let header: Map<String, Value> = serde_json::from_slice(&weights[8..data]).expect("a header");
+    let tensors: Vec<(String, Value)> = header.into_iter().filter(|(name, _)| name != "__metadata__").collect();
+    let (mut files, mut map) = (Files::new(), Map::new());
+    for (number, part) in tensors.chunks(tensors.len().div_ceil(2)).enumerate() {
+        let name = format!("model-{:05}-of-00002.safetensors", number + 1);
+        map.extend(part.iter().map(|(tensor, _)| (tensor.clone(), name.as_str().into())));
+        files.insert(name, shard(&part.iter().cloned().collect(), &weights[data..]).into());
+    }
+    files.insert("model.safetensors.index.json".to_owned(), json!({"weight_map": map}).to_string().into_bytes().into());
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        files.insert(name.to_owned(), read(name).into());
+    }
+    files
+}

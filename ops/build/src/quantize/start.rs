@@ -51,6 +51,11 @@ impl Start {
         }
     }
 
+    /// What is to be told of the source's files.
+    pub(crate) fn note(&self) -> Option<&str> {
+        self.files.as_ref().and_then(|(inventory, _)| inventory.note.as_deref())
+    }
+
     fn files(files: &[NamedFile]) -> Result<Self> {
         let inventory = import::inventory(files)?;
         let plan = import::plan(&inventory)?;
