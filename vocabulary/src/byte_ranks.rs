@@ -14,9 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::Error;
 
 /// Classes of tokenizers that read files of tiktoken, and what they split by.
-const SPLITS: [(&str, &str); 2] = [("QWenTokenizer", QWEN), ("TikTokenTokenizer", KIMI)];
-const QWEN: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SPLITS: [(&str, &str); 1] = [("TikTokenTokenizer", KIMI)];
 const KIMI: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -51,6 +49,10 @@ const OLDER: [&str; 20] = [
 const BEGIN: &str = "<s>";
 /// The most tokens of a vocabulary.
 const MOST: usize = 1 << 22;
+/// The longest token, in bytes; those of published vocabularies have 128 at most.
+const LONGEST: usize = 1 << 10;
+/// The most bytes of all merges together; published vocabularies have some ten million.
+const MOST_MERGED: usize = 256 << 20;
 
 #[derive(Deserialize)]
 struct Tekken {
@@ -107,7 +109,7 @@ pub fn of_tekken(raw: &[u8]) -> Result<Vec<u8>, Error> {
         tokens.push(bytes.ok_or_else(|| fail(format!("rank {expected} has no token, or one that is not base64")))?);
     }
     let special = special.into_iter().enumerate().collect();
-    Ok(document(&pattern, &tokens, count, special, Some(BEGIN)))
+    document(&pattern, &tokens, count, special, Some(BEGIN))
 }
 
 /// Whether a document is a file of tiktoken: a token in base64 and its rank in each line.
@@ -123,10 +125,11 @@ pub fn is_tiktoken(raw: &[u8]) -> bool {
 pub fn of_tiktoken(raw: &[u8], config: &Value) -> Result<Vec<u8>, Error> {
     let class = config.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
     let split = SPLITS.iter().find(|(own, _)| *own == class).map(|(_, split)| *split);
-    let split = split.ok_or_else(|| {
-        Error(format!(
+    let split = split.ok_or_else(|| match class {
+        "" => Error("`tokenizer_config.json` names no `tokenizer_class`, which says how text is split".to_owned()),
+        _ => Error(format!(
             "how `{class}` splits text is not known without `tokenizer.json`; save the tokenizer with its fast class"
-        ))
+        )),
     })?;
     let text = std::str::from_utf8(raw).map_err(|_| Error("the file of tiktoken is not text".to_owned()))?;
     let mut tokens = Vec::new();
@@ -147,7 +150,7 @@ pub fn of_tiktoken(raw: &[u8], config: &Value) -> Result<Vec<u8>, Error> {
         .filter_map(|(id, token)| Some((id.parse().ok()?, token.get("content")?.as_str()?.to_owned())));
     let mut special: Vec<(usize, String)> = added.filter(|(id, _)| *id < MOST).collect();
     special.sort_unstable();
-    Ok(document(split, &tokens, 0, special, None))
+    document(split, &tokens, 0, special, None)
 }
 
 /// The rank and the bytes of a line.
@@ -163,7 +166,7 @@ fn document(
     first: usize,
     special: Vec<(usize, String)>,
     begin: Option<&str>,
-) -> Vec<u8> {
+) -> Result<Vec<u8>, Error> {
     let letters = letters();
     let text = |bytes: &[u8]| -> String { bytes.iter().map(|byte| letters[usize::from(*byte)]).collect() };
     let mut vocabulary = Map::new();
@@ -179,14 +182,24 @@ fn document(
     }
     let ranks: HashMap<&[u8], usize> =
         tokens.iter().enumerate().map(|(rank, token)| (token.as_slice(), rank)).collect();
-    let mut merges = Vec::new();
+    let (mut merges, mut merged) = (Vec::new(), 0usize);
     for token in tokens {
+        if token.len() > LONGEST {
+            return Err(Error(format!(
+                "a token of the vocabulary has {} bytes, expected at most {LONGEST}",
+                token.len()
+            )));
+        }
         let cut = |at| {
             let (left, right) = token.split_at(at);
             Some((*ranks.get(left)?, *ranks.get(right)?, at))
         };
         let mut cuts: Vec<_> = (1..token.len()).filter_map(cut).collect();
         cuts.sort_unstable();
+        merged = merged.saturating_add(cuts.len().saturating_mul(token.len()));
+        if merged > MOST_MERGED {
+            return Err(Error(format!("the merges of the vocabulary have more than {MOST_MERGED} bytes")));
+        }
         merges.extend(cuts.into_iter().map(|(_, _, at)| json!([text(&token[..at]), text(&token[at..])])));
     }
     let by_byte = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
@@ -204,7 +217,7 @@ fn document(
         "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": true,
             "vocab": vocabulary, "merges": merges}});
-    document.to_string().into_bytes()
+    Ok(document.to_string().into_bytes())
 }
 
 /// The letter that GPT-2's vocabularies have for each byte: itself where it can be seen, else one from U+0100 on.
@@ -255,7 +268,10 @@ mod tests {
         assert!(is_tiktoken(raw) && !is_tiktoken(b"\x0a\x0e\x0a\x05<unk>\x15") && !is_tiktoken(b""));
         let made: Value = serde_json::from_slice(&of_tiktoken(raw, &config).expect("it is read")).expect("JSON");
         assert_eq!(made["model"]["vocab"], json!({"[EOS]": 3, "a": 0, "b": 1, "ab": 2}));
+        let long = [STANDARD.encode([b'a'; LONGEST + 1]).as_bytes(), b" 0\n"].concat();
         for (raw, config, says) in [
+            (&long[..], &config, "expected at most 1024"),
+            (raw, &json!({}), "names no `tokenizer_class`"),
             (&b"YQ== 1\n"[..], &config, "rank 0"),
             (b"YQ== 0\nYg==\n", &config, "rank 1"),
             (raw, &json!({"tokenizer_class": "XTokenizer"}), "`XTokenizer`"),

@@ -17,6 +17,17 @@ const TEXTS: [&str; 5] = [
     "def f(x):\n    return x",
     "",
 ];
+/// What Kimi's tokenizer splits by (`tokenization_kimi.py`).
+const KIMI: &str = concat!(
+    r"[\p{Han}]+",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|\p{N}{1,3}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*",
+    r"|\s*[\r\n]+",
+    r"|\s+(?!\S)",
+    r"|\s+"
+);
 /// Special tokens of the tekken vocabulary, before all others.
 const SPECIAL: u64 = 8;
 
@@ -25,18 +36,20 @@ async fn tokens_by_rank_are_those_of_the_same_vocabulary() {
     let test = "cases2026::byte_ranks::tokens_by_rank_are_those_of_the_same_vocabulary";
     let Some(hf) = fixtures(test, "hf") else { return };
     let model = hf.join("qwen3/model");
-    let known = read_json(&model.join("tokenizer.json"));
+    let mut known = read_json(&model.join("tokenizer.json"));
     let tokens = tokens(&known);
+    known["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = KIMI.into();
+    known["model"]["ignore_merges"] = true.into();
+    let same = folder(&model, "tokenizer.json", &known.to_string());
     let lines: Vec<String> = tokens.iter().enumerate().map(|(rank, token)| format!("{token} {rank}\n")).collect();
-    let tiktoken = folder(&model, "qwen.tiktoken", &lines.concat());
-    let pattern = &known["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"];
+    let tiktoken = folder(&model, "tiktoken.model", &lines.concat());
     let vocab = tokens.iter().enumerate().map(|(rank, token)| json!({"rank": rank, "token_bytes": token}));
-    let sizes = json!({"pattern": pattern, "default_vocab_size": tokens.len() as u64 + SPECIAL, "default_num_special_tokens": SPECIAL});
+    let sizes = json!({"pattern": KIMI, "default_vocab_size": tokens.len() as u64 + SPECIAL, "default_num_special_tokens": SPECIAL});
     let special = json!([{"rank": 1, "token_str": "<s>"}, {"rank": 2, "token_str": "</s>"}]);
     let tekken = json!({"config": sizes, "vocab": vocab.collect::<Vec<Value>>(), "special_tokens": special});
     let tekken = folder(&model, "tekken.json", &tekken.to_string());
     let server = Server::start(&[]).await;
-    for (name, path) in [("known", model.as_path()), ("tiktoken", tiktoken.path()), ("tekken", tekken.path())] {
+    for (name, path) in [("known", same.path()), ("tiktoken", tiktoken.path()), ("tekken", tekken.path())] {
         server.create(name, path).await;
     }
     for text in TEXTS {
@@ -79,7 +92,7 @@ fn folder(model: &Path, name: &str, text: &str) -> tempfile::TempDir {
         std::fs::copy(model.join(file), folder.path().join(file)).expect("a copy");
     }
     let mut config = read_json(&model.join("tokenizer_config.json"));
-    config["tokenizer_class"] = "QWenTokenizer".into();
+    config["tokenizer_class"] = "TikTokenTokenizer".into();
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("written");
     std::fs::write(folder.path().join(name), text).expect("written");
     folder
