@@ -90,10 +90,10 @@ async fn work(
     result
 }
 
-/// The blobs that the files of a model are.
+/// The blobs that the files of a model and its adapters are.
 fn uploaded_blobs(spec: &CreateSpec) -> Vec<Digest> {
     let files = if let Source::Files(files) = &spec.source { &files[..] } else { &[] };
-    files.iter().filter_map(|file| file.source.digest()).collect()
+    files.iter().chain(&spec.adapters).filter_map(|file| file.source.digest()).collect()
 }
 
 /// Says that there is no such base, where it was not found. What fails afterwards, such as a blob that is not what was promised, or a

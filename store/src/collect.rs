@@ -31,14 +31,14 @@ pub struct Collected {
     pub leased: Leased,
 }
 
-/// Blobs that nothing but leases leads to: uploads, and what transfers that broke off have brought.
+/// Blobs that nothing but leases and promises keep: uploads, and what transfers that broke off have brought.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leased {
     /// How many.
     pub blobs: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// When the last of their leases ends.
+    /// When the last of those ends.
     pub until: Option<SystemTime>,
 }
 
@@ -162,12 +162,19 @@ impl Store {
 
     /// What only leases keep, as far as it is here.
     fn leased(&self, marked: &Marked) -> Leased {
+        let mut ends = marked.leased.clone();
+        for (digest, places) in self.0.promises.lock().iter() {
+            let Some(end) = places.values().max() else { continue };
+            if !marked.reachable.contains(digest) || ends.contains_key(digest) {
+                let latest = ends.entry(*digest).or_insert(*end);
+                *latest = (*end).max(*latest);
+            }
+        }
         let mut leased = Leased::default();
-        for (digest, end) in &marked.leased {
-            let Ok(Some(size)) = self.look(digest) else { continue };
+        for (digest, end) in ends {
+            let Ok(Some(size)) = self.look(&digest) else { continue };
             (leased.blobs, leased.bytes) = (leased.blobs + 1, leased.bytes + size);
-            let promised = self.0.promises.lock().get(digest).and_then(|places| places.values().max().copied());
-            leased.until = leased.until.max(Some(*end)).max(promised);
+            leased.until = leased.until.max(Some(end));
         }
         leased
     }

@@ -69,7 +69,7 @@ impl Store {
         if marked.obstacles.iter().any(|obstacle| obstacle.leads_to == LeadsTo::Documents) {
             self.mark_every_document(children, &mut marked);
         }
-        // What they lead to was read before: a model that is complete by now has let its lease end.
+        // Leases were read before documents were walked: a model that is complete by now may have ended its lease.
         let Marked { reachable, leased, .. } = &mut marked;
         leased.retain(|digest, _| reachable.insert(*digest));
         marked

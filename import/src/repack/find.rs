@@ -148,6 +148,7 @@ impl Source<'_> {
         }
         // The first version of the format stores one less.
         let add = u8::from(self.config.text("checkpoint_format") != Some("gptq_v2"));
+        self.is_whole_numbers(zeros)?;
         let check = order.map(|at| self.in_order(at, inputs, of_source)).transpose()?;
         let zero_words = outputs.div_ceil(u64::from(32 / bits));
         let packed = Packed {
@@ -179,6 +180,7 @@ impl Source<'_> {
         if self.config.text("version").is_some_and(|version| !version.eq_ignore_ascii_case("gemm")) {
             return Err(format!("its version is {:?}, expected gemm", self.config.text("version").unwrap_or_default()));
         }
+        self.is_whole_numbers(zeros)?;
         let (group, _) = group_of(inputs, groups)?;
         let packed = Packed {
             name: self.tensors[codes].name.clone(),
@@ -287,6 +289,13 @@ impl Source<'_> {
         Ok(Matrix { file: self.file(at), offset: *offset, unit, rows, columns, is_transposed })
     }
 
+    /// Refuses words and groups that are not I32 or U32.
+    fn is_whole_numbers(&self, at: usize) -> Result<(), String> {
+        let SourceTensor { name, dtype, .. } = &self.tensors[at];
+        let fits = matches!(dtype, Dtype::I32 | Dtype::U32);
+        fits.then_some(()).ok_or_else(|| format!("`{name}` is {dtype}, expected I32"))
+    }
+
     fn scales(&self, at: usize, shape: [u64; 2], is_transposed: bool) -> Result<Scales, String> {
         let SourceTensor { name, dtype, .. } = &self.tensors[at];
         if !matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
@@ -297,6 +306,7 @@ impl Source<'_> {
     }
 
     fn in_order(&self, at: usize, inputs: u64, group: u64) -> Result<Check, String> {
+        self.is_whole_numbers(at)?;
         let Matrix { file, offset, .. } = self.matrix(at, [1, inputs], 4, false)?;
         Ok(Check::InOrder { file, offset, inputs, group })
     }

@@ -137,7 +137,7 @@ impl Packed {
         Ok(scales)
     }
 
-    /// The codes that mean zero, one for each of the source's groups; up to 256.
+    /// The codes that mean zero, one for each of the source's groups.
     fn zeros(&self, rows: Range<u64>) -> io::Result<Vec<u16>> {
         let groups = self.scales.matrix.columns;
         let middle = 1u16 << (self.bits - 1);
@@ -167,9 +167,12 @@ impl Packed {
         let target = Target { encoding: Encoding::Plain(self.float), float: self.float, global_scale: None };
         let mut encoded = Encoded::default();
         codec::encode(numbers, numbers.len(), target, &mut encoded);
+        if let Some(number) = numbers.iter().find(|number| !number.is_finite()) {
+            return Err(malformed(format!("one of its scales, or a scale times a zero, is {number}")));
+        }
         if decoded(self.float, &encoded.data)? != numbers {
             return Err(malformed(format!(
-                "its zeros are not the middle code that its config promises (`sym`), or a scale times a zero is no {}",
+                "a scale times the code that means zero is no {}: the zeros are not the middle codes, as the config says (`sym`)",
                 self.float
             )));
         }

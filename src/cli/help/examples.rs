@@ -65,7 +65,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
 
 /// The text below the options of a command.
 pub(super) fn below(lines: &[&str]) -> String {
-    let lines = lines.iter().map(|line| format!("  {}", line.strip_prefix("").unwrap_or(line)));
+    let lines = lines.iter().map(|line| format!("  {line}"));
     ["Examples:".to_owned()].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
 }
 
