@@ -207,6 +207,26 @@ impl ReadAt for Slice {
     }
 }
 
+/// Reads what a header in memory has of a file that begins with it and has `size` bytes in all. Gives the rest of the buffer, whose
+/// bytes lie behind the header.
+///
+/// # Errors
+/// The file ends before the buffer does.
+pub(crate) fn read_header_part<'b>(
+    header: &[u8],
+    size: u64,
+    buffer: &'b mut [u8],
+    offset: u64,
+) -> io::Result<&'b mut [u8]> {
+    let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= size);
+    end.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let head = header.get(offset.min(header.len() as u64) as usize..).unwrap_or_default();
+    let count = head.len().min(buffer.len());
+    let (first, rest) = buffer.split_at_mut(count);
+    first.copy_from_slice(&head[..count]);
+    Ok(rest)
+}
+
 /// A document that was made of another and is short.
 #[derive(Debug)]
 pub(crate) struct Document {

@@ -12,6 +12,7 @@ use content::{Algorithm, Descriptor, Digest};
 use manifests::{Layer, media_types};
 
 use crate::plan::SideSource;
+use crate::read_at::read_header_part;
 use crate::{Error, Extent, Inventory, OpenBlob, Plan, ReadAt, StoredTensor, catalogue, digest_of};
 
 /// A model whose tensors can be read.
@@ -128,12 +129,7 @@ impl ReadAt for PlannedBytes {
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.size);
-        end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let head = self.header.get(offset.min(self.header.len() as u64) as usize..).unwrap_or_default();
-        let count = head.len().min(buffer.len());
-        let (first, mut rest) = buffer.split_at_mut(count);
-        first.copy_from_slice(&head[..count]);
+        let mut rest = read_header_part(&self.header, self.size, buffer, offset)?;
         // What is left begins so far after the header.
         let mut skip = offset.saturating_sub(self.header.len() as u64);
         for part in &self.extents {

@@ -75,7 +75,7 @@ struct Source<'a> {
     config: &'a QuantizationConfig,
 }
 
-/// The method, and what is not as it should be.
+/// The method that quantized a weight, and why the weight is refused.
 type Refused = (&'static str, String);
 
 impl Source<'_> {

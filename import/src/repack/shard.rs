@@ -10,6 +10,7 @@ use formats::safetensors::{Member, canonical_header};
 
 use super::find::{Form, Module};
 use super::packed::Packed;
+use crate::read_at::read_header_part;
 use crate::{ReadAt, SourceFile, SourceTensor};
 
 /// How many bytes of an array are computed at a time, about. Codes that lie across are read again for each part, and no matrix of a
@@ -135,13 +136,8 @@ impl ReadAt for Shard {
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.size);
-        end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let head = self.header.get(offset.min(self.header.len() as u64) as usize..).unwrap_or_default();
-        let count = head.len().min(buffer.len());
-        let (first, mut rest) = buffer.split_at_mut(count);
-        first.copy_from_slice(&head[..count]);
-        let mut at = offset + count as u64;
+        let mut rest = read_header_part(&self.header, self.size, buffer, offset)?;
+        let mut at = offset.max(self.header.len() as u64);
         let mut next = self.arrays.partition_point(|array| array.begin + array.size <= at);
         while !rest.is_empty() {
             let array = &self.arrays[next];

@@ -57,7 +57,7 @@ impl Folder {
         inventory(&self.files(shards)).map_err(|e| e.to_string())
     }
 
-    /// The encoding and the numbers of `a.weight`, whatever the file boundaries are.
+    /// The encoding and the decoded numbers of `a.weight`: the same from one file and from three.
     fn weight(&self) -> (Encoding, Vec<f32>) {
         let [one, three] = [1, 3].map(|shards| {
             let inventory = self.inventory(shards).expect("it can be read");

@@ -249,6 +249,17 @@ async fn quantized_weights_are_converted_on_the_way() {
     let pulled = stored::manifest(&server.home(), "hf.co/someone/tiny", "latest");
     assert_eq!(pulled.tensors(), stored::created(&server.home(), "created").tensors());
     assert_eq!(server.says("hf.co/someone/tiny").await, server.says("created").await);
+    // A file that is another one than the hub says becomes no model.
+    hub.publish("2222222222222222222222222222222222222222", &files);
+    let changed = "model-00002-of-00002.safetensors";
+    let mut bytes = files[changed].to_vec();
+    *bytes.last_mut().expect("a byte") ^= 1;
+    lock(&hub.storage_files.revisions)[1].1.insert(changed.to_owned(), bytes.into());
+    let (_, answer) = server.call("/api/pull", &json!({"model": "hf.co/someone/tiny", "stream": false})).await;
+    let error = answer["error"].as_str().unwrap_or_default();
+    assert!(error.contains(changed) && error.contains("has the digest"), "{answer}");
+    let kept = stored::manifest(&server.home(), "hf.co/someone/tiny", "latest");
+    assert_eq!(kept.tensors(), pulled.tensors(), "the name stays with what it had");
     // An export has an index that fits its shards, and can be imported.
     let out = tempfile::tempdir().expect("a folder");
     let exported = out.path().join("files");
