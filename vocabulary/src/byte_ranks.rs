@@ -49,9 +49,9 @@ const OLDER: [&str; 20] = [
 const BEGIN: &str = "<s>";
 /// The most tokens of a vocabulary.
 const MOST: usize = 1 << 22;
-/// The longest token, in bytes; those of published vocabularies have 128 at most.
+/// The longest token that is read, in bytes.
 const LONGEST: usize = 1 << 10;
-/// The most bytes of all merges together; published vocabularies have some ten million.
+/// The most bytes of all merges together, so that what is made of a document stays in proportion to it.
 const MOST_MERGED: usize = 256 << 20;
 
 #[derive(Deserialize)]
