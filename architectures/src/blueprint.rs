@@ -18,6 +18,7 @@ mod state;
 mod tensor;
 mod wire;
 
+pub(crate) use check::adaptable;
 pub use ffn::{Activation, Experts, Ffn, Gated, Groups, Plain, Router, RouterScores, SharedExpert};
 pub use mixer::{
     Attention, DecayRate, DeltaNet, HeadLayout, Latent, LatentQuery, LowRankQuery, Mixer, NormedPart, ShortConv,

@@ -92,8 +92,14 @@ impl HuggingFaceForm {
             is_written: false,
             activation_key: "hidden_act",
             norm_offset: 0.0,
+            layout: HeadLayout::Half,
             fields: |_, _| Vec::new(),
         }
+    }
+
+    /// The same, with elements of heads that are rotated together side by side.
+    pub(crate) const fn interleaved(self) -> Self {
+        Self { layout: HeadLayout::Interleaved, ..self }
     }
 }
 
@@ -113,6 +119,8 @@ pub struct HuggingFaceForm {
     pub activation_key: &'static str,
     /// What the class adds to the weights of norms.
     pub(crate) norm_offset: f64,
+    /// In which order rows of q and k lie.
+    pub layout: HeadLayout,
     /// Fields of the config that not all families have. The second parameter says whether there is a tensor whose canonical
     /// name ends so.
     pub fields: Fields,

@@ -15,6 +15,7 @@
 //! - Canonical names are Hugging Face's. A better table of names changes no stored byte: names in blobs are the source's.
 //! - What is derived by this crate carries [`VERSION`]; a build with other sources derives it anew.
 
+mod adapted;
 pub mod blueprint;
 mod config_json;
 mod dense;
@@ -34,6 +35,7 @@ mod rope;
 mod sizes;
 mod tensor_names;
 
+pub use adapted::{Adaptable, AdaptedName};
 pub use blueprint::{
     Activation, Attention, Blueprint, DecayRate, DeltaNet, Embedding, Experts, Ffn, Gated, Groups, HeadLayout, Latent,
     LatentQuery, Layer, LayerState, LowRankQuery, Matrices, Mixer, Norm, NormKind, NormedPart, Output, Plain,

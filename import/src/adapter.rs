@@ -8,19 +8,29 @@
 //! | safetensors and `adapter_config.json` | PEFT | `NAME.lora_A.weight` | `NAME.lora_B.weight` | `lora_alpha / rank`, `/ √rank` with `use_rslora` |
 //! | the same | mlx-lm | `NAME.lora_a` | `NAME.lora_b` | `lora_parameters.scale` |
 //!
-//! `down` is `[rank, input]` and `up` is `[output, rank]`; mlx-lm stores both the other way round.
+//! `down` is `[rank, input]` and `up` is `[output, rank]`; mlx-lm stores both the other way round. Those of all experts of a layer are
+//! one tensor:
 //!
-//! Sources: `convert_lora_to_gguf.py` and `llama-adapter.cpp` of llama.cpp; `LoraConfig` and `get_pattern_key` of PEFT;
-//! `tuner/lora.py` and `tuner/utils.py` of mlx-lm.
+//! | by | `down` | `up` |
+//! |---|---|---|
+//! | llama.cpp, mlx-lm | `[experts, rank, input]` | `[experts, output, rank]` |
+//! | PEFT, for `target_parameters` | `[experts · rank, input]` | `[output, rank · experts]`; column `r · experts + e` is of expert `e` |
+//!
+//! Sources: `convert_lora_to_gguf.py` and `llama-adapter.cpp` of llama.cpp; `LoraConfig`, `get_pattern_key` and `ParamWrapper` of
+//! PEFT; `tuner/lora.py` and `tuner/utils.py` of mlx-lm.
 //!
 //! An adapter is kept as the files it came in. All of its numbers change with every training step, so tensors of their own
 //! would be shared by nobody.
 
+mod fit;
 mod gguf;
 mod pairs;
+mod parameters;
 mod safetensors;
 
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use fit::{Fitted, Places};
 
 use architectures::HeadLayout;
 
@@ -41,8 +51,8 @@ pub struct Adapter {
     pub name: String,
     /// The architecture that it was made for, as GGUF names it; `None` where the files do not say.
     pub architecture: Option<String>,
-    /// The layout of heads that `up` of q and k has.
-    pub layout: HeadLayout,
+    /// The layout of heads that `up` of q and k has; `None` where it is that of the model's folder.
+    pub layout: Option<HeadLayout>,
     /// What it adds, sorted by the names of the modules.
     pub modules: Vec<AdaptedModule>,
 }
@@ -52,26 +62,60 @@ pub struct Adapter {
 pub struct AdaptedModule {
     /// The canonical name of the projection's weight, without `.weight`.
     pub name: String,
-    /// `[rank, input]`, or `[input, rank]` where it is transposed.
+    /// `[rank, input]`, or `[input, rank]` where it is transposed; of experts see there.
     pub down: StoredTensor,
-    /// `[output, rank]`, or `[rank, output]` where it is transposed.
+    /// `[output, rank]`, or `[rank, output]` where it is transposed; of experts see there.
     pub up: StoredTensor,
     /// Both are stored the other way round.
     pub transposed: bool,
+    /// Whose they are.
+    pub owner: FactorOwner,
     /// What the product is multiplied by.
     pub scale: f64,
+}
+
+/// Whose factors the two tensors of a module have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FactorOwner {
+    /// One projection's.
+    Projection,
+    /// All experts' of a layer, the number of the expert first: `[experts, rank, input]`, `[experts, output, rank]`.
+    Stack,
+    /// Those of so many experts as PEFT joins them: `[experts · rank, input]`, `[output, rank · experts]`; column `r · experts + e` is
+    /// of expert `e`.
+    Joined {
+        /// How many.
+        experts: u64,
+    },
 }
 
 impl AdaptedModule {
     /// Elements between the two products.
     fn rank(&self) -> u64 {
-        self.down.shape[usize::from(self.transposed)]
+        match self.owner {
+            FactorOwner::Projection => self.down.shape[usize::from(self.transposed)],
+            FactorOwner::Stack => self.down.shape[1],
+            FactorOwner::Joined { experts } => self.down.shape[0] / experts,
+        }
     }
 
     /// Elements that go in and elements that come out.
     fn sizes(&self) -> (u64, u64) {
         let (down, up) = (&self.down.shape, &self.up.shape);
-        if self.transposed { (down[0], up[1]) } else { (down[1], up[0]) }
+        match self.owner {
+            FactorOwner::Projection if self.transposed => (down[0], up[1]),
+            FactorOwner::Projection | FactorOwner::Joined { .. } => (down[1], up[0]),
+            FactorOwner::Stack => (down[2], up[1]),
+        }
+    }
+
+    /// How many experts it has factors for.
+    fn experts(&self) -> Option<u64> {
+        match self.owner {
+            FactorOwner::Projection => None,
+            FactorOwner::Stack => Some(self.down.shape[0]),
+            FactorOwner::Joined { experts } => Some(experts),
+        }
     }
 }
 
@@ -162,41 +206,6 @@ fn split(path: &str) -> (&str, &str) {
 
 fn has_extension(name: &str, extension: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, own)| own.eq_ignore_ascii_case(extension))
-}
-
-impl Adapter {
-    /// Whether it fits a model with these tensors, of that architecture as GGUF names it, where it is known.
-    ///
-    /// # Errors
-    /// [`Error::Source`] where it was made for another architecture, or a projection is missing or of another shape.
-    pub fn check(&self, tensors: &[StoredTensor], architecture: Option<&str>) -> Result<(), Error> {
-        let refuse = |reason: String| Err(Error::Source(format!("the adapter `{}` does not fit: {reason}", self.name)));
-        if let (Some(own), Some(here)) = (self.architecture.as_deref(), architecture)
-            && own != here
-        {
-            return refuse(format!("it was made for the architecture {own}, the model is of {here}"));
-        }
-        let shape =
-            |name: &str| tensors.iter().find(|tensor| tensor.name == name).map(|tensor| tensor.shape.as_slice());
-        for module in &self.modules {
-            let name = module.name.as_str();
-            // A tied model has no other output projection than its embedding.
-            let tied = || shape(&format!("{EMBEDDING}.weight")).filter(|_| name == "lm_head");
-            let Some(shape) = shape(&format!("{name}.weight")).or_else(tied) else {
-                return refuse(format!("the model has no `{name}`; expected an adapter of this model or of its base"));
-            };
-            let (input, output) = module.sizes();
-            // A `Conv1D`, as GPT-2 has, is stored the other way round; its factors are not.
-            if *shape != [output, input] && *shape != [input, output] {
-                return refuse(format!("its `{name}` is [{output}, {input}], that of the model {shape:?}"));
-            }
-            let rank = module.rank();
-            if rank > input.max(output) {
-                return refuse(format!("its `{name}` has the rank {rank}, more than the matrix has rows or columns"));
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

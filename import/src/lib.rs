@@ -47,7 +47,9 @@ mod tensor_source;
 mod workers;
 mod write;
 
-pub use adapter::{AdaptedModule, Adapter, adapter_files, adapter_names, adapters, split_adapters};
+pub use adapter::{
+    AdaptedModule, Adapter, FactorOwner, Fitted, Places, adapter_files, adapter_names, adapters, split_adapters,
+};
 pub use archive::{members, verified_members};
 pub use catalogue::{CATALOGUE_VERSION, catalogue, join, quantization, whole};
 pub use compose::{Composed, ComposedPiece, OpenBlob, digest_of};

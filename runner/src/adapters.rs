@@ -3,30 +3,37 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, Result, bail, ensure};
-use architectures::HeadLayout;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use architectures::exchange::HeadOrder;
+use architectures::{HeadLayout, Rows, Tensor};
 use formats::codec;
-use protocol::LowRank;
+use protocol::{ExpertOf, LowRank};
 
 use crate::mapped::{self, MappedTensor, Mapper};
 
-/// The factors of all adapters by module.
+/// The factors of all adapters by the weights that they are added to.
 #[derive(Debug, Default)]
 pub(crate) struct Adapters {
-    factors: HashMap<String, Vec<Factors>>,
-    /// Modules that a layer has asked for.
-    used: RefCell<HashSet<String>>,
+    factors: HashMap<WeightKey, Vec<Factors>>,
+    /// Weights that a layer has asked for.
+    used: RefCell<HashSet<WeightKey>>,
 }
+
+/// A weight: the name of its tensor, the item of the stack, and the first of its rows.
+type WeightKey = (String, Option<u64>, Option<u64>);
 
 /// The factors of an adapter for one projection.
 #[derive(Debug)]
 pub(crate) struct Factors {
+    /// What the adapter calls the projection.
+    pub(crate) module: String,
     pub(crate) down: Factor,
     pub(crate) up: Factor,
     pub(crate) scale: f64,
-    /// How the rows of `up` lie, where they are those of heads that are rotated.
-    pub(crate) layout: HeadLayout,
+    /// The rows of `up` that are the projection's; all where there are none.
+    pub(crate) rows: Option<Rows>,
+    /// How the rows of `up` lie, where they are those of heads that are rotated; as those of the weight where there is none.
+    pub(crate) layout: Option<HeadLayout>,
 }
 
 /// A factor, and how its matrix comes of what is stored.
@@ -34,40 +41,45 @@ pub(crate) struct Factors {
 pub(crate) struct Factor {
     stored: MappedTensor,
     transposed: bool,
+    /// The expert, of how many, whose columns are meant: column `r · experts + e` is of expert `e`.
+    columns: Option<[usize; 2]>,
+}
+
+fn key(weight: &Tensor) -> WeightKey {
+    (weight.name.clone(), weight.view.item, weight.view.rows.map(|rows| rows.first))
 }
 
 impl Adapters {
     pub(crate) fn map(plan: &[LowRank], mapper: Mapper<'_>) -> Result<Self> {
-        let mut all: HashMap<String, Vec<Factors>> = HashMap::new();
+        let mut all: HashMap<WeightKey, Vec<Factors>> = HashMap::new();
         for adapter in plan {
             let module = &adapter.module;
-            let layout = HeadLayout::parse(&adapter.layout)
-                .with_context(|| format!("the adapter of `{module}` has a layout of heads that is not known"))?;
-            let factor = |tensor, mapper: Mapper<'_>| {
-                Ok::<_, anyhow::Error>(Factor { stored: map(tensor, mapper)?, transposed: adapter.transposed })
-            };
-            let (down, up) = (factor(&adapter.down, mapper)?, factor(&adapter.up, mapper)?);
-            let factors = Factors { down, up, scale: adapter.scale, layout };
-            all.entry(module.clone()).or_default().push(factors);
+            let (weight, factors) =
+                factors(adapter, mapper).with_context(|| format!("what an adapter adds to `{module}`"))?;
+            all.entry(key(&weight)).or_default().push(factors);
         }
         Ok(Self { factors: all, used: RefCell::default() })
     }
 
-    /// What is added to a projection.
-    pub(crate) fn of(&self, module: &str) -> &[Factors] {
-        let Some(factors) = self.factors.get(module) else { return &[] };
-        self.used.borrow_mut().insert(module.to_owned());
+    /// What is added to a projection with that weight.
+    pub(crate) fn of(&self, weight: &Tensor) -> &[Factors] {
+        if self.factors.is_empty() {
+            return &[];
+        }
+        let key = key(weight);
+        let Some(factors) = self.factors.get(&key) else { return &[] };
+        self.used.borrow_mut().insert(key);
         factors
     }
 
     /// Sees to it that nothing is left out in silence.
     ///
     /// # Errors
-    /// A module that no layer has asked for.
+    /// A weight that no layer has asked for.
     pub(crate) fn check_used(&self) -> Result<()> {
         let used = self.used.borrow();
-        let unused = self.factors.keys().filter(|module| !used.contains(*module)).min();
-        match unused {
+        let unused = self.factors.iter().filter(|(weight, _)| !used.contains(*weight));
+        match unused.flat_map(|(_, factors)| factors).map(|factors| &factors.module).min() {
             Some(module) => bail!("an adapter changes `{module}`, which this model is not computed with"),
             None => Ok(()),
         }
@@ -79,25 +91,73 @@ impl Adapters {
     }
 }
 
+/// The factors of one adapter for one weight, and the weight.
+fn factors(plan: &LowRank, mapper: Mapper<'_>) -> Result<(Tensor, Factors)> {
+    let weight = serde_json::from_value(plan.weight.clone()).context("its weight cannot be read")?;
+    let rows = plan.rows.clone().map(serde_json::from_value::<Rows>).transpose().context("its rows cannot be read")?;
+    ensure!(rows.is_none_or(|rows| rows.block > 0), "its rows lie in blocks of none");
+    let layout =
+        |name: &String| HeadLayout::parse(name).with_context(|| format!("the layout `{name}` of heads is not known"));
+    let layout = plan.layout.as_ref().map(layout).transpose()?;
+    let [down, up] = match plan.expert {
+        None => [map(&plan.down, mapper)?, map(&plan.up, mapper)?].map(|stored| Factor::of(stored, plan.transposed)),
+        Some(ExpertOf { index, joined: None }) => {
+            let item = |plan| map_item(plan, index, mapper);
+            [item(&plan.down)?, item(&plan.up)?].map(|stored| Factor::of(stored, false))
+        }
+        Some(ExpertOf { index, joined: Some(experts) }) => {
+            let (down, up) = (map(&plan.down, mapper)?, map(&plan.up, mapper)?);
+            ensure!(index < experts, "it is of expert {index} of {experts}");
+            let rank = down.shape[0] as u64 / experts;
+            ensure!(up.shape[1] as u64 == rank * experts, "its factors have {rank} and {} columns", up.shape[1]);
+            let down = down.rows(index * rank, rank).map_err(|reason| anyhow!("its rows: {reason}"))?;
+            let up = Factor { columns: Some([index as usize, experts as usize]), ..Factor::of(up, false) };
+            [Factor::of(down, false), up]
+        }
+    };
+    Ok((weight, Factors { module: plan.module.clone(), down, up, scale: plan.scale, rows, layout }))
+}
+
 fn map(plan: &protocol::Tensor, mapper: Mapper<'_>) -> Result<MappedTensor> {
-    let name = &plan.name;
+    matrix(plan, any(plan, mapper)?)
+}
+
+fn map_item(plan: &protocol::Tensor, index: u64, mapper: Mapper<'_>) -> Result<MappedTensor> {
+    let item = any(plan, mapper)?.item(index).map_err(|reason| anyhow!("tensor `{}`: {reason}", plan.name))?;
+    matrix(plan, item)
+}
+
+fn any(plan: &protocol::Tensor, mapper: Mapper<'_>) -> Result<MappedTensor> {
     let encoding = mapped::encoding(plan).filter(|encoding| codec::can_decode(*encoding));
-    let encoding = encoding.with_context(|| format!("tensor `{name}` is of a type that weights cannot be"))?;
-    let tensor = mapper.tensor(plan, encoding)?;
+    let encoding = encoding.with_context(|| format!("tensor `{}` is of a type that weights cannot be", plan.name))?;
+    mapper.tensor(plan, encoding)
+}
+
+fn matrix(plan: &protocol::Tensor, tensor: MappedTensor) -> Result<MappedTensor> {
+    let name = &plan.name;
     ensure!(tensor.shape.len() == 2, "tensor `{name}` has the shape {:?}, expected a matrix", tensor.shape);
     Ok(tensor)
 }
 
 impl Factor {
+    fn of(stored: MappedTensor, transposed: bool) -> Self {
+        Self { stored, transposed, columns: None }
+    }
+
     /// The matrix as it is stored, where nothing has to be done to it.
     pub(crate) fn mapped(&self, rows: HeadOrder) -> Option<&MappedTensor> {
-        (!self.transposed && rows == HeadOrder::Same).then_some(&self.stored)
+        let is_stored = !self.transposed && self.columns.is_none();
+        (is_stored && rows == HeadOrder::Same).then_some(&self.stored)
     }
 
     /// Rows and columns.
     pub(crate) fn shape(&self) -> (usize, usize) {
         let [rows, columns] = [self.stored.shape[0], self.stored.shape[1]];
-        if self.transposed { (columns, rows) } else { (rows, columns) }
+        match self.columns {
+            Some([_, experts]) => (rows, columns / experts),
+            None if self.transposed => (columns, rows),
+            None => (rows, columns),
+        }
     }
 
     /// The matrix as float32 numbers of this process, its rows in another order. Factors are small.
@@ -107,8 +167,12 @@ impl Factor {
 
     /// Some rows of the matrix, in this order, as float32 numbers.
     pub(crate) fn rows(&self, wanted: impl Iterator<Item = usize>) -> Vec<f32> {
-        let stored = self.stored.numbers();
         let (rows, columns) = self.shape();
+        // Of many experts' columns only these are decoded: each expert asks for its own.
+        let stored = match self.columns {
+            Some([first, step]) => self.stored.columns(first, step),
+            None => self.stored.numbers(),
+        };
         let element = |row: usize, column: usize| {
             stored[if self.transposed { column * rows + row } else { row * columns + column }]
         };

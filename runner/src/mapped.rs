@@ -198,6 +198,25 @@ impl MappedTensor {
         numbers
     }
 
+    /// The numbers of every `step`th column of a matrix, from column `first` on.
+    pub(crate) fn columns(&self, first: usize, step: usize) -> Vec<f32> {
+        let [rows, columns] = [self.shape[0], self.shape[1]];
+        let every = |numbers: &[f32]| -> Vec<f32> {
+            numbers.chunks_exact(columns).flat_map(|row| row.iter().skip(first).step_by(step).copied()).collect()
+        };
+        let Encoding::Plain(_) = self.encoding else { return every(&self.numbers()) };
+        let bytes = self.data.bytes();
+        let width = bytes.len() / (rows * columns).max(1);
+        let row =
+            |row: &[u8]| row.chunks_exact(width).skip(first).step_by(step).flatten().copied().collect::<Vec<u8>>();
+        let picked: Vec<u8> = bytes.chunks_exact(columns * width).flat_map(row).collect();
+        let count = picked.len() / width;
+        let mut numbers = vec![0.0; count];
+        let arrays = Arrays { data: &picked, scale: None, bias: None, global_scale: None };
+        Weight::again(self.encoding, &[count as u64], arrays).decode(&mut numbers);
+        numbers
+    }
+
     /// Bytes of all arrays.
     pub(crate) fn size(&self) -> usize {
         let rest = [&self.scale, &self.bias].into_iter().flatten().map(|part| part.size);

@@ -160,16 +160,38 @@ impl Weights {
         output: usize,
         rows: Option<HeadRows>,
     ) -> Result<B::Matrix> {
-        let bias = projection.bias.as_ref().map(|bias| self.numbers(bias, &[output])).transpose()?;
         let adapters = self.added(backend, projection, input, output, rows)?;
+        self.matrix_with(backend, projection, input, output, adapters)
+    }
+
+    /// A projection alone, and what adapters add to it, for callers that multiply by its transpose too.
+    pub(crate) fn matrix_apart<B: Backend>(
+        &self,
+        backend: &B,
+        projection: &Projection,
+        input: usize,
+        output: usize,
+    ) -> Result<(B::Matrix, Vec<LowRank<B>>)> {
+        let adapters = self.added(backend, projection, input, output, None)?;
+        Ok((self.matrix_with(backend, projection, input, output, Vec::new())?, adapters))
+    }
+
+    fn matrix_with<B: Backend>(
+        &self,
+        backend: &B,
+        projection: &Projection,
+        input: usize,
+        output: usize,
+        adapters: Vec<LowRank<B>>,
+    ) -> Result<B::Matrix> {
+        let bias = projection.bias.as_ref().map(|bias| self.numbers(bias, &[output])).transpose()?;
         let weight = self.source(&projection.weight)?;
         let (tensor, found) = (&projection.weight.name, weight.shape());
         ensure!(found == [output, input], "tensor `{tensor}` has the shape {found:?}, expected [{output}, {input}]");
         backend.matrix(MatrixSource { weight, bias, adapters })
     }
 
-    /// What adapters add to a projection: those that were made for it, and those for the tensor that it is a part of, whose
-    /// rows it shares.
+    /// What adapters add to a projection.
     fn added<B: Backend>(
         &self,
         backend: &B,
@@ -178,24 +200,20 @@ impl Weights {
         output: usize,
         rows: Option<HeadRows>,
     ) -> Result<Vec<LowRank<B>>> {
-        let module = projection.module.as_str();
-        let tensor = projection.weight.name.strip_suffix(".weight").unwrap_or(&projection.weight.name);
-        let part = projection.weight.view.rows;
-        let is_part_of_itself = part.is_some() && tensor == module;
-        let own = if is_part_of_itself { &[][..] } else { self.adapters.of(module) };
-        let of_whole = if part.is_some() { self.adapters.of(tensor) } else { &[] };
-        let all = own.iter().map(|factors| (module, factors, None));
-        let all = all.chain(of_whole.iter().map(|factors| (tensor, factors, part)));
-        let low_rank = |(name, factors, part): (&str, &Factors, Option<Rows>)| {
-            let Factors { down, up, scale, layout } = factors;
+        let low_rank = |factors: &Factors| {
+            let Factors { module, down, up, scale, rows: part, layout } = factors;
             let (of_up, rank) = up.shape();
-            let fits = part.map_or(of_up == output, |part| part.end().is_some_and(|end| end <= of_up as u64));
+            let fits = part.map_or(of_up == output, |part| {
+                part.count as usize == output && part.end().is_some_and(|end| end <= of_up as u64)
+            });
             let found = (up.shape(), down.shape());
             ensure!(
                 fits && down.shape() == (rank, input),
-                "an adapter of `{name}` has the shapes {found:?}, expected [{output}, rank] and [rank, {input}]"
+                "an adapter of `{module}` has the shapes {found:?}, expected [{output}, rank] and [rank, {input}]"
             );
-            let order = rows.map_or(HeadOrder::Same, |own| HeadOrder::between(*layout, own.layout, own.head_dim));
+            let exchanged = rows.zip(*layout);
+            let order =
+                exchanged.map_or(HeadOrder::Same, |(own, layout)| HeadOrder::between(layout, own.layout, own.head_dim));
             let up = match part {
                 None => factor(backend, up, order)?,
                 Some(part) => {
@@ -207,7 +225,7 @@ impl Weights {
             };
             Ok(LowRank { down: factor(backend, down, HeadOrder::Same)?, up, scale: *scale })
         };
-        all.map(low_rank).collect()
+        self.adapters.of(&projection.weight).iter().map(low_rank).collect()
     }
 
     /// Where the numbers of a projection are.

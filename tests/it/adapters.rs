@@ -1,5 +1,7 @@
 //! Low-rank adapters: of each format, on models of each format, they compute what merging them would.
 
+mod experts;
+mod heads;
 mod made;
 
 use std::path::Path;

@@ -3,6 +3,7 @@
 
 mod named;
 
+pub(crate) use named::adaptable;
 pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{

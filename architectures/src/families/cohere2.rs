@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
         layout: HeadLayout::Interleaved,
         ..GgufForm::not_yet("cohere2")
     },
-    hugging_face: HuggingFaceForm::of("Cohere2ForCausalLM", "cohere2"),
+    hugging_face: HuggingFaceForm::of("Cohere2ForCausalLM", "cohere2").interleaved(),
 };
 
 const DEFAULTS: Defaults = Defaults { context: 8192, ..LLAMA };

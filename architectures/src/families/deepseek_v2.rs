@@ -34,7 +34,7 @@ pub(super) const FAMILY: Family = Family {
         layout: HeadLayout::Interleaved,
         ..GgufForm::not_yet("deepseek2")
     },
-    hugging_face: HuggingFaceForm::of("DeepseekV2ForCausalLM", "deepseek_v2"),
+    hugging_face: HuggingFaceForm::of("DeepseekV2ForCausalLM", "deepseek_v2").interleaved(),
 };
 
 /// The numbers of latent attention. Sizes are in elements.

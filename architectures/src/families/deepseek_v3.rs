@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["deepseek_v3", "kimi_k2"],
     read_config,
     gguf: &GgufForm::not_yet("deepseek2"),
-    hugging_face: HuggingFaceForm::of("DeepseekV3ForCausalLM", "deepseek_v3"),
+    hugging_face: HuggingFaceForm::of("DeepseekV3ForCausalLM", "deepseek_v3").interleaved(),
 };
 
 /// A group is as good as its two best experts.

@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
         attention_scale: Some(llama::by_head_size),
         ..GgufForm::not_yet("ernie4_5")
     },
-    hugging_face: HuggingFaceForm::of("Ernie4_5ForCausalLM", "ernie4_5"),
+    hugging_face: HuggingFaceForm::of("Ernie4_5ForCausalLM", "ernie4_5").interleaved(),
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), head_dim: Some(128), context: 131_072, theta: 500_000.0 };

@@ -32,6 +32,7 @@ pub(super) const FAMILY: Family = Family {
         is_written: true,
         activation_key: "hidden_activation",
         norm_offset: 1.0,
+        layout: HeadLayout::Half,
         fields,
     },
 };

@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family = Family {
         layout: HeadLayout::Interleaved,
         ..GgufForm::not_yet("glm4")
     },
-    hugging_face: HuggingFaceForm::of("Glm4ForCausalLM", "glm4"),
+    hugging_face: HuggingFaceForm::of("Glm4ForCausalLM", "glm4").interleaved(),
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), head_dim: Some(128), context: 131_072, ..LLAMA };

@@ -21,6 +21,7 @@ pub(super) const FAMILY: Family = Family {
         is_written: true,
         activation_key: "hidden_act",
         norm_offset: 0.0,
+        layout: HeadLayout::Half,
         fields: biases,
     },
 };

@@ -4,7 +4,7 @@
 use serde_json::{Value as Json, json};
 
 use super::llama;
-use crate::blueprint::Blueprint;
+use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense};
 use crate::family::{Family, HuggingFaceForm};
@@ -21,6 +21,7 @@ pub(super) const FAMILY: Family = Family {
         is_written: true,
         activation_key: "hidden_act",
         norm_offset: 0.0,
+        layout: HeadLayout::Half,
         fields,
     },
 };

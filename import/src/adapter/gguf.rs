@@ -31,8 +31,9 @@ pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
         Ok(Adapter {
             name: file.name.clone(),
             architecture: Some(architecture.to_owned()),
-            layout: layout(architecture),
-            modules: pairs.modules(|_, rank| Ok(if alpha == 0.0 { 1.0 } else { alpha / rank as f64 }))?,
+            layout: Some(layout(architecture)),
+            modules: pairs
+                .modules(|_, rank| Ok(if alpha == 0.0 { 1.0 } else { alpha / rank as f64 }), |_, _| Ok(None))?,
         })
     })
 }

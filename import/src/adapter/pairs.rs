@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use formats::codec;
 
-use super::{AdaptedModule, EMBEDDING};
+use super::{AdaptedModule, EMBEDDING, FactorOwner};
 use crate::{Error, NamedFile, SourceTensor, StoredTensor};
 
 /// Which factor a tensor is.
@@ -42,9 +42,10 @@ impl<'a> Pairs<'a> {
             ));
         }
         let stored = StoredTensor::in_file(tensor.name.clone(), &*self.file.source, tensor)?;
-        if stored.shape.len() != 2 || stored.shape.contains(&0) {
+        if !matches!(stored.shape.len(), 2 | 3) || stored.shape.contains(&0) {
             let (name, shape) = (&stored.name, &stored.shape);
-            return Err(refused(self.file, &format!("tensor `{name}` has the shape {shape:?}, expected a matrix")));
+            let expected = "expected a matrix, or one for each expert";
+            return Err(refused(self.file, &format!("tensor `{name}` has the shape {shape:?}, {expected}")));
         }
         if !codec::can_decode(stored.encoding) {
             let (name, encoding) = (&stored.name, stored.encoding);
@@ -62,25 +63,47 @@ impl<'a> Pairs<'a> {
         self.found.keys().map(String::as_str)
     }
 
-    /// Pairs them up. `scale` gives a module's by its name and rank.
-    pub(super) fn modules(self, scale: impl Fn(&str, u64) -> Result<f64, Error>) -> Result<Vec<AdaptedModule>, Error> {
+    /// Pairs them up. `scale` gives a module's by its name and rank; `joined` how many experts' factors lie in the two matrices of a
+    /// module, by its name and the rows of `down`, where it is one of several experts'.
+    pub(super) fn modules(
+        self,
+        scale: impl Fn(&str, u64) -> Result<f64, Error>,
+        joined: impl Fn(&str, u64) -> Result<Option<u64>, Error>,
+    ) -> Result<Vec<AdaptedModule>, Error> {
         if self.found.is_empty() {
             return Err(refused(self.file, "it has no low-rank factors"));
         }
-        let (file, transposed) = (self.file, self.transposed);
+        let (file, is_turned) = (self.file, self.transposed);
         let module = |(name, factors): (String, [Option<StoredTensor>; 2])| {
             let [Some(down), Some(up)] = factors else {
                 return Err(refused(file, &format!("one of the two factors of `{name}` is missing")));
             };
-            let (rank, other) = if transposed { (down.shape[1], up.shape[0]) } else { (down.shape[0], up.shape[1]) };
+            let (rank, other, owner) = match (&down.shape[..], &up.shape[..]) {
+                ([_, rank], [other, _]) if is_turned => (*rank, *other, FactorOwner::Projection),
+                ([rows, _], [_, other]) => match joined(&name, *rows)? {
+                    None => (*rows, *other, FactorOwner::Projection),
+                    Some(experts) => (*rows, *other, FactorOwner::Joined { experts }),
+                },
+                ([experts, rank, _], [others, _, other]) if experts == others => (*rank, *other, FactorOwner::Stack),
+                (down, up) => {
+                    let shapes = format!("the shapes {down:?} and {up:?}");
+                    return Err(refused(
+                        file,
+                        &format!("the factors of `{name}` have {shapes}, which do not go together"),
+                    ));
+                }
+            };
             if rank != other {
                 return Err(refused(file, &format!("the factors of `{name}` have the ranks {rank} and {other}")));
             }
-            let scale = scale(&name, rank)?;
-            if !scale.is_finite() {
+            let transposed = is_turned && owner == FactorOwner::Projection;
+            let mut module = AdaptedModule { name, down, up, transposed, owner, scale: 1.0 };
+            module.scale = scale(&module.name, module.rank())?;
+            if !module.scale.is_finite() {
+                let AdaptedModule { name, scale, .. } = &module;
                 return Err(refused(file, &format!("the scale of `{name}` is {scale}, expected a finite number")));
             }
-            Ok(AdaptedModule { name, down, up, transposed, scale })
+            Ok(module)
         };
         self.found.into_iter().map(module).collect()
     }

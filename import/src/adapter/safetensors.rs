@@ -1,14 +1,13 @@
 //! Adapters of safetensors files, as PEFT and mlx-lm write them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use architectures::HeadLayout;
 use regex::RegexBuilder;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::pairs::{Factor, Pairs, factor, refused};
-use super::{Adapter, CONFIG, has_extension, split};
+use super::{Adapter, CONFIG, has_extension, parameters, split};
 use crate::inventory::{read_document, shard_facts};
 use crate::{Error, NamedFile};
 
@@ -51,20 +50,46 @@ pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
     let (_, tensors) = shard_facts(weights, 0)?;
     let by_peft =
         tensors.iter().any(|tensor| tensor.name.contains(".lora_A") || tensor.name.contains(".lora_embedding_A"));
+    let peft = by_peft.then(|| config.peft()).transpose()?;
+    let targets = peft.as_ref().and_then(|peft| peft.target_parameters.as_deref()).unwrap_or_default();
     let mut pairs = Pairs::new(weights, !by_peft);
+    let mut parameters = HashSet::new();
     for tensor in &tensors {
-        let (module, factor) = if by_peft { peft_name(&tensor.name) } else { mlx_name(&tensor.name) }
-            .map_err(|reason| refused(weights, &format!("tensor `{}` {reason}", tensor.name)))?;
-        pairs.take(module, factor, tensor)?;
+        let refuse = |reason: &str| refused(weights, &format!("tensor `{}` {reason}", tensor.name));
+        if by_peft && is_copy(&tensor.name) {
+            continue;
+        }
+        let named = if by_peft { peft_name(&tensor.name) } else { mlx_name(&tensor.name) };
+        let (module, factor) = named.map_err(refuse)?;
+        match parameters::name(module, targets).map_err(|reason| refuse(&reason))? {
+            Some(parameter) => {
+                pairs.take(&parameter, factor, tensor)?;
+                parameters.insert(parameter);
+            }
+            None => pairs.take(module, factor, tensor)?,
+        }
     }
-    let modules = if by_peft {
-        let scales = Scales::of(&config, &pairs)?;
-        pairs.modules(|module, rank| scales.of_module(module, rank, config.file))?
-    } else {
-        pairs.modules(|_, _| config.mlx_scale())?
+    let modules = match peft {
+        Some(peft) => {
+            let scales = Scales::of(peft, config.file, &pairs)?;
+            pairs.modules(
+                |module, rank| scales.of_module(module, rank, config.file),
+                |module, rows| {
+                    let is_joined = parameters.contains(module);
+                    is_joined.then(|| scales.experts(module, rows, config.file)).transpose().map(Option::flatten)
+                },
+            )?
+        }
+        None => pairs.modules(|_, _| config.mlx_scale(), |_, _| Ok(None))?,
     };
     // Trained with the weights of Hugging Face's files, whatever became of those since.
-    Ok(Adapter { name: weights.name.clone(), architecture: None, layout: HeadLayout::Half, modules })
+    Ok(Adapter { name: weights.name.clone(), architecture: None, layout: None, modules })
+}
+
+/// Whether a tensor is the frozen weight of an adapted output projection, which PEFT saves with its factors. Where tokens were added to
+/// it, the factors do not fit the model.
+fn is_copy(name: &str) -> bool {
+    name.ends_with("lm_head.base_layer.weight") || name.ends_with("lm_head.base_layer.bias")
 }
 
 /// `base_model.model.MODULE.lora_A.weight`, or with the adapter's name before `weight`.
@@ -156,9 +181,15 @@ struct Mlx {
 struct Peft {
     #[serde(rename = "peft_type")]
     kind: Option<String>,
+    #[serde(rename = "r")]
+    rank: Option<u64>,
     lora_alpha: Option<f64>,
     /// Regular expressions for the ends of modules' names; the first that matches counts.
     alpha_pattern: Option<Map<String, Value>>,
+    /// The same.
+    rank_pattern: Option<Map<String, Value>>,
+    /// Ends of the names of parameters that are adapted, each of which may have the matrices of several experts.
+    target_parameters: Option<Vec<String>>,
     use_rslora: Option<bool>,
     use_dora: Option<bool>,
     alora_invocation_tokens: Option<Value>,
@@ -168,43 +199,82 @@ struct Peft {
 
 /// What PEFT multiplies with.
 struct Scales {
-    alpha: Option<f64>,
-    /// Those of certain modules.
-    own: HashMap<String, f64>,
+    alpha: Numbers<f64>,
+    rank: Numbers<u64>,
     by_root: bool,
 }
 
 impl Scales {
-    fn of(config: &Config<'_>, pairs: &Pairs<'_>) -> Result<Self, Error> {
-        let peft = config.peft()?;
-        let patterns = peft.alpha_pattern.unwrap_or_default();
-        let count = patterns.len();
-        if count > MAX_PATTERNS {
-            let reason = format!("its `alpha_pattern` has {count} entries, at most {MAX_PATTERNS} are expected");
-            return Err(refused(config.file, &reason));
-        }
-        let mut own = HashMap::new();
-        // One compiled pattern at a time: together they may be large.
-        for (pattern, alpha) in &patterns {
-            let shown: String = pattern.chars().take(100).collect();
-            let refuse = |reason: &str| refused(config.file, &format!("`{shown}` of its `alpha_pattern` {reason}"));
-            let whole = RegexBuilder::new(&format!("^(.*\\.)?({pattern})$")).size_limit(MAX_PATTERN).build();
-            let whole = whole.map_err(|error| match error {
-                regex::Error::CompiledTooBig(_) => refuse("is too large a pattern"),
-                _ => refuse("is no pattern"),
-            })?;
-            let alpha = alpha.as_f64().ok_or_else(|| refuse("has no number"))?;
-            for module in pairs.names().filter(|module| whole.is_match(module)) {
-                own.entry(module.to_owned()).or_insert(alpha);
-            }
-        }
-        Ok(Self { alpha: peft.lora_alpha, own, by_root: peft.use_rslora == Some(true) })
+    fn of(peft: Peft, file: &NamedFile, pairs: &Pairs<'_>) -> Result<Self, Error> {
+        let alphas = peft.alpha_pattern.unwrap_or_default();
+        let ranks = peft.rank_pattern.unwrap_or_default();
+        let alphas = own_numbers(file, "alpha_pattern", &alphas, pairs, Value::as_f64)?;
+        let ranks = own_numbers(file, "rank_pattern", &ranks, pairs, Value::as_u64)?;
+        Ok(Self {
+            alpha: Numbers { usual: peft.lora_alpha, own: alphas },
+            rank: Numbers { usual: peft.rank, own: ranks },
+            by_root: peft.use_rslora == Some(true),
+        })
     }
 
     fn of_module(&self, module: &str, rank: u64, file: &NamedFile) -> Result<f64, Error> {
-        let alpha = self.own.get(module).copied().or(self.alpha);
+        let alpha = self.alpha.of(module);
         let alpha = alpha.ok_or_else(|| refused(file, "`lora_alpha` is missing, expected a number"))?;
         let rank = rank as f64;
         Ok(alpha / if self.by_root { rank.sqrt() } else { rank })
     }
+
+    /// How many experts' factors the rows of `down` are; none where they are those of one matrix.
+    fn experts(&self, module: &str, rows: u64, file: &NamedFile) -> Result<Option<u64>, Error> {
+        let rank = self.rank.of(module).filter(|rank| *rank > 0);
+        let rank = rank.ok_or_else(|| refused(file, "`r`, the rank, is missing, expected a positive integer"))?;
+        if !rows.is_multiple_of(rank) {
+            let reason = format!("the factors of `{module}` have the rank {rows}, no multiple of `r`, which is {rank}");
+            return Err(refused(file, &reason));
+        }
+        Ok(Some(rows / rank).filter(|experts| *experts > 1))
+    }
+}
+
+/// A number for every module.
+struct Numbers<T> {
+    usual: Option<T>,
+    /// Those of certain modules.
+    own: HashMap<String, T>,
+}
+
+impl<T: Copy> Numbers<T> {
+    fn of(&self, module: &str) -> Option<T> {
+        self.own.get(module).copied().or(self.usual)
+    }
+}
+
+/// The numbers that patterns give to modules.
+fn own_numbers<T: Copy>(
+    file: &NamedFile,
+    key: &str,
+    patterns: &Map<String, Value>,
+    pairs: &Pairs<'_>,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<HashMap<String, T>, Error> {
+    let count = patterns.len();
+    if count > MAX_PATTERNS {
+        return Err(refused(file, &format!("its `{key}` has {count} entries, at most {MAX_PATTERNS} are expected")));
+    }
+    let mut own = HashMap::new();
+    // One compiled pattern at a time: together they may be large.
+    for (pattern, number) in patterns {
+        let shown: String = pattern.chars().take(100).collect();
+        let refuse = |reason: &str| refused(file, &format!("`{shown}` of its `{key}` {reason}"));
+        let whole = RegexBuilder::new(&format!("^(.*\\.)?({pattern})$")).size_limit(MAX_PATTERN).build();
+        let whole = whole.map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => refuse("is too large a pattern"),
+            _ => refuse("is no pattern"),
+        })?;
+        let number = read(number).ok_or_else(|| refuse("has no number"))?;
+        for module in pairs.names().filter(|module| whole.is_match(module)) {
+            own.entry(module.to_owned()).or_insert(number);
+        }
+    }
+    Ok(own)
 }

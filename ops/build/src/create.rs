@@ -146,6 +146,6 @@ fn adapt(
     let layers = adapter_layers(files, &draft.layers, target, observer)?;
     draft.layers.extend(layers);
     let manifest = draft.manifest(target)?;
-    library.adapters(&manifest, &library.understood(&manifest)?, &library.catalogue(&manifest)?)?;
+    library.check_own_adapters(&manifest)?;
     Ok(())
 }

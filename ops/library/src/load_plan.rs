@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
+use architectures::HeadLayout;
 use content::Digest;
 use formats::encoding::Role;
-use import::{Adapter, StoredPart, StoredTensor};
+use import::{FactorOwner, Fitted, StoredPart, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
-use protocol::{Array, Blob, ContextRequest, Document, LoadRequest, LowRank, Tensor};
+use protocol::{Array, Blob, ContextRequest, Document, ExpertOf, LoadRequest, LowRank, Tensor};
 use scheduler::{LoadPlan, PrivateMemory};
 
 use crate::error::Error;
@@ -49,12 +50,15 @@ pub fn load_plan(
         Ok(Document { name, blob })
     });
     let documents = documents.collect::<Result<_>>()?;
-    let adapters = library.adapters(&model.manifest, &model.understood, &tensors);
-    let adapters = adapters.with_context(|| format!("model '{}' cannot be run", model.name))?;
+    let not_run = || format!("model '{}' cannot be run", model.name);
+    let adapters = library.adapters(&model.manifest).with_context(not_run)?;
+    let places = described.places(&tensors);
     let planned_tensors = tensors.iter().map(|tensor| files.planned(tensor)).collect::<Result<_>>()?;
     let mut planned_adapters = Vec::new();
+    let folders = library.layout_of_folders(model, described)?;
     for adapter in &adapters {
-        planned_adapters.extend(files.low_ranks(adapter)?);
+        let fitted = adapter.fit(&places, model.understood.gguf_name()).with_context(not_run)?;
+        planned_adapters.extend(files.low_ranks(&fitted, adapter.layout.or(folders))?);
     }
     let Files { blobs, paths, .. } = files;
     let template = library.own_template(model)?;
@@ -174,17 +178,24 @@ impl<'a> Files<'a> {
     }
 
     /// What an adapter adds to each projection.
-    fn low_ranks(&mut self, adapter: &Adapter) -> Result<Vec<LowRank>> {
-        let low_rank = |module: &import::AdaptedModule| {
+    fn low_ranks(&mut self, fitted: &[Fitted<'_>], layout: Option<HeadLayout>) -> Result<Vec<LowRank>> {
+        let low_rank = |Fitted { weight, module, expert, rows }: &Fitted<'_>| {
+            let joined = match module.owner {
+                FactorOwner::Joined { experts } => Some(experts),
+                FactorOwner::Projection | FactorOwner::Stack => None,
+            };
             Ok(LowRank {
+                weight: serde_json::to_value(weight)?,
                 module: module.name.clone(),
                 down: self.planned(&module.down)?,
                 up: self.planned(&module.up)?,
                 transposed: module.transposed,
-                layout: adapter.layout.name().to_owned(),
+                expert: expert.map(|index| ExpertOf { index, joined }),
+                rows: rows.map(serde_json::to_value).transpose()?,
+                layout: layout.map(|layout| layout.name().to_owned()),
                 scale: module.scale,
             })
         };
-        adapter.modules.iter().map(low_rank).collect()
+        fitted.iter().map(low_rank).collect()
     }
 }

@@ -51,7 +51,8 @@ pub use generate::{
 pub use holding::{ArrayCall, ArrayReply, BlobPart, HolderCall, Reserved, Survey, SurveyedDevice};
 pub use instructions::InstructionSet;
 pub use load::{
-    Array, Blob, ContextRequest, DeviceLayers, Document, KvType, LoadReply, LoadRequest, LowRank, Status, Tensor,
+    Array, Blob, ContextRequest, DeviceLayers, Document, ExpertOf, KvType, LoadReply, LoadRequest, LowRank, Status,
+    Tensor,
 };
 pub use rerank::{RerankReply, RerankRequest};
 pub use text::{Message, RenderRequest, Text, TokenCount, TokenizeRequest, Tokens};

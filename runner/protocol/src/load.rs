@@ -89,7 +89,9 @@ pub struct Tensor {
 /// What an adapter adds to a projection: `scale · up(down(x))`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LowRank {
-    /// The canonical name of the projection's weight, without `.weight`.
+    /// The projection's weight: an `architectures::Tensor` of the blueprint as JSON.
+    pub weight: serde_json::Value,
+    /// What the files of the adapter call it.
     pub module: String,
     /// `[rank, input]`.
     pub down: Tensor,
@@ -98,10 +100,27 @@ pub struct LowRank {
     /// Both are stored the other way round.
     #[serde(default)]
     pub transposed: bool,
-    /// The layout of heads that the rows of `up` have, as the blueprint names it: `half` or `interleaved`.
-    pub layout: String,
+    /// Which expert's factors are meant, where the tensors have those of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expert: Option<ExpertOf>,
+    /// The rows of `up` that are the weight's: `architectures::Rows` as JSON; all where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<serde_json::Value>,
+    /// The layout of heads that the rows of `up` have, as the blueprint names it: `half` or `interleaved`; that of the weight where
+    /// there is none.
+    pub layout: Option<String>,
     /// What the product is multiplied by.
     pub scale: f64,
+}
+
+/// An expert among those whose factors are in one tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpertOf {
+    /// Its number.
+    pub index: u64,
+    /// Among how many, where `down` is `[experts · rank, input]` and `up` `[output, rank · experts]`, whose column
+    /// `r · experts + e` is of expert `e`; `None` where the tensors are stacks, the number of the expert first.
+    pub joined: Option<u64>,
 }
 
 /// Where the bytes of an array are.

@@ -1,11 +1,11 @@
 //! Multi-head latent attention: all heads attend to the same latent rows, into which queries are brought and out of which
 //! values are taken by each head's own matrices. So keys and values of heads are never made.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use architectures::LatentQuery;
 
 use super::{Loader, Pass};
-use crate::backend::{Attend, Backend, NormOf, Part, Sequence, Values};
+use crate::backend::{Attend, Backend, LowRank, Map, NormOf, Part, Sequence, Values};
 
 /// Latent attention.
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub(crate) struct Latent<B: Backend> {
     query: Query<B>,
     down: B::Matrix,
     norm: NormOf<B>,
-    keys: Vec<B::Matrix>,
-    values: Vec<B::Matrix>,
+    keys: Heads<B>,
+    values: Heads<B>,
     output: B::Matrix,
     angles: usize,
     nope_dim: usize,
@@ -27,6 +27,52 @@ pub(crate) struct Latent<B: Backend> {
 enum Query<B: Backend> {
     Plain(B::Matrix),
     LowRank { down: B::Matrix, norm: NormOf<B>, up: B::Matrix },
+}
+
+/// A matrix for each head, with what adapters add to it.
+#[derive(Debug)]
+struct Heads<B: Backend> {
+    matrices: Vec<B::Matrix>,
+    adapters: Vec<HeadFactors<B>>,
+}
+
+/// The factors of an adapter, for each head.
+#[derive(Debug)]
+struct HeadFactors<B: Backend> {
+    down: Vec<B::Matrix>,
+    up: Vec<B::Matrix>,
+    scale: f32,
+}
+
+impl<B: Backend> Heads<B> {
+    fn new(heads: Vec<(B::Matrix, Vec<LowRank<B>>)>) -> Result<Self> {
+        let (matrices, added): (Vec<_>, Vec<_>) = heads.into_iter().unzip();
+        let count = added.first().map_or(0, Vec::len);
+        let none = |own: &LowRank<B>| HeadFactors { down: Vec::new(), up: Vec::new(), scale: own.scale as f32 };
+        let mut adapters: Vec<HeadFactors<B>> = added.iter().flatten().take(count).map(none).collect();
+        for head in added {
+            ensure!(head.len() == count, "adapters change some heads of a latent attention and not others");
+            for (own, all) in head.into_iter().zip(&mut adapters) {
+                all.down.push(own.down);
+                all.up.push(own.up);
+            }
+        }
+        Ok(Self { matrices, adapters })
+    }
+
+    /// Each head of `x` by its matrix, or by the transpose of it.
+    fn project(&self, backend: &B, transposed: bool, x: &B::Act) -> Result<B::Act> {
+        let heads = self.matrices.len();
+        let by = |matrices: &[B::Matrix], x: &B::Act| -> Result<B::Act> {
+            backend.project_heads(heads, |head| &matrices[head], transposed, x)
+        };
+        let mut out = by(&self.matrices, x)?;
+        for HeadFactors { down, up, scale } in &self.adapters {
+            let (first, second) = if transposed { (up, down) } else { (down, up) };
+            out = backend.map(out, Map::Add(&by(second, &by(first, x)?)?, *scale))?;
+        }
+        Ok(out)
+    }
 }
 
 impl<B: Backend> Latent<B> {
@@ -50,7 +96,8 @@ impl<B: Backend> Latent<B> {
             }
         };
         let each = |matrices: &architectures::Matrices, output| {
-            (0..own.heads).map(|head| matrix(&matrices.projection(head), rank, output)).collect::<Result<Vec<_>>>()
+            let one = |head| weights.matrix_apart(backend, &matrices.projection(head), rank, output);
+            Heads::new((0..own.heads).map(one).collect::<Result<_>>()?)
         };
         Ok(Self {
             query,
@@ -74,7 +121,7 @@ impl<B: Backend> Latent<B> {
         sequences: &mut [Sequence<'_, B>],
         layer: usize,
     ) -> Result<B::Act> {
-        let (backend, heads) = (pass.backend, self.keys.len());
+        let (backend, heads) = (pass.backend, self.keys.matrices.len());
         let query = match &self.query {
             Query::Plain(query) => backend.project([query], x)?,
             Query::LowRank { down, norm, up } => {
@@ -88,7 +135,7 @@ impl<B: Backend> Latent<B> {
         let [query] = query;
         let turned = backend.rotate(backend.part(&query, head(self.nope_dim, self.rope_dim))?, all, angles)?;
         let brought = backend.part(&query, head(0, self.nope_dim))?;
-        let brought = backend.project_heads(heads, |head| &self.keys[head], true, &brought)?;
+        let brought = self.keys.project(backend, true, &brought)?;
         let query = backend.join(&brought, &turned, heads)?;
 
         let [row] = backend.project([&self.down], x)?;
@@ -110,7 +157,7 @@ impl<B: Backend> Latent<B> {
             sinks: None,
         };
         let mixed = backend.attend(&attend, [&query, &key, &key], sequences, layer)?;
-        let values = backend.project_heads(heads, |head| &self.values[head], false, &mixed)?;
+        let values = self.values.project(backend, false, &mixed)?;
         let [out] = backend.project([&self.output], &values)?;
         Ok(out)
     }

@@ -2,10 +2,10 @@
 //! merging them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use formats::gguf::{NewTensor, OwnedValue, write_header};
-use formats::safetensors::{Header, Member, canonical_header};
+use formats::safetensors::{Header, Member, TensorInfo, canonical_header};
 use formats::{Dtype, GgmlType};
 use serde_json::json;
 
@@ -13,7 +13,10 @@ use crate::support::{entries, json as read_json, name, read, tiny_model};
 
 /// Rows, columns, numbers.
 #[derive(Clone)]
-pub(super) struct Matrix(usize, usize, Vec<f32>);
+pub(super) struct Matrix(pub(super) usize, pub(super) usize, pub(super) Vec<f32>);
+
+/// Tensors by name: shape, numbers.
+pub(super) type Tensors = BTreeMap<String, (Vec<u64>, Vec<f32>)>;
 
 /// An adapter: `alpha / rank · up · down` for each module.
 pub(super) struct Lora {
@@ -23,7 +26,7 @@ pub(super) struct Lora {
 }
 
 /// The same numbers each time, between -1/8 and 1/8.
-fn random(rows: usize, columns: usize, state: &mut u64) -> Matrix {
+pub(super) fn random(rows: usize, columns: usize, state: &mut u64) -> Matrix {
     let mut next = || {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         f32::from(i16::from_ne_bytes(u16::try_from(*state >> 48).expect("16 bits").to_ne_bytes())) / 262_144.0
@@ -161,20 +164,11 @@ impl Lora {
         let mut weights = tiny_weights();
         let embedding = weights["model.embed_tokens.weight"].clone();
         weights.insert("lm_head.weight".to_owned(), embedding);
-        for (module, (Matrix(rank, input, down), Matrix(output, _, up))) in &self.factors {
+        for (module, (down, up)) in &self.factors {
             let (_, weight) = weights.get_mut(&format!("{module}.weight")).expect("a module of the model");
-            for (row, column) in (0..*output).flat_map(|row| (0..*input).map(move |column| (row, column))) {
-                let sum: f64 =
-                    (0..*rank).map(|i| f64::from(up[row * rank + i]) * f64::from(down[i * input + column])).sum();
-                let number = &mut weight[row * input + column];
-                *number = (f64::from(*number) + self.alpha / self.rank as f64 * sum) as f32;
-            }
+            merge(weight, down, up, self.alpha / self.rank as f64);
         }
-        let members: Vec<Member> =
-            weights.iter().map(|(name, (shape, numbers))| member(name, shape, numbers.len())).collect();
-        let mut bytes = canonical_header(&members, &BTreeMap::new());
-        bytes.extend(weights.values().flat_map(|(_, numbers)| numbers.iter().flat_map(|number| number.to_le_bytes())));
-        write(folder.path(), "model.safetensors", &bytes);
+        write(folder.path(), "model.safetensors", &file(&weights));
         folder
     }
 }
@@ -211,19 +205,78 @@ fn member(name: &str, shape: &[u64], count: usize) -> Member {
     Member { name: name.to_owned(), dtype: Dtype::F32, shape: shape.to_vec(), size: 4 * count as u64 }
 }
 
+/// A safetensors file of float32 tensors: shape, numbers.
+pub(super) fn file(tensors: &Tensors) -> Vec<u8> {
+    let members: Vec<Member> =
+        tensors.iter().map(|(name, (shape, numbers))| member(name, shape, numbers.len())).collect();
+    let mut bytes = canonical_header(&members, &BTreeMap::new());
+    bytes.extend(tensors.values().flat_map(|(_, numbers)| numbers.iter().flat_map(|number| number.to_le_bytes())));
+    bytes
+}
+
+/// Adds `scale · up · down` to a weight.
+pub(super) fn merge(weight: &mut [f32], down: &Matrix, up: &Matrix, scale: f64) {
+    let (Matrix(rank, input, down), Matrix(output, _, up)) = (down, up);
+    for (row, column) in (0..*output).flat_map(|row| (0..*input).map(move |column| (row, column))) {
+        let sum: f64 = (0..*rank).map(|i| f64::from(up[row * rank + i]) * f64::from(down[i * input + column])).sum();
+        let number = &mut weight[row * input + column];
+        *number = (f64::from(*number) + scale * sum) as f32;
+    }
+}
+
 /// The tiny model's tensors as float32.
-fn tiny_weights() -> BTreeMap<String, (Vec<u64>, Vec<f32>)> {
-    let bytes = read(&tiny_model().join("model.safetensors"));
-    let header = Header::parse(&bytes, bytes.len() as u64).expect("a header");
-    let numbers = |begin: u64, end: u64| -> Vec<f32> {
-        let place = |at: u64| usize::try_from(header.data_start + at).expect("small");
-        let pairs = bytes[place(begin)..place(end)].chunks_exact(2);
-        pairs.map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16)).collect()
+fn tiny_weights() -> Tensors {
+    numbers(&read(&tiny_model().join("model.safetensors")))
+}
+
+/// The tensors of a safetensors file as float32.
+fn numbers(bytes: &[u8]) -> Tensors {
+    let header = Header::parse(bytes, bytes.len() as u64).expect("a header");
+    let place = |at: u64| usize::try_from(header.data_start + at).expect("small");
+    let numbers = |t: &TensorInfo| -> Vec<f32> {
+        let bytes = &bytes[place(t.begin)..place(t.end)];
+        let pairs = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+        match t.dtype {
+            Dtype::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect(),
+            Dtype::F16 => pairs().map(|bits| half::f16::from_bits(bits).to_f32()).collect(),
+            Dtype::Bf16 => pairs().map(|bits| half::bf16::from_bits(bits).to_f32()).collect(),
+            other => panic!("a tensor of {}", other.name()),
+        }
     };
-    let tensor = |t: &formats::safetensors::TensorInfo| (t.name.clone(), (t.shape.clone(), numbers(t.begin, t.end)));
-    header.tensors.iter().map(tensor).collect()
+    header.tensors.iter().map(|t| (t.name.clone(), (t.shape.clone(), numbers(t)))).collect()
 }
 
 pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) {
     std::fs::write(folder.join(name), bytes).unwrap_or_else(|e| panic!("cannot write `{name}`: {e}"));
+}
+
+/// Saves an adapter of safetensors.
+pub(super) fn save(folder: &Path, tensors: &Tensors, config: &serde_json::Value) {
+    std::fs::create_dir(folder).expect("a folder");
+    write(folder, "adapter_model.safetensors", &file(tensors));
+    write(folder, "adapter_config.json", config.to_string().as_bytes());
+}
+
+pub(super) fn plain(matrix: &Matrix) -> (Vec<u64>, Vec<f32>) {
+    (vec![matrix.0 as u64, matrix.1 as u64], matrix.2.clone())
+}
+
+/// A folder of the model with these weights in float32.
+pub(super) fn folder_of(model: &Path, tensors: &Tensors, folder: PathBuf) -> PathBuf {
+    std::fs::create_dir(&folder).expect("a folder");
+    for path in entries(model).into_iter().filter(|path| !name(path).contains("safetensors")) {
+        std::fs::copy(&path, folder.join(name(&path))).expect("a copy");
+    }
+    let mut config = read_json(&model.join("config.json"));
+    config["torch_dtype"] = "float32".into();
+    std::fs::remove_file(folder.join("config.json")).expect("removal");
+    write(&folder, "config.json", config.to_string().as_bytes());
+    write(&folder, "model.safetensors", &file(tensors));
+    folder
+}
+
+/// The weights of a folder as float32.
+pub(super) fn weights_of(model: &Path) -> Tensors {
+    let files = entries(model).into_iter().filter(|path| name(path).ends_with(".safetensors"));
+    files.flat_map(|path| numbers(&read(&path))).collect()
 }

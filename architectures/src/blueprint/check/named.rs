@@ -1,6 +1,7 @@
 //! Names become keys of messages and maps; they are never paths, but they may be long. Views are held against the tensors
 //! where these are.
 
+use crate::adapted::Adaptable;
 use crate::blueprint::{
     Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, Matrices, Mixer, Norm, Projection, Rows, Tensor, View,
 };
@@ -21,7 +22,7 @@ pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
     if all.blocks.iter().any(|tensor| tensor.view.rows.is_none()) {
         return Err("matrices that are blocks of rows do not say which".to_owned());
     }
-    match all.all().map(|tensor| tensor.name.len()).chain(all.modules.iter().copied()).max() {
+    match all.all().map(|tensor| tensor.name.len()).chain(all.projections.iter().map(|own| own.module.len())).max() {
         Some(length) if length > MAX_NAME => Err(format!("a tensor's name has {length} bytes, at most {MAX_NAME}")),
         _ => Ok(()),
     }
@@ -43,6 +44,14 @@ pub(in crate::blueprint) fn names_of_every_token(blueprint: &Blueprint) -> impl 
     all.tensors.into_iter().map(|tensor| tensor.name.as_str())
 }
 
+/// What adapters can change.
+pub(crate) fn adaptable(blueprint: &Blueprint) -> Vec<Adaptable<'_>> {
+    let mut all = Named::default();
+    all.blueprint(blueprint);
+    let one = all.projections.into_iter().map(Adaptable::One);
+    one.chain(all.many.into_iter().map(|(matrices, count)| Adaptable::Many(matrices, count))).collect()
+}
+
 fn is_possible(view: View) -> bool {
     let whole_blocks = |rows: Rows| {
         let fits = rows.block > 0 && rows.count > 0 && rows.count.is_multiple_of(rows.block);
@@ -59,8 +68,10 @@ struct Named<'a> {
     experts: Vec<&'a Tensor>,
     /// Those whose blocks of rows are matrices.
     blocks: Vec<&'a Tensor>,
-    /// Lengths of the names of modules.
-    modules: Vec<usize>,
+    /// But those of experts and heads.
+    projections: Vec<&'a Projection>,
+    /// Those of experts and heads, with how many there are.
+    many: Vec<(&'a Matrices, u64)>,
 }
 
 impl<'a> Named<'a> {
@@ -123,8 +134,8 @@ impl<'a> Named<'a> {
         self.projections([&latent.down, &latent.output]);
         self.norms([&latent.norm]);
         self.tensors.extend(latent.rope.divisors.iter().flat_map(Divisors::tensors));
-        self.matrices(&latent.keys);
-        self.matrices(&latent.values);
+        self.heads(&latent.keys, latent.heads);
+        self.heads(&latent.values, latent.heads);
         match &latent.query {
             LatentQuery::Plain(query) => self.projections([&**query]),
             LatentQuery::LowRank(query) => {
@@ -139,6 +150,7 @@ impl<'a> Named<'a> {
         self.tensors.extend(&experts.router.bias);
         for matrices in [&experts.gate, &experts.up, &experts.down] {
             self.experts.extend(matrices.tensors());
+            self.many.push((matrices, experts.count));
             self.blocks(matrices);
         }
         if let Some(shared) = &experts.shared {
@@ -151,8 +163,9 @@ impl<'a> Named<'a> {
         self.projections([&gated.gate, &gated.up, &gated.down]);
     }
 
-    fn matrices(&mut self, matrices: &'a Matrices) {
+    fn heads(&mut self, matrices: &'a Matrices, heads: u64) {
         self.tensors.extend(matrices.tensors());
+        self.many.push((matrices, heads));
         self.blocks(matrices);
     }
 
@@ -164,7 +177,7 @@ impl<'a> Named<'a> {
 
     fn projections(&mut self, projections: impl IntoIterator<Item = &'a Projection>) {
         for projection in projections {
-            self.modules.push(projection.module.len());
+            self.projections.push(projection);
             self.tensors.push(&projection.weight);
             self.tensors.extend(&projection.bias);
         }

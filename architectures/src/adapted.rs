@@ -1,0 +1,97 @@
+//! What adapters change: the projections of a blueprint, under names that do not depend on how a file stores experts.
+//!
+//! | a file calls it | module | expert |
+//! |---|---|---|
+//! | `model.layers.0.mlp.experts.3.up_proj` (folders) | `model.layers.0.mlp.experts.up_proj` | 3 |
+//! | `model.layers.0.block_sparse_moe.experts.3.w3` (Mixtral) | `model.layers.0.mlp.experts.up_proj` | 3 |
+//! | `model.layers.0.mlp.experts.up_proj` (GGUF files, transformers 5) | the same | all |
+//! | `model.layers.0.mlp.switch_mlp.up_proj` (MLX) | `model.layers.0.mlp.experts.up_proj` | all |
+//! | `transformer.h.0.mlp.c_fc` and `h.0.mlp.c_fc` (GPT-2) | `h.0.mlp.c_fc` | none |
+
+use crate::blueprint::{Blueprint, Matrices, Projection, Rows};
+use crate::family::Family;
+
+/// The name of what an adapter changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AdaptedName {
+    /// The projection, without the number of an expert.
+    pub module: String,
+    /// The expert, where the name has its number.
+    pub expert: Option<u64>,
+}
+
+/// What an adapter can change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Adaptable<'a> {
+    /// A projection.
+    One(&'a Projection),
+    /// That many projections of one shape: those of experts or of heads.
+    Many(&'a Matrices, u64),
+}
+
+impl AdaptedName {
+    /// Reads the canonical name of a projection or its weight, without `.weight`.
+    pub fn parse(name: &str) -> Self {
+        let name = crate::names::of_folder(name);
+        let name = name.strip_prefix("transformer.").filter(|rest| rest.starts_with("h.")).unwrap_or(&name);
+        let (mut parts, mut expert) = (Vec::new(), None);
+        for part in name.split('.') {
+            let is_after = |module: &str| parts.last().is_some_and(|last| *last == module);
+            if is_after("experts")
+                && let Ok(number) = part.parse::<u64>()
+            {
+                expert = Some(number);
+                continue;
+            }
+            parts.push(match part {
+                "switch_mlp" => "experts",
+                "block_sparse_moe" => "mlp",
+                "w1" if is_after("experts") => "gate_proj",
+                "w2" if is_after("experts") => "down_proj",
+                "w3" if is_after("experts") => "up_proj",
+                other => other,
+            });
+        }
+        Self { module: parts.join("."), expert }
+    }
+}
+
+impl Blueprint {
+    /// All that adapters can change.
+    pub fn adaptable(&self) -> Vec<Adaptable<'_>> {
+        crate::blueprint::adaptable(self)
+    }
+}
+
+impl Family {
+    /// Which outputs of a projection that gives gates and what they are multiplied with at once are the gates (`which` is 0) or the
+    /// others (1), `width` of each.
+    pub fn rows_of_fused_experts(&self, which: u64, width: u64) -> Rows {
+        if self.name == "gpt_oss" {
+            return Rows { first: which, count: width, block: 1, stride: 2 };
+        }
+        Rows::run(which.saturating_mul(width), width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_depend_on_how_experts_are_stored() {
+        for (name, module, expert) in [
+            ("model.layers.0.mlp.experts.3.up_proj", "model.layers.0.mlp.experts.up_proj", Some(3)),
+            ("model.layers.0.block_sparse_moe.experts.12.w1", "model.layers.0.mlp.experts.gate_proj", Some(12)),
+            ("model.layers.0.block_sparse_moe.gate", "model.layers.0.mlp.gate", None),
+            ("model.layers.0.mlp.switch_mlp.down_proj", "model.layers.0.mlp.experts.down_proj", None),
+            ("model.layers.0.mlp.experts.gate_up_proj", "model.layers.0.mlp.experts.gate_up_proj", None),
+            ("model.language_model.layers.7.self_attn.q_proj", "model.layers.7.self_attn.q_proj", None),
+            ("transformer.h.4.attn.c_attn", "h.4.attn.c_attn", None),
+            ("transformer.wte", "transformer.wte", None),
+            ("model.layers.0.feed_forward.w1", "model.layers.0.feed_forward.w1", None),
+        ] {
+            assert_eq!(AdaptedName::parse(name), AdaptedName { module: module.to_owned(), expert }, "{name}");
+        }
+    }
+}

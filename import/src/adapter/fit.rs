@@ -1,0 +1,354 @@
+//! Which weights of a model an adapter is added to.
+
+use std::collections::HashMap;
+
+use architectures::{Adaptable, AdaptedName, Blueprint, Family, Matrices, Rows, Tensor};
+
+use super::{AdaptedModule, Adapter};
+use crate::{Error, StoredTensor};
+
+/// What experts' projections of gates and of what they are multiplied with are called where they are one.
+const FUSED_EXPERTS: &str = ".experts.gate_up_proj";
+/// And where they are two, in the order of [`Family::rows_of_fused_experts`].
+const PARTS_OF_EXPERTS: [&str; 2] = [".experts.gate_proj", ".experts.up_proj"];
+/// What the projections of a latent attention's keys and values are called where they are one.
+const FUSED_HEADS: &str = ".kv_b_proj";
+/// And where they are two stacks: in GGUF files, by MLX.
+const PARTS_OF_HEADS: [[&str; 2]; 2] = [[".k_b_proj", ".v_b_proj"], [".embed_q", ".unembed_out"]];
+
+/// The projections of a model by what adapters call them.
+#[derive(Clone, Debug, Default)]
+pub struct Places<'a> {
+    by_module: HashMap<String, Vec<Place<'a>>>,
+    family: Option<&'a Family>,
+}
+
+/// A projection, or those of all experts of a layer, that a module is or that are parts of it.
+#[derive(Clone, Debug)]
+struct Place<'a> {
+    target: Target<'a>,
+    input: u64,
+    /// Of the module.
+    output: u64,
+    /// Those of the module's outputs that are this one's; all where there are none.
+    rows: Option<Rows>,
+}
+
+#[derive(Clone, Debug)]
+enum Target<'a> {
+    One(Tensor),
+    /// Those of experts or heads.
+    Many(&'a Matrices, u64),
+}
+
+/// A weight that a module of an adapter is added to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted<'m> {
+    /// The weight, as the blueprint has it.
+    pub weight: Tensor,
+    /// What is added.
+    pub module: &'m AdaptedModule,
+    /// Whose factors of the module's, where it has those of several experts.
+    pub expert: Option<u64>,
+    /// The rows of `up` that are the weight's; all where there are none.
+    pub rows: Option<Rows>,
+}
+
+impl<'a> Places<'a> {
+    /// Those of a model with these tensors.
+    pub fn of(family: &'a Family, blueprint: &'a Blueprint, tensors: &[StoredTensor]) -> Self {
+        let shapes = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
+        let mut places = Self { by_module: HashMap::new(), family: Some(family) };
+        for adaptable in blueprint.adaptable() {
+            match adaptable {
+                Adaptable::One(projection) => {
+                    let target = Target::One(projection.weight.clone());
+                    places.take(&shapes, &projection.module, &projection.weight, &target);
+                }
+                // Each is rows of the one tensor.
+                Adaptable::Many(matrices @ Matrices::Blocks(_), count) => {
+                    for weight in (0..count).map(|index| matrices.projection(index).weight) {
+                        let module = module_of(&weight.name).to_owned();
+                        places.take(&shapes, &module, &weight, &Target::One(weight.clone()));
+                    }
+                }
+                Adaptable::Many(matrices, count) => {
+                    let first = matrices.projection(0);
+                    places.take(&shapes, &first.module, &first.weight, &Target::Many(matrices, count));
+                }
+            }
+        }
+        places
+    }
+
+    /// Takes a projection under its own name, and under that of the tensor that it is some rows of.
+    fn take(&mut self, shapes: &HashMap<&str, &[u64]>, module: &str, weight: &Tensor, target: &Target<'a>) {
+        let Some([stored, input]) = shapes.get(weight.name.as_str()).and_then(|shape| matrix(weight, shape)) else {
+            return;
+        };
+        let whole = module_of(&weight.name);
+        let place = |output, rows| Place { target: target.clone(), input, output, rows };
+        match weight.view.rows {
+            None => self.add(module, place(stored, None)),
+            Some(rows) => {
+                // Where all parts have the name of the whole, none can be meant by it.
+                if whole != module {
+                    self.add(module, place(rows.count, None));
+                }
+                self.add(whole, place(stored, Some(rows)));
+            }
+        }
+    }
+
+    fn add(&mut self, module: &str, place: Place<'a>) {
+        self.by_module.entry(AdaptedName::parse(module).module).or_default().push(place);
+    }
+
+    /// Adds a whole matrix `[output, input]`.
+    pub fn add_matrix(&mut self, module: &str, [output, input]: [u64; 2]) {
+        let target = Target::One(Tensor::named(format!("{module}.weight")));
+        self.add(module, Place { target, input, output, rows: None });
+    }
+
+    /// What a module is, or what is part of it.
+    fn get(&self, module: &str) -> Vec<Place<'a>> {
+        if let Some(found) = self.by_module.get(module) {
+            return found.clone();
+        }
+        if let Some(layer) = module.strip_suffix(FUSED_EXPERTS) {
+            return self.parts_of_experts(layer);
+        }
+        module.strip_suffix(FUSED_HEADS).map(|layer| self.parts_of_heads(layer)).unwrap_or_default()
+    }
+
+    /// The one place of a part that is stored apart from the others.
+    fn part(&self, layer: &str, part: &str) -> Option<&Place<'a>> {
+        let [place] = self.by_module.get(&format!("{layer}{part}"))?.as_slice() else { return None };
+        Some(place).filter(|place| place.rows.is_none())
+    }
+
+    fn parts_of_experts(&self, layer: &str) -> Vec<Place<'a>> {
+        let [gate, up] = PARTS_OF_EXPERTS.map(|part| self.part(layer, part));
+        let (Some(family), Some(gate), Some(up)) = (self.family, gate, up) else { return Vec::new() };
+        let part = |(place, which): (&Place<'a>, u64)| Place {
+            output: place.output.saturating_mul(2),
+            rows: Some(family.rows_of_fused_experts(which, place.output)),
+            ..place.clone()
+        };
+        [(gate, 0), (up, 1)].map(part).to_vec()
+    }
+
+    /// Of each head first the rows of keys, then those of values.
+    fn parts_of_heads(&self, layer: &str) -> Vec<Place<'a>> {
+        let both = |parts: [&str; 2]| Some((self.part(layer, parts[0])?, self.part(layer, parts[1])?));
+        let Some((keys, values)) = PARTS_OF_HEADS.into_iter().find_map(both) else { return Vec::new() };
+        let stride = keys.output.saturating_add(values.output);
+        let mut heads = Vec::new();
+        for (part, first) in [(keys, 0), (values, keys.output)] {
+            let Target::Many(matrices, count) = &part.target else { return Vec::new() };
+            heads.extend((0..*count).map(|head| Place {
+                target: Target::One(matrices.projection(head).weight),
+                input: part.input,
+                output: stride.saturating_mul(*count),
+                rows: Some(Rows::run(head.saturating_mul(stride).saturating_add(first), part.output)),
+            }));
+        }
+        heads
+    }
+}
+
+/// `[output, input]` of what a view takes of a tensor of that shape, but with all rows; `None` where it is no matrix.
+fn matrix(weight: &Tensor, shape: &[u64]) -> Option<[u64; 2]> {
+    let shape = if weight.view.item.is_some() { shape.get(1..)? } else { shape };
+    match *shape {
+        [one, two] if weight.view.transposed => Some([two, one]),
+        [one, two] => Some([one, two]),
+        // Files have a gate of one row as a vector.
+        [columns] => Some([1, columns]),
+        _ => None,
+    }
+}
+
+fn module_of(tensor: &str) -> &str {
+    tensor.strip_suffix(".weight").unwrap_or(tensor)
+}
+
+impl Adapter {
+    /// The weights of a model, of that architecture as GGUF names it where it is known, that it is added to.
+    ///
+    /// # Errors
+    /// [`Error::Source`] where it was made for another architecture, or a projection is missing or of another shape.
+    pub fn fit(&self, places: &Places<'_>, architecture: Option<&str>) -> Result<Vec<Fitted<'_>>, Error> {
+        let refuse = |reason: String| Error::Source(format!("the adapter `{}` does not fit: {reason}", self.name));
+        if let (Some(own), Some(here)) = (self.architecture.as_deref(), architecture)
+            && own != here
+        {
+            return Err(refuse(format!("it was made for the architecture {own}, the model is of {here}")));
+        }
+        let mut fitted = Vec::new();
+        for module in &self.modules {
+            fitted.extend(module.fit(places).map_err(refuse)?);
+        }
+        Ok(fitted)
+    }
+}
+
+impl AdaptedModule {
+    fn fit(&self, places: &Places<'_>) -> Result<Vec<Fitted<'_>>, String> {
+        let name = &self.name;
+        let AdaptedName { module, expert } = AdaptedName::parse(name);
+        let places = places.get(&module);
+        if places.is_empty() {
+            return Err(format!("the model has no `{name}`; expected an adapter of this model or of its base"));
+        }
+        let (rank, (input, output)) = (self.rank(), self.sizes());
+        if rank > input.max(output) {
+            return Err(format!("its `{name}` has the rank {rank}, more than the matrix has rows or columns"));
+        }
+        let mut fitted = Vec::new();
+        for place in places {
+            if (place.output, place.input) != (output, input) {
+                let Place { output: own_output, input: own_input, .. } = place;
+                return Err(format!(
+                    "its `{name}` is [{output}, {input}], that of the model [{own_output}, {own_input}]"
+                ));
+            }
+            let weights = self.weights(&place.target, expert)?;
+            fitted.extend(weights.into_iter().map(|(weight, expert)| Fitted {
+                weight,
+                module: self,
+                expert,
+                rows: place.rows,
+            }));
+        }
+        Ok(fitted)
+    }
+
+    /// The weights of a place, each with the expert whose factors are meant. `expert` is the one that the module's name has.
+    fn weights(&self, target: &Target<'_>, expert: Option<u64>) -> Result<Vec<(Tensor, Option<u64>)>, String> {
+        let name = &self.name;
+        let weight = |matrices: &Matrices, index| matrices.projection(index).weight;
+        match (target, expert, self.experts()) {
+            (Target::One(weight), None, None) => Ok(vec![(weight.clone(), None)]),
+            (Target::One(_), ..) => Err(format!("its `{name}` is of experts, the model has one projection there")),
+            (Target::Many(matrices, count), Some(index), None) if index < *count => {
+                Ok(vec![(weight(matrices, index), None)])
+            }
+            (Target::Many(_, count), Some(_), None) => {
+                Err(format!("the model has no `{name}`, it has {count} experts in that layer"))
+            }
+            (Target::Many(matrices, count), None, Some(own)) if own == *count => {
+                Ok((0..own).map(|index| (weight(matrices, index), Some(index))).collect())
+            }
+            (Target::Many(_, count), _, own) => {
+                let found = own.map_or("those of one matrix".to_owned(), |own| format!("those of {own}"));
+                Err(format!("its `{name}` has {found}, expected factors for each of the {count} experts"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use architectures::HeadLayout;
+    use content::Digest;
+    use formats::Dtype;
+    use formats::encoding::{Encoding, Role};
+
+    use super::*;
+    use crate::{FactorOwner, StoredPart};
+
+    fn tensor(shape: &[u64]) -> StoredTensor {
+        let part = StoredPart {
+            role: Role::Weight,
+            name: "x".to_owned(),
+            blob: Digest::of(b""),
+            offset: 0,
+            size: 0,
+            dtype: Dtype::F32,
+            shape: shape.to_vec(),
+        };
+        let (name, stored_name) = ("x".to_owned(), "x".to_owned());
+        StoredTensor {
+            name,
+            stored_name,
+            encoding: Encoding::Plain(Dtype::F32),
+            shape: shape.to_vec(),
+            parts: vec![part],
+        }
+    }
+
+    /// An adapter of one module.
+    fn adapter(name: &str, owner: FactorOwner, down: &[u64], up: &[u64]) -> Adapter {
+        let (down, up) = (tensor(down), tensor(up));
+        let module = AdaptedModule { name: name.to_owned(), down, up, transposed: false, owner, scale: 1.0 };
+        Adapter { name: "a".to_owned(), architecture: None, layout: Some(HeadLayout::Half), modules: vec![module] }
+    }
+
+    /// Four experts of `[8, 16]`, stored as stacks of gates, of what they are multiplied with, and of `[16, 8]`.
+    fn experts() -> [Matrices; 3] {
+        ["gate_proj", "up_proj", "down_proj"].map(|own| {
+            let module = format!("model.layers.0.mlp.experts.{own}");
+            let weight = Tensor::named(format!("{module}.weight"));
+            Matrices::Items(architectures::Projection { module, weight, bias: None })
+        })
+    }
+
+    fn places(experts: &[Matrices; 3]) -> Places<'_> {
+        let mut places = Places { family: Family::of_gguf("qwen3moe"), ..Places::default() };
+        for (matrices, [output, input]) in experts.iter().zip([[8, 16], [8, 16], [16, 8]]) {
+            let module = matrices.projection(0).module;
+            places.add(&module, Place { target: Target::Many(matrices, 4), input, output, rows: None });
+        }
+        places.add_matrix("model.layers.0.self_attn.q_proj", [16, 16]);
+        places
+    }
+
+    #[test]
+    fn factors_of_experts_go_to_each() {
+        let experts = experts();
+        let places = places(&experts);
+        let joined = FactorOwner::Joined { experts: 4 };
+        let fused = adapter("model.layers.0.mlp.experts.gate_up_proj", joined, &[8, 16], &[16, 8]);
+        let fitted = fused.fit(&places, None).expect("it fits");
+        let found: Vec<_> = fitted
+            .iter()
+            .map(|own| (own.weight.name.contains("gate"), own.weight.view.item, own.expert, own.rows))
+            .collect();
+        let expected = |is_gate: bool, first| {
+            (0..4).map(move |index| (is_gate, Some(index), Some(index), Some(Rows::run(first, 8))))
+        };
+        assert_eq!(found, expected(true, 0).chain(expected(false, 8)).collect::<Vec<_>>());
+        let one = adapter("model.layers.0.mlp.experts.2.w2", FactorOwner::Projection, &[2, 8], &[16, 2]);
+        let fitted = one.fit(&places, None).expect("it fits");
+        assert_eq!((fitted.len(), fitted[0].weight.view.item, fitted[0].expert), (1, Some(2), None));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let experts = experts();
+        let places = places(&experts);
+        let up = "model.layers.0.mlp.experts.up_proj";
+        for (adapter, says) in [
+            (adapter("x.q_proj", FactorOwner::Projection, &[2, 16], &[16, 2]), "has no `x.q_proj`"),
+            (
+                adapter(up, FactorOwner::Stack, &[3, 2, 16], &[3, 8, 2]),
+                "has those of 3, expected factors for each of the 4",
+            ),
+            (adapter(up, FactorOwner::Projection, &[2, 16], &[8, 2]), "those of one matrix"),
+            (adapter(up, FactorOwner::Stack, &[4, 2, 8], &[4, 16, 2]), "is [16, 8], that of the model [8, 16]"),
+            (
+                adapter("model.layers.0.mlp.experts.4.up_proj", FactorOwner::Projection, &[2, 16], &[8, 2]),
+                "it has 4 experts",
+            ),
+            (
+                adapter("model.layers.0.self_attn.q_proj", FactorOwner::Stack, &[4, 2, 16], &[4, 16, 2]),
+                "one projection there",
+            ),
+            (adapter(up, FactorOwner::Stack, &[4, 17, 16], &[4, 8, 17]), "has the rank 17"),
+        ] {
+            let error = adapter.fit(&places, None).expect_err(says).to_string();
+            assert!(error.contains(says), "`{error}` should say `{says}`");
+        }
+    }
+}
