@@ -54,6 +54,16 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// The store can be read and not written.
+    #[error(
+        "the store `{}` cannot be written: its file system is read-only, or it is another user's; what is in it can be listed, run and \
+         pulled, and `LODE_HOME` chooses another store",
+        home.display()
+    )]
+    ReadOnly {
+        /// The folder of the store.
+        home: PathBuf,
+    },
     /// The medium failed: a disk, most often a full one.
     #[error("{operation} `{}`: {source}", path.display())]
     Io {

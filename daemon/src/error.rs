@@ -139,6 +139,7 @@ fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
     }
     match cause.downcast_ref() {
         Some(store::Error::Content(content::Error::Busy(_))) => Some(StatusCode::CONFLICT),
+        Some(store::Error::Content(content::Error::ReadOnly { .. })) => Some(StatusCode::FORBIDDEN),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,11 @@ async fn serve(settings: Settings) -> Result<()> {
         let here = InstructionSet::available_names();
         bail!("LODE_CPU is `{}`, expected what this machine has: one of {here}", cpu.name());
     }
-    let store = Store::open(&settings.home, Options { crash_at: settings.crash_at })?;
+    let options = Options { temporary: Some(settings.temporary.clone()), crash_at: settings.crash_at };
+    let store = Store::open(&settings.home, options)?;
+    if let Err(read_only) = store.ensure_writable() {
+        tracing::warn!("{read_only}");
+    }
     let access = access::configured(&settings.registry, store.home())?;
     let keys = settings.keys.as_deref().map(Keys::open).transpose()?;
     let library = Library::new(store);
@@ -89,7 +93,10 @@ async fn serve(settings: Settings) -> Result<()> {
     let options = RunnerOptions {
         program: settings.runner.clone(),
         sockets: sockets.0.clone(),
-        environment: runner_environment(&settings)?,
+        environment: runner_environment(
+            &settings,
+            if library.store.is_read_only() { &sockets.0 } else { &settings.home },
+        )?,
         isolated: settings.isolated,
         patience: settings.runner_timeout,
         gpu_keep: settings.gpu_keep.clone(),
@@ -106,7 +113,9 @@ async fn serve(settings: Settings) -> Result<()> {
     };
     let scheduler = Scheduler::new(options, limits);
     let handed = Handed::default();
-    let socket = Socket::bind(&settings.socket, settings.socket_is_shared);
+    // A create from files adds to the store.
+    let has_creates = !library.store.is_read_only();
+    let socket = has_creates.then(|| Socket::bind(&settings.socket, settings.socket_is_shared));
     let daemon = Daemon {
         library: library.clone(),
         scheduler: scheduler.clone(),
@@ -124,9 +133,10 @@ async fn serve(settings: Settings) -> Result<()> {
     };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
     match socket {
-        Ok(socket) => drop(tokio::spawn(handed.serve(socket))),
+        None => {}
+        Some(Ok(socket)) => drop(tokio::spawn(handed.serve(socket))),
         // Commands name paths then, which is for who may do everything.
-        Err(error) => tracing::warn!("commands cannot hand files over: {error:#}"),
+        Some(Err(error)) => tracing::warn!("commands cannot hand files over: {error:#}"),
     }
     let limits = connections::Limits::of_process();
     let (stop, stopped) = watch::channel(false);
@@ -158,9 +168,9 @@ async fn serve(settings: Settings) -> Result<()> {
     Ok(())
 }
 
-/// What runners get of the environment, with a folder for what a GPU's driver compiles.
-fn runner_environment(settings: &Settings) -> Result<Vec<(OsString, OsString)>> {
-    let folder = settings.home.join("cuda");
+/// What runners get of the environment, with a folder in `place` for what a GPU's driver compiles.
+fn runner_environment(settings: &Settings, place: &Path) -> Result<Vec<(OsString, OsString)>> {
+    let folder = place.join("cuda");
     let environment = gpu_driver::with_cache(settings.runner_environment.clone(), &folder);
     environment.with_context(|| format!("the folder `{}` for the GPU's driver cannot be made", folder.display()))
 }
@@ -169,8 +179,12 @@ fn runner_environment(settings: &Settings) -> Result<Vec<(OsString, OsString)>> 
 async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repositories>>) {
     let home = library.store.home().to_owned();
     let upkeep = async {
-        let (index, collections) = (mend_index(library.clone()), attend_to_collections(library.clone()));
-        tokio::join!(own_log::keep_small(&home), index, collections, close_idle(&registry), sweep(library))
+        let index = mend_index(library.clone());
+        if library.store.is_read_only() {
+            return index.await;
+        }
+        let collections = attend_to_collections(library.clone());
+        tokio::join!(own_log::keep_small(&home), index, collections, close_idle(&registry), sweep(library));
     };
     tokio::join!(upkeep, daemon.preload());
 }

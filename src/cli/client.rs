@@ -1,6 +1,8 @@
 //! Talking to the daemon; starting one where none answers.
 
 use std::fs::OpenOptions;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,30 @@ impl Refused {
     pub(super) fn is_not_found(error: &anyhow::Error) -> bool {
         error.downcast_ref::<Self>().is_some_and(|refused| refused.status == StatusCode::NOT_FOUND)
     }
+}
+
+/// Where a daemon in the background writes its log: in the store's folder, or where that cannot be written in a folder of this user's
+/// among the temporary files.
+fn daemon_log(home: &Path) -> Result<PathBuf> {
+    let made = std::fs::create_dir_all(home);
+    made.with_context(|| format!("cannot make the folder `{}`; LODE_HOME chooses another", home.display()))?;
+    if rustix::fs::access(home, rustix::fs::Access::WRITE_OK).is_ok() {
+        return Ok(home.join(daemon::LOG_FILE));
+    }
+    let user = rustix::process::getuid().as_raw();
+    let folder = std::env::temp_dir().join(format!("lode-{user}"));
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("cannot make the folder `{}` for the log", folder.display()));
+        }
+        _ => {}
+    }
+    let found = std::fs::symlink_metadata(&folder)?;
+    // Another user may have made it, to read the log or to have it written elsewhere.
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
+        bail!("the folder `{}` is for the daemon's log, but is not this user's alone; remove it", folder.display());
+    }
+    Ok(folder.join(daemon::LOG_FILE))
 }
 
 /// A connection to the daemon.
@@ -80,10 +106,7 @@ impl Client {
         if !config.daemon.address.ip().is_loopback() && !config.daemon.address.ip().is_unspecified() {
             bail!("no daemon answers at {}; start one there with `lode serve`", config.daemon.address);
         }
-        std::fs::create_dir_all(&config.daemon.home).with_context(|| {
-            format!("cannot make the folder `{}`; LODE_HOME chooses another", config.daemon.home.display())
-        })?;
-        let log = config.daemon.home.join(daemon::LOG_FILE);
+        let log = daemon_log(&config.daemon.home)?;
         let output = OpenOptions::new().create(true).append(true).open(&log);
         let output = output.with_context(|| format!("cannot write `{}`", log.display()))?;
         eprintln!("starting a daemon in the background (log: {}; `lode shutdown` stops it)", log.display());

@@ -11,8 +11,14 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::Format;
-use super::text::table;
+use super::text::{columns, plain, wrapped};
 use crate::config::Config;
+
+/// Columns for the names of checks, and for grades.
+const NAMES: usize = 15;
+const GRADES: usize = 11;
+/// What was found has at least so many.
+const NARROWEST: usize = 20;
 
 /// How good or bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -77,11 +83,23 @@ fn print(findings: &[Finding]) {
         Grade::Warning => "WARNING",
         Grade::Failure => "FAILURE",
     };
-    let row = |finding: &Finding| vec![finding.check.to_owned(), grade(finding).to_owned(), finding.found.clone()];
-    table(&["CHECK", "", "FOUND"], &findings.iter().map(row).collect::<Vec<_>>());
+    let columns = columns();
+    // Nothing of what was found is cut: it goes on in the next line.
+    let room = columns.map(|columns| columns.saturating_sub(NAMES + GRADES).max(NARROWEST));
+    let line = |check: &str, grade: &str, found: &str| {
+        println!("{}", format!("{check:NAMES$}{grade:GRADES$}{found}").trim_end());
+    };
+    line("CHECK", "", "FOUND");
+    for finding in findings {
+        let found = plain(&finding.found);
+        let found = room.map_or_else(|| vec![found.to_string()], |room| wrapped(&found, room));
+        let heads = std::iter::once((finding.check, grade(finding))).chain(std::iter::repeat(("", "")));
+        found.iter().zip(heads).for_each(|(found, (check, grade))| line(check, grade, found));
+    }
     for finding in findings {
         if let Some(remedy) = &finding.remedy {
-            println!("\n{} ({}): {remedy}", grade(finding), finding.check);
+            let text = format!("{} ({}): {remedy}", grade(finding), finding.check);
+            println!("\n{}", columns.map_or_else(|| text.clone(), |columns| wrapped(&text, columns).join("\n")));
         }
     }
 }

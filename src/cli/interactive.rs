@@ -9,7 +9,7 @@ use api::ollama::{CreateRequest, Progress, ShowRequest, ShowResponse};
 use super::chat::{Conversation, message};
 use super::client::Client;
 use super::quiet::Quiet;
-use super::text::plain_for_terminal;
+use super::text::{plain_for_terminal, tell_error};
 use super::{show, transfer};
 use crate::config::Config;
 use command::{Command, Part, Setting};
@@ -61,7 +61,7 @@ pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conv
             }
         };
         if let Err(error) = done {
-            eprintln!("Error: {error:#}");
+            tell_error(&error);
         }
     }
     Ok(())

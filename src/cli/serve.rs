@@ -1,6 +1,6 @@
 //! Stopping the daemon, and versions.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -17,16 +17,39 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Stops the daemon that the settings mean, if one runs.
 pub(super) async fn shutdown(config: &Config) -> Result<()> {
+    if let Some(pid) = reader(config).await {
+        return stop(pid, || Ok(is_this_program(pid))).await;
+    }
     let home = meant(config).await?;
     let Some(pid) = Store::holder(&home)? else {
         eprintln!("no daemon has the store `{}` open", home.display());
         return Ok(());
     };
+    stop(pid, || Ok(Store::holder(&home)? == Some(pid))).await
+}
+
+/// The daemon that answers, where it reads a store that it cannot write, which has no lock: a process of this program.
+async fn reader(config: &Config) -> Option<u32> {
+    let told: SocketResponse = Client::new(config).ok()?.get("/api/lode/socket").await.ok()?;
+    let home = Path::new(&told.home);
+    let is_meant = !config.names_home || config.daemon.home.canonicalize().is_ok_and(|own| own == home);
+    let is_read_only = rustix::fs::access(home, rustix::fs::Access::WRITE_OK).is_err();
+    (is_meant && is_read_only && is_this_program(told.pid)).then_some(told.pid)
+}
+
+/// Whether a process of this machine runs this program.
+fn is_this_program(pid: u32) -> bool {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+    program.is_ok_and(|program| std::env::current_exe().is_ok_and(|own| own == program))
+}
+
+/// Tells a process to end, and waits until it is not there any more.
+async fn stop(pid: u32, is_there: impl Fn() -> Result<bool>) -> Result<()> {
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context("the lock of the store names no process")?;
     kill_process(process, Signal::TERM).with_context(|| format!("cannot stop process {pid}"))?;
     let begin = Instant::now();
     while begin.elapsed() < STOP_TIMEOUT {
-        if Store::holder(&home)? != Some(pid) {
+        if !is_there()? {
             eprintln!("stopped the daemon (process {pid})");
             return Ok(());
         }

@@ -61,9 +61,41 @@ fn padded(cell: &str, width: usize) -> String {
     format!("{kept}…{}", " ".repeat(blanks))
 }
 
+/// A text in lines of at most so many columns, broken between words. A word that is longer has a line of its own.
+pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let mut out = words.next().unwrap_or_default().to_owned();
+        for word in words {
+            if !out.trim().is_empty() && out.width() + 1 + word.width() > columns {
+                lines.push(std::mem::replace(&mut out, word.to_owned()));
+            } else {
+                out.push(' ');
+                out.push_str(word);
+            }
+        }
+        lines.push(out);
+    }
+    lines
+}
+
+/// Tells why a command failed, wrapped at the width of the terminal where it goes to one.
+pub(super) fn tell_error(error: &anyhow::Error) {
+    let text = format!("Error: {}", plain(&format!("{error:#}")));
+    match columns_of(std::io::stderr()) {
+        Some(columns) => eprintln!("{}", wrapped(&text, columns).join("\n")),
+        None => eprintln!("{text}"),
+    }
+}
+
 /// Columns of the terminal that standard output is; none where it is none.
 pub(super) fn columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    columns_of(std::io::stdout())
+}
+
+fn columns_of(file: impl std::os::fd::AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(file).ok()?;
     // One that does not say has the usual width.
     Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
 }
@@ -133,6 +165,20 @@ mod tests {
             [("ab", 4, "ab  "), ("abcdef", 4, "abc…"), ("漢字漢", 4, "漢… "), ("漢字", 4, "漢字")]
         {
             assert_eq!(padded(cell, width), expect);
+        }
+    }
+
+    #[test]
+    fn texts_are_broken_between_words() {
+        for (text, columns, expect) in [
+            ("one two three", 80, vec!["one two three"]),
+            ("one two three", 7, vec!["one two", "three"]),
+            ("one two three", 2, vec!["one", "two", "three"]),
+            ("漢字 漢字 漢字", 9, vec!["漢字 漢字", "漢字"]),
+            ("one\n\ntwo", 80, vec!["one", "", "two"]),
+            ("  indented  text", 80, vec!["  indented  text"]),
+        ] {
+            assert_eq!(wrapped(text, columns), expect, "{text} in {columns}");
         }
     }
 

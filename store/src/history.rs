@@ -69,6 +69,7 @@ impl Store {
 
     /// Forgets every version of a tag but the current one, so that a collection may delete what only they had.
     pub fn forget_versions(&self, name: &str) -> Result<(), Error> {
+        self.ensure_writable()?;
         let path = names::path(&self.0.layout.histories(), name)?;
         let _names = self.names();
         let current = self.resolve_tag(name)?;

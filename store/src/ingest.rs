@@ -48,6 +48,7 @@ impl Store {
     /// # Errors
     /// [`content::Error::Busy`] while somebody else writes to `id`.
     pub fn start_ingest(&self, id: &IngestId, expected: Expected) -> Result<IngestFile, Error> {
+        self.ensure_writable()?;
         if !self.0.held.take(id) {
             return Err(content::Error::Busy(id.to_string()).into());
         }
@@ -83,6 +84,7 @@ impl Store {
 
     /// Removes what an ingest has written, where nobody holds it.
     pub fn discard_ingest(&self, id: &IngestId) -> Result<(), Error> {
+        self.ensure_writable()?;
         if self.remove_unheld(id, |_| true)? {
             return Ok(());
         }
@@ -114,6 +116,7 @@ impl Store {
 
     /// Removes ingests that nobody holds and nobody wrote to for `idle`.
     pub fn expire_ingests(&self, idle: std::time::Duration, now: std::time::SystemTime) -> Result<usize, Error> {
+        self.ensure_writable()?;
         let (mut removed, mut failed) = (0, Ok(()));
         for id in self.ingest_ids()? {
             let old = |folder: &Path| {

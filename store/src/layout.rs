@@ -14,12 +14,22 @@ const PROMPTS: &str = "prompts";
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     home: PathBuf,
+    /// Where the index and what is noted in passing are: the home itself, or another folder where that cannot be written.
+    notes: PathBuf,
 }
 
 impl Layout {
     /// The layout of a store that is there, without touching it.
     pub(crate) fn of(home: &Path) -> Self {
-        Self { home: home.to_owned() }
+        Self { home: home.to_owned(), notes: home.to_owned() }
+    }
+
+    /// The layout of a store that is there and cannot be written. `notes` is an empty folder.
+    pub(crate) fn read_only(home: &Path, notes: &Path) -> Result<Self, Error> {
+        let home = home.canonicalize().map_err(|e| Error::io("find", home, e))?;
+        let layout = Self { home, notes: notes.to_owned() };
+        files::create_folder(&layout.temporary())?;
+        Ok(layout)
     }
 
     /// The layout at `home`, whose folders are made where they are not there; says whether there was no store yet.
@@ -27,7 +37,7 @@ impl Layout {
         let home = std::path::absolute(home).map_err(|e| Error::io("find", home, e))?;
         files::create_folder_durably(&home)?;
         let home = home.canonicalize().map_err(|e| Error::io("find", &home, e))?;
-        let layout = Self { home };
+        let layout = Self { notes: home.clone(), home };
         let is_new = !layout.blobs().is_dir();
         layout.move_prompts()?;
         for folder in
@@ -140,7 +150,7 @@ impl Layout {
 
     /// Files that are made again where they are not there.
     pub(crate) fn derived(&self) -> PathBuf {
-        self.home.join("derived")
+        self.notes.join("derived")
     }
 
     pub(crate) fn leases(&self) -> PathBuf {
@@ -148,27 +158,27 @@ impl Layout {
     }
 
     pub(crate) fn index(&self) -> PathBuf {
-        self.home.join("index")
+        self.notes.join("index")
     }
 
     /// Notes that were written since the index was opened.
     pub(crate) fn index_journal(&self) -> PathBuf {
-        self.home.join("index.journal")
+        self.notes.join("index.journal")
     }
 
     /// A digest of the files of the index, while nobody has it open.
     pub(crate) fn index_seal(&self) -> PathBuf {
-        self.home.join("index.seal")
+        self.notes.join("index.seal")
     }
 
     /// When models were last used.
     pub(crate) fn used(&self) -> PathBuf {
-        self.home.join("used")
+        self.notes.join("used")
     }
 
     /// Files on their way to a tag, a history, a pin, a lease, a seal or a derived file; nothing in it outlives a crash.
     pub(crate) fn temporary(&self) -> PathBuf {
-        self.home.join("tmp")
+        self.notes.join("tmp")
     }
 
     pub(crate) fn clear_temporary(&self) -> Result<(), Error> {

@@ -20,6 +20,7 @@ pub type LeaseId = IngestId;
 impl Store {
     /// Protects `digests` until `until`. Replaces the lease of that id.
     pub fn set_lease(&self, id: &LeaseId, digests: &[Digest], until: SystemTime) -> Result<(), Error> {
+        self.ensure_writable()?;
         let latest = SystemTime::now().checked_add(LONGEST_LEASE).unwrap_or(until);
         let end = until.min(latest).duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         for digest in digests {
@@ -44,6 +45,7 @@ impl Store {
 
     /// Ends a lease early; says whether it was there.
     pub fn end_lease(&self, id: &LeaseId) -> Result<bool, Error> {
+        self.ensure_writable()?;
         files::remove(&self.0.layout.leases().join(id.as_str()))
     }
 

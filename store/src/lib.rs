@@ -60,6 +60,7 @@ mod names;
 mod pins;
 mod placing;
 mod promises;
+mod read_only;
 mod rebuild;
 mod roles;
 #[cfg(all(test, feature = "schedules"))]
@@ -120,18 +121,23 @@ struct Inner {
     /// Files that were derived so far: their temporary names.
     derivations: AtomicU64,
     crash_at: Option<CrashPoint>,
-    _lock: Lock,
+    /// None where the store cannot be written.
+    _lock: Option<Lock>,
+    /// Where the store cannot be written.
+    notes: Option<read_only::Notes>,
 }
 
 /// How to open a store.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// A folder for what is noted of a store that cannot be written; the system's for temporary files where none is named.
+    pub temporary: Option<PathBuf>,
     /// Kills the process at a point of the commit path: for tests of what a crash leaves.
     pub crash_at: Option<CrashPoint>,
 }
 
 impl Store {
-    /// Opens the store at `home`, making it where there is none.
+    /// Opens the store at `home`, making it where there is none. One that cannot be written can be read.
     ///
     /// # Errors
     /// [`Error::Locked`] where another process has it open, [`Error::Newer`] where a newer program has made it. An index that
@@ -139,6 +145,9 @@ impl Store {
     pub fn open(home: &Path, options: Options) -> Result<Self, Error> {
         // Nothing of a store that cannot be read is touched.
         version::check(home, &home.join(layout::VERSION))?;
+        if read_only::is_read_only(home) {
+            return Self::open_read_only(home, options);
+        }
         let (layout, is_new) = Layout::create(home)?;
         let lock = Lock::acquire(&layout.lock_file())?;
         // Somebody may have made it between the two.
@@ -150,25 +159,25 @@ impl Store {
         let (index, closed) = Index::open(&layout);
         // The last process may have died between giving a name and syncing it: what is found has to be durable.
         let unsynced = if closed || is_new { Vec::new() } else { layout.sync_names() };
-        let store = Self(Arc::new(Inner {
-            layout,
-            index,
-            held: ingest::Held::default(),
-            gate: gate::Gate::default(),
-            mending: Mutex::default(),
-            collection: Mutex::default(),
-            placing: placing::Placing::default(),
-            promises: promises::Promises::default(),
-            names: Mutex::default(),
-            derivations: AtomicU64::default(),
-            crash_at: options.crash_at,
-            _lock: lock,
-        }));
+        let store = Self::of(Inner::new(layout, index, options.crash_at, Some(lock), None));
         store.0.placing.mistrust(unsynced);
+        Ok(store)
+    }
+
+    fn open_read_only(home: &Path, options: Options) -> Result<Self, Error> {
+        read_only::check_unused(home)?;
+        let notes = read_only::Notes::create(&options.temporary.unwrap_or_else(std::env::temp_dir))?;
+        let layout = Layout::read_only(home, notes.path())?;
+        let (index, _) = Index::open(&layout);
+        Ok(Self::of(Inner::new(layout, index, options.crash_at, None, Some(notes))))
+    }
+
+    fn of(inner: Inner) -> Self {
+        let store = Self(Arc::new(inner));
         if let Err(error) = store.begin_uses(SystemTime::now()) {
             tracing::warn!("when models were used is not known, and cannot be noted now: {error}");
         }
-        Ok(store)
+        store
     }
 
     /// The id of the process that has the store at `home` open; `None` where none has.
@@ -200,6 +209,32 @@ impl Store {
     fn reach(&self, point: CrashPoint) {
         if self.0.crash_at == Some(point) {
             crash::kill();
+        }
+    }
+}
+
+impl Inner {
+    fn new(
+        layout: Layout,
+        index: Index,
+        crash_at: Option<CrashPoint>,
+        lock: Option<Lock>,
+        notes: Option<read_only::Notes>,
+    ) -> Self {
+        Self {
+            layout,
+            index,
+            held: ingest::Held::default(),
+            gate: gate::Gate::default(),
+            mending: Mutex::default(),
+            collection: Mutex::default(),
+            placing: placing::Placing::default(),
+            promises: promises::Promises::default(),
+            names: Mutex::default(),
+            derivations: AtomicU64::default(),
+            crash_at,
+            _lock: lock,
+            notes,
         }
     }
 }

@@ -66,6 +66,7 @@ pub(crate) struct Link {
 impl Store {
     /// Puts a blob into `repository` (`host/name`), durably. A link that is there already is renewed.
     pub fn link(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<(), Error> {
+        self.ensure_writable()?;
         let path = self.link_path(repository, kind, digest)?;
         let folder = path.parent().expect("invariant: a link lies in its repository's folder");
         self.0.gate.touch(digest);
@@ -130,6 +131,7 @@ impl Store {
 
     /// Takes a blob out of `repository`; says whether it was there. The bytes stay until the next collection.
     pub fn unlink(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<bool, Error> {
+        self.ensure_writable()?;
         let path = self.link_path(repository, kind, digest)?;
         if kind == LinkKind::Blob {
             self.0.promises.withdraw(repository, digest, None);
@@ -146,6 +148,7 @@ impl Store {
         digest: &Digest,
         until: SystemTime,
     ) -> Result<bool, Error> {
+        self.ensure_writable()?;
         let path = self.link_path(repository, kind, digest)?;
         if kind == LinkKind::Blob {
             self.0.promises.withdraw(repository, digest, until.checked_add(BLOB_LINK_LIFE));

@@ -7,6 +7,7 @@ use crate::{Error, Store, files, names};
 impl Store {
     /// Pins a tag; it must be there.
     pub fn pin(&self, name: &str) -> Result<(), Error> {
+        self.ensure_writable()?;
         let path = names::path(&self.0.layout.pins(), name)?;
         let _names = self.names();
         if self.resolve_tag(name)?.is_none() {
@@ -17,6 +18,7 @@ impl Store {
 
     /// Takes the pin away; says whether there was one.
     pub fn unpin(&self, name: &str) -> Result<bool, Error> {
+        self.ensure_writable()?;
         let _names = self.names();
         self.remove_pin(name)
     }

@@ -43,6 +43,7 @@ impl Store {
 
     /// Makes `name` name `digest`, durably. A crash leaves the old tag or the new one.
     pub fn set_tag(&self, name: &str, digest: &Digest) -> Result<(), Error> {
+        self.ensure_writable()?;
         let path = self.tag_path(name)?;
         if self.blob_size(digest)?.is_none() {
             return Err(content::Error::BlobNotFound(*digest).into());
@@ -69,6 +70,7 @@ impl Store {
     /// Removes the tag; says whether it was there. Its history and its pin go too, and
     /// folders that this leaves empty.
     pub fn remove_tag(&self, name: &str) -> Result<bool, Error> {
+        self.ensure_writable()?;
         let path = self.tag_path(name)?;
         let _names = self.names();
         // First what belongs to it: a crash in between leaves a tag without a past, and not a past without a tag.

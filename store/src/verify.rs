@@ -96,6 +96,7 @@ impl Store {
 
     /// Takes a damaged blob out of sight; says whether it was there. An earlier one of the same name is replaced.
     pub fn set_aside(&self, digest: &Digest) -> Result<bool, Error> {
+        self.ensure_writable()?;
         let path = self.path(digest);
         files::create_folder(&self.0.layout.damaged())?;
         let aside = self.0.layout.damaged().join(digest.hex());

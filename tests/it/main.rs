@@ -52,8 +52,9 @@ mod power;
 mod quant_vectors;
 mod quantize;
 mod quantized_imports;
-mod real_registry;
 #[cfg(target_os = "linux")]
+mod read_only;
+mod real_registry;
 mod reliability;
 mod rerank;
 mod safetensors_corpus;

@@ -108,6 +108,15 @@ impl Server {
         self
     }
 
+    /// Kills the daemon and starts another on the same store by a program, which gets its command line.
+    pub(crate) async fn restart_under(mut self, program: &[&str], environment: &[(&str, &str)]) -> Self {
+        self.kill();
+        self.address = format!("127.0.0.1:{}", free_port());
+        self.child = spawn(program, self.folder.path(), &self.address, environment);
+        self.wait().await;
+        self
+    }
+
     /// Kills the daemon as `kill -9` does.
     pub(crate) fn kill(&mut self) {
         // It may have ended by itself.

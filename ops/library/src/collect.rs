@@ -115,6 +115,9 @@ impl Library {
 
     /// Puts right what earlier processes left: ingests that cannot be gone on with.
     pub fn tidy(&self) {
+        if self.store.is_read_only() {
+            return;
+        }
         self.discard_failed_imports();
     }
 

@@ -70,6 +70,7 @@ impl From<Error> for Refused {
             Error::WrongSize { .. } => Self::new(ErrorCode::SizeInvalid, message),
             Error::TooDeep { .. } => Self::new(ErrorCode::ManifestInvalid, message),
             Error::BadName { .. } => Self::new(ErrorCode::NameInvalid, message),
+            Error::ReadOnly { .. } => Self::new(ErrorCode::Denied, message),
             Error::Busy(_) => Self::with_status(StatusCode::CONFLICT, ErrorCode::BlobUploadInvalid, message),
             Error::Io { .. } if full => Self::with_status(StatusCode::INSUFFICIENT_STORAGE, ErrorCode::Denied, message),
             Error::Io { .. } | Error::Other(_) => {
