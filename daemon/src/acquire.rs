@@ -14,6 +14,23 @@ use crate::error::Failed;
 use crate::models;
 use library::{DeviceRoom, MemoryNeed, Model, load_plan};
 
+/// How a request wants a model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) context: Context,
+    pub(crate) choice: DeviceChoice,
+    /// How long the request wants it kept, where it says.
+    pub(crate) keep_alive: Option<KeepAlive>,
+    /// Beside conversations, without a slot.
+    pub(crate) is_aside: bool,
+}
+
+impl Wish {
+    pub(crate) fn of(context: Context, choice: DeviceChoice) -> Self {
+        Self { context, choice, keep_alive: None, is_aside: false }
+    }
+}
+
 impl Daemon {
     /// The context for a request that names `num_ctx` tokens, or none. No model has more than it was made for.
     pub(crate) fn context(&self, model: &Model, num_ctx: Option<u64>) -> Context {
@@ -43,14 +60,9 @@ impl Daemon {
         if self.settings.reference { KvType::F32 } else { self.settings.kv_type }
     }
 
-    /// A loaded model for one request, which may have to wait for its turn. `asked` is how long the request wants it kept.
-    pub(crate) async fn acquire(
-        &self,
-        model: &Model,
-        context: Context,
-        choice: DeviceChoice,
-        asked: Option<KeepAlive>,
-    ) -> Result<Lease, Failed> {
+    /// A loaded model for one request, which may have to wait for its turn.
+    pub(crate) async fn acquire(&self, model: &Model, wish: Wish) -> Result<Lease, Failed> {
+        let Wish { context, choice, keep_alive: asked, is_aside } = wish;
         let cache =
             ContextRequest { context: context.tokens(), slots: self.settings.parallel, kv_type: self.kv_type() };
         let need = MemoryNeed::of(model, cache);
@@ -62,6 +74,7 @@ impl Daemon {
             keep_alive: KeepAliveChoice { asked, default: self.keep_alive() },
             residence: self.residence(model),
             choice,
+            is_aside,
         };
         let loads = AtomicBool::new(false);
         let plan = |attempt| {

@@ -97,7 +97,7 @@ pub(crate) async fn count_tokens(
 ) -> Result<Response, Failure> {
     let name = request.model.clone();
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
-    let call = Call::begin(&daemon, &name, &api::Demand::default()).await?;
+    let call = Call::begin(&daemon, &name, &api::Demand::default()).await?.aside();
     let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let input_tokens = call.ready(&daemon).await?.runner().count(&GenerateRequest::new(prompt)).await?;
     Ok(attested(Json(TokenCount { input_tokens }).into_response(), &call.digest()))

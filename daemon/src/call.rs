@@ -52,6 +52,8 @@ pub(crate) struct Call {
     keep_alive: Option<KeepAlive>,
     /// Prompts with the same domain share prefixes that were computed; others do not.
     domain: String,
+    /// It takes no slot of conversations.
+    is_aside: bool,
 }
 
 impl Call {
@@ -79,7 +81,14 @@ impl Call {
             unknown_options,
             keep_alive,
             domain: String::new(),
+            is_aside: false,
         })
+    }
+
+    /// The same for a request that cuts texts into tokens, or embeds or ranks them: it goes on beside conversations.
+    #[must_use]
+    pub(crate) fn aside(self) -> Self {
+        Self { is_aside: true, ..self }
     }
 
     /// The same for a caller: what is computed of the prompt is shared with requests of the same API key only, unless the

@@ -16,7 +16,7 @@ use crate::headers::{attested, truncated, with_ignored};
 pub(crate) async fn embed(State(daemon): State<Daemon>, Body(request): Body<EmbedRequest>) -> Result<Response, Failed> {
     let texts = request.texts().map_err(Failed::bad_request)?;
     let demand = demand(&request.options, request.keep_alive).map_err(Failed::bad_request)?;
-    let call = Call::begin(&daemon, &request.model, &demand).await?;
+    let call = Call::begin(&daemon, &request.model, &demand).await?.aside();
     let ready = call.ready(&daemon).await?;
     let model = call.name.clone();
     // Nothing to embed loads the model.
@@ -49,7 +49,7 @@ pub(crate) async fn embeddings(
     Body(request): Body<EmbeddingsRequest>,
 ) -> Result<Response, Failed> {
     let demand = demand(&request.options, request.keep_alive).map_err(Failed::bad_request)?;
-    let call = Call::begin(&daemon, &request.model, &demand).await?;
+    let call = Call::begin(&daemon, &request.model, &demand).await?.aside();
     let ready = call.ready(&daemon).await?;
     let (mut embedding, mut dropped) = (Vec::new(), 0);
     if !request.prompt.is_empty() {

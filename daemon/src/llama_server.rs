@@ -76,7 +76,8 @@ pub(crate) async fn tokenize(
     Body(request): Body<TokenizeRequest>,
 ) -> Result<Json<Tokens>, Failure> {
     let TokenizeRequest { model, content: text, add_special, parse_special } = request;
-    let ready = Call::begin(&daemon, &meant(&daemon, &model).await?, &Demand::default()).await?.ready(&daemon).await?;
+    let ready =
+        Call::begin(&daemon, &meant(&daemon, &model).await?, &Demand::default()).await?.aside().ready(&daemon).await?;
     let asked = protocol::TokenizeRequest { text, add_special, parse_special: parse_special.unwrap_or(true) };
     Ok(Json(Tokens { tokens: ready.runner().tokenize(&asked).await?, ..Tokens::default() }))
 }
@@ -86,7 +87,7 @@ pub(crate) async fn detokenize(
     Body(request): Body<Tokens>,
 ) -> Result<Json<Text>, Failure> {
     let name = meant(&daemon, &request.model).await?;
-    let ready = Call::begin(&daemon, &name, &Demand::default()).await?.ready(&daemon).await?;
+    let ready = Call::begin(&daemon, &name, &Demand::default()).await?.aside().ready(&daemon).await?;
     Ok(Json(Text { content: ready.runner().detokenize(request.tokens).await? }))
 }
 

@@ -8,6 +8,7 @@ use axum::extract::State;
 use protocol::TokenizeRequest;
 use scheduler::{Context, Runner};
 
+use crate::acquire::Wish;
 use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::error::Failed;
@@ -26,7 +27,7 @@ pub(crate) async fn perplexity(
     }
     // A model that is loaded already stays where the window fits.
     let context = daemon.settings.context.min(longest).max(request.window.unwrap_or(1));
-    let lease = daemon.acquire(&model, Context::AtLeast(context), daemon.devices(&model, None, None), None).await?;
+    let lease = daemon.acquire(&model, Wish::of(Context::AtLeast(context), daemon.devices(&model, None, None))).await?;
     let (tokens, bos) = tokens(lease.runner(), request.text).await?;
     let window = request.window.unwrap_or(lease.reply().context) as usize;
     let windows = windows(&tokens, window, request.scored).map_err(Failed::bad_request)?;

@@ -1,5 +1,6 @@
 //! Loading the models that are to be there before anybody asks.
 
+use crate::acquire::Wish;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::models;
@@ -19,7 +20,7 @@ impl Daemon {
 
     async fn preload_one(&self, name: &str) -> Result<(), Failed> {
         let model = models::find(self, models::reference(name, "")?).await?;
-        drop(self.acquire(&model, self.context(&model, None), self.devices(&model, None, None), None).await?);
+        drop(self.acquire(&model, Wish::of(self.context(&model, None), self.devices(&model, None, None))).await?);
         Ok(())
     }
 }

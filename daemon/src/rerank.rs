@@ -32,7 +32,7 @@ impl Ranking {
         asked: &protocol::RerankRequest,
     ) -> Result<Self, Failed> {
         let demand = request.demand().map_err(Failed::bad_request)?;
-        let call = Call::begin(daemon, &request.model, &demand).await?;
+        let call = Call::begin(daemon, &request.model, &demand).await?.aside();
         call.require(Capability::Rerank)?;
         let (reply, ready) = call.rerank(daemon, call.ready(daemon).await?, asked).await?;
         Ok(Self { call, ready, reply })

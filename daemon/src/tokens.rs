@@ -20,7 +20,7 @@ pub(crate) async fn tokenize(
         return Err(Failed::bad_request("content is required"));
     };
     let demand = demand(&request.options, request.keep_alive).map_err(Failed::bad_request)?;
-    let call = Call::begin(&daemon, &request.model, &demand).await?;
+    let call = Call::begin(&daemon, &request.model, &demand).await?.aside();
     let ready = call.ready(&daemon).await?;
     let (add_special, parse_special) = (request.add_special, request.parse_special.unwrap_or(true));
     let tokens = ready.runner().tokenize(&protocol::TokenizeRequest { text, add_special, parse_special }).await?;
@@ -38,7 +38,7 @@ pub(crate) async fn detokenize(
     Body(request): Body<DetokenizeRequest>,
 ) -> Result<Response, Failed> {
     let demand = demand(&request.options, request.keep_alive).map_err(Failed::bad_request)?;
-    let call = Call::begin(&daemon, &request.model, &demand).await?;
+    let call = Call::begin(&daemon, &request.model, &demand).await?.aside();
     let ready = call.ready(&daemon).await?;
     let answer = DetokenizeResponse {
         model: call.name.clone(),

@@ -37,7 +37,7 @@ fn check(file: &Modelfile) {
     // `stop` is a list of texts, which its own instructions say one by one.
     let numbers = file.parameters.iter().filter(|(_, value)| value.is_number() || value.is_boolean());
     let numbers: Vec<_> = numbers.collect();
-    lines.extend(numbers.iter().map(|(name, value)| parameter(name, value)));
+    lines.extend(numbers.iter().flat_map(|(name, value)| parameter(name, value)));
     if lines.iter().any(|line| line.starts_with('#')) {
         // The grammar cannot say one of the texts.
         return;

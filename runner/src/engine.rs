@@ -31,7 +31,7 @@ use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 
 use crate::backend::{Backend, Best};
-use crate::cache::{Cache, CacheShape, SlotCache, common_prefix};
+use crate::cache::{Cache, CacheShape, common_prefix};
 use crate::decoder::{Decoder, Logits, Stream};
 use crate::model::Model;
 use choice::Candidate;
@@ -217,8 +217,8 @@ impl<B: Backend> State<B> {
     fn retire(&mut self) {
         self.waiting.retain(|work| work.listener() != Listener::Gone);
         for slot in &mut self.slots {
-            if slot.work.take_if(|work| work.listener() == Listener::Gone).is_some() {
-                slot.finish();
+            if let Some(work) = slot.work.take_if(|work| work.listener() == Listener::Gone) {
+                slot.finish(&*work);
             }
         }
     }
@@ -241,45 +241,41 @@ impl<B: Backend> State<B> {
     /// Gives free slots to those who wait, in their order. While slots are to be replaced nothing begins.
     fn assign(&mut self) {
         while self.changes.is_empty() {
-            let Some(work) = self.waiting.front() else { return };
-            let candidates: Vec<Candidate<'_>> = self.slots.iter().map(|slot| slot.candidate(work.domain())).collect();
-            let Some(index) = choice::choose(&candidates, work.feed().tokens) else { return };
-            let apart = work.needs_no_past();
-            // One at a time has a sequence of its own beside a conversation's, so that memory stays bounded.
-            let taken = self.slots.iter().any(|slot| slot.aside.is_some());
-            if apart && taken && !self.slots[index].cache.tokens().is_empty() {
-                return;
-            }
-            let Some(mut work) = self.waiting.pop_front() else { return };
+            let found = (0..self.waiting.len()).find_map(|at| Some((at, self.slot_for(&*self.waiting[at])?)));
+            let Some((at, index)) = found else { return };
+            let Some(mut work) = self.waiting.remove(at) else { return };
             self.clock += 1;
             self.slots[index].last_used = self.clock;
-            let prepared = if apart {
-                self.set_aside(index)
-            } else {
+            if !work.needs_no_past() {
                 self.slots[index].enter(work.domain());
                 self.share(index, work.feed().tokens);
-                Ok(())
-            };
+            }
             let slot = &mut self.slots[index];
-            let begun = prepared.map_err(Fault::from);
-            match begun.and_then(|()| guarded(|| work.begin(&self.model, &mut slot.cache))) {
+            match guarded(|| work.begin(&self.model, &mut slot.cache)) {
                 Ok(()) => slot.work = Some(work),
                 Err(fault) => {
-                    slot.finish();
+                    slot.finish(&*work);
                     work.fail(fault);
                 }
             }
         }
     }
 
-    /// Keeps the conversation of a slot while other work has a sequence of its own there.
-    fn set_aside(&mut self, index: usize) -> Result<()> {
-        let slot = &mut self.slots[index];
-        if !slot.cache.tokens().is_empty() {
-            let own = SlotCache::new(self.shape, &self.decoder)?;
-            slot.aside = Some(std::mem::replace(&mut slot.cache, own));
+    /// The free slot for work. What needs no past has one of its own, the last, so that it holds no conversation up; where that is
+    /// taken, any without a conversation, but not the last free one.
+    fn slot_for(&self, work: &dyn Work) -> Option<usize> {
+        let (last, conversations) = self.slots.split_last()?;
+        if !work.needs_no_past() {
+            let candidates: Vec<Candidate<'_>> =
+                conversations.iter().map(|slot| slot.candidate(work.domain())).collect();
+            return choice::choose(&candidates, work.feed().tokens);
         }
-        Ok(())
+        if last.work.is_none() {
+            return Some(conversations.len());
+        }
+        let mut free = conversations.iter().enumerate().filter(|(_, slot)| slot.work.is_none());
+        let empty = free.clone().find(|(_, slot)| slot.cache.tokens().is_empty()).map(|(index, _)| index);
+        empty.filter(|_| free.nth(1).is_some())
     }
 
     /// Lets a slot begin with what another one has computed of the same prompt, where that is worth it.
@@ -287,7 +283,8 @@ impl<B: Backend> State<B> {
         let domain = self.slots[index].domain.clone();
         let common = |slot: &Slot<B>| common_prefix(slot.tokens(&domain), prompt);
         let own = common(&self.slots[index]);
-        let others = self.slots.iter().enumerate().filter(|(other, _)| *other != index);
+        let conversations = self.slots.len() - 1;
+        let others = self.slots[..conversations].iter().enumerate().filter(|(other, _)| *other != index);
         let Some((other, best)) = others.map(|(other, slot)| (other, common(slot))).max_by_key(|(_, best)| *best)
         else {
             return;
@@ -350,7 +347,7 @@ impl<B: Backend> State<B> {
                     let slot = &mut self.slots[run.slot];
                     slot.cache.restore();
                     if let Some(work) = slot.work.take() {
-                        slot.finish();
+                        slot.finish(&*work);
                         work.fail(fault.again());
                     }
                 }

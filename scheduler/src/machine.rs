@@ -238,6 +238,7 @@ impl Machine {
         for (model, place) in &mut self.places {
             let Phase::Ready(ready) = &mut place.phase else { continue };
             if ready.users.remove(&request) {
+                ready.aside.remove(&request);
                 ready.idle_since = self.now;
                 if outcome == Outcome::Well {
                     self.back_offs.remove(model);
@@ -278,7 +279,13 @@ impl Machine {
         };
         self.retried.remove(model);
         place.on_devices = on_devices.unwrap_or(place.on_devices);
-        place.phase = Phase::Ready(Ready { since, slots: slots.max(1), users: BTreeSet::new(), idle_since: now });
+        place.phase = Phase::Ready(Ready {
+            since,
+            slots: slots.max(1),
+            users: BTreeSet::new(),
+            aside: BTreeSet::new(),
+            idle_since: now,
+        });
     }
 
     fn stop(&mut self, model: &str, when: Stop) {

@@ -44,6 +44,8 @@ pub struct Wanted {
     pub residence: Residence,
     /// Where its layers are to be.
     pub choice: DeviceChoice,
+    /// It needs the model beside conversations: to cut texts into tokens, or for embeddings and rankings. It takes no slot from those.
+    pub is_aside: bool,
 }
 
 /// Whether a load may yet have others unloaded for it.
@@ -184,13 +186,13 @@ impl Scheduler {
 
     fn enter(&self, wanted: Wanted) -> (Ticket, UnboundedReceiver<Message>) {
         let (sender, messages) = unbounded_channel();
-        let Wanted { model, name, context, need, keep_alive, residence, choice } = wanted;
+        let Wanted { model, name, context, need, keep_alive, residence, choice, is_aside } = wanted;
         let request = self.0.locked(|inner, state| {
             let request = RequestId(state.requests);
             state.requests += 1;
             state.requesters.insert(request, sender);
             let name = name.clone();
-            let ask = Ask { request, model, name, context, need, keep_alive, residence, choice };
+            let ask = Ask { request, model, name, context, need, keep_alive, residence, choice, is_aside };
             inner.drive(state, Event::Ask(ask), None);
             request
         });

@@ -250,6 +250,7 @@ mod tests {
             keep_alive: KeepAliveChoice { asked: None, default: KeepAlive::For(after) },
             residence: if thread_rng().gen_ratio(1, 8) { Residence::Pinned } else { Residence::Evictable },
             choice: DeviceChoice::default(),
+            is_aside: false,
         }
     }
 

@@ -356,6 +356,29 @@ async fn a_list_of_texts_gives_way_to_a_chat() {
     assert_eq!(answer["embeddings"].as_array().map(Vec::len), Some(count), "{}", answer["error"]);
 }
 
+#[tokio::test]
+async fn a_long_text_holds_no_conversation_up() {
+    let server = Server::start(&[("LODE_NUM_PARALLEL", "1")]).await;
+    server.create("tiny", &tiny_model()).await;
+    server.ask("/api/generate", &short("tiny")).await;
+    let text = "The quick brown fox jumps over the lazy dog. ".repeat(45_000);
+    for (path, body) in [
+        ("/api/tokenize", json!({"model": "tiny", "content": text})),
+        ("/api/embed", json!({"model": "tiny", "input": text, "truncate": true})),
+    ] {
+        let long = tokio::spawn(reqwest::Client::new().post(server.url(path)).json(&body).send());
+        let running = server.url("/api/lode/running");
+        until("the long text is with the runner", || async {
+            let running: Value = reqwest::get(&running).await.expect("an answer").json().await.expect("JSON");
+            running["active"] != 0 || long.is_finished()
+        })
+        .await;
+        server.ask("/api/generate", &short("tiny")).await;
+        assert!(!long.is_finished(), "{path} was done before the short prompt");
+        assert_eq!(long.await.expect("no panic").expect("an answer").status().as_u16(), 200, "{path}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_shares_two_places() {
     let server = Server::start(&[("LODE_MAX_LOADED_MODELS", "2")]).await;

@@ -7,6 +7,7 @@ use protocol::GenerateRequest;
 use scheduler::{Context, KeepAlive};
 
 use super::{Call, Ready};
+use crate::acquire::Wish;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::room::Needed;
@@ -22,7 +23,13 @@ const BETWEEN_LEASES: Duration = Duration::from_mins(1);
 impl Call {
     /// Leases a runner that has the model loaded, loading it where it is not.
     pub(crate) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
-        self.ready_with(daemon, self.context(daemon), self.keep_alive).await
+        self.ready_with(daemon, self.wish(daemon)).await
+    }
+
+    fn wish(&self, daemon: &Daemon) -> Wish {
+        let choice = daemon.devices(&self.model, self.options.num_gpu, self.options.main_gpu);
+        let (context, keep_alive, is_aside) = (self.context(daemon), self.keep_alive, self.is_aside);
+        Wish { context, choice, keep_alive, is_aside }
     }
 
     /// Leases a runner whose context has room for these requests. Where none is named, by request, model or settings, it is
@@ -36,21 +43,17 @@ impl Call {
         if !may_grow || !Needed::may_exceed(usual.tokens(), requests) {
             return self.ready(daemon).await;
         }
-        // The first lease counts the prompts. It must end before another: a user of the model waits for others to leave. A model
-        // that is to be unloaded after the request stays for the second lease.
+        // The first lease counts the prompts, which is long for long ones, beside the conversations of others. It must end before
+        // another: a user of the model waits for others to leave. A model that is to be unloaded after the request stays for the
+        // second lease.
         let short = self.keep_alive.filter(|keep| matches!(keep, KeepAlive::For(time) if *time < BETWEEN_LEASES));
         let keep_alive = short.map(|_| KeepAlive::For(BETWEEN_LEASES)).or(self.keep_alive);
-        let first = self.ready_with(daemon, usual, keep_alive).await?;
-        match self.longer_context(daemon, &first, requests).await? {
-            Some(context) => {
-                drop(first);
-                self.ready_with_longer(daemon, context, requests).await
-            }
-            None if short.is_some() => {
-                drop(first);
-                self.ready(daemon).await
-            }
-            None => Ok(first),
+        let first = self.ready_with(daemon, Wish { keep_alive, is_aside: true, ..self.wish(daemon) }).await?;
+        let longer = self.longer_context(daemon, &first, requests).await?;
+        drop(first);
+        match longer {
+            Some(context) => self.ready_with_longer(daemon, context, requests).await,
+            None => self.ready(daemon).await,
         }
     }
 
@@ -78,7 +81,7 @@ impl Call {
         context: u64,
         requests: &[GenerateRequest],
     ) -> Result<Ready, Failed> {
-        match self.ready_with(daemon, Context::AtLeast(context), self.keep_alive).await {
+        match self.ready_with(daemon, Wish { context: Context::AtLeast(context), ..self.wish(daemon) }).await {
             Err(failed) if requests.iter().all(|request| request.truncate) => {
                 tracing::warn!(model = self.model.name, context, "no longer context: {}", failed.message);
                 self.ready(daemon).await
@@ -102,14 +105,8 @@ impl Call {
         Ok(Ready { load, ..self.ready(daemon).await? })
     }
 
-    async fn ready_with(
-        &self,
-        daemon: &Daemon,
-        context: Context,
-        keep_alive: Option<KeepAlive>,
-    ) -> Result<Ready, Failed> {
-        let devices = daemon.devices(&self.model, self.options.num_gpu, self.options.main_gpu);
-        let lease = daemon.acquire(&self.model, context, devices, keep_alive).await?;
+    async fn ready_with(&self, daemon: &Daemon, wish: Wish) -> Result<Ready, Failed> {
+        let lease = daemon.acquire(&self.model, wish).await?;
         let (lease, model) = (Arc::new(lease), self.model.name.clone());
         let contexts = if self.options.num_predict.is_some_and(|number| number < 0) { ENDLESS } else { UNLIMITED };
         Ok(Ready { lease, contexts, model, rates: daemon.rates.clone(), begin: self.begin, load: self.begin.elapsed() })

@@ -18,7 +18,7 @@ pub(crate) async fn embeddings(
     let name = request.model.clone();
     let demand = Demand { keep_alive: request.keep_alive, ..Demand::default() };
     let (asked, encoding) = request.translate().map_err(refused)?;
-    let call = Call::begin(&daemon, &name, &demand).await?;
+    let call = Call::begin(&daemon, &name, &demand).await?.aside();
     let (reply, _) = call.embed(&daemon, call.ready(&daemon).await?, &asked).await?;
     let dropped = reply.truncated_tokens;
     let answer = Json(EmbeddingsResponse::new(name, reply, encoding)).into_response();

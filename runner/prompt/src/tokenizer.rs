@@ -50,9 +50,13 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 enum Kind {
-    /// Behind a lock because reading special tokens as text is a switch of the library's tokenizer.
+    /// Reading special tokens as text is a switch of the library's tokenizer, so there are two, which share the vocabulary: nobody waits
+    /// for a long text that is read in the other way.
     Library {
-        tokenizer: Box<Mutex<Library>>,
+        /// Reads special tokens as such.
+        tokenizer: Box<Library>,
+        /// Reads them as text.
+        literal: Box<Library>,
         around: Around,
     },
     Own(Box<Own>),
@@ -133,14 +137,17 @@ impl Tokenizer {
     }
 
     fn of_library(tokenizer: Library, around: Around) -> Self {
-        let tokenizer = Box::new(Mutex::new(tokenizer));
-        Self { kind: Kind::Library { tokenizer, around }, cleans_spaces: false, long: Mutex::new(()) }
+        let mut tokenizer = Box::new(tokenizer);
+        let mut literal = tokenizer.clone();
+        tokenizer.set_encode_special_tokens(false);
+        literal.set_encode_special_tokens(true);
+        Self { kind: Kind::Library { tokenizer, literal, around }, cleans_spaces: false, long: Mutex::new(()) }
     }
 
     /// The number of tokens.
     pub fn size(&self) -> usize {
         match &self.kind {
-            Kind::Library { tokenizer, .. } => lock(tokenizer).get_vocab_size(true),
+            Kind::Library { tokenizer, .. } => tokenizer.get_vocab_size(true),
             Kind::Own(tokenizer) => tokenizer.size(),
         }
     }
@@ -148,7 +155,7 @@ impl Tokenizer {
     /// The token with exactly this text.
     pub fn id(&self, text: &str) -> Option<u32> {
         match &self.kind {
-            Kind::Library { tokenizer, .. } => lock(tokenizer).token_to_id(text),
+            Kind::Library { tokenizer, .. } => tokenizer.token_to_id(text),
             Kind::Own(tokenizer) => tokenizer.id(text),
         }
     }
@@ -156,7 +163,7 @@ impl Tokenizer {
     /// The text of a token as the vocabulary has it.
     pub fn piece(&self, id: u32) -> Option<String> {
         match &self.kind {
-            Kind::Library { tokenizer, .. } => lock(tokenizer).id_to_token(id),
+            Kind::Library { tokenizer, .. } => tokenizer.id_to_token(id),
             Kind::Own(tokenizer) => tokenizer.piece(id).map(str::to_owned),
         }
     }
@@ -165,7 +172,7 @@ impl Tokenizer {
     pub(crate) fn token_bytes(&self) -> Result<Vec<TokenBytes>, Error> {
         let size = self.size();
         match &self.kind {
-            Kind::Library { tokenizer, .. } => token_bytes::of_library(&lock(tokenizer), size),
+            Kind::Library { tokenizer, .. } => token_bytes::of_library(tokenizer, size),
             Kind::Own(tokenizer) => {
                 let special = |id: u32| TokenBytes::Special(tokenizer.piece(id).unwrap_or_default().to_owned());
                 let bytes = |id: u32| {
@@ -197,9 +204,8 @@ impl Tokenizer {
         }
         let _alone = (text.len() > LONG).then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         match &self.kind {
-            Kind::Library { tokenizer, around } => {
-                let mut tokenizer = lock(tokenizer);
-                tokenizer.set_encode_special_tokens(!special.parse);
+            Kind::Library { tokenizer, literal, around } => {
+                let tokenizer = if special.parse { tokenizer } else { literal };
                 let encoding = tokenizer.encode_fast(text, special.add).map_err(Error::tokenizer)?;
                 let around = if special.add { *around } else { Around::default() };
                 Ok(around.before.into_iter().chain(encoding.get_ids().iter().copied()).chain(around.after).collect())
@@ -211,7 +217,7 @@ impl Tokenizer {
     /// The text of tokens; bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32], with_special: bool) -> Result<String, Error> {
         match &self.kind {
-            Kind::Library { tokenizer, .. } => lock(tokenizer).decode(ids, !with_special).map_err(Error::tokenizer),
+            Kind::Library { tokenizer, .. } => tokenizer.decode(ids, !with_special).map_err(Error::tokenizer),
             Kind::Own(tokenizer) => Ok(tokenizer.decode(ids, with_special)),
         }
     }
@@ -222,9 +228,4 @@ impl Tokenizer {
         let text = self.decode(ids, with_special)?;
         Ok(if self.cleans_spaces { spaces::cleaned(&text) } else { text })
     }
-}
-
-fn lock(tokenizer: &Mutex<Library>) -> std::sync::MutexGuard<'_, Library> {
-    // The library changes nothing half-way.
-    tokenizer.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,21 +11,14 @@ use crate::backend::Backend;
 use crate::cache::{Cache, SlotCache};
 use crate::decoder::Decoder;
 
-/// Empty slots.
+/// Empty slots: one more than there are for conversations, for work that needs no past.
 ///
 /// # Errors
 /// Where there is no memory for them.
 pub(super) fn make<B: Backend>(decoder: &Arc<Decoder<B>>, slots: Slots) -> Result<Vec<Slot<B>>> {
-    let slot = || {
-        Ok(Slot {
-            cache: SlotCache::new(slots.shape, decoder)?,
-            domain: String::new(),
-            aside: None,
-            work: None,
-            last_used: 0,
-        })
-    };
-    (0..slots.count.max(1)).map(|_| slot()).collect()
+    let slot =
+        || Ok(Slot { cache: SlotCache::new(slots.shape, decoder)?, domain: String::new(), work: None, last_used: 0 });
+    (0..=slots.count.max(1)).map(|_| slot()).collect()
 }
 
 /// A KV cache and what is done with it.
@@ -33,8 +26,6 @@ pub(super) struct Slot<B: Backend> {
     pub(super) cache: SlotCache<B>,
     /// Whose sequence that is.
     pub(super) domain: String,
-    /// The cache of the slot's conversation, while work that needs no past has one of its own.
-    pub(super) aside: Option<SlotCache<B>>,
     pub(super) work: Option<Box<dyn Work>>,
     /// When it was taken last, counted in works.
     pub(super) last_used: u64,
@@ -64,18 +55,18 @@ impl<B: Backend> Slot<B> {
         let Some(mut work) = self.work.take() else { return };
         match guarded(|| work.take(computed, &mut self.cache)) {
             Ok(Progress::More) => self.work = Some(work),
-            Ok(Progress::Finished) => self.finish(),
+            Ok(Progress::Finished) => self.finish(&*work),
             Err(fault) => {
-                self.finish();
+                self.finish(&*work);
                 work.fail(fault);
             }
         }
     }
 
-    /// After work has ended: the conversation's cache comes back; what work without a past has left is of no use.
-    pub(super) fn finish(&mut self) {
-        if let Some(aside) = self.aside.take() {
-            self.cache = aside;
+    /// After work has ended: what work without a past has left is of no use, and no other client's.
+    pub(super) fn finish(&mut self, work: &dyn Work) {
+        if work.needs_no_past() {
+            self.cache.keep_prefix(&[]);
         }
     }
 }

@@ -99,6 +99,8 @@ pub(crate) struct Ask {
     pub(crate) keep_alive: KeepAliveChoice,
     pub(crate) residence: Residence,
     pub(crate) choice: DeviceChoice,
+    /// It takes no slot.
+    pub(crate) is_aside: bool,
 }
 
 /// How a request left.

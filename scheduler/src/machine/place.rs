@@ -40,6 +40,9 @@ pub(super) enum Phase {
     Stopping,
 }
 
+/// Requests that take no slot, at a time, beyond as many as there are slots: the runner has a thread for each.
+const MORE_ASIDE: usize = 3;
+
 /// A runner that serves requests.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
@@ -48,8 +51,21 @@ pub(super) struct Ready {
     /// Requests that it takes at a time.
     pub(super) slots: usize,
     pub(super) users: BTreeSet<RequestId>,
+    /// Those of them that take no slot.
+    pub(super) aside: BTreeSet<RequestId>,
     /// When the last request left, or the load was done.
     pub(super) idle_since: Moment,
+}
+
+impl Ready {
+    /// Whether it takes another request.
+    pub(super) fn has_room(&self, is_aside: bool) -> bool {
+        if is_aside {
+            self.aside.len() < self.slots.saturating_add(MORE_ASIDE)
+        } else {
+            self.users.len() - self.aside.len() < self.slots
+        }
+    }
 }
 
 impl Place {

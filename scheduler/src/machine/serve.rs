@@ -17,6 +17,8 @@ use crate::{Attempt, Error};
 struct Walk {
     /// Models that serve no younger requests.
     blocked: BTreeSet<String>,
+    /// Models that serve no younger requests that take a slot, or none (`true`): all are taken.
+    full: BTreeSet<(String, bool)>,
     /// Whether an older request waits for room.
     claimed: bool,
 }
@@ -29,7 +31,9 @@ enum Standing {
     OtherContext,
     /// Its layers are elsewhere, and it is idle.
     Elsewhere,
-    /// Something has to end first: a load, a request, a process.
+    /// A request of its kind has to end first.
+    Full,
+    /// Something has to end first: a load, all requests, a process.
     UnderWay,
     Absent,
 }
@@ -39,23 +43,33 @@ impl Machine {
     pub(super) fn serve(&mut self) {
         let mut walk = Walk::default();
         for ask in std::mem::take(&mut self.queue) {
-            if walk.blocked.contains(&ask.model) {
+            if walk.blocked.contains(&ask.model) || walk.full.contains(&(ask.model.clone(), ask.is_aside)) {
                 self.queue.push_back(ask);
             } else if let Some(waiting) = self.serve_one(ask, &mut walk) {
-                walk.blocked.insert(waiting.model.clone());
                 self.queue.push_back(waiting);
             }
         }
     }
 
-    /// Gives the request back where it has to wait.
+    /// Gives the request back where it has to wait, and notes which younger ones wait for it.
     fn serve_one(&mut self, ask: Ask, walk: &mut Walk) -> Option<Ask> {
-        match self.standing(&ask) {
+        let standing = self.standing(&ask);
+        if matches!(standing, Standing::Full) {
+            walk.full.insert((ask.model.clone(), ask.is_aside));
+            return Some(ask);
+        }
+        let waiting = self.serve_standing(ask, standing, walk)?;
+        walk.blocked.insert(waiting.model.clone());
+        Some(waiting)
+    }
+
+    fn serve_standing(&mut self, ask: Ask, standing: Standing, walk: &mut Walk) -> Option<Ask> {
+        match standing {
             Standing::Free => {
                 self.grant(&ask);
                 return None;
             }
-            Standing::UnderWay => return Some(ask),
+            Standing::UnderWay | Standing::Full => return Some(ask),
             Standing::Elsewhere => {
                 self.kill(&ask.model, Why::Moved);
                 return Some(ask);
@@ -98,10 +112,10 @@ impl Machine {
                 }
             }
             Phase::Ready(ready) if ask.context.suits(place.context) => {
-                if ready.users.len() < ready.slots {
+                if ready.has_room(ask.is_aside) {
                     Standing::Free
                 } else {
-                    Standing::UnderWay
+                    Standing::Full
                 }
             }
             Phase::Ready(ready) if ready.users.is_empty() => Standing::OtherContext,
@@ -113,6 +127,9 @@ impl Machine {
         let Some(place) = self.places.get_mut(&ask.model) else { return };
         let Phase::Ready(ready) = &mut place.phase else { return };
         ready.users.insert(ask.request);
+        if ask.is_aside {
+            ready.aside.insert(ask.request);
+        }
         if let Some(asked) = ask.keep_alive.asked {
             place.keep_alive = asked;
         }

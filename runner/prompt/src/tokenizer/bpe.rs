@@ -32,7 +32,7 @@ fn or_false<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<b
 }
 
 /// BPE over a table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Bpe {
     table: TokenTable,
     rules: Rules,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 use tokenizers::models::{ModelWrapper, TrainerWrapper};
@@ -57,16 +58,16 @@ pub(super) fn over(table: TokenTable, document: &str) -> std::result::Result<Lib
     Ok(tokenizer)
 }
 
-/// What cuts words.
-#[derive(Debug)]
+/// What cuts words. A clone shares the vocabulary.
+#[derive(Clone, Debug)]
 pub(super) enum AnyModel {
     Table(Bpe),
-    Library(ModelWrapper),
+    Library(Arc<ModelWrapper>),
 }
 
 impl<'de> Deserialize<'de> for AnyModel {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        ModelWrapper::deserialize(deserializer).map(Self::Library)
+        ModelWrapper::deserialize(deserializer).map(|model| Self::Library(Arc::new(model)))
     }
 }
 

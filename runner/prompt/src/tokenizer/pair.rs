@@ -4,7 +4,7 @@
 //! is as it is alone, then comes the separator where the file adds one, then the second text with what ends it (llama.cpp,
 //! `format_prompt_rerank`).
 
-use super::{Around, Kind, Tokenizer, lock};
+use super::{Around, Kind, Tokenizer};
 use crate::Error;
 
 /// Texts of which a vocabulary has tokens: what stands around a pair is learned with them.
@@ -36,8 +36,7 @@ impl Tokenizer {
     /// A post-processor that puts them together otherwise than one after the other, each once.
     pub fn pair_form(&self) -> Result<PairForm, Error> {
         let around = match &self.kind {
-            Kind::Library { tokenizer, around } => {
-                let tokenizer = lock(tokenizer);
+            Kind::Library { tokenizer, around, .. } => {
                 if tokenizer.get_post_processor().is_some() {
                     let pair = |[first, second]: [&str; 2]| {
                         let both = tokenizer.encode((first, second), true).map_err(Error::tokenizer)?;

@@ -13,11 +13,30 @@ use crate::machine::{
 /// Something that happens. Numbers choose among what is there.
 #[derive(Clone, Debug)]
 enum Happening {
-    Ask { model: u8, context: Context, keep_alive: Option<KeepAlive>, pinned: bool, layers: Option<u64> },
-    Leave { which: usize, outcome: Outcome },
-    Pending { which: usize, turn: Turn },
-    Crash { which: usize, killed: bool },
-    Stop { model: u8, when: Stop },
+    Ask {
+        model: u8,
+        context: Context,
+        keep_alive: Option<KeepAlive>,
+        pinned: bool,
+        layers: Option<u64>,
+        is_aside: bool,
+    },
+    Leave {
+        which: usize,
+        outcome: Outcome,
+    },
+    Pending {
+        which: usize,
+        turn: Turn,
+    },
+    Crash {
+        which: usize,
+        killed: bool,
+    },
+    Stop {
+        model: u8,
+        when: Stop,
+    },
     Pass(Duration),
 }
 
@@ -55,9 +74,9 @@ fn turn() -> impl Strategy<Value = Turn> {
 fn happening() -> impl Strategy<Value = Happening> {
     let outcome = prop_oneof![4 => Just(Outcome::Well), 1 => Just(Outcome::Failed)];
     prop_oneof![
-        8 => (0..MODELS, context(), keep_alive(), any::<bool>(), prop_oneof![6 => Just(None), 1 => (0_u64..2).prop_map(Some)])
-            .prop_map(|(model, context, keep_alive, pinned, layers)| {
-                Happening::Ask { model, context, keep_alive, pinned, layers }
+        8 => (0..MODELS, context(), keep_alive(), any::<bool>(), prop_oneof![6 => Just(None), 1 => (0_u64..2).prop_map(Some)], any::<bool>())
+            .prop_map(|(model, context, keep_alive, pinned, layers, is_aside)| {
+                Happening::Ask { model, context, keep_alive, pinned, layers, is_aside }
             }),
         6 => (any::<usize>(), outcome).prop_map(|(which, outcome)| Happening::Leave { which, outcome }),
         8 => (any::<usize>(), turn()).prop_map(|(which, turn)| Happening::Pending { which, turn }),
@@ -76,12 +95,12 @@ fn some_limits() -> impl Strategy<Value = Limits> {
 fn happen(world: &mut World, request: u64, happening: &Happening) {
     let model = |number: u8| format!("model-{number}");
     match *happening {
-        Happening::Ask { model: number, context, keep_alive, pinned, layers } => {
+        Happening::Ask { model: number, context, keep_alive, pinned, layers, is_aside } => {
             let own = ask(request, &model(number), context);
             let residence = if pinned && number == 0 { Residence::Pinned } else { Residence::Evictable };
             let keep_alive = KeepAliveChoice { asked: keep_alive, ..own.keep_alive };
             let choice = DeviceChoice { layers, device: None };
-            world.ask(Ask { keep_alive, residence, choice, ..own });
+            world.ask(Ask { keep_alive, residence, choice, is_aside, ..own });
         }
         Happening::Leave { which, outcome } => {
             let there: Vec<RequestId> = world.granted().into_iter().chain(world.waiting()).collect();

@@ -52,6 +52,36 @@ fn requests_share_a_model_up_to_its_slots() {
 }
 
 #[test]
+fn requests_aside_take_no_slot() {
+    let mut world = World::new(limits(1));
+    let aside = |request| Ask { is_aside: true, ..ask(request, "a", DEFAULT) };
+    for request in 0..3 {
+        world.ask(ask(request, "a", DEFAULT));
+    }
+    for request in 3..9 {
+        world.ask(aside(request));
+    }
+    world.calm();
+    // As many as there are slots, and three.
+    assert_eq!(world.granted(), [0, 1, 3, 4, 5, 6, 7].map(RequestId));
+    // Neither kind waits for the other.
+    world.leave(RequestId(3), Outcome::Well);
+    assert_eq!(world.granted(), [0, 1, 4, 5, 6, 7, 8].map(RequestId));
+    world.leave(RequestId(0), Outcome::Well);
+    assert_eq!(world.granted(), [1, 2, 4, 5, 6, 7, 8].map(RequestId));
+    // A longer context waits for all of them, and younger requests of both kinds for it.
+    world.ask(ask(9, "a", Context::AtLeast(8192)));
+    world.ask(aside(10));
+    for request in [1, 2, 4, 5, 6, 7] {
+        world.leave(RequestId(request), Outcome::Well);
+        assert!(!world.is_granted(9) && !world.is_granted(10), "after {request}");
+    }
+    world.leave(RequestId(8), Outcome::Well);
+    world.calm();
+    assert_eq!(world.granted(), [9, 10].map(RequestId));
+}
+
+#[test]
 fn the_idle_go_first_and_those_with_the_least_time() {
     let mut world = World::new(limits(3));
     served(&mut world, kept(0, "a", KeepAlive::Forever));

@@ -87,6 +87,7 @@ pub(super) fn ask(request: u64, model: &str, context: Context) -> Ask {
         keep_alive: KeepAliveChoice { asked: None, default: KeepAlive::For(Duration::from_mins(5)) },
         residence: Residence::Evictable,
         choice: DeviceChoice::default(),
+        is_aside: false,
     }
 }
 
@@ -302,7 +303,8 @@ impl World {
                 assert!(ask.model == process.model && suits, "{request:?} gets another");
                 process.users.insert(request);
                 process.pinned |= ask.residence == Residence::Pinned;
-                assert!(process.users.len() <= SLOTS, "{runner:?} has too many users");
+                let in_slots = process.users.iter().filter(|user| !self.asks[user].is_aside).count();
+                assert!(in_slots <= SLOTS, "{runner:?} has too many users");
             }
             Action::Refuse { request, error } => {
                 let fate = self.fates.insert(request, Fate::Refused(error));
