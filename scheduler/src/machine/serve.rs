@@ -24,6 +24,7 @@ struct Walk {
 }
 
 /// How a model stands to a request.
+#[derive(Clone, Copy)]
 enum Standing {
     /// There is a free slot.
     Free,
