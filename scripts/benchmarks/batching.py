@@ -27,7 +27,6 @@ IDLE_STREAMS = 200
 IDLE_MB = 100
 # Long enough for every stream to be accepted and to wait.
 IDLE_SECONDS = 5
-REPEATS = 5
 MB = 1_000_000
 
 
@@ -123,11 +122,11 @@ class Batching:
     def measure(self):
         self.prepare()
         # By turns, so that whatever else the machine does meets both.
-        rates = [(self.together(1, 2 * n), self.together(self.options.clients, 2 * n + 1)) for n in range(1, REPEATS + 1)]
+        rates = [(self.together(1, 2 * n), self.together(self.options.clients, 2 * n + 1)) for n in range(1, self.options.repeats + 1)]
         single = statistics.median(one for one, _ in rates)
         several = statistics.median(together for _, together in rates)
         ratio = statistics.median(together / one for one, together in rates)
-        self.bench.row("decode: one", single, "tokens/s", None, f"{self.options.tokens} tokens, median of {REPEATS}")
+        self.bench.row("decode: one", single, "tokens/s", None, f"{self.options.tokens} tokens, median of {self.options.repeats}")
         against = f"one client; wanted {TOGETHER_RATIO}"
         self.bench.row(f"decode: {self.options.clients} together", several, "tokens/s", ratio, against)
         self.measure_stream()
@@ -145,8 +144,8 @@ class Batching:
 
         # Once more before: then the prompt is in the KV cache, and the time to compute it does not drown the difference.
         self.runner(self.prompt(9999), 1)
-        first = statistics.median(ours.first - alone.first for ours, alone in by_turns(20 * REPEATS, 2)) * 1000
-        pairs = list(by_turns(4 * REPEATS, 64))
+        first = statistics.median(ours.first - alone.first for ours, alone in by_turns(20 * self.options.repeats, 2)) * 1000
+        pairs = list(by_turns(4 * self.options.repeats, 64))
         token = statistics.median(ours.per_token() - alone.per_token() for ours, alone in pairs) * 1000
         self.bench.row("stream: first token", first, "ms more", first / FIRST_TOKEN_MS, f"{FIRST_TOKEN_MS} ms over the runner alone")
         self.bench.row("stream: token", token, "ms more", token / TOKEN_MS, f"{TOKEN_MS} ms over the runner alone")
@@ -186,11 +185,13 @@ def add_arguments(parser):
     parser.add_argument("--clients", type=int, default=4, metavar="N", help="how many at a time (default 4)")
     parser.add_argument("--tokens", type=int, default=128, metavar="N", help="for each client (default 128)")
     parser.add_argument("--kv", default="f16", metavar="TYPE", help="type of the KV cache (default f16)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each figure's measurement (default 5)")
     parser.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default SmolLM2-135M)")
 
 
-def check(_parser, _options):
-    pass
+def check(parser, options):
+    if options.repeats < 1 or options.clients < 1 or options.tokens < 1:
+        parser.error("--repeats, --clients and --tokens must be 1 at least")
 
 
 def run(options, folder):

@@ -1,5 +1,6 @@
 """Writes GGUF files of models with random weights in BF16, and the vocabulary of another file.
 
+  tiny       a llama of two layers: to see that a benchmark runs
   1b         a llama of 1.1 B parameters
   experts    a Qwen3 MoE of 0.9 B parameters, 32 experts of which a token takes four
 """
@@ -14,6 +15,7 @@ POOL_BYTES = 1 << 24
 
 # Architecture, sizes of layers, and experts with how many a token takes.
 MODELS = {
+    "tiny": {"family": "llama", "hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "head": 32, "width": 256},
     "1b": {"family": "llama", "hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "head": 64, "width": 8192},
     "experts": {
         "family": "qwen3moe", "hidden": 1024, "layers": 16, "heads": 16, "kv_heads": 4, "head": 64, "width": 512,

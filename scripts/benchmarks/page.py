@@ -68,7 +68,7 @@ class Page(Bench):
         if not python.is_file():
             raise Failed(f"there is no {python}; scripts/test makes it")
         script = Path(__file__).resolve().parents[2] / "tests" / "browser" / "timing.py"
-        command = [str(python), str(script), f"127.0.0.1:{lode.port}", str(self.options.models)]
+        command = [str(python), str(script), f"127.0.0.1:{lode.port}", str(self.options.models), str(self.options.repeats)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
             raise Failed(f"the browser failed: {done.stderr.strip()[-2000:]}")
@@ -79,12 +79,15 @@ def add_arguments(parser):
     parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="only this one; may be given again")
     parser.add_argument("--models", type=int, default=2000, metavar="COUNT", help="in the list (default 2000)")
     parser.add_argument("--tensors", type=int, default=10000, metavar="COUNT", help="about so many in the large model (default 10000)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each figure's measurement (default 5)")
 
 
 def check(parser, options):
     options.only = options.only or NAMES
     if options.models < 3 or options.tensors < TENSORS_OF_LAYER:
         parser.error(f"--models must be 3 at least, --tensors {TENSORS_OF_LAYER}")
+    if options.repeats < 1:
+        parser.error("--repeats must be 1 at least")
 
 
 def run(options, folder):

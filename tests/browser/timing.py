@@ -7,7 +7,9 @@ import time
 
 from browser import browser, visit_in
 
-REPEATS = 5
+#: The daemon, how many models it has, and how often each figure is measured.
+ADDRESS, MODELS, REPEATS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+
 #: When something was painted first.
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
 #: The longest frame while an element is scrolled to its end.
@@ -50,7 +52,7 @@ def timed(chromium, address: str, path: str, ready: str, then=None) -> list[floa
 
 
 def main() -> None:
-    address, models = sys.argv[1], int(sys.argv[2])
+    address, models = ADDRESS, MODELS
     rows = []
 
     def row(name: str, values: list[float], unit: str, what: str) -> None:

@@ -4,6 +4,7 @@ mod abuse;
 mod access;
 mod adapters;
 mod api;
+mod benchmarks;
 mod breakout;
 mod browser;
 mod canonical_blobs;
