@@ -1,5 +1,7 @@
 //! Families of models, and what one of them makes of a source.
 
+use std::cell::RefCell;
+
 use formats::Gguf;
 use formats::gguf::OwnedValue;
 use serde_json::{Map, Value as Json};
@@ -197,7 +199,7 @@ pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architect
             (family, config_json::SOURCE, read)
         }
         Document::Gguf(gguf) => {
-            let (family, read) = by_gguf(gguf, names)?;
+            let (family, read, _) = by_gguf(gguf, names)?;
             (family, gguf_keys::SOURCE, read)
         }
     };
@@ -205,12 +207,15 @@ pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architect
     Ok(Architecture { family, blueprint })
 }
 
-/// The keys of a `config.json` that may change what the model computes and that its family does not read.
+/// The keys of a source that may change what the model computes and that its family does not read.
 ///
 /// # Errors
 /// As [`describe`].
-pub fn unread_keys(raw: &[u8], names: &TensorNames) -> Result<Vec<String>, Error> {
-    by_config(raw, names).map(|(_, _, unread)| unread)
+pub fn unread_keys(document: Document<'_>, names: &TensorNames) -> Result<Vec<String>, Error> {
+    match document {
+        Document::Config(raw) => by_config(raw, names).map(|(_, _, unread)| unread),
+        Document::Gguf(gguf) => by_gguf(gguf, names).map(|(_, _, unread)| unread),
+    }
 }
 
 /// A family, what it makes of a config, and the keys of it that it does not read.
@@ -285,16 +290,18 @@ fn text_part(config: Config<'_>) -> Result<Option<Map<String, Json>>, Error> {
     Ok(Some(text))
 }
 
-fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blueprint), Error> {
+/// A family, what it makes of metadata, and the keys of these that it does not read.
+fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blueprint, Vec<String>), Error> {
     let architecture = gguf.text("general.architecture");
     let architecture = architecture.ok_or_else(|| gguf_keys::fail("`general.architecture` is missing"))?;
     let readable = Family::of_gguf(architecture).and_then(|family| Some((family, family.gguf.read?)));
     let (family, read) = readable.ok_or_else(|| Family::unknown(architecture))?;
     let canonical = names.map(|name| names::canonical(architecture, name));
-    let keys = Keys { gguf, architecture };
+    let asked = RefCell::default();
+    let keys = Keys { gguf, architecture, asked: &asked };
     let mut blueprint = read(keys, &canonical)?;
     heads::of_gguf(keys, &canonical, &mut blueprint)?;
-    Ok((family, blueprint))
+    Ok((family, blueprint, keys.unread()))
 }
 
 impl Architecture {

@@ -1,6 +1,9 @@
 //! The keys of an architecture in GGUF metadata. A key that stands in the file is honoured or refused, never passed over
 //! because its type is another.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+
 use formats::Gguf;
 use formats::gguf::Value;
 
@@ -10,11 +13,39 @@ use crate::{Error, Rope, RopeScaling};
 
 pub(crate) const SOURCE: &str = "GGUF metadata";
 
+/// Keys that change nothing of what a decoder computes of text, and those whose numbers the tensors tell.
+const HARMLESS: &[&str] = &[
+    // Of a family with another kind of norm.
+    "attention.layer_norm_rms_epsilon",
+    "full_attention_interval",
+    "leading_dense_block_count",
+    "nextn_predict_layers",
+    "rope.dimension_sections",
+    "rope.mrope_section",
+    "tensor_data_layout",
+    "vocab_size",
+];
+/// What keys of the parts for pictures and sound begin with.
+const OTHER_PARTS: [&str; 2] = ["vision.", "audio."];
+
 /// The keys that begin with an architecture's name.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys<'a> {
     pub(crate) gguf: &'a Gguf<'a>,
     pub(crate) architecture: &'a str,
+    /// The keys that were asked for, with the architecture's name.
+    pub(crate) asked: &'a RefCell<HashSet<String>>,
+}
+
+/// Whether a key says that there is nothing: 0, false, an empty text or list.
+fn is_nothing(gguf: &Gguf<'_>, name: &str) -> bool {
+    match gguf.get(name) {
+        Some(Value::Bool(flag)) => !flag,
+        Some(value) => {
+            value.as_f64() == Some(0.0) || value.as_u64() == Some(0) || value.as_str().is_some_and(str::is_empty)
+        }
+        None => true,
+    }
 }
 
 pub(crate) fn fail(reason: impl Into<String>) -> Error {
@@ -22,8 +53,26 @@ pub(crate) fn fail(reason: impl Into<String>) -> Error {
 }
 
 impl<'a> Keys<'a> {
-    fn name(self, key: &str) -> String {
-        format!("{}.{key}", self.architecture)
+    /// The whole name of a key, which is asked for.
+    pub(crate) fn name(self, key: &str) -> String {
+        let name = format!("{}.{key}", self.architecture);
+        self.asked.borrow_mut().insert(name.clone());
+        name
+    }
+
+    /// The keys of the architecture that were not asked for and that may change what the model computes, sorted.
+    pub(crate) fn unread(self) -> Vec<String> {
+        let asked = self.asked.borrow();
+        let prefix = format!("{}.", self.architecture);
+        let may_change = |name: &str| {
+            let Some(own) = name.strip_prefix(&prefix) else { return false };
+            let is_harmless = HARMLESS.contains(&own) || OTHER_PARTS.iter().any(|part| own.starts_with(part));
+            !is_harmless && !asked.contains(name) && !is_nothing(self.gguf, name)
+        };
+        let names = self.gguf.metadata.iter().map(|(name, _)| *name);
+        let mut unread: Vec<String> = names.filter(|name| may_change(name)).map(str::to_owned).collect();
+        unread.sort_unstable();
+        unread
     }
 
     fn typed<T>(self, key: &str, what: &str, read: impl Fn(&Value<'a>) -> Option<T>) -> Result<Option<T>, Error> {
@@ -213,7 +262,8 @@ mod tests {
         ] {
             let header = write_header(&keys, &[]).expect("a header").bytes;
             let gguf = Gguf::parse(&header).expect("it is read");
-            let own = Keys { gguf: &gguf, architecture: "llama" };
+            let asked = RefCell::default();
+            let own = Keys { gguf: &gguf, architecture: "llama", asked: &asked };
             assert_eq!(own.rope().expect("a scaling").scaling, expected, "{keys:?}");
         }
     }
@@ -228,7 +278,8 @@ mod tests {
         ];
         let read = |more: &[(String, OwnedValue)]| {
             let header = write_header(&[&base, more].concat(), &[]).expect("a header").bytes;
-            Keys { gguf: &Gguf::parse(&header).expect("it is read"), architecture: "llama" }.rope()
+            Keys { gguf: &Gguf::parse(&header).expect("it is read"), architecture: "llama", asked: &RefCell::default() }
+                .rope()
         };
         let plain = read(&[]).expect("a scaling");
         let RopeScaling::Yarn { original_context, truncate, .. } = plain.scaling else { panic!("{plain:?}") };

@@ -1,11 +1,11 @@
 //! A generation: prompt, then token by token, until something ends it.
 
 mod answer;
-mod circle;
-mod cycle;
 mod held;
 mod logprobs;
+mod long_repetition;
 mod room;
+mod short_repetition;
 
 use std::time::Instant;
 
@@ -19,9 +19,9 @@ use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, W
 use crate::model::{Model, Prompted};
 use crate::sampler::{Sampler, log_softmax};
 use answer::{Answer, Heard};
-use circle::Circle;
-use cycle::Cycle;
 use held::Held;
+use long_repetition::LongRepetition;
+use short_repetition::ShortRepetition;
 
 /// A generation without a limit of its own, whose oldest tokens are dropped, ends after so many contexts: a model may
 /// never end by itself. Ollama's limit.
@@ -52,8 +52,8 @@ pub(crate) struct Generation {
     sampler: Sampler,
     answer: Answer,
     held: Held,
-    cycle: Cycle,
-    circle: Circle,
+    short_repetition: ShortRepetition,
+    long_repetition: LongRepetition,
     usage: Usage,
     begin: Instant,
     /// Since when tokens are generated.
@@ -74,8 +74,8 @@ impl Generation {
             Ok((tokens, answer, held)) => Ok(Self {
                 sink,
                 sampler: Sampler::new(request.sampling, &[]),
-                cycle: Cycle::new(request.repeat_limit),
-                circle: Circle::new(request.repeat_limit),
+                short_repetition: ShortRepetition::new(request.repeat_limit),
+                long_repetition: LongRepetition::new(request.repeat_limit),
                 answer,
                 held,
                 pending: tokens.clone(),
@@ -136,7 +136,7 @@ impl Generation {
             self.answer.logprobs.push(logprobs::logprob(model, previous, token, &logprobs, count)?);
         }
         self.tokens.push(token);
-        let lost = self.cycle.push(token) | self.circle.push(token);
+        let lost = self.short_repetition.push(token) | self.long_repetition.push(token);
         Ok(match self.answer.push(model, token, &*self.sink)? {
             Heard::More if complete => Step::End(FinishReason::Stop),
             Heard::More if lost => Step::End(FinishReason::Repetition),

@@ -46,7 +46,7 @@ fn every_kind_runs_in_a_short_form() {
     };
     for (kind, arguments) in SHORT {
         let words = arguments.iter().map(|word| if *word == "MODEL" { model.as_os_str() } else { word.as_ref() });
-        measured(kind, words.collect());
+        measured(kind, &words.collect::<Vec<_>>());
     }
 }
 
@@ -57,15 +57,15 @@ fn the_page_is_measured_in_a_short_form() {
         return skip("benchmarks::the_page_is_measured_in_a_short_form", reason);
     }
     let words = ["--models", "5", "--tensors", "100", "--repeats", "1"];
-    measured("page", words.iter().map(AsRef::as_ref).collect());
+    measured("page", &words.iter().map(AsRef::as_ref).collect::<Vec<_>>());
 }
 
 /// Runs a benchmark, and looks that it has measured something.
-fn measured(kind: &str, words: Vec<&OsStr>) {
+fn measured(kind: &str, words: &[&OsStr]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let rows = folder.path().join("rows");
     let mut command = Command::new(root().join("scripts/bench"));
-    command.arg(kind).args(&words);
+    command.arg(kind).args(words);
     command.arg("--bin").arg(programs()).arg("--dir").arg(folder.path()).arg("--json").arg(&rows);
     let output = command.output().expect("scripts/bench runs");
     let said = String::from_utf8_lossy(&output.stderr);

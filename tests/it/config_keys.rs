@@ -1,11 +1,15 @@
-//! Keys of configs: each changes what a model computes, is refused, or is known to be harmless.
+//! Keys of configs: each changes what a model computes, is refused, or is known to be harmless. Those of GGUF files are told.
 
 use std::path::{Path, PathBuf};
 
 use architectures::{Document, TensorNames, describe, is_harmless_key, unread_keys};
+use formats::Gguf;
+use formats::gguf::{NewTensor, OwnedValue, TensorInfo, write_header};
 use serde_json::{Map, Value, json};
 
-use crate::support::{root, shared};
+use crate::export::exported;
+use crate::server::Server;
+use crate::support::{entries, fixtures, name, read, root, shared, tiny_model};
 
 /// Keys that are read and whose value counts only beside another one, or beside tensors, which these configs do not have.
 const BESIDE_OTHERS: &[(&str, &str)] = &[
@@ -46,7 +50,7 @@ fn every_key_counts_is_refused_or_is_harmless() {
         let raw = std::fs::read(&path).expect("a config");
         let Ok(Value::Object(whole)) = serde_json::from_slice(&formats::json::tolerant(&raw)) else { continue };
         let Ok(found) = describe(Document::Config(&raw), &TensorNames::default()) else { continue };
-        let unread = unread_keys(&raw, &TensorNames::default()).expect("it was read before");
+        let unread = unread_keys(Document::Config(&raw), &TensorNames::default()).expect("it was read before");
         let family = found.family.name;
         unknown.extend(unread.into_iter().map(|key| format!("{} ({family}): {key}", path.display())));
         let text = whole.get("text_config").and_then(Value::as_object).unwrap_or(&whole);
@@ -78,7 +82,7 @@ fn published_keys_are_known() {
     let path = root().join("tests/published_configs.json");
     let configs: Map<String, Value> = serde_json::from_slice(&std::fs::read(path).expect("configs")).expect("JSON");
     for (name, config) in configs {
-        let unread = unread_keys(config.to_string().as_bytes(), &TensorNames::default());
+        let unread = unread_keys(Document::Config(config.to_string().as_bytes()), &TensorNames::default());
         assert_eq!(unread.expect(&name), Vec::<String>::new(), "{name}");
     }
 }
@@ -88,7 +92,8 @@ fn what_no_family_knows_is_named() {
     let config = json!({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
         "num_attention_heads": 4, "vocab_size": 320, "logit_curve": 2.5, "is_decoder": true, "use_mrope": false,
         "rope_scaling": {"type": "linear", "factor": 2.0, "phase": 0.5}, "attention_dropout": 0.1, "sinks": null});
-    let unread = unread_keys(config.to_string().as_bytes(), &TensorNames::default()).expect("a config");
+    let unread =
+        unread_keys(Document::Config(config.to_string().as_bytes()), &TensorNames::default()).expect("a config");
     assert_eq!(unread, ["logit_curve", "is_decoder", "rope_scaling.phase"]);
 }
 
@@ -142,6 +147,62 @@ fn is_noticed(whole: &Map<String, Value>, at: &[String], other: Value, before: &
     *at.iter().fold(text, |value, key| &mut value[key]) = other;
     let raw = config.to_string();
     let Ok(found) = describe(Document::Config(raw.as_bytes()), &TensorNames::default()) else { return true };
-    let unread = unread_keys(raw.as_bytes(), &TensorNames::default()).expect("it was read before");
+    let unread = unread_keys(Document::Config(raw.as_bytes()), &TensorNames::default()).expect("it was read before");
     !unread.is_empty() || format!("{:?}", found.blueprint) != format!("{before:?}")
+}
+
+/// The keys of a GGUF file that no reader asks for.
+fn unread_of_gguf(raw: &[u8]) -> Vec<String> {
+    let gguf = Gguf::parse_header(raw).expect("a header");
+    let names: TensorNames = gguf.tensors.iter().map(|tensor| tensor.name.to_owned()).collect();
+    unread_keys(Document::Gguf(&gguf), &names).expect("a known architecture")
+}
+
+#[test]
+fn every_key_of_the_gguf_files_is_read() {
+    let Some(models) = fixtures("config_keys::every_key_of_the_gguf_files_is_read", "gguf/models") else { return };
+    let mut count = 0;
+    for folder in entries(&models).into_iter().filter(|path| path.join("model.gguf").is_file()) {
+        // Its class for classification pools otherwise than that for embeddings, and the file has no classifier.
+        let known: &[&str] = if name(&folder) == "modernbert" { &["modern-bert.classifier.pooling_type"] } else { &[] };
+        assert_eq!(unread_of_gguf(&read(&folder.join("model.gguf"))), known, "{}", folder.display());
+        count += 1;
+    }
+    assert!(count > 50, "{count} files");
+}
+
+#[tokio::test]
+async fn a_create_tells_keys_of_gguf_that_are_not_read() {
+    let server = Server::start(&[]).await;
+    server.create("tiny", &tiny_model()).await;
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let file = place.path().join("tiny.gguf");
+    exported(&server, "tiny", &file, &["--format", "gguf", "--lossy"]);
+    let bytes = read(&file);
+    let noted = |value: f32| {
+        let gguf = Gguf::parse_header(&bytes).expect("a header");
+        let own = |(key, value): &(&str, formats::gguf::Value<'_>)| ((*key).to_owned(), OwnedValue::from(value));
+        let mut metadata: Vec<_> = gguf.metadata.iter().map(own).collect();
+        metadata.push(("llama.attention.unheard_of".to_owned(), value.into()));
+        let tensor = |tensor: &TensorInfo<'_>| NewTensor {
+            name: tensor.name.to_owned(),
+            kind: tensor.kind,
+            dims: tensor.dims.clone(),
+        };
+        let header = write_header(&metadata, &gguf.tensors.iter().map(tensor).collect::<Vec<_>>()).expect("a header");
+        let start = usize::try_from(gguf.data_start).expect("small");
+        let changed = [header.bytes.as_slice(), &bytes[start..]].concat();
+        let path = place.path().join("changed.gguf");
+        std::fs::write(&path, changed).expect("a file");
+        let modelfile = place.path().join("Modelfile");
+        std::fs::write(&modelfile, format!("FROM {}\n", path.display())).expect("a file");
+        let output = server.lode(&["create", "changed", "-f", modelfile.to_str().expect("a path")]);
+        let said = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    let said = noted(3.0);
+    assert!(said.contains("note: its GGUF header has `llama.attention.unheard_of`"), "{said}");
+    assert!(said.contains("success"), "{said}");
+    let said = noted(0.0);
+    assert!(!said.contains("note:") && said.contains("success"), "{said}");
 }

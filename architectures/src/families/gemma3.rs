@@ -99,7 +99,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 /// Whether a file says how frequencies are scaled. Those of Ollama's converter do not, and scale all the same.
 fn says_scaling(keys: Keys<'_>) -> bool {
     let known = ["rope.scaling.type", "rope.scaling.factor", "rope.scale_linear"];
-    known.iter().any(|key| keys.gguf.get(&format!("{}.{key}", keys.architecture)).is_some())
+    known.iter().any(|key| keys.gguf.get(&keys.name(key)).is_some())
 }
 
 fn with_sliding_rope(dense: Dense, rope: &Rope) -> Dense {

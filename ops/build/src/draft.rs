@@ -63,7 +63,16 @@ impl Draft {
         // the headers again.
         library.catalogue(&manifest)?;
         match library.obstacle(&manifest)? {
-            Obstacle::None => {}
+            Obstacle::None => {
+                let unread = library.unread_gguf_keys(&manifest)?;
+                if !unread.is_empty() {
+                    let keys = unread.join("`, `");
+                    observer.status(format!(
+                        "note: its GGUF header has `{keys}`, which this version of Lode does not read: if that changes what the model \
+                         computes, answers differ from those of the program that wrote it"
+                    ));
+                }
+            }
             // One that is not known yet may be stored for later, or for others.
             Obstacle::Architecture(reason) => {
                 observer.status(format!("note: it is stored, and cannot be run: {reason}"));

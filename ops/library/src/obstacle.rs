@@ -1,7 +1,8 @@
 //! Models that are stored without loss and cannot be computed with.
 
 use anyhow::{Context, Result};
-use architectures::{TensorNames, unread_keys};
+use architectures::{Document, TensorNames, unread_keys};
+use formats::Gguf;
 use import::StoredTensor;
 use manifests::Manifest;
 
@@ -58,12 +59,24 @@ impl Library {
         Ok(import::obstacle(tensors, &|name| reads.has(name), quantization.method()))
     }
 
+    /// The keys of a GGUF header that may change what the model computes and that its family does not read. Files of other programs
+    /// have keys that mean nothing to a decoder, too, so none is an obstacle.
+    ///
+    /// # Errors
+    /// The header cannot be read.
+    pub fn unread_gguf_keys(&self, manifest: &Manifest) -> Result<Vec<String>> {
+        let SourceDocument::Gguf(raw) = self.source_document(manifest)? else { return Ok(Vec::new()) };
+        let gguf = Gguf::parse_header(&raw).context("the header was read before")?;
+        let names: TensorNames = self.catalogue(manifest)?.into_iter().map(|tensor| tensor.name).collect();
+        Ok(unread_keys(Document::Gguf(&gguf), &names).unwrap_or_default())
+    }
+
     /// A key of the config, or a tensor in a layer, that the family does not read and that may change what the model computes.
     fn unread(&self, manifest: &Manifest, described: &Described, tensors: &[StoredTensor]) -> Result<Option<String>> {
         let family = described.architecture.family.name;
         if let SourceDocument::Config(raw) = self.source_document(manifest)? {
             let names: TensorNames = tensors.iter().map(|tensor| tensor.name.clone()).collect();
-            let keys = unread_keys(&raw, &names).context("the config was read before")?;
+            let keys = unread_keys(Document::Config(&raw), &names).context("the config was read before")?;
             if !keys.is_empty() {
                 let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
                 return Ok(Some(format!(

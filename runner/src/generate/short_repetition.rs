@@ -1,4 +1,4 @@
-//! Noticing that an answer has lost itself: the same few tokens again and again.
+//! Notices a short repetition: the same few tokens, at most 64, again and again.
 
 /// The longest cycle that is looked for, in tokens.
 const MAX_PERIOD: usize = 64;
@@ -7,7 +7,7 @@ const MIN_TURNS: usize = 4;
 
 /// How long the last tokens have been a cycle, for every length of one.
 #[derive(Debug)]
-pub(super) struct Cycle {
+pub(super) struct ShortRepetition {
     limit: usize,
     /// The last tokens, each at its position modulo the longest cycle.
     recent: [u32; MAX_PERIOD],
@@ -16,7 +16,7 @@ pub(super) struct Cycle {
     runs: [usize; MAX_PERIOD],
 }
 
-impl Cycle {
+impl ShortRepetition {
     /// Notices so many tokens; 0 notices nothing.
     pub(super) fn new(limit: u64) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -48,7 +48,7 @@ mod tests {
 
     /// After how many tokens a cycle is noticed.
     fn noticed(limit: u64, tokens: impl Iterator<Item = u32>) -> Option<usize> {
-        let mut cycle = Cycle::new(limit);
+        let mut cycle = ShortRepetition::new(limit);
         tokens.map(|token| cycle.push(token)).position(|lost| lost).map(|at| at + 1)
     }
 

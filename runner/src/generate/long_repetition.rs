@@ -1,5 +1,4 @@
-//! Noticing that an answer goes round in a long circle: it says what it has said, with a few words changed now and then, so that no
-//! few tokens come again and again.
+//! Notices a long repetition: an answer says again what it has said in its last 4,000 tokens, with a few words changed now and then.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +12,7 @@ const NEW: usize = 4;
 
 /// The grams of the last tokens.
 #[derive(Debug, Default)]
-pub(super) struct Circle {
+pub(super) struct LongRepetition {
     /// Tokens that are looked back at; none where nothing is to be noticed.
     window: usize,
     recent: VecDeque<u32>,
@@ -22,7 +21,7 @@ pub(super) struct Circle {
     counts: HashMap<u64, u32>,
 }
 
-impl Circle {
+impl LongRepetition {
     /// Looks back at as many tokens as may go round in a short circle, and at [`WINDOW`] at least; at none where that is 0.
     pub(super) fn new(repeat_limit: u64) -> Self {
         let window = if repeat_limit == 0 { 0 } else { repeat_limit.max(WINDOW) };
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     fn noticed(tokens: impl Iterator<Item = u32>) -> bool {
-        let mut circle = Circle::new(1024);
+        let mut circle = LongRepetition::new(1024);
         tokens.take(12_000).any(|token| circle.push(token))
     }
 
@@ -80,9 +79,9 @@ mod tests {
         // A word is another one at every turn.
         let salad = (0..60).flat_map(|turn: u32| (0..200).map(move |at| if at == 100 { 1000 + turn } else { at }));
         assert!(noticed(salad));
-        let mut off = Circle::new(0);
+        let mut off = LongRepetition::new(0);
         assert!(!(0..100).cycle().take(12_000).any(|token| off.push(token)));
-        let mut patient = Circle::new(20_000);
+        let mut patient = LongRepetition::new(20_000);
         assert!(!(0..100).cycle().take(12_000).any(|token| patient.push(token)));
     }
 
