@@ -43,6 +43,11 @@ impl AdaptedName {
                 expert = Some(number);
                 continue;
             }
+            // Granite's fused experts.
+            if part == "input_linear" || part == "output_linear" {
+                parts.extend(["experts", if part == "input_linear" { "gate_up_proj" } else { "down_proj" }]);
+                continue;
+            }
             parts.push(match part {
                 "switch_mlp" => "experts",
                 "block_sparse_moe" => "mlp",
@@ -64,10 +69,14 @@ impl Blueprint {
 }
 
 impl Family {
-    /// Which outputs of a projection that gives gates and what they are multiplied with at once are the gates (`which` is 0) or the
-    /// others (1), `width` of each.
+    /// Whether rows of gate and up alternate in the fused projections of the family's folders, which lie the other way round.
+    pub fn has_alternating_experts(&self) -> bool {
+        self.name == "gpt_oss"
+    }
+
+    /// Rows of a fused gate and up projection that belong to the gate (`which` is 0) or to up (1); each has `width` rows.
     pub fn rows_of_fused_experts(&self, which: u64, width: u64) -> Rows {
-        if self.name == "gpt_oss" {
+        if self.has_alternating_experts() {
             return Rows { first: which, count: width, block: 1, stride: 2 };
         }
         Rows::run(which.saturating_mul(width), width)

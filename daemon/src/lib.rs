@@ -66,7 +66,7 @@ mod uploads;
 pub use guard::Scope;
 pub use guard::keys::make as make_key;
 pub use handed::hand_over;
-pub use own_log::LOG_FILE;
+pub use own_log::file as log_file;
 pub use serve::run;
 pub use settings::{RegistryAccess, Settings};
 pub use threads::scarce_threads;

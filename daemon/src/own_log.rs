@@ -7,21 +7,30 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::fs::{Access, OFlags};
 
 /// Its name in the store's folder.
-pub const LOG_FILE: &str = "daemon.log";
+const LOG_FILE: &str = "daemon.log";
 /// The log is cut when it is larger, in bytes.
 const LARGEST: u64 = 16 << 20;
 /// Time between two looks at it.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Keeps the log of this daemon small, where it is written to the store's folder; ends with the daemon.
-pub(crate) async fn keep_small(home: &Path) {
-    let log = home.join(LOG_FILE);
+/// Where the log of a daemon that a command has started is: in the store's folder, or where that cannot be written in a folder of this
+/// user's among the temporary files.
+pub fn file(home: &Path, temporary: &Path) -> PathBuf {
+    if rustix::fs::access(home, Access::WRITE_OK).is_ok() {
+        return home.join(LOG_FILE);
+    }
+    temporary.join(format!("lode-log-{}", rustix::process::getuid().as_raw())).join(LOG_FILE)
+}
+
+/// Keeps the log of this daemon small, where it is written to that file; ends with the daemon.
+pub(crate) async fn keep_small(log: &Path) {
+    let log = log.to_owned();
     loop {
         let path = log.clone();
         // Where it goes elsewhere somebody else looks after it.

@@ -85,7 +85,7 @@ async fn serve(settings: Settings) -> Result<()> {
     if let Err(read_only) = store.ensure_writable() {
         tracing::warn!("{read_only}");
     }
-    let access = access::configured(&settings.registry, store.home())?;
+    let access = access::configured(&settings.registry, &store)?;
     let keys = settings.keys.as_deref().map(Keys::open).transpose()?;
     let library = Library::new(store);
     library.tidy();
@@ -177,14 +177,15 @@ fn runner_environment(settings: &Settings, place: &Path) -> Result<Vec<(OsString
 
 /// What nobody asked for; ends with the daemon.
 async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repositories>>) {
-    let home = library.store.home().to_owned();
+    let log = own_log::file(library.store.home(), &daemon.settings.temporary);
     let upkeep = async {
-        let index = mend_index(library.clone());
+        let (log, index) = (own_log::keep_small(&log), mend_index(library.clone()));
         if library.store.is_read_only() {
-            return index.await;
+            tokio::join!(log, index);
+            return;
         }
         let collections = attend_to_collections(library.clone());
-        tokio::join!(own_log::keep_small(&home), index, collections, close_idle(&registry), sweep(library));
+        tokio::join!(log, index, collections, close_idle(&registry), sweep(library));
     };
     tokio::join!(upkeep, daemon.preload());
 }

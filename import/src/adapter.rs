@@ -15,6 +15,7 @@
 //! |---|---|---|
 //! | llama.cpp, mlx-lm | `[experts, rank, input]` | `[experts, output, rank]` |
 //! | PEFT, for `target_parameters` | `[experts · rank, input]` | `[output, rank · experts]`; column `r · experts + e` is of expert `e` |
+//! | PEFT before 0.19, for parameters `[experts, output, input]` | the transpose of `up`, `[experts · rank, output]` | the transpose of `down`, `[input, rank · experts]` |
 //!
 //! Sources: `convert_lora_to_gguf.py` and `llama-adapter.cpp` of llama.cpp; `LoraConfig`, `get_pattern_key` and `ParamWrapper` of
 //! PEFT; `tuner/lora.py` and `tuner/utils.py` of mlx-lm.
@@ -62,9 +63,9 @@ pub struct Adapter {
 pub struct AdaptedModule {
     /// The canonical name of the projection's weight, without `.weight`.
     pub name: String,
-    /// `[rank, input]`, or `[input, rank]` where it is transposed; of experts see there.
+    /// `[rank, input]`, or `[input, rank]` where it is transposed; for experts see [`FactorOwner`].
     pub down: StoredTensor,
-    /// `[output, rank]`, or `[rank, output]` where it is transposed; of experts see there.
+    /// `[output, rank]`, or `[rank, output]` where it is transposed; for experts see [`FactorOwner`].
     pub up: StoredTensor,
     /// Both are stored the other way round.
     pub transposed: bool,
@@ -86,6 +87,8 @@ pub enum FactorOwner {
     Joined {
         /// How many.
         experts: u64,
+        /// PEFT before 0.19 has written them, which takes the first size of each expert's parameter for its inputs.
+        is_old: bool,
     },
 }
 
@@ -95,7 +98,7 @@ impl AdaptedModule {
         match self.owner {
             FactorOwner::Projection => self.down.shape[usize::from(self.transposed)],
             FactorOwner::Stack => self.down.shape[1],
-            FactorOwner::Joined { experts } => self.down.shape[0] / experts,
+            FactorOwner::Joined { experts, .. } => self.down.shape[0] / experts,
         }
     }
 
@@ -114,7 +117,7 @@ impl AdaptedModule {
         match self.owner {
             FactorOwner::Projection => None,
             FactorOwner::Stack => Some(self.down.shape[0]),
-            FactorOwner::Joined { experts } => Some(experts),
+            FactorOwner::Joined { experts, .. } => Some(experts),
         }
     }
 }

@@ -80,7 +80,7 @@ impl Adapters {
         let used = self.used.borrow();
         let unused = self.factors.iter().filter(|(weight, _)| !used.contains(*weight));
         match unused.flat_map(|(_, factors)| factors).map(|factors| &factors.module).min() {
-            Some(module) => bail!("an adapter changes `{module}`, which this model is not computed with"),
+            Some(module) => bail!("an adapter changes `{module}`, and no layer of this model uses that projection"),
             None => Ok(()),
         }
     }
@@ -95,24 +95,30 @@ impl Adapters {
 fn factors(plan: &LowRank, mapper: Mapper<'_>) -> Result<(Tensor, Factors)> {
     let weight = serde_json::from_value(plan.weight.clone()).context("its weight cannot be read")?;
     let rows = plan.rows.clone().map(serde_json::from_value::<Rows>).transpose().context("its rows cannot be read")?;
-    ensure!(rows.is_none_or(|rows| rows.block > 0), "its rows lie in blocks of none");
+    let is_whole = |rows: Rows| rows.block > 0 && rows.count.is_multiple_of(rows.block);
+    ensure!(rows.is_none_or(is_whole), "its `rows` are {rows:?}, expected whole blocks");
     let layout =
         |name: &String| HeadLayout::parse(name).with_context(|| format!("the layout `{name}` of heads is not known"));
     let layout = plan.layout.as_ref().map(layout).transpose()?;
     let [down, up] = match plan.expert {
         None => [map(&plan.down, mapper)?, map(&plan.up, mapper)?].map(|stored| Factor::of(stored, plan.transposed)),
-        Some(ExpertOf { index, joined: None }) => {
+        Some(ExpertOf { index, joined: None, .. }) => {
             let item = |plan| map_item(plan, index, mapper);
             [item(&plan.down)?, item(&plan.up)?].map(|stored| Factor::of(stored, false))
         }
-        Some(ExpertOf { index, joined: Some(experts) }) => {
+        Some(ExpertOf { index, joined: Some(experts), is_swapped }) => {
             let (down, up) = (map(&plan.down, mapper)?, map(&plan.up, mapper)?);
             ensure!(index < experts, "it is of expert {index} of {experts}");
             let rank = down.shape[0] as u64 / experts;
-            ensure!(up.shape[1] as u64 == rank * experts, "its factors have {rank} and {} columns", up.shape[1]);
+            ensure!(
+                up.shape[1] as u64 == rank * experts,
+                "`down` has the rank {rank} for each of {experts} experts, `up` has {} columns",
+                up.shape[1]
+            );
             let down = down.rows(index * rank, rank).map_err(|reason| anyhow!("its rows: {reason}"))?;
-            let up = Factor { columns: Some([index as usize, experts as usize]), ..Factor::of(up, false) };
-            [Factor::of(down, false), up]
+            let columns = Some([index as usize, experts as usize]);
+            let [down, up] = [Factor::of(down, is_swapped), Factor { columns, ..Factor::of(up, is_swapped) }];
+            if is_swapped { [up, down] } else { [down, up] }
         }
     };
     Ok((weight, Factors { module: plan.module.clone(), down, up, scale: plan.scale, rows, layout }))
@@ -153,11 +159,8 @@ impl Factor {
     /// Rows and columns.
     pub(crate) fn shape(&self) -> (usize, usize) {
         let [rows, columns] = [self.stored.shape[0], self.stored.shape[1]];
-        match self.columns {
-            Some([_, experts]) => (rows, columns / experts),
-            None if self.transposed => (columns, rows),
-            None => (rows, columns),
-        }
+        let columns = columns / self.columns.map_or(1, |[_, experts]| experts);
+        if self.transposed { (columns, rows) } else { (rows, columns) }
     }
 
     /// The matrix as float32 numbers of this process, its rows in another order. Factors are small.

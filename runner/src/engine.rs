@@ -1,6 +1,6 @@
 //! The engine: one thread that owns all slots and computes for all of them together.
 //!
-//! A slot is a KV cache and at most one piece of work on it. Each step is one pass of the decoder: one token of every
+//! A slot is a KV cache and at most one piece of work on it. The last slot is for embeddings and rankings. Each step is one pass of the decoder: one token of every
 //! slot that decodes, and a chunk of one slot that has more to compute, a prompt mostly. So weights are read once for
 //! all slots, and a long prompt holds nobody up for longer than a chunk.
 //!
@@ -261,21 +261,15 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// The free slot for work. What needs no past has one of its own, the last, so that it holds no conversation up; where that is
-    /// taken, any without a conversation, but not the last free one.
+    /// The free slot for work. Embeddings and rankings have the last slot, one at a time, so that none of them holds a conversation up or
+    /// leaves something in its cache.
     fn slot_for(&self, work: &dyn Work) -> Option<usize> {
         let (last, conversations) = self.slots.split_last()?;
-        if !work.needs_no_past() {
-            let candidates: Vec<Candidate<'_>> =
-                conversations.iter().map(|slot| slot.candidate(work.domain())).collect();
-            return choice::choose(&candidates, work.feed().tokens);
+        if work.needs_no_past() {
+            return last.work.is_none().then_some(conversations.len());
         }
-        if last.work.is_none() {
-            return Some(conversations.len());
-        }
-        let mut free = conversations.iter().enumerate().filter(|(_, slot)| slot.work.is_none());
-        let empty = free.clone().find(|(_, slot)| slot.cache.tokens().is_empty()).map(|(index, _)| index);
-        empty.filter(|_| free.nth(1).is_some())
+        let candidates: Vec<Candidate<'_>> = conversations.iter().map(|slot| slot.candidate(work.domain())).collect();
+        choice::choose(&candidates, work.feed().tokens)
     }
 
     /// Lets a slot begin with what another one has computed of the same prompt, where that is worth it.

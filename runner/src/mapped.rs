@@ -207,6 +207,9 @@ impl MappedTensor {
         let Encoding::Plain(_) = self.encoding else { return every(&self.numbers()) };
         let bytes = self.data.bytes();
         let width = bytes.len() / (rows * columns).max(1);
+        if width == 0 {
+            return every(&self.numbers());
+        }
         let row =
             |row: &[u8]| row.chunks_exact(width).skip(first).step_by(step).flatten().copied().collect::<Vec<u8>>();
         let picked: Vec<u8> = bytes.chunks_exact(columns * width).flat_map(row).collect();

@@ -41,23 +41,23 @@ impl Refused {
 fn daemon_log(home: &Path) -> Result<PathBuf> {
     let made = std::fs::create_dir_all(home);
     made.with_context(|| format!("cannot make the folder `{}`; LODE_HOME chooses another", home.display()))?;
-    if rustix::fs::access(home, rustix::fs::Access::WRITE_OK).is_ok() {
-        return Ok(home.join(daemon::LOG_FILE));
+    let log = daemon::log_file(home, &std::env::temp_dir());
+    let folder = log.parent().unwrap_or(home);
+    if folder == home {
+        return Ok(log);
     }
-    let user = rustix::process::getuid().as_raw();
-    let folder = std::env::temp_dir().join(format!("lode-{user}"));
-    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             return Err(error).with_context(|| format!("cannot make the folder `{}` for the log", folder.display()));
         }
         _ => {}
     }
-    let found = std::fs::symlink_metadata(&folder)?;
+    let found = std::fs::symlink_metadata(folder)?;
     // Another user may have made it, to read the log or to have it written elsewhere.
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
+    if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() || found.mode() & 0o077 != 0 {
         bail!("the folder `{}` is for the daemon's log, but is not this user's alone; remove it", folder.display());
     }
-    Ok(folder.join(daemon::LOG_FILE))
+    Ok(log)
 }
 
 /// A connection to the daemon.

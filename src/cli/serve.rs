@@ -6,19 +6,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use api::lode::SocketResponse;
 use api::ollama::VersionResponse;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use store::Store;
 
 use super::client::Client;
 use crate::config::Config;
 
+/// How long a daemon may take to say which store it has.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a daemon may take to end: it lets requests finish first.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Stops the daemon that the settings mean, if one runs.
 pub(super) async fn shutdown(config: &Config) -> Result<()> {
-    if let Some(pid) = reader(config).await {
-        return stop(pid, || Ok(is_this_program(pid))).await;
+    let own = config.daemon.home.canonicalize().unwrap_or_else(|_| config.daemon.home.clone());
+    if Store::holder(&own)?.is_none()
+        && let Some(pid) = reader(config).await
+    {
+        return stop(pid, || Ok(is_daemon_of_this_program(pid))).await;
     }
     let home = meant(config).await?;
     let Some(pid) = Store::holder(&home)? else {
@@ -28,24 +34,39 @@ pub(super) async fn shutdown(config: &Config) -> Result<()> {
     stop(pid, || Ok(Store::holder(&home)? == Some(pid))).await
 }
 
-/// The daemon that answers, where it reads a store that it cannot write, which has no lock: a process of this program.
+/// The daemon at the address, where it is one of this machine and reads a store that it cannot write: such a store has no lock that
+/// names its process. What the daemon says of itself is believed only of a process that serves by this program.
 async fn reader(config: &Config) -> Option<u32> {
-    let told: SocketResponse = Client::new(config).ok()?.get("/api/lode/socket").await.ok()?;
+    if !config.daemon.address.ip().is_loopback() {
+        return None;
+    }
+    let client = Client::new(config).ok()?;
+    let told = tokio::time::timeout(ANSWER_TIMEOUT, client.get::<SocketResponse>("/api/lode/socket")).await;
+    let told = told.ok()?.ok()?;
     let home = Path::new(&told.home);
     let is_meant = !config.names_home || config.daemon.home.canonicalize().is_ok_and(|own| own == home);
-    let is_read_only = rustix::fs::access(home, rustix::fs::Access::WRITE_OK).is_err();
-    (is_meant && is_read_only && is_this_program(told.pid)).then_some(told.pid)
+    let refused = rustix::fs::access(home, rustix::fs::Access::WRITE_OK);
+    let is_read_only = refused.is_err_and(|e| matches!(e, Errno::ROFS | Errno::ACCESS)) && home.join("blobs").is_dir();
+    (is_meant && is_read_only && is_daemon_of_this_program(told.pid)).then_some(told.pid)
 }
 
-/// Whether a process of this machine runs this program.
-fn is_this_program(pid: u32) -> bool {
-    let program = std::fs::read_link(format!("/proc/{pid}/exe"));
-    program.is_ok_and(|program| std::env::current_exe().is_ok_and(|own| own == program))
+/// Whether a process of this machine is `lode serve` by this program.
+fn is_daemon_of_this_program(pid: u32) -> bool {
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    let (Ok(program), Ok(own)) = (std::fs::read_link(folder.join("exe")), std::env::current_exe()) else {
+        return false;
+    };
+    // The program may have been replaced by a newer one since.
+    let program = program.to_string_lossy();
+    let is_own = Path::new(program.strip_suffix(" (deleted)").unwrap_or(&program)) == own;
+    let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
+    is_own && line.split(|byte| *byte == 0).nth(1) == Some(b"serve".as_slice())
 }
 
 /// Tells a process to end, and waits until it is not there any more.
 async fn stop(pid: u32, is_there: impl Fn() -> Result<bool>) -> Result<()> {
-    let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context("the lock of the store names no process")?;
+    let process =
+        i32::try_from(pid).ok().and_then(Pid::from_raw).context("the daemon names no process of this machine")?;
     kill_process(process, Signal::TERM).with_context(|| format!("cannot stop process {pid}"))?;
     let begin = Instant::now();
     while begin.elapsed() < STOP_TIMEOUT {

@@ -77,6 +77,9 @@ pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
         }
         lines.push(out);
     }
+    if lines.is_empty() {
+        lines.push(String::new());
+    }
     lines
 }
 
@@ -171,6 +174,7 @@ mod tests {
     #[test]
     fn texts_are_broken_between_words() {
         for (text, columns, expect) in [
+            ("", 80, vec![""]),
             ("one two three", 80, vec!["one two three"]),
             ("one two three", 7, vec!["one two", "three"]),
             ("one two three", 2, vec!["one", "two", "three"]),

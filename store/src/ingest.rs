@@ -105,6 +105,7 @@ impl Store {
 
     /// Removes ingests that nobody holds and nobody can resume: those without data, and those whose id begins with `prefix`.
     pub fn discard_dead_ingests(&self, prefix: &str) -> Result<(), Error> {
+        self.ensure_writable()?;
         let mut failed = Ok(());
         for id in self.ingest_ids()? {
             let dead = |folder: &Path| id.as_str().starts_with(prefix) || !folder.join("data").is_file();

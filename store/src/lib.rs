@@ -26,6 +26,8 @@
 //! # Invariants
 //! - A file below `blobs/` is complete, verified and synced: it got there by rename.
 //! - Nothing is acknowledged before it would survive a power cut.
+//! - In a store that cannot be written nothing changes: it has no lock, and `index`, `index.journal`, `index.seal`, `used`, `derived` and `tmp` are in
+//!   a folder of the process.
 //! - The index is a cache of what files say: nothing fails because it does, and what is known from it alone is only used to keep
 //!   more.
 //! - What cannot be read costs what it names, and nothing else: the rest is listed, and kept from collection as far as it may

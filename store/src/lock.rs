@@ -14,6 +14,19 @@ pub(crate) struct Lock {
     _file: File,
 }
 
+/// Whether a process has the lock at `path`.
+pub(crate) fn is_held(path: &Path) -> Result<bool, Error> {
+    match File::open(path) {
+        Ok(file) => match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Err(error) => Err(Error::io("look at the lock", path, error)),
+        },
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::io("open", path, e)),
+    }
+}
+
 /// The process that has the lock at `path`, if any and if its id is known.
 pub(crate) fn holder(path: &Path) -> Result<Option<u32>, Error> {
     let mut file = match File::open(path) {

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -22,17 +23,19 @@ pub(crate) fn is_read_only(home: &Path) -> bool {
 
 /// Makes sure that no process changes the store at `home` now.
 pub(crate) fn check_unused(home: &Path) -> Result<(), Error> {
-    match lock::holder(&layout::Layout::of(home).lock_file())? {
-        None => Ok(()),
-        Some(holder) => Err(Error::Locked { home: home.to_owned(), holder: holder.to_string() }),
+    let file = layout::Layout::of(home).lock_file();
+    if !lock::is_held(&file)? {
+        return Ok(());
     }
+    let holder = lock::holder(&file)?.map_or_else(|| "unknown".to_owned(), |holder| holder.to_string());
+    Err(Error::Locked { home: home.to_owned(), holder })
 }
 
 impl Notes {
     pub(crate) fn create(temporary: &Path) -> Result<Self, Error> {
-        let path = temporary.join(format!("lode-notes-{}", std::process::id()));
-        // What a process with the same id left behind.
-        let _ = fs::remove_dir_all(&path);
+        // Processes of containers that share the folder may have the same id.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+        let path = temporary.join(format!("lode-notes-{}-{now}", std::process::id()));
         let made = fs::DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|e| Error::io("make the folder", &path, e))?;
         Ok(Self(path))

@@ -48,6 +48,10 @@ impl Store {
             note(&new.join(files::digest_name(&document)), now)?;
         }
         fs::rename(&new, self.0.layout.used()).map_err(|e| Error::io("make the folder", &self.0.layout.used(), e))?;
+        if self.is_read_only() {
+            // It is elsewhere, and for this process only.
+            return Ok(());
+        }
         self.0.placing.sync(self.home())
     }
 

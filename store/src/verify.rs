@@ -123,6 +123,7 @@ impl Store {
 
     /// Removes what [`Store::set_aside`] kept of a blob; says whether there was something.
     pub fn discard_damaged(&self, digest: &Digest) -> Result<bool, Error> {
+        self.ensure_writable()?;
         files::remove(&self.0.layout.damaged().join(digest.hex()))
     }
 

@@ -56,6 +56,7 @@ mod quantized_imports;
 #[cfg(target_os = "linux")]
 mod read_only;
 mod real_registry;
+#[cfg(target_os = "linux")]
 mod reliability;
 mod rerank;
 mod safetensors_corpus;

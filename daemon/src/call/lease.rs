@@ -43,17 +43,21 @@ impl Call {
         if !may_grow || !Needed::may_exceed(usual.tokens(), requests) {
             return self.ready(daemon).await;
         }
-        // The first lease counts the prompts, which is long for long ones, beside the conversations of others. It must end before
-        // another: a user of the model waits for others to leave. A model that is to be unloaded after the request stays for the
-        // second lease.
+        // The first lease counts the prompts. It must end before another: a user of the model waits for others to leave. A model
+        // that is to be unloaded after the request stays for the second lease.
         let short = self.keep_alive.filter(|keep| matches!(keep, KeepAlive::For(time) if *time < BETWEEN_LEASES));
         let keep_alive = short.map(|_| KeepAlive::For(BETWEEN_LEASES)).or(self.keep_alive);
-        let first = self.ready_with(daemon, Wish { keep_alive, is_aside: true, ..self.wish(daemon) }).await?;
-        let longer = self.longer_context(daemon, &first, requests).await?;
-        drop(first);
-        match longer {
-            Some(context) => self.ready_with_longer(daemon, context, requests).await,
-            None => self.ready(daemon).await,
+        let first = self.ready_with(daemon, Wish { keep_alive, ..self.wish(daemon) }).await?;
+        match self.longer_context(daemon, &first, requests).await? {
+            Some(context) => {
+                drop(first);
+                self.ready_with_longer(daemon, context, requests).await
+            }
+            None if short.is_some() => {
+                drop(first);
+                self.ready(daemon).await
+            }
+            None => Ok(first),
         }
     }
 

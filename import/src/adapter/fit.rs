@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use architectures::{Adaptable, AdaptedName, Blueprint, Family, Matrices, Rows, Tensor};
+use architectures::{Adaptable, AdaptedName, Blueprint, Family, Matrices, Projection, Rows, Tensor};
 
-use super::{AdaptedModule, Adapter};
+use super::{AdaptedModule, Adapter, FactorOwner};
 use crate::{Error, StoredTensor};
 
 /// What experts' projections of gates and of what they are multiplied with are called where they are one.
@@ -32,6 +32,8 @@ struct Place<'a> {
     output: u64,
     /// Those of the module's outputs that are this one's; all where there are none.
     rows: Option<Rows>,
+    /// Transformers has the experts' parameter as `[experts, input, output]`.
+    is_input_first: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub struct Fitted<'m> {
     pub expert: Option<u64>,
     /// The rows of `up` that are the weight's; all where there are none.
     pub rows: Option<Rows>,
+    /// The first tensor is the transpose of `up`, the second that of `down`.
+    pub is_swapped: bool,
 }
 
 impl<'a> Places<'a> {
@@ -74,7 +78,8 @@ impl<'a> Places<'a> {
                 }
                 Adaptable::Many(matrices, count) => {
                     let first = matrices.projection(0);
-                    places.take(&shapes, &first.module, &first.weight, &Target::Many(matrices, count));
+                    let module = own_name(family, &first);
+                    places.take(&shapes, &module, &first.weight, &Target::Many(matrices, count));
                 }
             }
         }
@@ -87,7 +92,8 @@ impl<'a> Places<'a> {
             return;
         };
         let whole = module_of(&weight.name);
-        let place = |output, rows| Place { target: target.clone(), input, output, rows };
+        let is_input_first = weight.view.transposed || self.family.is_some_and(Family::has_alternating_experts);
+        let place = |output, rows| Place { target: target.clone(), input, output, rows, is_input_first };
         match weight.view.rows {
             None => self.add(module, place(stored, None)),
             Some(rows) => {
@@ -107,7 +113,7 @@ impl<'a> Places<'a> {
     /// Adds a whole matrix `[output, input]`.
     pub fn add_matrix(&mut self, module: &str, [output, input]: [u64; 2]) {
         let target = Target::One(Tensor::named(format!("{module}.weight")));
-        self.add(module, Place { target, input, output, rows: None });
+        self.add(module, Place { target, input, output, rows: None, is_input_first: false });
     }
 
     /// What a module is, or what is part of it.
@@ -150,6 +156,7 @@ impl<'a> Places<'a> {
                 target: Target::One(matrices.projection(head).weight),
                 input: part.input,
                 output: stride.saturating_mul(*count),
+                is_input_first: false,
                 rows: Some(Rows::run(head.saturating_mul(stride).saturating_add(first), part.output)),
             }));
         }
@@ -167,6 +174,14 @@ fn matrix(weight: &Tensor, shape: &[u64]) -> Option<[u64; 2]> {
         [columns] => Some([1, columns]),
         _ => None,
     }
+}
+
+/// What adapters call a part of a fused projection of experts where these are stored apart: the blueprint may have the name of the whole.
+fn own_name(family: &Family, projection: &Projection) -> String {
+    let name = AdaptedName::parse(&projection.module).module;
+    let Some((layer, rows)) = name.strip_suffix(FUSED_EXPERTS).zip(projection.weight.view.rows) else { return name };
+    let part = (0..).zip(PARTS_OF_EXPERTS).find(|(which, _)| family.rows_of_fused_experts(*which, rows.count) == rows);
+    part.map(|(_, part)| format!("{layer}{part}")).unwrap_or(name)
 }
 
 fn module_of(tensor: &str) -> &str {
@@ -207,7 +222,14 @@ impl AdaptedModule {
         }
         let mut fitted = Vec::new();
         for place in places {
-            if (place.output, place.input) != (output, input) {
+            let is_swapped = match (self.owner, (place.output, place.input)) {
+                (FactorOwner::Joined { is_old, .. }, own) if own == (input, output) && own == (output, input) => {
+                    is_old && !place.is_input_first
+                }
+                (FactorOwner::Joined { .. }, own) if own == (input, output) => true,
+                _ => false,
+            };
+            if !is_swapped && (place.output, place.input) != (output, input) {
                 let Place { output: own_output, input: own_input, .. } = place;
                 return Err(format!(
                     "its `{name}` is [{output}, {input}], that of the model [{own_output}, {own_input}]"
@@ -219,6 +241,7 @@ impl AdaptedModule {
                 module: self,
                 expert,
                 rows: place.rows,
+                is_swapped,
             }));
         }
         Ok(fitted)
@@ -241,8 +264,8 @@ impl AdaptedModule {
                 Ok((0..own).map(|index| (weight(matrices, index), Some(index))).collect())
             }
             (Target::Many(_, count), _, own) => {
-                let found = own.map_or("those of one matrix".to_owned(), |own| format!("those of {own}"));
-                Err(format!("its `{name}` has {found}, expected factors for each of the {count} experts"))
+                let found = own.map_or("one matrix".to_owned(), |own| format!("{own} experts"));
+                Err(format!("its `{name}` has factors for {found}, the model has {count} experts"))
             }
         }
     }
@@ -256,7 +279,7 @@ mod tests {
     use formats::encoding::{Encoding, Role};
 
     use super::*;
-    use crate::{FactorOwner, StoredPart};
+    use crate::StoredPart;
 
     fn tensor(shape: &[u64]) -> StoredTensor {
         let part = StoredPart {
@@ -298,7 +321,10 @@ mod tests {
         let mut places = Places { family: Family::of_gguf("qwen3moe"), ..Places::default() };
         for (matrices, [output, input]) in experts.iter().zip([[8, 16], [8, 16], [16, 8]]) {
             let module = matrices.projection(0).module;
-            places.add(&module, Place { target: Target::Many(matrices, 4), input, output, rows: None });
+            places.add(
+                &module,
+                Place { target: Target::Many(matrices, 4), input, output, rows: None, is_input_first: false },
+            );
         }
         places.add_matrix("model.layers.0.self_attn.q_proj", [16, 16]);
         places
@@ -308,7 +334,7 @@ mod tests {
     fn factors_of_experts_go_to_each() {
         let experts = experts();
         let places = places(&experts);
-        let joined = FactorOwner::Joined { experts: 4 };
+        let joined = FactorOwner::Joined { experts: 4, is_old: false };
         let fused = adapter("model.layers.0.mlp.experts.gate_up_proj", joined, &[8, 16], &[16, 8]);
         let fitted = fused.fit(&places, None).expect("it fits");
         let found: Vec<_> = fitted
@@ -331,11 +357,8 @@ mod tests {
         let up = "model.layers.0.mlp.experts.up_proj";
         for (adapter, says) in [
             (adapter("x.q_proj", FactorOwner::Projection, &[2, 16], &[16, 2]), "has no `x.q_proj`"),
-            (
-                adapter(up, FactorOwner::Stack, &[3, 2, 16], &[3, 8, 2]),
-                "has those of 3, expected factors for each of the 4",
-            ),
-            (adapter(up, FactorOwner::Projection, &[2, 16], &[8, 2]), "those of one matrix"),
+            (adapter(up, FactorOwner::Stack, &[3, 2, 16], &[3, 8, 2]), "has factors for 3 experts, the model has 4"),
+            (adapter(up, FactorOwner::Projection, &[2, 16], &[8, 2]), "has factors for one matrix"),
             (adapter(up, FactorOwner::Stack, &[4, 2, 8], &[4, 16, 2]), "is [16, 8], that of the model [8, 16]"),
             (
                 adapter("model.layers.0.mlp.experts.4.up_proj", FactorOwner::Projection, &[2, 16], &[8, 2]),

@@ -63,26 +63,26 @@ impl<'a> Pairs<'a> {
         self.found.keys().map(String::as_str)
     }
 
-    /// Pairs them up. `scale` gives a module's by its name and rank; `joined` how many experts' factors lie in the two matrices of a
-    /// module, by its name and the rows of `down`, where it is one of several experts'.
+    /// Pairs them up. `scale` gives a module's by its name and rank; `joined` says whose factors lie in the two
+    /// matrices of a module, by its name and the rows of `down`, where they are several experts'.
     pub(super) fn modules(
         self,
         scale: impl Fn(&str, u64) -> Result<f64, Error>,
-        joined: impl Fn(&str, u64) -> Result<Option<u64>, Error>,
+        joined: impl Fn(&str, u64) -> Result<Option<FactorOwner>, Error>,
     ) -> Result<Vec<AdaptedModule>, Error> {
         if self.found.is_empty() {
             return Err(refused(self.file, "it has no low-rank factors"));
         }
-        let (file, is_turned) = (self.file, self.transposed);
+        let (file, is_transposed) = (self.file, self.transposed);
         let module = |(name, factors): (String, [Option<StoredTensor>; 2])| {
             let [Some(down), Some(up)] = factors else {
                 return Err(refused(file, &format!("one of the two factors of `{name}` is missing")));
             };
             let (rank, other, owner) = match (&down.shape[..], &up.shape[..]) {
-                ([_, rank], [other, _]) if is_turned => (*rank, *other, FactorOwner::Projection),
+                ([_, rank], [other, _]) if is_transposed => (*rank, *other, FactorOwner::Projection),
                 ([rows, _], [_, other]) => match joined(&name, *rows)? {
                     None => (*rows, *other, FactorOwner::Projection),
-                    Some(experts) => (*rows, *other, FactorOwner::Joined { experts }),
+                    Some(owner) => (*rows, *other, owner),
                 },
                 ([experts, rank, _], [others, _, other]) if experts == others => (*rank, *other, FactorOwner::Stack),
                 (down, up) => {
@@ -96,7 +96,7 @@ impl<'a> Pairs<'a> {
             if rank != other {
                 return Err(refused(file, &format!("the factors of `{name}` have the ranks {rank} and {other}")));
             }
-            let transposed = is_turned && owner == FactorOwner::Projection;
+            let transposed = is_transposed && owner == FactorOwner::Projection;
             let mut module = AdaptedModule { name, down, up, transposed, owner, scale: 1.0 };
             module.scale = scale(&module.name, module.rank())?;
             if !module.scale.is_finite() {

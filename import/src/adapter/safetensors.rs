@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::pairs::{Factor, Pairs, factor, refused};
-use super::{Adapter, CONFIG, has_extension, parameters, split};
+use super::{Adapter, CONFIG, FactorOwner, has_extension, parameters, split};
 use crate::inventory::{read_document, shard_facts};
 use crate::{Error, NamedFile};
 
@@ -76,7 +76,7 @@ pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
                 |module, rank| scales.of_module(module, rank, config.file),
                 |module, rows| {
                     let is_joined = parameters.contains(module);
-                    is_joined.then(|| scales.experts(module, rows, config.file)).transpose().map(Option::flatten)
+                    is_joined.then(|| scales.joined(module, rows, config.file)).transpose().map(Option::flatten)
                 },
             )?
         }
@@ -190,6 +190,8 @@ struct Peft {
     rank_pattern: Option<Map<String, Value>>,
     /// Ends of the names of parameters that are adapted, each of which may have the matrices of several experts.
     target_parameters: Option<Vec<String>>,
+    /// Since 0.18.
+    peft_version: Option<String>,
     use_rslora: Option<bool>,
     use_dora: Option<bool>,
     alora_invocation_tokens: Option<Value>,
@@ -202,6 +204,7 @@ struct Scales {
     alpha: Numbers<f64>,
     rank: Numbers<u64>,
     by_root: bool,
+    is_old: bool,
 }
 
 impl Scales {
@@ -214,6 +217,7 @@ impl Scales {
             alpha: Numbers { usual: peft.lora_alpha, own: alphas },
             rank: Numbers { usual: peft.rank, own: ranks },
             by_root: peft.use_rslora == Some(true),
+            is_old: is_old(peft.peft_version.as_deref()),
         })
     }
 
@@ -224,16 +228,24 @@ impl Scales {
         Ok(alpha / if self.by_root { rank.sqrt() } else { rank })
     }
 
-    /// How many experts' factors the rows of `down` are; none where they are those of one matrix.
-    fn experts(&self, module: &str, rows: u64, file: &NamedFile) -> Result<Option<u64>, Error> {
+    /// The experts whose factors are joined in `down`; none where it has those of one matrix.
+    fn joined(&self, module: &str, rows: u64, file: &NamedFile) -> Result<Option<FactorOwner>, Error> {
         let rank = self.rank.of(module).filter(|rank| *rank > 0);
         let rank = rank.ok_or_else(|| refused(file, "`r`, the rank, is missing, expected a positive integer"))?;
         if !rows.is_multiple_of(rank) {
             let reason = format!("the factors of `{module}` have the rank {rows}, no multiple of `r`, which is {rank}");
             return Err(refused(file, &reason));
         }
-        Ok(Some(rows / rank).filter(|experts| *experts > 1))
+        let (experts, is_old) = (rows / rank, self.is_old);
+        Ok((experts > 1).then_some(FactorOwner::Joined { experts, is_old }))
     }
+}
+
+/// Whether a version of PEFT is before 0.19. Those before 0.18 did not say theirs.
+fn is_old(version: Option<&str>) -> bool {
+    let Some(version) = version else { return true };
+    let mut numbers = version.split('.').map(|part| part.parse::<u64>().unwrap_or(u64::MAX));
+    (numbers.next(), numbers.next()) < (Some(0), Some(19))
 }
 
 /// A number for every module.

@@ -49,7 +49,7 @@ impl Library {
     }
 }
 
-/// Of a model that cannot be run it is not known what adapters change.
+/// Holds adapters against a model; skipped for models without a blueprint.
 fn check_fit(
     adapters: &[Adapter],
     understood: &Understood,

@@ -179,9 +179,9 @@ impl<'a> Files<'a> {
 
     /// What an adapter adds to each projection.
     fn low_ranks(&mut self, fitted: &[Fitted<'_>], layout: Option<HeadLayout>) -> Result<Vec<LowRank>> {
-        let low_rank = |Fitted { weight, module, expert, rows }: &Fitted<'_>| {
+        let low_rank = |Fitted { weight, module, expert, rows, is_swapped }: &Fitted<'_>| {
             let joined = match module.owner {
-                FactorOwner::Joined { experts } => Some(experts),
+                FactorOwner::Joined { experts, .. } => Some(experts),
                 FactorOwner::Projection | FactorOwner::Stack => None,
             };
             Ok(LowRank {
@@ -190,7 +190,7 @@ impl<'a> Files<'a> {
                 down: self.planned(&module.down)?,
                 up: self.planned(&module.up)?,
                 transposed: module.transposed,
-                expert: expert.map(|index| ExpertOf { index, joined }),
+                expert: expert.map(|index| ExpertOf { index, joined, is_swapped: *is_swapped }),
                 rows: rows.map(serde_json::to_value).transpose()?,
                 layout: layout.map(|layout| layout.name().to_owned()),
                 scale: module.scale,

@@ -50,8 +50,8 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 enum Kind {
-    /// Reading special tokens as text is a switch of the library's tokenizer, so there are two, which share the vocabulary: nobody waits
-    /// for a long text that is read in the other way.
+    /// Reading special tokens as text is a switch of the library's tokenizer, so there are two, which share the vocabulary: texts in one
+    /// mode do not wait for texts in the other.
     Library {
         /// Reads special tokens as such.
         tokenizer: Box<Library>,

@@ -121,6 +121,9 @@ pub struct ExpertOf {
     /// Among how many, where `down` is `[experts · rank, input]` and `up` `[output, rank · experts]`, whose column
     /// `r · experts + e` is of expert `e`; `None` where the tensors are stacks, the number of the expert first.
     pub joined: Option<u64>,
+    /// Of joined factors: `down` has the transpose of `up`, and `up` that of `down`.
+    #[serde(default)]
+    pub is_swapped: bool,
 }
 
 /// Where the bytes of an array are.

@@ -40,7 +40,7 @@ pub(super) enum Phase {
     Stopping,
 }
 
-/// Requests that take no slot, at a time, beyond as many as there are slots: the runner has a thread for each.
+/// Requests that take no slot, at a time, beyond as many as there are slots. It bounds those that wait in the runner.
 const MORE_ASIDE: usize = 3;
 
 /// A runner that serves requests.

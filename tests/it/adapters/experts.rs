@@ -66,29 +66,39 @@ fn peft_modules(all: &[Vec<Factors>], folder: &Path) {
     save(folder, &tensors, &json!({"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA}));
 }
 
-/// As PEFT saves what is added to the parameters that transformers 5 makes of experts.
-fn peft_parameters(all: &[Vec<Factors>], folder: &Path) {
+/// As PEFT saves what is added to the parameters that transformers 5 makes of experts: since 0.19, or before, with the sizes of each
+/// parameter the other way round.
+fn peft_parameters(all: &[Vec<Factors>], folder: &Path, version: &str) {
+    let is_old = version < "0.19";
     let mut tensors = Tensors::new();
     for (layer, experts) in all.iter().enumerate() {
         for (parameter, wrapped) in [(0, ".base_layer"), (1, "")] {
-            let (_, first) = &experts[0][parameter];
-            let down = stack(experts.iter().map(|expert| &expert[parameter].0));
-            let mut up = vec![0.0; first.2.len() * EXPERTS];
-            for (number, expert) in experts.iter().enumerate() {
-                for (at, element) in expert[parameter].1.2.iter().enumerate() {
+            let factors = |expert: &Factors| {
+                let (down, up) = &expert[parameter];
+                if is_old { (up.transposed(), down.transposed()) } else { (down.clone(), up.clone()) }
+            };
+            let (downs, ups): (Vec<Matrix>, Vec<Matrix>) = experts.iter().map(factors).unzip();
+            let (shape, down) = stack(downs.iter());
+            let rows = ups[0].0;
+            let mut up = vec![0.0; rows * RANK * EXPERTS];
+            for (number, own) in ups.iter().enumerate() {
+                for (at, element) in own.2.iter().enumerate() {
                     let (row, rank) = (at / RANK, at % RANK);
                     up[row * RANK * EXPERTS + rank * EXPERTS + number] = *element;
                 }
             }
             let joined = (RANK * EXPERTS) as u64;
             let module = format!("base_model.model.model.layers.{layer}.mlp.experts{wrapped}");
-            tensors.insert(format!("{module}.lora_A.weight"), (vec![joined, down.0[2]], down.1));
-            tensors.insert(format!("{module}.lora_B.weight"), (vec![first.0 as u64, joined], up));
+            tensors.insert(format!("{module}.lora_A.weight"), (vec![joined, shape[2]], down));
+            tensors.insert(format!("{module}.lora_B.weight"), (vec![rows as u64, joined], up));
         }
     }
     let targets = PARAMETERS.map(|parameter| format!("mlp.experts.{parameter}"));
     // The rank that is meant is a pattern's.
-    let config = json!({"peft_type": "LORA", "r": 64, "rank_pattern": {".*experts.*": RANK}, "lora_alpha": ALPHA, "target_parameters": targets});
+    let config = json!({
+        "peft_type": "LORA", "peft_version": version, "r": 64, "rank_pattern": {".*experts.*": RANK}, "lora_alpha": ALPHA,
+        "target_parameters": targets,
+    });
     save(folder, &tensors, &config);
 }
 
@@ -185,12 +195,13 @@ async fn adapters_of_experts_compute_what_merged_ones_do() {
     let server = Server::start(&[("LODE_REFERENCE", "1"), ("LODE_MAX_LOADED_MODELS", "1")]).await;
     let place = tempfile::tempdir().expect("a temporary folder");
     let all = factors();
-    let names = ["modules", "parameters", "mlx", "lora.gguf"];
+    let names = ["modules", "parameters", "old parameters", "mlx", "lora.gguf"];
     let forms = names.map(|name| place.path().join(name));
     peft_modules(&all, &forms[0]);
-    peft_parameters(&all, &forms[1]);
-    mlx(&all, &forms[2]);
-    gguf(&all, &forms[3]);
+    peft_parameters(&all, &forms[1], "0.19.1");
+    peft_parameters(&all, &forms[2], "0.18.1");
+    mlx(&all, &forms[3]);
+    gguf(&all, &forms[4]);
 
     let weights = made::weights_of(&model);
     server.create("merged", &folder_of(&model, &merged(&weights, &all), place.path().join("merged"))).await;

@@ -35,7 +35,7 @@ pub(super) fn random(rows: usize, columns: usize, state: &mut u64) -> Matrix {
 }
 
 impl Matrix {
-    fn transposed(&self) -> Self {
+    pub(super) fn transposed(&self) -> Self {
         let Self(rows, columns, numbers) = self;
         let at = |place: usize| numbers[place % rows * columns + place / rows];
         Self(*columns, *rows, (0..numbers.len()).map(at).collect())

@@ -68,7 +68,7 @@ struct Named<'a> {
     experts: Vec<&'a Tensor>,
     /// Those whose blocks of rows are matrices.
     blocks: Vec<&'a Tensor>,
-    /// But those of experts and heads.
+    /// All projections except those of experts and heads.
     projections: Vec<&'a Projection>,
     /// Those of experts and heads, with how many there are.
     many: Vec<(&'a Matrices, u64)>,

@@ -305,6 +305,7 @@ impl World {
                 process.pinned |= ask.residence == Residence::Pinned;
                 let in_slots = process.users.iter().filter(|user| !self.asks[user].is_aside).count();
                 assert!(in_slots <= SLOTS, "{runner:?} has too many users");
+                assert!(process.users.len() - in_slots <= SLOTS + 3, "{runner:?} has too many users aside");
             }
             Action::Refuse { request, error } => {
                 let fate = self.fates.insert(request, Fate::Refused(error));
