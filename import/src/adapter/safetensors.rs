@@ -191,7 +191,8 @@ struct Peft {
     /// Ends of the names of parameters that are adapted, each of which may have the matrices of several experts.
     target_parameters: Option<Vec<String>>,
     /// Since 0.18.
-    peft_version: Option<String>,
+    #[serde(rename = "peft_version")]
+    written_by: Option<String>,
     use_rslora: Option<bool>,
     use_dora: Option<bool>,
     alora_invocation_tokens: Option<Value>,
@@ -217,7 +218,7 @@ impl Scales {
             alpha: Numbers { usual: peft.lora_alpha, own: alphas },
             rank: Numbers { usual: peft.rank, own: ranks },
             by_root: peft.use_rslora == Some(true),
-            is_old: is_old(peft.peft_version.as_deref()),
+            is_old: is_old(peft.written_by.as_deref()),
         })
     }
 
