@@ -9,6 +9,7 @@ use architectures::exchange::TensorChange;
 use formats::gguf::{NewTensor, OwnedValue, write_header};
 use formats::{Dtype, Encoding, GgmlType};
 use manifests::media_types;
+use vocabulary::chat_templates::{Named, OfFolder};
 
 use super::array::{Change, ConvertedArray, plain, stored};
 use super::gguf_metadata::file_type;
@@ -102,7 +103,7 @@ impl NewFile {
             tokenizer: documents.required("tokenizer.json")?,
             tokenizer_config: documents.get("tokenizer_config.json"),
             generation_config: documents.get("generation_config.json"),
-            chat_template: documents.get("chat_template.jinja"),
+            chat_templates: &documents.chat_templates()?,
         })?;
         self.keys = metadata.keys;
         self.losses = metadata.losses;
@@ -229,12 +230,13 @@ struct Documents(HashMap<String, Vec<u8>>);
 
 impl Documents {
     fn read(model: &StoredModel<'_>) -> Result<Self, Error> {
-        let wanted =
-            ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
+        let wanted = |name: &str| {
+            ["config.json", "tokenizer.json", "generation_config.json"].contains(&name) || OfFolder::reads(name)
+        };
         let kinds = [media_types::JSON, media_types::FILE];
         let mut found = HashMap::new();
         for layer in model.layers.iter().filter(|layer| kinds.contains(layer.media_type())) {
-            let Some(name) = layer.name().filter(|name| wanted.contains(name) && layer.size() <= MAX_DOCUMENT) else {
+            let Some(name) = layer.name().filter(|name| wanted(name) && layer.size() <= MAX_DOCUMENT) else {
                 continue;
             };
             let mut raw = vec![0; layer.size() as usize];
@@ -247,6 +249,16 @@ impl Documents {
 
     fn get(&self, name: &str) -> Option<&[u8]> {
         self.0.get(name).map(Vec::as_slice)
+    }
+
+    /// The chat templates, each with its name.
+    fn chat_templates(&self) -> Result<Vec<Named>, Error> {
+        let mut templates = OfFolder::default();
+        for (name, raw) in self.0.iter().filter(|(name, _)| OfFolder::reads(name)) {
+            let text = std::str::from_utf8(raw).map_err(|_| crate::refused(name, "it is not UTF-8"))?;
+            templates.take(name, text);
+        }
+        Ok(templates.templates())
     }
 
     fn required(&self, name: &str) -> Result<&[u8], Error> {

@@ -20,6 +20,7 @@ use formats::GgmlType;
 use formats::gguf::OwnedValue;
 use import::Error;
 use serde_json::Value as Json;
+use vocabulary::chat_templates;
 
 pub(crate) use keys::file_type;
 
@@ -42,8 +43,8 @@ pub struct HuggingFaceModel<'a> {
     pub tokenizer_config: Option<&'a [u8]>,
     /// `generation_config.json`.
     pub generation_config: Option<&'a [u8]>,
-    /// `chat_template.jinja`; it counts more than a template in `tokenizer_config.json`.
-    pub chat_template: Option<&'a [u8]>,
+    /// The folder's chat templates, each with its name.
+    pub chat_templates: &'a [chat_templates::Named],
 }
 
 /// What comes before the tensors of a GGUF file.
@@ -78,12 +79,12 @@ pub fn gguf_metadata(model: &HuggingFaceModel<'_>) -> Result<GgufMetadata, Error
         config: json("config.json", model.config)?,
         tokenizer_config: optional("tokenizer_config.json", model.tokenizer_config)?,
         generation_config: optional("generation_config.json", model.generation_config)?,
-        chat_template: model.chat_template,
+        chat_templates: model.chat_templates,
     };
     let tokenizer = tokenizer_json::TokenizerJson::new(json("tokenizer.json", model.tokenizer)?)?;
     let mut losses = Vec::new();
     let vocabulary = tokenizer::vocabulary(&tokenizer, model.architecture.blueprint.vocabulary, &mut losses)?;
-    let special = special::read(&documents, &tokenizer, &vocabulary, &mut losses)?;
+    let special = special::read(&documents, &tokenizer, &vocabulary, &mut losses);
     let mut keys = keys::keys(model)?;
     keys.extend(vocabulary.keys());
     keys.extend(special);

@@ -101,6 +101,9 @@ fn check_folder(fixture: &str, folder: &Path, losses: usize) {
     let document = |name: &str| read(&folder.join(name));
     let (config, names) = (document("config.json"), names(folder));
     let architecture = of_config(&config, &names);
+    let tokenizer_config = json(&folder.join("tokenizer_config.json"));
+    let template = tokenizer_config["chat_template"].as_str().map(|text| ("default".to_owned(), text.to_owned()));
+    let templates: Vec<_> = template.into_iter().collect();
     let metadata = gguf_metadata(&HuggingFaceModel {
         architecture: &architecture,
         name: fixture,
@@ -109,7 +112,7 @@ fn check_folder(fixture: &str, folder: &Path, losses: usize) {
         tokenizer: &document("tokenizer.json"),
         tokenizer_config: Some(&document("tokenizer_config.json")),
         generation_config: Some(&document("generation_config.json")),
-        chat_template: None,
+        chat_templates: &templates,
     });
     let metadata = metadata.unwrap_or_else(|e| panic!("{fixture}: {e}"));
     assert_eq!(metadata.losses.len(), losses, "{fixture}: {:?}", metadata.losses);

@@ -5,8 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use formats::Gguf;
 use serde_json::{Value, json};
 
+use crate::export::exported;
 use crate::server::Server;
 use crate::support::{skip, tiny_model};
 
@@ -96,6 +98,24 @@ async fn a_source_that_says_more_than_is_read_is_refused() {
     assert!(told.contains("`logit_curve`") && told.contains("remove it from config.json"), "{told}");
     changed_config(folder.path(), |config| config["logit_curve"] = Value::Null);
     created(&server, folder.path(), true);
+}
+
+#[tokio::test]
+async fn additional_templates_are_in_an_exported_gguf_file() {
+    let server = Server::start(&[]).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    copied(folder.path());
+    fs::write(folder.path().join("chat_template.jinja"), "{{ messages[0].content }}").expect("written");
+    fs::create_dir(folder.path().join("additional_chat_templates")).expect("a folder");
+    let more = folder.path().join("additional_chat_templates/tool_use.jinja");
+    fs::write(more, "{{ tools }}{{ messages[0].content }}").expect("written");
+    created(&server, folder.path(), true);
+    let file = folder.path().join("made.gguf");
+    exported(&server, "made", &file, &["--format", "gguf", "--lossy"]);
+    let bytes = fs::read(&file).expect("a file");
+    let gguf = Gguf::parse_header(&bytes).expect("a header");
+    assert_eq!(gguf.text("tokenizer.chat_template"), Some("{{ messages[0].content }}"));
+    assert_eq!(gguf.text("tokenizer.chat_template.tool_use"), Some("{{ tools }}{{ messages[0].content }}"));
 }
 
 #[tokio::test]

@@ -3,32 +3,29 @@
 use std::collections::HashSet;
 
 use serde_json::Value as Json;
+use vocabulary::chat_templates;
 
 use super::tokenizer::Vocabulary;
 use super::tokenizer_json::{Around, TokenizerJson};
 use formats::gguf::OwnedValue;
-use import::Error;
 
 /// The documents that name special tokens; `null` where there is none.
 pub(super) struct Documents<'a> {
     pub(super) config: Json,
     pub(super) tokenizer_config: Json,
     pub(super) generation_config: Json,
-    pub(super) chat_template: Option<&'a [u8]>,
+    pub(super) chat_templates: &'a [chat_templates::Named],
 }
 
 type Key = (String, OwnedValue);
 
 /// The keys of special tokens and templates.
-///
-/// # Errors
-/// A chat template that is not UTF-8.
 pub(super) fn read(
     documents: &Documents<'_>,
     tokenizer: &TokenizerJson,
     vocabulary: &Vocabulary,
     losses: &mut Vec<String>,
-) -> Result<Vec<Key>, Error> {
+) -> Vec<Key> {
     let size = vocabulary.tokens.len() as u64;
     let mut keys = Vec::new();
     let mut id_key = |name: &str, id: Option<u64>| {
@@ -56,8 +53,8 @@ pub(super) fn read(
             keys.push((format!("tokenizer.ggml.{key}"), add.into()));
         }
     }
-    keys.extend(templates(documents, losses)?);
-    Ok(keys)
+    keys.extend(templates(documents, losses));
+    keys
 }
 
 /// Whether the template begins a text with BOS, and ends it with EOS. Says where readers will put other tokens around a
@@ -128,36 +125,24 @@ fn ends(documents: &Documents<'_>, eos: Option<u64>, vocabulary: &Vocabulary) ->
 }
 
 /// The chat templates: one, or one by default and others by name.
-fn templates(documents: &Documents<'_>, losses: &mut Vec<String>) -> Result<Vec<Key>, Error> {
-    let default = |text: &str| ("tokenizer.chat_template".to_owned(), OwnedValue::from(text));
-    if let Some(raw) = documents.chat_template {
-        let text = std::str::from_utf8(raw).map_err(|_| crate::refused("chat_template.jinja", "it is not UTF-8"))?;
-        return Ok(vec![default(text)]);
-    }
-    let list = match documents.tokenizer_config.get("chat_template") {
-        Some(Json::String(text)) => return Ok(vec![default(text)]),
-        Some(Json::Array(list)) => list,
-        _ => return Ok(Vec::new()),
-    };
+fn templates(documents: &Documents<'_>, losses: &mut Vec<String>) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut names = Vec::new();
     let mut seen = HashSet::new();
-    for entry in list {
-        let text = |key: &str| entry.get(key).and_then(Json::as_str);
-        let (Some(name), Some(template)) = (text("name"), text("template")) else { continue };
+    for (name, template) in documents.chat_templates {
         if !seen.insert(name) {
             losses.push(format!("there are several chat templates called `{name}`; the first one is kept"));
-        } else if name == "default" {
-            keys.push(default(template));
+        } else if name == chat_templates::DEFAULT {
+            keys.push(("tokenizer.chat_template".to_owned(), OwnedValue::from(template.as_str())));
         } else {
-            keys.push((format!("tokenizer.chat_template.{name}"), template.into()));
-            names.push(name);
+            keys.push((format!("tokenizer.chat_template.{name}"), template.as_str().into()));
+            names.push(name.as_str());
         }
     }
     if !names.is_empty() {
         keys.push(("tokenizer.chat_templates".to_owned(), OwnedValue::texts(names)));
     }
-    Ok(keys)
+    keys
 }
 
 #[cfg(test)]
@@ -171,8 +156,13 @@ mod tests {
 
     /// The keys, and what is lost.
     fn read_with(tokenizer_config: Json, single: &Json) -> (Vec<Key>, Vec<String>) {
-        let documents =
-            Documents { config: Json::Null, tokenizer_config, generation_config: Json::Null, chat_template: None };
+        let chat_templates = chat_templates::of_config(&tokenizer_config);
+        let documents = Documents {
+            config: Json::Null,
+            tokenizer_config,
+            generation_config: Json::Null,
+            chat_templates: &chat_templates,
+        };
         let post_processor = json!({"type": "TemplateProcessing", "single": single});
         let root = json!({
             "model": {"type": "BPE", "vocab": {"<s>": 0, "</s>": 1, "<x>": 2}},
@@ -185,7 +175,7 @@ mod tests {
             types: vec![PieceKind::Control; 3],
         };
         let mut losses = Vec::new();
-        let keys = read(&documents, &tokenizer, &vocabulary, &mut losses).expect("keys");
+        let keys = read(&documents, &tokenizer, &vocabulary, &mut losses);
         (keys, losses)
     }
 
