@@ -77,7 +77,7 @@ impl Family {
     /// Rows of a fused gate and up projection that belong to the gate (`which` is 0) or to up (1); each has `width` rows.
     pub fn rows_of_fused_experts(&self, which: u64, width: u64) -> Rows {
         if self.has_alternating_experts() {
-            return Rows { first: which, count: width, block: 1, stride: 2 };
+            return Rows::every_second(which, width);
         }
         Rows::run(which.saturating_mul(width), width)
     }

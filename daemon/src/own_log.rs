@@ -10,7 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Access, OFlags};
+use rustix::fs::OFlags;
+use store::Store;
 
 /// Its name in the store's folder.
 const LOG_FILE: &str = "daemon.log";
@@ -19,10 +20,10 @@ const LARGEST: u64 = 16 << 20;
 /// Time between two looks at it.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Where the log of a daemon that a command has started is: in the store's folder, or where that cannot be written in a folder of this
-/// user's among the temporary files.
+/// The log of a daemon that a command has started: in the store's folder, or for a read-only store in this user's own folder below
+/// `temporary`.
 pub fn file(home: &Path, temporary: &Path) -> PathBuf {
-    if rustix::fs::access(home, Access::WRITE_OK).is_ok() {
+    if !Store::is_read_only_at(home) {
         return home.join(LOG_FILE);
     }
     temporary.join(format!("lode-log-{}", rustix::process::getuid().as_raw())).join(LOG_FILE)

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use api::lode::SocketResponse;
 use api::ollama::VersionResponse;
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use store::Store;
 
@@ -45,9 +44,7 @@ async fn reader(config: &Config) -> Option<u32> {
     let told = told.ok()?.ok()?;
     let home = Path::new(&told.home);
     let is_meant = !config.names_home || config.daemon.home.canonicalize().is_ok_and(|own| own == home);
-    let refused = rustix::fs::access(home, rustix::fs::Access::WRITE_OK);
-    let is_read_only = refused.is_err_and(|e| matches!(e, Errno::ROFS | Errno::ACCESS)) && home.join("blobs").is_dir();
-    (is_meant && is_read_only && is_daemon_of_this_program(told.pid)).then_some(told.pid)
+    (is_meant && Store::is_read_only_at(home) && is_daemon_of_this_program(told.pid)).then_some(told.pid)
 }
 
 /// Whether a process of this machine is `lode serve` by this program.

@@ -14,7 +14,7 @@ const PROMPTS: &str = "prompts";
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     home: PathBuf,
-    /// Where the index and what is noted in passing are: the home itself, or another folder where that cannot be written.
+    /// The folder of the index, derived files and times of use: `home`, or for a read-only store a folder of this process.
     notes: PathBuf,
 }
 

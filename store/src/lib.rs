@@ -132,7 +132,7 @@ struct Inner {
 /// How to open a store.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// A folder for what is noted of a store that cannot be written; the system's for temporary files where none is named.
+    /// Where the index and derived files of a read-only store are made; the system's folder for temporary files where none is named.
     pub temporary: Option<PathBuf>,
     /// Kills the process at a point of the commit path: for tests of what a crash leaves.
     pub crash_at: Option<CrashPoint>,
@@ -147,7 +147,7 @@ impl Store {
     pub fn open(home: &Path, options: Options) -> Result<Self, Error> {
         // Nothing of a store that cannot be read is touched.
         version::check(home, &home.join(layout::VERSION))?;
-        if read_only::is_read_only(home) {
+        if Self::is_read_only_at(home) {
             return Self::open_read_only(home, options);
         }
         let (layout, is_new) = Layout::create(home)?;

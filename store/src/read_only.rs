@@ -15,12 +15,6 @@ use crate::{Error, Store, layout, lock};
 #[derive(Debug)]
 pub(crate) struct Notes(PathBuf);
 
-/// Whether there is a store at `home` that this process cannot write.
-pub(crate) fn is_read_only(home: &Path) -> bool {
-    let refused = || access(home, Access::WRITE_OK).is_err_and(|e| matches!(e, Errno::ROFS | Errno::ACCESS));
-    layout::Layout::of(home).blobs().is_dir() && refused()
-}
-
 /// Makes sure that no process changes the store at `home` now.
 pub(crate) fn check_unused(home: &Path) -> Result<(), Error> {
     let file = layout::Layout::of(home).lock_file();
@@ -53,6 +47,12 @@ impl Drop for Notes {
 }
 
 impl Store {
+    /// Whether there is a store at `home` that this process cannot write.
+    pub fn is_read_only_at(home: &Path) -> bool {
+        let refused = || access(home, Access::WRITE_OK).is_err_and(|e| matches!(e, Errno::ROFS | Errno::ACCESS));
+        layout::Layout::of(home).blobs().is_dir() && refused()
+    }
+
     /// Whether nothing can be added to the store, named in it or removed from it.
     pub fn is_read_only(&self) -> bool {
         self.0.notes.is_some()

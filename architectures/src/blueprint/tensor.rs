@@ -134,6 +134,11 @@ impl Rows {
         Self { first, count, block: count, stride: count }
     }
 
+    /// Every second row, `count` of them.
+    pub fn every_second(first: u64, count: u64) -> Self {
+        Self { first, count, block: 1, stride: 2 }
+    }
+
     /// The stored row of one of them.
     pub fn stored(self, row: u64) -> u64 {
         self.first + row / self.block * self.stride + row % self.block

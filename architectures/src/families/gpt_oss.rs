@@ -107,15 +107,10 @@ fn split_fused(blueprint: &mut Blueprint, names: &TensorNames, sizes: [u64; 3]) 
         let both = format!("{prefix}.mlp.experts.gate_up_proj");
         if let (Ffn::Experts(experts), true) = (&mut layer.ffn, has(&both)) {
             let both = projection(names, &both);
-            let part = |first| Matrices::Items(both.rows(every_second(first, experts.width)));
+            let part = |first| Matrices::Items(both.rows(Rows::every_second(first, experts.width)));
             (experts.gate, experts.up) = (part(0), part(1));
         }
     }
-}
-
-/// Every second row, `width` of them.
-fn every_second(first: u64, width: u64) -> Rows {
-    Rows { first, count: width, block: 1, stride: 2 }
 }
 
 fn with_sinks(dense: Dense, names: &TensorNames) -> Blueprint {
@@ -147,6 +142,6 @@ fn stacks(config: Config<'_>, module: &str, width: u64) -> [Matrices; 3] {
         let weight = Tensor { name: name.clone(), view: View { rows, transposed, item: None } };
         Matrices::Items(Projection { module: name, weight, bias: Some(bias) })
     };
-    let part = |first| stack("gate_up_proj", Some(every_second(first, width)));
+    let part = |first| stack("gate_up_proj", Some(Rows::every_second(first, width)));
     [part(0), part(1), stack("down_proj", None)]
 }

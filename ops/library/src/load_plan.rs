@@ -52,13 +52,15 @@ pub fn load_plan(
     let documents = documents.collect::<Result<_>>()?;
     let not_run = || format!("model '{}' cannot be run", model.name);
     let adapters = library.adapters(&model.manifest).with_context(not_run)?;
-    let places = described.places(&tensors);
     let planned_tensors = tensors.iter().map(|tensor| files.planned(tensor)).collect::<Result<_>>()?;
     let mut planned_adapters = Vec::new();
-    let folders = library.layout_of_folders(model, described)?;
-    for adapter in &adapters {
-        let fitted = adapter.fit(&places, model.understood.gguf_name()).with_context(not_run)?;
-        planned_adapters.extend(files.low_ranks(&fitted, adapter.layout.or(folders))?);
+    if !adapters.is_empty() {
+        let places = described.places(&tensors);
+        let folders = library.layout_of_folders(model, described)?;
+        for adapter in &adapters {
+            let fitted = adapter.fit(&places, model.understood.gguf_name()).with_context(not_run)?;
+            planned_adapters.extend(files.low_ranks(&fitted, adapter.layout.or(folders))?);
+        }
     }
     let Files { blobs, paths, .. } = files;
     let template = library.own_template(model)?;

@@ -30,7 +30,7 @@ fn folder(home: &Path, there: &Path) -> Finding {
     match rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK) {
         Ok(()) if there == home => Finding::ok("store", format!("`{shown}` can be written")),
         Ok(()) => Finding::ok("store", format!("`{shown}` is not there yet and can be made")),
-        Err(_) if home.join("blobs").is_dir() => Finding::warning(
+        Err(_) if Store::is_read_only_at(home) => Finding::warning(
             "store",
             format!("`{shown}` can be read, not written: its file system is read-only, or it is another user's"),
             "models can be listed, run and pulled from it; to add some choose another folder by LODE_HOME",
