@@ -36,6 +36,9 @@ use shard::Shard;
 /// Names how arrays are put into another order, in the config of the model. To be changed with what comes out.
 const VERSION: u32 = 1;
 
+/// Files beside `config.json` in which `AutoGPTQ` and `AutoAWQ` keep their settings.
+pub(crate) const CONFIGS_OF_METHODS: [&str; 2] = ["quantize_config.json", "quant_config.json"];
+
 /// Files of a model whose weights were put into another order.
 pub(crate) struct Repacked {
     /// In the place of the source's, in their order.
@@ -80,7 +83,7 @@ pub(crate) fn repacked(
     };
     let shards = files.iter().enumerate().map(file).collect();
     let summary = format!("its {} weights quantized by {method} are stored as {}", modules.len(), kinds(&modules));
-    Ok(Some(Repacked { files: shards, quantization: quantization(&modules, method), summary }))
+    Ok(Some(Repacked { files: shards, quantization: quantization(&modules, method, config.block_size()), summary }))
 }
 
 /// The config with that in the place of what it said of the quantization.
@@ -95,12 +98,16 @@ pub(crate) fn config(raw: &[u8], quantization: &Value) -> Result<Vec<u8>, Error>
     serde_json::to_vec_pretty(&config).map_err(malformed)
 }
 
-/// What MLX's `quantization` says of these modules: the first one's form for all, and each that has another one.
-fn quantization(modules: &[Module], method: &str) -> Value {
+/// What MLX's `quantization` says of these modules: the first one's form for all, and each that has another one. The sides of FP8
+/// blocks stay: other modules of the same model may be stored in these.
+fn quantization(modules: &[Module], method: &str, fp8_block: Option<(u32, u32)>) -> Value {
     let form = |module: &Module| module.affine().map(|packed| json!({"bits": packed.bits, "group_size": packed.group}));
     let common = modules.iter().find_map(form);
     let mut says: Map<String, Value> = common.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
     says.insert("converted_from".to_owned(), json!({"quant_method": method, "version": VERSION}));
+    if let Some((rows, columns)) = fp8_block {
+        says.insert("weight_block_size".to_owned(), json!([rows, columns]));
+    }
     for module in modules {
         if let Some(own) = form(module).filter(|own| Some(own) != common.as_ref()) {
             says.insert(module.name.clone(), own);

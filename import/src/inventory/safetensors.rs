@@ -83,6 +83,8 @@ fn of_repacked(
     let config = repack::config(config.unwrap_or(b"{}"), &repacked.quantization)?;
     weights::find(&mut tensors, &QuantizationConfig::from_config(&config))?;
     let mut side_files = side_files(others)?;
+    // They say how the arrays were packed before.
+    side_files.retain(|file| !repack::CONFIGS_OF_METHODS.contains(&file.name.as_str()));
     for (name, bytes) in [("config.json", config), (INDEX, index)] {
         if let Some(file) = side_files.iter_mut().find(|file| file.name == name) {
             file.size = bytes.len() as u64;

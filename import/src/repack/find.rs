@@ -140,7 +140,8 @@ impl Source<'_> {
         };
         let bits = bits_of(words, inputs)?;
         let (group, of_source) = group_of(inputs, groups)?;
-        if self.config.flag("desc_act") && groups > 1 {
+        // Static groups are of the order in which inputs lie, whatever the order in which they were quantized.
+        if self.config.flag("desc_act") && !self.config.flag("static_groups") && groups > 1 {
             return Err(ACT_ORDER.to_owned());
         }
         if self.config.text("checkpoint_format").is_some_and(|format| format.contains("marlin")) {
@@ -212,7 +213,12 @@ impl Source<'_> {
         let order = self.find(base, "weight_g_idx");
         let zeros = self.find(base, "weight_zero_point");
         let zero_words = outputs.div_ceil(u64::from(32 / bits));
-        let zeros_of = |at| -> Result<Zeros, String> {
+        let zeros_of = |at: usize| -> Result<Zeros, String> {
+            // compressed-tensors packs them since its pull request 296.
+            if self.tensors[at].dtype == Dtype::I8 {
+                return Ok(Zeros::Signed(self.matrix(at, [outputs, groups], 1, false)?));
+            }
+            self.is_whole_numbers(at)?;
             Ok(Zeros::Words { matrix: self.matrix(at, [zero_words, groups], 4, false)?, order: &IN_ORDER, add: 0 })
         };
         let check = order.map(|at| self.in_order(at, inputs, of_source)).transpose()?;

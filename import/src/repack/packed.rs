@@ -70,7 +70,7 @@ pub(super) enum Zeros {
         /// What is to be added to what is stored.
         add: u8,
     },
-    /// Bytes with a sign, for each output and group.
+    /// Bytes with a sign, for each output and group: how far above the middle code.
     Signed(Matrix),
 }
 
@@ -138,12 +138,12 @@ impl Packed {
     }
 
     /// The codes that mean zero, one for each of the source's groups.
-    fn zeros(&self, rows: Range<u64>) -> io::Result<Vec<u16>> {
+    fn zeros(&self, rows: Range<u64>) -> io::Result<Vec<i16>> {
         let groups = self.scales.matrix.columns;
-        let middle = 1u16 << (self.bits - 1);
+        let middle = 1i16 << (self.bits - 1);
         Ok(match &self.zeros {
             Zeros::Middle => vec![middle; ((rows.end - rows.start) * groups) as usize],
-            Zeros::Signed(matrix) => matrix.rows(rows)?.into_iter().map(|zero| u16::from(zero ^ 0x80)).collect(),
+            Zeros::Signed(matrix) => matrix.rows(rows)?.into_iter().map(|zero| middle + i16::from(zero.cast_signed())).collect(),
             Zeros::Words { matrix, order, add } => {
                 let of_word = u64::from(32 / self.bits);
                 let words = matrix.rows(rows.start / of_word..rows.end.div_ceil(of_word))?;
@@ -151,7 +151,7 @@ impl Packed {
                 let zeros = words
                     .chunks_exact((groups * 4) as usize)
                     .flat_map(|line| unpacked(line, groups, self.bits, order))
-                    .map(|zero| u16::from(zero.wrapping_add(*add) & mask));
+                    .map(|zero| i16::from(zero.wrapping_add(*add) & mask));
                 zeros.take(((rows.end - rows.start) * groups) as usize).collect()
             }
         })

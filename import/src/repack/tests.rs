@@ -38,6 +38,16 @@ impl Folder {
         self.add(name, Dtype::F16, &shape, numbers.iter().flat_map(|number| half(*number)).collect());
     }
 
+    /// Packed codes as compressed-tensors has them, with scales, without zeros.
+    fn compressed(&mut self, matrix: &Matrix, bits: u32) {
+        let Matrix { outputs, inputs, .. } = *matrix;
+        let codes = pack(&matrix.codes, bits, &IN_ORDER);
+        self.words("a.weight_packed", [outputs, inputs * bits as usize / 32], &codes);
+        self.halves("a.weight_scale", [outputs, matrix.groups()], &matrix.scales);
+        let sides = [outputs as u64, inputs as u64];
+        self.add("a.weight_shape", Dtype::I64, &[2], sides.iter().flat_map(|side| side.to_le_bytes()).collect());
+    }
+
     /// The files, with the arrays in so many shards.
     fn files(&self, shards: usize) -> Vec<NamedFile> {
         let named = |name: String, bytes| NamedFile { name, source: Arc::new(InMemory(bytes)) as Arc<dyn ReadAt> };
@@ -240,14 +250,10 @@ fn compressed_tensors_packed_and_in_bytes() {
     for (bits, shape, expected) in [(4, [64, 256, 128], 128), (4, [40, 96, 32], 32), (8, [64, 192, 192], 64)] {
         for is_symmetric in [true, false] {
             let matrix = Matrix::new(shape, bits, is_symmetric, &mut random);
-            let [outputs, inputs, _] = shape;
+            let outputs = shape[0];
             let of_word = (32 / bits) as usize;
             let mut folder = Folder::new(&config);
-            let codes = pack(&matrix.codes, bits, &IN_ORDER);
-            folder.words("a.weight_packed", [outputs, inputs / of_word], &codes);
-            folder.halves("a.weight_scale", [outputs, matrix.groups()], &matrix.scales);
-            let sides = [outputs as u64, inputs as u64];
-            folder.add("a.weight_shape", Dtype::I64, &[2], sides.iter().flat_map(|side| side.to_le_bytes()).collect());
+            folder.compressed(&matrix, bits);
             if !is_symmetric {
                 // Words of neighbouring outputs, for each group.
                 let across: Vec<u32> = (0..outputs)
@@ -264,6 +270,15 @@ fn compressed_tensors_packed_and_in_bytes() {
             matrix.check(&folder, bits as u8, expected, &format!("{bits} bits, {shape:?}, {is_symmetric}"));
         }
     }
+    for bits in [4, 8] {
+        let matrix = Matrix::new([40, 96, 32], bits, false, &mut random);
+        let mut folder = Folder::new(&config);
+        folder.compressed(&matrix, bits);
+        let middle = 1u8 << (bits - 1);
+        let zeros = matrix.zeros.iter().map(|zero| (*zero as u8).wrapping_sub(middle)).collect();
+        folder.add("a.weight_zero_point", Dtype::I8, &[40, 3], zeros);
+        matrix.check(&folder, bits as u8, 32, &format!("{bits} bits, zeros in bytes"));
+    }
     for is_symmetric in [true, false] {
         let matrix = Matrix::new([24, 160, 160], 8, is_symmetric, &mut random);
         let mut folder = Folder::new(&json!({"quant_method": "compressed-tensors", "format": "int-quantized"}));
@@ -275,6 +290,48 @@ fn compressed_tensors_packed_and_in_bytes() {
         }
         matrix.check(&folder, 8, 32, &format!("bytes, {is_symmetric}"));
     }
+}
+
+#[test]
+fn blocks_of_fp8_beside_packed_codes() {
+    let matrix = Matrix::new([40, 96, 32], 4, true, &mut Random(10));
+    let groups = json!({
+        "group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}},
+        "group_1": {"weights": {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 32]}},
+    });
+    let mut folder = Folder::new(&json!({"quant_method": "compressed-tensors", "config_groups": groups}));
+    folder.compressed(&matrix, 4);
+    folder.add("b.weight", Dtype::F8_E4M3, &[40, 96], vec![0x38; 40 * 96]);
+    folder.halves("b.weight_scale", [3, 3], &[0.5; 9]);
+    let inventory = folder.inventory(1).expect("it can be read");
+    let planned = plan(&inventory).expect("a plan");
+    let model = SourceModel::files(&inventory, &planned);
+    let tensors = model.tensors().expect("tensors");
+    let encodings: Vec<_> = tensors
+        .iter()
+        .map(|tensor| (tensor.name.as_str(), TensorSource::of(tensor, model.open()).expect("its blobs").encoding))
+        .collect();
+    assert_eq!(
+        encodings,
+        [
+            ("model.norm.weight", Encoding::Plain(Dtype::F32)),
+            ("a.weight", Encoding::Affine { bits: 4, group: 32 }),
+            ("b.weight", Encoding::BlockFp8 { rows: 16, columns: 32 }),
+        ]
+    );
+}
+
+#[test]
+fn settings_of_the_methods_do_not_stay() {
+    let matrix = Matrix::new([64, 256, 32], 4, true, &mut Random(11));
+    let config = json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": true});
+    let mut files = gptq(&matrix, 4, &config, 1).files(1);
+    for name in ["quantize_config.json", "quant_config.json", "generation_config.json"] {
+        files.push(NamedFile { name: name.to_owned(), source: Arc::new(InMemory(b"{}".to_vec())) });
+    }
+    let inventory = inventory(&files).expect("it can be read");
+    let names: Vec<&str> = inventory.side_files.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(names, ["config.json", "generation_config.json"]);
 }
 
 #[test]
@@ -367,6 +424,10 @@ fn what_groups_cannot_express_is_named() {
         let error = folder.inventory(1).map(|inventory| inventory.note).expect_err(expect);
         assert!(error.contains("`a.qweight` is quantized by gptq") && error.contains(expect), "{error}");
     }
+    // Static groups are in the order of the inputs.
+    let mut static_groups = config("desc_act", json!(true));
+    static_groups["static_groups"] = json!(true);
+    usual().check(&gptq(&usual(), 4, &static_groups, 1), 4, 32, "static groups");
     // What only the bytes say is told when they are read.
     let mut sorted = of("desc_act", json!(false));
     sorted.arrays.iter_mut().filter(|(member, _)| member.name == "a.g_idx").for_each(|(_, bytes)| bytes[0] = 3);
