@@ -1,7 +1,8 @@
 """Measure pulls and pushes on loopback, each number beside what it should be compared with.
 
   registry   push to and pull from docker-registry, against skopeo and oras in the same run; SmolLM2 and a synthetic model
-  lode       pull from another Lode: against curl of one file of that size from it, and sha256sum of that
+  lode       pull from another Lode: against curl of one file of that size from it, and sha256sum of that; and against
+             curl of the same blobs, eight at a time, which neither hashes nor syncs
   again      a pull with nothing to do
   tuned      bytes on the wire for a fine-tune with two tensors changed, both directions
   resume     bytes fetched again after `kill -9` at half of a pull
@@ -33,6 +34,7 @@ from .report import of_rows
 
 NAMES = ["registry", "lode", "again", "tuned", "resume", "serve"]
 REPEATS = 5
+PARALLEL = 8
 MB = 1_000_000
 LAYERS = 66
 CLIENTS = 32
@@ -41,6 +43,7 @@ CLIENTS = 32
 PULL_RATIO = 0.5
 PUSH_RATIO = 0.5
 LODE_RATIO = 1.25
+CURL_RATIO = 1.0
 AGAIN_MS = 50
 TUNED_RATIO = 1.0
 RESUME_RATIO = 0.01
@@ -322,6 +325,32 @@ class Transfer(Bench):
                 self.measure_again(target, name)
         finally:
             self.gone(target)
+        if self.wants("lode"):
+            self.measure_pairs(name)
+
+    def measure_pairs(self, name):
+        """Pull into an empty store and fetch the same blobs with curl, in turns; medians."""
+        folder, urls = self.folder / "blobs", self.folder / "urls"
+        blob = f'url = "http://127.0.0.1:{self.source.port}/v2/library/synthetic/blobs/'
+        urls.write_text("".join(f'{blob}{digest}"\noutput = "{folder}/{digest[7:]}"\n' for digest in self.blobs))
+        ours, theirs = [], []
+        self.say(f"lode pull and curl of {len(self.blobs)} blobs, {REPEATS} times in turns")
+        try:
+            for _ in range(REPEATS):
+                target = self.store()
+                try:
+                    ours.append(self.pull(target, name))
+                finally:
+                    self.gone(target)
+                folder.mkdir()
+                theirs.append(self.timed(["curl", "-sS", "-f", "-Z", "--parallel-max", str(PARALLEL), "-K", urls]))
+                shutil.rmtree(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            urls.unlink()
+        pull, curl = statistics.median(ours), statistics.median(theirs)
+        against = f"curl of {len(self.blobs)} blobs, {PARALLEL} at a time, {curl:.2f} s (target ratio {CURL_RATIO}), medians of {REPEATS}"
+        self.row("lode: pull: curl", pull, "s", pull / curl, against)
 
     def floor(self):
         """Fetch one blob as large as the model with curl, then hash it."""

@@ -203,6 +203,31 @@ fn ingests_for_other_bytes_are_not_resumed() {
     assert_eq!(store.ingest_ids().expect("ids"), []);
 }
 
+#[test]
+fn an_ingest_whose_id_is_its_digest_keeps_no_promise_beside_it() {
+    let (_folder, store) = temporary();
+    let bytes = b"0123456789";
+    let digest = Digest::of(bytes);
+    let ingest_id = IngestId::of(&digest);
+    let start = |size| store.start_ingest(&ingest_id, Expected::Blob { digest, size }).expect("start");
+    start(10).append(&bytes[..4]).expect("write");
+    let folder = store.home().join("ingest").join(ingest_id.as_str());
+    let names: Vec<_> =
+        std::fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    assert_eq!(names, ["data"]);
+    let mut resumed = start(10);
+    assert_eq!(resumed.offset(), 4);
+    resumed.append(&bytes[4..]).expect("write");
+    drop(resumed);
+    assert_eq!(store.start_ingest(&ingest_id, Expected::Digest(digest)).expect("start").offset(), 10);
+    // There is more than a blob of three bytes can have.
+    assert_eq!(start(3).offset(), 0);
+    let mut again = start(10);
+    again.append(bytes).expect("write");
+    assert_eq!(again.commit().expect("commit"), (digest, 10));
+    assert!(!folder.exists());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
