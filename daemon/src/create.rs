@@ -72,7 +72,7 @@ async fn work(
     }
     let step = if spec.quantize.is_some() { "quantizing tensors" } else { "importing tensors" };
     let turn = daemon.jobs.turn().await.map_err(|failed| anyhow::anyhow!(failed.message))?;
-    let (sent, library) = (uploaded_blobs(&spec), daemon.library.clone());
+    let (sent, library, collections) = (uploaded_blobs(&spec), daemon.library.clone(), daemon.collections.clone());
     let work = turn.run(move || {
         let observer = Reporter { lines, streams, step, told: AtomicU64::new(0) };
         let work = std::panic::AssertUnwindSafe(|| build::create(&daemon.library, &spec, &observer));
@@ -85,7 +85,7 @@ async fn work(
     });
     let (result, without_uploads) = work.await?;
     if result.is_ok() && !without_uploads {
-        uploads::collect_used(library);
+        collections.after_leases(&library);
     }
     result
 }

@@ -14,6 +14,7 @@ use crate::jobs::Jobs;
 use crate::metrics::counts::Counts;
 use crate::rates::Rates;
 use crate::settings::Settings;
+use crate::uploads::Collections;
 
 /// What handlers share.
 #[derive(Clone, Debug)]
@@ -34,4 +35,6 @@ pub(crate) struct Daemon {
     /// For what clients read out, as slowly as they like.
     pub(crate) readouts: Jobs,
     pub(crate) permissions: Arc<Permissions>,
+    /// Of uploads from which models were made.
+    pub(crate) collections: Collections,
 }

@@ -33,6 +33,7 @@ use crate::routes::{permissions, router};
 use crate::settings::Settings;
 use crate::threads::scarce_threads;
 use crate::tls::TlsListener;
+use crate::uploads::Collections;
 use crate::{access, activation, connections, error, guard, metrics, own_log};
 
 /// Time between two collections that nobody asks for.
@@ -130,6 +131,7 @@ async fn serve(settings: Settings) -> Result<()> {
         incoming: Jobs::new(),
         readouts: Jobs::new(),
         permissions: Arc::new(permissions()),
+        collections: Collections::default(),
     };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
     match socket {

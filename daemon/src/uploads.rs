@@ -1,5 +1,6 @@
 //! `/api/blobs`: files that a client sends before it creates a model from them.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::lode::UploadResponse;
@@ -12,6 +13,7 @@ use futures_util::StreamExt;
 use library::Library;
 use rand::Rng;
 use store::Store;
+use tokio::time::Instant;
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
@@ -168,12 +170,42 @@ pub(crate) fn used(store: &Store, digests: &[Digest]) {
     }
 }
 
-/// Collects what [`used`] has let go of, once that has ended.
-pub(crate) fn collect_used(library: Library) {
-    tokio::spawn(async move {
-        tokio::time::sleep(AFTERWARDS + Duration::from_secs(2)).await;
-        drop(tokio::task::spawn_blocking(move || library.collect()));
-    });
+/// Collects what [`used`] has let go of, once that has ended: at most once in [`AFTERWARDS`], however many creates there are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Collections {
+    /// When the last of the leases that are to be collected ends; `None` while no collection is due.
+    due: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Collections {
+    /// Sees that a collection comes after the leases that end [`AFTERWARDS`] from now.
+    pub(crate) fn after_leases(&self, library: &Library) {
+        let at = Instant::now() + AFTERWARDS + Duration::from_secs(2);
+        if self.lock().replace(at).is_some() {
+            return;
+        }
+        let (collections, library) = (self.clone(), library.clone());
+        tokio::spawn(async move {
+            let mut next = Some(at);
+            while let Some(at) = next {
+                tokio::time::sleep_until(at).await;
+                let library = library.clone();
+                drop(tokio::task::spawn_blocking(move || library.collect()).await);
+                next = collections.after(at);
+            }
+        });
+    }
+
+    /// The collection that is due after the one at this time.
+    fn after(&self, at: Instant) -> Option<Instant> {
+        let mut due = self.lock();
+        *due = due.filter(|due| *due > at);
+        *due
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn failed(error: content::Error) -> Failed {
