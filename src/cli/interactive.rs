@@ -21,9 +21,9 @@ Commands
   /set system TEXT               /set system \"You answer in one sentence.\"
   /set think [LEVEL], nothink    whether, or how much, the model thinks first
   /set format json, noformat     the answer is JSON; a schema goes, too
-  /set history, nohistory        keep what is typed for the next session, or not
-  /set wordwrap, nowordwrap      wrap at words, or leave it to the terminal
-  /set verbose, quiet            print counts and rates after answers, or not
+  /set history [on|off]          keep what is typed for the next session, or not
+  /set wordwrap [on|off]         wrap at words, or leave it to the terminal
+  /set verbose [on|off]          print counts and rates after answers, or not
   /show [info|modelfile|parameters|system|template|license]
   /load NAME                     go on with another model, from the beginning
   /save NAME                     keep model, settings and conversation as NAME

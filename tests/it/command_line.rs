@@ -248,6 +248,46 @@ async fn a_session_is_kept_and_goes_on_as_a_model() {
 }
 
 #[tokio::test]
+async fn what_is_typed_while_the_history_is_off_is_not_kept() {
+    const TEST: &str = "command_line::what_is_typed_while_the_history_is_off_is_not_kept";
+    let server = Server::start(&[]).await;
+    server.create("m", &tiny_model()).await;
+    let typed = "/set parameter num_predict 1\n/set history off\nUNKEPT-LINE\n/set history on\nKEPT-LINE";
+    let Some(shown) = session(&server, TEST, "m", 80, typed) else { return };
+    assert!(shown.contains("UNKEPT-LINE"), "{shown}");
+    let prompts = std::fs::read_to_string(server.home().join("prompts")).expect("a file");
+    assert!(prompts.contains("KEPT-LINE") && !prompts.contains("UNKEPT-LINE"), "{prompts}");
+}
+
+#[tokio::test]
+async fn the_end_of_the_input_agrees_to_nothing() {
+    let server = Server::start(&[]).await;
+    let inner = format!("{} run 127.0.0.1:1/x/absent; echo status $?", *LODE);
+    let mut script = Command::new("script");
+    script.args(["-qfec", &inner, "/dev/null"]).env("LODE_HOME", server.home()).env("LODE_HOST", &server.address);
+    let Ok(mut child) = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
+        return skip("command_line::the_end_of_the_input_agrees_to_nothing", "there is no program `script`");
+    };
+    // What Ctrl+D sends.
+    child.stdin.take().expect("a pipe").write_all(b"\x04").expect("the terminal takes it");
+    let told = child.wait_with_output().expect("its end");
+    let told = String::from_utf8_lossy(&told.stdout);
+    assert!(told.contains("[Y/n]") && told.contains("is not here") && told.contains("status 1"), "{told}");
+    assert!(!told.contains("cannot be reached"), "it was pulled: {told}");
+}
+
+#[tokio::test]
+async fn an_agent_is_not_started_for_a_model_that_is_not_here() {
+    let server = Server::start(&[]).await;
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let mut command = server.command(&["launch", "continue", "--model", "127.0.0.1:1/x/absent", "--yes"]);
+    let output = command.env("HOME", home.path()).stdin(Stdio::null()).output().expect("the program runs");
+    let (out, err) = text(&output);
+    assert!(out.is_empty() && err.contains("127.0.0.1:1") && !err.contains("starting"), "{out}{err}");
+    assert_eq!((output.status.code(), std::fs::read_dir(home.path()).expect("a folder").count()), (Some(1), 0), "{err}");
+}
+
+#[tokio::test]
 async fn a_file_in_the_place_of_the_histories_is_moved() {
     let prepare = |home: &std::path::Path| {
         std::fs::create_dir_all(home).expect("a folder");

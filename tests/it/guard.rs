@@ -1,5 +1,9 @@
 //! Who may speak to a daemon, and what they may do.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
@@ -9,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::maintenance::fails;
 use crate::server::Server;
-use crate::support::tiny_model;
+use crate::support::{skip, tiny_model};
 
 /// A daemon with a key for each list of scopes, and the model `tiny`.
 async fn with_keys<const N: usize>(all: [(&str, &str); N]) -> (Server, tempfile::TempDir, [String; N]) {
@@ -307,4 +311,53 @@ async fn a_path_is_for_who_may_do_everything() {
     let server = server.restart(&[]).await;
     let (status, told) = server.call("/api/create", &json!({"model": "m", "path": linked})).await;
     assert!(status == 400 && told["error"].as_str().is_some_and(|e| e.contains("leads out of the folder")), "{told}");
+}
+
+/// Which tokens of a prompt were there already, by a key.
+async fn cached(server: &Server, key: &str) -> u64 {
+    let messages = json!([{"role": "user", "content": "The door of the shed opens with the number 4711."}]);
+    let body = json!({"model": "tiny", "messages": messages, "max_tokens": 1, "temperature": 0});
+    let request = server.http.post(server.url("/v1/chat/completions")).bearer_auth(key);
+    let answer: Value = request.json(&body).send().await.expect("an answer").json().await.expect("JSON");
+    answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+}
+
+#[tokio::test]
+async fn a_key_learns_nothing_of_prompts_of_others() {
+    let (server, folder, [first, second]) = with_keys([("first", "read,run"), ("second", "read,run")]).await;
+    let keys = folder.path().join("keys");
+    // One slot: the second key has it right after the first.
+    let environment =
+        [("LODE_API_KEYS", keys.to_str().expect("a path")), ("LODE_NUM_PARALLEL", "1"), ("LODE_SHARED_PREFIXES", "1")];
+    let server = server.restart(&environment[..2]).await;
+    assert_eq!(cached(&server, &first).await, 0);
+    let own = cached(&server, &first).await;
+    assert!(own > 10, "{own} tokens of its own prompt");
+    assert_eq!(cached(&server, &second).await, 0);
+    let server = server.restart(&environment).await;
+    assert_eq!((cached(&server, &first).await, cached(&server, &second).await), (0, own));
+}
+
+#[tokio::test]
+async fn files_are_handed_over_by_the_user_of_the_daemon() {
+    const TEST: &str = "guard::files_are_handed_over_by_the_user_of_the_daemon";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let path = folder.path().join("files.sock");
+    let path = path.to_str().expect("a path");
+    let mut server = Server::start(&[("LODE_SOCKET", path)]).await;
+    for (environment, mode) in [(vec![], 0o600), (vec![("LODE_SOCKET_SHARED", "1")], 0o666)] {
+        server = server.restart(&[environment, vec![("LODE_SOCKET", path)]].concat()).await;
+        let found = std::fs::metadata(path).expect("a socket").permissions().mode();
+        assert_eq!(found & 0o777, mode, "{found:o}");
+        let connect = "use Socket; socket(S, PF_UNIX, SOCK_STREAM, 0) && connect(S, sockaddr_un($ARGV[0])) || die \"$!\"";
+        let mut stranger = Command::new("perl");
+        // The user `nobody`.
+        let tried = stranger.args(["-e", connect, path]).current_dir("/").uid(65534).gid(65534).output();
+        let Ok(tried) = tried else { return skip(TEST, "another user's program needs perl and root") };
+        let said = String::from_utf8_lossy(&tried.stderr);
+        assert_eq!(tried.status.success(), mode == 0o666, "{mode:o}: {said}");
+        assert!(tried.status.success() || said.contains("Permission denied"), "{said}");
+    }
+    server.create("tiny", &tiny_model()).await;
 }

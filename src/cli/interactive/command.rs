@@ -102,17 +102,18 @@ fn set(text: &str) -> Result<Setting, String> {
     match what {
         "parameter" => parameter(value),
         "system" => Ok(Setting::System(unquoted(value).to_owned())),
-        "think" => Ok(Setting::Think(if value.is_empty() { true.into() } else { run::think(value) })),
-        "nothink" => Ok(Setting::Think(false.into())),
+        "think" if ["", "on", "off"].contains(&value) => switch(what, value).map(|on| Setting::Think(on.into())),
+        "think" => Ok(Setting::Think(run::think(value))),
+        "nothink" => alone(what, value, Setting::Think(false.into())),
         "format" if value.is_empty() => Err("/set format takes `json`, or a JSON schema".to_owned()),
         "format" => run::format(value).map(Some).map(Setting::Format).map_err(|error| error.to_string()),
-        "noformat" => Ok(Setting::Format(None)),
-        "history" => Ok(Setting::History(true)),
-        "nohistory" => Ok(Setting::History(false)),
-        "wordwrap" => Ok(Setting::WordWrap(true)),
-        "nowordwrap" => Ok(Setting::WordWrap(false)),
-        "verbose" => Ok(Setting::Verbose(true)),
-        "quiet" => Ok(Setting::Verbose(false)),
+        "noformat" => alone(what, value, Setting::Format(None)),
+        "history" => switch(what, value).map(Setting::History),
+        "nohistory" => alone(what, value, Setting::History(false)),
+        "wordwrap" => switch(what, value).map(Setting::WordWrap),
+        "nowordwrap" => alone(what, value, Setting::WordWrap(false)),
+        "verbose" => switch(what, value).map(Setting::Verbose),
+        "quiet" => alone(what, value, Setting::Verbose(false)),
         "" => Err(format!("/set takes one of {}", SETTINGS.join(", "))),
         other
             if nearest(other, SETTINGS.into_iter()).is_none()
@@ -122,6 +123,20 @@ fn set(text: &str) -> Result<Setting, String> {
         }
         other => Err(format!("/set {other} is not known{}; /? lists what is", meant(other, "/set ", &SETTINGS))),
     }
+}
+
+/// Whether a setting is switched on, as it is where nothing is said.
+fn switch(what: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "" | "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("/set {what} takes `on` or `off`, not `{other}`")),
+    }
+}
+
+/// A setting that has no value.
+fn alone(what: &str, value: &str, setting: Setting) -> Result<Setting, String> {
+    if value.is_empty() { Ok(setting) } else { Err(format!("/set {what} takes no value, such as `{value}`")) }
 }
 
 /// A parameter with its value, which must be of the right type.
@@ -186,11 +201,15 @@ mod tests {
             ("set system You are terse.", Command::Set(Setting::System("You are terse.".to_owned()))),
             ("set system \"\"\"two\nlines\"\"\"", Command::Set(Setting::System("two\nlines".to_owned()))),
             ("set think", Command::Set(Setting::Think(json!(true)))),
+            ("set think off", Command::Set(Setting::Think(json!(false)))),
             ("set think high", Command::Set(Setting::Think(json!("high")))),
             ("set nothink", Command::Set(Setting::Think(json!(false)))),
             ("set format json", Command::Set(Setting::Format(Some(json!("json"))))),
             ("set noformat", Command::Set(Setting::Format(None))),
             ("set nowordwrap", Command::Set(Setting::WordWrap(false))),
+            ("set wordwrap off", Command::Set(Setting::WordWrap(false))),
+            ("set history on", Command::Set(Setting::History(true))),
+            ("set verbose off", Command::Set(Setting::Verbose(false))),
             ("show", Command::Show(Part::Info)),
             ("show license", Command::Show(Part::License)),
             ("save mine", Command::Save("mine".to_owned())),
@@ -213,6 +232,8 @@ mod tests {
             ("set sistem x", "did you mean `/set system`?"),
             ("system x", "did you mean `/set system x`?"),
             ("sho", "did you mean `/show`?"),
+            ("set history maybe", "takes `on` or `off`, not `maybe`"),
+            ("set nohistory off", "/set nohistory takes no value, such as `off`"),
             ("save", "takes the name of a model"),
             ("show all", "it shows info, modelfile"),
         ] {
