@@ -250,7 +250,7 @@ mod tests {
             keep_alive: KeepAliveChoice { asked: None, default: KeepAlive::For(after) },
             residence: if thread_rng().gen_ratio(1, 8) { Residence::Pinned } else { Residence::Evictable },
             choice: DeviceChoice::default(),
-            is_aside: false,
+            is_aside: thread_rng().gen_ratio(1, 4),
         }
     }
 
@@ -281,6 +281,8 @@ mod tests {
         for _ in 0..3 {
             let wanted = wanted();
             // Every second one waits until it is answered, however long that takes.
+            // Requests aside take no slot.
+            let slots = u64::from(!wanted.is_aside);
             let (context, waits, patience) = (wanted.context, thread_rng().r#gen(), thread_rng().gen_range(0..200));
             let granted = {
                 let asked = pin!(acquire(&scheduler, wanted));
@@ -296,12 +298,12 @@ mod tests {
             let users = {
                 let mut by_process = uses.by_process.lock().expect("nobody panicked");
                 let users = by_process.entry(pid).or_default();
-                *users += 1;
+                *users += slots;
                 *users
             };
             assert!(users <= SLOTS, "more use a runner than it has slots");
             pause(12).await;
-            *uses.by_process.lock().expect("nobody panicked").entry(pid).or_default() -= 1;
+            *uses.by_process.lock().expect("nobody panicked").entry(pid).or_default() -= slots;
             drop(lease);
         }
     }
