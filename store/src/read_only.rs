@@ -1,19 +1,27 @@
 //! Stores that cannot be written: on a file system that is read-only, or of another user. What is in them can be read; the index and
 //! notes are made in a folder of this process.
 
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::io::Errno;
 
-use crate::{Error, Store, layout, lock};
+use crate::{Error, Store, files, layout, lock};
 
 /// A folder for what a process notes of a store that it cannot write; removed at the end.
 #[derive(Debug)]
-pub(crate) struct Notes(PathBuf);
+pub(crate) struct Notes {
+    path: PathBuf,
+    /// The folder, locked for as long as the process lives: one that is not locked is of a process that was killed.
+    _lock: File,
+}
+
+/// What the names of such folders begin with.
+const PREFIX: &str = "lode-notes-";
 
 /// Makes sure that no process changes the store at `home` now.
 pub(crate) fn check_unused(home: &Path) -> Result<(), Error> {
@@ -26,24 +34,60 @@ pub(crate) fn check_unused(home: &Path) -> Result<(), Error> {
 }
 
 impl Notes {
+    /// Makes one, and removes those that killed processes have left.
     pub(crate) fn create(temporary: &Path) -> Result<Self, Error> {
+        for entry in files::entries(temporary)? {
+            // Any user may have given something that name.
+            let is_own = |found: &fs::Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+            if entry.file_name().to_string_lossy().starts_with(PREFIX)
+                && entry.metadata().is_ok_and(|found| is_own(&found))
+            {
+                // One that is locked is in use, and one that cannot be removed is in the way of no other.
+                let _ = remove_unlocked(&entry.path());
+            }
+        }
+        loop {
+            if let Some(made) = Self::try_create(temporary)? {
+                return Ok(made);
+            }
+        }
+    }
+
+    /// `None` where another process, which removes what is not locked, was quicker than the lock.
+    fn try_create(temporary: &Path) -> Result<Option<Self>, Error> {
         // Processes of containers that share the folder may have the same id.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
-        let path = temporary.join(format!("lode-notes-{}-{now}", std::process::id()));
+        let path = temporary.join(format!("{PREFIX}{}-{now}", std::process::id()));
         let made = fs::DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|e| Error::io("make the folder", &path, e))?;
-        Ok(Self(path))
+        match locked(&path) {
+            Ok(lock) if path.is_dir() => Ok(Some(Self { path, _lock: lock })),
+            Err(e) if path.is_dir() && e.kind() != io::ErrorKind::WouldBlock => Err(Error::io("lock", &path, e)),
+            _ => Ok(None),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Notes {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
+}
+
+/// Opens a folder, locked.
+fn locked(folder: &Path) -> io::Result<File> {
+    let folder = File::open(folder)?;
+    flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(folder)
+}
+
+fn remove_unlocked(folder: &Path) -> io::Result<()> {
+    let _lock = locked(folder)?;
+    fs::remove_dir_all(folder)
 }
 
 impl Store {

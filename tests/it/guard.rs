@@ -350,7 +350,8 @@ async fn files_are_handed_over_by_the_user_of_the_daemon() {
         server = server.restart(&[environment, vec![("LODE_SOCKET", path)]].concat()).await;
         let found = std::fs::metadata(path).expect("a socket").permissions().mode();
         assert_eq!(found & 0o777, mode, "{found:o}");
-        let connect = "use Socket; socket(S, PF_UNIX, SOCK_STREAM, 0) && connect(S, sockaddr_un($ARGV[0])) || die \"$!\"";
+        let connect =
+            "use Socket; socket(S, PF_UNIX, SOCK_STREAM, 0) && connect(S, sockaddr_un($ARGV[0])) || die \"$!\"";
         let mut stranger = Command::new("perl");
         // The user `nobody`.
         let tried = stranger.args(["-e", connect, path]).current_dir("/").uid(65534).gid(65534).output();

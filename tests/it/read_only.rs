@@ -31,6 +31,15 @@ async fn a_store_that_cannot_be_written_is_used() {
     let request = json!({"model": "tiny", "prompt": "once", "raw": true, "stream": false, "options": {"temperature": 0, "num_predict": 8}});
     let expected = server.ask("/api/generate", &request).await["response"].clone();
     let server = server.restart_under(&READ_ONLY, &[]).await;
+    let notes = |server: &Server| {
+        let temporary = server.home().parent().expect("a folder").to_owned();
+        let entries = std::fs::read_dir(temporary).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+        entries.filter(|name| name.to_string_lossy().starts_with("lode-notes-")).collect::<Vec<_>>()
+    };
+    let killed = notes(&server);
+    let server = server.restart_under(&READ_ONLY, &[]).await;
+    let own = notes(&server);
+    assert!(killed.len() == 1 && own.len() == 1 && killed != own, "{killed:?} {own:?}");
 
     let listed = server.lode(&["list"]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains("tiny"), "{listed:?}");

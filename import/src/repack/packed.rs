@@ -143,7 +143,9 @@ impl Packed {
         let middle = 1i16 << (self.bits - 1);
         Ok(match &self.zeros {
             Zeros::Middle => vec![middle; ((rows.end - rows.start) * groups) as usize],
-            Zeros::Signed(matrix) => matrix.rows(rows)?.into_iter().map(|zero| middle + i16::from(zero.cast_signed())).collect(),
+            Zeros::Signed(matrix) => {
+                matrix.rows(rows)?.into_iter().map(|zero| middle + i16::from(zero.cast_signed())).collect()
+            }
             Zeros::Words { matrix, order, add } => {
                 let of_word = u64::from(32 / self.bits);
                 let words = matrix.rows(rows.start / of_word..rows.end.div_ceil(of_word))?;
