@@ -85,7 +85,7 @@ async fn work(
     });
     let (result, without_uploads) = work.await?;
     if result.is_ok() && !without_uploads {
-        collections.after_leases(&library);
+        collections.after(uploads::AFTERWARDS, &library);
     }
     result
 }

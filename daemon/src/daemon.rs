@@ -7,6 +7,7 @@ use registry::server::access::Access;
 use scheduler::Scheduler;
 
 use crate::budget::Budget;
+use crate::collections::Collections;
 use crate::guard::keys::Keys;
 use crate::guard::permissions::Permissions;
 use crate::handed::Handed;
@@ -14,7 +15,6 @@ use crate::jobs::Jobs;
 use crate::metrics::counts::Counts;
 use crate::rates::Rates;
 use crate::settings::Settings;
-use crate::uploads::Collections;
 
 /// What handlers share.
 #[derive(Clone, Debug)]

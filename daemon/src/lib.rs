@@ -20,6 +20,7 @@ mod call;
 mod choices;
 mod clock;
 mod cloud;
+mod collections;
 mod connections;
 mod control_groups;
 mod create;

@@ -24,6 +24,7 @@ use tracing::Instrument;
 use transfer::{Hosts, Repositories, Upstream};
 
 use crate::budget::Budget;
+use crate::collections::Collections;
 use crate::daemon::Daemon;
 use crate::guard::keys::Keys;
 use crate::handed::{Handed, Socket};
@@ -33,7 +34,6 @@ use crate::routes::{permissions, router};
 use crate::settings::Settings;
 use crate::threads::scarce_threads;
 use crate::tls::TlsListener;
-use crate::uploads::Collections;
 use crate::{access, activation, connections, error, guard, metrics, own_log};
 
 /// Time between two collections that nobody asks for.

@@ -1,6 +1,5 @@
 //! `/api/blobs`: files that a client sends before it creates a model from them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::lode::UploadResponse;
@@ -10,10 +9,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use content::{Digest, Expected, Ingest, IngestId, Ingester, Provider};
 use futures_util::StreamExt;
-use library::Library;
 use rand::Rng;
 use store::Store;
-use tokio::time::Instant;
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
@@ -22,7 +19,7 @@ use crate::error::Failed;
 const LEASE: Duration = Duration::from_hours(1);
 
 /// How long it is kept after one: another create may be made from it, e.g. with another type of weights.
-const AFTERWARDS: Duration = Duration::from_mins(5);
+pub(crate) const AFTERWARDS: Duration = Duration::from_mins(5);
 
 /// How long the rest of an upload that failed is read.
 const LINGER: Duration = Duration::from_secs(30);
@@ -167,44 +164,6 @@ pub(crate) fn used(store: &Store, digests: &[Digest]) {
         if let Err(error) = done {
             tracing::debug!("an upload is kept for an hour: {error}");
         }
-    }
-}
-
-/// Collects what [`used`] has let go of, once that has ended: at most once in [`AFTERWARDS`], however many creates there are.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Collections {
-    /// When the last of the leases that are to be collected ends; `None` while no collection is due.
-    due: Arc<Mutex<Option<Instant>>>,
-}
-
-impl Collections {
-    /// Sees that a collection comes after the leases that end [`AFTERWARDS`] from now.
-    pub(crate) fn after_leases(&self, library: &Library) {
-        let at = Instant::now() + AFTERWARDS + Duration::from_secs(2);
-        if self.lock().replace(at).is_some() {
-            return;
-        }
-        let (collections, library) = (self.clone(), library.clone());
-        tokio::spawn(async move {
-            let mut next = Some(at);
-            while let Some(at) = next {
-                tokio::time::sleep_until(at).await;
-                let library = library.clone();
-                drop(tokio::task::spawn_blocking(move || library.collect()).await);
-                next = collections.after(at);
-            }
-        });
-    }
-
-    /// The collection that is due after the one at this time.
-    fn after(&self, at: Instant) -> Option<Instant> {
-        let mut due = self.lock();
-        *due = due.filter(|due| *due > at);
-        *due
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
