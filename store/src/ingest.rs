@@ -56,8 +56,8 @@ impl Store {
             return Err(content::Error::Busy(id.to_string()).into());
         }
         let folder = self.0.layout.ingest(id);
-        let names_bytes = expected.digest().is_some_and(|digest| *id == IngestId::of(&digest));
-        open(&folder, expected, names_bytes)
+        let is_named_by_digest = expected.digest().is_some_and(|digest| *id == IngestId::of(&digest));
+        open(&folder, expected, is_named_by_digest)
             .map(|(file, hasher, written)| IngestFile {
                 store: self.clone(),
                 id: id.clone(),
@@ -143,23 +143,23 @@ fn algorithm(expected: Expected) -> Algorithm {
 }
 
 /// What `meta` holds: for which bytes the data was begun. Data begun for others is not resumed. An ingest whose id is the digest of
-/// its bytes has none: of the files that a pull of many small blobs makes, each third would be one.
+/// its bytes has no `meta`: it would say what the id says, and cost a pull of many small blobs a file for each.
 fn meta(expected: Expected) -> String {
     let digest = expected.digest().map_or_else(|| "-".to_owned(), |digest| digest.to_string());
     let size = expected.size().map_or_else(|| "-".to_owned(), |size| size.to_string());
     format!("{digest} {size}\n")
 }
 
-fn open(folder: &Path, expected: Expected, names_bytes: bool) -> Result<(File, Hasher, u64), Error> {
+fn open(folder: &Path, expected: Expected, is_named_by_digest: bool) -> Result<(File, Hasher, u64), Error> {
     files::create_folder(folder)?;
     let (meta_path, data_path) = (folder.join("meta"), folder.join("data"));
-    let resumable = if names_bytes {
-        // More than is expected was begun by a promise of another size.
+    let resumable = if is_named_by_digest {
+        // Data that is longer than expected was begun when another size was promised.
         fs::metadata(&data_path).is_ok_and(|data| expected.size().is_none_or(|size| data.len() <= size))
     } else {
         files::read_if_there(&meta_path)?.is_some_and(|text| text == meta(expected))
     };
-    if !resumable && !names_bytes {
+    if !resumable && !is_named_by_digest {
         fs::write(&meta_path, meta(expected)).map_err(|e| Error::io("write", &meta_path, e))?;
     }
     let mut file = OpenOptions::new()
