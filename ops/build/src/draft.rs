@@ -1,6 +1,7 @@
 //! A model whose blobs are in the store, before it has a manifest and a name.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use anyhow::{Result, ensure};
 use content::Digest;
@@ -9,6 +10,7 @@ use library::{Error, FileDigests, Library, Observer, Obstacle};
 use manifests::config::RootFs;
 use manifests::{Document, Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
 use serde_json::{Map, Value};
+use store::TagEntry;
 
 use crate::target::{ImportProgress, StoreTarget, ensure_space};
 
@@ -85,11 +87,13 @@ impl Draft {
         if !self.files.is_empty() {
             library.record_file_digests(manifest.digest(), &self.files)?;
         }
-        library.store.set_tag(&library.key_of(key)?, manifest.digest())?;
-        let model = library.find(&key.parse()?)?;
-        if library.capabilities(&model)?.only_completes() {
+        let name = library.key_of(key)?;
+        // Not by its name, which another client may move or remove as soon as it is set.
+        let tag = TagEntry { name: name.clone(), digest: *manifest.digest(), modified: SystemTime::now() };
+        if library.capabilities(&library.read(&tag)?)?.only_completes() {
             observer.status("note: it has no chat template: it completes text, it does not chat".to_owned());
         }
+        library.store.set_tag(&name, manifest.digest())?;
         tracing::info!(model = key, digest = %manifest.digest(), "created");
         Ok(Created { new: self.new, shared: self.shared })
     }

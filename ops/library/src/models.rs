@@ -50,8 +50,8 @@ impl Library {
         Ok(self.store.tags().into_iter().find(|tag| tag.name.eq_ignore_ascii_case(&key)))
     }
 
-    /// The model that a tag names, remembered for the next time.
-    fn read(&self, tag: &TagEntry) -> Result<Model> {
+    /// The model that a tag names, or would name, remembered for the next time.
+    pub fn read(&self, tag: &TagEntry) -> Result<Model> {
         if let Some(contents) = self.recent.get(&tag.digest) {
             return named(tag, contents);
         }
