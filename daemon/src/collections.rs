@@ -12,7 +12,7 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// At most one collection waits at a time, however many leases end. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collections {
-    /// When the last of the leases ends; `None` while no collection is due.
+    /// When the last collection that was asked for is due; `None` while none is.
     due: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -20,7 +20,11 @@ impl Collections {
     /// Sees that a collection comes after leases that end in this time, and at most once in it.
     pub(crate) fn after(&self, time: Duration, library: &Library) {
         let at = Instant::now() + time + MARGIN;
-        if self.lock().replace(at).is_some() {
+        let mut due = self.lock();
+        let is_waiting = due.is_some();
+        *due = (*due).max(Some(at));
+        drop(due);
+        if is_waiting {
             return;
         }
         let (collections, library) = (self.clone(), library.clone());

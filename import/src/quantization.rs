@@ -50,7 +50,8 @@ impl QuantizationConfig {
     pub fn block_size(&self) -> Option<(u32, u32)> {
         let compressed = || {
             let groups = self.object.get("config_groups")?.as_object()?;
-            groups.values().find_map(|group| group.get("weights")?.get("block_structure")).filter(|v| v.is_array())
+            // Groups of other types have the key, too, with null.
+            groups.values().find_map(|group| group.get("weights")?.get("block_structure").filter(|v| v.is_array()))
         };
         let size = self.object.get("weight_block_size").filter(|v| v.is_array()).or_else(compressed)?.as_array()?;
         let [rows, columns] = size.as_slice() else { return None };
@@ -121,6 +122,11 @@ mod tests {
                 r#"{"quantization_config":{"weight_block_size":null,
                     "config_groups":{"group_0":{"weights":{"block_structure":[4,8]}}}}}"#,
                 Some((4, 8)),
+            ),
+            (
+                r#"{"quantization_config":{"config_groups":{"group_0":{"weights":{"block_structure":null}},
+                    "group_1":{"weights":{"block_structure":[16,32]}}}}}"#,
+                Some((16, 32)),
             ),
             (r#"{"quantization_config":{"weight_block_size":[128]}}"#, None),
             (r#"{"quantization_config":{"weight_block_size":[0,128]}}"#, None),

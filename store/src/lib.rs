@@ -5,7 +5,7 @@
 //!   version                         the number of this format
 //!   lock                            held while the store is open
 //!   blobs/sha256/ab/ab12…           committed; read-only; content matches the name
-//!   ingest/<id>/{data,meta}         resumable, invisible to readers
+//!   ingest/<id>/{data,meta}         resumable, invisible to readers; no meta where the id is the digest
 //!   tags/<host>/<repository>/:<tag> one line: the digest of a manifest (a root of garbage collection)
 //!   links/<host>/<repository>/…      what a registry's clients put there (roots too)
 //!   prompts                             what was typed in `lode run`; commands write it

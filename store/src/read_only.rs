@@ -16,8 +16,9 @@ use crate::{Error, Store, files, layout, lock};
 #[derive(Debug)]
 pub(crate) struct Notes {
     path: PathBuf,
-    /// The folder, locked for as long as the process lives: one that is not locked is of a process that was killed.
-    _lock: File,
+    /// The folder, locked for as long as the process lives: one that is not locked is of a process that was killed. `None` where the
+    /// file system locks no folders: then nothing is swept there either.
+    _lock: Option<File>,
 }
 
 /// What the names of such folders begin with.
@@ -36,7 +37,8 @@ pub(crate) fn check_unused(home: &Path) -> Result<(), Error> {
 impl Notes {
     /// Makes one, and removes those that killed processes have left.
     pub(crate) fn create(temporary: &Path) -> Result<Self, Error> {
-        for entry in files::entries(temporary)? {
+        // A folder that cannot be listed can be written all the same.
+        for entry in files::entries(temporary).unwrap_or_default() {
             // Any user may have given something that name.
             let is_own = |found: &fs::Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
             if entry.file_name().to_string_lossy().starts_with(PREFIX)
@@ -61,9 +63,9 @@ impl Notes {
         let made = fs::DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|e| Error::io("make the folder", &path, e))?;
         match locked(&path) {
-            Ok(lock) if path.is_dir() => Ok(Some(Self { path, _lock: lock })),
-            Err(e) if path.is_dir() && e.kind() != io::ErrorKind::WouldBlock => Err(Error::io("lock", &path, e)),
-            _ => Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            _ if !path.is_dir() => Ok(None),
+            locked => Ok(Some(Self { path, _lock: locked.ok() })),
         }
     }
 

@@ -283,7 +283,10 @@ async fn an_agent_is_not_started_for_a_model_that_is_not_here() {
     let mut command = server.command(&["launch", "continue", "--model", "127.0.0.1:1/x/absent", "--yes"]);
     let output = command.env("HOME", home.path()).stdin(Stdio::null()).output().expect("the program runs");
     let (out, err) = text(&output);
-    assert!(out.is_empty() && err.contains("127.0.0.1:1") && !err.contains("starting"), "{out}{err}");
+    assert!(
+        out.is_empty() && err.contains("`127.0.0.1:1` cannot be reached") && !err.contains("starting"),
+        "{out}{err}"
+    );
     assert_eq!(
         (output.status.code(), std::fs::read_dir(home.path()).expect("a folder").count()),
         (Some(1), 0),

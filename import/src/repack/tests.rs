@@ -296,7 +296,7 @@ fn compressed_tensors_packed_and_in_bytes() {
 fn blocks_of_fp8_beside_packed_codes() {
     let matrix = Matrix::new([40, 96, 32], 4, true, &mut Random(10));
     let groups = json!({
-        "group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}},
+        "group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32, "block_structure": null}},
         "group_1": {"weights": {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 32]}},
     });
     let mut folder = Folder::new(&json!({"quant_method": "compressed-tensors", "config_groups": groups}));

@@ -136,7 +136,7 @@ fn switch(what: &str, value: &str) -> Result<bool, String> {
 
 /// A setting that has no value.
 fn alone(what: &str, value: &str, setting: Setting) -> Result<Setting, String> {
-    if value.is_empty() { Ok(setting) } else { Err(format!("/set {what} takes no value, such as `{value}`")) }
+    if value.is_empty() { Ok(setting) } else { Err(format!("/set {what} takes no value, not `{value}`")) }
 }
 
 /// A parameter with its value, which must be of the right type.
@@ -233,7 +233,7 @@ mod tests {
             ("system x", "did you mean `/set system x`?"),
             ("sho", "did you mean `/show`?"),
             ("set history maybe", "takes `on` or `off`, not `maybe`"),
-            ("set nohistory off", "/set nohistory takes no value, such as `off`"),
+            ("set nohistory off", "/set nohistory takes no value, not `off`"),
             ("save", "takes the name of a model"),
             ("show all", "it shows info, modelfile"),
         ] {
