@@ -1,4 +1,4 @@
-//! Collections of blobs that are due later: when leases end that were made short.
+//! A collection of the store that runs once leases have ended.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// How much later than a lease's end its blobs are collected: leases end by the clock of the system.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// At most one collection waits at a time, however many leases end. Clones share it.
+/// The timer of such collections: at most one is waited for at a time. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collections {
     /// When the last collection that was asked for is due; `None` while none is.
@@ -17,7 +17,8 @@ pub(crate) struct Collections {
 }
 
 impl Collections {
-    /// Sees that a collection comes after leases that end in this time, and at most once in it.
+    /// Schedules a collection for when leases of this duration, set now, have ended. One that is waited for already stays, and this
+    /// one follows it.
     pub(crate) fn after(&self, time: Duration, library: &Library) {
         let at = Instant::now() + time + MARGIN;
         let mut due = self.lock();
@@ -40,7 +41,7 @@ impl Collections {
         });
     }
 
-    /// The collection that is due after the one at this time; from `None` on the next lease begins anew.
+    /// The next collection after the one at this time; after `None`, the next call of `after` starts the timer anew.
     fn due_after(&self, at: Instant) -> Option<Instant> {
         let mut due = self.lock();
         *due = due.filter(|due| *due > at);

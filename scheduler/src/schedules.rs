@@ -280,9 +280,9 @@ mod tests {
     async fn ask(scheduler: Scheduler, uses: Arc<Uses>) {
         for _ in 0..3 {
             let wanted = wanted();
-            // Every second one waits until it is answered, however long that takes.
             // Requests aside take no slot.
             let slots = u64::from(!wanted.is_aside);
+            // Every second one waits until it is answered, however long that takes.
             let (context, waits, patience) = (wanted.context, thread_rng().r#gen(), thread_rng().gen_range(0..200));
             let granted = {
                 let asked = pin!(acquire(&scheduler, wanted));

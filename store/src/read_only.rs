@@ -55,7 +55,7 @@ impl Notes {
         }
     }
 
-    /// `None` where another process, which removes what is not locked, was quicker than the lock.
+    /// `None` where the sweep of another process found the folder before it was locked: the caller tries again under another name.
     fn try_create(temporary: &Path) -> Result<Option<Self>, Error> {
         // Processes of containers that share the folder may have the same id.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());

@@ -140,7 +140,7 @@ impl Source<'_> {
         };
         let bits = bits_of(words, inputs)?;
         let (group, of_source) = group_of(inputs, groups)?;
-        // Static groups are of the order in which inputs lie, whatever the order in which they were quantized.
+        // With static groups, `desc_act` changes the order of quantization alone: neighbouring inputs share a group.
         if self.config.flag("desc_act") && !self.config.flag("static_groups") && groups > 1 {
             return Err(ACT_ORDER.to_owned());
         }

@@ -88,7 +88,7 @@ impl Draft {
             library.record_file_digests(manifest.digest(), &self.files)?;
         }
         let name = library.key_of(key)?;
-        // Not by its name, which another client may move or remove as soon as it is set.
+        // Before the name is set: afterwards another client may remove it, and looking the model up by it would fail.
         let tag = TagEntry { name: name.clone(), digest: *manifest.digest(), modified: SystemTime::now() };
         if library.capabilities(&library.read(&tag)?)?.only_completes() {
             observer.status("note: it has no chat template: it completes text, it does not chat".to_owned());
