@@ -2,6 +2,7 @@
 //!
 //! Throughput is in bytes of the BF16 weight: the source of encoding, and what decoding would give as BF16.
 
+use std::num::NonZero;
 use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
@@ -10,7 +11,6 @@ use lode_formats::codec::{self, Encoded, Output, Target};
 use lode_formats::encoding::Micro;
 use lode_formats::weight::{Arrays, Numbers};
 use lode_formats::{Dtype, Encoding, GgmlType, Weight};
-use rayon::prelude::*;
 
 /// A matrix of 64 MB as BF16.
 const SHAPE: [u64; 2] = [8192, 4096];
@@ -42,11 +42,15 @@ fn source() -> Vec<u8> {
 }
 
 fn copying(group: &mut BenchmarkGroup<'_, WallTime>, source: &[u8]) {
-    let share = source.len().div_ceil(4 * rayon::current_num_threads());
+    let share = source.len().div_ceil(std::thread::available_parallelism().map_or(1, NonZero::get));
     let mut copy = vec![0; source.len()];
     group.bench_function("memcpy", |bencher| {
         bencher.iter(|| {
-            copy.par_chunks_mut(share).zip(source.par_chunks(share)).for_each(|(to, from)| to.copy_from_slice(from));
+            std::thread::scope(|scope| {
+                for (to, from) in copy.chunks_mut(share).zip(source.chunks(share)) {
+                    scope.spawn(|| to.copy_from_slice(from));
+                }
+            });
         });
     });
 }
@@ -74,13 +78,18 @@ fn coding(group: &mut BenchmarkGroup<'_, WallTime>, source: &Weight<'_>, encodin
 
 /// Row by row, as kernels do it.
 fn decode(weight: &Weight<'_>) {
-    (0..weight.rows()).into_par_iter().for_each_init(
-        || vec![0.0; weight.columns()],
-        |row, index| {
-            weight.decode_row(index, row);
-            std::hint::black_box(row);
-        },
-    );
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for first in 0..threads {
+            scope.spawn(move || {
+                let mut row = vec![0.0; weight.columns()];
+                for index in (first..weight.rows()).step_by(threads) {
+                    weight.decode_row(index, &mut row);
+                    std::hint::black_box(&mut row);
+                }
+            });
+        }
+    });
 }
 
 fn codecs(criterion: &mut Criterion) {

@@ -238,6 +238,17 @@ fn checked(parts: Vec<PartShape>) -> Result<Vec<PartShape>, String> {
     Ok(parts)
 }
 
+impl Encoding {
+    /// The name that [`Display`](fmt::Display) prints, followed by the size of groups for encodings
+    /// that have several: `Q4_K`, `int4:64`.
+    pub fn name_with_group(&self) -> String {
+        match self {
+            Self::Affine { group, .. } => format!("{self}:{group}"),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// The name that people know: `BF16`, `Q4_K`, `int4`, `nvfp4`.
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

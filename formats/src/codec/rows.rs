@@ -3,6 +3,8 @@
 //! A piece is whole groups or blocks, so it can be encoded without the rest of its row. The results do not depend on how
 //! rows are divided.
 
+use std::num::NonZero;
+
 use super::{affine, float, ggml, micro};
 use crate::encoding::Role;
 use crate::{Dtype, Encoding, Weight};
@@ -126,16 +128,21 @@ impl<'a> Rows<'a> {
         Bytes { data: self.row.data * rows, scale: self.row.scale * rows, bias: self.row.bias * rows }
     }
 
-    /// Encodes; halves go to different cores as long as they are worth it.
-    pub(super) fn encode(self, out: Output<'_>) {
-        if self.count < 2 || self.count * self.columns <= SHARE {
-            return self.encode_here(out);
-        }
-        let half = self.count / 2;
-        let (upper, lower) = out.split_at(self.bytes_of(half));
-        let first = Self { count: half, ..self };
-        let second = Self { start: self.start + half, count: self.count - half, ..self };
-        rayon::join(|| first.encode(upper), || second.encode(lower));
+    /// Encodes the rows, divided evenly among threads where there are enough of them.
+    pub(super) fn encode(mut self, mut out: Output<'_>) {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = (self.count * self.columns / SHARE).min(self.count).min(cores).max(1);
+        std::thread::scope(|scope| {
+            for left in (2..=threads).rev() {
+                let count = self.count / left;
+                let (upper, lower) = out.split_at(self.bytes_of(count));
+                let first = Self { count, ..self };
+                scope.spawn(move || first.encode_here(upper));
+                (self.start, self.count) = (self.start + count, self.count - count);
+                out = lower;
+            }
+            self.encode_here(out);
+        });
     }
 
     /// Rows are whole groups or blocks, and follow each other: where a source is no groups itself, the ends of rows do not
