@@ -4,8 +4,9 @@
 //! says what they mean, and measures what only has a value when somebody asks.
 
 pub(crate) mod counts;
+mod recorder;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use axum::extract::{MatchedPath, Request, State};
@@ -13,38 +14,22 @@ use axum::http::header;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use metrics::Unit;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::models::blocking;
 use counts::Counts;
-
-/// How often samples that nobody asked for are put away, so that they do not pile up.
-const UPKEEP: Duration = Duration::from_secs(10);
-/// Upper bounds in seconds: from a token of a small model to the load of a large one.
-const SECONDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
+use recorder::Metrics;
 
 /// Begins to count.
 ///
 /// # Errors
 /// Something counts already in this process.
 pub(crate) fn start() -> Result<Counts> {
-    let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
-        .context("the bounds of histograms")?
-        .build_recorder();
-    let handle = recorder.handle();
-    metrics::set_global_recorder(recorder).context("something else counts in this process")?;
+    let kept = Metrics::default();
+    metrics::set_global_recorder(kept.clone()).context("another recorder counts in this process")?;
     describe();
-    let kept = handle.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(UPKEEP).await;
-            kept.run_upkeep();
-        }
-    });
-    Ok(Counts::new(handle))
+    Ok(Counts::new(kept))
 }
 
 fn describe() {
@@ -102,5 +87,5 @@ pub(crate) async fn metrics(State(daemon): State<Daemon>) -> Result<Response, Fa
     metrics::counter!("lode_runner_deaths_total").absolute(scheduled.crashes);
     metrics::counter!("lode_refused_requests_total").absolute(scheduled.refused);
     let content = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    Ok((content, daemon.counts.handle.render()).into_response())
+    Ok((content, daemon.counts.kept.render()).into_response())
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use library::Library;
-use metrics_exporter_prometheus::PrometheusHandle;
+
+use super::recorder::Metrics;
 
 /// How old the measure of the store may be.
 const MEASURE: Duration = Duration::from_mins(1);
@@ -21,21 +22,15 @@ pub(super) struct Measured {
 }
 
 /// Counts, and what was last measured of the store. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Counts {
-    pub(super) handle: PrometheusHandle,
+    pub(super) kept: Metrics,
     measured: Arc<Mutex<Option<Measured>>>,
 }
 
-impl std::fmt::Debug for Counts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Counts")
-    }
-}
-
 impl Counts {
-    pub(super) fn new(handle: PrometheusHandle) -> Self {
-        Self { handle, measured: Arc::default() }
+    pub(super) fn new(kept: Metrics) -> Self {
+        Self { kept, measured: Arc::default() }
     }
 
     /// Looks at every model, so it is not done for every scrape.
