@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use manifests::ModelRef;
-use protocol::{ContextRequest, KvType, LoadReply, UnusableDevice};
+use protocol::{ContextRequest, DeviceChoice, KvType, LoadReply, UnusableDevice};
 use scheduler::{
-    Attempt, Context, DeviceChoice, KeepAlive, KeepAliveChoice, Lease, LoadPlan, Residence, Scheduler, Wanted,
+    Attempt, Context, KeepAlive, KeepAliveChoice, Lease, LoadPlan, PrivateMemory, Residence, Scheduler, Wanted,
 };
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
+use crate::load_blobs::LoadBlobs;
 use crate::models;
-use library::{DeviceRoom, MemoryNeed, Model, load_plan};
+use library::{DeviceRoom, MemoryNeed, Model, ModelLoad};
 
 /// How a request wants a model.
 #[derive(Clone, Copy, Debug)]
@@ -101,21 +102,26 @@ impl Daemon {
         let (settings, own) = (self.settings.clone(), model.clone());
         let plan = models::blocking(&self.library, move |library| {
             library.record_use(own.manifest.digest(), SystemTime::now());
-            load_plan(library, &own, &settings.device, cache, settings.reference)
+            library::load_plan(library, &own, &settings.device, cache, settings.reference)
         });
-        let mut plan = plan.await?;
-        plan.request.deterministic = self.settings.deterministic;
+        let mut load = plan.await?;
+        load.request.deterministic = self.settings.deterministic;
         if self.settings.reference {
-            return Ok(Some(plan));
+            return Ok(Some(load_plan(load, None)));
         }
-        let blobs = plan.request.blobs.iter().map(|blob| blob.name.clone()).collect();
-        let Some(survey) = self.scheduler.survey(&self.settings.device, blobs).await else { return Ok(Some(plan)) };
+        let counted = model.clone();
+        let private = PrivateMemory::new(move |cache| library::private_memory(&counted, cache));
+        let blobs = load.request.blobs.iter().map(|blob| blob.name.clone()).collect();
+        let Some(survey) = self.scheduler.survey(&self.settings.device, blobs).await else {
+            return Ok(Some(load_plan(load, Some(private))));
+        };
         for UnusableDevice { name, reason } in &survey.unusable {
             tracing::info!(device = name, reason, "a device is not used");
         }
         let room = DeviceRoom { survey, choice, assumed: self.settings.devices, is_last: attempt == Attempt::Last };
         models::blocking(&self.library, move |library| {
-            Ok(library::assign_layers(library, &model, cache, &room, &mut plan)?.then_some(plan))
+            let is_assigned = library::assign_layers(library, &model, cache, &room, &mut load)?;
+            Ok(is_assigned.then(|| load_plan(load, Some(private))))
         })
         .await
     }
@@ -131,6 +137,12 @@ impl Daemon {
         let pinned = own.is_some() && self.settings.pin.iter().any(|name| key(name) == own);
         if pinned { Residence::Pinned } else { Residence::Evictable }
     }
+}
+
+/// The load of the library as the scheduler takes it.
+fn load_plan(load: ModelLoad, private: Option<PrivateMemory>) -> LoadPlan {
+    let ModelLoad { request, files, reserved } = load;
+    LoadPlan { request, blobs: LoadBlobs::new(files), private, reserved }
 }
 
 /// Tells people whether a load has taken what was planned. Pages of the KV cache are taken only once it fills, and

@@ -9,8 +9,7 @@ use api::ollama::{CreateRequest, ErrorResponse, License, Progress};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use content::Digest;
-use formats::Encoding;
+use content::{Digest, text};
 use import::{Decision, NamedFile, Policy, Quantization, Reason, Reuse, Scheme, Sources, TensorRow, UserPolicy};
 
 use crate::body::Body;
@@ -152,9 +151,9 @@ fn quantize_plan(quantize: String, quantization: Quantization) -> QuantizePlan {
 }
 
 fn planned(row: &TensorRow) -> PlannedTensor {
-    let kept = |reason: &str| (shown(row.from), Some(reason.to_owned()));
+    let kept = |reason: &str| (row.from.name_with_group(), Some(reason.to_owned()));
     let (to, reason) = match row.decision {
-        Decision::Encode(to) => (shown(to), None),
+        Decision::Encode(to) => (to.name_with_group(), None),
         Decision::Drop => ("drop".to_owned(), None),
         Decision::Keep(Reason::User) => kept("policy"),
         Decision::Keep(Reason::Precision) => kept("precision"),
@@ -163,15 +162,7 @@ fn planned(row: &TensorRow) -> PlannedTensor {
         Decision::Keep(Reason::Already) => kept("already"),
     };
     let (name, shape) = (row.name.clone(), row.shape.clone());
-    PlannedTensor { name, shape, from: shown(row.from), to, reason, before: row.before, after: row.after }
-}
-
-/// The name that people know, with the group where that is a choice.
-fn shown(encoding: Encoding) -> String {
-    match encoding {
-        Encoding::Affine { group, .. } => format!("{encoding}:{group}"),
-        other => other.to_string(),
-    }
+    PlannedTensor { name, shape, from: row.from.name_with_group(), to, reason, before: row.before, after: row.after }
 }
 
 async fn tell(lines: &Lines, result: anyhow::Result<Created>, unknown: &[String]) {
@@ -190,13 +181,15 @@ async fn tell(lines: &Lines, result: anyhow::Result<Created>, unknown: &[String]
 fn summary(created: &Created) -> String {
     let ((new, new_bytes), (shared, shared_bytes)) = (created.new, created.shared);
     match new {
-        0 => format!("all {shared} tensor blobs ({}) were there already; nothing was written", size(shared_bytes)),
-        _ => format!("{new} tensor blobs ({}) are new, {shared} ({}) are shared", size(new_bytes), size(shared_bytes)),
+        0 => {
+            format!("all {shared} tensor blobs ({}) were there already; nothing was written", text::size(shared_bytes))
+        }
+        _ => format!(
+            "{new} tensor blobs ({}) are new, {shared} ({}) are shared",
+            text::size(new_bytes),
+            text::size(shared_bytes)
+        ),
     }
-}
-
-fn size(bytes: u64) -> String {
-    indicatif::HumanBytes(bytes).to_string()
 }
 
 fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<CreateSpec, Failed> {

@@ -5,24 +5,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use api::modelfile;
 use api::ollama::{Details, ModelEntry, ShowRequest, ShowResponse, TensorEntry};
-use architectures::Fact;
+use jiff::Timestamp;
 use manifests::media_types;
 use protocol::Message;
 use serde_json::{Map, Value};
-use time::format_description::well_known::Rfc3339;
-use time::macros::datetime;
-use time::{Duration, OffsetDateTime};
 
 use library::{Library, Listed, Model, Summary};
 
-/// The last second that RFC 3339 can say. A `keep_alive` may be longer than that.
-const LAST: OffsetDateTime = datetime!(9999-12-31 23:59:59 UTC);
+/// The last second of the year 9999, in seconds since 1970; RFC 3339 has no later years. A
+/// `keep_alive` may end later.
+const LAST: i64 = 253_402_300_799;
 
 /// A time as RFC 3339 with nanoseconds, in UTC; the last one that there is where it is later.
 pub(crate) fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let time = Duration::try_from(since).ok().and_then(|since| OffsetDateTime::UNIX_EPOCH.checked_add(since));
-    time.unwrap_or(LAST).format(&Rfc3339).unwrap_or_default()
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(LAST);
+    // A duration has less than 10⁹ nanoseconds beside its seconds.
+    let (seconds, nanos) = if seconds < LAST { (seconds, since.subsec_nanos() as i32) } else { (LAST, 0) };
+    Timestamp::new(seconds, nanos).map(|time| time.to_string()).unwrap_or_default()
 }
 
 pub(crate) fn details(summary: &Summary) -> Details {
@@ -161,8 +161,7 @@ impl Given {
 fn model_info(model: &Model, metadata: Map<String, Value>) -> Map<String, Value> {
     let lode = model.config.lode.clone().unwrap_or_default();
     let mut info = metadata;
-    let architecture = model.understood.known().map(|described| &described.architecture);
-    let known = architecture.map_or(model.config.model_family.as_str(), |known| known.family.gguf.architecture);
+    let known = model.understood.gguf_name().unwrap_or(model.config.model_family.as_str());
     // A file may call the architecture by another name, with which its keys begin.
     let name = info.get("general.architecture").and_then(Value::as_str).unwrap_or(known).to_owned();
     let mut set = |key: String, value: Value| info.insert(key, value);
@@ -170,11 +169,7 @@ fn model_info(model: &Model, metadata: Map<String, Value>) -> Map<String, Value>
     set("general.parameter_count".to_owned(), lode.parameter_count.into());
     set("general.tensor_count".to_owned(), lode.tensor_count.into());
     set("general.source_format".to_owned(), lode.source_format.clone().into());
-    for (key, fact) in architecture.map(architectures::Architecture::facts).unwrap_or_default() {
-        let value = match fact {
-            Fact::Unsigned(number) => number.into(),
-            Fact::Float(number) => number.into(),
-        };
+    for (key, value) in model.understood.known().into_iter().flat_map(|described| described.gguf_facts()) {
         set(format!("{name}.{key}"), value);
     }
     for (key, number) in model.understood.unknown().into_iter().flat_map(|unknown| &unknown.sizes) {

@@ -128,13 +128,15 @@ fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
     }
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
-            build::Error::BadArchive(_) | build::Error::CannotExport(_) => StatusCode::BAD_REQUEST,
+            build::Error::BadArchive(_) | build::Error::Malformed(_) | build::Error::CannotExport(_) => {
+                StatusCode::BAD_REQUEST
+            }
         });
     }
     if let Some(error) = cause.downcast_ref::<import::Error>() {
         return is_bad_source(error).then_some(StatusCode::BAD_REQUEST);
     }
-    if cause.is::<manifests::Error>() || cause.is::<archive::Error>() {
+    if cause.is::<manifests::Error>() {
         return Some(StatusCode::BAD_REQUEST);
     }
     match cause.downcast_ref() {

@@ -36,6 +36,7 @@ mod health;
 mod jobs;
 mod llama_server;
 mod lm_studio;
+mod load_blobs;
 mod maintenance;
 mod markdown;
 mod metrics;

@@ -39,10 +39,10 @@ pub enum Error {
     #[error("the runner of this model ended unexpectedly ({0}); try again, a new one is started")]
     Died(String),
     /// A file of the model could not be opened.
-    #[error("cannot open `{}`: {source}; {}", file.display(), advice(source))]
+    #[error("cannot open `{file}`: {source}; {}", advice(source))]
     File {
         /// Which.
-        file: PathBuf,
+        file: String,
         /// What the system said.
         source: Arc<std::io::Error>,
     },

@@ -5,7 +5,6 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,8 @@ use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
 use crate::isolation::Isolation;
-use crate::{Error, RunnerOptions, files, gpu_driver};
+use crate::load_plan::{self, BlobSource, Blobs};
+use crate::{Error, RunnerOptions, gpu_driver};
 
 /// How long a GPU's driver may take to start.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -64,16 +64,18 @@ impl Holder {
     pub(crate) async fn hold(
         &self,
         options: &RunnerOptions,
-        (blobs, paths): (Vec<Blob>, Vec<PathBuf>),
+        blobs: Vec<Blob>,
+        source: Arc<dyn BlobSource>,
         reserved: Vec<Reserved>,
     ) -> Result<OwnedFd, Error> {
         let pair = || UnixStream::pair().map_err(|error| failed(&error));
         let ((own, theirs), (runner, link)) = (pair()?, pair()?);
+        let files = Blobs { source, count: blobs.len() };
         let call = HolderCall::Hold { blobs, reserved };
         self.ask(options, move |control| passing::send(control, &call, &[theirs.as_fd(), link.as_fd()])).await?;
         tokio::spawn(async move {
             // The runner is told by whoever misses files.
-            if let Err(error) = files::pass(own, None, paths).await {
+            if let Err(error) = load_plan::pass(own, None, files).await {
                 tracing::debug!(%error, "the holder takes no files");
             }
         });

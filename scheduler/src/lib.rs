@@ -14,12 +14,11 @@
 #![cfg_attr(feature = "schedules", allow(dead_code, unused_imports))]
 
 mod error;
-pub mod estimate;
-mod files;
 pub mod gpu_driver;
 mod heartbeat;
 mod holder;
 mod isolation;
+mod load_plan;
 mod machine;
 mod private_memory;
 mod process;
@@ -31,8 +30,8 @@ mod supervisor;
 mod sync;
 
 pub use error::Error;
-pub use files::LoadPlan;
-pub use machine::{Context, Counts, DeviceChoice, KeepAlive, KeepAliveChoice, Limits, Residence};
+pub use load_plan::{BlobSource, LoadPlan, OpenError};
+pub use machine::{Context, Counts, KeepAlive, KeepAliveChoice, Limits, Residence};
 pub use private_memory::PrivateMemory;
 pub use process::RunnerOptions;
 pub use runner::{Events, Runner};

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub(crate) use event::{Action, Ask, End, Event, Failure, Moment, Outcome, RequestId, RunnerId, Stop, Why};
-pub use event::{Context, DeviceChoice, KeepAlive, KeepAliveChoice, Residence};
+pub use event::{Context, KeepAlive, KeepAliveChoice, Residence};
 
 use self::back_off::BackOff;
 use self::place::{Phase, Place, Ready};

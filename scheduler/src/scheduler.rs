@@ -6,17 +6,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime};
 
-use protocol::{LoadReply, Survey};
+use protocol::{DeviceChoice, LoadReply, Survey};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use crate::files::LoadPlan;
 use crate::gpu_driver;
 use crate::holder::Holder;
+use crate::load_plan::LoadPlan;
 use crate::machine::{Action, Ask, Event, Machine, Moment, Outcome, RequestId, RunnerId, Stop, Why};
 use crate::supervisor::{Command, Report, supervise};
 use crate::sync::{Clock, Mutex, MutexGuard, PoisonError, Tasks, spawn};
-use crate::{Context, Counts, DeviceChoice, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
+use crate::{Context, Counts, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
 
 /// Which model, with which context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

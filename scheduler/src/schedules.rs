@@ -13,6 +13,7 @@ use shuttle::future::{JoinHandle, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::watch;
 
+use crate::load_plan::Blobs;
 use crate::machine::{End, Moment};
 use crate::{Error, Runner, RunnerOptions};
 
@@ -157,7 +158,7 @@ pub(crate) async fn reap(_: &[u32]) {
     yield_now().await;
 }
 
-pub(crate) async fn pass(_: UnixStream, _: Option<OwnedFd>, _: Vec<PathBuf>) -> Result<(), Error> {
+pub(crate) async fn pass(_: UnixStream, _: Option<OwnedFd>, _: Blobs) -> Result<(), Error> {
     pause(2).await;
     if thread_rng().gen_ratio(1, 20) { Err(Error::Protocol("a file cannot be passed".to_owned())) } else { Ok(()) }
 }
@@ -221,10 +222,14 @@ mod tests {
     use serde_json::json;
     use shuttle::future::block_on;
 
+    use std::fs::File;
+
+    use protocol::DeviceChoice;
+
     use super::*;
     use crate::{
-        Attempt, Context, DeviceChoice, KeepAlive, KeepAliveChoice, Lease, Limits, LoadPlan, Residence, Scheduler,
-        Wanted,
+        Attempt, BlobSource, Context, KeepAlive, KeepAliveChoice, Lease, Limits, LoadPlan, OpenError, Residence,
+        Scheduler, Wanted,
     };
 
     const MODELS: [&str; 3] = ["a", "b", "c"];
@@ -236,6 +241,16 @@ mod tests {
     struct Uses {
         by_process: Mutex<HashMap<u32, u64>>,
         is_over: AtomicBool,
+    }
+
+    /// The blobs of a plan that has none.
+    #[derive(Debug)]
+    struct NoBlobs;
+
+    impl BlobSource for NoBlobs {
+        fn open(&self, index: usize) -> Result<File, OpenError> {
+            panic!("the plan has no blob {index}")
+        }
     }
 
     fn wanted() -> Wanted {
@@ -260,7 +275,7 @@ mod tests {
             "reference": false, "blueprint": {}, "blobs": [], "tensors": [], "documents": []
         });
         let request = serde_json::from_value(request).expect("a request");
-        LoadPlan { request, files: Vec::new(), private: None, held: None }
+        LoadPlan { request, blobs: Arc::new(NoBlobs), private: None, reserved: None }
     }
 
     async fn acquire(scheduler: &Scheduler, wanted: Wanted) -> Result<Lease, Error> {

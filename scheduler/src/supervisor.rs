@@ -4,7 +4,6 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +12,15 @@ use futures_util::future::{BoxFuture, pending};
 use protocol::{Blob, ContextRequest, FailureKind, LoadReply, LoadRequest, Reserved, Status};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::files::LoadPlan;
 use crate::gpu_driver;
 use crate::heartbeat;
 use crate::holder::Holder;
+use crate::load_plan::{BlobSource, Blobs, LoadPlan};
 use crate::machine::{End, Failure};
 use crate::{Error, PrivateMemory, Runner, RunnerOptions, private_memory};
 #[cfg(not(feature = "schedules"))]
 use crate::{
-    files::pass,
+    load_plan::pass,
     process::{Process, reap},
 };
 // A process that is none, where orders of tasks are tried.
@@ -170,8 +169,8 @@ async fn live(
 
 impl Weights {
     /// A socket to whoever holds weights of these files; none where nobody can: the runner does it by itself.
-    async fn link(&self, blobs: &[Blob], files: &[PathBuf], reserved: Vec<Reserved>) -> Option<OwnedFd> {
-        let link = self.holder.hold(&self.options, (blobs.to_vec(), files.to_vec()), reserved).await;
+    async fn link(&self, blobs: &[Blob], source: &Arc<dyn BlobSource>, reserved: Vec<Reserved>) -> Option<OwnedFd> {
+        let link = self.holder.hold(&self.options, blobs.to_vec(), source.clone(), reserved).await;
         link.inspect_err(|error| tracing::warn!(%error, "weights on devices are not shared between models")).ok()
     }
 }
@@ -188,15 +187,16 @@ fn load(
     plan: LoadPlan,
 ) -> Work {
     async move {
-        let LoadPlan { mut request, files, held, .. } = plan;
-        let link = match held {
-            Some(reserved) => weights.link(&request.blobs, &files, reserved).await,
+        let LoadPlan { mut request, blobs: source, reserved, .. } = plan;
+        let link = match reserved {
+            Some(reserved) => weights.link(&request.blobs, &source, reserved).await,
             None => None,
         };
         request.is_held = link.is_some();
         let status = runner.wait_until_it_serves().await?;
         memory.set(&status, |private| private.limit(cache_of(&request)));
-        let (passed, loaded) = (pass(passing?, link, files), runner.load(&request));
+        let blobs = Blobs { source, count: request.blobs.len() };
+        let (passed, loaded) = (pass(passing?, link, blobs), runner.load(&request));
         tokio::pin!(passed, loaded);
         // The runner waits for files: one that cannot be passed ends the load, and with it the runner.
         let reply = tokio::select! {

@@ -5,8 +5,7 @@ use std::io::IsTerminal;
 use std::time::SystemTime;
 
 use indicatif::HumanDuration;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Prints columns, as wide as they have to be. On a terminal the widest give way until a line fits.
@@ -122,7 +121,7 @@ pub(super) fn plain_for_terminal(text: &str) -> Cow<'_, str> {
 
 /// How far an RFC 3339 time is from now: `3 minutes ago`, `in 4 minutes`.
 pub(super) fn relative(time: &str) -> String {
-    let Ok(time) = OffsetDateTime::parse(time, &Rfc3339) else { return time.to_owned() };
+    let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
     let (time, now) = (SystemTime::from(time), SystemTime::now());
     match (now.duration_since(time), time.duration_since(now)) {
         (Ok(ago), _) => format!("{} ago", HumanDuration(ago)),

@@ -262,10 +262,9 @@ async fn uploads_are_let_go_after_the_create() {
     let leased = async || {
         let done = server.ask("/api/lode/gc", &json!({"dry_run": true})).await;
         let until = done["leased"]["until"].as_str().map(|text| {
-            let format = &time::format_description::well_known::Rfc3339;
-            time::OffsetDateTime::parse(text, format).expect("a time") - time::OffsetDateTime::now_utc()
+            text.parse::<jiff::Timestamp>().expect("a time").as_second() - jiff::Timestamp::now().as_second()
         });
-        (done["leased"]["bytes"].as_u64().unwrap_or_default(), until.unwrap_or_default().whole_minutes())
+        (done["leased"]["bytes"].as_u64().unwrap_or_default(), until.unwrap_or_default() / 60)
     };
     assert_eq!(leased().await, (0, 0));
     let (mut files, mut sent) = (serde_json::Map::new(), 0);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use scheduler::estimate::{
+use estimate::{
     Ask, Device, DeviceUse, Estimate, Fixed, Layout, LayoutRequest, LoadRequest, Machine, MetadataValue, Model,
     Request, Requested, Share, System, Tensor, Unfit, Weights, assign_layers, graph_size, layout, load,
 };

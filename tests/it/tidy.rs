@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::support::root;
 
 /// Folder, crate, and the crates of ours that it may depend on. An edge that is not here is refused.
-const EDGES: [(&str, &str, &[&str]); 23] = [
+const EDGES: [(&str, &str, &[&str]); 24] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
@@ -23,12 +23,13 @@ const EDGES: [(&str, &str, &[&str]); 23] = [
     ("runner/device", "device", &["architectures", "formats", "protocol"]),
     ("runner/protocol", "protocol", &[]),
     ("runner/prompt", "prompt", &["protocol", "vocabulary"]),
-    ("scheduler", "scheduler", &["architectures", "protocol"]),
+    ("estimate", "estimate", &["architectures", "protocol"]),
+    ("scheduler", "scheduler", &["protocol"]),
     ("api", "api", &["protocol"]),
     (
         "ops/library",
         "library",
-        &["architectures", "content", "formats", "import", "manifests", "protocol", "scheduler", "store", "vocabulary"],
+        &["architectures", "content", "estimate", "formats", "import", "manifests", "protocol", "store", "vocabulary"],
     ),
     (
         "ops/build",
@@ -47,11 +48,9 @@ const EDGES: [(&str, &str, &[&str]); 23] = [
         "daemon",
         &[
             "api",
-            "architectures",
-            "archive",
             "build",
             "content",
-            "formats",
+            "estimate",
             "import",
             "library",
             "manifests",

@@ -15,8 +15,7 @@ use crate::bridge::{self, ChannelWriter};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::models::{blocking, reference};
-use build::{Export, ExportSpec};
-use formats::Dtype;
+use build::{Export, ExportSpec, FloatType};
 
 pub(crate) async fn export(
     State(daemon): State<Daemon>,
@@ -55,9 +54,9 @@ fn spec(request: &ExportRequest) -> ExportSpec {
         ExportFormat::Gguf => build::ExportFormat::Gguf,
     };
     let dtype = |dtype| match dtype {
-        ExportDtype::F32 => Dtype::F32,
-        ExportDtype::F16 => Dtype::F16,
-        ExportDtype::Bf16 => Dtype::Bf16,
+        ExportDtype::F32 => FloatType::F32,
+        ExportDtype::F16 => FloatType::F16,
+        ExportDtype::Bf16 => FloatType::Bf16,
     };
     ExportSpec { format, dtype: request.dtype.map(dtype), shard_size: request.shard_size, lossy: request.lossy }
 }

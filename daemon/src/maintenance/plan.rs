@@ -6,10 +6,10 @@ use api::lode::{PlanRequest, PlanResponse, PlanSource, PlannedDevice, PlannedMem
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use estimate::exact::Exact;
+use estimate::{DeviceUse, Estimate};
 use protocol::KvType;
 use registry::client;
-use scheduler::estimate::exact::Exact;
-use scheduler::estimate::{DeviceUse, Estimate};
 
 use crate::body::Body;
 use crate::daemon::Daemon;

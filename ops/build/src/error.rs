@@ -6,6 +6,9 @@ pub enum Error {
     /// An archive that cannot be loaded.
     #[error("the archive cannot be loaded: {0}")]
     BadArchive(String),
+    /// An archive with a malformed member.
+    #[error(transparent)]
+    Malformed(#[from] archive::Error),
     /// What was asked for cannot be exported.
     #[error("{0}")]
     CannotExport(String),

@@ -25,12 +25,33 @@ const SHARD_SIZE: u64 = 5_000_000_000;
 pub struct ExportSpec {
     /// What files there will be.
     pub format: ExportFormat,
-    /// What floats are converted to; F32, F16 or BF16.
-    pub dtype: Option<Dtype>,
+    /// The type that floats are converted to; `None` keeps their types.
+    pub dtype: Option<FloatType>,
     /// The most bytes of tensors in one file.
     pub shard_size: Option<u64>,
     /// Goes on where something would be lost.
     pub lossy: bool,
+}
+
+/// A type that an export converts floats to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatType {
+    /// IEEE 754, 32 bits.
+    F32,
+    /// IEEE 754, 16 bits.
+    F16,
+    /// The upper half of an F32.
+    Bf16,
+}
+
+impl From<FloatType> for Dtype {
+    fn from(float: FloatType) -> Self {
+        match float {
+            FloatType::F32 => Self::F32,
+            FloatType::F16 => Self::F16,
+            FloatType::Bf16 => Self::Bf16,
+        }
+    }
 }
 
 /// What files a model becomes.
@@ -143,10 +164,10 @@ fn converted(library: &Library, model: &Model, spec: &ExportSpec, open: &Arc<Ope
     let shard_size = spec.shard_size.unwrap_or(SHARD_SIZE);
     match spec.format {
         ExportFormat::Safetensors => {
-            Ok(export::safetensors_plan(&stored, FolderOptions { dtype: spec.dtype, shard_size })?)
+            Ok(export::safetensors_plan(&stored, FolderOptions { dtype: spec.dtype.map(Dtype::from), shard_size })?)
         }
         ExportFormat::Mlx => Ok(export::mlx_plan(&stored, shard_size)?),
-        ExportFormat::Gguf => Ok(export::gguf_plan(&stored, spec.dtype)?),
+        ExportFormat::Gguf => Ok(export::gguf_plan(&stored, spec.dtype.map(Dtype::from))?),
         ExportFormat::Origin => origin_plan(library, model, open),
     }
 }

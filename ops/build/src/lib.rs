@@ -25,7 +25,7 @@ mod target;
 pub use create::{CreateSpec, create};
 pub use draft::{Created, Draft, import_into};
 pub use error::Error;
-pub use export::{Export, ExportFormat, ExportSpec};
+pub use export::{Export, ExportFormat, ExportSpec, FloatType};
 pub use load::{Loaded, load};
 pub use quantize::{QuantizeSpec, plan_quantization};
 pub use save::{Archive, Since};

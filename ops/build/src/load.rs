@@ -56,7 +56,7 @@ struct Load<'a> {
 impl Load<'_> {
     fn run(mut self, input: &mut dyn Read, name: Option<&ModelRef>) -> Result<Loaded> {
         let mut tar = Reader::new(input);
-        while let Some(entry) = tar.next()? {
+        while let Some(entry) = tar.next().map_err(Error::from)? {
             match entry.path.as_str() {
                 _ if entry.kind == Kind::Directory => {}
                 LAYOUT_FILE => {

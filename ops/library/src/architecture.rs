@@ -3,8 +3,8 @@
 use anyhow::Result;
 use architectures::{Architecture, Blueprint, Family};
 use content::Descriptor;
+use estimate::exact::Tokenizer;
 use manifests::{Layer, Manifest};
-use scheduler::estimate::exact::Tokenizer;
 use serde::{Deserialize, Serialize};
 use vocabulary::token_table::is_plain_bpe;
 

@@ -1,13 +1,13 @@
 //! Which layers of a load go to which device: the exact estimate with what is free there, put into the load plan.
 
 use anyhow::Result;
-use protocol::{ContextRequest, DeviceLayers, Reserved, Survey, SurveyedDevice};
-use scheduler::estimate::exact::{self, Cache, Exact};
-use scheduler::estimate::{Device, Machine, Requested, System, Weights};
-use scheduler::{DeviceChoice, LoadPlan};
+use estimate::exact::{self, Cache, Exact};
+use estimate::{Device, Machine, Requested, System, Weights};
+use protocol::{ContextRequest, DeviceChoice, DeviceLayers, Reserved, Survey, SurveyedDevice};
 
 use crate::error::Error;
 use crate::library::Library;
+use crate::load_plan::ModelLoad;
 use crate::model::Model;
 use crate::plan::{AssumedDevices, Subject};
 
@@ -36,7 +36,7 @@ pub fn assign_layers(
     model: &Model,
     cache: ContextRequest,
     room: &DeviceRoom,
-    plan: &mut LoadPlan,
+    plan: &mut ModelLoad,
 ) -> Result<bool> {
     let devices = wanted(&room.survey.devices, room.choice.device)?;
     // The runner says why there is none.
@@ -75,7 +75,7 @@ pub fn assign_layers(
         plan.request.device_note = format!("there is {}; {why}", names.join(", "));
     } else {
         plan.request.layers = parts.layers;
-        plan.held = Some(parts.reserved);
+        plan.reserved = Some(parts.reserved);
     }
     Ok(true)
 }

@@ -9,14 +9,28 @@ use content::Digest;
 use formats::encoding::Role;
 use import::{FactorOwner, Fitted, StoredPart, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
-use protocol::{Array, Blob, ContextRequest, Document, ExpertOf, LoadRequest, LowRank, Tensor};
-use scheduler::{LoadPlan, PrivateMemory};
+use protocol::{Array, Blob, ContextRequest, Document, ExpertOf, LoadRequest, LowRank, Reserved, Tensor};
 
 use crate::error::Error;
 use crate::library::Library;
+use crate::load_files::{LoadFile, LoadFiles};
 use crate::memory_need::MemoryNeed;
 use crate::model::Model;
 use crate::understood::{Understood, Unknown};
+
+/// A load request with the files that belong to it.
+#[derive(Clone, Debug)]
+pub struct ModelLoad {
+    /// The request that the runner receives.
+    pub request: LoadRequest,
+    /// The files of [`LoadRequest::blobs`].
+    pub files: LoadFiles,
+    /// Memory that the runner allocates itself on each device, once [`assign_layers`] has assigned
+    /// layers to devices.
+    ///
+    /// [`assign_layers`]: crate::assign_layers
+    pub reserved: Option<Vec<Reserved>>,
+}
 
 /// Makes the plan. Every blob is looked at, so that a missing one is named here and not found by a crash.
 pub fn load_plan(
@@ -25,7 +39,7 @@ pub fn load_plan(
     device: &str,
     cache: ContextRequest,
     reference: bool,
-) -> Result<LoadPlan> {
+) -> Result<ModelLoad> {
     let described = match &*model.understood {
         Understood::Known(described) => described,
         Understood::Unknown(Unknown { reason, .. }) => {
@@ -62,7 +76,7 @@ pub fn load_plan(
             planned_adapters.extend(files.low_ranks(&fitted, adapter.layout.or(folders))?);
         }
     }
-    let Files { blobs, paths, .. } = files;
+    let Files { blobs, files, .. } = files;
     let template = library.own_template(model)?;
     if template.is_none() && !model.config.renderer.is_empty() {
         let renderer = &model.config.renderer;
@@ -92,36 +106,32 @@ pub fn load_plan(
         token_table,
         template,
     };
-    Ok(LoadPlan { request, files: paths, private: (!reference).then(|| private_memory(model)), held: None })
+    Ok(ModelLoad { request, files: LoadFiles::new(library, files), reserved: None })
 }
 
-/// What a runner of the model takes for itself. The reference mode expands all weights and is not planned for.
-fn private_memory(model: &Model) -> PrivateMemory {
-    let model = model.clone();
-    // Factors that lie the other way round are turned, and are float32 then.
+/// Private memory of a runner that loads `model` with that KV cache, in bytes. The estimate does not
+/// cover the reference mode, which expands all weights.
+pub fn private_memory(model: &Model, cache: ContextRequest) -> u64 {
+    // The runner transposes factors that lie the other way round, as float32.
     let adapters = model.manifest.layers_of(media_types::ADAPTER).map(Layer::size).fold(0, u64::saturating_add);
-    let adapters = adapters.saturating_mul(4);
-    PrivateMemory::new(move |cache| {
-        // An embedding beside conversations has a sequence of its own.
-        let aside = ContextRequest { slots: cache.slots.saturating_add(1), ..cache };
-        let need = MemoryNeed::of(&model, aside);
-        need.total().saturating_sub(need.weights).saturating_add(adapters)
-    })
+    // Embeddings beside conversations have one more sequence.
+    let aside = ContextRequest { slots: cache.slots.saturating_add(1), ..cache };
+    let need = MemoryNeed::of(model, aside);
+    need.total().saturating_sub(need.weights).saturating_add(adapters.saturating_mul(4))
 }
 
 /// The blobs that a plan names, each once.
-struct Files<'a> {
-    library: &'a Library,
+struct Files {
     /// Of all blobs of the model, in bytes.
     sizes: HashMap<Digest, u64>,
     places: HashMap<Digest, usize>,
     blobs: Vec<Blob>,
-    paths: Vec<PathBuf>,
+    files: Vec<LoadFile>,
 }
 
-impl<'a> Files<'a> {
+impl Files {
     /// None yet. Every blob of the model is looked at.
-    fn of(library: &'a Library, manifest: &Manifest) -> Result<Self> {
+    fn of(library: &Library, manifest: &Manifest) -> Result<Self> {
         let mut sizes = HashMap::new();
         for layer in manifest.layers() {
             let (name, digest, expected) = (layer.name().unwrap_or("layer"), layer.digest(), layer.size());
@@ -134,7 +144,7 @@ impl<'a> Files<'a> {
             );
             sizes.insert(*digest, size);
         }
-        Ok(Self { library, sizes, places: HashMap::new(), blobs: Vec::new(), paths: Vec::new() })
+        Ok(Self { sizes, places: HashMap::new(), blobs: Vec::new(), files: Vec::new() })
     }
 
     /// The place of a blob among those of the plan.
@@ -144,7 +154,7 @@ impl<'a> Files<'a> {
         }
         let size = *self.sizes.get(digest).with_context(|| format!("blob `{digest}` is no layer of the model"))?;
         self.blobs.push(Blob { name: digest.to_string(), size });
-        self.paths.push(self.library.store.path(digest));
+        self.files.push(LoadFile::Blob(*digest));
         self.places.insert(*digest, self.blobs.len() - 1);
         Ok(self.blobs.len() - 1)
     }
@@ -154,7 +164,7 @@ impl<'a> Files<'a> {
         let size = path.metadata().ok()?.len();
         let name = path.file_name()?.to_string_lossy().into_owned();
         self.blobs.push(Blob { name, size });
-        self.paths.push(path);
+        self.files.push(LoadFile::Derived(path));
         Some(self.blobs.len() - 1)
     }
 

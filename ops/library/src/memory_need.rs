@@ -1,7 +1,7 @@
 //! What a model takes of the system's memory, for the scheduler's limits.
 
+use estimate::exact::Cache;
 use protocol::ContextRequest;
-use scheduler::estimate::exact::Cache;
 
 use crate::model::Model;
 

@@ -1,16 +1,16 @@
-//! What a model would take of memory, and where: both estimates of `scheduler::estimate`, from the facts about a model that is
+//! What a model would take of memory, and where: both estimates of `estimate`, from the facts about a model that is
 //! in the store or at a registry. Nothing is loaded, and no tensor is read.
 
 mod facts;
 
 use anyhow::Result;
 use content::{Descriptor, Digest};
-use manifests::{Manifest, ModelRef};
-use protocol::KvType;
-use scheduler::estimate::exact::{self, Cache, Exact};
-use scheduler::estimate::{
+use estimate::exact::{self, Cache, Exact};
+use estimate::{
     Device, Estimate, LoadRequest, Machine, Request, System, Unfit, Weights, has_formula, load as ollama_load,
 };
+use manifests::{Manifest, ModelRef};
+use protocol::KvType;
 
 use crate::error::Error;
 use crate::library::Library;

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use architectures::{Architecture, Document, Sizes, TensorNames, describe};
+use architectures::{Architecture, Document, Fact, Sizes, TensorNames, describe};
 use content::{Descriptor, Hasher};
+use estimate::exact::{Decoder, Tokenizer};
 use formats::Gguf;
 use import::{Inventory, MAX_GGUF_HEADER, ReadAt};
 use manifests::{Layer, Manifest, media_types};
-use scheduler::estimate::exact::{Decoder, Tokenizer};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::limits::MAX_DOCUMENT;
 
@@ -63,6 +64,17 @@ impl Described {
     /// The decoder as estimates see it.
     pub fn decoder(&self) -> Decoder<'_> {
         Decoder { blueprint: &self.architecture.blueprint, tokenizer: self.tokenizer }
+    }
+
+    /// The numbers of the architecture under GGUF's keys, without the architecture's prefix.
+    pub fn gguf_facts(&self) -> impl Iterator<Item = (&'static str, Value)> {
+        self.architecture.facts().into_iter().map(|(key, fact)| {
+            let value = match fact {
+                Fact::Unsigned(number) => number.into(),
+                Fact::Float(number) => number.into(),
+            };
+            (key, value)
+        })
     }
 }
 

@@ -34,3 +34,19 @@ pub struct UnusableDevice {
     /// Why, and what to do about it.
     pub reason: String,
 }
+
+/// Where a request wants the layers of a model. The default accepts any placement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceChoice {
+    /// Number of layers on devices, counted from the last; the output layer counts as one.
+    pub layers: Option<u64>,
+    /// The only device to use, by its number.
+    pub device: Option<u64>,
+}
+
+impl DeviceChoice {
+    /// True if a model that was loaded with the choice `loaded` serves this one.
+    pub fn is_met_by(self, loaded: Self) -> bool {
+        self == Self::default() || self == loaded
+    }
+}

@@ -42,7 +42,7 @@ pub mod passing;
 mod rerank;
 mod text;
 
-pub use devices::{Device, Devices, UnusableDevice};
+pub use devices::{Device, DeviceChoice, Devices, UnusableDevice};
 pub use embed::{EmbedInput, EmbedReply, EmbedRequest};
 pub use generate::{
     EvaluateOutput, EvaluateRequest, FinishReason, Format, GenerateEvent, GenerateRequest, Logprob, Prompt, Sampling,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use protocol::DeviceChoice;
+
 use crate::{Attempt, Error};
 
 /// Time since the scheduler was made. The machine has no clock of its own.
@@ -56,22 +58,6 @@ impl Context {
             Self::Exactly(tokens) => loaded == tokens,
             Self::AtLeast(tokens) => loaded >= tokens,
         }
-    }
-}
-
-/// Where the layers of a model are to be. What is not said suits any model that is loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceChoice {
-    /// How many layers on devices, from the last, what follows the layers being one.
-    pub layers: Option<u64>,
-    /// The only device, by its number.
-    pub device: Option<u64>,
-}
-
-impl DeviceChoice {
-    /// Whether a model that was loaded by another choice will do.
-    pub(crate) fn suits(self, loaded: Self) -> bool {
-        self == Self::default() || self == loaded
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::event::{DeviceChoice, KeepAlive, Moment, RequestId, Residence, RunnerId};
+use protocol::DeviceChoice;
+
+use super::event::{KeepAlive, Moment, RequestId, Residence, RunnerId};
 
 /// What one model takes of the limits, from the first plan until its process is gone.
 #[derive(Clone, Debug)]

@@ -105,7 +105,7 @@ impl Machine {
     fn standing(&self, ask: &Ask) -> Standing {
         let Some(place) = self.places.get(&ask.model) else { return Standing::Absent };
         match &place.phase {
-            Phase::Ready(ready) if !ask.choice.suits(place.choice) => {
+            Phase::Ready(ready) if !ask.choice.is_met_by(place.choice) => {
                 if ready.users.is_empty() {
                     Standing::Elsewhere
                 } else {

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use architectures::{Fact, TensorNames, names};
+use estimate::exact::Tokenizer;
+use estimate::{MetadataValue, Model, Tensor, Weights};
 use formats::Gguf;
 use formats::gguf::{Value, ValueType};
 use import::{NamedFile, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
-use scheduler::estimate::exact::Tokenizer;
-use scheduler::estimate::{MetadataValue, Model, Tensor, Weights};
 
 use crate::error::Error;
 use crate::layout::{FileKind, ForeignFile, Layout, classify};

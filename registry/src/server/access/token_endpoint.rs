@@ -8,10 +8,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use reqwest::Url;
 use serde::Serialize;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::credentials::Credentials;
 use super::scope::Grants;
@@ -66,8 +65,8 @@ impl Access {
         let life = self.0.token_life.as_secs();
         let token = Token { grants: wanted.allowed(self.0.mode, user.is_some()), user };
         let token = self.0.signer.sign(&token, now, life);
-        let issued_at = i64::try_from(now).ok().and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
-        let issued_at = issued_at.and_then(|time| time.format(&Rfc3339).ok());
+        let issued_at = i64::try_from(now).ok().and_then(|now| Timestamp::from_second(now).ok());
+        let issued_at = issued_at.map(|time| time.to_string());
         not_stored(Given { access_token: token.clone(), token, expires_in: life, issued_at })
     }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::world::{Fate, Turn, World, ask, limits};
+use protocol::DeviceChoice;
+
 use crate::machine::{
-    Ask, Context, DeviceChoice, End, KeepAlive, KeepAliveChoice, Limits, Outcome, RequestId, Residence, RunnerId, Stop,
+    Ask, Context, End, KeepAlive, KeepAliveChoice, Limits, Outcome, RequestId, Residence, RunnerId, Stop,
 };
 
 /// Something that happens. Numbers choose among what is there.

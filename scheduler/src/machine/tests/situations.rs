@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::world::{Fate, Turn, World, ask, limits};
 use crate::Error;
+use protocol::DeviceChoice;
+
 use crate::machine::{
-    Action, Ask, Context, DeviceChoice, End, KeepAlive, KeepAliveChoice, Limits, Outcome, RequestId, Residence, Stop,
+    Action, Ask, Context, End, KeepAlive, KeepAliveChoice, Limits, Outcome, RequestId, Residence, Stop,
 };
 
 const DEFAULT: Context = Context::AtLeast(4096);

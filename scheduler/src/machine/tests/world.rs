@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use protocol::DeviceChoice;
+
 use crate::machine::{
-    Action, Ask, Context, DeviceChoice, End, Event, Failure, KeepAlive, KeepAliveChoice, Limits, Machine, Moment,
-    Outcome, RequestId, Residence, RunnerId, Stop, Why,
+    Action, Ask, Context, End, Event, Failure, KeepAlive, KeepAliveChoice, Limits, Machine, Moment, Outcome, RequestId,
+    Residence, RunnerId, Stop, Why,
 };
 use crate::{Attempt, Error};
 
@@ -299,7 +301,7 @@ impl World {
                 assert!(matches!(fate, Some(Fate::Waiting)), "{request:?} is granted and was {fate:?}");
                 let (ask, process) = (&self.asks[&request], self.processes.get_mut(&runner).expect("a process"));
                 assert!(process.ready && process.killed.is_none(), "{request:?} gets a runner that is not ready");
-                let suits = ask.context.suits(process.context) && ask.choice.suits(process.choice);
+                let suits = ask.context.suits(process.context) && ask.choice.is_met_by(process.choice);
                 assert!(ask.model == process.model && suits, "{request:?} gets another");
                 process.users.insert(request);
                 process.pinned |= ask.residence == Residence::Pinned;

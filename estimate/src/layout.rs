@@ -1,9 +1,9 @@
 //! From a machine's devices to an assignment: what is taken off each device, which library is used, and whether the rest
 //! fits into system memory.
 
-use super::Unfit;
-use super::amount::sum;
-use super::assign::{self, Ask, Device, Requested, Share, assign_layers};
+use crate::Unfit;
+use crate::amount::sum;
+use crate::assign::{self, Ask, Device, Requested, Share, assign_layers};
 
 /// Kept free on every device.
 const MINIMUM: u64 = 457 << 20;

@@ -11,18 +11,18 @@
 //! | device | layers, their KV cache, activations | the same sizes |
 //!
 //! The KV cache is given by the system page by page, as tokens come: private memory is what is there once the slots are
-//! full. An embedding beside conversations takes one more sequence for as long as it lasts. Layers go to devices by the rules of [`super::layout`].
+//! full. An embedding beside conversations takes one more sequence for as long as it lasts. Layers go to devices by the rules of [`crate::layout`].
 
 use architectures::{Blueprint, Ffn, Mixer};
 use protocol::KvType;
 use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_RECORDINGS};
 use serde::{Deserialize, Serialize};
 
-use super::Unfit;
-use super::amount::{Amount, sum};
-use super::layout::Layout;
-use super::load::{DeviceUse, Layers, Machine, settle, uses};
-use super::model::Weights;
+use crate::Unfit;
+use crate::amount::{Amount, sum};
+use crate::layout::Layout;
+use crate::load::{DeviceUse, Layers, Machine, settle, uses};
+use crate::model::Weights;
 
 /// Private bytes of a runner without a model: its heap, the stacks of its threads, relocated pages of the program.
 /// Measured on Linux.
@@ -256,7 +256,7 @@ mod tests {
     use architectures::{Document, TensorNames, describe};
 
     use super::*;
-    use crate::estimate::{Device, System};
+    use crate::{Device, System};
 
     /// `SmolLM2` 135M.
     static SMALL: LazyLock<Blueprint> = LazyLock::new(|| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::amount;
+use crate::amount;
 
 /// A metadata value, as far as an estimate looks at it. The type matters: a scalar that is not [`U32`](Self::U32) is
 /// treated as absent, as the field's best-known reader does.

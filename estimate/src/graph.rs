@@ -5,11 +5,11 @@
 //! `a` = c·(1 + h), the attention scores of a token and its mask. Factors of four are bytes of float32; 9/16 is a byte
 //! count of four-bit blocks with their scale, 105/128 one of six-bit blocks. Divisions round down, where they stand.
 
-use super::amount::Amount;
-use super::hyper::{Hyper, Load};
-use super::kv::{KvSizes, kv_sizes};
-use super::model::Model;
-use super::{Request, Unfit};
+use crate::amount::Amount;
+use crate::hyper::{Hyper, Load};
+use crate::kv::{KvSizes, kv_sizes};
+use crate::model::Model;
+use crate::{Request, Unfit};
 
 /// What a model needs beside its weights.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The whole estimate for loading a model on a machine.
 
-use super::amount::sum;
-use super::assign::{Device, Requested};
-use super::graph::graph_size;
-use super::layout::{Fixed, Layout, LayoutRequest, METAL, System, layout};
-use super::model::{Model, Weights};
-use super::{Request, Unfit};
+use crate::amount::sum;
+use crate::assign::{Device, Requested};
+use crate::graph::graph_size;
+use crate::layout::{Fixed, Layout, LayoutRequest, METAL, System, layout};
+use crate::model::{Model, Weights};
+use crate::{Request, Unfit};
 
 /// A machine and how it is to be used.
 #[derive(Clone, Debug, Default)]

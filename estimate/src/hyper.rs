@@ -1,8 +1,8 @@
 //! The numbers that formulas are made of, read from metadata.
 
-use super::amount::Amount;
-use super::model::{MetadataValue, Model};
-use super::{Request, Unfit};
+use crate::amount::Amount;
+use crate::model::{MetadataValue, Model};
+use crate::{Request, Unfit};
 
 /// More blocks than any model has: one size is kept for each.
 const MAX_BLOCKS: u64 = 1 << 16;

@@ -1,8 +1,8 @@
 //! The size of the KV cache, block by block.
 
-use super::Request;
-use super::amount::{Amount, sum};
-use super::hyper::{Hyper, Load};
+use crate::Request;
+use crate::amount::{Amount, sum};
+use crate::hyper::{Hyper, Load};
 
 /// Tokens that an image has in a block that attends to it.
 const IMAGE_TOKENS: u64 = 1601;

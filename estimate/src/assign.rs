@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::amount::sum;
+use crate::amount::sum;
 
 /// The search over the share of memory ends here.
 const TOLERANCE: f32 = 1e-6;

@@ -1,0 +1,92 @@
+//! Files for a runner: the daemon opens them and passes their descriptors, because a runner has no path of the store.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::{DESCRIPTORS, LoadRequest, Reserved, passing};
+
+use crate::{Error, PrivateMemory};
+
+/// How long a runner may take for the files of a message: mapping them, or reading the smallest.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A load request, the files that belong to it, and the memory that it may take.
+#[derive(Clone, Debug)]
+pub struct LoadPlan {
+    /// The request that the runner receives.
+    pub request: LoadRequest,
+    /// Opens the files of [`LoadRequest::blobs`].
+    pub blobs: Arc<dyn BlobSource>,
+    /// Private memory that the plan counts for the runner; the daemon limits the runner to little
+    /// more. `None` if it cannot be counted.
+    pub private: Option<PrivateMemory>,
+    /// Memory that the runner allocates itself on each device. `None` if the runner loads the
+    /// weights without the process that shares them.
+    pub reserved: Option<Vec<Reserved>>,
+}
+
+/// Opens the blobs of a load plan, so that the scheduler needs no path of the store.
+pub trait BlobSource: fmt::Debug + Send + Sync {
+    /// Opens the file of the entry `index` of [`LoadRequest::blobs`]. The call may block on the disk.
+    ///
+    /// # Errors
+    /// The file is missing, or the process has no descriptor left.
+    fn open(&self, index: usize) -> Result<File, OpenError>;
+}
+
+/// A blob that could not be opened.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The file, or the blob's digest, for the error message.
+    pub name: String,
+    /// The error of the system.
+    pub source: io::Error,
+}
+
+/// The blobs of a load request, in its order.
+#[derive(Clone, Debug)]
+pub(crate) struct Blobs {
+    pub(crate) source: Arc<dyn BlobSource>,
+    pub(crate) count: usize,
+}
+
+/// Passes a descriptor and opens the files and passes them, a few at a time, each few when the runner has taken those before.
+///
+/// # Errors
+/// A file that cannot be opened, or a runner that takes no more.
+pub(crate) async fn pass(socket: UnixStream, first: Option<OwnedFd>, blobs: Blobs) -> Result<(), Error> {
+    // A runner that refuses its load takes no files and stays: nobody is to wait for it for ever.
+    socket
+        .set_read_timeout(Some(PATIENCE))
+        .map_err(|error| Error::Protocol(format!("a socket has no timeout: {error}")))?;
+    let passing = tokio::task::spawn_blocking(move || {
+        if let Some(first) = first {
+            pass_opened(&socket, &[first.as_fd()])?;
+        }
+        let indexes: Vec<usize> = (0..blobs.count).collect();
+        indexes.chunks(DESCRIPTORS).try_for_each(|some| pass_some(&socket, &*blobs.source, some))
+    });
+    passing.await.unwrap_or_else(|_| Err(Error::Protocol("passing files panicked".to_owned())))
+}
+
+fn pass_some(socket: &UnixStream, source: &dyn BlobSource, indexes: &[usize]) -> Result<(), Error> {
+    let open = |index: &usize| {
+        let failed = |OpenError { name, source }| Error::File { file: name, source: Arc::new(source) };
+        source.open(*index).map_err(failed)
+    };
+    let opened = indexes.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
+    pass_opened(socket, &descriptors)
+}
+
+fn pass_opened(mut socket: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::Protocol(format!("the runner takes no files of the model: {error}"));
+    passing::send_with(socket, &[descriptors.len() as u8], descriptors).map_err(failed)?;
+    let mut taken = [0];
+    socket.read_exact(&mut taken).map_err(failed)
+}
