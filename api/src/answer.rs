@@ -1,40 +1,40 @@
-//! A generation that is over: its events, put together.
+//! The complete result of a generation, assembled from its events.
 
 use protocol::{FinishReason, GenerateEvent, Logprob, Usage};
 use serde_json::{Map, Value};
 
-/// What a model has answered.
+/// The response of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// The text.
+    /// The answer text, without thinking and tool calls.
     pub text: String,
-    /// What it thought before.
+    /// The reasoning that the model produced before the answer.
     pub thinking: String,
-    /// Calls of tools, in order.
+    /// Tool calls, in order.
     pub tool_calls: Vec<ToolCall>,
-    /// Of all tokens, where they were asked for.
+    /// Log-probabilities of all tokens, if the request asked for them.
     pub logprobs: Vec<Logprob>,
-    /// Why it ended; none as long as it has not.
+    /// Why the generation ended; `None` while it is running.
     pub reason: Option<FinishReason>,
-    /// Counts and times; known at the end.
+    /// Counts and times; known once the generation ends.
     pub usage: Usage,
-    /// The tokens of prompt and answer, where they were asked for.
+    /// The tokens of the prompt and the answer, if the request asked for them.
     pub tokens: Vec<u32>,
-    /// The stop string that ended it, where one did.
+    /// The stop string that ended the generation, if one did.
     pub stop: Option<String>,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// The function.
+    /// Name of the function.
     pub name: String,
-    /// An object.
+    /// The arguments, a JSON object.
     pub arguments: Map<String, Value>,
 }
 
 impl Answer {
-    /// Takes the next event. An error is not part of an answer: the caller tells it instead of the answer.
+    /// Adds the next event. Ignores errors: the caller reports an error in place of the response.
     pub fn push(&mut self, event: GenerateEvent) {
         match event {
             GenerateEvent::Text { text, logprobs } => {

@@ -1,6 +1,7 @@
-//! Anthropic's API: messages, and how many tokens they are.
+//! Anthropic's API: messages and token counts.
 //!
-//! Requests ignore fields they do not know. What a field asks for and cannot be had is refused by name.
+//! Unknown fields are ignored. A known field that asks for an unsupported feature is refused by
+//! name.
 
 mod content;
 mod error;
@@ -17,23 +18,26 @@ pub use stream::MessageStream;
 
 use protocol::FinishReason;
 
-/// What a request says of the end of its answer.
+/// The limits that a request sets on its response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The most tokens.
+    /// The maximum number of tokens to generate.
     pub(crate) tokens: u64,
-    /// Texts that end it.
+    /// The request's stop sequences.
     pub(crate) stops: Vec<String>,
 }
 
 impl Limits {
-    /// The stop string that ended an answer, where the request named it; those of the model are not told.
+    /// Returns the stop string that ended the response if the request named it. Stop strings of the
+    /// model are not reported.
     fn own_stop(&self, stop: Option<String>) -> Option<String> {
         stop.filter(|stop| self.stops.contains(stop))
     }
 
-    /// Why an answer ended. A model that calls tools wants their results next. An answer that ended for its length and is
-    /// shorter than the request allows has filled the context. `stopped` by a text that the request named.
+    /// Returns Anthropic's stop reason. If the response has tool calls, the model expects their
+    /// results next: `tool_use`. A response that ended for its length but is shorter than the
+    /// request allows has filled the context. `stopped` is true if a stop sequence of the request
+    /// ended it.
     fn stop_reason(&self, reason: FinishReason, calls_tools: bool, tokens: u64, stopped: bool) -> &'static str {
         match reason {
             FinishReason::Length if tokens < self.tokens => "model_context_window_exceeded",

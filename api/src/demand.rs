@@ -1,36 +1,38 @@
-//! What a request asks of a model, whichever API it came by.
+//! The request to a model, independent of the API that it came by.
 
 use protocol::{Format, GenerateRequest, Message, Prompt, RenderRequest, ToolChoice};
 use serde_json::{Map, Value};
 
 use crate::ollama::{KeepAliveSpec, Options, Think};
 
-/// A conversation that is to go on.
+/// A conversation that the model continues.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dialogue {
-    /// In order; a system prompt is the first.
+    /// Messages in order; a system prompt is the first.
     pub messages: Vec<Message>,
-    /// As templates want them: `{"type": "function", "function": {…}}`.
+    /// Tool definitions in the form that templates expect: `{"type": "function", "function": {…}}`.
     pub tools: Vec<Value>,
-    /// Where the request says.
+    /// Whether and how much to think, if the request sets it.
     pub think: Option<Think>,
-    /// True if a model that cannot think answers without; else the request is refused.
+    /// True if a model that cannot think answers without thinking. If false, the request is
+    /// refused.
     pub thinking_is_optional: bool,
-    /// Types of tools that the request offers and that do not exist here: the model is not offered them.
+    /// Types of the tools that the request offers but Lode does not support. The model does not see
+    /// them.
     pub omitted_tools: Vec<String>,
-    /// A template instead of the model's.
+    /// A template that replaces the template of the model.
     pub template: Option<String>,
-    /// Further variables of the template; they count more than what `think` sets.
+    /// Further template variables; they override the variables that `think` sets.
     pub variables: Map<String, Value>,
-    /// What the answer is to be drawn from, as templates want it.
+    /// Documents to base the answer on, in the form that templates expect.
     pub documents: Option<Value>,
 }
 
 impl Dialogue {
-    /// What a runner is to render; `now` is the time, as RFC 3339 writes it.
+    /// Returns the request to render the prompt. `now` is the current time in RFC 3339 format.
     pub fn render(self, now: String) -> RenderRequest {
         let mut variables = self.think.as_ref().map(variables).unwrap_or_default();
-        // Templates ask for the one or the other; who says one of them means both.
+        // Templates read one of the two names. If the request sets only one, both get its value.
         for (said, meant) in [("enable_thinking", "thinking"), ("thinking", "enable_thinking")] {
             if let (Some(value), false) = (self.variables.get(said), self.variables.contains_key(meant))
                 && let Some(own) = variables.get_mut(meant)
@@ -52,13 +54,14 @@ impl Dialogue {
         }
     }
 
-    /// The same as a prompt.
+    /// Returns the conversation as a prompt.
     pub fn prompt(self, now: String) -> Prompt {
         Prompt::Chat(Box::new(self.render(now)))
     }
 }
 
-/// Thinking under every name that templates look for; each looks at its own.
+/// Returns the thinking setting under every name that templates read; each template reads one of
+/// them.
 fn variables(think: &Think) -> Map<String, Value> {
     let mut variables = Map::new();
     variables.insert("enable_thinking".to_owned(), think.is_wanted().into());
@@ -69,14 +72,14 @@ fn variables(think: &Think) -> Map<String, Value> {
     variables
 }
 
-/// How to generate: everything of a request but what to go on from.
+/// Generation options: everything in a request except the prompt or conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// Options that the request sets; what it leaves open is the model's choice.
+    /// Options that the request sets. Missing ones come from the model.
     pub options: Options,
-    /// What holds where neither the request nor its model says.
+    /// Defaults for options that neither the request nor the model sets.
     pub fallback: Options,
-    /// Options of the request that nobody knows.
+    /// Names of options in the request that Lode does not know.
     pub unknown_options: Vec<String>,
     /// See [`GenerateRequest::top_logprobs`].
     pub top_logprobs: Option<u32>,
@@ -86,18 +89,20 @@ pub struct Demand {
     pub format: Option<Format>,
     /// See [`GenerateRequest::tool_choice`].
     pub tool_choice: ToolChoice,
-    /// Whether only the first call of a tool is told.
+    /// True if only the first tool call is reported.
     pub one_tool_call: bool,
-    /// Whether a prompt that does not fit is refused; else its beginning is dropped.
+    /// True if a prompt that does not fit the context is refused. If false, its beginning is
+    /// dropped.
     pub refuse_long_prompts: bool,
-    /// Whether the oldest tokens go when the context is full; else the generation ends.
+    /// True if the oldest tokens are dropped when the context is full. If false, the generation
+    /// ends.
     pub shift: bool,
     /// How long the model stays loaded.
     pub keep_alive: Option<KeepAliveSpec>,
 }
 
 impl Demand {
-    /// Puts into a request what is not an option.
+    /// Sets the fields of the runner's request that do not come from options.
     pub fn apply(&self, request: &mut GenerateRequest) {
         request.top_logprobs = self.top_logprobs;
         request.logit_bias.clone_from(&self.logit_bias);
@@ -107,7 +112,7 @@ impl Demand {
         request.shift = self.shift;
     }
 
-    /// Nothing in particular, in the APIs of `OpenAI` and Anthropic: their defaults differ from Ollama's.
+    /// Returns the defaults of `OpenAI`'s and Anthropic's APIs, which differ from Ollama's.
     pub fn of_openai() -> Self {
         let fallback = Options { temperature: Some(1.0), top_p: Some(1.0), ..Options::default() };
         Self { fallback, ..Self::default() }

@@ -1,36 +1,36 @@
-//! Server-sent events, as HTML's specification writes them.
+//! Server-sent events, as the HTML specification defines them.
 
 use serde::Serialize;
 
 /// One event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Its name, where the API names its events.
+    /// Name of the event, in APIs that name their events.
     pub event: Option<&'static str>,
-    /// A document in one line.
+    /// A JSON document on one line.
     pub data: String,
 }
 
 impl Frame {
-    /// What clients of `OpenAI`'s older endpoints read as the end of a stream that went well.
+    /// The `[DONE]` marker, which ends a successful stream of `OpenAI`'s older endpoints.
     pub fn done() -> Self {
         Self { event: None, data: "[DONE]".to_owned() }
     }
 
-    /// An event without a name.
+    /// Creates an event without a name.
     pub fn data(document: &impl Serialize) -> Self {
         Self { event: None, data: line(document) }
     }
 
-    /// An event with a name.
+    /// Creates an event with a name.
     pub fn named(event: &'static str, document: &impl Serialize) -> Self {
         Self { event: Some(event), data: line(document) }
     }
 }
 
-/// JSON has no line breaks outside strings unless it is asked for, and none within.
+/// Serializes a document on one line: compact JSON has no line breaks, and strings escape them.
 fn line(document: &impl Serialize) -> String {
-    // Documents of ours have only text keys and finite numbers or null.
+    // Serialization cannot fail: the documents have only string keys and finite numbers or null.
     serde_json::to_string(document).unwrap_or_else(|e| format!(r#"{{"error":{{"message":"{e}"}}}}"#))
 }
 

@@ -1,21 +1,22 @@
-//! A grammar in place of a schema: `{"type": "grammar", "syntax": "regex" | "lark", "definition": "…"}`, as `OpenAI` writes one for
-//! tools of its own.
+//! A grammar in place of a JSON schema:
+//! `{"type": "grammar", "syntax": "regex" | "lark", "definition": "…"}`, the format that `OpenAI`
+//! uses for custom tools.
 
 use protocol::Format;
 use serde_json::Value;
 
-/// The format that a document asks for; nothing where it is no grammar.
+/// Parses a grammar document. Returns `None` if the document is not a grammar.
 ///
 /// # Errors
-/// What is missing, or the syntax that nobody knows.
+/// Names the missing part or the unknown syntax.
 pub(crate) fn format(document: &Value) -> Option<Result<Format, String>> {
     (document.get("type")? == "grammar").then(|| of(&document["syntax"], &document["definition"]))
 }
 
-/// The same of its parts.
+/// Creates a format from the two parts of a grammar document.
 ///
 /// # Errors
-/// As [`format`].
+/// As for [`format`].
 pub(crate) fn of(syntax: &Value, definition: &Value) -> Result<Format, String> {
     let Some(definition) = definition.as_str().map(str::to_owned) else {
         return Err("a grammar needs a `definition`, a text".to_owned());

@@ -1,7 +1,7 @@
-//! The HTTP APIs: their documents, and what they mean in terms of the runner protocol.
+//! The HTTP APIs: their requests and responses, and the conversion to the runner protocol.
 //!
-//! Everything here is pure: a request becomes a [`Dialogue`] and a [`Demand`], events of a runner become documents or
-//! [`Frame`]s. Ids and times are given by the caller.
+//! Everything here is pure. A request becomes a [`Dialogue`] and a [`Demand`]; events of a runner
+//! become documents or [`Frame`]s. The caller supplies ids and times.
 
 mod answer;
 pub mod anthropic;

@@ -1,7 +1,9 @@
-//! The API of llama.cpp's server, as far as its clients use it with one model: completions, gaps, tokens, and what is loaded.
+//! The API of llama.cpp's server, as far as clients use it with a single model: completion, infill,
+//! tokenization, and the state of the server.
 //!
-//! That server has one model. Here a request may name one in `model`; the caller says which is meant where it does not.
-//! Field names are llama.cpp's (`tools/server/README.md`); those that change nothing here are ignored.
+//! llama.cpp's server has one model. Here a request may name one in `model`; for a request without
+//! it, the caller chooses the model. Field names are llama.cpp's (`tools/server/README.md`). Fields
+//! without a meaning here are ignored.
 
 use protocol::{FinishReason, Format, GenerateEvent, Prompt, Usage};
 use schemars::JsonSchema;
@@ -17,19 +19,19 @@ use crate::{Answer, Demand, Frame, Refusal};
 #[schemars(rename = "LlamaCompletionRequest")]
 #[expect(missing_docs, reason = "the fields are llama.cpp's")]
 pub struct CompletionRequest {
-    /// Lode's own: which model.
+    /// Lode extension: name of the model.
     pub model: String,
-    /// A text, or a list of tokens.
+    /// A text or a list of token ids.
     pub prompt: Value,
-    /// -1 is until the context is full.
+    /// Maximum number of tokens to generate; -1 for no limit but the context.
     pub n_predict: Option<i64>,
     pub stream: bool,
     pub stop: Vec<String>,
     pub json_schema: Option<Value>,
-    /// Refused where it is not empty: GBNF is not read.
+    /// Must be empty: GBNF grammars are not supported.
     pub grammar: Option<String>,
-    /// `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`, `repeat_penalty`, `repeat_last_n`, `presence_penalty`,
-    /// `frequency_penalty`, `seed`, and fields that change nothing here.
+    /// `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`, `repeat_penalty`, `repeat_last_n`,
+    /// `presence_penalty`, `frequency_penalty`, `seed`. Other fields are ignored.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -46,7 +48,7 @@ pub struct InfillRequest {
     pub completion: CompletionRequest,
 }
 
-/// The options that the rest of a request may name.
+/// The sampling options that are read from the remaining fields of a request.
 const SAMPLING: [&str; 10] = [
     "temperature",
     "top_k",
@@ -61,10 +63,10 @@ const SAMPLING: [&str; 10] = [
 ];
 
 impl CompletionRequest {
-    /// What is asked of the model.
+    /// Converts the request to a prompt and its generation options.
     ///
     /// # Errors
-    /// The field that asks for what cannot be had.
+    /// Names the field that asks for something unsupported.
     pub fn translate(self) -> Result<(Prompt, Demand), Refusal> {
         let prompt = match &self.prompt {
             Value::String(text) => Prompt::Text { text: text.clone() },
@@ -87,10 +89,11 @@ impl CompletionRequest {
 }
 
 impl InfillRequest {
-    /// What is asked of the model: what is missing between the texts; a `prompt` stands behind the first.
+    /// Converts the request to a prompt and its generation options. The model fills in the text
+    /// between `input_prefix`, followed by `prompt`, and `input_suffix`.
     ///
     /// # Errors
-    /// The field that asks for what cannot be had.
+    /// Names the field that asks for something unsupported.
     pub fn translate(self) -> Result<(Prompt, Demand), Refusal> {
         let middle = self.completion.prompt.as_str().unwrap_or_default();
         let prompt = Prompt::Insert { prefix: format!("{}{middle}", self.input_prefix), suffix: self.input_suffix };
@@ -104,7 +107,7 @@ fn ids(tokens: &[Value]) -> Result<Vec<u32>, Refusal> {
     ids.ok_or_else(|| Refusal::new("prompt", "a list may have tokens only; several texts are several requests"))
 }
 
-/// Answer of both, and a document of their streams.
+/// Response of `POST /completion` and `POST /infill`, and a document of their streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "LlamaCompletion")]
 #[expect(missing_docs, reason = "the fields are llama.cpp's")]
@@ -128,7 +131,7 @@ pub struct Completion {
     pub timings: Option<Timings>,
 }
 
-/// Counts and times.
+/// Token counts, times and rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "LlamaTimings")]
 #[expect(missing_docs, reason = "the fields are llama.cpp's")]
@@ -165,18 +168,18 @@ impl Completion {
         }
     }
 
-    /// The whole answer.
+    /// Returns the complete response.
     pub fn whole(model: &str, answer: Answer) -> Self {
         let reason = answer.reason.unwrap_or(FinishReason::Stop);
         Self::end(model, answer.text, reason, answer.usage, answer.stop)
     }
 
-    /// The frames of an event of a stream.
+    /// Converts a generation event to the frames of the stream.
     pub fn event(model: &str, event: GenerateEvent) -> Vec<Frame> {
         match event {
             GenerateEvent::Text { text, .. } if text.is_empty() => Vec::new(),
             GenerateEvent::Text { text, .. } => vec![Frame::data(&Self::piece(model, text))],
-            // A text has no thinking and no calls.
+            // Completions of a plain prompt have no thinking and no tool calls.
             GenerateEvent::Thinking { .. } | GenerateEvent::ToolCall { .. } => Vec::new(),
             GenerateEvent::Done { reason, usage, stop, .. } => {
                 vec![Frame::data(&Self::end(model, String::new(), reason, usage, stop))]
@@ -208,26 +211,26 @@ impl From<Usage> for Timings {
 #[schemars(rename = "LlamaTokenizeRequest")]
 #[expect(missing_docs, reason = "the fields are llama.cpp's")]
 pub struct TokenizeRequest {
-    /// Lode's own: which model.
+    /// Lode extension: name of the model.
     pub model: String,
     pub content: String,
     pub add_special: bool,
     pub parse_special: Option<bool>,
 }
 
-/// Answer of `POST /tokenize`, and body of `POST /detokenize`.
+/// Response of `POST /tokenize`, and body of `POST /detokenize`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "LlamaTokens")]
 #[expect(missing_docs, reason = "the fields are llama.cpp's")]
 pub struct Tokens {
-    /// Lode's own: which model.
+    /// Lode extension: name of the model.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub model: String,
     pub tokens: Vec<u32>,
 }
 
-/// Answer of `POST /detokenize`.
+/// Response of `POST /detokenize`.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "LlamaText")]
 #[expect(missing_docs, reason = "the fields are llama.cpp's")]
@@ -235,7 +238,7 @@ pub struct Text {
     pub content: String,
 }
 
-/// Answer of `GET /health`.
+/// Response of `GET /health`.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "LlamaHealth")]
 #[expect(missing_docs, reason = "the fields are llama.cpp's")]
@@ -243,7 +246,7 @@ pub struct Health {
     pub status: &'static str,
 }
 
-/// Answer of `GET /props`.
+/// Response of `GET /props`.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "LlamaProps")]
 #[expect(missing_docs, reason = "the fields are llama.cpp's")]
@@ -255,7 +258,7 @@ pub struct Props {
     pub build_info: String,
 }
 
-/// An entry of the answer of `GET /slots`.
+/// An entry in the response of `GET /slots`.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "LlamaSlot")]
 #[expect(missing_docs, reason = "the fields are llama.cpp's")]

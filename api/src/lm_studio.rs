@@ -1,5 +1,5 @@
-//! LM Studio's REST API, `/api/v0`: a list of models that says more than `OpenAI`'s. Its other calls are `OpenAI`'s under another
-//! path.
+//! LM Studio's REST API, `/api/v0`: a model list with more detail than `OpenAI`'s. The other
+//! endpoints are `OpenAI`'s below another path.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub struct Model {
     pub kind: &'static str,
     pub publisher: String,
     pub arch: String,
-    /// The format of its source.
+    /// Format of the files that the model was imported from.
     pub compatibility_type: String,
     pub quantization: String,
     /// `loaded` or `not-loaded`.
@@ -27,7 +27,7 @@ pub struct Model {
     pub capabilities: Vec<String>,
 }
 
-/// Answer of `GET /api/v0/models`.
+/// Response of `GET /api/v0/models`.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "LmStudioModels")]
 #[expect(missing_docs, reason = "the fields are LM Studio's")]

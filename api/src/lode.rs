@@ -1,5 +1,5 @@
-//! Lode's own API: looking after a store. Everything is below `/api/lode/`, but `/api/save`, `/api/load` and
-//! `/api/export`.
+//! Lode's own API for managing the store. All paths are below `/api/lode/`, except `/api/save`,
+//! `/api/load` and `/api/export`.
 
 mod archive;
 mod compare;

@@ -1,46 +1,48 @@
-//! Modelfiles: `FROM`, `ADAPTER`, `PARAMETER`, `TEMPLATE`, `RENDERER`, `PARSER`, `SYSTEM`, `LICENSE`, `MESSAGE`.
+//! Modelfiles: `FROM`, `ADAPTER`, `PARAMETER`, `TEMPLATE`, `RENDERER`, `PARSER`, `SYSTEM`,
+//! `LICENSE`, `MESSAGE`.
 //!
-//! An instruction is a word and the rest of its line; `"""` quotes text over several lines, `"` within one; `#` begins a
-//! comment. Grammar: Ollama's `parser/parser.go`.
+//! An instruction is a word and the rest of its line; `"""` quotes text over several lines, `"`
+//! within one; `#` begins a comment. Grammar: Ollama's `parser/parser.go`.
 
 use serde_json::{Map, Value};
 
 use crate::ollama::Options;
 
-/// A Modelfile that cannot be read: which line, and why.
+/// The error for a Modelfile that cannot be parsed: the line and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(String);
 
-/// Fails with a reason, where something does not hold.
+/// Returns an error with `reason` unless `holds` is true.
 fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Result<(), Malformed> {
     if holds { Ok(()) } else { Err(Malformed(reason())) }
 }
 
-/// A Modelfile, read.
+/// A parsed Modelfile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Modelfile {
-    /// A model, a file or a folder.
+    /// The base: a model, a file or a folder.
     pub from: String,
-    /// What further FROM lines name: a projector of the model. Anything else is for the reader to refuse.
+    /// Values of further FROM lines: a projector of the model. The reader of this field refuses
+    /// anything else.
     pub more: Vec<String>,
     /// Files or folders of low-rank adapters.
     pub adapters: Vec<String>,
-    /// With which it generates; lists are of parameters that are given several times.
+    /// Default generation parameters. A parameter that is given several times is a list.
     pub parameters: Map<String, Value>,
-    /// How a conversation becomes a prompt.
+    /// Chat template that converts a conversation to a prompt.
     pub template: Option<String>,
-    /// What makes prompts in the place of a template, by name.
+    /// Name of a built-in renderer that replaces the template.
     pub renderer: Option<String>,
-    /// What reads answers, by name.
+    /// Name of a built-in parser for the model's output.
     pub parser: Option<String>,
-    /// What precedes conversations.
+    /// System prompt.
     pub system: Option<String>,
-    /// Texts of licences.
+    /// License texts.
     pub licenses: Vec<String>,
-    /// Role and content.
+    /// Example messages: role and content.
     pub messages: Vec<(String, String)>,
-    /// The version of Ollama that the author asks for. Nothing depends on it here.
+    /// Minimum version of Ollama that the author requires. Lode ignores it.
     pub requires: Option<String>,
 }
 
@@ -48,10 +50,11 @@ const ROLES: [&str; 3] = ["system", "user", "assistant"];
 const LATER: [&str; 1] = ["DRAFT"];
 
 impl Modelfile {
-    /// The text of a Modelfile: UTF-8, or UTF-16 with its byte order mark, as editors of Windows write it.
+    /// Decodes a Modelfile from UTF-8, or from UTF-16 with a byte order mark, as Windows editors
+    /// write it.
     ///
     /// # Errors
-    /// It is neither.
+    /// Fails if the bytes are neither.
     pub fn decode(bytes: &[u8]) -> Result<String, Malformed> {
         let wide = |unit: fn([u8; 2]) -> u16| {
             let units = bytes[2..].chunks(2).map(|pair| unit([pair[0], pair.get(1).copied().unwrap_or(0)]));
@@ -65,12 +68,13 @@ impl Modelfile {
         text.ok_or_else(|| Malformed("it is no text; expected a Modelfile in UTF-8".to_owned()))
     }
 
-    /// Reads a Modelfile. Errors name the line.
+    /// Parses a Modelfile. Errors name the line.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut file = Self::default();
         let mut lines = text.lines().enumerate();
         while let Some((index, line)) = lines.next() {
-            // Its end may belong to a text that goes on.
+            // Only the start is trimmed: trailing space may belong to a quoted text that continues
+            // on the next line.
             let line = line.trim_start();
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -130,7 +134,7 @@ impl Modelfile {
         Ok(())
     }
 
-    /// A parameter that is given several times is a list; numbers and truth values are read as such.
+    /// Adds a parameter. `stop` is collected in a list; numbers and booleans are parsed as such.
     fn parameter(&mut self, name: &str, value: &str, line: usize) -> Result<(), Malformed> {
         ensure(!value.is_empty(), || format!("line {line}: PARAMETER {name} has no value"))?;
         if name == "stop" {
@@ -157,15 +161,16 @@ impl Modelfile {
     }
 }
 
-/// An instruction with a text, as [`Modelfile::parse`] reads it: no line of the text becomes an instruction. A text that the
-/// grammar cannot say is told in a comment.
+/// Formats an instruction with a text so that [`Modelfile::parse`] reads it back: no line of the
+/// text becomes another instruction. A text that the grammar cannot express becomes a comment that
+/// says so.
 pub fn instruction(word: &str, text: &str) -> String {
     said(word, text).unwrap_or_else(|| format!("# {word} cannot be written in a Modelfile; the model of FROM has it"))
 }
 
-/// The instruction, where the grammar can say it.
+/// Formats an instruction. Returns `None` if the grammar cannot express the text.
 fn said(word: &str, text: &str) -> Option<String> {
-    // Readers of lines take a carriage return before the end of a line for a part of the end.
+    // Line readers treat a carriage return before a line feed as a part of the line end.
     if text.contains("\r\n") {
         return None;
     }
@@ -176,7 +181,7 @@ fn said(word: &str, text: &str) -> Option<String> {
     (!text.contains(['\n', '\r']) && !quoted.starts_with("\"\"\"")).then(|| format!("{word} {quoted}"))
 }
 
-/// The same for a message; a role that is none is told in a comment.
+/// Formats a `MESSAGE` instruction. An invalid role becomes a comment that says so.
 pub fn message(role: &str, content: &str) -> String {
     if ROLES.contains(&role) {
         return instruction(&format!("MESSAGE {role}"), content);
@@ -184,8 +189,9 @@ pub fn message(role: &str, content: &str) -> String {
     format!("# MESSAGE of `{}`, which is no role; the model of FROM has it", role.escape_debug())
 }
 
-/// The lines of a parameter; a list has one for each item. A parameter that no Modelfile can have, or one item that cannot be
-/// written, is told in a comment: the model of FROM has all of it.
+/// Formats a parameter as lines, one for each item of a list. A parameter that Modelfiles do not
+/// have, or with an item that cannot be written, becomes a comment that refers to the model of
+/// FROM.
 pub fn parameter(name: &str, value: &Value) -> Vec<String> {
     let items = match value {
         Value::Array(items) => items.as_slice(),
@@ -206,7 +212,7 @@ pub fn parameter(name: &str, value: &Value) -> Vec<String> {
     })
 }
 
-/// The word between the instruction and its value, for instructions that have one.
+/// Splits the name off the value, for instructions that have a name: `PARAMETER` and `MESSAGE`.
 fn lead<'a>(word: &str, rest: &'a str) -> (Option<&'a str>, &'a str) {
     if !word.eq_ignore_ascii_case("PARAMETER") && !word.eq_ignore_ascii_case("MESSAGE") {
         return (None, rest);
@@ -218,7 +224,7 @@ fn lead<'a>(word: &str, rest: &'a str) -> (Option<&'a str>, &'a str) {
     }
 }
 
-/// A value: as it stands, or without its quotes; `"""` may go on over the following lines.
+/// Parses a value, quoted or not. A text in `"""` may continue on the following lines.
 fn value<'a>(rest: &'a str, lines: &mut dyn Iterator<Item = &'a str>, number: usize) -> Result<String, Malformed> {
     if let Some(opened) = rest.strip_prefix("\"\"\"") {
         if let Some(end) = opened.find("\"\"\"") {
@@ -247,7 +253,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever a text is, it becomes one instruction with that text, or none.
+        /// Any text becomes exactly one instruction with that text, or none.
         #[test]
         fn texts_add_no_instructions(
             parts in prop::collection::vec(prop::sample::select(vec!["\"", "\"\"\"", "a", " ", "\n", "\r", "\nFROM evil\n", "#"]), 0..12),
@@ -274,7 +280,7 @@ mod tests {
                 prop_assert!(role == "user" && (*content == text || content == "x"), "{:?}", file.messages);
             }
             prop_assert_eq!(file.parameters.get("temperature"), Some(&json!(0.5)));
-            // Stops are those that were written, or none where one of them cannot be.
+            // Stop strings are the ones written, or none if one of them cannot be written.
             if let Some(stops) = file.parameters.get("stop") {
                 prop_assert_eq!(stops, &json!(["x", text]));
             }

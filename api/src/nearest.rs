@@ -1,8 +1,9 @@
-//! The name that a mistyped one probably means.
+//! Suggestions for mistyped names.
 
 use strsim::damerau_levenshtein;
 
-/// The name that is nearest to this one, where one is near: a few letters away, or one that has it within.
+/// Returns the known name that is nearest to `name`, if one is near: a few letters differ, or one
+/// name contains the other.
 pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let short = |name: &str| name.to_lowercase().trim_end_matches(":latest").to_owned();
     let wanted = short(name);
@@ -10,7 +11,7 @@ pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&
     let distance = |known: &str| {
         let known = short(known);
         let is_part = wanted.len() >= 3 && (known.contains(&wanted) || wanted.contains(&known) && known.len() >= 3);
-        // Without its tag it may be very near.
+        // Compared without its tag, the name may be closer.
         let untagged = known.split(':').next().map_or(usize::MAX, |base| damerau_levenshtein(base, &wanted));
         let away = damerau_levenshtein(&known, &wanted).min(untagged);
         if is_part { away.min(most) } else { away }

@@ -1,6 +1,6 @@
 //! The Ollama API.
 //!
-//! Requests ignore fields they do not know, as the original does. Responses leave out fields that are empty.
+//! Requests ignore unknown fields, as Ollama does. Responses omit empty fields.
 
 mod answer;
 mod cloud;
@@ -37,10 +37,10 @@ pub use transfer::{PullRequest, PushLine, PushRequest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An error, as every endpoint tells it.
+/// Error body of every endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OllamaError")]
 pub struct ErrorResponse {
-    /// For people.
+    /// Human-readable message.
     pub error: String,
 }

@@ -1,4 +1,4 @@
-//! Content of messages: a string, or blocks.
+//! Message content: a string or a list of blocks.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,13 +11,13 @@ use crate::Refusal;
 #[serde(untagged, expecting = "expected content that is a string or a list of blocks")]
 #[schemars(rename = "AnthropicContent")]
 pub(super) enum Content {
-    /// One block of text.
+    /// Shorthand for one text block.
     Text(String),
-    /// In order.
+    /// Blocks, in order.
     Blocks(Vec<Block>),
 }
 
-/// A block of any type: the fields of all of them.
+/// A content block of any type, with the union of their fields.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "AnthropicInputBlock")]
@@ -44,23 +44,23 @@ struct Source {
     data: Option<String>,
 }
 
-/// What a block is to a conversation.
+/// The role of a block in a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
-    /// Said.
+    /// Text.
     Text(String),
-    /// Thought.
+    /// Reasoning of the model.
     Thinking(String),
-    /// A call of a tool, as templates want it.
+    /// A tool call, in the form that templates expect.
     Call { id: String, name: String, call: Value },
-    /// What a tool has said.
+    /// The result of a tool.
     Result { id: String, text: String },
-    /// Nothing that a model here can read.
+    /// Content that a model here cannot read.
     Nothing,
 }
 
 impl Content {
-    /// The pieces. `param` is the field's path.
+    /// Converts the content to pieces. `param` is the path of the field, for errors.
     pub(super) fn pieces(self, param: &str) -> Result<Vec<Piece>, Refusal> {
         match self {
             Self::Text(text) => Ok(vec![Piece::Text(text)]),
@@ -71,7 +71,7 @@ impl Content {
         }
     }
 
-    /// All as text, joined by line breaks; anything else is refused.
+    /// Returns all text, joined by line breaks. Refuses any other kind of block.
     pub(super) fn text(self, param: &str) -> Result<String, Refusal> {
         let text = |piece| match piece {
             Piece::Text(text) => Ok(text),
@@ -90,7 +90,8 @@ impl Block {
                 None => Err(Refusal::new(format!("{param}.text"), "a block of text needs it")),
             },
             "thinking" => Ok(Piece::Thinking(self.thinking)),
-            // Thoughts that only another server can read; a tool that ran on Anthropic's servers, and its result.
+            // `redacted_thinking` is encrypted for Anthropic's servers. The rest are calls of tools
+            // that ran there, and their results.
             "redacted_thinking" | "server_tool_use" | "web_search_tool_result" | "web_fetch_tool_result" => {
                 Ok(Piece::Nothing)
             }
@@ -131,7 +132,7 @@ impl Block {
         let text = self.content.map(|content| content.text(&format!("{param}.content"))).transpose()?;
         let text = text.unwrap_or_default();
         let failed = self.is_error.unwrap_or(false);
-        // Templates have no word for it, the model is told in words.
+        // Templates have no field for failed tool calls, so the error goes into the text.
         let text = if failed { format!("error: {text}") } else { text };
         Ok(Piece::Result { id: self.tool_use_id, text })
     }

@@ -1,34 +1,34 @@
-//! Errors as Anthropic's API tells them.
+//! Errors in the format of Anthropic's API.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Frame, Refusal};
 
-/// Body of an answer with a status of 400 or more, and the last event of a stream that failed.
+/// Body of a response with status 400 or above, and the last event of a stream that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "AnthropicError")]
 pub struct ErrorResponse {
     /// Always `error`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What went wrong.
+    /// The error.
     pub error: ErrorObject,
 }
 
-/// What went wrong.
+/// An error: its type and its message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "AnthropicErrorObject")]
 pub struct ErrorObject {
-    /// Whose fault it was, roughly.
+    /// Error type, which follows from the HTTP status.
     #[serde(rename = "type")]
     pub kind: String,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
 }
 
 impl ErrorResponse {
-    /// An error with the type that fits its HTTP status.
+    /// Creates an error with the type that fits the HTTP status.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         let kind = match status {
             401 => "authentication_error",
@@ -42,7 +42,7 @@ impl ErrorResponse {
             _ => "api_error",
         };
         let message: String = message.into();
-        // Claude Code shortens its conversation at these words.
+        // Claude Code compacts its conversation when it reads these words.
         let message = match message.strip_prefix(protocol::TOO_LONG) {
             Some(numbers) => format!("prompt is too long{numbers}"),
             None => message,
@@ -50,7 +50,7 @@ impl ErrorResponse {
         Self { kind: "error".to_owned(), error: ErrorObject { kind: kind.to_owned(), message } }
     }
 
-    /// The event that ends a stream which failed.
+    /// Returns the event that ends a failed stream.
     pub fn frame(&self) -> Frame {
         Frame::named("error", self)
     }

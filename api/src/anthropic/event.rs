@@ -1,4 +1,4 @@
-//! The events of a stream: documents that begin with their name.
+//! The events of a stream. Each is a JSON document whose first field, `type`, names the event.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -6,45 +6,45 @@ use serde::Serialize;
 use super::message::{Block, Message, Usage};
 use crate::Frame;
 
-/// An event of a stream that goes well.
+/// An event of a stream that succeeds.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schemars(rename = "AnthropicEvent")]
 #[expect(missing_docs, reason = "the fields are Anthropic's")]
 pub enum MessageEvent {
-    /// The message, without content.
+    /// Starts the message, which has no content yet.
     MessageStart { message: Message },
-    /// Nothing happened.
+    /// Keep-alive without content.
     Ping {},
-    /// A block is opened.
+    /// Opens a content block.
     ContentBlockStart { index: usize, content_block: Block },
-    /// A block grows.
+    /// Appends to the open content block.
     ContentBlockDelta { index: usize, delta: Delta },
-    /// A block is complete.
+    /// Closes the content block.
     ContentBlockStop { index: usize },
-    /// How the message ended, and what it took.
+    /// Reports why the message ended and its token usage.
     MessageDelta { delta: Ending, usage: Usage },
-    /// Nothing comes after this.
+    /// Ends the stream.
     MessageStop {},
 }
 
-/// What is added to a block.
+/// An addition to a content block.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type")]
 #[schemars(rename = "AnthropicDelta")]
 pub enum Delta {
-    /// To what the model says.
+    /// Text of the answer.
     #[serde(rename = "text_delta")]
     Text { text: String },
-    /// To what it thinks.
+    /// Text of the model's reasoning.
     #[serde(rename = "thinking_delta")]
     Thinking { thinking: String },
-    /// To the input of a tool: a piece of its JSON.
+    /// A piece of the JSON of a tool's input.
     #[serde(rename = "input_json_delta")]
     InputJson { partial_json: String },
 }
 
-/// How a message ended.
+/// Why a message ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "AnthropicEnding")]
 pub struct Ending {
@@ -53,7 +53,7 @@ pub struct Ending {
 }
 
 impl MessageEvent {
-    /// The frame that carries it.
+    /// Returns the server-sent event for this document.
     pub(super) fn frame(&self) -> Frame {
         let name = match self {
             Self::MessageStart { .. } => "message_start",

@@ -1,4 +1,4 @@
-//! The message that answers.
+//! The response message.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::Limits;
 use crate::Answer;
 
-/// Answer of `POST /v1/messages`.
+/// Response of `POST /v1/messages`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Anthropic's")]
 #[schemars(rename = "AnthropicMessage")]
@@ -23,30 +23,31 @@ pub struct Message {
     pub usage: Usage,
 }
 
-/// A block of a message.
+/// A content block of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schemars(rename = "AnthropicBlock")]
 pub enum Block {
-    /// What the model thought. It is not signed: nobody else is to trust it.
+    /// The model's reasoning. Its signature is empty: no other server needs to verify it.
     Thinking { thinking: String, signature: String },
-    /// What it says.
+    /// Text of the answer.
     Text { text: String },
-    /// A tool that it calls.
+    /// A tool call.
     ToolUse { id: String, name: String, input: Map<String, Value> },
 }
 
-/// Tokens that a message took. `input_tokens` are those that had to be computed.
+/// Token usage of a message. `input_tokens` counts the prompt tokens that were computed, without
+/// tokens found in the KV cache.
 #[expect(clippy::struct_field_names, reason = "the fields are Anthropic's")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "AnthropicUsage")]
 pub struct Usage {
     pub input_tokens: u64,
     pub cache_creation_input_tokens: u64,
-    /// Found in the KV cache.
+    /// Prompt tokens found in the KV cache.
     pub cache_read_input_tokens: u64,
     pub output_tokens: u64,
-    /// Lode's own: tokens of the prompt that were dropped because they did not fit.
+    /// Lode extension: prompt tokens that were dropped because the prompt did not fit the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated_tokens: Option<u64>,
 }
@@ -64,7 +65,7 @@ impl From<protocol::Usage> for Usage {
 }
 
 impl Message {
-    /// A message that has just begun. `id` is random.
+    /// Creates a message without content. `id` is a random string.
     pub fn begun(id: &str, model: &str) -> Self {
         Self {
             id: format!("msg_{id}"),
@@ -78,7 +79,7 @@ impl Message {
         }
     }
 
-    /// The whole message.
+    /// Returns the complete message.
     pub fn whole(self, answer: Answer, limits: &Limits) -> Self {
         let mut content = Vec::new();
         if !answer.thinking.is_empty() {
@@ -98,12 +99,12 @@ impl Message {
     }
 }
 
-/// The id of a tool call: the same in a stream and in a document.
+/// Returns the id of a tool call, which is the same in a stream and in a complete message.
 pub(super) fn call_id(message: &str, call: usize) -> String {
     format!("toolu_{}_{call}", message.strip_prefix("msg_").unwrap_or(message))
 }
 
-/// Answer of `POST /v1/messages/count_tokens`.
+/// Response of `POST /v1/messages/count_tokens`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Anthropic's")]
 pub struct TokenCount {

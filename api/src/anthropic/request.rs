@@ -12,7 +12,8 @@ use super::content::{Content, Piece};
 use crate::ollama::{KeepAliveSpec, Options, Think};
 use crate::{Demand, Dialogue, Refusal};
 
-/// Body of `POST /v1/messages` and, without what is about the answer, of `POST /v1/messages/count_tokens`.
+/// Body of `POST /v1/messages`. `POST /v1/messages/count_tokens` takes the same body and ignores
+/// the fields about the response.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Anthropic's")]
@@ -31,10 +32,10 @@ pub struct MessagesRequest {
     tool_choice: Option<Choice>,
     thinking: Option<Thinking>,
     output_config: Option<OutputConfig>,
-    /// Lode's own: Ollama's options; the fields of the request come before them.
+    /// Lode extension: Ollama's options. Anthropic's own fields take precedence over them.
     #[schemars(with = "Option<Options>")]
     pub options: Option<Map<String, Value>>,
-    /// Lode's own, as Ollama's.
+    /// Lode extension: how long the model stays loaded, as in Ollama's API.
     pub keep_alive: Option<KeepAliveSpec>,
 }
 
@@ -56,7 +57,8 @@ struct Choice {
     disable_parallel_tool_use: bool,
 }
 
-/// The size of `budget_tokens` has no effect: a template can only be told whether to think.
+/// Extended thinking. The value of `budget_tokens` has no effect: templates only know whether to
+/// think.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "AnthropicThinking")]
@@ -67,8 +69,8 @@ struct Thinking {
 }
 
 impl Thinking {
-    /// True if a model that cannot think may answer without. Only `enabled` with a budget requires thinking: coding agents
-    /// send `adaptive` to every model.
+    /// True if a model that cannot think may answer without thinking. Only `enabled` with a budget
+    /// requires thinking, because coding agents send `adaptive` to every model.
     fn is_optional(&self) -> bool {
         self.kind != "enabled" || self.budget_tokens.is_none()
     }
@@ -92,20 +94,20 @@ struct OutputFormat {
 }
 
 impl MessagesRequest {
-    /// Whether the answer is a stream.
+    /// True if the response is a stream.
     pub fn streams(&self) -> bool {
         self.stream.unwrap_or(false)
     }
 
-    /// What it says of the end of its answer.
+    /// Returns the limits that the request sets on its response.
     pub fn limits(&self) -> Limits {
         Limits { tokens: self.max_tokens.unwrap_or(0), stops: self.stop_sequences.clone().unwrap_or_default() }
     }
 
-    /// What is asked of the model.
+    /// Converts the request to a conversation and its generation options.
     ///
     /// # Errors
-    /// The field that asks for what cannot be had.
+    /// Names the field that asks for something unsupported.
     pub fn translate(self) -> Result<(Dialogue, Demand), Refusal> {
         match self.max_tokens {
             None => return Err(Refusal::new("max_tokens", "Field required")),
@@ -117,7 +119,7 @@ impl MessagesRequest {
         Ok((dialogue, Demand { tool_choice, ..demand }))
     }
 
-    /// What is to be counted: the same conversation, with nothing about its answer.
+    /// Returns the conversation whose tokens are counted.
     ///
     /// # Errors
     /// As [`translate`](Self::translate).
@@ -141,7 +143,8 @@ impl MessagesRequest {
         };
         let options = options.over(given);
         Ok(Demand {
-            // As in OpenAI's API.
+            // As in OpenAI's API, a prompt that does not fit is refused unless the request sets
+            // `num_ctx`.
             refuse_long_prompts: options.num_ctx.is_none(),
             options,
             unknown_options,
@@ -199,7 +202,8 @@ fn unit(name: &str, value: Option<f64>) -> Result<Option<f32>, Refusal> {
     }
 }
 
-/// An effort says how much to think, but not that there is to be any.
+/// Converts `thinking` and `output_config.effort`. An effort sets the amount of thinking, but does
+/// not enable it.
 fn think(thinking: Option<&Thinking>, config: Option<&OutputConfig>) -> Result<Option<Think>, Refusal> {
     let effort = config.and_then(|config| config.effort.as_deref());
     match thinking.map(|thinking| thinking.kind.as_str()) {
@@ -218,8 +222,9 @@ fn think(thinking: Option<&Thinking>, config: Option<&OutputConfig>) -> Result<O
     }
 }
 
-/// The tools in the form that templates expect, and the types of those that are left out: Anthropic defines their input, and
-/// runs some of them on its servers.
+/// Returns the tools in the form that templates expect, and the types of the omitted tools. Tools
+/// with a type of Anthropic are omitted: Anthropic defines their input and runs some of them on its
+/// servers.
 fn tools(given: &[Value]) -> Result<(Vec<Value>, Vec<String>), Refusal> {
     let (mut offered, mut omitted) = (Vec::new(), Vec::new());
     for (at, tool) in given.iter().enumerate() {
@@ -236,7 +241,7 @@ fn tools(given: &[Value]) -> Result<(Vec<Value>, Vec<String>), Refusal> {
     Ok((offered, omitted))
 }
 
-/// A tool in the form that templates expect.
+/// Converts a tool to the form that templates expect.
 fn nested(at: usize, tool: &Value) -> Result<Value, Refusal> {
     let param = |field: &str| format!("tools.{at}.{field}");
     let Some(name) = tool["name"].as_str().filter(|name| !name.is_empty()) else {
@@ -273,7 +278,7 @@ fn choose(tools: Vec<Value>, choice: Option<&Choice>) -> Result<(Vec<Value>, Too
 #[derive(Debug, Default)]
 struct Conversation {
     messages: Vec<Message>,
-    /// Tools by the id of their call.
+    /// Tool names by call id.
     names: HashMap<String, String>,
 }
 
@@ -282,7 +287,8 @@ impl Conversation {
         self.messages.push(Message { role: role.to_owned(), content, rest });
     }
 
-    /// A turn becomes a message; results of tools are messages of their own, before what the user says with them.
+    /// Converts a turn to a message. Tool results become separate messages before the text of the
+    /// turn.
     fn take(&mut self, turn: Turn, path: &str) -> Result<(), Refusal> {
         let role = match turn.role.as_str() {
             role @ ("user" | "assistant" | "system") => role.to_owned(),
@@ -317,7 +323,7 @@ impl Conversation {
         }
         let mut rest = Map::new();
         if !thinking.is_empty() {
-            // Each template looks at one of these.
+            // Templates read one of these two names.
             rest.insert("reasoning_content".to_owned(), thinking.clone().into());
             rest.insert("thinking".to_owned(), thinking.into());
         }

@@ -1,6 +1,8 @@
-//! A message as a stream: it begins, its blocks are opened, filled and closed, it ends.
+//! A message as a stream: the message starts, each block is opened, filled and closed, the message
+//! ends.
 //!
-//! How many tokens the prompt is becomes known at the end, so the first event says 0 and the last but one the truth.
+//! The number of prompt tokens is only known at the end. The first event reports 0, the last but
+//! one the true number.
 
 use protocol::{FailureKind, FinishReason, GenerateEvent};
 use serde_json::Value;
@@ -10,14 +12,14 @@ use super::message::{Block, Message, Usage, call_id};
 use super::{ErrorResponse, Limits};
 use crate::Frame;
 
-/// Turns the events of a generation into the frames of a stream.
+/// Converts generation events to the server-sent events of a stream.
 #[derive(Clone, Debug)]
 pub struct MessageStream {
     message: Message,
     limits: Limits,
-    /// Number of the next block.
+    /// Index of the next block.
     index: usize,
-    /// The kind of the block that is open; its number is the one before the next.
+    /// Kind of the open block, if one is open. Its index is `index` - 1.
     open: Option<Kind>,
     calls: usize,
 }
@@ -29,21 +31,21 @@ enum Kind {
 }
 
 impl MessageStream {
-    /// A message that has just begun.
+    /// Creates a stream for a message without content.
     pub fn new(message: Message, limits: Limits) -> Self {
         Self { message, limits, index: 0, open: None, calls: 0 }
     }
 
-    /// What comes first.
+    /// Returns the events that start the stream.
     pub fn begin(&self) -> Vec<Frame> {
         vec![MessageEvent::MessageStart { message: self.message.clone() }.frame(), MessageEvent::Ping {}.frame()]
     }
 
-    /// The frames of an event. After the end or an error there are no more.
+    /// Converts a generation event to frames. The stream ends with `Done` or an error.
     pub fn event(&mut self, event: GenerateEvent) -> Vec<Frame> {
         let mut frames = Vec::new();
         match event {
-            // Only log-probabilities, which nobody can ask for here.
+            // An empty text carries log-probabilities only, which this API does not have.
             GenerateEvent::Text { text, .. } if text.is_empty() => {}
             GenerateEvent::Text { text, .. } => {
                 self.piece(Kind::Text, Delta::Text { text }, &mut frames);

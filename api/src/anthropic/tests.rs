@@ -176,7 +176,7 @@ fn why_an_answer_ended() {
     }
 }
 
-/// The documents of frames, whose names are checked on the way.
+/// Parses the documents of frames and checks that the event names match.
 fn documents(frames: Vec<Frame>) -> Vec<Value> {
     let read = |frame: Frame| {
         let document: Value = serde_json::from_str(&frame.data).expect("JSON");

@@ -1,53 +1,53 @@
-//! Models as files: OCI image layouts in a tar.
+//! Archives of models: OCI image layouts in a tar.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Body of `POST /api/save`; the answer is the tar.
+/// Body of `POST /api/save`. The response is the tar.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SaveRequest {
     /// Names of the models.
     pub models: Vec<String>,
-    /// What the other side has already.
+    /// Content that the receiver already has and that the archive omits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<SinceRequest>,
 }
 
-/// What the other side of a save has already.
+/// Content that the receiver of an archive already has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SinceRequest {
-    /// This model.
+    /// The blobs of this model.
     Model(String),
-    /// What an earlier archive has.
+    /// The blobs of an earlier archive.
     Archive {
-        /// The digest of its first manifest.
+        /// Digest of the first manifest of that archive.
         manifest: String,
-        /// The digests of its blobs.
+        /// Digests of the blobs of that archive.
         blobs: Vec<String>,
     },
 }
 
-/// Answer of `POST /api/load`.
+/// Response of `POST /api/load`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadResponse {
-    /// The models that have their names now.
+    /// Models that were loaded.
     pub models: Vec<LoadedModel>,
-    /// Blobs that were new.
+    /// Number of blobs that were added to the store.
     pub new_blobs: u64,
-    /// Their bytes.
+    /// Bytes of the added blobs.
     pub new_bytes: u64,
-    /// Blobs of the archive that were there already.
+    /// Number of blobs that the store already had.
     pub shared_blobs: u64,
-    /// Their bytes.
+    /// Bytes of the blobs that the store already had.
     pub shared_bytes: u64,
 }
 
-/// A model that was loaded.
+/// A loaded model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadedModel {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
     /// Digest of its manifest.
     pub digest: String,

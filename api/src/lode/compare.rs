@@ -7,89 +7,89 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiffRequest {
-    /// A model.
+    /// Name of the first model.
     pub a: String,
-    /// Another.
+    /// Name of the second model.
     pub b: String,
-    /// Compute how far the numbers are apart.
+    /// Whether to compute the numeric difference of tensors.
     pub values: bool,
 }
 
-/// Answer of `POST /api/lode/diff`.
+/// Response of `POST /api/lode/diff`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffResponse {
-    /// The first model's name, complete.
+    /// Full name of the first model.
     pub a: String,
-    /// The second model's.
+    /// Full name of the second model.
     pub b: String,
-    /// Tensors that are the same in both.
+    /// Number of tensors that are equal in both models.
     pub equal_tensors: u64,
-    /// Tensors that differ or that only one has.
+    /// Tensors that differ or are in one model only.
     pub tensors: Vec<TensorDiff>,
-    /// Other layers that differ or that only one has.
+    /// Other layers that differ or are in one model only.
     pub layers: Vec<LayerDiff>,
-    /// Blobs that only the second model has.
+    /// Number of blobs that only the second model has.
     pub added_blobs: u64,
-    /// Their bytes: what the second model takes where the first one is.
+    /// Bytes of those blobs: the additional disk space of the second model.
     pub added_bytes: u64,
 }
 
-/// A tensor that differs.
+/// A tensor that differs between the models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorDiff {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
-    /// As it is in the first model.
+    /// The tensor in the first model, if it has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub a: Option<TensorSide>,
-    /// As it is in the second.
+    /// The tensor in the second model, if it has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b: Option<TensorSide>,
-    /// How far the numbers are apart, where that was asked for.
+    /// Numeric difference, if the request asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<ValueDiff>,
 }
 
-/// A tensor in one of two models.
+/// A tensor in one of the two models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TensorSide {
-    /// Its type.
+    /// Data type.
     pub dtype: String,
-    /// Its dimensions, outermost first.
+    /// Dimensions, outermost first.
     pub shape: Vec<u64>,
-    /// Its length in bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// How far the numbers of two tensors are apart.
+/// Numeric difference of two tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueDiff {
-    /// They were compared.
+    /// The numbers were compared.
     Computed {
-        /// How many pairs: all of them, or where one of the tensors is quantized about a million.
+        /// Number of compared pairs: all, or about a million if one of the tensors is quantized.
         #[serde(default)]
         compared: u64,
-        /// The largest difference of two numbers that were compared.
+        /// Largest absolute difference of a pair.
         max: f64,
-        /// The root of the mean square of the differences.
+        /// Root mean square of the differences.
         rms: f64,
-        /// Pairs of which one is not finite; they are in neither of the above.
+        /// Pairs with a number that is not finite. `max` and `rms` do not include them.
         not_finite: u64,
     },
-    /// Why there is nothing to compare.
+    /// The tensors cannot be compared, for this reason.
     NotAvailable(String),
 }
 
-/// A layer that is not a tensor and differs.
+/// A layer that is not a tensor and differs between the models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerDiff {
-    /// Its name, or what its media type says: `config`, `template`, …
+    /// Name of the layer, or a word for its media type: `config`, `template`, …
     pub name: String,
-    /// The blob in the first model.
+    /// Digest of the blob in the first model, if it has the layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub a: Option<String>,
-    /// The blob in the second.
+    /// Digest of the blob in the second model, if it has the layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b: Option<String>,
 }

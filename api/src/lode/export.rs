@@ -1,48 +1,50 @@
-//! A model as the files of some format.
+//! Export of a model to the files of a format.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Body of `POST /api/export`; the answer is a tar of the files.
+/// Body of `POST /api/export`. The response is a tar of the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExportRequest {
     /// Name of the model.
     pub model: String,
-    /// Which files.
+    /// Format of the files.
     pub format: ExportFormat,
-    /// What floats are written as; without it as they are stored, and BF16 for what is quantized.
+    /// Data type of floating-point tensors. By default, they keep their stored type, and quantized
+    /// tensors become BF16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<ExportDtype>,
-    /// The most bytes of tensors in a file, where the format knows shards; without it 5 GB.
+    /// Maximum bytes of tensors in a file, for formats with shards. The default is 5 GB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shard_size: Option<u64>,
-    /// Whether something may be lost.
+    /// Whether the export may lose information.
     pub lossy: bool,
-    /// Read everything and say what is wrong, but send nothing: for asking why an export broke off.
+    /// Read all data and report problems, but send no files. Use it to find out why an export broke
+    /// off.
     pub check: bool,
 }
 
-/// Answer of `POST /api/export` with `check`: nothing is wrong.
+/// Response of `POST /api/export` with `check` if there are no problems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportChecked {}
 
-/// The files that a model can become.
+/// Format of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportFormat {
-    /// Those that were imported.
+    /// The files that were imported, byte for byte.
     #[default]
     Origin,
     /// A Hugging Face folder.
     Safetensors,
     /// One GGUF file.
     Gguf,
-    /// A folder for MLX.
+    /// A model folder for MLX.
     Mlx,
 }
 
-/// The float types that can be asked for.
+/// Floating-point type of exported tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportDtype {
@@ -50,6 +52,6 @@ pub enum ExportDtype {
     F32,
     /// 16 bits, IEEE.
     F16,
-    /// 16 bits, the exponent of F32.
+    /// 16 bits, with the exponent range of F32 (bfloat16).
     Bf16,
 }

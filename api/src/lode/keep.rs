@@ -1,4 +1,4 @@
-//! What is deleted: collection and pruning.
+//! Garbage collection and pruning.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,66 +7,68 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GcRequest {
-    /// Only tell what would be deleted.
+    /// Only report the blobs that would be deleted.
     pub dry_run: bool,
 }
 
-/// Answer of `POST /api/lode/gc`.
+/// Response of `POST /api/lode/gc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GcResponse {
-    /// Blobs that nothing refers to, and that were deleted.
+    /// Number of unreferenced blobs that were deleted.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of the deleted blobs.
     pub bytes: u64,
-    /// What was left for a later collection; missing where there is nothing.
+    /// Blobs that were left for a later collection; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub put_off: Option<PutOff>,
-    /// What is kept for a while though no model refers to it; missing where there is nothing.
+    /// Blobs that a lease keeps though no model refers to them; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<Leased>,
 }
 
-/// Blobs that wait for the request that needs them: uploads, and what a pull that broke off has fetched.
+/// Blobs that wait for the request that needs them: uploads, and the blobs of an interrupted pull.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Leased {
-    /// How many.
+    /// Number of blobs.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of the blobs.
     pub bytes: u64,
-    /// When the last of them may be deleted (RFC 3339).
+    /// Time when the last lease expires (RFC 3339).
     pub until: String,
 }
 
-/// What a collection left alone.
+/// Blobs that a collection did not delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PutOff {
-    /// Blobs that nothing seems to refer to.
+    /// Number of blobs without a known reference.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of the blobs.
     pub bytes: u64,
-    /// Whether somebody is adding or reading some of them at the moment.
+    /// Whether another request is adding or reading some of them.
     pub in_use: bool,
-    /// What could not be read, so that it may refer to them, or could not be removed.
+    /// Documents that could not be read and may refer to the blobs, and blobs that could not be
+    /// removed.
     pub reasons: Vec<String>,
 }
 
-/// Answer of `GET /api/lode/linked`.
+/// Response of `GET /api/lode/linked`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkedResponse {
-    /// Manifests without a tag, by repository.
+    /// Manifests without a tag, sorted by repository.
     pub manifests: Vec<LinkedManifest>,
 }
 
-/// A manifest without a tag, which a client of the registry sent, or which passed through from another registry.
+/// A manifest without a tag. A client of the registry pushed it, or a pull-through request fetched
+/// it from another registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkedManifest {
-    /// Repository and digest: the name by which it is removed.
+    /// Repository and digest, the name that removes it.
     pub name: String,
-    /// Its digest.
+    /// Digest of the manifest.
     pub digest: String,
-    /// When it was sent, passed through or was used; RFC 3339.
+    /// Time of the push, the pull-through or the last use (RFC 3339).
     pub used: String,
-    /// Bytes of its blobs that are here; those that others share, too.
+    /// Bytes of its blobs in the store, including blobs that are shared with other manifests.
     pub bytes: u64,
 }
 
@@ -74,47 +76,47 @@ pub struct LinkedManifest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PruneRequest {
-    /// Only tell what would be removed.
+    /// Only report the data that would be removed.
     pub dry_run: bool,
-    /// Remove models and manifests without a tag, too, that were not used for so many seconds.
+    /// Also remove models and untagged manifests that were not used for this number of seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub older_than: Option<u64>,
 }
 
-/// Answer of `POST /api/lode/prune`.
+/// Response of `POST /api/lode/prune`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PruneResponse {
-    /// Models that were not used for long.
+    /// Models that were not used for longer than `older_than`.
     pub models: Vec<PruneModel>,
-    /// Manifests without a tag that were not used for long.
+    /// Untagged manifests that were not used for longer than `older_than`.
     #[serde(default)]
     pub linked: Vec<PruneModel>,
-    /// Models with their earlier versions.
+    /// Models whose earlier versions are removed.
     pub versions: Vec<PruneVersions>,
-    /// Ingests that nobody goes on with.
+    /// Number of abandoned ingests.
     pub ingests: u64,
-    /// Their bytes.
+    /// Bytes of those ingests.
     pub ingest_bytes: u64,
-    /// What the collection afterwards deleted; missing in a dry run.
+    /// Result of the collection that follows; absent in a dry run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collected: Option<GcResponse>,
 }
 
-/// A model, or a manifest without a tag, that was not used for long.
+/// A model or untagged manifest that was not used for longer than `older_than`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PruneModel {
-    /// Its name.
+    /// Name of the model or manifest.
     pub name: String,
-    /// When it was last used; RFC 3339.
+    /// Time of the last use (RFC 3339).
     pub used: String,
-    /// Bytes of its blobs; those that others share stay.
+    /// Bytes of its blobs. Blobs that are shared with other models are kept.
     pub bytes: u64,
 }
 
 /// Earlier versions of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PruneVersions {
-    /// The model's name.
+    /// Name of the model.
     pub name: String,
     /// Digests of the versions.
     pub digests: Vec<String>,

@@ -1,4 +1,4 @@
-//! Markdown, as a page may show it.
+//! Rendering of Markdown to safe HTML.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MarkdownRequest {
-    /// A text as models write them: `CommonMark` with tables, and formulas of LaTeX between dollars, `\(` and `\)`, `\[` and `\]`. One of more than 1 MiB, or nested without end, is one
-    /// block as it is.
+    /// Markdown text: `CommonMark` with tables and LaTeX formulas between dollars, `\(` and `\)`,
+    /// or `\[` and `\]`. A text above 1 MiB, or nested too deeply, becomes one block of plain text.
     pub text: String,
 }
 
-/// Answer of `POST /api/lode/markdown`.
+/// Response of `POST /api/lode/markdown`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MarkdownResponse {
-    /// The blocks of the text in their order, each as HTML without scripts, styles and addresses that are fetched. Code has classes for
-    /// its colours, formulas are `MathML`.
+    /// The blocks of the text in order, each as HTML without scripts, styles and URLs that a
+    /// browser fetches. Code has CSS classes for syntax highlighting, formulas are `MathML`.
     pub blocks: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! How well a model expects a text.
+//! Perplexity of a text under a model.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PerplexityRequest {
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// The text. What looks like a special token in it is text too.
+    /// The text. Special tokens in it are read as plain text.
     pub text: String,
-    /// Tokens that are evaluated together; without it as many as the context holds, or the whole text.
+    /// Number of tokens that are evaluated together. The default is the context length, or the
+    /// length of the text if that is shorter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
     /// Which tokens of a window count.
@@ -22,27 +23,28 @@ pub struct PerplexityRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scored {
-    /// All but the first. What remains after the last whole window is a window too.
+    /// All tokens except the first of each window. The rest after the last full window is a shorter
+    /// window.
     #[default]
     All,
-    /// Those that have half a window before them, as llama.cpp's `llama-perplexity` counts. What remains after the last
-    /// whole window is left out.
+    /// The second half of each window, as in llama.cpp's `llama-perplexity`. The rest after the
+    /// last full window is dropped.
     SecondHalf,
 }
 
-/// Answer of `POST /api/lode/perplexity`.
+/// Response of `POST /api/lode/perplexity`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PerplexityResponse {
-    /// The model's name, complete.
+    /// Full name of the model.
     pub model: String,
-    /// Tokens of the text, with those that the model wants around it.
+    /// Number of tokens of the text, including the special tokens that the model puts around it.
     pub tokens: u64,
-    /// Windows that were evaluated.
+    /// Number of windows that were evaluated.
     pub windows: u64,
-    /// Tokens that count.
+    /// Number of tokens that count.
     pub scored: u64,
-    /// The mean of their negative log-probabilities, in nats.
+    /// Mean negative log-probability of those tokens, in nats.
     pub mean_nll: f64,
-    /// The exponential of that.
+    /// Exponential of `mean_nll`.
     pub perplexity: f64,
 }

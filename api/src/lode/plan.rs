@@ -1,4 +1,4 @@
-//! What a model would take of memory, and where: the document of `POST /api/lode/plan`.
+//! Memory plan of a model: the document of `POST /api/lode/plan`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,101 +7,104 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlanRequest {
-    /// Name of the model. Where it is not here its registry is asked for the manifest and the config.
+    /// Name of the model. If the model is not in the store, the daemon requests manifest and config
+    /// from its registry.
     pub model: String,
-    /// Free memory of each device, in bytes; none for the CPU alone.
+    /// Free memory of each device in bytes; empty for CPU only.
     pub gpus: Vec<u64>,
-    /// Tokens of a sequence; without it the daemon's default. No more than the model was made for.
+    /// Context length in tokens, at most the context that the model was trained for. The default is
+    /// the daemon's setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_ctx: Option<u64>,
-    /// Sequences at a time; without it the daemon's setting.
+    /// Number of parallel sequences. The default is the daemon's setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_parallel: Option<u64>,
-    /// How the KV cache keeps its elements: `f32`, `f16`, `bf16` or `q8_0`; without it the daemon's setting.
+    /// Element type of the KV cache: `f32`, `f16`, `bf16` or `q8_0`. The default is the daemon's
+    /// setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_cache_type: Option<String>,
-    /// Talk to the registry without TLS.
+    /// Connect to the registry without TLS.
     pub insecure: bool,
 }
 
-/// Where a plan's facts are from.
+/// Source of the facts in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PlanSource {
     /// The model is in the store.
     Store,
-    /// The model is at its registry; no tensor was fetched.
+    /// The model is at its registry; no tensor data was fetched.
     Registry,
 }
 
-/// Answer of `POST /api/lode/plan`. Sizes are bytes.
+/// Response of `POST /api/lode/plan`. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanResponse {
-    /// The model's name, complete.
+    /// Full name of the model.
     pub model: String,
     /// Digest of its manifest.
     pub digest: String,
-    /// Where the facts are from.
+    /// Source of the facts.
     pub source: PlanSource,
-    /// As GGUF calls it.
+    /// Name of the architecture in GGUF.
     pub architecture: String,
-    /// Tokens of a sequence.
+    /// Context length in tokens.
     pub context: u64,
-    /// Sequences at a time.
+    /// Number of parallel sequences.
     pub parallel: u64,
-    /// How the KV cache keeps its elements.
+    /// Element type of the KV cache.
     pub kv_cache_type: String,
-    /// By Ollama's formulas.
+    /// Estimate by Ollama's formulas.
     pub ollama: PlannedMemory,
-    /// What Lode allocates itself; absent where it cannot run the model.
+    /// Memory that Lode allocates; absent if Lode cannot run the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<PlannedMemory>,
-    /// What is to be known about the numbers, for people.
+    /// Human-readable notes about the numbers.
     pub notes: Vec<String>,
 }
 
-/// What a model takes, by one of the estimates. Sizes are bytes.
+/// Memory of a model by one of the estimates. Sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedMemory {
-    /// Layers, the output among them.
+    /// Number of layers, including the output layer.
     pub layers: u64,
-    /// Those of them that are on devices.
+    /// Number of layers on devices.
     pub layers_on_devices: u64,
-    /// Weights, wherever they are.
+    /// Weights, on devices and in system memory.
     pub weights: u64,
-    /// KV cache of all sequences, wherever it is.
+    /// KV cache of all sequences, on devices and in system memory.
     pub kv_cache: u64,
-    /// Compute graph, or activations, wherever they are.
+    /// Compute graph or activations, on devices and in system memory.
     pub graph: u64,
-    /// What the process takes beside them.
+    /// Other memory of the process.
     pub process: u64,
-    /// Set aside on every device before layers are assigned; in no sum.
+    /// Memory that is reserved on every device before layers are assigned. No sum includes it.
     pub reserve: u64,
-    /// Bytes on devices.
+    /// Total memory on devices.
     pub on_devices: u64,
-    /// Bytes in system memory.
+    /// Total system memory.
     pub in_system: u64,
-    /// Those of them that are not shared with others who use the same files.
+    /// The part of `in_system` that is not shared with other processes that map the same files.
     pub private: u64,
-    /// All bytes.
+    /// Total memory.
     pub total: u64,
-    /// What each device holds, in the order of the request.
+    /// The devices, in the order of the request.
     pub devices: Vec<PlannedDevice>,
 }
 
-/// What a device holds. Sizes are bytes.
+/// Memory of a model on one device. Sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedDevice {
     /// Free memory.
     pub free: u64,
-    /// Layers, the output among them.
+    /// Number of layers, including the output layer.
     pub layers: u64,
     /// Weights.
     pub weights: u64,
     /// KV cache.
     pub kv_cache: u64,
-    /// Compute graph, or activations.
+    /// Compute graph or activations.
     pub graph: u64,
-    /// All of it.
+    /// Total.
     pub total: u64,
 }

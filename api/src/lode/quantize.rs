@@ -1,46 +1,47 @@
-//! What a quantization would do: the answer of `POST /api/create` with `dry_run`.
+//! Plan of a quantization: the response of `POST /api/create` with `dry_run`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What would become of every tensor, and in all.
+/// The effect of a quantization on each tensor, and in total.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuantizePlan {
-    /// The type that was asked for, in its canonical spelling.
+    /// The requested type, in its canonical spelling.
     pub quantize: String,
-    /// Every tensor of the source, in its order.
+    /// All tensors of the source, in order.
     pub tensors: Vec<PlannedTensor>,
-    /// Tensors that are encoded.
+    /// Number of tensors that are encoded.
     pub encoded: u64,
-    /// Tensors that stay as they are.
+    /// Number of tensors that keep their encoding.
     pub kept: u64,
-    /// Tensors that are left out.
+    /// Number of tensors that are left out.
     pub dropped: u64,
-    /// Bytes of all tensors.
+    /// Bytes of all tensors in the source.
     pub before: u64,
     /// Bytes of all tensors in the new model.
     pub after: u64,
-    /// Rules of the policy that no tensor meets, with their lines.
+    /// Policy rules that match no tensor, with their line numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unused_rules: Vec<String>,
 }
 
-/// A tensor of the plan.
+/// A tensor in the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedTensor {
-    /// Its canonical name.
+    /// Canonical name.
     pub name: String,
-    /// Its logical dimensions, outermost first.
+    /// Logical dimensions, outermost first.
     pub shape: Vec<u64>,
-    /// Its type.
+    /// Type in the source.
     pub from: String,
-    /// Its type in the new model; `drop` where it is left out.
+    /// Type in the new model; `drop` if the tensor is left out.
     pub to: String,
-    /// Why it keeps its type: `policy`, `precision`, `misaligned`, `not-float` or `already`.
+    /// Why the tensor keeps its type: `policy`, `precision`, `misaligned`, `not-float` or
+    /// `already`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its bytes.
+    /// Bytes in the source.
     pub before: u64,
-    /// Its bytes in the new model.
+    /// Bytes in the new model.
     pub after: u64,
 }

@@ -1,40 +1,41 @@
-//! How this daemon is a registry, and what it knows of others.
+//! The daemon as a registry, and its settings for other registries.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Answer of `GET /api/lode/registry`.
+/// Response of `GET /api/lode/registry`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RegistryResponse {
-    /// `open`, `read-only`, `anonymous-pull` or `private`.
+    /// Access mode: `open`, `read-only`, `anonymous-pull` or `private`.
     pub mode: String,
-    /// Whether somebody chose the mode. Where nobody did, other machines may not change anything.
+    /// Whether the mode is configured. If it is not, only this machine may make changes.
     pub chosen: bool,
-    /// Whether API keys are asked for. Where the mode needs no users they open the registry, too.
+    /// Whether API keys are configured. In modes without users, a key also grants access to the
+    /// registry.
     pub keys: bool,
-    /// Whether users are asked for their password.
+    /// Whether users with passwords are configured.
     pub users: bool,
-    /// Who may pull: `anyone`, `users`, `keys` or `nobody`.
+    /// Permission to pull: `anyone`, `users`, `keys` or `nobody`.
     pub pull: String,
-    /// Who may push and delete, likewise; `this machine` where nobody chose a mode.
+    /// Permission to push and delete: the same values, or `this machine` if no mode is configured.
     pub push: String,
-    /// The hosts from which it fetches what it lacks; absent where it does not.
+    /// Hosts from which the daemon fetches content that it lacks; absent if pull-through is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_through: Option<Vec<String>>,
-    /// Other registries that have settings.
+    /// Settings for other registries.
     pub hosts: Vec<RegistryHost>,
 }
 
-/// Settings of another registry, without its login.
+/// Settings for another registry, without credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RegistryHost {
-    /// Its host.
+    /// Host of the registry.
     pub host: String,
-    /// What is asked before it, in this order.
+    /// Mirrors that are tried before the registry, in this order.
     pub mirrors: Vec<String>,
-    /// Whether it is spoken to without TLS.
+    /// Whether connections use plain HTTP without TLS.
     pub plain_http: bool,
-    /// Why its settings cannot be read.
+    /// Why the settings cannot be read, if they cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

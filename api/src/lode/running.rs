@@ -1,79 +1,80 @@
-//! What runs at the moment.
+//! Loaded models and their runners.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Answer of `GET /api/lode/running`.
+/// Response of `GET /api/lode/running`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunningResponse {
-    /// The loaded models, by name.
+    /// Loaded models, sorted by name.
     pub models: Vec<RunningModel>,
-    /// Requests that wait for a model.
+    /// Number of requests that wait for a model.
     pub waiting: u64,
-    /// Requests that use a model.
+    /// Number of requests that use a model.
     pub active: u64,
-    /// Requests that may wait at a time.
+    /// Maximum number of waiting requests.
     pub queue: u64,
-    /// Models that may be loaded at a time.
+    /// Maximum number of loaded models.
     pub most_loaded: u64,
-    /// Bytes that loaded models may need together; absent where there is no limit.
+    /// Maximum bytes of all loaded models; absent if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<u64>,
-    /// Loads that were begun since the start.
+    /// Number of loads since the daemon started.
     pub loads: u64,
-    /// Models that were unloaded to make room.
+    /// Number of models that were unloaded to make room.
     pub evictions: u64,
-    /// Runners that ended unexpectedly.
+    /// Number of runners that ended unexpectedly.
     pub crashes: u64,
-    /// Requests that were refused.
+    /// Number of requests that were refused.
     pub refused: u64,
-    /// Seconds of a period in `rates`.
+    /// Length of a period in `rates`, in seconds.
     pub period: f64,
-    /// What was computed in the last periods, the oldest first; the last one is under way.
+    /// Token counts of the last periods, oldest first. The last period is still running.
     pub rates: Vec<Rate>,
 }
 
-/// A loaded model and its runner. Sizes are bytes.
+/// A loaded model and its runner. Sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunningModel {
-    /// The name by which it was loaded.
+    /// Name by which the model was loaded.
     pub name: String,
     /// Digest of its manifest.
     pub digest: String,
-    /// The device that computes.
+    /// The device that computes the model.
     pub device: String,
-    /// What it is, or why it is no other.
+    /// Description of the device, or the reason why no other is used.
     pub device_note: String,
-    /// The runner's process id.
+    /// Process id of the runner.
     pub pid: u32,
-    /// Sequences that are generated at a time.
+    /// Number of parallel sequences.
     pub slots: u64,
-    /// Requests that use it.
+    /// Number of requests that use the model.
     pub active: u64,
-    /// Requests that wait for it.
+    /// Number of requests that wait for the model.
     pub waiting: u64,
-    /// Tokens of a sequence.
+    /// Context length in tokens.
     pub context: u64,
-    /// How the KV cache keeps its elements.
+    /// Element type of the KV cache.
     pub kv_cache_type: String,
     /// Weights, mapped or on devices.
     pub weights: u64,
     /// KV cache of all slots.
     pub kv_cache: u64,
-    /// Weights and KV cache that are in memory of devices.
+    /// Weights and KV cache on devices.
     pub on_devices: u64,
-    /// Memory of the process that nobody shares, after the load.
+    /// Private memory of the process after the load, which is not shared with other processes.
     pub private: u64,
-    /// When it is unloaded where nobody uses it; RFC 3339. Absent for never.
+    /// Time when the model is unloaded if it stays unused (RFC 3339). Absent if it never is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
 }
 
-/// Tokens of a period.
+/// Token counts of one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rate {
-    /// Of prompts, without those that were in a KV cache; counted when their answer ends.
+    /// Prompt tokens that were computed, without tokens found in a KV cache. They count when the
+    /// response ends.
     pub prompt: u64,
-    /// Of answers.
+    /// Generated tokens.
     pub generated: u64,
 }

@@ -1,4 +1,4 @@
-//! What registries and the hub offer: the documents of `POST /api/lode/search`.
+//! Models that registries and the hub offer: the documents of `POST /api/lode/search`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,38 +7,39 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchRequest {
-    /// A text in the models' names; without it registries list all, and the hub is not asked.
+    /// Text in the names of the models. If it is empty, registries list all models, and the hub is
+    /// not searched.
     pub query: String,
-    /// Talk to registries without TLS.
+    /// Connect to registries without TLS.
     pub insecure: bool,
 }
 
-/// Answer of `POST /api/lode/search`.
+/// Response of `POST /api/lode/search`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SearchResponse {
-    /// What can be pulled.
+    /// Models that can be pulled.
     pub models: Vec<OfferedModel>,
-    /// Who could not be asked, or lists nothing.
+    /// Sources that could not be reached or do not list models.
     pub silent: Vec<SilentSource>,
 }
 
 /// A model that can be pulled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OfferedModel {
-    /// The name for a pull.
+    /// Name to pull the model by.
     pub name: String,
     /// The registry, mirror or hub that offers it.
     pub source: String,
-    /// How often it was fetched, where the source says.
+    /// Number of downloads, if the source reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub downloads: Option<u64>,
 }
 
-/// A source that tells nothing.
+/// A source without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SilentSource {
     /// The registry, mirror or hub.
     pub source: String,
-    /// Why.
+    /// Why there is no result.
     pub reason: String,
 }

@@ -1,69 +1,69 @@
-//! What a model has in common with others, and where it is from.
+//! Blobs that a model shares with other models, and its lineage.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Answer of `POST /api/lode/sharing`.
+/// Response of `POST /api/lode/sharing`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SharingResponse {
-    /// Name of the model, complete.
+    /// Full name of the model.
     pub model: String,
     /// Digest of its manifest.
     pub digest: String,
-    /// The models that have blobs of it, those with the most bytes first.
+    /// Models that share blobs with it, sorted by shared bytes, largest first.
     pub models: Vec<SharingModel>,
-    /// Its blobs that others have, too.
+    /// Blobs that other models have too.
     pub blobs: Vec<SharedBlob>,
 }
 
-/// A model that has blobs of another.
+/// A model that shares blobs with the requested one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SharingModel {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
-    /// How many blobs both have.
+    /// Number of shared blobs.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of the shared blobs.
     pub bytes: u64,
 }
 
 /// A blob that several models have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SharedBlob {
-    /// Its digest.
+    /// Digest of the blob.
     pub digest: String,
-    /// How many other models have it.
+    /// Number of other models that have it.
     pub models: u64,
-    /// Some of them, as places in `models` of the answer.
+    /// Some of those models, as indices into `models` of the response.
     pub some: Vec<u64>,
 }
 
-/// Answer of `POST /api/lode/lineage`.
+/// Response of `POST /api/lode/lineage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LineageResponse {
-    /// Name of the model, complete.
+    /// Full name of the model.
     pub model: String,
     /// Digest of its manifest.
     pub digest: String,
-    /// The manifest that it was made from, where it says.
+    /// Digest of the manifest that the model was made from, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// The models that are called so, where they are here.
+    /// Models in the store with that manifest.
     pub bases: Vec<Relative>,
-    /// The adapters that it applies to the weights.
+    /// Adapters that the model applies to its weights.
     pub adapters: Vec<Adapter>,
-    /// The models here that were made from it.
+    /// Models in the store that were made from this one.
     pub derived: Vec<Relative>,
 }
 
-/// A model that another was made from.
+/// A model that the requested one was made from, or that was made from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Relative {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
     /// Digest of its manifest.
     pub digest: String,
-    /// How its weights are quantized, for people.
+    /// Human-readable quantization of the weights.
     pub quantization: String,
     /// Bytes of all its blobs.
     pub bytes: u64,
@@ -72,10 +72,10 @@ pub struct Relative {
 /// An adapter of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Adapter {
-    /// The layer's name.
+    /// Name of the layer.
     pub name: String,
-    /// Its blob.
+    /// Digest of the blob.
     pub digest: String,
-    /// Its length in bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }

@@ -1,79 +1,79 @@
-//! Checking, repairing, measuring.
+//! Checks, repair and disk usage.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A line of an answer that takes its time: how far it is, and at the end what came of it.
+/// A line in the response of a long operation: its progress, and in the last line its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "{T}Step")]
 pub struct Step<T> {
-    /// What is being done; `success` in the last line.
+    /// The current step; `success` in the last line.
     pub status: String,
-    /// Bytes in all.
+    /// Total bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// Bytes that are done.
+    /// Bytes processed so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed: Option<u64>,
-    /// In the last line: the result.
+    /// The result, in the last line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<T>,
 }
 
-/// Body of `POST /api/lode/fsck`. Without a selection every blob is read.
+/// Body of `POST /api/lode/fsck`. Without a selection, all blobs are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FsckRequest {
-    /// Read only some: those that were not read for the longest time.
+    /// Read only some blobs: the ones that were checked least recently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
-    /// Read only those that were not found good within so many seconds.
+    /// Read only blobs that were not found intact within this number of seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
-    /// Read only those of this model; goes with none of the above. Names and documents are looked at all the same: problems of others
-    /// may be told, too.
+    /// Read only the blobs of this model. It excludes `sample` and `since`. Names and documents of
+    /// all models are still checked, so the report may include problems of other models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Make the index anew first.
+    /// Rebuild the index first.
     pub rebuild: bool,
 }
 
-/// How many blobs are read.
+/// Number of blobs to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sample {
-    /// So many.
+    /// This number of blobs.
     Count(u64),
-    /// So many of a hundred.
+    /// This percentage of the blobs.
     Percent(u64),
 }
 
 /// Result of `POST /api/lode/fsck`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FsckReport {
-    /// Models whose documents and blobs were looked at.
+    /// Number of models whose documents and blobs were checked.
     pub models: u64,
-    /// Blobs that were read and hashed.
+    /// Number of blobs that were read and hashed.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of those blobs.
     pub bytes: u64,
-    /// What is wrong.
+    /// Problems that were found.
     pub problems: Vec<Problem>,
 }
 
-/// Something that is wrong.
+/// A problem in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// The blob, where it is one.
+    /// Digest of the blob, if the problem is about a blob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// The layer's name, `config` or `manifest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<String>,
-    /// The models that it concerns.
+    /// Models that the problem affects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
-    /// What is wrong, for people.
+    /// Human-readable description.
     pub error: String,
 }
 
@@ -81,7 +81,7 @@ pub struct Problem {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RepairRequest {
-    /// Name of the model; without it all models.
+    /// Name of the model. Without it, all models are repaired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
@@ -89,82 +89,82 @@ pub struct RepairRequest {
 /// Result of `POST /api/lode/repair`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RepairReport {
-    /// Blobs that were read and hashed.
+    /// Number of blobs that were read and hashed.
     pub blobs: u64,
     /// Blobs that were fetched again.
     pub repaired: Vec<RepairedBlob>,
-    /// What could not be repaired.
+    /// Problems that could not be repaired.
     pub failed: Vec<Problem>,
 }
 
 /// A blob that was fetched again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RepairedBlob {
-    /// The blob.
+    /// Digest of the blob.
     pub digest: String,
     /// The layer's name, `config` or `manifest`.
     pub layer: String,
-    /// The model it was fetched for.
+    /// The model that the blob was fetched for.
     pub model: String,
-    /// Its length in bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// Answer of `GET /api/lode/du`.
+/// Response of `GET /api/lode/du`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DuResponse {
-    /// The models, the largest first.
+    /// The models, largest first.
     pub models: Vec<DuModel>,
-    /// The families of models, the largest first.
+    /// The model families, largest first.
     #[serde(default)]
     pub families: Vec<DuFamily>,
-    /// Blobs in the store.
+    /// Number of blobs in the store.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of all blobs.
     pub bytes: u64,
-    /// Bytes of blobs that only earlier versions of models have.
+    /// Bytes of blobs that only earlier versions of models refer to.
     pub version_bytes: u64,
-    /// Bytes of blobs that only manifests without a tag have, which a registry's clients sent.
+    /// Bytes of blobs that only untagged manifests refer to, which clients of the registry pushed.
     pub linked_bytes: u64,
-    /// Bytes of blobs that none of those has: uploads of the last day, and what a collection would delete.
+    /// Bytes of all other blobs: uploads of the last day, and blobs that a collection would delete.
     pub unreferenced_bytes: u64,
     /// Bytes of ingests that are not committed.
     pub ingest_bytes: u64,
-    /// Bytes of damaged blobs that were set aside.
+    /// Bytes of damaged blobs that were moved aside.
     pub damaged_bytes: u64,
-    /// Bytes free on the disk.
+    /// Free bytes on the disk.
     pub free_bytes: u64,
 }
 
-/// What a model takes.
+/// Disk usage of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DuModel {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
     /// Digest of its manifest.
     pub digest: String,
     /// Bytes of all its blobs, each counted once.
     pub bytes: u64,
-    /// Bytes that no other name has: what its removal would free.
+    /// Bytes of blobs that no other model has. Removing the model frees them.
     pub unique_bytes: u64,
-    /// Bytes that another name has too.
+    /// Bytes of blobs that other models have too.
     pub shared_bytes: u64,
-    /// Whether it is pinned.
+    /// Whether the model is pinned.
     pub pinned: bool,
-    /// When it was last loaded, or got its name where that was later; RFC 3339.
+    /// Time when the model was last loaded or was given its name, the later of both (RFC 3339).
     #[serde(default)]
     pub used: String,
 }
 
-/// What the models of a family take together.
+/// Disk usage of a model family.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DuFamily {
-    /// The family; empty where models are of none, or blobs are of several.
+    /// Name of the family. Empty for models without a family and for blobs of several families.
     pub family: String,
-    /// Bytes of all blobs that its models have and no other family's, each counted once.
+    /// Bytes of the blobs that only models of this family have, each counted once.
     pub bytes: u64,
-    /// Those of them that several names have.
+    /// Bytes of those blobs that several models have.
     pub shared_bytes: u64,
-    /// Names of its models.
+    /// Names of the models.
     pub models: Vec<String>,
 }

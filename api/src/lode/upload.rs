@@ -1,13 +1,13 @@
-//! Files that are sent by who does not know their digest.
+//! Uploads of files whose digest the client does not know.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Answer of `POST /api/lode/upload`.
+/// Response of `POST /api/lode/upload`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UploadResponse {
-    /// What the bytes hash to. `files` of a `POST /api/create` within an hour may name it.
+    /// Digest of the uploaded bytes. A `POST /api/create` within an hour may name it in `files`.
     pub digest: String,
-    /// How many there are.
+    /// Size in bytes.
     pub size: u64,
 }

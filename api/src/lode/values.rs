@@ -1,4 +1,4 @@
-//! What numbers a tensor has.
+//! Statistics of the values of a tensor.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,44 +9,45 @@ use serde::{Deserialize, Serialize};
 pub struct ValuesRequest {
     /// Name of the model.
     pub model: String,
-    /// Name of the tensor, as `POST /api/show` lists it.
+    /// Name of the tensor, as in the list of `POST /api/show`.
     pub tensor: String,
-    /// How many bins the histogram has; 64 where it is not said, 512 at most.
+    /// Number of histogram bins: 64 by default, 512 at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bins: Option<u64>,
 }
 
-/// Answer of `POST /api/lode/values`: statistics of the tensor's numbers, decoded where it is quantized.
+/// Response of `POST /api/lode/values`: statistics of the tensor's values, which are decoded if it
+/// is quantized.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ValuesResponse {
-    /// Name of the model, complete.
+    /// Full name of the model.
     pub model: String,
     /// Name of the tensor.
     pub tensor: String,
-    /// Its type.
+    /// Data type.
     pub dtype: String,
-    /// Its dimensions, outermost first.
+    /// Dimensions, outermost first.
     pub shape: Vec<u64>,
-    /// How many numbers it has.
+    /// Number of values in the tensor.
     pub numbers: u64,
-    /// How many were looked at: whole rows, spread evenly. All others are of these.
+    /// Number of sampled values: whole rows, evenly spread. All statistics below are of the sample.
     pub sampled: u64,
-    /// Those that are infinite or no number; they are in nothing below.
+    /// Number of values that are infinite or NaN. The statistics below exclude them.
     pub not_finite: u64,
-    /// Those that are 0.
+    /// Number of values that are 0.
     pub zeros: u64,
-    /// The smallest; absent where no number is finite, as the next three.
+    /// Smallest value. Absent, like the next three fields, if no value is finite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
-    /// The largest.
+    /// Largest value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
-    /// The mean.
+    /// Mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<f64>,
-    /// The standard deviation.
+    /// Standard deviation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deviation: Option<f64>,
-    /// How many are in each of as many equal parts of the range from `min` to `max`.
+    /// Histogram: number of values in each of the equal parts of the range from `min` to `max`.
     pub bins: Vec<u64>,
 }

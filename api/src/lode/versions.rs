@@ -1,4 +1,4 @@
-//! Histories, going back, pins.
+//! Version history, rollback and pins.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,12 +11,12 @@ pub struct ModelRequest {
     pub model: String,
 }
 
-/// Answer of `POST /api/lode/history`.
+/// Response of `POST /api/lode/history`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryResponse {
-    /// Name of the model, complete.
+    /// Full name of the model.
     pub model: String,
-    /// Its versions, the newest first.
+    /// Versions, newest first.
     pub versions: Vec<HistoryEntry>,
 }
 
@@ -25,26 +25,26 @@ pub struct HistoryResponse {
 pub struct HistoryEntry {
     /// Digest of its manifest.
     pub digest: String,
-    /// Since when the name named it; RFC 3339.
+    /// Time since when the name refers to this version (RFC 3339).
     pub since: String,
-    /// Whether one can go back to it.
+    /// Whether a rollback to this version is possible.
     pub state: VersionState,
 }
 
-/// Whether one can go back to a version.
+/// Whether a rollback to a version is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VersionState {
-    /// It is what the name names.
+    /// The name refers to this version.
     Current,
-    /// It is all there.
+    /// All parts of the version are in the store.
     Here,
-    /// Parts of it were deleted.
+    /// Parts of the version were deleted.
     Gone,
 }
 
 impl VersionState {
-    /// The word in tables.
+    /// Returns the word for this state in tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Current => "current",
@@ -60,18 +60,18 @@ impl VersionState {
 pub struct RollbackRequest {
     /// Name of the model.
     pub model: String,
-    /// The digest of the version, or its beginning; without it the last version before the current one.
+    /// Digest of the version or a prefix of it. Without it, the version before the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
 
-/// Answer of `POST /api/lode/rollback`.
+/// Response of `POST /api/lode/rollback`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RollbackResponse {
-    /// Name of the model, complete.
+    /// Full name of the model.
     pub model: String,
-    /// What it named before.
+    /// Digest of the version before the rollback.
     pub from: String,
-    /// What it names now.
+    /// Digest of the version after the rollback.
     pub to: String,
 }

@@ -1,11 +1,11 @@
-//! What `/api/generate` and `/api/chat` answer, a line or a document.
+//! Responses of `/api/generate` and `/api/chat`: a line of a stream or the only document.
 
 use protocol::{Logprob, Usage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Counts and times in the last line; durations in nanoseconds.
+/// Counts and times, in the last line. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct Metrics {
@@ -15,10 +15,10 @@ pub struct Metrics {
     pub prompt_eval_duration: u64,
     pub eval_count: u64,
     pub eval_duration: u64,
-    /// Lode's own: of the prompt's tokens, found in the KV cache.
+    /// Lode extension: prompt tokens found in the KV cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub prompt_cached_count: u64,
-    /// Lode's own: tokens of the prompt that were dropped because they did not fit; never silently.
+    /// Lode extension: prompt tokens that were dropped because the prompt did not fit the context.
     #[serde(skip_serializing_if = "is_zero")]
     pub prompt_truncated_count: u64,
 }
@@ -29,7 +29,7 @@ pub(super) fn is_zero(n: &u64) -> bool {
 }
 
 impl Metrics {
-    /// The metrics of a generation; total and load in nanoseconds.
+    /// Creates the metrics of a generation. `total` and `load` are in nanoseconds.
     pub fn new(usage: Usage, total: u64, load: u64) -> Self {
         Self {
             total_duration: total,
@@ -44,7 +44,7 @@ impl Metrics {
     }
 }
 
-/// A token with its log-probability.
+/// A token and its log-probability.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct TokenLogprob {
@@ -66,7 +66,7 @@ impl From<Logprob> for TokenLogprob {
     }
 }
 
-/// A call of a tool in an answer.
+/// A tool call in a response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
@@ -75,19 +75,19 @@ pub struct ToolCall {
     pub function: FunctionCall,
 }
 
-/// What is called, and with what.
+/// The called function and its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct FunctionCall {
-    /// Which call of the answer it is.
+    /// Index of the call in the response.
     pub index: u64,
     pub name: String,
-    /// An object, not its text.
+    /// A JSON object, not its text.
     pub arguments: Map<String, Value>,
 }
 
-/// What a model says.
+/// The message that a model generates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
@@ -100,14 +100,14 @@ pub struct AnswerMessage {
     pub tool_calls: Vec<ToolCall>,
 }
 
-/// What a prompt was rendered to, where only that was asked for.
+/// The rendered prompt, if the request asks for it instead of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct DebugInfo {
     pub rendered_template: String,
 }
 
-/// A line of the answer to `/api/generate`.
+/// A line in the response of `/api/generate`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct GenerateResponse {
@@ -119,7 +119,7 @@ pub struct GenerateResponse {
     pub done: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done_reason: Option<String>,
-    /// The tokens of prompt and answer, to go on from.
+    /// The tokens of prompt and answer. A later request may send them to continue.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<u32>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -128,14 +128,14 @@ pub struct GenerateResponse {
     pub tool_calls: Vec<ToolCall>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprob>,
-    /// Lode's own, in the last line: what of the request was ignored.
+    /// Lode extension, in the last line: parts of the request that were ignored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     #[serde(rename = "_debug_info", skip_serializing_if = "Option::is_none")]
     pub debug_info: Option<DebugInfo>,
 }
 
-/// A line of the answer to `/api/chat`.
+/// A line in the response of `/api/chat`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct ChatResponse {
@@ -149,7 +149,7 @@ pub struct ChatResponse {
     pub metrics: Option<Metrics>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprob>,
-    /// Lode's own, in the last line: what of the request was ignored.
+    /// Lode extension, in the last line: parts of the request that were ignored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     #[serde(rename = "_debug_info", skip_serializing_if = "Option::is_none")]

@@ -1,20 +1,20 @@
-//! Ollama's cloud, which is not here.
+//! Status of Ollama's cloud, which Lode does not use.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Answer of `GET /api/status`.
+/// Response of `GET /api/status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StatusResponse {
-    /// Whether models may run elsewhere.
+    /// Status of cloud models.
     pub cloud: CloudStatus,
 }
 
-/// Whether models may run elsewhere.
+/// Status of cloud models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CloudStatus {
-    /// They may not.
+    /// Always true: models never run in the cloud.
     pub disabled: bool,
-    /// What switched it off.
+    /// The setting that disabled cloud models.
     pub source: String,
 }

@@ -18,42 +18,45 @@ use crate::shapes;
 pub struct CreateRequest {
     #[serde(deserialize_with = "or_default")]
     pub model: String,
-    /// The old name of `model`.
+    /// Former name of `model`.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
     pub stream: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Lode's own: a file or folder on the daemon's machine, imported in place. For who may do everything.
+    /// Lode extension: a file or folder on the daemon's machine that is imported in place. Requires
+    /// full access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Lode's own: the token of files that were handed over at the daemon's socket.
+    /// Lode extension: token of the file descriptors that the client passed over the daemon's
+    /// socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed: Option<String>,
-    /// File names with the digests of uploaded blobs.
+    /// Digests of uploaded blobs, by file name.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub adapters: BTreeMap<String, String>,
-    /// As `files`, for a draft model.
+    /// Files of a draft model, like `files`.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub draft_files: BTreeMap<String, String>,
-    /// Where the model runs, where that is elsewhere.
+    /// Host that runs the model, if it is another host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_host: Option<String>,
-    /// The type to quantize to. Ollama's names, and more: see `docs/quantization.md`.
+    /// The type to quantize to: Ollama's names and further ones, see `docs/quantization.md`.
     #[serde(alias = "quantization", skip_serializing_if = "Option::is_none")]
     pub quantize: Option<String>,
-    /// Lode's own, as the fields down to `dry_run`: the text of a policy file, whose rules come before those of the type.
+    /// Lode extension, like the following fields up to `dry_run`: text of a policy file. Its rules
+    /// come before the rules of the type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Also encode what is quantized already.
+    /// Also encode tensors that are already quantized.
     #[serde(skip_serializing_if = "is_false")]
     pub requantize: bool,
-    /// Compute everything, and compare it with what is remembered of earlier computations.
+    /// Compute all results, and compare them with the cached results of earlier computations.
     #[serde(skip_serializing_if = "is_false")]
     pub no_cache: bool,
-    /// Write nothing; the answer is a `QuantizePlan`. Needs `quantize`.
+    /// Write nothing. The response is a `QuantizePlan`. Requires `quantize`.
     #[serde(skip_serializing_if = "is_false")]
     pub dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +82,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// One licence or several.
+/// One license text or several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum License {
@@ -90,7 +93,7 @@ pub enum License {
 }
 
 impl License {
-    /// The texts.
+    /// Returns the texts.
     pub fn texts(self) -> Vec<String> {
         match self {
             Self::One(text) => vec![text],
@@ -99,33 +102,33 @@ impl License {
     }
 }
 
-/// A line of the answer: a status, with how far it is where that can be told.
+/// A line of the response: a status, with progress if it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct Progress {
     pub status: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Lode's own: the layer that the line is about, where blobs are told one by one.
+    /// Lode extension: name of the layer, if the line is about one blob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<u64>,
-    /// Lode's own, in the last line: what of the request was ignored.
+    /// Lode extension, in the last line: parts of the request that were ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
 impl Progress {
-    /// The last line, where these parameters are not known.
+    /// Creates the last line, with a warning for each unknown parameter.
     pub fn success(unknown: &[String]) -> Self {
         let warnings = unknown.iter().map(|name| format!("parameter {name} is ignored: the daemon does not know it"));
         Self { warnings: warnings.collect(), ..Self::status("success") }
     }
 
-    /// A status alone.
+    /// Creates a line with a status only.
     pub fn status(status: impl Into<String>) -> Self {
         Self { status: status.into(), ..Self::default() }
     }

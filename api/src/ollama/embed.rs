@@ -19,12 +19,13 @@ pub struct EmbedRequest {
     /// A text, or a list of texts.
     #[schemars(schema_with = "shapes::texts")]
     pub input: Value,
-    /// Whether the end of a text that does not fit is dropped; the default.
+    /// Whether the end of a text that does not fit is dropped. The default is true.
     pub truncate: Option<bool>,
-    /// Only the first so many elements of each vector; 0 is all of them.
+    /// Keep only this number of leading elements of each vector; 0 keeps all.
     #[serde(deserialize_with = "or_default")]
     pub dimensions: u32,
-    /// The name of the model's prompt that goes before each text, such as `query`; its default where there is none.
+    /// Name of the model's prompt that precedes each text, such as `query`. Without it, the model's
+    /// default prompt is used.
     pub prompt_name: Option<String>,
     pub keep_alive: Option<KeepAliveSpec>,
     #[serde(deserialize_with = "or_default")]
@@ -33,10 +34,10 @@ pub struct EmbedRequest {
 }
 
 impl EmbedRequest {
-    /// The texts. A single empty one is none, as Ollama has it.
+    /// Returns the texts. A single empty text counts as no text, as in Ollama.
     ///
     /// # Errors
-    /// The input is neither text nor a list of texts.
+    /// Fails if the input is neither a text nor a list of texts.
     pub fn texts(&self) -> Result<Vec<String>, String> {
         let invalid = || "invalid input type".to_owned();
         match &self.input {
@@ -51,12 +52,12 @@ impl EmbedRequest {
     }
 }
 
-/// Answer of `POST /api/embed`; durations in nanoseconds.
+/// Response of `POST /api/embed`. Durations are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct EmbedResponse {
     pub model: String,
-    /// A vector of length 1 (L2) for each text.
+    /// One vector for each text, normalized to L2 length 1.
     pub embeddings: Vec<Vec<f32>>,
     #[serde(skip_serializing_if = "is_zero")]
     pub total_duration: u64,
@@ -64,7 +65,7 @@ pub struct EmbedResponse {
     pub load_duration: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub prompt_eval_count: u64,
-    /// Lode's own: tokens that were dropped because they did not fit.
+    /// Lode extension: tokens that were dropped because a text did not fit the context.
     #[serde(skip_serializing_if = "is_zero")]
     pub prompt_truncated_count: u64,
 }
@@ -84,7 +85,7 @@ pub struct EmbeddingsRequest {
     pub options: Map<String, Value>,
 }
 
-/// Answer of `POST /api/embeddings`.
+/// Response of `POST /api/embeddings`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct EmbeddingsResponse {
