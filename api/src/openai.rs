@@ -1,7 +1,8 @@
 //! `OpenAI`'s API: models, chat, completions, embeddings, responses.
 //!
-//! Requests ignore fields they do not know. What a field asks for and cannot be had is refused by name, unless ignoring it
-//! changes nothing but who is billed. Two fields are Lode's own: `options`, with Ollama's options, and `keep_alive`.
+//! Unknown fields are ignored. A known field that asks for an unsupported feature is refused by
+//! name, unless it only concerns billing. Lode adds two fields: `options`, with Ollama's options,
+//! and `keep_alive`.
 
 pub mod chat;
 pub mod completions;

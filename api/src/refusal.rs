@@ -1,16 +1,16 @@
-//! Why a request cannot be served as it is.
+//! The error for a request that cannot be served as it is.
 
-/// The request is at fault: one of its fields, and what is wrong with it.
+/// An invalid or unsupported field of a request, and why it is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The field, as a path: `messages[0].content`.
+    /// Path of the field, such as `messages[0].content`.
     pub param: String,
-    /// What was expected and found, and what to do.
+    /// The expected and the actual value, and how to fix the request.
     pub message: String,
 }
 
 impl Refusal {
-    /// A refusal because of one field.
+    /// Creates a refusal of one field.
     pub fn new(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: param.into(), message: message.into() }
     }

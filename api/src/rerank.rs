@@ -1,4 +1,4 @@
-//! `/v1/rerank` and `/api/rerank`, as Jina, Cohere and llama.cpp's server have them.
+//! `/v1/rerank` and `/api/rerank`, as in the APIs of Jina, Cohere and llama.cpp's server.
 
 use protocol::{RerankReply, RerankRequest as Asked};
 use schemars::JsonSchema;
@@ -8,45 +8,46 @@ use serde_json::{Map, Value};
 use crate::ollama::{KeepAliveSpec, Options};
 use crate::{Demand, Refusal, ollama};
 
-/// Most documents of a request.
+/// Maximum number of documents in a request.
 const MOST_DOCUMENTS: usize = 2048;
 
-/// Body of a request.
+/// Body of a rerank request.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RerankRequest {
-    /// The name of a model that can `rerank`.
+    /// Name of a model with the capability `rerank`.
     pub model: String,
-    /// What is looked for.
+    /// The search query.
     pub query: String,
-    /// What it is looked for in.
+    /// Documents to rank.
     pub documents: Vec<RerankDocument>,
-    /// How many results are told, the best; all of them where it is left out.
+    /// Number of best results to return. The default is all.
     pub top_n: Option<u64>,
-    /// Whether results have their documents.
+    /// Whether results include their documents.
     pub return_documents: Option<bool>,
-    /// Whether the end of what does not fit is dropped; the default.
+    /// Whether the end of a text that does not fit is dropped. The default is true.
     pub truncate: Option<bool>,
-    /// The most tokens of a document; as many as fit where it is left out.
+    /// Maximum number of tokens of a document. The default is as many as fit.
     pub max_tokens_per_doc: Option<u64>,
-    /// What counts as an answer, for models that are told so; their own words for it where it is left out.
+    /// Instruction that says which documents are relevant, for models that take one. The default is
+    /// the model's own instruction.
     pub instruction: Option<String>,
-    /// Scores as the model computes them, before they are brought between 0 and 1.
+    /// Whether to return the model's raw scores, without mapping them to the range from 0 to 1.
     pub raw_scores: Option<bool>,
-    /// Lode's own, as Ollama's.
+    /// Lode extension: how long the model stays loaded, as in Ollama's API.
     pub keep_alive: Option<KeepAliveSpec>,
-    /// Lode's own: Ollama's options.
+    /// Lode extension: Ollama's options.
     #[schemars(with = "Options")]
     pub options: Map<String, Value>,
 }
 
-/// A document.
+/// A document to rank.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a document is neither a text nor an object with a `text`")]
 pub enum RerankDocument {
-    /// As it is.
+    /// Plain text.
     Text(String),
-    /// In an object.
+    /// An object with a text.
     Object {
         /// The text.
         text: String,
@@ -62,10 +63,10 @@ impl RerankDocument {
 }
 
 impl RerankRequest {
-    /// What is asked of the model.
+    /// Converts the request to the runner's request.
     ///
     /// # Errors
-    /// The field that asks for what cannot be had.
+    /// Names the field that asks for something unsupported.
     pub fn translate(&self) -> Result<Asked, Refusal> {
         if self.query.is_empty() {
             return Err(Refusal::new("query", "it is empty; expected what to look for"));
@@ -93,15 +94,15 @@ impl RerankRequest {
         })
     }
 
-    /// What is wanted of the model beside.
+    /// Returns the generation options of the request.
     ///
     /// # Errors
-    /// An option that has not the type that it needs.
+    /// Fails if an option has a value of the wrong type.
     pub fn demand(&self) -> Result<Demand, String> {
         ollama::demand(&self.options, self.keep_alive)
     }
 
-    /// The results, the best first.
+    /// Returns the results, best first.
     fn results(&self, scores: &[f64]) -> Vec<Ranked> {
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|one, other| scores[*other].total_cmp(&scores[*one]));
@@ -116,52 +117,53 @@ impl RerankRequest {
     }
 }
 
-/// A document with its score.
+/// A document and its score.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Ranked {
-    /// Its place among the documents of the request.
+    /// Index of the document in the request.
     pub index: usize,
-    /// The larger, the better; between 0 and 1 unless the model says otherwise, or raw scores are wanted.
+    /// Relevance, higher is better. It is between 0 and 1 unless the model defines otherwise or the
+    /// request asks for raw scores.
     pub relevance_score: f64,
-    /// Where it is wanted.
+    /// The document, if the request asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub document: Option<RankedDocument>,
 }
 
-/// A document of a result.
+/// The document of a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RankedDocument {
-    /// As it came.
+    /// Text of the document, as in the request.
     pub text: String,
 }
 
-/// Answer of `POST /v1/rerank`.
+/// Response of `POST /v1/rerank`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RerankResponse {
-    /// `list`.
+    /// Always `list`.
     pub object: &'static str,
-    /// The name of the model, as it was asked for.
+    /// Name of the model, as in the request.
     pub model: String,
-    /// The best first.
+    /// Results, best first.
     pub results: Vec<Ranked>,
-    /// What it took.
+    /// Token usage.
     pub usage: RerankUsage,
 }
 
-/// Tokens of all documents, each with the query.
+/// Token usage of all documents, each paired with the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RerankUsage {
-    /// Those that were computed.
+    /// Tokens that were computed.
     pub prompt_tokens: u64,
-    /// The same.
+    /// Equal to `prompt_tokens`.
     pub total_tokens: u64,
-    /// Lode's own: tokens that were dropped because they did not fit.
+    /// Lode extension: tokens that were dropped because a text did not fit the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated_tokens: Option<u64>,
 }
 
 impl RerankResponse {
-    /// What a model made of a request.
+    /// Creates the response to a request from the reply of the runner.
     pub fn new(request: &RerankRequest, reply: &RerankReply) -> Self {
         let prompt_tokens = reply.prompt_tokens.iter().sum();
         let truncated_tokens = Some(reply.truncated_tokens).filter(|count| *count > 0);
@@ -174,27 +176,27 @@ impl RerankResponse {
     }
 }
 
-/// Answer of `POST /api/rerank`; durations in nanoseconds.
+/// Response of `POST /api/rerank`. Durations are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "OllamaRerankResponse")]
 pub struct TimedRerankResponse {
-    /// The name of the model, as it was asked for.
+    /// Name of the model, as in the request.
     pub model: String,
-    /// The best first.
+    /// Results, best first.
     pub results: Vec<Ranked>,
-    /// From the request on.
+    /// Time since the request arrived.
     pub total_duration: u64,
-    /// Until the model was loaded.
+    /// The part of it until the model was loaded.
     pub load_duration: u64,
-    /// Tokens of all documents, each with the query.
+    /// Tokens of all documents, each paired with the query.
     pub prompt_eval_count: u64,
-    /// Tokens that were dropped because they did not fit.
+    /// Tokens that were dropped because a text did not fit the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_truncated_count: Option<u64>,
 }
 
 impl TimedRerankResponse {
-    /// What a model made of a request, and how long it took.
+    /// Creates the response to a request from the reply of the runner and the two durations.
     pub fn new(request: &RerankRequest, reply: &RerankReply, [total_duration, load_duration]: [u64; 2]) -> Self {
         let RerankResponse { model, results, usage, .. } = RerankResponse::new(request, reply);
         Self {

@@ -1,4 +1,4 @@
-//! The shapes of fields whose types say less than what is read from them: for the description of the APIs only.
+//! JSON schemas of fields whose Rust types are too general. They serve the API description only.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -9,12 +9,12 @@ pub(crate) fn texts(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What a text must be, in Ollama's words.
+/// Schema of Ollama's `format`.
 pub(crate) fn format(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "anyOf": [{ "type": "string", "enum": ["json", ""] }, { "type": "object" }, { "type": "null" }] })
 }
 
-/// Messages as templates know them: what is not listed here is for the template to look at.
+/// Schema of messages. Fields that are not listed go to the chat template unchanged.
 pub(crate) fn messages(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -1,4 +1,4 @@
-//! What `/api/generate` and `/api/chat` are asked.
+//! The requests of `/api/generate` and `/api/chat`.
 
 use protocol::{Format, Message};
 use schemars::JsonSchema;
@@ -18,19 +18,19 @@ pub struct GenerateRequest {
     pub model: String,
     #[serde(deserialize_with = "or_default")]
     pub prompt: String,
-    /// What comes after the answer.
+    /// Text that follows the answer, for models that fill in the middle.
     #[serde(deserialize_with = "or_default")]
     pub suffix: String,
     pub system: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub template: String,
-    /// Tokens of the conversation so far, as an earlier answer told them.
+    /// Tokens of the conversation so far, from `context` of an earlier response.
     #[serde(deserialize_with = "or_default")]
     pub context: Vec<i64>,
     pub stream: Option<bool>,
     #[serde(deserialize_with = "or_default")]
     pub raw: bool,
-    /// `"json"`, or a JSON schema that the text must keep to.
+    /// `"json"`, or a JSON schema that the text must match.
     #[schemars(schema_with = "shapes::format")]
     pub format: Option<Value>,
     pub keep_alive: Option<KeepAliveSpec>,
@@ -41,15 +41,15 @@ pub struct GenerateRequest {
     #[schemars(with = "Options")]
     pub options: Map<String, Value>,
     pub think: Option<Think>,
-    /// Whether the beginning of a prompt that does not fit is dropped; the default.
+    /// Whether the beginning of a prompt that does not fit is dropped. The default is true.
     pub truncate: Option<bool>,
-    /// Whether the oldest tokens go when the context is full; the default.
+    /// Whether the oldest tokens are dropped when the context is full. The default is true.
     pub shift: Option<bool>,
     #[serde(deserialize_with = "or_default")]
     pub logprobs: bool,
     #[serde(deserialize_with = "or_default")]
     pub top_logprobs: i64,
-    /// Answer with the rendered prompt only.
+    /// Return only the rendered prompt.
     #[serde(rename = "_debug_render_only", deserialize_with = "or_default")]
     pub debug_render_only: bool,
 }
@@ -65,7 +65,7 @@ pub struct ChatRequest {
     #[schemars(schema_with = "shapes::messages")]
     pub messages: Vec<Message>,
     pub stream: Option<bool>,
-    /// `"json"`, or a JSON schema that the text must keep to.
+    /// `"json"`, or a JSON schema that the text must match.
     #[schemars(schema_with = "shapes::format")]
     pub format: Option<Value>,
     pub keep_alive: Option<KeepAliveSpec>,
@@ -76,28 +76,28 @@ pub struct ChatRequest {
     #[schemars(with = "Options")]
     pub options: Map<String, Value>,
     pub think: Option<Think>,
-    /// Whether the beginning of a conversation that does not fit is dropped; the default.
+    /// Whether the beginning of a conversation that does not fit is dropped. The default is true.
     pub truncate: Option<bool>,
-    /// Whether the oldest tokens go when the context is full; the default.
+    /// Whether the oldest tokens are dropped when the context is full. The default is true.
     pub shift: Option<bool>,
     #[serde(deserialize_with = "or_default")]
     pub logprobs: bool,
     #[serde(deserialize_with = "or_default")]
     pub top_logprobs: i64,
-    /// Answer with the rendered prompt only.
+    /// Return only the rendered prompt.
     #[serde(rename = "_debug_render_only", deserialize_with = "or_default")]
     pub debug_render_only: bool,
 }
 
-/// Who may say something in a conversation.
+/// Valid roles of messages.
 const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 const NO_IMAGES: &str = "this model does not support images";
 
 impl GenerateRequest {
-    /// How to generate.
+    /// Converts the request to generation options.
     ///
     /// # Errors
-    /// What is wrong with the request, in Ollama's words.
+    /// Describes the invalid field, in Ollama's wording.
     pub fn demand(&self) -> Result<Demand, String> {
         if !self.images.is_empty() {
             return Err(NO_IMAGES.to_owned());
@@ -119,10 +119,10 @@ impl GenerateRequest {
         })
     }
 
-    /// The tokens that the prompt goes on from.
+    /// Returns the tokens that the prompt continues.
     ///
     /// # Errors
-    /// A number that is no token.
+    /// Fails if a number is not a token id.
     pub fn before(&self) -> Result<Vec<u32>, String> {
         let token = |id: &i64| u32::try_from(*id).map_err(|_| format!("'context' has {id}, no token"));
         self.context.iter().map(token).collect()
@@ -130,10 +130,10 @@ impl GenerateRequest {
 }
 
 impl ChatRequest {
-    /// What is asked of the model.
+    /// Converts the request to a conversation and its generation options.
     ///
     /// # Errors
-    /// What is wrong with the request, in Ollama's words.
+    /// Describes the invalid field, in Ollama's wording.
     pub fn translate(mut self) -> Result<(Dialogue, Demand), String> {
         let demand = demand(&self.options, self.keep_alive)?;
         let demand = Demand {
@@ -151,10 +151,10 @@ impl ChatRequest {
     }
 }
 
-/// What every request of this API may set.
+/// Converts the fields that all requests of this API have.
 ///
 /// # Errors
-/// An option has a value of the wrong type.
+/// Fails if an option has a value of the wrong type.
 pub fn demand(options: &Map<String, Value>, keep_alive: Option<KeepAliveSpec>) -> Result<Demand, String> {
     let (options, unknown_options) = Options::read(options)?;
     Ok(Demand { options, unknown_options, keep_alive, ..Demand::default() })
@@ -166,7 +166,7 @@ fn top_logprobs(wanted: bool, top: i64) -> Result<Option<u32>, String> {
     Ok(wanted.then_some(top))
 }
 
-/// `"json"` or a schema; nothing where it is empty.
+/// Parses `"json"` or a schema. Returns `None` if the format is empty.
 fn format(format: Option<&Value>) -> Result<Option<Format>, String> {
     match format {
         None | Some(Value::Null) => Ok(None),
@@ -180,7 +180,7 @@ fn format(format: Option<&Value>) -> Result<Option<Format>, String> {
     }
 }
 
-/// Refuses a message that nobody could render; roles are written in any case.
+/// Lowercases the role, and refuses a message with an unknown role or with images.
 fn check(message: &mut Message) -> Result<(), String> {
     message.role.make_ascii_lowercase();
     if !ROLES.contains(&message.role.as_str()) {

@@ -1,4 +1,4 @@
-//! `keep_alive`: a number of seconds, or a duration as Go writes it.
+//! `keep_alive`: a number of seconds or a duration in Go's syntax.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// What [`KeepAliveSpec::parse`] reads.
+/// Pattern of the texts that [`KeepAliveSpec::parse`] accepts.
 const DURATION: &str = r"^[-+]?[0-9]+(\.[0-9]+)?((ns|us|µs|ms|s|m|h)([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))*)?$";
 
-/// How long a model stays loaded. `None` is forever.
+/// How long a model stays loaded after a request. `None` means forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAliveSpec(pub Option<Duration>);
 
 impl KeepAliveSpec {
-    /// Reads `300`, `-1`, `5m`, `1h30m`, `1.5s`, `250ms`, …; negative is forever.
+    /// Parses `300`, `-1`, `5m`, `1h30m`, `1.5s`, `250ms`, …; a negative duration means forever.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad =
             || format!("`{text}` is not a duration; expected seconds, or numbers with units such as 10m or 1h30m");
@@ -53,7 +53,7 @@ impl KeepAliveSpec {
         if seconds < 0.0 {
             return Some(Self(None));
         }
-        // What does not fit is as good as forever.
+        // A duration that overflows counts as forever.
         seconds.is_finite().then(|| Self(Duration::try_from_secs_f64(seconds).ok()))
     }
 }

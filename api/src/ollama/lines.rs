@@ -1,4 +1,4 @@
-//! The lines of an answer to `/api/generate` and `/api/chat`, from the events of a generation.
+//! Conversion of generation events to the lines of `/api/generate` and `/api/chat`.
 
 use protocol::{FinishReason, GenerateEvent, Logprob, Usage};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::Answer;
 
-/// Which of the two endpoints answers.
+/// The endpoint that responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// `/api/generate`.
@@ -18,28 +18,28 @@ pub enum Endpoint {
     Chat,
 }
 
-/// When something is said.
+/// Time stamps of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// The time, in RFC 3339.
+    /// Current time (RFC 3339).
     pub now: String,
     /// Nanoseconds from the request's arrival until now.
     pub total: u64,
-    /// Nanoseconds from the request's arrival until the model was there.
+    /// Nanoseconds from the request's arrival until the model was loaded.
     pub load: u64,
 }
 
-/// Makes the lines of an answer.
+/// Creates the lines of a response.
 #[derive(Clone, Debug)]
 pub struct AnswerLines {
     endpoint: Endpoint,
-    /// The model's name as the client wrote it.
+    /// Name of the model, as the client wrote it.
     model: String,
-    /// What makes the ids of calls this answer's own.
+    /// Random part of the tool call ids, unique to this response.
     id: String,
-    /// Tools that were called so far.
+    /// Number of tool calls so far.
     calls: u64,
-    /// What the last line says was ignored.
+    /// Warnings about ignored parts of the request, for the last line.
     warnings: Vec<String>,
 }
 
@@ -47,15 +47,15 @@ pub struct AnswerLines {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Line {
-    /// Of `/api/generate`.
+    /// A line of `/api/generate`.
     Generate(GenerateResponse),
-    /// Of `/api/chat`.
+    /// A line of `/api/chat`.
     Chat(ChatResponse),
-    /// Why there are no more.
+    /// An error, which ends the stream.
     Error(ErrorResponse),
 }
 
-/// What a line says besides how it ended.
+/// The content of a line.
 #[derive(Debug, Default)]
 struct Said {
     text: String,
@@ -64,7 +64,7 @@ struct Said {
     logprobs: Vec<Logprob>,
 }
 
-/// How a line ends the answer.
+/// The part of a line that ends the response.
 #[derive(Debug, Default)]
 struct Ended {
     reason: String,
@@ -74,31 +74,31 @@ struct Ended {
 }
 
 impl AnswerLines {
-    /// For an answer that begins.
+    /// Creates lines for a new response.
     pub fn new(endpoint: Endpoint, model: &str, id: String) -> Self {
         Self { endpoint, model: model.to_owned(), id, calls: 0, warnings: Vec::new() }
     }
 
-    /// The same, with what of the request was ignored.
+    /// Adds warnings about ignored options of the request.
     #[must_use]
     pub fn with_ignored(self, ignored: &[String]) -> Self {
         let warnings = ignored.iter().map(|what| format!("{what} is ignored: the daemon does not know it")).collect();
         Self { warnings, ..self }
     }
 
-    /// That something was done (`load`, `unload`), without any text.
+    /// Returns a final line without text, for a completed action (`load`, `unload`).
     pub fn done(&self, reason: &str, moment: &Moment) -> Line {
         let ended = Ended { reason: reason.to_owned(), ..Ended::default() };
         self.line(Said::default(), Some(ended), moment)
     }
 
-    /// What the prompt was rendered to.
+    /// Returns a line with the rendered prompt.
     pub fn rendered(&self, text: String, moment: &Moment) -> Line {
         let ended = Ended { rendered: Some(DebugInfo { rendered_template: text }), ..Ended::default() };
         self.line(Said::default(), Some(ended), moment)
     }
 
-    /// The line of an event. That of the end, or of an error, is the last.
+    /// Converts an event to a line. `Done` and `Error` give the last line.
     pub fn event(&mut self, event: GenerateEvent, moment: &Moment) -> Line {
         let said = match event {
             GenerateEvent::Text { text, logprobs } => Said { text, logprobs, ..Said::default() },
@@ -115,7 +115,7 @@ impl AnswerLines {
         self.line(said, None, moment)
     }
 
-    /// The whole answer in one document.
+    /// Returns the complete response as one document.
     pub fn whole(&mut self, answer: Answer, moment: &Moment) -> Line {
         let tool_calls = answer.tool_calls.into_iter().map(|call| self.call(call)).collect();
         let said = Said { text: answer.text, thinking: answer.thinking, tool_calls, logprobs: answer.logprobs };
@@ -135,7 +135,7 @@ impl AnswerLines {
         let Said { text, thinking, tool_calls, logprobs } = said;
         let logprobs = logprobs.into_iter().map(TokenLogprob::from).collect();
         let Ended { reason, metrics, tokens: context, rendered: debug_info } = ended.unwrap_or_default();
-        // What was only rendered has not ended.
+        // A response with a rendered prompt only has no reason and is not `done`.
         let done = !reason.is_empty();
         let done_reason = done.then_some(reason);
         let warnings = if done { self.warnings.clone() } else { Vec::new() };

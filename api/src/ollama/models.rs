@@ -10,32 +10,33 @@ use super::answer::is_zero;
 use super::null::or_default;
 use crate::shapes;
 
-/// Answer of `GET /api/version`.
+/// Response of `GET /api/version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VersionResponse {
-    /// The version of Ollama whose API is served: clients refuse to work with a version that they think too old.
+    /// Version of the Ollama API that Lode serves. Clients refuse to work with a version that is
+    /// too old for them.
     pub version: String,
-    /// Lode's own: the daemon's version. Missing in Ollama's answer.
+    /// Lode extension: version of the daemon. Absent in Ollama's response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lode_version: Option<String>,
 }
 
-/// The version of Ollama whose API is served.
+/// Version of the Ollama API that Lode serves.
 const OLLAMA_VERSION: &str = "0.34.0";
 
 impl VersionResponse {
-    /// The answer of a daemon of this version.
+    /// Creates the response of a daemon of this version.
     pub fn new(lode_version: &str) -> Self {
         Self { version: OLLAMA_VERSION.to_owned(), lode_version: Some(lode_version.to_owned()) }
     }
 
-    /// The value of the header `Server`: the daemon, and the Ollama whose API it serves.
+    /// Returns the value of the `Server` header: the versions of the daemon and of the Ollama API.
     pub fn products(&self) -> String {
         let own = self.lode_version.iter().map(|version| format!("Lode/{version}"));
         own.chain([format!("Ollama/{}", self.version)]).collect::<Vec<_>>().join(" ")
     }
 
-    /// Names the program that answered, with its version.
+    /// Returns the version of the program that responded, for display.
     pub fn program(&self) -> String {
         match &self.lode_version {
             Some(version) => version.clone(),
@@ -44,7 +45,7 @@ impl VersionResponse {
     }
 }
 
-/// What a model is, in short.
+/// Summary of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
@@ -73,15 +74,16 @@ pub struct ModelEntry {
     pub details: Details,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// Lode's own: it has no chat template; it goes on with texts, and does not tell the messages of a conversation apart.
+    /// Lode extension: true if the model has no chat template. It continues texts and does not
+    /// distinguish the messages of a conversation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_completes: bool,
-    /// Lode's own: the model is protected from being removed.
+    /// Lode extension: whether the model is protected from removal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
 }
 
-/// Answer of `GET /api/tags`.
+/// Response of `GET /api/tags`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct TagsResponse {
@@ -100,18 +102,18 @@ pub struct PsEntry {
     pub expires_at: String,
     pub size_vram: u64,
     pub context_length: u64,
-    /// Lode's own: the runner's process id.
+    /// Lode extension: process id of the runner.
     #[serde(default)]
     pub pid: u32,
-    /// Lode's own: the device that computes: `cpu`, `cuda:0`, `metal`.
+    /// Lode extension: device that computes the model: `cpu`, `cuda:0`, `metal`.
     #[serde(default)]
     pub device: String,
-    /// Lode's own: what the device is, or why it is no other.
+    /// Lode extension: description of the device, or the reason why no other is used.
     #[serde(default)]
     pub device_note: String,
 }
 
-/// Answer of `GET /api/ps`.
+/// Response of `GET /api/ps`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct PsResponse {
@@ -125,21 +127,21 @@ pub struct PsResponse {
 pub struct ShowRequest {
     #[serde(deserialize_with = "or_default")]
     pub model: String,
-    /// The old name of `model`.
+    /// Former name of `model`.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
     #[serde(deserialize_with = "or_default")]
     pub verbose: bool,
-    /// Shown in the place of the model's.
+    /// System prompt to show in place of the model's.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub system: String,
-    /// Shown in the Modelfile over the model's parameters.
+    /// Parameters that override the model's in the Modelfile.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Map::is_empty")]
     #[schemars(with = "Options")]
     pub options: Map<String, Value>,
 }
 
-/// A tensor in a verbose answer of `POST /api/show`.
+/// A tensor in a verbose response of `POST /api/show`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct TensorEntry {
@@ -147,15 +149,15 @@ pub struct TensorEntry {
     #[serde(rename = "type")]
     pub kind: String,
     pub shape: Vec<u64>,
-    /// Lode's own: length in bytes.
+    /// Lode extension: size in bytes.
     #[serde(default)]
     pub size: u64,
-    /// Lode's own: the blob that the tensor is in.
+    /// Lode extension: digest of the blob with the tensor.
     #[serde(default)]
     pub digest: String,
 }
 
-/// Answer of `POST /api/show`.
+/// Response of `POST /api/show`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
@@ -185,14 +187,16 @@ pub struct ShowResponse {
     pub tensors: Vec<TensorEntry>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// Lode's own: it has no chat template; it goes on with texts, and does not tell the messages of a conversation apart.
+    /// Lode extension: true if the model has no chat template. It continues texts and does not
+    /// distinguish the messages of a conversation.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub only_completes: bool,
     pub modified_at: String,
-    /// Lode's own: options that hold where neither a request nor the model's parameters name them, as the model's maker says.
+    /// Lode extension: sampling options that the maker of the model recommends. They apply if
+    /// neither the request nor the model's parameters set them.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub sampling: Map<String, Value>,
-    /// Lode's own: which document says so.
+    /// Lode extension: the document that `sampling` comes from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sampling_source: String,
 }
@@ -215,7 +219,7 @@ pub struct CopyRequest {
 pub struct DeleteRequest {
     #[serde(deserialize_with = "or_default")]
     pub model: String,
-    /// The old name of `model`.
+    /// Former name of `model`.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
 }

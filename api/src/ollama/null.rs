@@ -1,8 +1,8 @@
-//! `null` where a field may be left out: many clients send it, and Ollama reads it as nothing.
+//! Fields that may be `null`: many clients send `null` for an absent field, and Ollama accepts it.
 
 use serde::{Deserialize, Deserializer};
 
-/// Reads a field that may be `null`.
+/// Reads a field; `null` gives the default value.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {

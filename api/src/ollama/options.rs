@@ -1,4 +1,4 @@
-//! `options` of a request, and the parameters of a model: the same names.
+//! `options` of a request and parameters of a model, which share their names.
 
 use protocol::Sampling;
 use schemars::JsonSchema;
@@ -6,47 +6,49 @@ use serde_json::{Map, Value};
 
 use crate::{Refusal, nearest, shapes};
 
-/// Options that are set. What is not set is the model's choice, then the default's.
+/// Options that are set. For the rest, the model's parameters apply, then the defaults.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct Options {
-    /// Tokens that the context holds.
+    /// Context length in tokens.
     pub num_ctx: Option<u64>,
-    /// How many layers are on GPUs, from the last, the output being one; negative is as many as there is room for.
+    /// Number of layers on GPUs, counted from the output layer, which is one of them. If negative,
+    /// as many as fit.
     pub num_gpu: Option<i64>,
-    /// The only GPU, by its number; negative is any.
+    /// Index of the only GPU to use; negative for any.
     pub main_gpu: Option<i64>,
-    /// Tokens to generate at most; negative is without limit.
+    /// Maximum number of tokens to generate; negative for no limit.
     pub num_predict: Option<i64>,
-    /// Tokens of a prompt that stay when it is cut.
+    /// Number of tokens at the start of a prompt that are kept when it is cut.
     pub num_keep: Option<u64>,
-    /// Strings that end a generation.
+    /// Strings that end the generation.
     #[schemars(schema_with = "shapes::texts")]
     pub stop: Option<Vec<String>>,
-    /// Makes a generation repeatable; negative is none.
+    /// Random seed, which makes a generation repeatable; negative for none.
     pub seed: Option<i64>,
-    /// How much is left to chance; 0 takes the likeliest token.
+    /// Sampling temperature; 0 always takes the most likely token.
     pub temperature: Option<f32>,
-    /// Only so many of the likeliest tokens are drawn from; 0 or less is all.
+    /// Sample from this number of most likely tokens; 0 or less for all.
     pub top_k: Option<i64>,
-    /// Only the likeliest tokens that have so much probability together.
+    /// Sample from the most likely tokens whose total probability reaches this value.
     pub top_p: Option<f32>,
-    /// Only tokens with at least that share of the likeliest one's probability.
+    /// Sample from tokens whose probability is at least this fraction of the most likely token's.
     pub min_p: Option<f32>,
-    /// Only the most typical tokens that have so much probability together.
+    /// Sample from the most typical tokens whose total probability reaches this value.
     pub typical_p: Option<f32>,
-    /// Tokens that the penalties look back at; -1 is the whole context.
+    /// Number of recent tokens that the penalties consider; -1 for the whole context.
     pub repeat_last_n: Option<i64>,
-    /// What a token that was there loses, as a divisor; 1 is nothing.
+    /// Penalty for tokens that already occurred, as a divisor; 1 for none.
     pub repeat_penalty: Option<f32>,
-    /// What a token that was there loses.
+    /// Penalty for tokens that already occurred, subtracted once.
     pub presence_penalty: Option<f32>,
-    /// What a token loses each time that it was there.
+    /// Penalty for tokens that already occurred, subtracted for each occurrence.
     pub frequency_penalty: Option<f32>,
-    /// Ends an answer whose last so many tokens are the same few (up to 64) again and again; 0 never does.
+    /// End a response whose last tokens, this many, repeat the same short sequence of up to 64
+    /// tokens; 0 for never.
     pub repeat_limit: Option<u64>,
 }
 
-/// What [`Options::set`] takes.
+/// The names that [`Options::set`] accepts.
 const NAMES: [&str; 17] = [
     "num_ctx",
     "num_gpu",
@@ -67,7 +69,8 @@ const NAMES: [&str; 17] = [
     "stop",
 ];
 
-/// Names that other servers know and that mean nothing here: accepted, so that their models and clients work.
+/// Options of other servers that have no effect here. They are accepted so that existing models and
+/// clients work.
 const IGNORED: [(&str, Kind); 18] = [
     ("num_batch", Kind::Integer),
     ("use_mmap", Kind::Flag),
@@ -89,7 +92,7 @@ const IGNORED: [(&str, Kind); 18] = [
     ("num_gqa", Kind::Integer),
 ];
 
-/// What the value of an option must be.
+/// The type of an option's value.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Integer,
@@ -116,10 +119,10 @@ impl Kind {
 }
 
 impl Options {
-    /// Reads options. The second part are names that nobody knows.
+    /// Parses options. The second part of the result lists unknown names.
     ///
     /// # Errors
-    /// Which option has a value of the wrong type.
+    /// Names the option with a value of the wrong type.
     pub fn read(map: &Map<String, Value>) -> Result<(Self, Vec<String>), String> {
         let mut options = Self::default();
         let mut unknown = Vec::new();
@@ -138,18 +141,18 @@ impl Options {
         Ok((options, unknown))
     }
 
-    /// Reads the field `options` of the other APIs' requests, as [`read`](Self::read).
+    /// Parses the field `options` of requests in the other APIs, like [`read`](Self::read).
     pub(crate) fn of_field(options: Option<&Map<String, Value>>) -> Result<(Self, Vec<String>), Refusal> {
         let read = options.map(|options| Self::read(options).map_err(|error| Refusal::new("options", error)));
         read.unwrap_or_else(|| Ok(Default::default()))
     }
 
-    /// Whether there is an option of that name.
+    /// Returns true if an option of that name exists.
     pub fn knows(name: &str) -> bool {
         Self::names().any(|known| known == name)
     }
 
-    /// The option that is meant by a name with a mistake in it.
+    /// Returns the option that is most similar to a mistyped name.
     pub fn nearest(name: &str) -> Option<&'static str> {
         nearest(name, Self::names())
     }
@@ -160,14 +163,15 @@ impl Options {
 
     fn set(&mut self, name: &str, value: &Value) -> Result<bool, String> {
         let wrong = |what: &str| format!("option \"{name}\" must be of type {what}, it is {value}");
-        // What is too large would be infinite, which the runner's protocol cannot say.
+        // A number too large for f32 would become infinite, which the runner protocol cannot
+        // express.
         let float = || value.as_f64().map(|n| n as f32).filter(|n| n.is_finite()).ok_or_else(|| wrong("float32"));
-        // Clients write whole numbers as floats too.
+        // Clients also write integers as floats.
         let whole = |n: f64| (n.fract() == 0.0 && n.abs() < 9e15).then_some(n as i64);
         let integer = || value.as_i64().or_else(|| value.as_f64().and_then(whole)).ok_or_else(|| wrong("integer"));
         let count = || u64::try_from(integer()?).map_err(|_| wrong("integer, 0 or more"));
         match name {
-            // 0 names no context: the settings decide.
+            // 0 means no requested context length: the configured default applies.
             "num_ctx" => self.num_ctx = Some(count()?).filter(|tokens| *tokens > 0),
             "num_gpu" => self.num_gpu = Some(integer()?),
             "main_gpu" => self.main_gpu = Some(integer()?),
@@ -190,7 +194,7 @@ impl Options {
         Ok(true)
     }
 
-    /// These options, and those of `under` where they say nothing.
+    /// Returns these options, with missing ones from `under`.
     #[must_use]
     pub fn over(self, under: Self) -> Self {
         Self {
@@ -214,7 +218,7 @@ impl Options {
         }
     }
 
-    /// The sampling for a context of that many tokens.
+    /// Returns the sampling parameters for a context of this many tokens.
     pub fn sampling(&self, context: u64) -> Sampling {
         let default = Sampling::default();
         let clamp = |n: i64| u32::try_from(n).unwrap_or(if n < 0 { 0 } else { u32::MAX });
@@ -237,7 +241,7 @@ impl Options {
         }
     }
 
-    /// The most tokens to generate; `None` is without limit.
+    /// Returns the maximum number of tokens to generate; `None` for no limit.
     pub fn max_tokens(&self) -> Option<u64> {
         self.num_predict.and_then(|n| u64::try_from(n).ok())
     }

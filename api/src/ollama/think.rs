@@ -1,4 +1,4 @@
-//! `think`: whether, or how much, a model is to think before it answers.
+//! `think`: whether and how much a model thinks before it answers.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
-/// Whether, or how much, to think.
+/// Whether and how much to think.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Think {
     /// Yes or no.
@@ -15,11 +15,11 @@ pub enum Think {
     Level(String),
 }
 
-/// How much a model may be told to think.
+/// Amounts of thinking.
 const LEVELS: [&str; 4] = ["low", "medium", "high", "max"];
 
 impl Think {
-    /// Whether thinking is asked for.
+    /// Returns true if the request asks for thinking.
     pub fn is_wanted(&self) -> bool {
         *self != Self::Flag(false)
     }

@@ -16,31 +16,31 @@ pub struct TokenizeRequest {
     pub model: String,
     /// The text.
     pub content: Option<String>,
-    /// Another name of `content`.
+    /// Alias of `content`.
     pub text: Option<String>,
-    /// Add the tokens that the model wants around a text, such as BOS.
+    /// Whether to add the special tokens that the model expects around a text, such as BOS.
     #[serde(deserialize_with = "or_default")]
     pub add_special: bool,
-    /// Read special tokens in the text as such; the default. Else they are text.
+    /// Whether to parse special tokens in the text; true by default. If false, they are plain text.
     pub parse_special: Option<bool>,
     /// How long the model stays loaded.
     pub keep_alive: Option<KeepAliveSpec>,
-    /// As in other requests; only `num_ctx` matters.
+    /// As in other requests; only `num_ctx` has an effect.
     #[serde(deserialize_with = "or_default")]
     #[schemars(with = "Options")]
     pub options: Map<String, Value>,
 }
 
-/// Answer of `POST /api/tokenize`; durations in nanoseconds.
+/// Response of `POST /api/tokenize`. Durations are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TokenizeResponse {
-    /// As in the request.
+    /// Name of the model, as in the request.
     pub model: String,
-    /// The ids.
+    /// Token ids.
     pub tokens: Vec<u32>,
-    /// From the request's arrival.
+    /// Time since the request arrived.
     pub total_duration: u64,
-    /// Of that, until the model was there.
+    /// The part of it until the model was loaded.
     pub load_duration: u64,
 }
 
@@ -51,26 +51,26 @@ pub struct DetokenizeRequest {
     /// Name of the model.
     #[serde(deserialize_with = "or_default")]
     pub model: String,
-    /// The ids.
+    /// Token ids.
     #[serde(deserialize_with = "or_default")]
     pub tokens: Vec<u32>,
     /// How long the model stays loaded.
     pub keep_alive: Option<KeepAliveSpec>,
-    /// As in other requests; only `num_ctx` matters.
+    /// As in other requests; only `num_ctx` has an effect.
     #[serde(deserialize_with = "or_default")]
     #[schemars(with = "Options")]
     pub options: Map<String, Value>,
 }
 
-/// Answer of `POST /api/detokenize`; durations in nanoseconds.
+/// Response of `POST /api/detokenize`. Durations are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DetokenizeResponse {
-    /// As in the request.
+    /// Name of the model, as in the request.
     pub model: String,
     /// The text.
     pub content: String,
-    /// From the request's arrival.
+    /// Time since the request arrived.
     pub total_duration: u64,
-    /// Of that, until the model was there.
+    /// The part of it until the model was loaded.
     pub load_duration: u64,
 }

@@ -1,57 +1,57 @@
-//! Pulling and pushing.
+//! Pull and push.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `POST /api/pull`.
+/// Body of `POST /api/pull`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PullRequest {
     /// Name of the model.
     pub model: String,
-    /// The same, from older clients.
+    /// The name, as older clients send it.
     pub name: String,
-    /// HTTP without TLS.
+    /// Connect by HTTP without TLS.
     pub insecure: bool,
-    /// Tell of every blob how far it is, beside the whole. Lode's own.
+    /// Lode extension: report the progress of each blob in addition to the total.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub blobs: bool,
-    /// Whether progress is told; the default.
+    /// Whether to stream the progress. The default is true.
     pub stream: Option<bool>,
 }
 
-/// `POST /api/push`.
+/// Body of `POST /api/push`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PushRequest {
-    /// Name of the model; also where it goes, unless `destination` says.
+    /// Name of the model. It is also the destination unless `destination` is set.
     pub model: String,
-    /// The same, from older clients.
+    /// The name, as older clients send it.
     pub name: String,
-    /// Where it goes, where that is not its name. Lode's own.
+    /// Lode extension: destination, if it differs from the name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub destination: String,
-    /// Tell what would be sent, and send nothing. Lode's own.
+    /// Lode extension: report the data that the push would send, and send nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Tell of every blob how far it is, beside the whole. Lode's own.
+    /// Lode extension: report the progress of each blob in addition to the total.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub blobs: bool,
-    /// HTTP without TLS.
+    /// Connect by HTTP without TLS.
     pub insecure: bool,
-    /// Whether progress is told; the default.
+    /// Whether to stream the progress. The default is true.
     pub stream: Option<bool>,
 }
 
-/// What a push would do with a layer: a line of a dry run.
+/// The action of a push for a layer: a line of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PushLine {
     /// `present`, `mount` or `send`.
     pub status: String,
-    /// The layer's name, or `config`.
+    /// Name of the layer, or `config`.
     pub name: String,
-    /// The blob.
+    /// Digest of the blob.
     pub digest: String,
-    /// Its length in bytes.
+    /// Size in bytes.
     pub total: u64,
 }

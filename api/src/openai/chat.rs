@@ -15,7 +15,8 @@ use protocol::FinishReason;
 
 use super::Head;
 
-/// What the documents of one answer have in common. `id` is random; `fingerprint` is the model's digest.
+/// Creates the fields that all documents of a response share. `id` is random; `fingerprint` is the
+/// digest of the model.
 pub fn head(id: &str, created: u64, model: &str, fingerprint: &str) -> Head {
     Head {
         id: format!("chatcmpl-{id}"),
@@ -26,7 +27,8 @@ pub fn head(id: &str, created: u64, model: &str, fingerprint: &str) -> Head {
     }
 }
 
-/// Why a choice ended. A model that calls tools wants their results next, which is not an end.
+/// Returns `OpenAI`'s finish reason. If the response has tool calls, the model expects their
+/// results next, which is not a stop.
 fn finish_reason(reason: FinishReason, calls_tools: bool) -> &'static str {
     match reason {
         FinishReason::Length | FinishReason::Repetition => "length",
@@ -35,7 +37,7 @@ fn finish_reason(reason: FinishReason, calls_tools: bool) -> &'static str {
     }
 }
 
-/// The id of a tool call: the same in a stream and in a document.
+/// Returns the id of a tool call, which is the same in a stream and in a complete response.
 fn call_id(head: &Head, choice: u32, call: usize) -> String {
     let id = head.id.strip_prefix("chatcmpl-").unwrap_or(&head.id);
     format!("call_{id}_{choice}_{call}")

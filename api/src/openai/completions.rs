@@ -1,4 +1,4 @@
-//! `/v1/completions`: text that goes on, without a chat template.
+//! `/v1/completions`: continuation of a text, without a chat template.
 
 mod answer;
 mod request;
@@ -12,7 +12,8 @@ use protocol::FinishReason;
 
 use super::Head;
 
-/// What the documents of one answer have in common. `id` is random; `fingerprint` is the model's digest.
+/// Creates the fields that all documents of a response share. `id` is random; `fingerprint` is the
+/// digest of the model.
 pub fn head(id: &str, created: u64, model: &str, fingerprint: &str) -> Head {
     Head {
         id: format!("cmpl-{id}"),

@@ -1,4 +1,5 @@
-//! What a message says: a string, or parts. Parts of text are joined by line breaks; no model here sees or hears.
+//! Message content: a string or a list of parts. Text parts are joined by line breaks. Images and
+//! audio are refused.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,13 +11,13 @@ use crate::Refusal;
 #[serde(untagged, expecting = "expected content that is a string or a list of parts")]
 #[schemars(rename = "OpenAiContent")]
 pub(super) enum Content {
-    /// The text.
+    /// Plain text.
     Text(String),
-    /// Parts of it.
+    /// Parts, in order.
     Parts(Vec<Part>),
 }
 
-/// A part of a message. The chat API and the responses API have other names for the same.
+/// A content part. The chat API and the responses API use different type names for the same part.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "OpenAiPart")]
 pub(super) struct Part {
@@ -29,7 +30,7 @@ pub(super) struct Part {
 }
 
 impl Content {
-    /// The text. `param` is the field's path.
+    /// Returns the text. `param` is the path of the field, for errors.
     pub(super) fn text(self, param: &str) -> Result<String, Refusal> {
         let parts = match self {
             Self::Text(text) => return Ok(text),

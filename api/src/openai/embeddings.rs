@@ -10,7 +10,7 @@ use super::completions::Texts;
 use crate::Refusal;
 use crate::ollama::KeepAliveSpec;
 
-/// Most inputs of a request.
+/// Maximum number of inputs in a request.
 const MOST_INPUTS: usize = 2048;
 
 /// Body of `POST /v1/embeddings`.
@@ -23,26 +23,28 @@ pub struct EmbeddingsRequest {
     pub input: Option<Texts>,
     pub encoding_format: Option<String>,
     pub dimensions: Option<u32>,
-    /// The name of the model's prompt that goes before each text, such as `query`; not `OpenAI`'s.
+    /// Name of the model's prompt that precedes each text, such as `query`. Not part of `OpenAI`'s
+    /// API.
     pub prompt_name: Option<String>,
-    /// Lode's own, as Ollama's.
+    /// Lode extension: how long the model stays loaded, as in Ollama's API.
     pub keep_alive: Option<KeepAliveSpec>,
 }
 
-/// How the numbers of a vector are written.
+/// Encoding of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// A list.
+    /// A list of numbers.
     Float,
     /// Little-endian `f32` in base64.
     Base64,
 }
 
 impl EmbeddingsRequest {
-    /// What is asked of the model, and how the answer is written. The end of an input that does not fit is dropped.
+    /// Converts the request to the runner's request and the encoding of the response. The end of an
+    /// input that does not fit is dropped.
     ///
     /// # Errors
-    /// The field that asks for what cannot be had.
+    /// Names the field that asks for something unsupported.
     pub fn translate(self) -> Result<(EmbedRequest, Encoding), Refusal> {
         let encoding = match self.encoding_format.as_deref() {
             None | Some("float") => Encoding::Float,
@@ -76,7 +78,7 @@ impl EmbeddingsRequest {
     }
 }
 
-/// Answer of `POST /v1/embeddings`.
+/// Response of `POST /v1/embeddings`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 #[schemars(rename = "OpenAiEmbeddingsResponse")]
@@ -97,30 +99,30 @@ pub struct Embedding {
     pub vector: Vector,
 }
 
-/// The numbers of a vector.
+/// The elements of a vector.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "OpenAiVector")]
 pub enum Vector {
-    /// As they are.
+    /// A list of numbers.
     Numbers(Vec<f32>),
-    /// In base64.
+    /// Little-endian `f32` in base64.
     Base64(String),
 }
 
-/// Tokens of all inputs.
+/// Token usage of all inputs.
 #[expect(clippy::struct_field_names, reason = "the fields are OpenAI's")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EmbeddingsUsage {
     pub prompt_tokens: u64,
     pub total_tokens: u64,
-    /// Lode's own: tokens that were dropped because they did not fit.
+    /// Lode extension: tokens that were dropped because an input did not fit the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated_tokens: Option<u64>,
 }
 
 impl EmbeddingsResponse {
-    /// The vectors of a model.
+    /// Creates the response from the reply of the runner.
     pub fn new(model: String, reply: EmbedReply, encoding: Encoding) -> Self {
         let prompt_tokens = reply.prompt_tokens.iter().sum();
         let truncated_tokens = Some(reply.truncated_tokens).filter(|count| *count > 0);

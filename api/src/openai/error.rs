@@ -1,35 +1,35 @@
-//! Errors as `OpenAI`'s API tells them.
+//! Errors in the format of `OpenAI`'s API.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Frame, Refusal};
 
-/// Body of an answer with a status of 400 or more, and the last event of a stream that failed.
+/// Body of a response with status 400 or above, and the last event of a stream that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OpenAiError")]
 pub struct ErrorResponse {
-    /// What went wrong.
+    /// The error.
     pub error: ErrorObject,
 }
 
-/// What went wrong.
+/// An error: its type, message and cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "OpenAiErrorObject")]
 pub struct ErrorObject {
-    /// For people.
+    /// Human-readable message.
     pub message: String,
-    /// Whose fault it was, roughly.
+    /// Error type, which follows from the HTTP status.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The field of the request that is at fault, where one is.
+    /// The invalid field of the request, if the error is about a field.
     pub param: Option<String>,
-    /// For programs, where there is one.
+    /// Machine-readable error code, if there is one.
     pub code: Option<String>,
 }
 
 impl ErrorResponse {
-    /// An error with the type that fits its HTTP status.
+    /// Creates an error with the type that fits the HTTP status.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         let (kind, code) = match status {
             401 => ("authentication_error", Some("invalid_api_key")),
@@ -45,7 +45,7 @@ impl ErrorResponse {
         Self { error: ErrorObject { message, kind: kind.to_owned(), param: None, code } }
     }
 
-    /// The event that ends a stream which failed. No `[DONE]` follows.
+    /// Returns the event that ends a failed stream. No `[DONE]` follows.
     pub fn frame(&self) -> Frame {
         Frame::data(self)
     }

@@ -1,4 +1,4 @@
-//! `response_format`, and `text.format` of the responses API: what a text must be.
+//! `response_format`, and `text.format` of the responses API: constraints on the generated text.
 
 use protocol::Format;
 use serde::{Deserialize, Serialize};
@@ -6,28 +6,28 @@ use serde_json::{Value, json};
 
 use crate::{Refusal, grammar};
 
-/// What the text of an answer must be.
+/// The required format of the generated text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct TextFormat {
     /// `text`, `json_object`, `json_schema` or `grammar`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Where the chat API has the schema.
+    /// The schema, in requests of the chat API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_schema: Option<JsonSchema>,
-    /// Where the responses API has it.
+    /// The schema, in requests of the responses API.
     #[serde(flatten)]
     pub here: JsonSchema,
-    /// Of a grammar: `regex` or `lark`; not `OpenAI`'s.
+    /// Syntax of a grammar: `regex` or `lark`. Not part of `OpenAI`'s API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub syntax: Option<String>,
-    /// The grammar.
+    /// Text of the grammar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub definition: Option<String>,
 }
 
-/// A schema with its name. It is always kept to, `strict` or not.
+/// A JSON schema and its name. It is always enforced, whether `strict` is set or not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "NamedSchema")]
@@ -43,17 +43,18 @@ pub struct JsonSchema {
 }
 
 impl TextFormat {
-    /// Any text.
+    /// Returns the format for any text.
     pub(super) fn text() -> Self {
         Self { kind: "text".to_owned(), ..Self::default() }
     }
 
-    /// In the runner's words; none is any text. `param` is the field's path.
+    /// Converts the format for the runner; `None` allows any text. `param` is the path of the
+    /// field, for errors.
     pub(super) fn format(&self, param: &str) -> Result<Option<Format>, Refusal> {
         match self.kind.as_str() {
             "text" => Ok(None),
             "json_object" if self.json_schema.is_none() && self.here.schema.is_none() => Ok(Some(Format::Json)),
-            // llama.cpp's server and others take a schema with `json_object` too.
+            // llama.cpp's server and other servers also accept a schema with `json_object`.
             "json_object" | "json_schema" => {
                 let (schema, path) = match &self.json_schema {
                     Some(nested) => (&nested.schema, "json_schema.schema"),

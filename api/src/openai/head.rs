@@ -1,19 +1,19 @@
-//! What all documents of one answer have in common.
+//! The fields that all documents of a response share.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Id, time and model of an answer.
+/// Id, time and model of a response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Head {
-    /// Made for this answer; begins with what it is of, as `chatcmpl-`.
+    /// Unique id of the response, with a prefix for its kind, such as `chatcmpl-`.
     pub id: String,
-    /// The kind of document.
+    /// Type of the document.
     pub object: &'static str,
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub created: u64,
-    /// The name as the client wrote it.
+    /// Name of the model, as the client wrote it.
     pub model: String,
-    /// The digest of the model's manifest: the same digest, the same weights.
+    /// Digest of the model's manifest. The same digest means the same weights.
     pub system_fingerprint: String,
 }

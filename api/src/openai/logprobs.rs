@@ -1,14 +1,15 @@
-//! Log-probabilities of tokens, in the form of chat and responses, and in the older one of completions.
+//! Log-probabilities of tokens, in the format of chat and responses, and in the older format of
+//! completions.
 
 use protocol::Logprob;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What stands for the logarithm of nothing: JSON has no infinity.
+/// Replaces the logarithm of 0, because JSON has no infinity.
 const LEAST: f32 = -9999.0;
 
-/// A token with its log-probability.
+/// A token and its log-probability.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "OpenAiTokenLogprob")]
 pub struct TokenLogprob {
@@ -18,7 +19,7 @@ pub struct TokenLogprob {
     pub top_logprobs: Vec<TopLogprob>,
 }
 
-/// One of the likeliest tokens at a place.
+/// One of the most likely tokens at a position.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "OpenAiTopLogprob")]
 pub struct TopLogprob {
@@ -50,14 +51,14 @@ fn told(logprob: f32) -> f32 {
 /// `logprobs` of a choice of a chat.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChatLogprobs {
-    /// Of all tokens of the answer.
+    /// Log-probabilities of all tokens in the answer.
     pub content: Vec<TokenLogprob>,
-    /// A model here refuses in words only.
+    /// Always null: models here express a refusal as plain text.
     pub refusal: Option<Vec<TokenLogprob>>,
 }
 
 impl ChatLogprobs {
-    /// Of these tokens.
+    /// Creates the document for these tokens.
     pub(super) fn new(tokens: Vec<Logprob>) -> Self {
         Self { content: tokens.into_iter().map(TokenLogprob::from).collect(), refusal: None }
     }
@@ -68,14 +69,15 @@ impl ChatLogprobs {
 pub struct CompletionLogprobs {
     pub tokens: Vec<String>,
     pub token_logprobs: Vec<f32>,
-    /// By token; of two tokens with the same text the likelier is told.
+    /// Alternatives by token text. If two tokens have the same text, the more likely one is kept.
     pub top_logprobs: Vec<Map<String, Value>>,
-    /// Where each token begins in the text of the choice, in characters.
+    /// Offset of each token in the text of the choice, in characters.
     pub text_offset: Vec<usize>,
 }
 
 impl CompletionLogprobs {
-    /// Of these tokens, the first of which begins at `offset`. Moves `offset` to where the next begins.
+    /// Creates the document for these tokens. The first token starts at `offset`; on return,
+    /// `offset` is the start of the next one.
     pub(super) fn new(tokens: Vec<Logprob>, offset: &mut usize) -> Self {
         let mut all = Self::default();
         for token in tokens {

@@ -3,46 +3,47 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// A model, in `OpenAI`'s words and, where a client of Anthropic's asks, in theirs too.
+/// A model in `OpenAI`'s format, with Anthropic's fields added for Anthropic's clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 #[schemars(rename = "OpenAiModel")]
 pub struct Model {
     pub id: String,
     pub object: &'static str,
-    /// When the name was given to this model, in seconds since 1970.
+    /// Time when the name was given to this model, in seconds since 1970.
     pub created: u64,
-    /// The namespace of the name.
+    /// Namespace of the model's name.
     pub owned_by: String,
-    /// Anthropic's.
+    /// The fields of Anthropic's format.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub anthropic: Option<AnthropicModel>,
 }
 
-/// What Anthropic's clients look for in a model.
+/// The fields that Anthropic's clients expect in a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AnthropicModel {
     #[serde(rename = "type")]
     pub kind: &'static str,
     pub display_name: String,
-    /// RFC 3339.
+    /// Creation time (RFC 3339).
     pub created_at: String,
 }
 
 impl Model {
-    /// A model in `OpenAI`'s words.
+    /// Creates a model in `OpenAI`'s format.
     pub fn new(id: String, created: u64, owned_by: String) -> Self {
         Self { id, object: "model", created, owned_by, anthropic: None }
     }
 
-    /// The same in Anthropic's words too; `created_at` is RFC 3339.
+    /// Adds the fields of Anthropic's format. `created_at` is in RFC 3339 format.
     pub fn for_anthropic(mut self, created_at: String) -> Self {
         self.anthropic = Some(AnthropicModel { kind: "model", display_name: self.id.clone(), created_at });
         self
     }
 }
 
-/// Answer of `GET /v1/models`. All of it is one page; the fields after `data` are for Anthropic's clients.
+/// Response of `GET /v1/models`. The list is a single page; the fields after `data` are for
+/// Anthropic's clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's and Anthropic's")]
 #[schemars(rename = "OpenAiModelList")]
@@ -55,7 +56,7 @@ pub struct ModelList {
 }
 
 impl ModelList {
-    /// All models.
+    /// Creates the list of all models.
     pub fn new(data: Vec<Model>) -> Self {
         let id = |model: Option<&Model>| model.map(|model| model.id.clone());
         Self { object: "list", has_more: false, first_id: id(data.first()), last_id: id(data.last()), data }

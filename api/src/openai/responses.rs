@@ -1,7 +1,8 @@
-//! `/v1/responses`, without a memory: every request brings the whole conversation, nothing is kept.
+//! `/v1/responses`, stateless: every request carries the whole conversation, and no response is
+//! stored.
 //!
-//! An answer is a list of items: what the model thought, what it says, the functions it calls. In a stream every item is
-//! opened, filled and closed by events of its own; the last event has the whole response.
+//! A response is a list of items: reasoning, messages and function calls. In a stream, separate
+//! events open, fill and close each item; the last event carries the whole response.
 
 mod document;
 mod event;

@@ -1,4 +1,4 @@
-//! Fields that requests for chat and for completions share: how to choose tokens, and where to stop.
+//! Sampling and stop fields that chat and completion requests share.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use serde_json::{Map, Value};
 use crate::ollama::{KeepAliveSpec, Options};
 use crate::{Demand, Refusal};
 
-/// Most answers to one prompt.
+/// Maximum number of choices for a prompt.
 const MOST_CHOICES: u32 = 128;
 
 /// One string or several.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
 pub(super) enum Strings {
-    /// One.
+    /// One string.
     One(String),
-    /// Several.
+    /// Several strings.
     Several(Vec<String>),
 }
 
-/// How to choose tokens.
+/// Sampling options.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Sampling {
@@ -34,15 +34,15 @@ pub struct Sampling {
     presence_penalty: Option<f64>,
     logit_bias: Option<BTreeMap<String, f64>>,
     n: Option<u32>,
-    /// Lode's own: Ollama's options; the fields above come before them.
+    /// Lode extension: Ollama's options. The fields above take precedence over them.
     #[schemars(with = "Option<Options>")]
     options: Option<Map<String, Value>>,
-    /// Lode's own, as Ollama's.
+    /// Lode extension: how long the model stays loaded, as in Ollama's API.
     keep_alive: Option<KeepAliveSpec>,
 }
 
 impl Sampling {
-    /// How many answers to each prompt.
+    /// Returns the number of choices for each prompt.
     pub(super) fn choices(&self) -> Result<u32, Refusal> {
         let n = self.n.unwrap_or(1);
         if (1..=MOST_CHOICES).contains(&n) {
@@ -51,7 +51,7 @@ impl Sampling {
         Err(Refusal::new("n", format!("n is {n}, expected 1 to {MOST_CHOICES}")))
     }
 
-    /// The demand with these fields. `max_tokens` is without limit where it is negative.
+    /// Converts these fields to generation options. A negative `max_tokens` means no limit.
     pub(super) fn demand(&self, max_tokens: Option<i64>) -> Result<Demand, Refusal> {
         let (given, unknown_options) = Options::of_field(self.options.as_ref())?;
         let options = Options {
@@ -66,7 +66,8 @@ impl Sampling {
         };
         let logit_bias = self.logit_bias.iter().flatten().map(bias).collect::<Result<_, _>>()?;
         let options = options.over(given);
-        // Coding agents shorten a conversation that is refused. A client that names a context gets its prompt cut to that.
+        // Coding agents compact a conversation that is refused. If a client sets the context
+        // length, its prompt is truncated to that length instead.
         let refuse_long_prompts = options.num_ctx.is_none();
         Ok(Demand {
             options,
@@ -79,7 +80,8 @@ impl Sampling {
     }
 }
 
-/// An empty string would end every answer at once; no server reads it so.
+/// Returns the stop strings without empty ones. An empty string would end every response at once;
+/// other servers ignore it too.
 fn texts(strings: Strings) -> Vec<String> {
     let mut texts = match strings {
         Strings::One(text) => vec![text],
@@ -89,7 +91,7 @@ fn texts(strings: Strings) -> Vec<String> {
     texts
 }
 
-/// A number that must be in a range.
+/// Checks that a number is in a range.
 pub(super) fn within(name: &str, value: Option<f64>, least: f64, most: f64) -> Result<Option<f32>, Refusal> {
     match value {
         Some(value) if !(least..=most).contains(&value) => {
@@ -107,7 +109,7 @@ fn bias((token, bias): (&String, &f64)) -> Result<(u32, f32), Refusal> {
     Ok((token, bias.unwrap_or_default()))
 }
 
-/// How many of the likeliest tokens are told.
+/// Checks the number of most likely tokens to report.
 pub(super) fn top_logprobs(name: &str, count: u32, most: u32) -> Result<u32, Refusal> {
     if count <= most {
         return Ok(count);
@@ -144,7 +146,7 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(demand.options, expected);
-        // Keys of an object have no order; these are sorted as text.
+        // Keys of a JSON object have no order; these are sorted as text.
         assert_eq!(demand.logit_bias, [(11, 1.5), (7, -100.0)]);
         assert!(demand.keep_alive.is_some());
     }

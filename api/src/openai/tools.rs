@@ -1,7 +1,7 @@
-//! Tools, and whether they may be called.
+//! Tools and the choice among them.
 //!
-//! The chat API nests a function (`{"type": "function", "function": {"name": …}}`), the responses API does not; templates
-//! want it nested.
+//! The chat API nests a function (`{"type": "function", "function": {"name": …}}`), the responses
+//! API does not. Templates expect the nested form.
 
 use protocol::ToolChoice;
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ pub struct Reasoning {
     pub effort: Option<String>,
 }
 
-/// How much to think, in Ollama's words.
+/// Converts a reasoning effort to Ollama's thinking levels.
 pub(super) fn think(effort: Option<&str>, param: &str) -> Result<Option<crate::ollama::Think>, Refusal> {
     use crate::ollama::Think;
     let level = match effort {
@@ -37,7 +37,8 @@ pub(super) fn think(effort: Option<&str>, param: &str) -> Result<Option<crate::o
     Ok(Some(Think::Level(level.to_owned())))
 }
 
-/// The arguments of a call that a client sends back: JSON in a string. No text is no arguments.
+/// Parses the arguments of a call that a client sends back: serialized JSON. An empty text means no
+/// arguments.
 pub(super) fn arguments(text: &str, param: &str) -> Result<Map<String, Value>, Refusal> {
     if text.trim().is_empty() {
         return Ok(Map::new());
@@ -45,13 +46,13 @@ pub(super) fn arguments(text: &str, param: &str) -> Result<Map<String, Value>, R
     serde_json::from_str(text).map_err(|e| Refusal::new(param, format!("the arguments are not a JSON object: {e}")))
 }
 
-/// A call as templates want it in a message.
+/// Creates a tool call in the form that templates expect.
 pub(super) fn call(id: &str, name: &str, arguments: Map<String, Value>) -> Value {
     let arguments = Value::Object(arguments);
     json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
 }
 
-/// Reads tools of either form into the nested one.
+/// Converts tools of either form to the nested form.
 pub(super) fn tools(given: &[Value]) -> Result<Vec<Value>, Refusal> {
     given.iter().enumerate().map(|(at, tool)| nested(at, tool)).collect()
 }
@@ -84,12 +85,13 @@ fn nested(at: usize, tool: &Value) -> Result<Value, Refusal> {
     Ok(json!({"type": "function", "function": function}))
 }
 
-/// The name of a nested tool.
+/// Returns the name of a nested tool.
 fn name(tool: &Value) -> &str {
     tool["function"]["name"].as_str().unwrap_or_default()
 }
 
-/// Which tools a model is offered, and whether it may call them. Where it may not, it is offered none.
+/// Returns the tools that the model may see and whether it may call them. If calls are not allowed,
+/// the model sees no tools.
 pub(super) fn choose(tools: Vec<Value>, choice: Option<&Value>) -> Result<(Vec<Value>, ToolChoice), Refusal> {
     let refuse = |message: String| Err(Refusal::new("tool_choice", message));
     match choice {
@@ -124,7 +126,7 @@ fn named(tools: Vec<Value>, choice: &Map<String, Value>) -> Result<(Vec<Value>, 
 }
 
 fn allowed(mut tools: Vec<Value>, choice: &Map<String, Value>) -> Result<(Vec<Value>, ToolChoice), Refusal> {
-    // The chat API nests this, too.
+    // The chat API nests this object, too.
     let choice = choice.get("allowed_tools").and_then(Value::as_object).unwrap_or(choice);
     let Some(list) = choice.get("tools").and_then(Value::as_array) else {
         return Err(Refusal::new("tool_choice", "allowed_tools needs the list of tools"));

@@ -1,9 +1,9 @@
-//! `usage`: tokens of prompt and answer.
+//! `usage`: token counts of prompts and answers.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Tokens that an answer took.
+/// Token usage of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 #[schemars(rename = "OpenAiUsage")]
@@ -14,13 +14,13 @@ pub struct Usage {
     pub prompt_tokens_details: PromptTokens,
 }
 
-/// More of the prompt's tokens.
+/// Details of the prompt tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "OpenAiPromptTokens")]
 pub struct PromptTokens {
-    /// Of them, found in the KV cache.
+    /// Prompt tokens found in the KV cache.
     pub cached_tokens: u64,
-    /// Lode's own: tokens of the prompt that were dropped because they did not fit. Never silently.
+    /// Lode extension: prompt tokens that were dropped because the prompt did not fit the context.
     #[serde(skip_serializing_if = "is_zero")]
     pub truncated_tokens: u64,
 }
@@ -31,7 +31,8 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl Usage {
-    /// Adds a generation. A prompt that several generations go on from counts once: with the first of them.
+    /// Adds a generation. A prompt that several generations share counts once, with the first of
+    /// them.
     pub fn add(&mut self, usage: protocol::Usage, is_first_of_prompt: bool) {
         if is_first_of_prompt {
             self.prompt_tokens += usage.prompt_tokens;
@@ -47,11 +48,11 @@ impl Usage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(super) enum ChunkUsage {
-    /// Nobody asked; the field is left out.
+    /// The request did not ask for usage; the field is omitted.
     Unwanted,
-    /// It was asked for and is not known yet: `null`.
+    /// Usage is requested but not known yet: `null`.
     Unknown(()),
-    /// All of it, in the last chunk.
+    /// The total usage, in the last chunk.
     Known(Usage),
 }
 
@@ -60,7 +61,7 @@ impl ChunkUsage {
         *self == Self::Unwanted
     }
 
-    /// Before the end.
+    /// Returns the value for chunks before the last.
     pub(super) fn unknown(wanted: bool) -> Self {
         if wanted { Self::Unknown(()) } else { Self::Unwanted }
     }

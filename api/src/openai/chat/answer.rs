@@ -1,4 +1,4 @@
-//! The document that answers a chat.
+//! The response to a chat request.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::Answer;
 use crate::openai::logprobs::ChatLogprobs;
 use crate::openai::{Head, Usage};
 
-/// Answer of `POST /v1/chat/completions`.
+/// Response of `POST /v1/chat/completions`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct ChatCompletion {
@@ -18,7 +18,7 @@ pub struct ChatCompletion {
     pub usage: Usage,
 }
 
-/// One of the answers.
+/// One of the alternative responses.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "ChatChoice")]
 pub struct Choice {
@@ -28,24 +28,24 @@ pub struct Choice {
     pub finish_reason: &'static str,
 }
 
-/// What the model says.
+/// The message that the model generates.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct AssistantMessage {
     pub role: &'static str,
-    /// Nothing where the model only calls tools.
+    /// Text of the answer; null if the model only calls tools.
     pub content: Option<String>,
     pub refusal: Option<String>,
-    /// What it thought before, as Ollama tells it.
+    /// Reasoning of the model before the answer. The field name is Ollama's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<CallOut>,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CallOut {
-    /// In streams only.
+    /// Index of the call; only in streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<usize>,
     pub id: String,
@@ -54,11 +54,11 @@ pub struct CallOut {
     pub function: FunctionOut,
 }
 
-/// Which function is called.
+/// The called function and its arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FunctionOut {
     pub name: String,
-    /// A JSON object in a string.
+    /// A JSON object, serialized to a string.
     pub arguments: String,
 }
 
@@ -70,7 +70,7 @@ impl CallOut {
 }
 
 impl ChatCompletion {
-    /// The answers to one prompt, in order.
+    /// Creates the response from the choices for one prompt, in order.
     pub fn new(head: Head, answers: Vec<Answer>, with_logprobs: bool) -> Self {
         let mut usage = Usage::default();
         for (at, answer) in answers.iter().enumerate() {
@@ -82,7 +82,7 @@ impl ChatCompletion {
 }
 
 fn choice(head: &Head, index: u32, answer: Answer, with_logprobs: bool) -> Choice {
-    // An answer without a reason broke off; the caller tells an error instead of it.
+    // An answer without a reason broke off. The caller reports an error instead of this document.
     let reason = answer.reason.unwrap_or(protocol::FinishReason::Length);
     let finish_reason = finish_reason(reason, !answer.tool_calls.is_empty());
     let calls = answer.tool_calls.into_iter().enumerate();

@@ -1,4 +1,4 @@
-//! Messages of a chat.
+//! Messages of a chat request.
 
 use std::collections::HashMap;
 
@@ -21,11 +21,11 @@ pub struct ChatMessage {
     name: Option<String>,
     tool_calls: Option<Vec<Call>>,
     tool_call_id: Option<String>,
-    /// What the model thought, as Ollama tells it.
+    /// Reasoning of the model; the field name that Ollama uses.
     reasoning: Option<String>,
-    /// The same, as others tell it.
+    /// Reasoning of the model; the field name that other servers use.
     reasoning_content: Option<String>,
-    /// What tool calls were before there were several.
+    /// Deprecated predecessor of `tool_calls`; refused.
     function_call: Option<Value>,
 }
 
@@ -45,7 +45,8 @@ struct Function {
     arguments: String,
 }
 
-/// Messages as templates want them. Templates know a tool by its name, clients by the id of the call.
+/// Converts messages to the form that templates expect. Templates identify a tool by its name,
+/// clients by the id of the call.
 pub(super) fn messages(given: Vec<ChatMessage>) -> Result<Vec<Message>, Refusal> {
     let mut names = HashMap::new();
     let mut all = Vec::with_capacity(given.len());
@@ -113,7 +114,7 @@ impl Call {
     }
 }
 
-/// Puts what a model thought where templates look for it; each looks at one of these.
+/// Stores reasoning under both names that templates read; each template reads one of them.
 pub(in crate::openai) fn thought(rest: &mut Map<String, Value>, text: String) {
     rest.insert("reasoning_content".to_owned(), text.clone().into());
     rest.insert("thinking".to_owned(), text.into());

@@ -37,14 +37,16 @@ pub struct ChatRequest {
     pub functions: Option<Value>,
     pub function_call: Option<Value>,
     pub web_search_options: Option<Value>,
-    /// Variables of the model's chat template, such as `enable_thinking`; not `OpenAI`'s.
+    /// Variables for the model's chat template, such as `enable_thinking`. Not part of `OpenAI`'s
+    /// API.
     pub chat_template_kwargs: Option<Map<String, Value>>,
-    /// What the answer is to be drawn from, for templates that have a place for it; not `OpenAI`'s.
+    /// Documents to base the answer on, for templates that support them. Not part of `OpenAI`'s
+    /// API.
     #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     pub documents: Option<Value>,
 }
 
-/// What a stream is to have beside the answer.
+/// Options of a stream.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
@@ -53,33 +55,33 @@ pub struct StreamOptions {
 }
 
 impl ChatRequest {
-    /// Whether the answer is a stream.
+    /// Returns true if the response is a stream.
     pub fn streams(&self) -> bool {
         self.stream.unwrap_or(false)
     }
 
-    /// Whether a stream ends with its usage.
+    /// Returns true if the stream ends with token usage.
     pub fn wants_usage(&self) -> bool {
         self.stream_options.and_then(|options| options.include_usage).unwrap_or(false)
     }
 
-    /// Whether choices have log-probabilities.
+    /// Returns true if choices include log-probabilities.
     pub fn wants_logprobs(&self) -> bool {
         self.logprobs.unwrap_or(false)
     }
 
-    /// How many choices are wanted.
+    /// Returns the number of choices.
     ///
     /// # Errors
-    /// None, or too many.
+    /// Fails if the number is 0 or too large.
     pub fn choices(&self) -> Result<u32, Refusal> {
         self.sampling.choices()
     }
 
-    /// What is asked of the model.
+    /// Converts the request to a conversation and its generation options.
     ///
     /// # Errors
-    /// The field that asks for what cannot be had.
+    /// Names the field that asks for something unsupported.
     pub fn translate(self) -> Result<(Dialogue, Demand), Refusal> {
         self.refuse_what_is_not_there()?;
         if self.messages.is_empty() {

@@ -1,4 +1,5 @@
-//! A chat as a stream: the role, then pieces, then why each choice ended, then usage where it is wanted, then `[DONE]`.
+//! A chat response as a stream: the role, pieces of the answer, the finish reason of each choice,
+//! usage if requested, and `[DONE]`.
 
 use protocol::{FailureKind, FinishReason, GenerateEvent, Logprob};
 use schemars::JsonSchema;
@@ -11,7 +12,7 @@ use crate::openai::usage::ChunkUsage;
 use crate::openai::{ErrorResponse, Head, Usage};
 use crate::{Frame, ToolCall};
 
-/// An event of the stream. The last with `usage` has no choices.
+/// A chunk of the stream. The last chunk with `usage` has no choices.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChatChunk<'a> {
     #[serde(flatten)]
@@ -42,34 +43,34 @@ struct Delta {
     tool_calls: Vec<CallOut>,
 }
 
-/// Turns the events of one or several generations into the frames of one stream.
+/// Converts the events of one or more generations to the frames of one stream.
 #[derive(Clone, Debug)]
 pub struct ChatStream {
     head: Head,
     with_usage: bool,
     with_logprobs: bool,
     usage: Usage,
-    /// Tool calls of each choice so far.
+    /// Number of tool calls in each choice so far.
     calls: Vec<usize>,
-    /// Choices that have not ended.
+    /// Number of choices that have not ended.
     open: usize,
 }
 
 impl ChatStream {
-    /// A stream of so many choices.
+    /// Creates a stream with this number of choices.
     pub fn new(head: Head, choices: u32, with_usage: bool, with_logprobs: bool) -> Self {
         let (head, choices) = (Head { object: "chat.completion.chunk", ..head }, choices as usize);
         Self { head, with_usage, with_logprobs, usage: Usage::default(), calls: vec![0; choices], open: choices }
     }
 
-    /// What comes first: who speaks.
+    /// Returns the first frames, which carry the role.
     pub fn begin(&self) -> Vec<Frame> {
         let delta = || Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
         (0..self.calls.len() as u32).map(|choice| self.piece(choice, delta(), Vec::new(), None)).collect()
     }
 
-    /// The frames of an event of a choice. After the end of the last choice the stream is complete; after an error it is
-    /// over.
+    /// Converts an event of a choice to frames. The stream is complete after the last choice ends.
+    /// An error ends it early.
     pub fn event(&mut self, choice: u32, event: GenerateEvent) -> Vec<Frame> {
         match event {
             GenerateEvent::Text { text, logprobs } => {

@@ -129,7 +129,7 @@ fn a_document() {
     assert_eq!(serde_json::to_value(ChatCompletion::new(head(), vec![first, second], false)).expect("JSON"), document);
 }
 
-/// The documents of frames, `[DONE]` as a string.
+/// Parses the documents of frames; `[DONE]` becomes a string.
 fn documents(frames: Vec<Frame>) -> Vec<Value> {
     let read = |frame: Frame| {
         assert_eq!(frame.event, None);

@@ -1,4 +1,4 @@
-//! The document that answers a request for completions.
+//! The response to a completion request.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::Answer;
 use crate::openai::logprobs::CompletionLogprobs;
 use crate::openai::{Head, Usage};
 
-/// Answer of `POST /v1/completions`.
+/// Response of `POST /v1/completions`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct Completion {
@@ -18,7 +18,7 @@ pub struct Completion {
     pub usage: Usage,
 }
 
-/// One of the texts.
+/// One of the generated texts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "CompletionChoice")]
 pub struct Choice {
@@ -29,13 +29,15 @@ pub struct Choice {
 }
 
 impl Completion {
-    /// The answers, `choices` of each prompt, in order; each with the text that comes before it.
+    /// Creates the response. `answers` has `choices` entries for each prompt, in order. The string
+    /// of an entry is the echoed prompt that precedes the answer.
     pub fn new(head: Head, answers: Vec<(String, Answer)>, choices: u32, with_logprobs: bool) -> Self {
         let mut usage = Usage::default();
         let choice = |(index, (before, answer)): (u32, (String, Answer))| {
             usage.add(answer.usage, index.is_multiple_of(choices.max(1)));
             let logprobs = with_logprobs.then(|| CompletionLogprobs::new(answer.logprobs, &mut before.chars().count()));
-            // An answer without a reason broke off; the caller tells an error instead of it.
+            // An answer without a reason broke off. The caller reports an error instead of this
+            // document.
             Choice { text: before + &answer.text, index, logprobs, finish_reason: answer.reason.map(finish_reason) }
         };
         let choices = (0..).zip(answers).map(choice).collect();

@@ -8,20 +8,20 @@ use crate::openai::chat::StreamOptions;
 use crate::openai::sampling::{Sampling, top_logprobs};
 use crate::{Demand, Refusal};
 
-/// Most prompts of a request.
+/// Maximum number of prompts in a request.
 const MOST_PROMPTS: usize = 256;
 
-/// Texts, or what they were cut into.
+/// One or more texts, as strings or as token ids.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a string, a list of strings, a list of tokens or a list of lists of tokens")]
 pub enum Texts {
     /// A text.
     One(String),
-    /// Several.
+    /// Several texts.
     Several(Vec<String>),
-    /// Tokens of a text.
+    /// Token ids of a text.
     Tokens(Vec<u32>),
-    /// Tokens of several.
+    /// Token ids of several texts.
     SeveralTokens(Vec<Vec<u32>>),
 }
 
@@ -43,39 +43,41 @@ pub struct CompletionRequest {
     pub logprobs: Option<u32>,
 }
 
-/// A prompt, and what the answer begins with where the prompt is to be part of it.
+/// A prompt and whether the response repeats it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletionPrompt {
-    /// What to go on from.
+    /// The prompt to continue.
     pub prompt: Prompt,
-    /// Whether the text of the prompt comes first. A prompt of tokens is turned into text by the model's tokenizer.
+    /// True if the response starts with the text of the prompt. A prompt of token ids is decoded
+    /// with the model's tokenizer.
     pub echo: bool,
 }
 
 impl CompletionRequest {
-    /// Whether the answer is a stream.
+    /// Returns true if the response is a stream.
     pub fn streams(&self) -> bool {
         self.stream.unwrap_or(false)
     }
 
-    /// Whether a stream ends with its usage.
+    /// Returns true if the stream ends with token usage.
     pub fn wants_usage(&self) -> bool {
         self.stream_options.and_then(|options| options.include_usage).unwrap_or(false)
     }
 
-    /// Whether choices have log-probabilities.
+    /// Returns true if choices include log-probabilities.
     pub fn wants_logprobs(&self) -> bool {
         self.logprobs.is_some()
     }
 
-    /// How many choices are wanted of each prompt.
+    /// Returns the number of choices for each prompt.
     ///
     /// # Errors
-    /// None, too many, or fewer than are to be generated.
+    /// Fails if the number is 0, too large, or different from `best_of`.
     pub fn choices(&self) -> Result<u32, Refusal> {
         let n = self.sampling.choices()?;
         match self.best_of {
-            // Choosing needs a score of whole answers, which would be another model.
+            // Choosing the best of several completions is not implemented: no score for complete
+            // answers exists here.
             Some(best_of) if best_of != n => Err(Refusal::new(
                 "best_of",
                 format!("best_of is {best_of} and n is {n}; only equal ones are supported"),
@@ -84,10 +86,10 @@ impl CompletionRequest {
         }
     }
 
-    /// What is asked of the model: the prompts, and how to generate for each.
+    /// Converts the request to prompts and the generation options for each.
     ///
     /// # Errors
-    /// The field that asks for what cannot be had.
+    /// Names the field that asks for something unsupported.
     pub fn translate(self) -> Result<(Vec<CompletionPrompt>, Demand), Refusal> {
         let echo = self.echo.unwrap_or(false);
         if echo && self.logprobs.is_some() {

@@ -11,7 +11,7 @@ use crate::openai::logprobs::CompletionLogprobs;
 use crate::openai::usage::ChunkUsage;
 use crate::openai::{ErrorResponse, Head, Usage};
 
-/// An event of the stream. The last with `usage` has no choices.
+/// A chunk of the stream. The last chunk with `usage` has no choices.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CompletionChunk<'a> {
     #[serde(flatten)]
@@ -22,30 +22,30 @@ pub struct CompletionChunk<'a> {
     usage: ChunkUsage,
 }
 
-/// Turns the events of generations into the frames of one stream.
+/// Converts the events of generations to the frames of one stream.
 #[derive(Clone, Debug)]
 pub struct CompletionStream {
     head: Head,
     with_usage: bool,
     with_logprobs: bool,
     usage: Usage,
-    /// Where the next token of each choice begins, in characters.
+    /// Offset of the next token of each choice, in characters.
     offsets: Vec<usize>,
-    /// For each prompt, whether none of its choices has ended.
+    /// For each prompt, true until its first choice ends.
     fresh: Vec<bool>,
-    /// Choices that have not ended.
+    /// Number of choices that have not ended.
     open: usize,
 }
 
 impl CompletionStream {
-    /// A stream of so many choices for each of so many prompts.
+    /// Creates a stream with `choices` choices for each of `prompts` prompts.
     pub fn new(head: Head, prompts: usize, choices: u32, with_usage: bool, with_logprobs: bool) -> Self {
         let all = prompts * choices as usize;
         let (offsets, fresh) = (vec![0; all], vec![true; prompts]);
         Self { head, with_usage, with_logprobs, usage: Usage::default(), offsets, fresh, open: all }
     }
 
-    /// The text that a choice begins with, where the prompt is part of the answer.
+    /// Returns the frame with the text that precedes a choice, if the response echoes the prompt.
     pub fn before(&mut self, choice: u32, text: String) -> Frame {
         if let Some(offset) = self.offsets.get_mut(choice as usize) {
             *offset += text.chars().count();
@@ -53,11 +53,12 @@ impl CompletionStream {
         self.piece(choice, text, Vec::new(), None)
     }
 
-    /// The frames of an event of a choice. After the end of the last choice the stream is complete; after an error it is
-    /// over.
+    /// Converts an event of a choice to frames. The stream is complete after the last choice ends.
+    /// An error ends it early.
     pub fn event(&mut self, choice: u32, event: GenerateEvent) -> Vec<Frame> {
         match event {
-            // Nothing tells thinking or calls apart where there is no template.
+            // Without a template, thinking is not separate from the text, and tool calls do not
+            // occur.
             GenerateEvent::Text { text, logprobs } | GenerateEvent::Thinking { text, logprobs } => {
                 vec![self.piece(choice, text, logprobs, None)]
             }

@@ -1,4 +1,5 @@
-//! The response: a document that is told whole, and again with every event of a stream that begins or ends it.
+//! The response document. It is the body of a plain response, and part of the first and last events
+//! of a stream.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -6,13 +7,13 @@ use serde::Serialize;
 use super::Echo;
 use crate::openai::logprobs::TokenLogprob;
 
-/// Answer of `POST /v1/responses`.
+/// Response of `POST /v1/responses`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are OpenAI's")]
 pub struct Response {
     pub id: String,
     pub object: &'static str,
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub created_at: u64,
     pub status: Status,
     pub background: bool,
@@ -21,7 +22,7 @@ pub struct Response {
     pub model: String,
     pub output: Vec<Item>,
     pub previous_response_id: Option<String>,
-    /// Never: nothing is kept.
+    /// Always false: responses are not stored.
     pub store: bool,
     #[serde(flatten)]
     pub echo: Echo,
@@ -29,7 +30,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// A response that has just begun. `id` is random.
+    /// Creates a response without output. `id` is a random string.
     pub fn new(id: &str, created_at: u64, model: String, echo: Echo) -> Self {
         Self {
             id: format!("resp_{id}"),
@@ -49,48 +50,48 @@ impl Response {
     }
 }
 
-/// How far a response or an item is.
+/// Status of a response or an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "ResponseStatus")]
 pub enum Status {
-    /// More comes.
+    /// Generation continues.
     InProgress,
-    /// It ended by itself.
+    /// The generation ended normally.
     Completed,
-    /// It ended because the limit of tokens was reached.
+    /// The generation reached the token limit.
     Incomplete,
-    /// It broke off.
+    /// The generation failed.
     Failed,
 }
 
-/// Why a response failed.
+/// The reason why a response failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ResponseError {
-    /// For programs.
+    /// Machine-readable error code.
     pub code: &'static str,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
 }
 
-/// Why a response is not complete.
+/// The reason why a response is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "ResponseIncomplete")]
 pub struct Incomplete {
-    /// For programs.
+    /// Machine-readable reason.
     pub reason: &'static str,
 }
 
-/// An item of a response.
+/// An item of the output.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schemars(rename = "ResponseItem")]
 pub enum Item {
-    /// What the model thought.
+    /// Reasoning of the model.
     Reasoning { id: String, summary: Vec<Part>, content: Vec<Part>, status: Status },
-    /// What it says.
+    /// A message of the model.
     Message { id: String, role: &'static str, content: Vec<Part>, status: Status },
-    /// A function that it calls; `arguments` is JSON.
+    /// A function call; `arguments` is serialized JSON.
     FunctionCall {
         id: String,
         call_id: String,
@@ -102,18 +103,18 @@ pub enum Item {
     },
 }
 
-/// A part of an item.
+/// A content part of an item.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schemars(rename = "ResponsePart")]
 pub enum Part {
-    /// Of what the model thought.
+    /// Text of the reasoning.
     ReasoningText { text: String },
-    /// Of what it says. Nothing is annotated here.
+    /// Text of a message. There are never annotations.
     OutputText { text: String, annotations: [(); 0], logprobs: Vec<TokenLogprob> },
 }
 
-/// Tokens that a response took.
+/// Token usage of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "ResponseUsage")]
 pub struct Usage {
@@ -124,25 +125,26 @@ pub struct Usage {
     pub total_tokens: u64,
 }
 
-/// More of the tokens of the input.
+/// Details of the input tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct InputTokens {
-    /// Found in the KV cache.
+    /// Prompt tokens found in the KV cache.
     pub cached_tokens: u64,
-    /// Lode's own: dropped because they did not fit.
+    /// Lode extension: prompt tokens that were dropped because the prompt did not fit the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated_tokens: Option<u64>,
 }
 
-/// More of the tokens of the output.
+/// Details of the output tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OutputTokens {
-    /// Of what the model thought. Counted in pieces of text, which are tokens unless a character is made of several.
+    /// Tokens of the reasoning, counted as streamed text pieces. A piece is one token, or several
+    /// if they form one character.
     pub reasoning_tokens: u64,
 }
 
 impl Usage {
-    /// Of a generation with so many tokens of thinking.
+    /// Creates the usage of a generation with this number of reasoning tokens.
     pub(super) fn new(usage: protocol::Usage, reasoning_tokens: u64) -> Self {
         let truncated_tokens = Some(usage.truncated_tokens).filter(|count| *count > 0);
         Self {

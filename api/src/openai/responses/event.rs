@@ -1,4 +1,4 @@
-//! The events of a stream: what they have in common, and what each says.
+//! The events of a stream: their common fields and their variants.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,38 +11,38 @@ use crate::openai::logprobs::TokenLogprob;
 /// An event of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ResponseEvent<'a> {
-    /// Its name: `response.created`, `response.output_text.delta`, …
+    /// Name of the event: `response.created`, `response.output_text.delta`, …
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
-    /// Counts from 0.
+    /// Number of the event in the stream, from 0.
     pub(super) sequence_number: u64,
     #[serde(flatten)]
     pub(super) fields: Fields<'a>,
 }
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(super) enum Fields<'a> {
-    /// The whole response, as it is now.
+    /// The response in its current state.
     Response { response: &'a Response },
-    /// An item that was begun, or is complete.
+    /// An item that starts or is complete.
     Item { output_index: usize, item: Item },
-    /// A part of an item that was begun, or is complete.
+    /// A part of an item that starts or is complete.
     Part { item_id: String, output_index: usize, content_index: usize, part: Part },
-    /// A piece of a text, or of the arguments of a call.
+    /// A piece of a text or of the arguments of a call.
     Delta {
         item_id: String,
         output_index: usize,
-        /// Calls have no parts.
+        /// Absent for calls, which have no parts.
         #[serde(skip_serializing_if = "Option::is_none")]
         content_index: Option<usize>,
         delta: String,
-        /// What the model says has them, what it thinks has not.
+        /// Log-probabilities of message text; absent for reasoning.
         #[serde(skip_serializing_if = "Option::is_none")]
         logprobs: Option<Vec<TokenLogprob>>,
     },
-    /// A text that is complete.
+    /// A complete text.
     Text {
         item_id: String,
         output_index: usize,
@@ -51,14 +51,14 @@ pub(super) enum Fields<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         logprobs: Option<Vec<TokenLogprob>>,
     },
-    /// The arguments of a call that are complete.
+    /// The complete arguments of a call.
     Arguments { item_id: String, output_index: usize, name: String, arguments: String },
-    /// The response broke off.
+    /// An error that ends the response.
     Error { code: &'static str, message: String, param: Option<String> },
 }
 
 impl ResponseEvent<'_> {
-    /// The frame that carries it.
+    /// Returns the server-sent event for this document.
     pub(super) fn frame(&self) -> Frame {
         Frame::named(self.kind, self)
     }

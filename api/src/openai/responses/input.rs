@@ -1,4 +1,4 @@
-//! `input`: a text, or the items of a conversation so far.
+//! `input`: a text or the items of the conversation so far.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,8 @@ use crate::openai::tools;
 
 use super::tools::joined;
 
-/// Items of tools that are not offered here. They are in conversations that began on another server, and are skipped.
+/// Item types of tools that Lode does not offer. They occur in conversations that began on another
+/// server, and are skipped.
 const SKIPPED_ITEMS: &[&str] = &[
     "code_interpreter_call",
     "file_search_call",
@@ -28,23 +29,23 @@ const SKIPPED_ITEMS: &[&str] = &[
     "web_search_call",
 ];
 
-/// A text or items.
+/// A text or a list of items.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected input that is a string or a list of items")]
 #[schemars(rename = "ResponseInput")]
 pub(super) enum Input {
-    /// What the user says.
+    /// A message of the user.
     Text(String),
-    /// In order.
+    /// Items, in order.
     Items(Vec<Item>),
 }
 
-/// An item of any type: the fields of all of them.
+/// An input item of any type, with the union of their fields.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "ResponseInputItem")]
 pub(super) struct Item {
-    /// A message where there is none.
+    /// Item type. An item without a type is a message.
     #[serde(rename = "type")]
     kind: Option<String>,
     role: String,
@@ -54,12 +55,13 @@ pub(super) struct Item {
     name: String,
     namespace: Option<String>,
     arguments: String,
-    /// Of a call of a `custom` tool: text.
+    /// Input of a `custom` tool call: text.
     input: String,
     output: Option<Content>,
 }
 
-/// Messages as templates want them. Calls belong to the message of the assistant before them, thoughts to the one after.
+/// Converts items to messages in the form that templates expect. Calls join the preceding assistant
+/// message; reasoning joins the following one.
 pub(super) fn messages(input: Input, instructions: Option<String>) -> Result<Vec<Message>, Refusal> {
     let mut conversation = Conversation::default();
     if let Some(instructions) = instructions.filter(|text| !text.is_empty()) {
@@ -79,9 +81,9 @@ pub(super) fn messages(input: Input, instructions: Option<String>) -> Result<Vec
 #[derive(Debug, Default)]
 struct Conversation {
     messages: Vec<Message>,
-    /// Of the next message of the assistant.
+    /// Reasoning for the next assistant message.
     thinking: String,
-    /// Functions by the id of their call.
+    /// Function names by call id.
     names: HashMap<String, String>,
 }
 

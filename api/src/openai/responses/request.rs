@@ -26,10 +26,10 @@ pub struct ResponsesRequest {
     pub conversation: Option<Value>,
     pub background: Option<bool>,
     pub prompt: Option<Value>,
-    /// Lode's own: Ollama's options; the fields of the request come before them.
+    /// Lode extension: Ollama's options. `OpenAI`'s own fields take precedence over them.
     #[schemars(with = "Option<Options>")]
     pub options: Option<Map<String, Value>>,
-    /// Lode's own, as Ollama's.
+    /// Lode extension: how long the model stays loaded, as in Ollama's API.
     pub keep_alive: Option<KeepAliveSpec>,
     #[serde(flatten)]
     pub echo: Echo,
@@ -54,39 +54,40 @@ pub struct Echo {
     pub top_p: Option<f64>,
     pub truncation: Option<String>,
     pub user: Option<String>,
-    /// Namespaces of the tools; calls are told with theirs.
+    /// Namespaces of the tools, for splitting the names of called functions.
     #[serde(skip)]
     pub(super) namespaces: Vec<String>,
 }
 
-/// `reasoning`.
+/// Reasoning options.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReasoningEcho {
     /// `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`.
     pub effort: Option<String>,
-    /// Thoughts are told as they are, never summed up.
+    /// Has no effect: reasoning is returned as it is, never summarized.
     pub summary: Option<String>,
 }
 
-/// `text`.
+/// Text options.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TextConfig {
-    /// What the text must be.
+    /// The required format of the text.
     pub format: Option<TextFormat>,
 }
 
 impl ResponsesRequest {
-    /// Whether the answer is a stream.
+    /// Returns true if the response is a stream.
     pub fn streams(&self) -> bool {
         self.stream.unwrap_or(false)
     }
 
-    /// What is asked of the model, and what the response repeats.
+    /// Converts the request to a conversation, its generation options, and the fields that the
+    /// response repeats.
     ///
     /// # Errors
-    /// The field that asks for what cannot be had.
+    /// Names the field that asks for something unsupported.
     pub fn translate(self) -> Result<(Dialogue, Demand, Echo), Refusal> {
         self.refuse_what_is_not_there()?;
         let demand = self.demand()?;
@@ -171,7 +172,8 @@ impl ResponsesRequest {
     }
 }
 
-/// What holds where the request does not say; clients expect to read it.
+/// Fills in defaults for fields that the request omits, because clients expect them in the
+/// response.
 fn complete(echo: Echo, offered: Offered) -> Echo {
     let text = echo.text.filter(|text| text.format.is_some());
     let mut metadata = echo.metadata.unwrap_or_default();

@@ -1,7 +1,8 @@
-//! A response as it grows: events become items, and each step of an item a frame.
+//! A response while it is generated. Events of the generation become items, and each step of an
+//! item becomes a frame.
 //!
-//! An item is open from its first piece until a piece of another kind comes. The document of a response that is not
-//! streamed is made in the same way, its frames are thrown away.
+//! An item stays open until a piece of another kind arrives. A response that is not streamed is
+//! built in the same way, without sending the frames.
 
 use protocol::{FailureKind, FinishReason, GenerateEvent, Logprob};
 use serde_json::Value;
@@ -13,19 +14,19 @@ use super::tools::split;
 use crate::Frame;
 use crate::openai::logprobs::TokenLogprob;
 
-/// Turns the events of a generation into a response.
+/// Converts generation events to a response.
 #[derive(Clone, Debug)]
 pub struct ResponseStream {
     response: Response,
     /// The random part of all ids.
     id: String,
-    /// Number of the next frame.
+    /// Sequence number of the next frame.
     sequence: u64,
     open: Option<Open>,
     reasoning_tokens: u64,
 }
 
-/// The item that is being filled: the last of the output.
+/// The open item, which becomes the last item of the output.
 #[derive(Clone, Debug)]
 struct Open {
     kind: Kind,
@@ -50,7 +51,7 @@ impl Open {
         }
     }
 
-    /// The item; without its content as long as it is in progress.
+    /// Returns the item. It has no content while it is in progress.
     fn item(&self, status: Status) -> Item {
         let content = if status == Status::InProgress { Vec::new() } else { vec![self.part()] };
         let id = self.id.clone();
@@ -62,23 +63,23 @@ impl Open {
 }
 
 impl ResponseStream {
-    /// A response that has just begun.
+    /// Creates a stream for a response without output.
     pub fn new(response: Response) -> Self {
         let id = response.id.trim_start_matches("resp_").to_owned();
         Self { response, id, sequence: 0, open: None, reasoning_tokens: 0 }
     }
 
-    /// The response as it is now.
+    /// Returns the response in its current state.
     pub fn response(&self) -> &Response {
         &self.response
     }
 
-    /// What comes first.
+    /// Returns the events that start the stream.
     pub fn begin(&mut self) -> Vec<Frame> {
         vec![self.state("response.created"), self.state("response.in_progress")]
     }
 
-    /// The frames of an event. After the end or an error there are no more.
+    /// Converts a generation event to frames. The stream ends with `Done` or an error.
     pub fn event(&mut self, event: GenerateEvent) -> Vec<Frame> {
         let mut frames = Vec::new();
         match event {
@@ -105,7 +106,7 @@ impl ResponseStream {
         event.frame()
     }
 
-    /// A frame with the whole response.
+    /// Creates a frame with the whole response.
     fn state(&mut self, name: &'static str) -> Frame {
         let event = ResponseEvent {
             kind: name,
@@ -169,7 +170,7 @@ impl ResponseStream {
         self.finish(open.item(status), frames);
     }
 
-    /// An item that is complete.
+    /// Adds a complete item to the output.
     fn finish(&mut self, item: Item, frames: &mut Vec<Frame>) {
         let fields = Fields::Item { output_index: self.response.output.len(), item: item.clone() };
         frames.push(self.frame("response.output_item.done", fields));
@@ -222,7 +223,8 @@ impl ResponseStream {
         frames.push(self.state(name));
     }
 
-    /// An event for clients that look for errors, and the failed response for those that look for the end.
+    /// Ends the response with an error. Sends an `error` event for clients that look for errors,
+    /// and the failed response for clients that wait for the end.
     fn fail(&mut self, message: String, bad_request: bool, frames: &mut Vec<Frame>) {
         let code = if bad_request { "invalid_prompt" } else { "server_error" };
         let fields = Fields::Error { code, message: message.clone(), param: None };

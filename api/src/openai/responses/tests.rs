@@ -132,7 +132,7 @@ fn stream() -> ResponseStream {
     ResponseStream::new(Response::new("1f", 7, "m".to_owned(), echo))
 }
 
-/// The documents of frames, whose names and numbers are checked on the way.
+/// Parses the documents of frames and checks their names and sequence numbers.
 fn documents(frames: Vec<Frame>) -> Vec<Value> {
     let read = |(at, frame): (usize, Frame)| {
         let document: Value = serde_json::from_str(&frame.data).expect("JSON");

@@ -1,15 +1,18 @@
-//! The tools of a request, and how their calls are named: the responses API knows types that chat templates do not.
+//! The tools of a request and the names of their calls. The responses API has tool types that chat
+//! templates do not know.
 //!
-//! A `namespace` groups functions. Each is offered to the model as `NAMESPACE__NAME`, and a call of it names both again.
-//! Tools that another server runs, or whose input is no JSON, are left out; the response lists their types.
+//! A `namespace` groups functions. The model sees each function as `NAMESPACE__NAME`, and its calls
+//! are split into namespace and name again. Tools that run on another server or take input that is
+//! not JSON are omitted; the metadata of the response lists their types.
 
 use serde_json::{Map, Value};
 
 use crate::Refusal;
 
-/// Stands between a namespace and a function's name: only letters, digits, `_` and `-` may occur in names of functions.
+/// Separator between a namespace and a function name. Function names may contain only letters,
+/// digits, `_` and `-`.
 const SEPARATOR: &str = "__";
-/// Types that are left out. Any other unknown type is refused: it may be a misspelt `function`.
+/// Tool types that are omitted. Other unknown types are refused: they may be a misspelt `function`.
 const OMITTED: &[&str] = &[
     "code_interpreter",
     "computer",
@@ -26,14 +29,14 @@ const OMITTED: &[&str] = &[
     "web_search_preview",
 ];
 
-/// The tools of a request.
+/// The tools of a request, sorted by how they are handled.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Offered {
-    /// As the request has them, without namespaces around them.
+    /// Functions as in the request, with namespaces joined into their names.
     pub(super) functions: Vec<Value>,
     /// The namespaces of the request.
     pub(super) namespaces: Vec<String>,
-    /// Types of the tools that are left out, each once.
+    /// Types of the omitted tools, without duplicates.
     pub(super) omitted: Vec<String>,
 }
 
@@ -79,7 +82,7 @@ impl Offered {
     }
 }
 
-/// The name by which the model knows a function.
+/// Returns the name by which the model knows a function.
 pub(super) fn joined(namespace: Option<&str>, name: &str) -> String {
     match namespace.filter(|namespace| !namespace.is_empty()) {
         Some(namespace) => format!("{namespace}{SEPARATOR}{name}"),
@@ -87,7 +90,8 @@ pub(super) fn joined(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// Namespace and name of a function that the model called. The longest namespace that fits counts.
+/// Splits the name of a called function into namespace and name. The longest matching namespace
+/// wins.
 pub(super) fn split(called: &str, namespaces: &[String]) -> (Option<String>, String) {
     let within = |namespace: &String| {
         let name = called.strip_prefix(namespace.as_str())?.strip_prefix(SEPARATOR)?;
@@ -97,7 +101,7 @@ pub(super) fn split(called: &str, namespaces: &[String]) -> (Option<String>, Str
     found.and_then(within).unwrap_or_else(|| (None, called.to_owned()))
 }
 
-/// Lists the omitted types in the response's metadata, which holds strings.
+/// Lists the omitted types in the response's metadata, whose values are strings.
 pub(super) fn list_omitted(metadata: &mut Map<String, Value>, omitted: &[String]) {
     if !omitted.is_empty() {
         metadata.insert("lode_omitted_tools".to_owned(), omitted.join(", ").into());

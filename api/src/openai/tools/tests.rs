@@ -1,4 +1,4 @@
-//! Tools of both forms, and every choice among them.
+//! Tools in both forms, and every kind of tool choice.
 
 use super::*;
 
