@@ -1,36 +1,39 @@
-//! What adapters change: the projections of a blueprint, under names that do not depend on how a file stores experts.
+//! Projections of a blueprint that adapters change, under names that do not depend on how a file
+//! stores experts.
 //!
-//! | a file calls it | module | expert |
+//! | name in the file | module | expert |
 //! |---|---|---|
-//! | `model.layers.0.mlp.experts.3.up_proj` (folders) | `model.layers.0.mlp.experts.up_proj` | 3 |
-//! | `model.layers.0.block_sparse_moe.experts.3.w3` (Mixtral) | `model.layers.0.mlp.experts.up_proj` | 3 |
-//! | `model.layers.0.mlp.experts.up_proj` (GGUF files, transformers 5) | the same | all |
-//! | `model.layers.0.mlp.switch_mlp.up_proj` (MLX) | `model.layers.0.mlp.experts.up_proj` | all |
+//! | `…0.mlp.experts.3.up_proj` (folders) | `…0.mlp.experts.up_proj` | 3 |
+//! | `…0.block_sparse_moe.experts.3.w3` (Mixtral) | `…0.mlp.experts.up_proj` | 3 |
+//! | `…0.mlp.experts.up_proj` (GGUF files, transformers 5) | the same | all |
+//! | `…0.mlp.switch_mlp.up_proj` (MLX) | `…0.mlp.experts.up_proj` | all |
 //! | `transformer.h.0.mlp.c_fc` and `h.0.mlp.c_fc` (GPT-2) | `h.0.mlp.c_fc` | none |
+//!
+//! `…0` stands for `model.layers.0`.
 
 use crate::blueprint::{Blueprint, Matrices, Projection, Rows};
 use crate::family::Family;
 
-/// The name of what an adapter changes.
+/// Name of a projection that an adapter changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AdaptedName {
-    /// The projection, without the number of an expert.
+    /// Name of the projection, without the index of an expert.
     pub module: String,
-    /// The expert, where the name has its number.
+    /// Index of the expert, if the name contains one.
     pub expert: Option<u64>,
 }
 
-/// What an adapter can change.
+/// Target that an adapter can change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Adaptable<'a> {
-    /// A projection.
+    /// A single projection.
     One(&'a Projection),
-    /// That many projections of one shape: those of experts or of heads.
+    /// This many projections of the same shape: of experts or of heads.
     Many(&'a Matrices, u64),
 }
 
 impl AdaptedName {
-    /// Reads the canonical name of a projection or its weight, without `.weight`.
+    /// Parses the canonical name of a projection or its weight, without `.weight`.
     pub fn parse(name: &str) -> Self {
         let name = crate::names::of_folder(name);
         let name = name.strip_prefix("transformer.").filter(|rest| rest.starts_with("h.")).unwrap_or(&name);
@@ -43,7 +46,7 @@ impl AdaptedName {
                 expert = Some(number);
                 continue;
             }
-            // Granite's fused experts.
+            // Names of Granite's fused experts.
             if part == "input_linear" || part == "output_linear" {
                 parts.extend(["experts", if part == "input_linear" { "gate_up_proj" } else { "down_proj" }]);
                 continue;
@@ -62,19 +65,21 @@ impl AdaptedName {
 }
 
 impl Blueprint {
-    /// All that adapters can change.
+    /// Returns all targets that adapters can change.
     pub fn adaptable(&self) -> Vec<Adaptable<'_>> {
         crate::blueprint::adaptable(self)
     }
 }
 
 impl Family {
-    /// Whether rows of gate and up alternate in the fused projections of the family's folders, which lie the other way round.
+    /// True if rows of gate and up alternate in the family's fused projections. The family's
+    /// folders store those projections transposed.
     pub fn has_alternating_experts(&self) -> bool {
         self.name == "gpt_oss"
     }
 
-    /// Rows of a fused gate and up projection that belong to the gate (`which` is 0) or to up (1); each has `width` rows.
+    /// Returns the rows of a fused gate and up projection that belong to the gate (`which` is 0) or
+    /// to up (1); each has `width` rows.
     pub fn rows_of_fused_experts(&self, which: u64, width: u64) -> Rows {
         if self.has_alternating_experts() {
             return Rows::every_second(which, width);

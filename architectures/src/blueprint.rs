@@ -1,13 +1,15 @@
-//! The blueprint: everything that a decoder is built from, and nothing of the architecture's name.
+//! Blueprint: a complete description of a decoder that does not depend on the name of its
+//! architecture.
 //!
 //! ```text
 //! tokens ─▶ embedding · scale (+ positions) ─▶ layers ─▶ norm ─▶ output · scale ─▶ logits
 //!
-//! layer:  x ─┬─▶ norm before ─▶ mixer ─▶ norm after ─▶ · residual scale ─▶ + ─┬─▶ … the same around the ffn
-//!            └───────────────────────────────────────────────────────────────┘
+//! layer:  x ─┬─▶ norm before ─▶ mixer ─▶ norm after ─▶ · residual scale ─▶ + ─▶ … same for the ffn
+//!            └─────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Sizes are in elements, contexts and windows in tokens. Tensors go by their canonical names.
+//! Sizes are in elements, contexts and windows in tokens. Tensors are identified by canonical
+//! names.
 
 pub(crate) mod check;
 mod ffn;
@@ -30,30 +32,31 @@ pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 
 use serde::{Deserialize, Serialize};
 
-/// A decoder, or an encoder where it is not [`causal`](Self::causal).
+/// Decoder, or encoder if it is not [`causal`](Self::causal).
 ///
-/// One that comes from elsewhere is deserialized, which checks it; those that this crate makes are checked too.
+/// Blueprints from other processes are deserialized, which checks them. This crate checks the
+/// blueprints that it creates, too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "wire::WireBlueprint")]
 pub struct Blueprint {
-    /// Rows of the embedding.
+    /// Number of rows of the embedding.
     pub vocabulary: u64,
     /// Width of the residual stream.
     pub hidden: u64,
-    /// The longest context that the model was made for.
+    /// Longest context for which the model was trained.
     pub context: u64,
-    /// Whether a token sees earlier tokens only. Where it sees later ones too, a text is computed at once and nothing of it
-    /// is kept.
+    /// Whether a token attends to earlier tokens only. Otherwise it attends to later tokens too;
+    /// then a text is computed in one pass and no state of it is kept.
     pub causal: bool,
-    /// Tokens to the stream.
+    /// Embedding from tokens to the residual stream.
     pub embedding: Embedding,
-    /// One after the other.
+    /// Layers in order.
     pub layers: Vec<Layer>,
-    /// Of the stream after the last layer.
+    /// Norm of the stream after the last layer.
     pub norm: Option<Norm>,
-    /// The stream to logits; `None` where the model only embeds or scores.
+    /// Projection from the stream to logits; `None` if the model only embeds or scores.
     pub output: Option<Output>,
-    /// The stream of a text to scores of it.
+    /// Head that computes scores of a text from the stream.
     pub scorer: Option<Scorer>,
 }
 
@@ -63,35 +66,36 @@ pub struct Blueprint {
 pub struct Embedding {
     /// `[vocabulary, hidden]`.
     pub weight: Tensor,
-    /// Rows are multiplied by it.
+    /// Factor of the rows.
     pub scale: Option<f64>,
-    /// Learned positions.
+    /// Learned position embedding.
     pub positions: Option<Positions>,
-    /// Which text of a pair a token is of.
+    /// Embedding of token types, which distinguish the two texts of a pair.
     pub types: Option<TokenTypes>,
-    /// Of the sum.
+    /// Norm of the sum.
     pub norm: Option<Norm>,
 }
 
-/// Types of tokens: those of a text are of the first, those of the second text of a pair of the second.
+/// Embedding of token types. Tokens of a single text, and of the first text of a pair, have the
+/// first type. Tokens of the second text have the second type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenTypes {
     /// `[count, hidden]`.
     pub weight: Tensor,
-    /// How many there are; where there is one, all tokens are of it.
+    /// Number of types; if it is 1, all tokens have the same type.
     pub count: u64,
 }
 
-/// Learned positions.
+/// Learned position embedding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Positions {
     /// `[rows, hidden]`.
     pub weight: Tensor,
-    /// How many there are.
+    /// Number of rows.
     pub rows: u64,
-    /// The row of the first position.
+    /// Row of the first position.
     pub offset: u64,
 }
 
@@ -99,51 +103,52 @@ pub struct Positions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// `[vocabulary, hidden]`. Where it is tied its weight is the embedding's.
+    /// `[vocabulary, hidden]`. Tied models use the embedding's weight.
     pub projection: Projection,
-    /// Logits are multiplied by it.
+    /// Factor of the logits.
     pub scale: Option<f64>,
-    /// Logits stay within it.
+    /// Bound of the logits.
     pub soft_cap: Option<f64>,
 }
 
-/// A layer: a mixer, which sees other positions, and a feed-forward network, which does not.
+/// Layer: a mixer, which combines positions, and a feed-forward network, which does not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// What the mixer is.
+    /// Mixer.
     pub mixer: Mixer,
-    /// How the mixer is put into the stream.
+    /// Connection of the mixer to the residual stream.
     pub mixer_residual: Residual,
-    /// What the feed-forward network is.
+    /// Feed-forward network.
     pub ffn: Ffn,
-    /// How it is put into the stream.
+    /// Connection of the feed-forward network to the residual stream.
     pub ffn_residual: Residual,
-    /// Both parts see the stream as it comes into the layer, and what they make is added to it together.
+    /// True if both parts read the input of the layer, and their outputs are added to it together.
     pub parallel: bool,
 }
 
-/// How a part of a layer is put into the stream: `sum(x + scale · after(part(before(x))))`.
+/// Connection of a part of a layer to the residual stream:
+/// `sum(x + scale · after(part(before(x))))`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Residual {
-    /// Of what goes in.
+    /// Norm of the part's input.
     pub before: Option<Norm>,
-    /// Of what comes out.
+    /// Norm of the part's output.
     pub after: Option<Norm>,
-    /// What comes out is multiplied by it.
+    /// Factor of the part's output.
     pub scale: Option<f64>,
-    /// Of the stream after the addition.
+    /// Norm of the stream after the addition.
     pub sum: Option<Norm>,
 }
 
 impl Blueprint {
-    /// Whether the output projection is the embedding.
+    /// True if the output projection is the embedding.
     pub fn tied(&self) -> bool {
         self.output.as_ref().is_some_and(|output| output.projection.weight == self.embedding.weight)
     }
 
-    /// The softmax attention of the layers that have it.
+    /// Returns the softmax attention of each layer that has one.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
         self.layers.iter().filter_map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => Some(attention.as_ref()),
@@ -151,7 +156,7 @@ impl Blueprint {
         })
     }
 
-    /// The softmax attention of the layers that have it, to be changed.
+    /// Returns the softmax attention of each layer that has one, mutable.
     pub(crate) fn attentions_mut(&mut self) -> impl Iterator<Item = &mut Attention> {
         self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
             Mixer::Attention(attention) => Some(attention.as_mut()),
@@ -159,7 +164,7 @@ impl Blueprint {
         })
     }
 
-    /// The most heads that any layer attends with.
+    /// Returns the largest number of attention heads of any layer.
     pub fn heads(&self) -> u64 {
         let heads = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(own) => own.heads,
@@ -169,7 +174,7 @@ impl Blueprint {
         self.layers.iter().map(heads).max().unwrap_or(0)
     }
 
-    /// The gated feed-forward network of the layers that have one.
+    /// Returns the gated feed-forward network of each layer that has one.
     pub fn gated(&self) -> impl Iterator<Item = &Gated> {
         self.layers.iter().filter_map(|layer| match &layer.ffn {
             Ffn::Gated(gated) => Some(gated.as_ref()),
@@ -177,12 +182,13 @@ impl Blueprint {
         })
     }
 
-    /// What each layer keeps of a sequence.
+    /// Returns the state that each layer keeps of a sequence.
     pub fn states(&self) -> impl Iterator<Item = LayerState> {
         self.layers.iter().map(|layer| LayerState::of(&layer.mixer, self.causal))
     }
 
-    /// What the norm before the output adds under its root; that of the first layer where there is none.
+    /// Returns the epsilon of the norm before the output, or of the first layer's norm if there is
+    /// none.
     pub fn epsilon(&self) -> f64 {
         let first = self.layers.first().and_then(|layer| {
             let residual = &layer.mixer_residual;

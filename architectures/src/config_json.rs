@@ -1,5 +1,6 @@
-//! `config.json`, in the classic layout (`rope_theta`, `rope_scaling`) and the newer one (`rope_parameters`): readers that
-//! say which key is wrong. `null` is the same as missing but for [`Config::is_null`].
+//! Readers of `config.json`, in the classic layout (`rope_theta`, `rope_scaling`) and the newer one
+//! (`rope_parameters`). Errors name the invalid key. `null` counts as missing, except for
+//! [`Config::is_null`].
 
 use serde_json::{Map, Value};
 
@@ -10,7 +11,7 @@ use crate::{Error, Rope, RopeScaling};
 
 pub(crate) const SOURCE: &str = "config.json";
 
-/// A config's object, or one in it. Every key that a family asks for is noted.
+/// Object of a config: the root or a nested one. Every key that a family reads is recorded.
 #[derive(Clone, Copy)]
 pub(crate) struct Config<'a> {
     map: &'a Map<String, Value>,
@@ -35,7 +36,8 @@ impl<'a> Config<'a> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether a key stands there without a value, which sometimes means something else than its default.
+    /// True if the key is present with the value `null`, which sometimes means something else than
+    /// the default.
     pub(crate) fn is_null(self, key: &str) -> bool {
         self.read.note(self.map, key);
         self.map.get(key).is_some_and(Value::is_null)
@@ -87,7 +89,7 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// A step from one layer to the next of its kind.
+    /// Reads a positive step between layers of the same kind.
     pub(crate) fn step(self, key: &str, default: u64) -> Result<u64, Error> {
         match self.unsigned(key)?.unwrap_or(default) {
             0 => Err(fail(format!("`{key}` is 0, expected at least 1"))),
@@ -95,12 +97,13 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// For each layer whether `layer_types` says that it slides, where there is such a list.
+    /// Returns for each layer whether `layer_types` lists it as sliding; `None` without that list.
     pub(crate) fn sliding_layers(self, layers: u64) -> Result<Option<Vec<bool>>, Error> {
         self.layers_of_type("sliding_attention", layers)
     }
 
-    /// For each layer whether `layer_types` says that it is of a type, where there is such a list; others attend to everything.
+    /// Returns for each layer whether `layer_types` gives it the type `expected`; `None` without
+    /// that list. All other layers must have full attention.
     pub(crate) fn layers_of_type(self, expected: &str, layers: u64) -> Result<Option<Vec<bool>>, Error> {
         let Some(types) = self.list("layer_types")? else { return Ok(None) };
         let is_so = |kind: &Value| match kind.as_str() {
@@ -115,8 +118,8 @@ impl<'a> Config<'a> {
         Ok(Some(types))
     }
 
-    /// `RoPE` of layers of that type: from `rope_parameters`, by layer type where the architecture has several; in the
-    /// classic layout the same for all.
+    /// Returns the `RoPE` of layers of a type. `rope_parameters` may have entries by layer type;
+    /// the classic layout applies to all layers.
     pub(crate) fn rope(self, layer_type: &str, default_theta: f64) -> Result<Rope, Error> {
         if let Some(rope) = self.newer_rope(layer_type, default_theta)? {
             return Ok(rope);
@@ -127,10 +130,10 @@ impl<'a> Config<'a> {
         Ok(Rope::plain(theta).scaled(scaling, magnitude))
     }
 
-    /// `RoPE` of the newer layout, where the config is in it.
+    /// Returns the `RoPE` of the newer layout, if the config uses it.
     pub(crate) fn newer_rope(self, layer_type: &str, default_theta: f64) -> Result<Option<Rope>, Error> {
         let Some(parameters) = self.object("rope_parameters")? else { return Ok(None) };
-        // Both layouts may be there: the newer one counts.
+        // If both layouts are present, the newer one applies.
         for key in ["rope_theta", "rope_scaling"] {
             self.read.note(self.map, key);
         }
@@ -138,7 +141,7 @@ impl<'a> Config<'a> {
         let parameters = own.unwrap_or(parameters);
         let theta = match (parameters.float("rope_theta")?, own) {
             (Some(theta), _) => theta,
-            // The base beside it is that of all layers, not of one type.
+            // The base next to it applies to all layers, not to one type.
             (None, Some(_)) => default_theta,
             (None, None) => self.float("rope_theta")?.unwrap_or(default_theta),
         };
@@ -146,19 +149,19 @@ impl<'a> Config<'a> {
         Ok(Some(Rope::plain(theta).scaled(scaling, magnitude)))
     }
 
-    /// Whether the newer layout has numbers for layers of that type.
+    /// True if the newer layout has parameters for layers of this type.
     pub(crate) fn has_rope_of(self, layer_type: &str) -> bool {
         let parameters = self.value("rope_parameters").and_then(Value::as_object);
         parameters.is_some_and(|parameters| parameters.get(layer_type).is_some_and(Value::is_object))
     }
 
-    /// Whether it says how much of a head is rotated.
+    /// True if the config states which share of a head is rotated.
     pub(crate) fn says_rotated(self) -> Result<bool, Error> {
         let newer = self.object("rope_parameters")?.is_some_and(|own| own.value("partial_rotary_factor").is_some());
         Ok(newer || self.value("partial_rotary_factor").is_some())
     }
 
-    /// How many elements of a head are rotated, where it is not all of them.
+    /// Returns the number of rotated elements of a head, if it is not the whole head.
     pub(crate) fn rotated(self, head_dim: u64) -> Result<Option<u64>, Error> {
         let newer = self
             .object("rope_parameters")?
@@ -167,13 +170,15 @@ impl<'a> Config<'a> {
         Ok(factor.map(|factor| crate::dense::share(head_dim, factor)).filter(|rotated| *rotated != head_dim))
     }
 
-    /// How frequencies are stretched, and what rotated elements are multiplied by. `model` is what this object is in.
+    /// Returns the scaling of frequencies, and the factor of rotated elements. `model` is the
+    /// enclosing object.
     fn scaling(self, model: Self) -> Result<(RopeScaling, f64), Error> {
         let need = |key: &str| self.float(key)?.ok_or_else(|| fail(format!("rope scaling has no `{key}`")));
         let (newer, older) = (self.text("rope_type"), self.text("type"));
         let scaling = match newer.or(older).unwrap_or("default") {
-            // Of several kinds of positions text has but one. What goes by the length of the sequence begins to count where the
-            // model's context ends, and no load gives a longer one.
+            // `mrope`: text has only one of its several kinds of positions. `dynamic`: scaling by
+            // sequence length starts beyond the model's context, and no longer context can be
+            // loaded.
             "default" | "mrope" | "dynamic" => {
                 self.read.whole(self.map);
                 RopeScaling::None
@@ -196,7 +201,8 @@ impl<'a> Config<'a> {
         Ok((scaling, 1.0))
     }
 
-    /// The context of the first training: beside the numbers of the scaling, or beside those of the model.
+    /// Returns the context of the first training: from the parameters of the scaling, or else of
+    /// the model.
     fn original_context(self, model: Self) -> Result<Option<u64>, Error> {
         const KEY: &str = "original_max_position_embeddings";
         Ok(self.unsigned(KEY)?.or(model.unsigned(KEY)?))
@@ -232,7 +238,7 @@ impl<'a> Config<'a> {
         };
         let longest = model.required("max_position_embeddings")?;
         let original_context = self.original_context(model)?.unwrap_or(longest);
-        // How much longer the context has become.
+        // Factor by which the context was extended.
         let growth = self.float("factor")?.unwrap_or(longest as f64 / original_context.max(1) as f64);
         let by_growth = if growth <= 1.0 { 1.0 } else { (1.0 + growth.ln() / (original_context as f64).ln()).sqrt() };
         let (short, long) = (factors("short_factor")?, factors("long_factor")?);
@@ -240,7 +246,8 @@ impl<'a> Config<'a> {
         Ok((RopeScaling::LongRope { short, long, original_context }, magnitude))
     }
 
-    /// The growth of attention with the stretching of `RoPE`, where the numbers of it say so.
+    /// Returns the growth of attention with the scaling of `RoPE`, if its parameters define one;
+    /// else 1.
     pub(crate) fn attention_growth(self) -> Result<f64, Error> {
         let Some(scaling) = self.object("rope_parameters")?.or(self.object("rope_scaling")?) else { return Ok(1.0) };
         Ok(match (scaling.float("factor")?, scaling.float("mscale_all_dim")?) {

@@ -1,6 +1,8 @@
-//! Dense transformers: the numbers that most families fill in, and the blueprint that they make.
+//! Dense transformers: parameters that most families fill in, and the blueprint that follows from
+//! them.
 //!
-//! A family reads what is its own and leaves the rest to [`Dense::from_config`] and [`Dense::from_gguf`].
+//! A family reads its special parameters and leaves the rest to [`Dense::from_config`] and
+//! [`Dense::from_gguf`].
 
 use crate::blueprint::check::MAX_LAYERS;
 use crate::blueprint::{
@@ -16,7 +18,7 @@ use crate::{Error, Rope, TensorNames};
 const EMBEDDING: &str = "embed_tokens.weight";
 const OUTPUT: &str = "lm_head";
 
-/// The numbers of a dense transformer. Sizes are in elements, contexts in tokens.
+/// Parameters of a dense transformer. Sizes are in elements, contexts in tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Dense {
     pub(crate) vocabulary: u64,
@@ -28,7 +30,7 @@ pub(crate) struct Dense {
     /// Elements of a value head.
     pub(crate) value_dim: u64,
     pub(crate) context: u64,
-    /// The context of the first training, where a file has factors for contexts beyond it.
+    /// Context of the first training, if a file has factors for longer contexts.
     pub(crate) original_context: Option<u64>,
     pub(crate) norm_kind: NormKind,
     pub(crate) norm_epsilon: f64,
@@ -41,28 +43,29 @@ pub(crate) struct Dense {
     pub(crate) layout: HeadLayout,
     pub(crate) layers: Vec<DenseLayer>,
     pub(crate) norms: NormNames,
-    /// Attention and feed-forward network see the same stream; what they give is added together.
+    /// Whether attention and feed-forward network read the same stream, and their outputs are added
+    /// together.
     pub(crate) parallel: bool,
-    /// Query and key heads are normed.
+    /// Whether query and key heads have norms.
     pub(crate) head_norms: bool,
-    /// What the norm before the output is called below `model.`.
+    /// Name of the norm before the output, below `model.`.
     pub(crate) final_norm: &'static str,
-    /// What the embedding is called below `model.`.
+    /// Name of the embedding, below `model.`.
     pub(crate) embedding: &'static str,
-    /// What the output projection is called.
+    /// Name of the output projection.
     pub(crate) output: &'static str,
 }
 
-/// In what layers differ.
+/// Parameters that differ between layers.
 #[derive(Clone, Debug)]
 pub(crate) struct DenseLayer {
     pub(crate) rope: Option<Rope>,
-    /// The model's divisors of frequencies hold for it.
+    /// Whether the model's divisors of frequencies apply to the layer.
     pub(crate) divided: bool,
     pub(crate) window: Option<u64>,
 }
 
-/// What the norms of a layer are called below `model.layers.N.`.
+/// Names of the norms of a layer, below `model.layers.N.`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NormNames {
     pub(crate) before_mixer: Option<&'static str>,
@@ -95,7 +98,7 @@ pub(crate) const ALL_NORMS: NormNames = NormNames {
     after_ffn: Some("post_feedforward_layernorm"),
 };
 
-/// One norm before attention and the feed-forward network, which both see the stream as it comes.
+/// One norm for attention and feed-forward network, which both read its output.
 pub(crate) const ONE_NORM: NormNames = NormNames {
     before_mixer: Some("input_layernorm"),
     after_mixer: None,
@@ -103,32 +106,32 @@ pub(crate) const ONE_NORM: NormNames = NormNames {
     after_ffn: None,
 };
 
-/// What a class of transformers takes for keys that a config leaves out.
+/// Values that a class of transformers uses for keys that a config omits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
-    /// Key and value heads; `None`: as many as query heads.
+    /// Number of key and value heads; `None`: equal to the number of query heads.
     pub(crate) kv_heads: Option<u64>,
-    /// Elements of a head; `None`: the width by the heads.
+    /// Elements of a head; `None`: the width divided by the number of heads.
     pub(crate) head_dim: Option<u64>,
     pub(crate) context: u64,
     pub(crate) theta: f64,
 }
 
-/// Those of Llama, from which others differ.
+/// Defaults of Llama, on which the defaults of other families are based.
 pub(crate) const LLAMA: Defaults = Defaults { kv_heads: None, head_dim: None, context: 2048, theta: 10_000.0 };
 
-/// Which layers are of a kind where every `step`-th is not.
+/// Returns for each layer whether it is of a kind that all layers have except every `step`-th one.
 pub(crate) fn all_but_every(step: u64, layers: u64) -> Vec<bool> {
     (1..=layers.min(MAX_LAYERS)).map(|layer| !layer.is_multiple_of(step)).collect()
 }
 
-/// A share of a size, rounded down as Python's `int` does it; 0 for what is negative or no number.
+/// Returns a share of a size, rounded down as Python's `int` does; 0 if it is negative or NaN.
 #[expect(clippy::cast_sign_loss, reason = "it is not negative")]
 pub(crate) fn share(size: u64, factor: f64) -> u64 {
     (size as f64 * factor).max(0.0) as u64
 }
 
-/// A number of layers, checked before anything is made for each of them.
+/// Returns the number of layers, checked before anything is allocated for each of them.
 pub(crate) fn layer_count(layers: u64) -> Result<usize, Error> {
     if layers == 0 || layers > MAX_LAYERS { Err(config_json::fail(too_many(layers))) } else { Ok(layers as usize) }
 }
@@ -137,7 +140,7 @@ fn too_many(layers: u64) -> String {
     format!("number of layers is {layers}, expected 1 to {MAX_LAYERS}")
 }
 
-/// Refuses a number of layers before anything is made for each of them.
+/// Creates the layers, after checking their number.
 fn some_layers(layers: u64, rope: &Rope, fail: fn(String) -> Error) -> Result<Vec<DenseLayer>, Error> {
     if layers == 0 || layers > MAX_LAYERS {
         return Err(fail(too_many(layers)));
@@ -145,22 +148,24 @@ fn some_layers(layers: u64, rope: &Rope, fail: fn(String) -> Error) -> Result<Ve
     Ok(vec![DenseLayer { rope: Some(rope.clone()), divided: true, window: None }; layers as usize])
 }
 
-/// `layer_types` of a config.
+/// Returns `layer_types` of a config.
 pub(crate) fn layer_types(blueprint: &Blueprint) -> Vec<&'static str> {
     let kind = |window: Option<u64>| if window.is_some() { "sliding_attention" } else { "full_attention" };
     blueprint.attentions().map(|attention| kind(attention.window)).collect()
 }
 
 impl Dense {
-    /// What `config.json` says of any such model: silu, scores scaled by the root of the head size, `RoPE` on every layer,
-    /// no windows, norms before the parts of a layer.
+    /// Reads parameters of `config.json` that all such models share. Defaults: `SiLU`, scores
+    /// scaled by the root of the head size, `RoPE` on every layer, no windows, norms before the
+    /// parts of a layer.
     pub(crate) fn from_config(config: Config<'_>, defaults: Defaults) -> Result<Self, Error> {
         if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
             return Err(config_json::fail("`use_bidirectional_attention` is set, which cannot be run yet"));
         }
         let heads = config.required("num_attention_heads")?;
         let hidden = config.required("hidden_size")?;
-        // `null` means the width by the heads, whatever the class takes where the key is missing.
+        // `null` means the width divided by the number of heads, whatever the class uses for a
+        // missing key.
         let default = defaults.head_dim.filter(|_| !config.is_null("head_dim"));
         let by_width = || hidden.checked_div(heads).unwrap_or(0);
         let head_dim = config.unsigned("head_dim")?.or(default).unwrap_or_else(by_width);
@@ -196,7 +201,8 @@ impl Dense {
         })
     }
 
-    /// What GGUF metadata say of any such model. A window that stands there holds for all layers, unless there is a pattern.
+    /// Reads the GGUF metadata that all such models share. A window in the file applies to all
+    /// layers, unless there is a pattern.
     pub(crate) fn from_gguf(keys: Keys<'_>) -> Result<Self, Error> {
         let heads = keys.required("attention.head_count")?;
         let hidden = keys.required("embedding_length")?;
@@ -210,7 +216,7 @@ impl Dense {
             return Err(gguf_keys::fail("attention that sees later tokens cannot be run yet"));
         }
         let rope = Rope { dimension, ..keys.rope()? };
-        // 0 means that there is none.
+        // 0 means that there is no scale.
         let scale = keys.float("attention.scale")?.filter(|scale| *scale != 0.0);
         let mut dense = Self {
             vocabulary: vocabulary(keys)?,
@@ -230,7 +236,7 @@ impl Dense {
             embedding_scale: None,
             residual_scale: None,
             output_scale: None,
-            // Another output projection that is there is used.
+            // The blueprint uses a separate output projection if the file has one.
             layout: HeadLayout::Half,
             layers: some_layers(decoder_layers(keys)?, &rope, gguf_keys::fail)?,
             norms: PRE_NORMS,
@@ -248,14 +254,14 @@ impl Dense {
         Ok(dense)
     }
 
-    /// Sets the windows of the layers that slide.
+    /// Sets the windows of the sliding layers.
     pub(crate) fn slide(&mut self, slides: &[bool], window: u64) {
         for (layer, slides) in self.layers.iter_mut().zip(slides) {
             layer.window = slides.then_some(window);
         }
     }
 
-    /// Sets the window that all layers have where a config has one.
+    /// Sets the window for all layers, if the config has one.
     pub(crate) fn slide_all(&mut self, config: Config<'_>, default: Option<u64>) -> Result<(), Error> {
         let default = default.filter(|_| !config.is_null("sliding_window"));
         match config.unsigned("sliding_window")?.or(default) {
@@ -268,7 +274,8 @@ impl Dense {
         }
     }
 
-    /// Sets the window of the layers that a config lists as sliding; where there is no list, of all but every `step`-th.
+    /// Sets the window of the layers that a config lists as sliding; without a list, of all but
+    /// every `step`-th layer.
     pub(crate) fn slide_by_config(&mut self, config: Config<'_>, step: u64, default: u64) -> Result<(), Error> {
         let layers = self.layers.len() as u64;
         let slides = config.sliding_layers(layers)?.unwrap_or_else(|| all_but_every(step, layers));
@@ -276,7 +283,8 @@ impl Dense {
         Ok(())
     }
 
-    /// Sets the window of the layers that a file's keys say; where they do not, of all but every `step`-th. 0 is none.
+    /// Sets the window of the layers that a file's keys name; without such keys, of all but every
+    /// `step`-th layer. A window of 0 means none.
     pub(crate) fn slide_by_keys(&mut self, keys: Keys<'_>, step: u64, default: u64) -> Result<(), Error> {
         let layers = self.layers.len();
         let slides = keys.sliding_layers(layers as u64)?.unwrap_or_else(|| all_but_every(step, layers as u64));
@@ -287,7 +295,7 @@ impl Dense {
         Ok(())
     }
 
-    /// Rotates one of so many parts of each head, where the config does not say how much.
+    /// Applies `RoPE` to one of `parts` parts of each head, unless the config states the share.
     pub(crate) fn rotate_part(&mut self, config: Config<'_>, parts: u64) -> Result<(), Error> {
         if !config.says_rotated()? {
             let part = self.head_dim / parts;
@@ -298,13 +306,14 @@ impl Dense {
         Ok(())
     }
 
-    /// The blueprint with the tensors that there are: biases count where a model has them.
+    /// Returns the blueprint with the tensors that exist: a bias is included if the model has one.
     pub(crate) fn blueprint(self, names: &TensorNames) -> Blueprint {
-        // Models that only embed are stored without what is around the decoder.
+        // Embedding models are stored without the names around the decoder.
         let bare = names.has(self.embedding) && !names.has(&format!("model.{}", self.embedding));
         let root = if bare { "" } else { "model." };
         let embedding = format!("{root}{}", self.embedding);
-        // The model's own output projection is used, also where the config says that it is tied to the embedding.
+        // A separate output projection is used, even if the config states that it is tied to the
+        // embedding.
         let own = names.has(&format!("{}.weight", self.output));
         let mut output = projection(names, self.output);
         if !own {
@@ -329,7 +338,7 @@ impl Dense {
         }
     }
 
-    /// A norm with the numbers of the model.
+    /// Returns a norm with the model's parameters.
     pub(crate) fn norm(&self, names: &TensorNames, module: &str) -> Norm {
         let (kind, offset) = (self.norm_kind, self.norm_offset);
         Norm { kind, offset, ..layer_norm(names, module, self.norm_epsilon) }
@@ -378,7 +387,8 @@ impl Dense {
     }
 }
 
-/// The divisors of frequencies that a file has, Llama 3's before those that go by the context.
+/// Returns the divisors of frequencies of a file. Llama 3's take precedence over divisors that
+/// depend on the context.
 pub(crate) fn divisors(names: &TensorNames, original_context: Option<u64>) -> Option<Divisors> {
     const SAME: &str = "model.rope_freqs.weight";
     const BY_CONTEXT: [&str; 2] = ["model.rope_factors_short.weight", "model.rope_factors_long.weight"];
@@ -390,7 +400,7 @@ pub(crate) fn divisors(names: &TensorNames, original_context: Option<u64>) -> Op
     Some(Divisors::ByContext { short, long, original_context })
 }
 
-/// A projection, with a bias where there is one.
+/// Returns a projection, with a bias if the model has one.
 pub(crate) fn projection(names: &TensorNames, module: &str) -> Projection {
     let bias = format!("{module}.bias");
     Projection {
@@ -400,13 +410,15 @@ pub(crate) fn projection(names: &TensorNames, module: &str) -> Projection {
     }
 }
 
-/// Layers of the decoder. Layers behind them, which guess further tokens, count in the file.
+/// Returns the number of decoder layers. The file's count includes layers for multi-token
+/// prediction at the end.
 fn decoder_layers(keys: Keys<'_>) -> Result<u64, Error> {
     let guessing = keys.unsigned("nextn_predict_layers")?.unwrap_or(0);
     Ok(keys.required("block_count")?.saturating_sub(guessing))
 }
 
-/// Rows of the embedding; of a split they may be in another file than the keys.
+/// Returns the number of rows of the embedding. In a split, the embedding may be in another file
+/// than the keys.
 pub(crate) fn vocabulary(keys: Keys<'_>) -> Result<u64, Error> {
     let embedding = keys.gguf.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
     if let Some(rows) = embedding.and_then(|tensor| tensor.dims.get(1).copied()) {

@@ -1,24 +1,24 @@
-//! Why a model cannot be described.
+//! Errors of describing a model.
 
-/// Why a model cannot be described.
+/// Error of describing a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No family reads it.
+    /// No family supports the architecture.
     #[error("architecture `{name}` cannot be run yet{lacks}; supported: {supported}")]
     Unknown {
-        /// As the source names it, shortened.
+        /// Name of the architecture in the source, truncated.
         name: String,
-        /// What is missing for it, in brackets; empty where nobody has looked.
+        /// Missing feature, in parentheses; empty if unknown.
         lacks: String,
-        /// What could be run.
+        /// List of supported architectures.
         supported: String,
     },
-    /// A document contradicts itself, or says something that cannot be computed.
+    /// A document contradicts itself, or has a value that is not supported.
     #[error("{document}: {reason}")]
     Document {
-        /// Which.
+        /// Name of the document.
         document: &'static str,
-        /// What is wrong, what was expected.
+        /// Description of the invalid and the expected value.
         reason: String,
     },
 }

@@ -1,54 +1,56 @@
-//! What happens to tensors between Hugging Face's files and GGUF: their names, the order of rows, the weights of norms.
+//! Changes of tensors between Hugging Face's files and GGUF: names, the order of rows, weights of
+//! norms.
 //!
-//! Sources: `convert_hf_to_gguf.py` of llama.cpp (`permute` of the llama family, norms of Gemma with 1 added, what is
-//! always float32), and the inverse of each.
+//! Sources: `convert_hf_to_gguf.py` of llama.cpp (`permute` of the llama family, Gemma's norms with
+//! 1 added, tensors that are always float32), and the inverse of each.
 
 use formats::gguf::OwnedValue;
 
 use crate::family::{Architecture, Fact};
 use crate::{Error, HeadLayout, Rope, RopeScaling, Tensor, names};
 
-/// What is to be done to a tensor.
+/// Change of a tensor between two formats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorChange {
-    /// Its name in the new file.
+    /// Name in the new file.
     pub name: String,
-    /// In which order its rows are to be written.
+    /// Order of its rows in the new file.
     pub rows: HeadOrder,
-    /// What its numbers are to become: `(x + add) · multiply`, in this order; nothing where they stay.
+    /// Change of its numbers: `(x + add) · multiply`; `None` if they stay the same.
     pub numbers: Option<NumberChange>,
-    /// It is to be float32, whatever the others are.
+    /// Whether the tensor must be float32, whatever the type of other tensors.
     pub float32: bool,
 }
 
 /// `(x + add) · multiply`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NumberChange {
-    /// Added first.
+    /// Constant that is added first.
     pub add: f64,
-    /// Multiplied then.
+    /// Factor that is applied then.
     pub multiply: f64,
 }
 
-/// The order of the rows of q and k within a head.
+/// Reordering of the rows of q and k within a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadOrder {
-    /// As they are.
+    /// Unchanged.
     Same,
-    /// From halves (element `i` is paired with `i + dim/2`) to neighbours (`2i` with `2i + 1`).
+    /// From halves (element `i` is paired with `i + dim/2`) to neighbours (`2i` is paired with
+    /// `2i + 1`).
     ToInterleaved {
-        /// Rows of a head.
+        /// Number of rows of a head.
         head_dim: u64,
     },
     /// From neighbours to halves.
     ToHalves {
-        /// Rows of a head.
+        /// Number of rows of a head.
         head_dim: u64,
     },
 }
 
 impl HeadOrder {
-    /// How rows go from one layout to another.
+    /// Returns the reordering from one layout to another.
     pub fn between(from: HeadLayout, to: HeadLayout, head_dim: u64) -> Self {
         match (from, to) {
             (HeadLayout::Half, HeadLayout::Interleaved) => Self::ToInterleaved { head_dim },
@@ -57,7 +59,7 @@ impl HeadOrder {
         }
     }
 
-    /// The row of the source that becomes row `row`. Rows are counted over all heads.
+    /// Returns the row of the source that becomes row `row`. Rows are counted over all heads.
     pub fn source(self, row: u64) -> u64 {
         match self {
             Self::Same => row,
@@ -78,10 +80,11 @@ fn fail(reason: impl Into<String>) -> Error {
 }
 
 impl Architecture {
-    /// What a tensor with a canonical name becomes in a GGUF file; none where the file does not have it.
+    /// Returns the change of a tensor with a canonical name for a GGUF file; `None` if the file
+    /// does not have the tensor.
     ///
     /// # Errors
-    /// A tensor that files of this architecture have no name for.
+    /// Files of this architecture have no name for the tensor.
     pub fn tensor_to_gguf(&self, name: &str, dimensions: usize) -> Result<Option<TensorChange>, Error> {
         let computed = name.ends_with(".rotary_emb.inv_freq");
         if computed || self.is_spare_output(name) {
@@ -101,7 +104,8 @@ impl Architecture {
         }))
     }
 
-    /// What a tensor with a canonical name becomes in a Hugging Face folder; none where the folder does not have it.
+    /// Returns the change of a tensor with a canonical name for a Hugging Face folder; `None` if
+    /// the folder does not have the tensor.
     pub fn tensor_to_hugging_face(&self, name: &str) -> Option<TensorChange> {
         if name == "model.rope_freqs.weight" || self.is_spare_output(name) {
             return None;
@@ -116,19 +120,20 @@ impl Architecture {
         })
     }
 
-    /// What the decoder adds to the weights of norms.
+    /// Returns the constant that the decoder adds to the weights of norms.
     fn norm_offset(&self) -> f64 {
         self.blueprint.norm.as_ref().map_or(0.0, |norm| norm.offset)
     }
 
-    /// An output projection that is stored, though the embedding is used.
+    /// True for an output projection that is stored although the embedding is used.
     fn is_spare_output(&self, name: &str) -> bool {
         name == "lm_head.weight" && self.blueprint.tied()
     }
 
-    /// How the rows of a tensor go to a layout; only those of q and k move.
+    /// Returns the reordering of a tensor's rows to a layout; only rows of q and k are reordered.
     fn order_of(&self, name: &str, to: HeadLayout) -> HeadOrder {
-        // Rows of projections that are stored as one stay as they are: no form of such a family has them in another order.
+        // Rows of projections that are stored in one tensor are not reordered, because no format of
+        // such a family uses another order.
         let of = |projection: &crate::Projection| {
             projection.weight == Tensor::named(name) || projection.bias.as_ref().is_some_and(|bias| bias.name == name)
         };
@@ -136,18 +141,19 @@ impl Architecture {
         rotated.map_or(HeadOrder::Same, |attention| HeadOrder::between(attention.layout, to, attention.head_dim))
     }
 
-    /// What queries are to be multiplied by where readers of the file would scale their scores otherwise than the model does.
-    /// They are normed before they are rotated, so the weights of that norm can make up for it.
+    /// Returns a factor for queries that compensates for a different scaling of scores by readers
+    /// of the file. Queries are normalized before `RoPE` is applied, so the weights of that norm
+    /// can include the factor.
     fn query_factor(&self) -> f64 {
         let own = self.blueprint.attentions().next().map_or(1.0, |attention| attention.scale);
         let factor = self.family.gguf.attention_scale.map_or(1.0, |theirs| own / theirs(&self.blueprint));
         if (factor - 1.0).abs() < 1e-9 { 1.0 } else { factor }
     }
 
-    /// The keys of the architecture's numbers, with its name before each.
+    /// Returns the keys of the architecture's numbers, with its name as the prefix.
     ///
     /// # Errors
-    /// A number that GGUF cannot say for the architecture, or that does not fit.
+    /// GGUF cannot express a number for the architecture, or a number does not fit its type.
     pub fn gguf_keys(&self) -> Result<Vec<(String, OwnedValue)>, Error> {
         let form = self.family.gguf;
         let own = |key: &str| format!("{}.{key}", form.architecture);
@@ -179,7 +185,7 @@ impl Architecture {
         Ok(keys)
     }
 
-    /// How the frequencies of layers that see everything are stretched.
+    /// Returns the frequency scaling of layers with full attention.
     pub fn rope_scaling(&self) -> Option<RopeScaling> {
         let full = self.blueprint.attentions().filter(|attention| attention.window.is_none());
         let rope = full.chain(self.blueprint.attentions()).find_map(|attention| attention.rope.as_ref());
@@ -187,7 +193,7 @@ impl Architecture {
     }
 }
 
-/// Names of norms end so, and no others do.
+/// True for names of norms; only those end with this suffix.
 fn is_norm(name: &str) -> bool {
     name.ends_with("norm.weight")
 }
@@ -219,7 +225,7 @@ mod tests {
         )
     }
 
-    /// The model as its GGUF file says it.
+    /// Returns the model as read back from its GGUF file.
     fn returned(architecture: &Architecture) -> Architecture {
         let mut keys = vec![("general.architecture".to_owned(), architecture.family.gguf.architecture.into())];
         keys.extend(architecture.gguf_keys().expect("keys"));
@@ -264,7 +270,7 @@ mod tests {
     fn gemma_adds_one_to_norms() {
         let change = |name: &str| gemma().tensor_to_gguf(name, 1).expect("a name").expect("it is written").numbers;
         assert_eq!(change("model.norm.weight"), Some(NumberChange { add: 1.0, multiply: 1.0 }));
-        // Scores are to be scaled by 1/sqrt(128), readers will by 1/sqrt(32).
+        // The model scales scores by 1/sqrt(128), readers of the file by 1/sqrt(32).
         let query = change("model.layers.0.self_attn.q_norm.weight").expect("it changes");
         assert!(query.add.to_bits() == 1.0f64.to_bits() && (query.multiply - 0.5).abs() < 1e-12, "{query:?}");
         let back = returned(&gemma()).tensor_to_hugging_face("model.norm.weight").expect("it is written").numbers;

@@ -1,4 +1,5 @@
-//! Experts as most families store them: a folder of networks below the layer, a router beside them.
+//! Experts as most families store them: networks in a folder of names below the layer, with a
+//! router next to them.
 
 use crate::blueprint::{
     Activation, Blueprint, Experts, Ffn, Gated, Groups, Matrices, Projection, Router, RouterScores, Rows, SharedExpert,
@@ -9,34 +10,34 @@ use crate::dense::projection;
 use crate::gguf_keys::{self, Keys};
 use crate::{Error, TensorNames};
 
-/// What the modules of a gated network are called: gate, up, down.
+/// Names of the modules of a gated network: gate, up, down.
 pub(crate) type Modules = [&'static str; 3];
 
-/// The usual names.
+/// Usual module names.
 pub(crate) const MODULES: Modules = ["gate_proj", "up_proj", "down_proj"];
 
-/// The numbers of a layer's experts.
+/// Sizes of a layer's experts.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) count: u64,
-    /// Of each.
+    /// Width of each expert.
     pub(crate) width: u64,
     pub(crate) top_k: u64,
     pub(crate) activation: Activation,
 }
 
-/// What a class with experts as Qwen has them takes for keys that a config leaves out.
+/// Values that a Qwen-like class with experts uses for keys that a config omits.
 pub(crate) struct Defaults {
     pub(crate) count: u64,
     pub(crate) width: u64,
     pub(crate) top_k: u64,
-    /// The weights of the chosen are divided by their sum.
+    /// Whether the weights of the selected experts are divided by their sum.
     pub(crate) normalize: bool,
-    /// Width of the expert that all tokens take, where the class has one.
+    /// Width of the expert that all tokens use, if the class has one.
     pub(crate) shared_width: Option<u64>,
 }
 
-/// Puts experts into the layers that a config as Qwen writes it calls sparse.
+/// Adds experts to the layers that a Qwen-like config defines as sparse.
 pub(crate) fn from_config(
     config: Config<'_>,
     names: &TensorNames,
@@ -65,13 +66,14 @@ pub(crate) fn from_config(
     Ok(())
 }
 
-/// A gated network below a module.
+/// Returns a gated network below a module.
 pub(crate) fn gated(names: &TensorNames, module: &str, modules: Modules, width: u64, activation: Activation) -> Gated {
     let [gate, up, down] = modules.map(|own| projection(names, &format!("{module}.{own}")));
     Gated { width, activation, gate, up, down }
 }
 
-/// Experts that are stacks, as MLX has them: `{module}.switch_mlp.{gate}.weight`, `[experts, …]`. `None` where there are none.
+/// Returns experts that are stacks, as MLX stores them: `{module}.switch_mlp.{gate}.weight`,
+/// `[experts, …]`. `None` if there are none.
 pub(crate) fn switched(names: &TensorNames, module: &str) -> Option<[Matrices; 3]> {
     let all = format!("{module}.switch_mlp");
     // Stacks that share a blob have one name there.
@@ -79,8 +81,9 @@ pub(crate) fn switched(names: &TensorNames, module: &str) -> Option<[Matrices; 3
     here.then(|| MODULES.map(|own| Matrices::Items(projection(names, &format!("{all}.{own}")))))
 }
 
-/// Experts as transformers 5 saves them: `{module}.experts.gate_up_proj`, `[experts, 2 · width, hidden]`, whose first rows are those of
-/// the gate, and `{module}.experts.down_proj`. `None` where there are none.
+/// Returns experts as transformers 5 saves them: `{module}.experts.gate_up_proj`,
+/// `[experts, 2 · width, hidden]`, with the rows of the gate first, and
+/// `{module}.experts.down_proj`. `None` if there are none.
 fn fused(names: &TensorNames, module: &str, width: u64) -> Option<[Matrices; 3]> {
     let both = format!("{module}.experts.gate_up_proj");
     let stack = |own: &str, name: &str, rows: Option<Rows>| {
@@ -93,7 +96,8 @@ fn fused(names: &TensorNames, module: &str, width: u64) -> Option<[Matrices; 3]>
     names.has(&both).then(|| [part("gate_proj", 0), part("up_proj", 1), stack("down_proj", &down, None)])
 }
 
-/// Experts that are tensors of their own below a module, `{module}.experts.N.{gate}.weight`, or what MLX makes of them.
+/// Returns experts that are separate tensors below a module, `{module}.experts.N.{gate}.weight`, or
+/// their stacked form in MLX or transformers 5.
 fn each(names: &TensorNames, module: &str, modules: Modules, width: u64) -> [Matrices; 3] {
     if let Some(stacks) = switched(names, module).or_else(|| fused(names, module, width)) {
         return stacks;
@@ -110,16 +114,17 @@ fn each(names: &TensorNames, module: &str, modules: Modules, width: u64) -> [Mat
     })
 }
 
-/// Experts that are stacks, as GGUF files have them: `{module}.experts.{gate}.weight`, `[experts, …]`.
+/// Returns experts that are stacks, as GGUF files store them: `{module}.experts.{gate}.weight`,
+/// `[experts, …]`.
 fn stacked(names: &TensorNames, module: &str) -> [Matrices; 3] {
     MODULES.map(|own| Matrices::Items(projection(names, &format!("{module}.experts.{own}"))))
 }
 
-/// A group of experts is as good as its two best, in llama.cpp always.
+/// Number of best experts that define the score of a group; llama.cpp always uses this number.
 const BEST_OF_GROUP: u64 = 2;
 
-/// Puts the experts of a GGUF file into the layers that have a router. `normalize` and `scores` are what the architecture takes for
-/// keys that a file leaves out.
+/// Adds the experts of a GGUF file to the layers that have a router. `normalize` and `scores` are
+/// the architecture's defaults for keys that a file omits.
 pub(crate) fn from_gguf(
     keys: Keys<'_>,
     names: &TensorNames,
@@ -139,7 +144,7 @@ pub(crate) fn from_gguf(
     };
     let own_width = keys.unsigned("expert_feed_forward_length")?;
     let shared_width = keys.unsigned("expert_shared_feed_forward_length")?;
-    // As many as one, that is as wide as all of them.
+    // Several shared experts are stored as one that is as wide as all of them.
     let shared_count = keys.unsigned("expert_shared_count")?.unwrap_or(1);
     let groups = keys.unsigned("expert_group_count")?.filter(|count| *count > 1);
     let kept = keys.unsigned("expert_group_used_count")?.unwrap_or(1);
@@ -160,7 +165,7 @@ pub(crate) fn from_gguf(
             router.scale = scale;
         }
         let common = format!("{module}.shared_expert");
-        // Of stacks that share a blob only the name for all may be known.
+        // For stacks that share a blob, only the common name may be known.
         let has_shared = names.has(&format!("{common}.gate_proj.weight")) || names.has(&common);
         let common_gate = format!("{module}.shared_expert_gate");
         let common = has_shared.then(|| {
@@ -178,7 +183,7 @@ pub(crate) fn from_gguf(
     Ok(())
 }
 
-/// A router with its usual numbers: the softmax over all experts.
+/// Returns a router with the usual parameters: softmax over all experts.
 pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
     Router {
         projection: projection(names, module),
@@ -191,7 +196,7 @@ pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
     }
 }
 
-/// Experts below `{module}.experts`, whose router is `{module}.gate`.
+/// Returns experts below `{module}.experts` with the router `{module}.gate`.
 pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, sizes: Sizes) -> Experts {
     let Sizes { count, width, top_k, activation } = sizes;
     let [gate, up, down] = each(names, module, modules, width);
@@ -199,7 +204,7 @@ pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, sizes
     Experts { count, width, activation, router, gate, up, down, shared: None }
 }
 
-/// An expert that all tokens take, with a gate of its own where there is one.
+/// Returns an expert that all tokens use, with its gate if it has one.
 pub(crate) fn shared(
     names: &TensorNames,
     module: &str,
@@ -211,12 +216,13 @@ pub(crate) fn shared(
     SharedExpert { ffn: gated(names, module, MODULES, width, activation), gate }
 }
 
-/// How many experts a layer has: newer tools have another name for it.
+/// Returns the number of experts of a layer. Newer tools use another key for it.
 pub(crate) fn count(config: Config<'_>, default: u64) -> Result<u64, Error> {
     Ok(config.unsigned("num_experts")?.or(config.unsigned("num_local_experts")?).unwrap_or(default))
 }
 
-/// Which layers have experts, as Qwen's configs say it: every so many, but for some.
+/// Returns for each layer whether it has experts, as Qwen's configs define it: every
+/// `decoder_sparse_step`-th layer, except for listed ones.
 fn sparse_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     let step = config.step("decoder_sparse_step", 1)?;
     let dense = config.list("mlp_only_layers")?.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The families, a file each. To add one: write its file and list it here.
+//! Model families, one file each. To add a family, write its file and list it here.
 
 mod bert;
 mod cohere2;
@@ -41,7 +41,7 @@ mod xlm_roberta;
 
 use crate::family::Family;
 
-/// What architectures that users ask for need and no blueprint can say yet.
+/// Missing features of requested architectures, by `model_type`: no blueprint can express them yet.
 pub(crate) const LACKING: &[(&str, &str)] = &[
     ("llama4", LLAMA4),
     ("llama4_text", LLAMA4),
@@ -52,7 +52,7 @@ pub(crate) const LACKING: &[(&str, &str)] = &[
 const LLAMA4: &str = "attention in chunks, queries that grow with the position, norms of heads without weights, and experts whose \
                       inputs are scaled";
 
-/// Every family. A GGUF file is read by the first whose form it has.
+/// All families. The first family whose GGUF form matches reads a file.
 pub(crate) const ALL: &[&Family] = &[
     &llama::FAMILY,
     &mistral::FAMILY,

@@ -1,5 +1,5 @@
-//! Holds the numbers of a blueprint against one another and against sizes that no model has, so that nothing absurd is
-//! allocated and nothing overflows.
+//! Checks that the numbers of a blueprint are consistent and below limits that no model exceeds, so
+//! that allocations are bounded and arithmetic does not overflow.
 
 mod named;
 
@@ -11,20 +11,20 @@ use super::{
     Router, ShortConv,
 };
 
-/// More layers than any model has.
+/// Limit of the number of layers; more than any model has.
 pub(crate) const MAX_LAYERS: u64 = 4096;
-/// More experts than any layer has.
+/// Limit of the number of experts of a layer; more than any layer has.
 const MAX_EXPERTS: u64 = 1 << 16;
-/// More experts than any model has.
+/// Limit of the number of experts of a model; more than any model has.
 const MAX_EXPERTS_IN_ALL: u64 = 1 << 18;
-/// More positions than any short convolution sees.
+/// Limit of the kernel of short convolutions; more than any model has.
 const MAX_KERNEL: u64 = 1 << 8;
 
 impl Blueprint {
-    /// Checks everything.
+    /// Checks the whole blueprint.
     ///
     /// # Errors
-    /// What is wrong, and what was expected.
+    /// A value is invalid; the text states the expected value.
     pub(crate) fn check(self) -> Result<Self, String> {
         in_range("vocabulary size", self.vocabulary, 1 << 24)?;
         in_range("hidden size", self.hidden, 1 << 20)?;

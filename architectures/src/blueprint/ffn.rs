@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Matrices, Projection, Tensor};
 
-/// The feed-forward network.
+/// Feed-forward network of a layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ffn {
@@ -12,17 +12,17 @@ pub enum Ffn {
     Gated(Box<Gated>),
     /// `down(act(up(x)))`.
     Plain(Box<Plain>),
-    /// Several gated networks, of which each token takes a few.
+    /// Several gated networks; each token uses a few of them.
     Experts(Box<Experts>),
 }
 
-/// A gated feed-forward network.
+/// Gated feed-forward network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gated {
-    /// Rows of `gate` and `up`.
+    /// Number of rows of `gate` and `up`.
     pub width: u64,
-    /// Of the gate.
+    /// Activation of the gate.
     pub activation: Activation,
     /// `[width, hidden]`.
     pub gate: Projection,
@@ -32,13 +32,13 @@ pub struct Gated {
     pub down: Projection,
 }
 
-/// A feed-forward network without a gate.
+/// Feed-forward network without a gate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plain {
-    /// Rows of `up`.
+    /// Number of rows of `up`.
     pub width: u64,
-    /// Of what `up` gives.
+    /// Activation of the output of `up`.
     pub activation: Activation,
     /// `[width, hidden]`.
     pub up: Projection,
@@ -46,57 +46,58 @@ pub struct Plain {
     pub down: Projection,
 }
 
-/// Gated networks of one shape, of which a router chooses some for each token: `Σ weight · expert(x) + shared(x)`.
+/// Gated networks of the same shape; a router selects some of them for each token:
+/// `Σ weight · expert(x) + shared(x)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experts {
-    /// How many there are.
+    /// Number of experts.
     pub count: u64,
-    /// Rows of an expert's `gate` and `up`.
+    /// Number of rows of an expert's `gate` and `up`.
     pub width: u64,
-    /// Of the gates.
+    /// Activation of the gates.
     pub activation: Activation,
-    /// Which of them a token takes.
+    /// Router, which selects the experts of a token.
     pub router: Router,
-    /// `[width, hidden]` of each.
+    /// `[width, hidden]` for each expert.
     pub gate: Matrices,
-    /// `[width, hidden]` of each.
+    /// `[width, hidden]` for each expert.
     pub up: Matrices,
-    /// `[hidden, width]` of each.
+    /// `[hidden, width]` for each expert.
     pub down: Matrices,
-    /// What all tokens take.
+    /// Expert that all tokens use in addition.
     pub shared: Option<SharedExpert>,
 }
 
-/// Which experts a token takes, and with which weights.
+/// Router: selects the experts of a token and their weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Router {
     /// `[count, hidden]`.
     pub projection: Projection,
-    /// What logits become.
+    /// Function that maps logits to scores.
     pub scores: RouterScores,
-    /// `[count]`: added to the scores for the choice only.
+    /// `[count]`: added to the scores for the selection only.
     pub bias: Option<Tensor>,
-    /// Experts are chosen from the best groups only.
+    /// If set, experts are selected from the best groups only.
     pub groups: Option<Groups>,
-    /// How many a token takes.
+    /// Number of experts per token.
     pub top_k: u64,
-    /// The weights are divided by their sum.
+    /// Whether the weights are divided by their sum.
     pub normalize: bool,
-    /// The weights are multiplied by it.
+    /// Factor of the weights.
     pub scale: f64,
 }
 
-/// What a router's logits become.
+/// Function that maps a router's logits to scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouterScores {
-    /// The softmax over all experts.
+    /// Softmax over all experts.
     Softmax,
-    /// Each its sigmoid.
+    /// Sigmoid of each logit.
     Sigmoid,
-    /// The softmax over the chosen ones.
+    /// Softmax over the selected experts.
     SoftmaxOfChosen,
 }
 
@@ -104,55 +105,55 @@ pub enum RouterScores {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Groups {
-    /// How many there are.
+    /// Number of groups.
     pub count: u64,
-    /// How many are kept.
+    /// Number of groups that are kept.
     pub keep: u64,
-    /// A group is as good as the sum of so many of its best scores.
+    /// Number of best scores in a group whose sum is the score of the group.
     pub best: u64,
 }
 
-/// An expert that every token takes.
+/// Expert that every token uses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedExpert {
-    /// The network.
+    /// Feed-forward network.
     pub ffn: Gated,
-    /// `[1, hidden]`: what it gives is multiplied by its sigmoid.
+    /// `[1, hidden]`: the sigmoid of its output multiplies the output of the network.
     pub gate: Option<Projection>,
 }
 
-/// An activation function.
+/// Activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// `x · sigmoid(x)`.
     Silu,
-    /// GELU in its tanh approximation.
+    /// GELU, tanh approximation.
     GeluTanh,
-    /// GELU by the error function.
+    /// GELU, exact by the error function.
     Gelu,
     /// `max(x, 0)`.
     Relu,
-    /// Of a gated network only, that of gpt-oss: `g · sigmoid(1.702 · g) · (u + 1)`, where the gate `g` is at most `limit` and
-    /// the other factor `u` within ± it.
+    /// Activation of gpt-oss, for gated networks only: `g · sigmoid(1.702 · g) · (u + 1)`. The gate
+    /// `g` is clamped to at most `limit` and the other factor `u` to ± `limit`.
     ClampedSilu {
-        /// The limit.
+        /// Bound of the clamping.
         limit: f64,
     },
 }
 
 impl Activation {
-    /// Those that have a name in configs.
+    /// Activations that have a name in configs.
     const NAMED: [(Self, &'static str); 4] =
         [(Self::Silu, "silu"), (Self::GeluTanh, "gelu_pytorch_tanh"), (Self::Gelu, "gelu"), (Self::Relu, "relu")];
 
-    /// The name in configs.
+    /// Returns the name in configs.
     pub fn name(self) -> &'static str {
         Self::NAMED.iter().find(|(activation, _)| *activation == self).map_or("clamped silu", |(_, name)| name)
     }
 
-    /// Reads the name, or one of the others that configs have for it.
+    /// Parses the name, or one of its synonyms in configs.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "swish" => Some(Self::Silu),

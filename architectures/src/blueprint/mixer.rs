@@ -1,11 +1,11 @@
-//! What mixes positions.
+//! Mixers: parts of a layer that combine positions.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Matrices, Norm, Projection, Tensor};
 use crate::rope::Rope;
 
-/// What mixes positions.
+/// Part of a layer that combines positions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
@@ -13,33 +13,34 @@ pub enum Mixer {
     Attention(Box<Attention>),
     /// Multi-head latent attention.
     Latent(Box<Latent>),
-    /// A gated delta rule.
+    /// Gated delta rule.
     DeltaNet(Box<DeltaNet>),
-    /// A gated short convolution.
+    /// Gated short convolution.
     ShortConv(Box<ShortConv>),
 }
 
-/// Softmax attention with grouped heads. A sequence's keys and values are kept.
+/// Softmax attention with grouped heads. The keys and values of a sequence are cached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u64,
-    /// Key and value heads; divides `heads`.
+    /// Number of key and value heads; divides `heads`.
     pub kv_heads: u64,
     /// Elements of a query or key head.
     pub head_dim: u64,
     /// Elements of a value head.
     pub value_dim: u64,
-    /// How the elements of query and key heads lie.
+    /// Order of the elements of query and key heads.
     pub layout: HeadLayout,
-    /// Scores are multiplied by it.
+    /// Factor of the scores.
     pub scale: f64,
-    /// Scores stay within it: `soft_cap · tanh(score / soft_cap)`.
+    /// Bound of the scores: `soft_cap · tanh(score / soft_cap)`.
     pub soft_cap: Option<f64>,
-    /// How far a token looks, its own position included; to both sides where the model is not causal. `None`: everywhere.
+    /// Number of positions to which a token attends, including its own; on each side if the model
+    /// is not causal. `None` means all positions.
     pub window: Option<u64>,
-    /// How positions are told apart; `None` where they are not.
+    /// Rotary embedding; `None` if queries and keys have no position information.
     pub rope: Option<Rope>,
     /// `[heads · head_dim, hidden]`.
     pub query: Projection,
@@ -49,79 +50,81 @@ pub struct Attention {
     pub value: Projection,
     /// `[hidden, heads · value_dim]`.
     pub output: Projection,
-    /// Queries and keys, behind their norms, and values are clipped to ± this.
+    /// Bound to which queries, keys (both after their norms) and values are clipped: ± this value.
     pub clip: Option<f64>,
-    /// What the norms are of.
+    /// Elements over which the norms of queries and keys are computed.
     pub normed: NormedPart,
-    /// Of queries, before they are rotated.
+    /// Norm of queries, before `RoPE` is applied.
     pub query_norm: Option<Norm>,
-    /// Of keys, before they are rotated.
+    /// Norm of keys, before `RoPE` is applied.
     pub key_norm: Option<Norm>,
-    /// `[heads]`: a score that takes its share of the softmax and mixes nothing.
+    /// `[heads]`: a score that takes part in the softmax but contributes no value.
     pub sinks: Option<Tensor>,
-    /// `[heads · value_dim, hidden]`: what is mixed is multiplied by its sigmoid.
+    /// `[heads · value_dim, hidden]`: the sigmoid of its output multiplies the attention output.
     pub gate: Option<Projection>,
 }
 
-/// What the norms of queries and keys are of.
+/// Elements over which the norms of queries and keys are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormedPart {
-    /// Each head: `[head_dim]`.
+    /// Each head separately, with shared weights: `[head_dim]`.
     Head,
     /// All heads together: `[heads · head_dim]`.
     Width,
-    /// Each head, with weights of its own: `[heads, head_dim]`, or a tensor for each, with `{}` in its name for the head.
+    /// Each head separately, with separate weights: `[heads, head_dim]`, or one tensor per head,
+    /// with `{}` in its name for the index.
     EachHead,
 }
 
-/// Which elements of a head form the pairs that `RoPE` rotates. Layers without `RoPE` have their rows in such an order
-/// too.
+/// Order of the elements of a head: determines the pairs that `RoPE` rotates. Layers without `RoPE`
+/// store their rows in one of these orders too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadLayout {
-    /// Element `i` with `i + dim/2`, as Hugging Face stores weights.
+    /// Element `i` is paired with `i + dim/2`, as Hugging Face stores weights.
     Half,
-    /// Element `2i` with `2i + 1`, as GGUF files of the llama family store q and k.
+    /// Element `2i` is paired with `2i + 1`, as GGUF files of the llama family store q and k.
     Interleaved,
 }
 
-/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). Of a sequence the latent rows are kept, `[rank + rope_dim]` each,
-/// from which keys and values of all heads come. Heads are `[nope_dim | rope_dim]`.
+/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). The cache holds one latent row of
+/// `[rank + rope_dim]` per position, from which keys and values of all heads are computed. Heads
+/// are `[nope_dim | rope_dim]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latent {
-    /// Heads.
+    /// Number of heads.
     pub heads: u64,
-    /// Elements of a head that see no position.
+    /// Elements of a head without rotary embedding.
     pub nope_dim: u64,
-    /// Elements of a head that are rotated.
+    /// Elements of a head to which `RoPE` is applied.
     pub rope_dim: u64,
     /// Elements of a value head.
     pub value_dim: u64,
     /// Elements of the latent row.
     pub rank: u64,
-    /// How the rotated elements lie.
+    /// Order of the rotated elements.
     pub layout: HeadLayout,
-    /// Scores are multiplied by it.
+    /// Factor of the scores.
     pub scale: f64,
-    /// How positions are told apart.
+    /// Rotary embedding.
     pub rope: Rope,
-    /// Where queries come from.
+    /// Projection of the queries.
     pub query: LatentQuery,
     /// `[rank + rope_dim, hidden]`.
     pub down: Projection,
-    /// Of the first `rank` elements of what `down` gives.
+    /// Norm of the first `rank` elements of the output of `down`.
     pub norm: Norm,
-    /// For each head `[nope_dim, rank]`.
+    /// `[nope_dim, rank]` for each head.
     pub keys: Matrices,
-    /// For each head `[value_dim, rank]`.
+    /// `[value_dim, rank]` for each head.
     pub values: Matrices,
     /// `[hidden, heads · value_dim]`.
     pub output: Projection,
 }
 
-/// Where the queries of latent attention come from.
+/// Projection of the queries of latent attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LatentQuery {
@@ -131,11 +134,11 @@ pub enum LatentQuery {
     LowRank(Box<LowRankQuery>),
 }
 
-/// Queries by way of fewer elements: `up(norm(down(x)))`.
+/// Low-rank projection of queries: `up(norm(down(x)))`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LowRankQuery {
-    /// Rows of `down`.
+    /// Number of rows of `down`.
     pub rank: u64,
     /// `[rank, hidden]`.
     pub down: Projection,
@@ -145,16 +148,18 @@ pub struct LowRankQuery {
     pub up: Projection,
 }
 
-/// A gated delta rule behind a short convolution (Gated `DeltaNet`, arXiv 2412.06464). For each value head a matrix
-/// `S` of `[key_dim, value_dim]` is kept: `S ← exp(g)·S`, `S ← S + k ⊗ β·(v - Sᵀk)`, `o = Sᵀq`, with
-/// `g = -decay_rate · softplus(decay + decay_bias)` and `β = sigmoid(beta)`. Queries and keys are divided by their length,
-/// queries by the root of `key_dim` too. What comes out is `norm(o) · silu(gate)`.
+/// Gated delta rule after a short convolution (Gated `DeltaNet`, arXiv 2412.06464).
+///
+/// The state of each value head is a matrix `S` of `[key_dim, value_dim]`: `S ← exp(g)·S`,
+/// `S ← S + k ⊗ β·(v - Sᵀk)`, `o = Sᵀq`, with `g = -decay_rate · softplus(decay + decay_bias)` and
+/// `β = sigmoid(beta)`. Queries and keys are divided by their length, queries by the root of
+/// `key_dim` too. The output is `norm(o) · silu(gate)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeltaNet {
-    /// Query and key heads; divides `value_heads`.
+    /// Number of query and key heads; divides `value_heads`.
     pub key_heads: u64,
-    /// Value heads.
+    /// Number of value heads.
     pub value_heads: u64,
     /// Elements of a query or key head.
     pub key_dim: u64,
@@ -176,34 +181,35 @@ pub struct DeltaNet {
     pub decay_bias: Tensor,
     /// `[value_heads]`.
     pub decay_rate: DecayRate,
-    /// Positions that the convolution sees.
+    /// Kernel size of the convolution, in positions.
     pub kernel: u64,
-    /// `[2 · key_heads · key_dim + value_heads · value_dim, kernel]`, also with a 1 in between or behind: of queries, keys and values, before `SiLU`.
+    /// `[2 · key_heads · key_dim + value_heads · value_dim, kernel]`, or with a further dimension
+    /// of 1 before or after `kernel`. Convolves queries, keys and values, before `SiLU`.
     pub convolution: Tensor,
-    /// `[value_dim]`, of each value head.
+    /// `[value_dim]`, for each value head.
     pub norm: Norm,
     /// `[hidden, value_heads · value_dim]`.
     pub output: Projection,
 }
 
-/// How fast a delta net forgets, as it is stored.
+/// Decay rate of a delta net, in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecayRate {
-    /// Its logarithm: `A_log` of folders.
+    /// Logarithm of the rate: `A_log` of folders.
     Log(Tensor),
-    /// Its negative: `ssm_a` of GGUF files.
+    /// Negative rate: `ssm_a` of GGUF files.
     Negative(Tensor),
 }
 
 impl DecayRate {
-    /// `[value_heads]`.
+    /// Returns the tensor, `[value_heads]`.
     pub fn tensor(&self) -> &Tensor {
         let (Self::Log(tensor) | Self::Negative(tensor)) = self;
         tensor
     }
 
-    /// The rate that a stored number means.
+    /// Returns the rate for a stored number.
     pub fn rate(&self, stored: f32) -> f32 {
         match self {
             Self::Log(_) => stored.exp(),
@@ -212,13 +218,14 @@ impl DecayRate {
     }
 }
 
-/// A gated short convolution (LFM2): `output(after(x) · convolution(before(x) · input(x)))`, channel by channel.
+/// Gated short convolution (LFM2), per channel:
+/// `output(after(x) · convolution(before(x) · input(x)))`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShortConv {
-    /// Channels.
+    /// Number of channels.
     pub width: u64,
-    /// Positions that it sees.
+    /// Kernel size, in positions.
     pub kernel: u64,
     /// `[width, hidden]`.
     pub before: Projection,
@@ -226,7 +233,7 @@ pub struct ShortConv {
     pub after: Projection,
     /// `[width, hidden]`.
     pub input: Projection,
-    /// `[width, kernel]`, also with a 1 in between or behind.
+    /// `[width, kernel]`, or with a further dimension of 1 before or after `kernel`.
     pub convolution: Tensor,
     /// `[width]`.
     pub convolution_bias: Option<Tensor>,
@@ -235,10 +242,10 @@ pub struct ShortConv {
 }
 
 impl HeadLayout {
-    /// Both.
+    /// All layouts.
     pub const ALL: [Self; 2] = [Self::Half, Self::Interleaved];
 
-    /// The name in documents.
+    /// Returns the name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Half => "half",
@@ -246,7 +253,7 @@ impl HeadLayout {
         }
     }
 
-    /// Reads the name.
+    /// Parses the name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|layout| layout.name() == name)
     }

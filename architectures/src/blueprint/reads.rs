@@ -1,34 +1,37 @@
-//! Which tensors a decoder reads.
+//! Tensors that a decoder reads.
 
 use std::collections::HashSet;
 
 use super::Blueprint;
 use super::check::{names_of, names_of_every_token};
 
-/// The names of the tensors that a decoder reads; there may be others, those of a vision tower or buffers, for instance.
+/// Names of the tensors that a decoder reads. The model may have more tensors, for instance of a
+/// vision tower, or buffers.
 #[derive(Clone, Debug)]
 pub struct Reads(HashSet<String>);
 
 impl Blueprint {
-    /// The names of the tensors that it is made of.
+    /// Returns the names of the blueprint's tensors.
     pub fn reads(&self) -> Reads {
         Reads(names_of(self).map(str::to_owned).collect())
     }
 
-    /// The names of the tensors that every token needs whole, in the order of layers: neither a table of which it needs a row, nor
-    /// experts, of which it takes some.
+    /// Returns the names of tensors that every token reads completely, in the order of layers.
+    /// Tables of which a token reads one row, and experts, are not among them.
     pub fn read_by_every_token(&self) -> impl Iterator<Item = &str> {
         names_of_every_token(self)
     }
 }
 
 impl Reads {
-    /// Whether a tensor is in a layer of which others are read, by what its name begins with up to the first number.
+    /// True if the decoder reads some tensor of the same layer. The layer is the part of the name
+    /// up to the first number.
     pub fn has_layer_of(&self, name: &str) -> bool {
         layer_of(name).is_some_and(|layer| self.0.iter().any(|own| own.starts_with(layer)))
     }
 
-    /// Whether a tensor is read. Experts and heads have one name for all, with `{}` for the number.
+    /// True if the decoder reads the tensor. Experts and heads share one name, with `{}` for the
+    /// index.
     pub fn has(&self, name: &str) -> bool {
         if self.0.contains(name) {
             return true;
@@ -43,7 +46,7 @@ impl Reads {
     }
 }
 
-/// `model.layers.3.` of `model.layers.3.mlp.up_proj.weight`.
+/// Returns `model.layers.3.` of `model.layers.3.mlp.up_proj.weight`.
 fn layer_of(name: &str) -> Option<&str> {
     let mut end = 0;
     for part in name.split_inclusive('.') {

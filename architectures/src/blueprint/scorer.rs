@@ -1,44 +1,45 @@
-//! The head of a model that scores texts: a cross-encoder, or a decoder that was trained to rank.
+//! Head of a model that scores texts: a cross-encoder, or a decoder that was trained to rank.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Norm, Projection};
 
-/// A number for each label: `output(norm(activation(dense(pooled))))`, of hidden states after the last norm.
+/// Head that computes a number for each label: `output(norm(activation(dense(pooled))))`, from
+/// hidden states after the last norm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scorer {
-    /// What of the hidden states goes in.
+    /// Pooling of the hidden states.
     pub input: ScorerInput,
-    /// What is between.
+    /// Layer between pooling and output.
     pub dense: Option<ScorerDense>,
     /// `[labels, hidden]`.
     pub output: Projection,
-    /// How many numbers there are.
+    /// Number of labels.
     pub labels: u64,
-    /// Which of them says how well a text answers a query; none where none does, as of a model that only classifies.
+    /// Labels that tell how well a text answers a query; `None` for a model that only classifies.
     pub score: Option<Score>,
 }
 
-/// What of the numbers of a head is a score: one of them, or the difference of two.
+/// Score as a function of a head's outputs: one output, or the difference of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
-    /// The larger, the better.
+    /// Index of the output that is larger for better texts.
     pub yes: u64,
-    /// Taken from it.
+    /// Index of the output that is subtracted.
     pub no: Option<u64>,
 }
 
-/// A hidden state for a text.
+/// Pooling: the hidden state that represents a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScorerInput {
-    /// That of the first token.
+    /// Hidden state of the first token.
     First,
-    /// The mean of all.
+    /// Mean of all hidden states.
     Mean,
-    /// That of the last token.
+    /// Hidden state of the last token.
     Last,
 }
 
@@ -48,18 +49,18 @@ pub enum ScorerInput {
 pub struct ScorerDense {
     /// `[hidden, hidden]`.
     pub projection: Projection,
-    /// Of what the projection gives.
+    /// Activation of the output of the projection.
     pub activation: ScorerActivation,
-    /// Of what the activation gives.
+    /// Norm of the output of the activation.
     pub norm: Option<Norm>,
 }
 
-/// What is done to each number.
+/// Element-wise activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScorerActivation {
     /// `tanh(x)`.
     Tanh,
-    /// `x · Φ(x)`, Φ the normal distribution.
+    /// `x · Φ(x)`; Φ is the cumulative normal distribution.
     Gelu,
 }

@@ -1,35 +1,35 @@
-//! What a layer keeps of a sequence.
+//! State that a layer keeps of a sequence.
 
 use super::Mixer;
 
-/// Positions that are kept together: memory for attention states comes in blocks of so many.
+/// Number of positions in a block: memory of attention states is allocated in blocks.
 pub const BLOCK: u64 = 256;
 
-/// What a layer keeps of a sequence.
+/// State that a layer keeps of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerState {
-    /// A row of keys and one of values for each key head and position.
+    /// KV cache: a row of keys and a row of values for each key head and position.
     Kv {
-        /// Key heads.
+        /// Number of key heads.
         kv_heads: u64,
         /// Elements of a key.
         key_dim: u64,
-        /// Elements of a value; 0 where values are the first elements of keys.
+        /// Elements of a value; 0 if values are the first elements of keys.
         value_dim: u64,
-        /// Positions that a token sees; `None`: all before it.
+        /// Number of positions to which a token attends; `None` means all earlier positions.
         window: Option<u64>,
     },
-    /// So many float32 numbers, whatever the length.
+    /// A fixed number of float32 numbers, whatever the length of the sequence.
     Recurrent {
-        /// How many.
+        /// How many numbers.
         numbers: u64,
     },
-    /// Nothing: a text is computed at once.
+    /// No state: a text is computed in one pass.
     Nothing,
 }
 
 impl LayerState {
-    /// What a mixer keeps.
+    /// Returns the state of a mixer.
     pub fn of(mixer: &Mixer, causal: bool) -> Self {
         match mixer {
             _ if !causal => Self::Nothing,
@@ -51,22 +51,24 @@ impl LayerState {
         }
     }
 
-    /// Positions that are kept at most, where a sequence has `context` of them and `ahead` more than the window are kept. Of the
-    /// last block only what is written to takes memory.
+    /// Returns the largest number of positions that are kept for a sequence of `context` positions,
+    /// if `ahead` positions beyond the window are kept. In the last block, only written positions
+    /// use memory.
     pub fn positions(self, context: u64, ahead: u64) -> u64 {
         let Self::Kv { window, .. } = self else { return 0 };
-        // A ring's first and last block are both begun.
+        // The first and the last block of a ring may both be partly used.
         let blocks = window.map_or(u64::MAX, |window| window.saturating_add(ahead).div_ceil(BLOCK).saturating_add(1));
         context.min(blocks.saturating_mul(BLOCK))
     }
 
-    /// Bytes for a sequence of up to `context` positions, of which `ahead` more than a window are kept, and `copies` of the numbers.
+    /// Returns the bytes for a sequence of up to `context` positions, if `ahead` positions beyond a
+    /// window and `copies` of a recurrent state are kept.
     pub fn sequence_bytes(self, [context, ahead, copies]: [u64; 3], row_bytes: impl Fn(u64) -> u64) -> u64 {
         self.bytes(self.positions(context, ahead), copies, row_bytes)
     }
 
-    /// Bytes for a sequence: `positions` rows of keys and values, whose bytes for so many elements `row_bytes` says, or
-    /// `copies` of the numbers.
+    /// Returns the bytes for a sequence: `positions` rows of keys and values, or `copies` of a
+    /// recurrent state. `row_bytes` returns the size of a row with the given number of elements.
     pub fn bytes(self, positions: u64, copies: u64, row_bytes: impl Fn(u64) -> u64) -> u64 {
         match self {
             Self::Kv { kv_heads, key_dim, value_dim, .. } => {

@@ -1,46 +1,46 @@
-//! Tensors and parts of them, and the small things that are made of them.
+//! Tensors, views of tensors, and small components that consist of them.
 
 use serde::{Deserialize, Serialize};
 
 use super::wire::WireTensor;
 
-/// A tensor of the model, or a part of one.
+/// Tensor of the model, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "WireTensor", into = "WireTensor")]
 pub struct Tensor {
-    /// Its canonical name.
+    /// Canonical name.
     pub name: String,
-    /// What of it is meant.
+    /// Part of the tensor that is used.
     pub view: View,
 }
 
-/// What of a stored tensor is meant: an item of a stack, then rows and columns exchanged, then some of the rows. Shapes in
-/// blueprints are those of the view.
+/// Part of a stored tensor, selected in this order: an item of a stack, transposition, a range of
+/// rows. Shapes in blueprints are shapes of the view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct View {
-    /// One matrix of a stack, `[items, …]`.
+    /// Index of a matrix in a stack, `[items, …]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<u64>,
-    /// Rows and columns are exchanged.
+    /// Whether rows and columns are exchanged.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub transposed: bool,
-    /// Some rows: a part of projections that are stored as one.
+    /// Selected rows, for projections that are stored in one tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<Rows>,
 }
 
-/// Rows in blocks that lie apart: row `r` is the stored row `first + r / block · stride + r % block`.
+/// Rows in strided blocks: row `r` is the stored row `first + r / block · stride + r % block`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rows {
-    /// The first.
+    /// First stored row.
     pub first: u64,
-    /// How many there are in all; a multiple of `block`.
+    /// Number of rows in total; a multiple of `block`.
     pub count: u64,
-    /// How many lie together.
+    /// Number of contiguous rows in a block.
     pub block: u64,
-    /// From the first row of a block to that of the next.
+    /// Distance from the first row of a block to the first row of the next one.
     pub stride: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Rows {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Projection {
-    /// What adapters call it.
+    /// Module name that adapters use.
     pub module: String,
     /// `[output, input]`.
     pub weight: Tensor,
@@ -57,7 +57,7 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// Some of its outputs.
+    /// Returns the projection with a part of its outputs.
     #[must_use]
     pub fn rows(&self, rows: Rows) -> Self {
         let of = |tensor: &Tensor| Tensor::blocks(&tensor.name, rows);
@@ -65,14 +65,14 @@ impl Projection {
     }
 }
 
-/// Matrices of one shape, `[output, input]` each: those of experts, or of heads.
+/// Matrices of the same shape, `[output, input]` each: of experts, or of heads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Matrices {
-    /// A tensor each. The index stands for `{}` in the names.
+    /// A tensor for each matrix. `{}` in the names stands for the index.
     Each(Projection),
-    /// Items of a stack `[items, …]`; the view says what of each. A bias is a row of `[items, output]`, whose elements are
-    /// those that the weight's view takes of rows.
+    /// Items of a stack `[items, …]`; the view applies to each item. A bias is a row of
+    /// `[items, output]`; the rows of the weight's view select its elements.
     Items(Projection),
     /// Rows of one matrix: each block of the view's rows is a matrix.
     Blocks(Tensor),
@@ -82,19 +82,20 @@ pub enum Matrices {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Norm {
-    /// What is done to a row.
+    /// Kind of normalization.
     pub kind: NormKind,
     /// `[width]`.
     pub weight: Tensor,
     /// `[width]`.
     pub bias: Option<Tensor>,
-    /// Added under the root.
+    /// Constant that is added under the root.
     pub epsilon: f64,
-    /// Added to the weight: 1 for Gemma's from Hugging Face, 0 for those of GGUF files, which have it in the weights.
+    /// Constant that is added to the weight: 1 for Gemma's weights from Hugging Face; 0 for GGUF
+    /// files, whose weights already include it.
     pub offset: f64,
 }
 
-/// A way to normalize.
+/// Kind of normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
@@ -105,46 +106,46 @@ pub enum NormKind {
 }
 
 impl Tensor {
-    /// A whole tensor.
+    /// Returns a whole tensor.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), view: View::default() }
     }
 
-    /// Some rows of a tensor that lie together.
+    /// Returns a contiguous range of rows of a tensor.
     pub fn rows(name: impl Into<String>, first: u64, count: u64) -> Self {
         Self::blocks(name, Rows::run(first, count))
     }
 
-    /// Some rows of a tensor.
+    /// Returns selected rows of a tensor.
     pub fn blocks(name: impl Into<String>, rows: Rows) -> Self {
         Self { name: name.into(), view: View { rows: Some(rows), ..View::default() } }
     }
 }
 
 impl View {
-    /// Whether it is all of the tensor as it lies.
+    /// True if the view is the whole tensor in its stored form.
     pub fn is_whole(self) -> bool {
         self == Self::default()
     }
 }
 
 impl Rows {
-    /// Rows that lie together.
+    /// Returns a contiguous range of rows.
     pub fn run(first: u64, count: u64) -> Self {
         Self { first, count, block: count, stride: count }
     }
 
-    /// Every second row, `count` of them.
+    /// Returns every second row, `count` in total.
     pub fn every_second(first: u64, count: u64) -> Self {
         Self { first, count, block: 1, stride: 2 }
     }
 
-    /// The stored row of one of them.
+    /// Returns the stored row of a selected row.
     pub fn stored(self, row: u64) -> u64 {
         self.first + row / self.block * self.stride + row % self.block
     }
 
-    /// The first stored row behind all of them; `None` where that is beyond all numbers.
+    /// Returns the first stored row after all selected rows; `None` on overflow.
     pub fn end(self) -> Option<u64> {
         let blocks = self.count.checked_div(self.block)?;
         let last = blocks.checked_sub(1)?.checked_mul(self.stride)?;
@@ -153,7 +154,7 @@ impl Rows {
 }
 
 impl Matrices {
-    /// The projection with that index.
+    /// Returns the projection with this index.
     pub fn projection(&self, index: u64) -> Projection {
         match self {
             Self::Each(each) => {
@@ -184,7 +185,7 @@ impl Matrices {
         }
     }
 
-    /// The tensors as they are named here: with `{}` for indexes.
+    /// Returns the tensors with their generic names, with `{}` for indices.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         let (weight, bias) = match self {
             Self::Each(of) | Self::Items(of) => (&of.weight, of.bias.as_ref()),

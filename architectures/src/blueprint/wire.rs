@@ -1,11 +1,11 @@
-//! How a blueprint is written down: for notes of the index and for runners. Its parts are written as they are; what is read
-//! is checked as a whole before anybody sees it.
+//! Serialized form of a blueprint, for notes of the index and for runners. The parts are serialized
+//! directly. Deserialization checks the whole blueprint before it returns it.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Blueprint, Embedding, Layer, Norm, Output, Scorer, Tensor, View};
 
-/// A blueprint that has not been checked.
+/// Blueprint that is not checked yet.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WireBlueprint {
@@ -29,7 +29,7 @@ impl TryFrom<WireBlueprint> for Blueprint {
     }
 }
 
-/// A name, or a name with what of it is meant.
+/// Name of a tensor, or a name with a view.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum WireTensor {

@@ -1,4 +1,4 @@
-//! BERT, and `RoBERTa`, which counts positions from another one on: encoders that embed texts.
+//! BERT and `RoBERTa`, encoders that embed texts. In `RoBERTa`, positions start at an offset.
 
 use crate::blueprint::{
     Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Plain, Positions, Residual, Tensor, TokenTypes,
@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("BertModel", "bert"),
 };
 
-/// Files of all its kinds.
+/// GGUF form of all BERT-like models.
 pub(super) const GGUF: GgufForm = GgufForm {
     read: Some(read_gguf),
     names: &[
@@ -41,26 +41,26 @@ pub(super) const GGUF: GgufForm = GgufForm {
     ..GgufForm::not_yet("bert")
 };
 
-/// Types of tokens where nobody says how many: transformers' default.
+/// Default number of token types, as in transformers.
 const TYPES: u64 = 2;
 
-/// The numbers of such an encoder. Sizes are in elements.
+/// Parameters of a BERT-like encoder. Sizes are in elements.
 struct Sizes {
     vocabulary: u64,
     hidden: u64,
     heads: u64,
     width: u64,
     layers: usize,
-    /// Learned positions, and the row of the first.
+    /// Number of learned positions, and the row of the first one.
     rows: u64,
     offset: u64,
-    /// Types of tokens.
+    /// Number of token types.
     types: u64,
     epsilon: f64,
     activation: Activation,
 }
 
-/// `offset` is the row of the first position; tensors may have `prefix` before their names.
+/// Reads a config. `offset` is the row of the first position; tensor names may start with `prefix`.
 pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset: u64) -> Result<Blueprint, Error> {
     if let Some(other) = config.text("position_embedding_type").filter(|kind| *kind != "absolute") {
         return Err(fail(format!("`position_embedding_type` is `{other}`, expected absolute")));
@@ -81,7 +81,7 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
     Ok(blueprint(names, &sizes, [prefix, "encoder.layer."]))
 }
 
-/// A file has rows of positions from the first one on that is used.
+/// Reads GGUF metadata. A file stores position rows from the first used one on, so the offset is 0.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let sizes = Sizes {
         vocabulary: vocabulary(keys)?,
@@ -100,7 +100,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 
 fn blueprint(names: &TensorNames, sizes: &Sizes, [prefix, layers]: [&str; 2]) -> Blueprint {
     let Sizes { hidden, heads, width, rows, offset, activation, .. } = *sizes;
-    // No text is of a third type.
+    // Texts use at most two types.
     let types = sizes.types.min(2);
     let norm = |module: &str| layer_norm(names, &format!("{prefix}{module}"), sizes.epsilon);
     let head_dim = hidden.checked_div(heads).unwrap_or(0);
@@ -152,7 +152,8 @@ fn blueprint(names: &TensorNames, sizes: &Sizes, [prefix, layers]: [&str; 2]) ->
     }
 }
 
-/// Rows of the table of types; of a split it may be in another file than the keys.
+/// Returns the number of rows of the type table. In a split, it may be in another file than the
+/// keys.
 fn token_types(keys: Keys<'_>) -> u64 {
     let table = keys.gguf.tensors.iter().find(|tensor| tensor.name == "token_types.weight");
     let rows = table.map(|table| table.dims.get(1).copied().unwrap_or(1));

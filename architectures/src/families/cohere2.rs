@@ -1,4 +1,5 @@
-//! Command R7B and A: attention and feed-forward network beside each other behind one norm, `RoPE` on sliding layers only.
+//! Command R7B and A: parallel attention and feed-forward network after one norm, `RoPE` on sliding
+//! layers only.
 
 use crate::blueprint::{Blueprint, HeadLayout, NormKind};
 use crate::config_json::{Config, fail};
@@ -22,7 +23,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { context: 8192, ..LLAMA };
-/// Every fourth layer sees everything.
+/// Every fourth layer has full attention.
 const PATTERN: u64 = 4;
 const WINDOW: u64 = 4096;
 
@@ -43,7 +44,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(rotated_where_it_slides(dense).blueprint(names))
 }
 
-/// A pattern that a file leaves out is llama.cpp's constant.
+/// If a file omits the pattern, llama.cpp's constant applies.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense {
         norms: ONE_NORM,
@@ -56,7 +57,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(rotated_where_it_slides(dense).blueprint(names))
 }
 
-/// Layers without a window have no `RoPE`.
+/// Removes `RoPE` from layers without a window.
 fn rotated_where_it_slides(mut dense: Dense) -> Dense {
     for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_none()) {
         layer.rope = None;

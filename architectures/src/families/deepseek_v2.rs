@@ -1,6 +1,7 @@
-//! `DeepSeek` V2: latent attention, experts in groups, the first layers dense.
+//! `DeepSeek` V2: latent attention, experts in groups, dense first layers.
 //!
-//! Source of the numbers: `modeling_deepseek_v2.py` of Hugging Face transformers and of the model's authors.
+//! Source of the numbers: `modeling_deepseek_v2.py` of Hugging Face transformers and of the model's
+//! authors.
 
 use crate::blueprint::{
     Activation, Blueprint, Ffn, Groups, HeadLayout, Latent, LatentQuery, LowRankQuery, Matrices, Mixer, RouterScores,
@@ -37,13 +38,13 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("DeepseekV2ForCausalLM", "deepseek_v2").interleaved(),
 };
 
-/// The numbers of latent attention. Sizes are in elements.
+/// Parameters of latent attention. Sizes are in elements.
 struct Sizes {
     rope_dim: u64,
     nope_dim: u64,
     value_dim: u64,
     rank: u64,
-    /// Rank of queries that have one.
+    /// Rank of queries, if they are low-rank.
     query_rank: Option<u64>,
     layout: HeadLayout,
     scale: f64,
@@ -62,7 +63,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         other => return Err(fail(format!("`topk_method` is `{other}`, expected greedy or group_limited_greedy"))),
     };
     let normalize = config.flag("norm_topk_prob")?.unwrap_or(false);
-    // Weights are normalized or scaled, not both.
+    // Weights are either normalized or scaled, not both.
     let scale = config.float("routed_scaling_factor")?.filter(|_| !normalize).unwrap_or(1.0);
     let scores = scores(config, RouterScores::Softmax)?;
     add_experts(config, names, &mut blueprint, |router, _| {
@@ -71,7 +72,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// What a router's logits become.
+/// Returns the function that maps a router's logits to scores.
 pub(super) fn scores(config: Config<'_>, default: RouterScores) -> Result<RouterScores, Error> {
     match config.text("scoring_func") {
         None => Ok(default),
@@ -81,7 +82,7 @@ pub(super) fn scores(config: Config<'_>, default: RouterScores) -> Result<Router
     }
 }
 
-/// A model with latent attention and dense layers only.
+/// Returns a model with latent attention and dense layers only.
 pub(super) fn latent_attention(
     config: Config<'_>,
     names: &TensorNames,
@@ -104,7 +105,8 @@ pub(super) fn latent_attention(
     Ok(with_latent_attention(Dense::from_config(config, defaults)?, names, &sizes))
 }
 
-/// Sizes without `_mla` after them are those of all heads in files that have these too, else of one head.
+/// Reads GGUF metadata. If a file has sizes with the suffix `_mla`, those are per head and the
+/// other sizes are of all heads. Otherwise the sizes without the suffix are per head.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = Dense::from_gguf(keys)?;
     let rope_dim = keys.required("rope.dimension_count")?;
@@ -131,8 +133,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(blueprint)
 }
 
-/// `RoPE`, and the growth of attention with it. Files have a tenth of the weight of the growth; where they have it, what is rotated
-/// grows by as much as the scores do, which means not at all.
+/// Returns `RoPE`, and the growth of attention with `YaRN`. Files store a tenth of the growth's
+/// weight. If a file has it, only the scores grow; the magnitude of rotated elements does not.
 fn growing(keys: Keys<'_>) -> Result<(Rope, f64), Error> {
     let rope = keys.rope()?;
     let RopeScaling::Yarn { factor, .. } = rope.scaling else { return Ok((rope, 1.0)) };
@@ -144,7 +146,7 @@ fn growing(keys: Keys<'_>) -> Result<(Rope, f64), Error> {
     Ok((Rope { magnitude, ..rope }, magnitude * yarn_magnitude(factor, tenth * 10.0)))
 }
 
-/// Layers whose mixer is latent attention.
+/// Returns a blueprint whose mixers are latent attention.
 fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &Sizes) -> Blueprint {
     let heads = dense.heads;
     let norm = |module: &str| dense.norm(names, module);
@@ -185,8 +187,9 @@ fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &Sizes) -> Bl
     blueprint
 }
 
-/// What gives the keys and the values of each head: GGUF files and MLX have two stacks, the one of keys the other way round; folders and
-/// older files have one matrix, of each head first the rows of keys, then those of values.
+/// Returns the projections from latents to the keys and values of each head. GGUF files and MLX
+/// have two stacks, of which the stack of keys is transposed. Folders and older files have one
+/// matrix; each head has the rows of keys first, then the rows of values.
 fn heads_of(names: &TensorNames, own: &dyn Fn(&str) -> String, heads: u64, sizes: &Sizes) -> [Matrices; 2] {
     for [keys, values] in [["k_b_proj", "v_b_proj"], ["embed_q", "unembed_out"]] {
         if names.has(&own(&format!("{keys}.weight"))) {
@@ -195,7 +198,7 @@ fn heads_of(names: &TensorNames, own: &dyn Fn(&str) -> String, heads: u64, sizes
             return [Matrices::Items(keys), Matrices::Items(projection(names, &own(values)))];
         }
     }
-    // Sizes that overflow are refused by the check.
+    // The check of the blueprint refuses sizes that overflow.
     let stride = sizes.nope_dim.saturating_add(sizes.value_dim);
     let part = |first: u64, block: u64| {
         let rows = Rows { first, count: heads.saturating_mul(block), block, stride };
@@ -204,7 +207,7 @@ fn heads_of(names: &TensorNames, own: &dyn Fn(&str) -> String, heads: u64, sizes
     [part(0, sizes.nope_dim), part(sizes.nope_dim, sizes.value_dim)]
 }
 
-/// Replaces the networks of the layers after the first ones by experts.
+/// Replaces the networks of all layers after the dense first ones by experts.
 pub(super) fn add_experts(
     config: Config<'_>,
     names: &TensorNames,

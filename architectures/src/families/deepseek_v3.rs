@@ -1,4 +1,5 @@
-//! `DeepSeek` V3 and R1, Kimi K2: as V2, with sigmoid scores and a bias for the choice of experts.
+//! `DeepSeek` V3 and R1, Kimi K2: like V2, with sigmoid scores and a bias for the selection of
+//! experts.
 
 use super::deepseek_v2::{add_experts, latent_attention, scores};
 use crate::blueprint::{Blueprint, Groups, HeadLayout, RouterScores, Tensor};
@@ -14,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("DeepseekV3ForCausalLM", "deepseek_v3").interleaved(),
 };
 
-/// A group is as good as its two best experts.
+/// Number of best experts that define the score of a group.
 const BEST: u64 = 2;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {

@@ -1,4 +1,4 @@
-//! ERNIE 4.5: a Llama whose heads are turned in interleaved pairs.
+//! ERNIE 4.5: a Llama whose `RoPE` pairs are interleaved.
 
 use super::llama;
 use crate::blueprint::{Blueprint, HeadLayout};

@@ -1,4 +1,5 @@
-//! EXAONE 4: norms after the parts of a layer, heads that are normed, `RoPE` on sliding layers only where there are such.
+//! EXAONE 4: norms after the parts of a layer, norms of heads. If there are sliding layers, only
+//! those have `RoPE`.
 
 use crate::blueprint::Blueprint;
 use crate::config_json::Config;
@@ -16,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(32), ..LLAMA };
-/// Every fourth layer sees everything.
+/// Every fourth layer has full attention.
 const PATTERN: u64 = 4;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -35,15 +36,15 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(rotated_where_it_slides(dense).blueprint(names))
 }
 
-/// The window and the pattern that stand in a file count, though llama.cpp passes them over but for 64 layers: the model was trained
-/// with them.
+/// Reads GGUF metadata. The window and the pattern of a file apply, because the model was trained
+/// with them; llama.cpp ignores them unless the model has 64 layers.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense { norms: POST_NORMS, head_norms: true, ..Dense::from_gguf(keys)? };
     dense.slide_by_keys(keys, PATTERN, 0)?;
     Ok(rotated_where_it_slides(dense).blueprint(names))
 }
 
-/// Layers that see everything have no `RoPE` where others slide.
+/// If some layers slide, removes `RoPE` from layers with full attention.
 fn rotated_where_it_slides(mut dense: Dense) -> Dense {
     if dense.layers.iter().any(|layer| layer.window.is_some()) {
         for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_none()) {
@@ -53,7 +54,8 @@ fn rotated_where_it_slides(mut dense: Dense) -> Dense {
     dense
 }
 
-/// By a list of types, a pattern of letters (`L` slides), or the number `n` for which every `n`-th layer does not slide.
+/// Returns for each layer whether it slides: by a list of types, by a pattern of letters (`L`
+/// slides), or by the number `n` if every `n`-th layer does not slide.
 fn sliding_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     if let Some(slides) = config.sliding_layers(layers)? {
         return Ok(slides);

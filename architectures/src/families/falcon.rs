@@ -1,4 +1,5 @@
-//! Falcon: layer norms, queries, keys and values stored as one, attention and feed-forward network beside each other.
+//! Falcon: layer norms, queries, keys and values in one tensor, parallel attention and feed-forward
+//! network.
 
 use crate::blueprint::{
     Activation, Attention, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Residual, Tensor,
@@ -36,7 +37,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     };
     let head_dim = hidden.checked_div(count).unwrap_or(0);
     let parallel = newer || flag("parallel_attn", true)?;
-    // The newer ones have a norm each, unless they say that they have one.
+    // Newer models have a norm for each part, unless the config states that they share one.
     let two_norms = newer && config.unsigned("num_ln_in_parallel_attn")?.unwrap_or(2) == 2;
     let epsilon = config.float("layer_norm_epsilon")?.unwrap_or(1e-5);
     let width = config.unsigned("ffn_hidden_size")?.unwrap_or(hidden.saturating_mul(4));
@@ -47,7 +48,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         let own = |module: &str| projection(names, &format!("transformer.h.{index}.{module}"));
         let before =
             |module: &str| Residual { before: Some(norm(&format!("h.{index}.{module}"))), ..Residual::default() };
-        // With one key head these are all queries, the key and the value.
+        // With one key head, the order is all queries, the key, the value.
         let [query, key, value] = by_key_head(&own("self_attention.query_key_value"), [count, kv_heads, head_dim]);
         let mixer = Attention {
             kv_heads,
@@ -86,7 +87,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     })
 }
 
-/// The converter orders rows by what they are: all queries, all keys, all values.
+/// Reads GGUF metadata. The converter groups rows by kind: all queries, all keys, all values.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = with_layer_norms(keys)?;
     let (epsilon, sizes) = (dense.norm_epsilon, [dense.heads, dense.kv_heads, dense.head_dim]);
@@ -97,7 +98,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         let Mixer::Attention(attention) = &mut layer.mixer else { continue };
         let all = projection(names, &format!("{prefix}.self_attn.qkv_proj"));
         [attention.query, attention.key, attention.value] = one_by_one(&all, sizes);
-        // The other norm is then that of the feed-forward network.
+        // The other norm then belongs to the feed-forward network.
         let own = format!("{prefix}.ln_attn");
         if names.has(&format!("{own}.weight")) {
             layer.mixer_residual.before = Some(layer_norm(names, &own, epsilon));

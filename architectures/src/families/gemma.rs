@@ -1,4 +1,5 @@
-//! Gemma 1: embeddings times the root of the width, norms with 1 added, the tanh form of GELU.
+//! Gemma 1: embeddings multiplied by the root of the width, norms with 1 added, tanh approximation
+//! of GELU.
 
 use serde_json::Value as Json;
 
@@ -38,7 +39,8 @@ pub(super) const FAMILY: Family = Family {
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(16), head_dim: Some(256), context: 8192, theta: 10_000.0 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    // The first configs say `gelu` and mean its tanh form, which newer ones say elsewhere.
+    // The first configs have `hidden_act` `gelu` but mean the tanh approximation; newer configs
+    // state that in `hidden_activation`.
     let activation = match config.text("hidden_activation").or(config.text("hidden_act")) {
         None | Some("gelu") => Activation::GeluTanh,
         Some(_) if config.value("hidden_activation").is_some() => {
@@ -55,7 +57,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(with_scaled_embedding(dense).blueprint(names))
 }
 
-/// Embeddings are multiplied by the root of their width.
+/// Multiplies embeddings by the root of their width.
 pub(super) fn with_scaled_embedding(dense: Dense) -> Dense {
     Dense { embedding_scale: Some((dense.hidden as f64).sqrt()), ..dense }
 }

@@ -1,4 +1,5 @@
-//! Gemma 2: soft caps on scores and logits, norms around the parts of a layer, windows in every second layer.
+//! Gemma 2: soft caps on scores and logits, norms before and after the parts of a layer, windows in
+//! every second layer.
 
 use super::gemma::with_scaled_embedding;
 use crate::blueprint::{Activation, Blueprint};
@@ -17,12 +18,13 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(256), context: 8192, theta: 10_000.0 };
-/// Caps where a source does not say them.
+/// Default soft caps.
 const SCORES: f64 = 50.0;
 const LOGITS: f64 = 30.0;
-/// The model whose scores are scaled by the width of a head rather than by its size.
+/// Number of layers of the model whose scores are scaled by the width divided by the number of
+/// heads, rather than by the head size.
 const LAYERS_OF_27B: usize = 46;
-/// Every second layer sees everything.
+/// Every second layer has full attention.
 const PATTERN: u64 = 2;
 const WINDOW: u64 = 4096;
 
@@ -35,7 +37,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         ..Dense::from_config(config, DEFAULTS)?
     };
     dense.slide_by_config(config, PATTERN, WINDOW)?;
-    // `null` means none; a missing key what the class takes.
+    // `null` means no cap; a missing key means the default of the class.
     let cap = |key: &str, default| {
         Ok::<_, Error>(if config.is_null(key) { None } else { Some(config.float(key)?.unwrap_or(default)) })
     };
@@ -43,7 +45,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(capped(dense, names, caps))
 }
 
-/// What files leave out is llama.cpp's constant: the scale of scores, and that every second layer slides.
+/// Reads GGUF metadata. llama.cpp's constants apply to values that files omit: the scale of scores,
+/// and sliding in every second layer.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense { activation: Activation::GeluTanh, norms: ALL_NORMS, ..Dense::from_gguf(keys)? };
     if dense.layers.len() == LAYERS_OF_27B {

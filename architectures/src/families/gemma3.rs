@@ -1,5 +1,5 @@
-//! Gemma 3, text only: four norms a layer, normed heads, windows on most layers, which have a base of frequencies of their
-//! own.
+//! Gemma 3, text only: four norms in a layer, norms of heads, windows on most layers. Sliding
+//! layers have a separate base of frequencies.
 
 use serde_json::{Value as Json, json};
 
@@ -38,13 +38,15 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(256), context: 131_072, theta: THETA };
-/// The base of the frequencies of layers that see everything, where nothing says another.
+/// Default base of the frequencies of layers with full attention.
 const THETA: f64 = 1_000_000.0;
-/// Every sixth layer sees everything; older files have no key for it, and newer ones no need of it.
+/// Every sixth layer has full attention. Older files have no key for it, and newer files do not
+/// need one.
 const PATTERN: u64 = 6;
-/// The base of the frequencies of sliding layers, where nothing says another.
+/// Default base of the frequencies of sliding layers.
 const SLIDING_THETA: f64 = 10_000.0;
-/// Models for so many tokens were trained with global frequencies divided by [`LONG_FACTOR`]; the 1B and smaller ones are for fewer.
+/// Context from which on models were trained with global frequencies divided by [`LONG_FACTOR`].
+/// The 1B model and smaller ones have a shorter context.
 const LONG: u64 = 131_072;
 const LONG_FACTOR: f64 = 8.0;
 
@@ -68,14 +70,14 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    // `final_logit_softcapping` is passed over on purpose: files of Ollama's converter say 30, which these models were not
-    // trained with and which their readers do not apply.
+    // `final_logit_softcapping` is ignored on purpose. Files of Ollama's converter state 30, but
+    // the models were not trained with it and readers do not apply it.
     if keys.float("attn_logit_softcapping")?.is_some_and(|cap| cap != 0.0) {
         return Err(gguf_keys::fail("`gemma3.attn_logit_softcapping` is set; it cannot be run yet"));
     }
     let mut dense = Dense { activation: Activation::GeluTanh, ..Dense::from_gguf(keys)? };
     dense.norm_epsilon = keys.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6);
-    // Ollama's converter has names of its own for the two bases.
+    // Ollama's converter uses other keys for the two bases.
     let theta = |key: &str, other: &str| {
         keys.float(key).and_then(|own| own.map_or_else(|| keys.float(other), |own| Ok(Some(own))))
     };
@@ -96,7 +98,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(with_sliding_rope(dense, &rope).blueprint(names))
 }
 
-/// Whether a file says how frequencies are scaled. Those of Ollama's converter do not, and scale all the same.
+/// True if a file states the scaling of frequencies. Files of Ollama's converter do not, although
+/// the models use scaling.
 fn says_scaling(keys: Keys<'_>) -> bool {
     let known = ["rope.scaling.type", "rope.scaling.factor", "rope.scale_linear"];
     known.iter().any(|key| keys.gguf.get(&keys.name(key)).is_some())
@@ -110,8 +113,8 @@ fn with_sliding_rope(dense: Dense, rope: &Rope) -> Dense {
     dense
 }
 
-/// What llama.cpp scales scores by where no key says it: the 27B model, which alone has so many layers, by `hidden / heads`,
-/// all others by the head size.
+/// Returns the scale of scores that llama.cpp uses if no key states it: by `hidden / heads` for the
+/// 27B model, the only one with this many layers, else by the head size.
 fn unsaid_scale(layers: usize, hidden: u64, heads: u64, head_dim: u64) -> f64 {
     const LAYERS_OF_27B: usize = 62;
     let size = if layers == LAYERS_OF_27B { hidden as f64 / heads as f64 } else { head_dim as f64 };
@@ -135,7 +138,7 @@ fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
     }
     let scales = blueprint.attentions().filter_map(|attention| attention.rope.as_ref()).any(is_scaled);
     if blueprint.context >= LONG && !scales {
-        // Readers take a long model that says nothing for one that scales.
+        // Readers assume scaling for a model with a long context, unless the file states otherwise.
         keys.push(("rope.scaling.type", "none".into()));
     }
     let mut sliding = blueprint.attentions().filter(|attention| attention.window.is_some());
@@ -155,8 +158,8 @@ fn is_scaled(rope: &Rope) -> bool {
     rope.scaling != RopeScaling::None
 }
 
-/// The `n` for which every `n`-th layer does not slide and all others do. Where there are too few layers to tell, the
-/// usual one is preferred.
+/// Returns the `n` for which every `n`-th layer does not slide and all other layers do. If there
+/// are too few layers to decide, the usual value takes precedence.
 fn sliding_pattern(sliding: &[bool]) -> Option<u64> {
     let fits = |n: u64| (1u64..).zip(sliding).all(|(layer, slides)| *slides != layer.is_multiple_of(n));
     let usual = [PATTERN].into_iter();
@@ -179,7 +182,7 @@ fn fields(blueprint: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static st
     ]
 }
 
-/// What the square root is taken of: a whole number, but for rounding.
+/// Returns the number whose inverse square root is the scale; an integer, except for rounding.
 fn query_scalar(attention_scale: f64) -> Json {
     let scalar = attention_scale.powi(-2);
     let whole = scalar.round();
@@ -243,7 +246,7 @@ mod tests {
             assert_eq!(bases(&blueprint), [(Some(1024), 5000.0), (None, 1e6)], "{more:?}");
             assert!((blueprint.epsilon() - 1e-6).abs() < 1e-12);
         }
-        // What llama.cpp takes where no key says more.
+        // Defaults of llama.cpp.
         assert_eq!(bases(&of_gguf(&[]).expect("it is described")), [(Some(1024), 10_000.0), (None, 10_000.0)]);
         let off = of_gguf(&[("attention.sliding_window", 0u32.into())]).expect("it is described");
         assert_eq!(bases(&off), [(None, 10_000.0); 2], "a window of 0 is none");

@@ -1,4 +1,5 @@
-//! GLM-4: interleaved `RoPE` on half of each head, norms before and after the parts of a layer, gate and up stored as one.
+//! GLM-4: interleaved `RoPE` on half of each head, norms before and after the parts of a layer,
+//! gate and up in one tensor.
 
 use crate::blueprint::{Blueprint, Ffn, HeadLayout, Tensor};
 use crate::config_json::Config;
@@ -43,7 +44,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(fused(Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }, names))
 }
 
-/// Gate and up as rows of the tensor that has both.
+/// Sets gate and up to the rows of the fused tensor.
 fn fused(dense: Dense, names: &TensorNames) -> Blueprint {
     let mut blueprint = dense.blueprint(names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! GLM-4.5: experts with sigmoid scores behind a first dense layer, `RoPE` on half of each head.
+//! GLM-4.5: experts with sigmoid scores after a dense first layer, `RoPE` on half of each head.
 
 use super::deepseek_v2::add_experts;
 use crate::blueprint::{Blueprint, Groups, RouterScores, Tensor};
@@ -21,7 +21,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 131_072, ..LLAMA };
-/// A group is as good as its two best experts.
+/// Number of best experts that define the score of a group.
 const BEST: u64 = 2;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -46,7 +46,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// llama.cpp's constants: sigmoid scores, weights of the chosen experts used as they are.
+/// Reads GGUF metadata with llama.cpp's constants: sigmoid scores, weights of the selected experts
+/// not normalized.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let head_norms = names.has("model.layers.0.self_attn.q_norm.weight");
     let mut blueprint = Dense { head_norms, ..Dense::from_gguf(keys)? }.blueprint(names);

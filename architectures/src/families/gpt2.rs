@@ -1,4 +1,4 @@
-//! GPT-2: learned positions, weights stored with rows and columns exchanged, queries, keys and values as one.
+//! GPT-2: learned positions, transposed weights, queries, keys and values in one tensor.
 
 use crate::blueprint::{
     Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Positions, Projection, Residual, Rows, Tensor,

@@ -1,4 +1,5 @@
-//! GPT-NeoX and Pythia: queries, keys and values stored head by head, `RoPE` on a part of each head, parallel parts.
+//! GPT-NeoX and Pythia: queries, keys and values stored head by head, `RoPE` on a part of each
+//! head, parallel attention and feed-forward network.
 
 use crate::Rope;
 use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Residual, Tensor};
@@ -66,7 +67,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     })
 }
 
-/// The classic layout has names of its own for the base and for how much of a head is rotated.
+/// Reads `RoPE`. In the classic layout, the base and the rotated share have keys of this family.
 fn rope(config: Config<'_>, head_dim: u64) -> Result<Rope, Error> {
     const SHARE: f64 = 0.25;
     let theta = config.float("rotary_emb_base")?.unwrap_or(10_000.0);

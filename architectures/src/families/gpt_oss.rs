@@ -1,4 +1,5 @@
-//! gpt-oss: attention with sinks and biases, windows in every second layer, experts with a clamped activation.
+//! gpt-oss: attention with sinks and biases, windows in every second layer, experts with a clamped
+//! activation.
 
 use crate::blueprint::{
     Activation, Blueprint, Experts, Ffn, Matrices, Mixer, Projection, RouterScores, Rows, Tensor, View,
@@ -24,23 +25,23 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("GptOssForCausalLM", "gpt_oss"),
 };
 
-/// What Ollama's converter writes.
+/// Names that Ollama's converter writes.
 const BY_OLLAMA: Alias = Alias {
     architecture: "gptoss",
     names: &[
         ("ffn_norm", "post_attention_layernorm"),
         ("attn_out", "self_attn.o_proj"),
         ("attn_sinks", "self_attn.sinks"),
-        // In its first files.
+        // Only in its first files.
         ("attn_qkv", "self_attn.qkv_proj"),
         ("ffn_gate_up_exps", "mlp.experts.gate_up_proj"),
     ],
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(64), context: 131_072, theta: 150_000.0 };
-/// Every second layer sees everything.
+/// Every second layer has full attention.
 const PATTERN: u64 = 2;
-/// Where gates and what they are multiplied with are clamped.
+/// Default bound at which gate and up are clamped.
 const LIMIT: f64 = 7.0;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -65,8 +66,9 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// llama.cpp's constants: the pattern, the limit, a softmax over the chosen experts only. Files of Ollama's
-/// converter have a factor without the type, which is `YaRN`.
+/// Reads GGUF metadata with llama.cpp's constants: the pattern, the bound, a softmax over the
+/// selected experts only. Files of Ollama's converter have a factor without a scaling type; it is
+/// `YaRN`.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let activation = Activation::ClampedSilu { limit: LIMIT };
     let mut dense = Dense { activation, ..Dense::from_gguf(keys)? };
@@ -83,7 +85,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::SoftmaxOfChosen)?;
     for layer in &mut blueprint.layers {
         let Ffn::Experts(experts) = &mut layer.ffn else { continue };
-        // They always have biases, which share a blob with the stacks.
+        // Experts always have biases, which share a blob with the stacks.
         for matrices in [&mut experts.gate, &mut experts.up, &mut experts.down] {
             if let Matrices::Items(stack) = matrices {
                 stack.bias = Some(Tensor::named(format!("{}.bias", stack.module)));
@@ -94,8 +96,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(blueprint)
 }
 
-/// Takes queries, keys and values from one tensor, and the gate and up projections from one in which their rows alternate, where a file
-/// has those.
+/// Splits fused tensors, if a file has them: queries, keys and values in one tensor, and gate and
+/// up projections in one tensor with alternating rows.
 fn split_fused(blueprint: &mut Blueprint, names: &TensorNames, sizes: [u64; 3]) {
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let prefix = format!("model.layers.{index}");
@@ -123,11 +125,11 @@ fn with_sinks(dense: Dense, names: &TensorNames) -> Blueprint {
     blueprint
 }
 
-/// Stacks: rows of gate and up alternate. Blocks of four bits are stored as they are multiplied, numbers the other way
-/// round.
+/// Returns the experts as stacks, in which rows of gate and up alternate. MXFP4 blocks are stored
+/// as `[output, input]`, floats are stored transposed.
 fn stacks(config: Config<'_>, module: &str, width: u64) -> [Matrices; 3] {
     if config.value("quantization").is_some() {
-        // MLX has parted gates and what they are multiplied with.
+        // MLX stores gate and up projections separately.
         return experts::MODULES.map(|own| {
             let module = format!("{module}.{own}");
             let bias = Some(Tensor::named(format!("{module}.bias")));

@@ -1,4 +1,4 @@
-//! Granite 3: a Llama with four multipliers, of embeddings, scores, what layers add, and logits.
+//! Granite 3: a Llama with four factors: of embeddings, scores, outputs of layer parts, and logits.
 
 use serde_json::Value as Json;
 
@@ -51,7 +51,7 @@ pub(super) fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blu
     Ok(dense.blueprint(names))
 }
 
-/// A multiplier of 0 is none.
+/// Reads GGUF metadata. A factor of 0 means none.
 pub(super) fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let number = |key: &str| Ok::<_, Error>(keys.float(key)?.filter(|number| *number != 0.0));
     let mut dense = Dense {
@@ -61,20 +61,20 @@ pub(super) fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint
         output_scale: number("logit_scale")?.map(f64::recip),
         ..Dense::from_gguf(keys)?
     };
-    // In files of this family the key says whether there is `RoPE` at all.
+    // In files of this family, the key states whether there is `RoPE` at all.
     if keys.flag("rope.scaling.finetuned")? == Some(false) {
         dense.layers.iter_mut().for_each(|layer| layer.rope = None);
     }
     Ok(dense.blueprint(names))
 }
 
-/// The multipliers in the order of the converter, logits' as what they are divided by.
+/// Returns the factors in the order of the converter. The last one is the divisor of the logits.
 fn multipliers(blueprint: &Blueprint) -> [f64; 4] {
     let attention = blueprint.attentions().next().map_or(1.0, |attention| attention.scale);
     let residual = blueprint.layers.first().and_then(|layer| layer.ffn_residual.scale);
     let of = |scale: Option<f64>| scale.unwrap_or(1.0);
     let logits = of(blueprint.output.as_ref().and_then(|output| output.scale)).recip();
-    // It was inverted when it was read; files have it as float32.
+    // The reader inverted it; files store it as float32.
     [attention, of(blueprint.embedding.scale), of(residual), f64::from(logits as f32)]
 }
 

@@ -1,4 +1,4 @@
-//! Granite 3 with experts: Granite's multipliers, experts stored as stacks, gate and up as one.
+//! Granite 3 with experts: Granite's factors, experts stored as stacks, gate and up in one tensor.
 
 use super::granite;
 use crate::blueprint::{Blueprint, Experts, Ffn, HeadLayout, Matrices, Projection, RouterScores, Rows, Tensor, View};
@@ -44,7 +44,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// A softmax over the chosen experts is one over all, divided by the sum of the chosen.
+/// Reads GGUF metadata. A softmax over the selected experts equals a softmax over all, divided by
+/// the sum of the selected.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = granite::read_gguf(keys, names)?;
     experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;

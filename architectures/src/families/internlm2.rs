@@ -1,4 +1,5 @@
-//! `InternLM` 2 and 2.5: a Llama whose queries, keys and values are stored as one, key head by key head.
+//! `InternLM` 2 and 2.5: a Llama whose queries, keys and values are stored in one tensor, key head
+//! by key head.
 
 use super::llama;
 use crate::blueprint::{Blueprint, Ffn, HeadLayout, Mixer};
@@ -14,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["internlm2"],
     read_config,
     gguf: &GgufForm {
-        // The converter parts queries, keys and values, and orders rows as for Llama.
+        // The converter separates queries, keys and values, and orders rows as for Llama.
         read: Some(llama::read_interleaved),
         names: names::PRE_NORMS,
         layout: HeadLayout::Interleaved,

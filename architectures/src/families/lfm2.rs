@@ -34,7 +34,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 128_000, theta: 1_000_000.0, ..LLAMA };
-/// Positions that a convolution sees.
+/// Default kernel size of a convolution, in positions.
 const KERNEL: u64 = 3;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -46,7 +46,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(mixed(dense, names, &attends, kernel))
 }
 
-/// Layers that have no key and value heads convolve.
+/// Reads GGUF metadata. Layers without key and value heads are convolutions.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = Dense::from_gguf(keys)?;
     let layers = dense.layers.len();
@@ -55,7 +55,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(mixed(dense, names, &attends, kernel))
 }
 
-/// The blueprint with the norms, networks and mixers of this family.
+/// Returns the blueprint with the norms, networks and mixers of this family.
 fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], kernel: u64) -> Blueprint {
     let dense = Dense { final_norm: "embedding_norm", ..dense };
     let (hidden, width) = (dense.hidden, dense.intermediate);
@@ -83,7 +83,8 @@ fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], kernel: u64) -> Bl
     blueprint
 }
 
-/// Rows of the first projection are those of B, of C, and of what is convolved.
+/// Returns a convolution. The first projection has the rows of B, then of C, then of the input of
+/// the convolution.
 fn convolution(names: &TensorNames, module: &str, width: u64, kernel: u64) -> ShortConv {
     let whole = projection(names, &format!("{module}.in_proj"));
     let part = |index: u64| whole.rows(Rows::run(index.saturating_mul(width), width));
@@ -100,7 +101,8 @@ fn convolution(names: &TensorNames, module: &str, width: u64, kernel: u64) -> Sh
     }
 }
 
-/// The width of the feed-forward networks: two thirds of what the config says, rounded up, where it says so.
+/// Returns the width of the feed-forward networks: by default two thirds of the config's value,
+/// rounded up to a multiple.
 fn width(config: Config<'_>) -> Result<u64, Error> {
     let said = match config.unsigned("block_ff_dim")? {
         Some(width) => width,
@@ -117,7 +119,7 @@ fn width(config: Config<'_>) -> Result<u64, Error> {
     Ok(width.min(u64::from(u32::MAX)).div_ceil(multiple).saturating_mul(multiple))
 }
 
-/// Which layers attend: by a list of their types or of their indexes.
+/// Returns for each layer whether it is attention: by a list of layer types or of indices.
 fn attention_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     if let Some(others) = config.layers_of_type("conv", layers)? {
         return Ok(others.into_iter().map(|other| !other).collect());

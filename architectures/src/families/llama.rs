@@ -1,4 +1,4 @@
-//! Llama 1 to 3, and those built like it.
+//! Llama 1 to 3, and models with the same structure.
 
 use serde_json::Value as Json;
 
@@ -26,7 +26,7 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
-/// Files of this family have the rows of q and k permuted for interleaved pairs.
+/// GGUF form of the family: rows of q and k are permuted for interleaved pairs.
 pub(super) const GGUF: GgufForm = GgufForm {
     architecture: "llama",
     also: &[],
@@ -45,31 +45,32 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = read_interleaved(keys, names)?;
     if keys.unsigned("expert_count")?.is_some_and(|experts| experts > 0) {
-        // Mixtral's files say that they are Llama's.
+        // Mixtral's files have Llama's architecture name.
         experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
     }
     Ok(blueprint)
 }
 
-/// Reads a file whose rows of q and k are permuted for interleaved pairs, and that has no experts.
+/// Reads a file without experts whose rows of q and k are permuted for interleaved pairs.
 pub(super) fn read_interleaved(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }.blueprint(names))
 }
 
-/// Scores are scaled by the root of the head size.
+/// Returns the scale of scores: the inverse root of the head size.
 pub(super) fn by_head_size(blueprint: &Blueprint) -> f64 {
     let head_dim = blueprint.attentions().next().map_or(1, |attention| attention.head_dim);
     (head_dim as f64).powf(-0.5)
 }
 
-/// Readers of such files know one activation, and no sliding layers.
+/// Returns no keys, after checking that readers of such files support the model: `SiLU` only, and
+/// no sliding layers.
 pub(super) fn no_keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
     only_activation(blueprint, Activation::Silu, "SiLU")?;
     only_full_attention(blueprint)?;
     Ok(Vec::new())
 }
 
-/// That all layers have an activation.
+/// Checks that all layers have the activation `wanted`.
 pub(super) fn only_activation(blueprint: &Blueprint, wanted: Activation, said: &str) -> Result<(), String> {
     match blueprint.gated().map(|gated| gated.activation).find(|activation| *activation != wanted) {
         Some(other) => Err(format!("the activation is {other:?}, a GGUF file of this architecture means {said}")),
@@ -77,7 +78,7 @@ pub(super) fn only_activation(blueprint: &Blueprint, wanted: Activation, said: &
     }
 }
 
-/// That no layer slides and all have `RoPE`.
+/// Checks that no layer slides and that all have `RoPE`.
 pub(super) fn only_full_attention(blueprint: &Blueprint) -> Result<(), String> {
     if blueprint.attentions().any(|attention| attention.window.is_some()) {
         return Err("layers slide, a GGUF file of this architecture cannot say so".to_owned());
@@ -88,8 +89,8 @@ pub(super) fn only_full_attention(blueprint: &Blueprint) -> Result<(), String> {
     Ok(())
 }
 
-/// That frequencies are not scaled by numbers that a GGUF file has as a tensor, for which readers of other architectures
-/// than Llama's have no place.
+/// Checks that frequencies are not scaled by numbers that a GGUF file stores as a tensor. Only
+/// readers of Llama's architecture support that tensor.
 pub(super) fn only_usual_frequencies(blueprint: &Blueprint) -> Result<(), String> {
     let mut ropes = blueprint.attentions().filter_map(|attention| attention.rope.as_ref());
     let unusual = ropes.find(|rope| !matches!(rope.scaling, RopeScaling::None | RopeScaling::Linear { .. }));
@@ -100,13 +101,14 @@ pub(super) fn only_usual_frequencies(blueprint: &Blueprint) -> Result<(), String
     Ok(())
 }
 
-/// Where there are biases.
+/// Returns the fields that state which projections have biases.
 pub(super) fn biases(_: &Blueprint, has: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
     let mlp = ["gate_proj", "up_proj", "down_proj"].iter().any(|module| has(&format!(".{module}.bias")));
     vec![attention_bias(has), ("mlp_bias", mlp.into())]
 }
 
-/// Whether some projection of attention has a bias: configs have one word for all of them.
+/// Returns `attention_bias`: whether some projection of attention has a bias. Configs have one
+/// field for all of them.
 pub(super) fn attention_bias(has: &dyn Fn(&str) -> bool) -> (&'static str, Json) {
     let any = ["q_proj", "k_proj", "v_proj", "o_proj"].iter().any(|module| has(&format!(".{module}.bias")));
     ("attention_bias", any.into())

@@ -1,4 +1,5 @@
-//! `MiniMax` M2: experts in every layer, chosen by sigmoid scores with a bias, queries and keys normed over their full width.
+//! `MiniMax` M2: experts in every layer, selected by sigmoid scores with a bias, norms of queries
+//! and keys over their full width.
 
 use super::deepseek_v2::scores;
 use crate::blueprint::{Blueprint, Ffn, NormedPart, RouterScores, Tensor};
@@ -46,7 +47,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// llama.cpp's constants: sigmoid scores, weights of the chosen experts divided by their sum.
+/// Reads GGUF metadata with llama.cpp's constants: sigmoid scores, weights of the selected experts
+/// divided by their sum.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = normed_over_the_width(Dense { head_norms: true, ..Dense::from_gguf(keys)? }, names);
     experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Sigmoid)?;

@@ -1,5 +1,5 @@
-//! Mistral 7B and its successors: a Llama whose layers all slide, where the config has a window. GGUF files of it are those
-//! of a Llama, and cannot say the window.
+//! Mistral 7B and its successors: a Llama in which all layers slide if the config has a window.
+//! Their GGUF files have Llama's form, which cannot express the window.
 
 use serde_json::{Value as Json, json};
 
@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: None, context: 131_072, theta: 10_000.0 };
-/// What the class takes where the config does not mention a window; `null` means none.
+/// Window that the class uses if the config omits it; `null` means none.
 const WINDOW: u64 = 4096;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {

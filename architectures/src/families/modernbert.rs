@@ -33,13 +33,13 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("ModernBertModel", "modernbert"),
 };
 
-/// The first of three layers sees everything.
+/// The first of every three layers has full attention.
 const PATTERN: u64 = 3;
 const WINDOW: u64 = 128;
-/// Base of the frequencies of layers that slide.
+/// Base of the frequencies of sliding layers.
 const SLIDING_THETA: f64 = 10_000.0;
 
-/// The numbers of such an encoder. Sizes are in elements.
+/// Parameters of the encoder. Sizes are in elements.
 struct Sizes {
     vocabulary: u64,
     hidden: u64,
@@ -48,10 +48,11 @@ struct Sizes {
     context: u64,
     epsilon: f64,
     activation: Activation,
-    /// Layers that slide, and how far a token looks there, to both sides together and without itself.
+    /// For each layer whether it slides, and the window: the number of positions on both sides
+    /// together, without the token's own.
     slides: Vec<bool>,
     window: u64,
-    /// `RoPE` of layers that see everything, and of those that slide.
+    /// `RoPE` of layers with full attention, and of sliding layers.
     ropes: [Rope; 2],
 }
 
@@ -97,7 +98,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         context: keys.required("context_length")?,
         epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-5),
         activation,
-        // A number means that the first of so many layers sees everything.
+        // A number `n` means that the first of every `n` layers has full attention.
         slides: match keys.unsigned_or_list("attention.sliding_window_pattern")? {
             Some(step) => every_first_sees_all(step.max(1), count as u64),
             None => match keys.sliding_layers(count as u64)? {
@@ -123,9 +124,9 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &Sizes) -> Blueprint {
         let mut mixer = attention(heads, head_dim, [part(0), part(1), part(2), projection("attn.Wo")]);
         let slides = sizes.slides[index];
         mixer.rope = Some(sizes.ropes[usize::from(slides)].clone());
-        // To one side, the position itself counted.
+        // On each side, including the token's own position.
         mixer.window = slides.then_some(sizes.window / 2 + 1);
-        // The first layer sees what the norm of the embedding gives.
+        // The first layer has no norm, because it reads the output of the embedding's norm.
         let first = own("attn_norm");
         let before = names.has(&format!("{root}{first}.weight")).then(|| norm(&first));
         Layer {
@@ -161,7 +162,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &Sizes) -> Blueprint {
     }
 }
 
-/// By a list of types, or all but every so many.
+/// Returns for each layer whether it slides: by a list of types, or by a step.
 fn sliding_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     if let Some(slides) = config.sliding_layers(layers)? {
         return Ok(slides);

@@ -1,4 +1,5 @@
-//! `OLMo` 2: norms after the parts of a layer only, queries and keys normed over their full width.
+//! `OLMo` 2: norms after the parts of a layer only, norms of queries and keys over their full
+//! width.
 
 use crate::blueprint::{Blueprint, NormedPart};
 use crate::config_json::Config;
@@ -16,14 +17,14 @@ pub(super) const FAMILY: Family = Family {
 };
 
 pub(super) const DEFAULTS: Defaults = LLAMA;
-/// Every fourth layer sees everything, where some slide.
+/// Every fourth layer has full attention, if some layers slide.
 pub(super) const PATTERN: u64 = 4;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(normed_over_the_width(Dense::from_config(config, DEFAULTS)?, names))
 }
 
-/// The blueprint with the norms of this family.
+/// Returns the blueprint with the norms of this family.
 pub(super) fn normed_over_the_width(dense: Dense, names: &TensorNames) -> Blueprint {
     let mut blueprint = Dense { norms: POST_NORMS, head_norms: true, ..dense }.blueprint(names);
     for attention in blueprint.attentions_mut() {
@@ -32,7 +33,8 @@ pub(super) fn normed_over_the_width(dense: Dense, names: &TensorNames) -> Bluepr
     blueprint
 }
 
-/// Files of `OLMo` 3 say that they are of this family, with windows; layers that slide have plain `RoPE`.
+/// Reads GGUF metadata. Files of `OLMo` 3 have this family's architecture name, with windows; their
+/// sliding layers have unscaled `RoPE`.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_gguf(keys)?;
     dense.slide_by_keys(keys, PATTERN, 0)?;

@@ -1,4 +1,5 @@
-//! `OLMo` 3, whose GGUF files say that they are of `OLMo` 2: that with windows; stretched `RoPE` on the layers without one.
+//! `OLMo` 3: `OLMo` 2 with windows, and scaled `RoPE` on the layers without one. Its GGUF files
+//! have the architecture name of `OLMo` 2.
 
 use super::olmo2::{DEFAULTS, PATTERN, normed_over_the_width};
 use crate::Rope;
@@ -22,7 +23,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let theta = dense.layers.iter().find_map(|layer| layer.rope.as_ref()).map_or(10_000.0, |rope| rope.theta);
     let newer = config.newer_rope("sliding_attention", theta)?;
     for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
-        // What is beside both types of layers is of those without a window.
+        // Parameters that are not assigned to a layer type apply to layers without a window.
         let own = newer.clone().filter(|_| config.has_rope_of("sliding_attention"));
         layer.rope = Some(own.unwrap_or_else(|| Rope::plain(theta)));
     }

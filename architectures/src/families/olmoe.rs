@@ -1,4 +1,4 @@
-//! `OLMoE`: experts, queries and keys normed over their full width, clipped projections.
+//! `OLMoE`: experts, norms of queries and keys over their full width, clipped projections.
 
 use crate::blueprint::{Blueprint, Ffn, NormedPart, RouterScores};
 use crate::config_json::Config;
@@ -44,7 +44,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// llama.cpp's constant: weights of the chosen experts are used as they are.
+/// Reads GGUF metadata with llama.cpp's constant: weights of the selected experts are not
+/// normalized.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = Dense { head_norms: true, ..Dense::from_gguf(keys)? }.blueprint(names);
     let clip = keys.float("attention.clamp_kqv")?.filter(|clip| *clip != 0.0);

@@ -1,4 +1,4 @@
-//! Phi 1 to 2: attention and feed-forward network beside each other behind one layer norm, biases everywhere.
+//! Phi 1 to 2: parallel attention and feed-forward network after one layer norm, biases everywhere.
 
 use crate::blueprint::{Activation, Blueprint, NormKind};
 use crate::config_json::{Config, fail};

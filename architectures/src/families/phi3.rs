@@ -1,5 +1,5 @@
-//! Phi 3 and 3.5 with their usual context: a Llama whose projections of q, k and v are stored as one, and gate and up as well;
-//! all layers slide where the config has a window.
+//! Phi 3 and 3.5 with their usual context: a Llama with q, k and v in one tensor, and gate and up
+//! in one tensor. All layers slide if the config has a window.
 
 use serde_json::{Value as Json, json};
 
@@ -48,17 +48,18 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(fused(dense.blueprint(names)))
 }
 
-/// The window that stands in a file counts, though llama.cpp passes it over: the model was trained with it.
+/// Reads GGUF metadata. The window of a file applies, because the model was trained with it;
+/// llama.cpp ignores it.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(fused(Dense::from_gguf(keys)?.blueprint(names)))
 }
 
-/// Projections as rows of the tensors that have them: queries, keys, values; gate, up.
+/// Sets the projections to rows of the fused tensors: queries, keys, values; gate, up.
 fn fused(mut blueprint: Blueprint) -> Blueprint {
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let (Mixer::Attention(attention), Ffn::Gated(gated)) = (&mut layer.mixer, &mut layer.ffn) else { continue };
         let name = |module: &str| format!("model.layers.{index}.{module}.weight");
-        // Sizes that overflow are refused by the check of the blueprint.
+        // The check of the blueprint refuses sizes that overflow.
         let [queries, keys] =
             [attention.heads, attention.kv_heads].map(|heads| heads.saturating_mul(attention.head_dim));
         let first_value = queries.saturating_add(keys);

@@ -1,4 +1,5 @@
-//! Qwen 2 and 2.5: biases on q, k and v; layers may slide from some layer on, which published models do not use.
+//! Qwen 2 and 2.5: biases on q, k and v. Layers from some index on may slide; published models do
+//! not use that.
 
 use serde_json::{Value as Json, json};
 
@@ -16,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "qwen2",
-        // llama.cpp's and Ollama's names of the text part of models that see.
+        // Names of the text part of vision models, by llama.cpp and Ollama.
         also: &[Alias::of("qwen2vl"), Alias::of("qwen25vl")],
         read: Some(read_gguf),
         names: names::PRE_NORMS,
@@ -48,14 +49,15 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(Dense::from_gguf(keys)?.blueprint(names))
 }
 
-/// The keys of a Llama, whose scaling by a tensor readers do not expect.
+/// Returns Llama's keys, after checking that no tensor scales frequencies: readers do not support
+/// that here.
 pub(super) fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
     llama::only_usual_frequencies(blueprint)?;
     llama::no_keys(blueprint)
 }
 
-/// A window counts where `use_sliding_window` says so: for the layers that `layer_types` names, or, where there is no such
-/// list, from layer `max_window_layers` on.
+/// Sets the window, if `use_sliding_window` enables it: for the layers that `layer_types` names, or
+/// without that list, from layer `max_window_layers` on.
 pub(super) fn slide(dense: &mut Dense, config: Config<'_>) -> Result<(), Error> {
     let layers = dense.layers.len() as u64;
     let used = config.flag("use_sliding_window")?.unwrap_or(false) && !config.is_null("sliding_window");
@@ -73,7 +75,7 @@ pub(super) fn slide(dense: &mut Dense, config: Config<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// The fields that say which layers slide.
+/// Returns the fields that state which layers slide.
 pub(super) fn windows(blueprint: &Blueprint, _: &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)> {
     let window = blueprint.attentions().find_map(|attention| attention.window);
     vec![

@@ -1,4 +1,4 @@
-//! Qwen 1.5 and 2 with experts: a shared expert with a gate beside those that a router chooses.
+//! Qwen 1.5 and 2 with experts: a shared expert with a gate in addition to the selected ones.
 
 use super::{llama, qwen2};
 use crate::blueprint::{Blueprint, RouterScores};
@@ -33,7 +33,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// llama.cpp's constants: weights of the chosen experts are used as they are.
+/// Reads GGUF metadata with llama.cpp's constants: weights of the selected experts are not
+/// normalized.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = Dense::from_gguf(keys)?.blueprint(names);
     experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::Softmax)?;

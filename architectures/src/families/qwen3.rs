@@ -1,4 +1,4 @@
-//! Qwen 3: heads of q and k are normed, the head size is its own.
+//! Qwen 3: norms of q and k heads, a head size that does not follow from the width.
 
 use serde_json::Value as Json;
 
@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "qwen3",
-        // The text part of models that see.
+        // Text part of vision models.
         also: &[Alias::of("qwen3vl")],
         read: Some(read_gguf),
         names: names::PRE_NORMS,

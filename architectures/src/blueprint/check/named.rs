@@ -1,5 +1,5 @@
-//! Names become keys of messages and maps; they are never paths, but they may be long. Views are held against the tensors
-//! where these are.
+//! Checks of tensor names and views. Names become keys of messages and maps. They are never used as
+//! paths, but they may be long. Views are checked against the tensors when the tensors are loaded.
 
 use crate::adapted::Adaptable;
 use crate::blueprint::{
@@ -7,9 +7,9 @@ use crate::blueprint::{
 };
 use crate::rope::Divisors;
 
-/// The longest name of a tensor, in bytes.
+/// Longest name of a tensor, in bytes.
 const MAX_NAME: usize = 4096;
-/// More rows than any tensor has.
+/// Limit of the number of rows; more than any tensor has.
 const MAX_ROWS: u64 = 1 << 32;
 
 pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
@@ -28,14 +28,15 @@ pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
     }
 }
 
-/// The names of all tensors, with `{}` for the numbers of experts and heads.
+/// Returns the names of all tensors, with `{}` for the indices of experts and heads.
 pub(in crate::blueprint) fn names(blueprint: &Blueprint) -> impl Iterator<Item = &str> {
     let mut all = Named::default();
     all.blueprint(blueprint);
     all.tensors.into_iter().chain(all.experts).map(|tensor| tensor.name.as_str())
 }
 
-/// The names of tensors that every token needs whole, in the order of layers: neither tables of which it needs a row, nor experts.
+/// Returns the names of tensors that every token reads completely, in the order of layers. Tables
+/// of which a token reads one row, and experts, are not among them.
 pub(in crate::blueprint) fn names_of_every_token(blueprint: &Blueprint) -> impl Iterator<Item = &str> {
     let mut all = Named::default();
     blueprint.layers.iter().for_each(|layer| all.layer(layer));
@@ -44,7 +45,7 @@ pub(in crate::blueprint) fn names_of_every_token(blueprint: &Blueprint) -> impl 
     all.tensors.into_iter().map(|tensor| tensor.name.as_str())
 }
 
-/// What adapters can change.
+/// Returns the projections that adapters can change.
 pub(crate) fn adaptable(blueprint: &Blueprint) -> Vec<Adaptable<'_>> {
     let mut all = Named::default();
     all.blueprint(blueprint);
@@ -60,17 +61,17 @@ fn is_possible(view: View) -> bool {
     view.item.is_none_or(|item| item < MAX_ROWS) && view.rows.is_none_or(whole_blocks)
 }
 
-/// Everything that has a name.
+/// All named parts of a blueprint.
 #[derive(Default)]
 struct Named<'a> {
-    /// But those of experts.
+    /// Tensors, except for experts.
     tensors: Vec<&'a Tensor>,
     experts: Vec<&'a Tensor>,
-    /// Those whose blocks of rows are matrices.
+    /// Tensors in which each block of rows is a matrix.
     blocks: Vec<&'a Tensor>,
-    /// All projections except those of experts and heads.
+    /// Projections, except for experts and heads.
     projections: Vec<&'a Projection>,
-    /// Those of experts and heads, with how many there are.
+    /// Projections of experts and heads, with their number.
     many: Vec<(&'a Matrices, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What is written is read, and what no model has is refused.
+//! Tests that a serialized blueprint is read back, and that impossible values are refused.
 
 use serde_json::{Value, json};
 
