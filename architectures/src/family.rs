@@ -1,4 +1,4 @@
-//! Families of models, and what one of them makes of a source.
+//! Model families, and the description that a family reads from a source.
 
 use std::cell::RefCell;
 
@@ -13,64 +13,65 @@ use crate::keys_read::KeysRead;
 use crate::names::{self, Table};
 use crate::{Error, TensorNames, families, heads};
 
-/// A family: how its sources are read, and what it is called elsewhere. Each has a file in `families/`.
+/// Family of models: readers of its sources, and its names in other formats. Each family has a file
+/// in `families/`.
 #[derive(Debug)]
 pub struct Family {
-    /// What users see.
+    /// Name that users see.
     pub name: &'static str,
-    /// `model_type` in configs of this family.
+    /// Values of `model_type` in configs of this family.
     pub(crate) model_types: &'static [&'static str],
-    /// Reads a `config.json`; canonical names of the model's tensors are given with it.
+    /// Reads a `config.json`; the second argument is the canonical names of the model's tensors.
     pub(crate) read_config: fn(Config<'_>, &TensorNames) -> Result<Blueprint, Error>,
-    /// What it is as a GGUF file. Several families may share a form; files are read by the first of them.
+    /// Form in GGUF files. Several families may share a form; the first of them reads the files.
     pub gguf: &'static GgufForm,
-    /// What it is as a folder.
+    /// Form in Hugging Face folders.
     pub hugging_face: HuggingFaceForm,
 }
 
-/// A family as GGUF files have it.
+/// Form of a family in GGUF files.
 #[derive(Debug)]
 pub struct GgufForm {
     /// `general.architecture`.
     pub architecture: &'static str,
-    /// Other names of the architecture, under which other programs write such files.
+    /// Other names of the architecture, which other programs write.
     pub(crate) also: &'static [Alias],
-    /// Reads the metadata; canonical names of the model's tensors are given with it. `None`: files of this architecture are
-    /// not read yet.
+    /// Reads the metadata; the second argument is the canonical names of the model's tensors.
+    /// `None`: files of this architecture are not supported yet.
     pub(crate) read: Option<ReadGguf>,
-    /// Names of layers' tensors that are not the usual ones.
+    /// Names of layers' tensors that differ from the usual ones.
     pub(crate) names: Table,
-    /// Names of other tensors that are not the usual ones.
+    /// Names of other tensors that differ from the usual ones.
     pub(crate) model_names: Table,
-    /// In which order rows of q and k lie.
+    /// Order of the rows of q and k.
     pub layout: HeadLayout,
-    /// What attention scores are multiplied with where no key says it; `None` where a key does.
+    /// Scale of attention scores if no key states it; `None` if a key does.
     pub(crate) attention_scale: Option<fn(&Blueprint) -> f64>,
-    /// The keys after those that all families have.
+    /// Returns keys in addition to the keys of all families.
     pub(crate) keys: fn(&Blueprint) -> Result<Vec<Key>, String>,
 }
 
-/// Another name of an architecture, and how files of that name differ.
+/// Other name of an architecture, with the differences of its files.
 #[derive(Debug)]
 pub(crate) struct Alias {
-    /// `general.architecture`, with which the keys begin too.
+    /// `general.architecture`, which is also the prefix of the keys.
     pub(crate) architecture: &'static str,
-    /// Names of layers' tensors that differ from those of the form.
+    /// Names of layers' tensors that differ from the form's names.
     pub(crate) names: Table,
 }
 
 impl Alias {
-    /// One that differs in its name alone.
+    /// Creates an alias that differs in its name only.
     pub(crate) const fn of(architecture: &'static str) -> Self {
         Self { architecture, names: &[] }
     }
 }
 
-/// Reads metadata.
+/// Function that reads metadata.
 pub(crate) type ReadGguf = fn(Keys<'_>, &TensorNames) -> Result<Blueprint, Error>;
 
 impl GgufForm {
-    /// The form of a family whose files are neither read nor written yet.
+    /// Creates the form of a family whose files can neither be read nor written yet.
     pub(crate) const fn not_yet(architecture: &'static str) -> Self {
         Self {
             architecture,
@@ -86,7 +87,8 @@ impl GgufForm {
 }
 
 impl HuggingFaceForm {
-    /// The form of a family that only folders give: nothing is converted to it.
+    /// Creates the form of a family that is only imported from folders: no other format is
+    /// converted to it.
     pub(crate) const fn of(class: &'static str, model_type: &'static str) -> Self {
         Self {
             class,
@@ -99,16 +101,16 @@ impl HuggingFaceForm {
         }
     }
 
-    /// The same, with elements of heads that are rotated together side by side.
+    /// Returns the same form with interleaved `RoPE` pairs.
     pub(crate) const fn interleaved(self) -> Self {
         Self { layout: HeadLayout::Interleaved, ..self }
     }
 }
 
-/// A key without the architecture's name before it.
+/// Key without the prefix of the architecture's name, and its value.
 pub(crate) type Key = (&'static str, OwnedValue);
 
-/// A family as a Hugging Face folder has it.
+/// Form of a family in Hugging Face folders.
 #[derive(Debug)]
 pub struct HuggingFaceForm {
     /// `architectures` in the config.
@@ -117,57 +119,57 @@ pub struct HuggingFaceForm {
     pub model_type: &'static str,
     /// Whether models of other forms can be written as such a folder.
     pub is_written: bool,
-    /// What the config calls the activation.
+    /// Key of the activation in the config.
     pub activation_key: &'static str,
-    /// What the class adds to the weights of norms.
+    /// Constant that the class adds to the weights of norms.
     pub(crate) norm_offset: f64,
-    /// In which order rows of q and k lie.
+    /// Order of the rows of q and k.
     pub layout: HeadLayout,
-    /// Fields of the config that not all families have. The second parameter says whether there is a tensor whose canonical
-    /// name ends so.
+    /// Returns fields of the config that not all families have. The second argument returns whether
+    /// there is a tensor whose canonical name has the given ending.
     pub fields: Fields,
 }
 
-/// Makes fields of a config.
+/// Function that returns fields of a config.
 pub type Fields = fn(&Blueprint, &dyn Fn(&str) -> bool) -> Vec<(&'static str, Json)>;
 
-/// What a source says of itself.
+/// Description of a model in its source.
 #[derive(Clone, Copy, Debug)]
 pub enum Document<'a> {
     /// `config.json`.
     Config(&'a [u8]),
-    /// The header of a GGUF file; of a split, the first.
+    /// Header of a GGUF file; the first header of a split.
     Gguf(&'a Gguf<'a>),
 }
 
-/// What a model is: its family and what its decoder is built from.
+/// Architecture of a model: its family and its blueprint.
 #[derive(Clone, Debug)]
 pub struct Architecture {
-    /// The family that read it.
+    /// Family that read the source.
     pub family: &'static Family,
-    /// What it computes.
+    /// Blueprint of the decoder.
     pub blueprint: Blueprint,
 }
 
-/// A number under a key of GGUF, without the architecture's name before it.
+/// Number under a GGUF key without the prefix of the architecture's name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fact {
     /// A size or a count.
     Unsigned(u64),
-    /// Anything else.
+    /// Any other number.
     Float(f64),
 }
 
 impl Family {
-    /// Every family, in the order in which they are asked.
+    /// All families, in the order in which they are tried.
     pub const ALL: &'static [&'static Self] = families::ALL;
 
-    /// The family that users know by that name.
+    /// Returns the family with this user-visible name.
     pub fn named(name: &str) -> Option<&'static Self> {
         Self::ALL.iter().copied().find(|family| family.name == name)
     }
 
-    /// The family that reads GGUF files of an architecture.
+    /// Returns the family that reads GGUF files of this architecture.
     pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
         let is_called = |family: &&Self| {
             let mut also = family.gguf.also.iter();
@@ -188,10 +190,11 @@ impl Family {
     }
 }
 
-/// Tells what a source is. `names` are those of its tensors, as the source has them or canonical.
+/// Describes the architecture of a source. `names` are the names of its tensors, original or
+/// canonical.
 ///
 /// # Errors
-/// [`Error::Unknown`] where no family reads it; [`Error::Document`] where it says something that cannot be.
+/// [`Error::Unknown`] if no family supports it; [`Error::Document`] if it has an invalid value.
 pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architecture, Error> {
     let (family, source, read) = match document {
         Document::Config(raw) => {
@@ -207,10 +210,11 @@ pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architect
     Ok(Architecture { family, blueprint })
 }
 
-/// The keys of a source that may change what the model computes and that its family does not read.
+/// Returns the keys of a source that may change the model's output and that its family does not
+/// read.
 ///
 /// # Errors
-/// As [`describe`].
+/// The same as for [`describe`].
 pub fn unread_keys(document: Document<'_>, names: &TensorNames) -> Result<Vec<String>, Error> {
     match document {
         Document::Config(raw) => by_config(raw, names).map(|(_, _, unread)| unread),
@@ -218,7 +222,7 @@ pub fn unread_keys(document: Document<'_>, names: &TensorNames) -> Result<Vec<St
     }
 }
 
-/// A family, what it makes of a config, and the keys of it that it does not read.
+/// Returns the family, the blueprint from a config, and the unread keys of the config.
 fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Blueprint, Vec<String>), Error> {
     let value: Json =
         serde_json::from_slice(&formats::json::tolerant(raw)).map_err(|e| config_json::fail(e.to_string()))?;
@@ -242,8 +246,9 @@ fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Bluepr
     Ok((family, blueprint, read.unread(family.name, config.map())))
 }
 
-/// Makes a decoder one that sees what follows, too: it embeds, and does not write. In transformers the window of such a model
-/// reaches one position further on each side than that of a causal one, which counts the position itself.
+/// Makes a decoder bidirectional: it embeds and does not generate. In transformers, the window of
+/// such a model extends one position further on each side than the window of a causal model, which
+/// includes the token's own position.
 fn make_bidirectional(blueprint: &mut Blueprint) {
     (blueprint.causal, blueprint.output) = (false, None);
     for attention in blueprint.attentions_mut() {
@@ -251,10 +256,10 @@ fn make_bidirectional(blueprint: &mut Blueprint) {
     }
 }
 
-/// Sizes that configs of text parts leave out.
+/// Sizes that configs of text parts may omit.
 const TEXT_KEYS: [&str; 5] =
     ["hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "intermediate_size"];
-/// What the classes of transformers take for them.
+/// Default sizes in the classes of transformers.
 const TEXT_SIZES: [(&str, [u64; 5]); 4] = [
     ("llama", [4096, 32, 32, 32_000, 11_008]),
     ("mistral", [4096, 32, 32, 32_000, 14_336]),
@@ -262,11 +267,12 @@ const TEXT_SIZES: [(&str, [u64; 5]); 4] = [
     ("qwen2", [4096, 32, 32, 151_936, 22_016]),
 ];
 
-/// The config of the text part of a model that reads pictures too. What holds for all parts is said beside it.
+/// Returns the config of the text part of a model with vision. Settings for all parts are copied
+/// from the outer config.
 fn text_part(config: Config<'_>) -> Result<Option<Map<String, Json>>, Error> {
     let Some(text) = config.object("text_config")? else { return Ok(None) };
     let mut text = text.map().clone();
-    // A part that does not say what it is is what the class of the whole takes.
+    // A text part without `model_type` gets the type that the outer class implies.
     let usual = match config.text("model_type") {
         Some("gemma3") => "gemma3_text",
         Some("mistral3") => "mistral",
@@ -276,7 +282,7 @@ fn text_part(config: Config<'_>) -> Result<Option<Map<String, Json>>, Error> {
         other => other.unwrap_or_default(),
     };
     text.entry("model_type").or_insert_with(|| usual.into());
-    // Published ones leave out what the class of the part takes.
+    // Published text parts omit sizes that equal the defaults of the class.
     let own = text.get("model_type").and_then(Json::as_str).unwrap_or_default();
     let sizes = TEXT_SIZES.iter().find(|(name, _)| *name == own).map(|(_, sizes)| sizes);
     for (key, size) in TEXT_KEYS.iter().zip(sizes.into_iter().flatten()) {
@@ -290,7 +296,7 @@ fn text_part(config: Config<'_>) -> Result<Option<Map<String, Json>>, Error> {
     Ok(Some(text))
 }
 
-/// A family, what it makes of metadata, and the keys of these that it does not read.
+/// Returns the family, the blueprint from GGUF metadata, and the unread keys.
 fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blueprint, Vec<String>), Error> {
     let architecture = gguf.text("general.architecture");
     let architecture = architecture.ok_or_else(|| gguf_keys::fail("`general.architecture` is missing"))?;
@@ -305,8 +311,8 @@ fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blu
 }
 
 impl Architecture {
-    /// The numbers that every family has, under GGUF's keys and in the order in which llama.cpp's converter writes them.
-    /// Where layers differ the largest counts.
+    /// Returns the numbers that every family has, under GGUF's keys and in the order in which
+    /// llama.cpp's converter writes them. If layers differ, the largest value is used.
     pub fn facts(&self) -> Vec<(&'static str, Fact)> {
         let blueprint = &self.blueprint;
         let most = |of: fn(&crate::Attention) -> u64| blueprint.attentions().map(of).max().unwrap_or(0);
@@ -326,7 +332,7 @@ impl Architecture {
             ("rope.dimension_count", Fact::Unsigned(rotated)),
             ("vocab_size", Fact::Unsigned(blueprint.vocabulary)),
         ];
-        // Layers that see everything say the base; those that slide may have one of their own.
+        // The base is that of layers with full attention; sliding layers may have another one.
         let ropes =
             || blueprint.attentions().filter_map(|attention| Some((attention.window, attention.rope.as_ref()?)));
         let rope = ropes().find(|(window, _)| window.is_none()).or_else(|| ropes().next());
@@ -345,7 +351,7 @@ impl Architecture {
 mod tests {
     use super::*;
 
-    /// As they are published: Gemma 3 4B and `LLaVA` 1.5 7B.
+    /// The configs of Gemma 3 4B and `LLaVA` 1.5 7B as published.
     #[test]
     fn text_parts_leave_out_what_their_class_has() {
         let gemma = r#"{"model_type": "gemma3", "text_config": {"hidden_size": 2560, "intermediate_size": 10240,

@@ -1,5 +1,5 @@
-//! The keys of an architecture in GGUF metadata. A key that stands in the file is honoured or refused, never passed over
-//! because its type is another.
+//! Keys of an architecture in GGUF metadata. A key of the file is applied or refused; a key of an
+//! unexpected type is never ignored.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -13,9 +13,10 @@ use crate::{Error, Rope, RopeScaling};
 
 pub(crate) const SOURCE: &str = "GGUF metadata";
 
-/// Keys that change nothing of what a decoder computes of text, and those whose numbers the tensors tell.
+/// Keys that do not change the decoder's output for text, and keys whose numbers follow from the
+/// tensors.
 const HARMLESS: &[&str] = &[
-    // Of a family with another kind of norm.
+    // Belongs to a family with another kind of norm.
     "attention.layer_norm_rms_epsilon",
     "full_attention_interval",
     "leading_dense_block_count",
@@ -25,19 +26,19 @@ const HARMLESS: &[&str] = &[
     "tensor_data_layout",
     "vocab_size",
 ];
-/// What keys of the parts for pictures and sound begin with.
+/// Prefixes of keys of the parts for images and sound.
 const OTHER_PARTS: [&str; 2] = ["vision.", "audio."];
 
-/// The keys that begin with an architecture's name.
+/// Keys with the prefix of an architecture's name.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys<'a> {
     pub(crate) gguf: &'a Gguf<'a>,
     pub(crate) architecture: &'a str,
-    /// The keys that were asked for, with the architecture's name.
+    /// Keys that were read, with the architecture's name.
     pub(crate) asked: &'a RefCell<HashSet<String>>,
 }
 
-/// Whether a key says that there is nothing: 0, false, an empty text or list.
+/// True if the value of a key means that a feature is unused: 0, false, an empty text or list.
 fn is_nothing(gguf: &Gguf<'_>, name: &str) -> bool {
     match gguf.get(name) {
         Some(Value::Bool(flag)) => !flag,
@@ -53,14 +54,15 @@ pub(crate) fn fail(reason: impl Into<String>) -> Error {
 }
 
 impl<'a> Keys<'a> {
-    /// The whole name of a key, which is asked for.
+    /// Returns the full name of a key, and records the key as read.
     pub(crate) fn name(self, key: &str) -> String {
         let name = format!("{}.{key}", self.architecture);
         self.asked.borrow_mut().insert(name.clone());
         name
     }
 
-    /// The keys of the architecture that were not asked for and that may change what the model computes, sorted.
+    /// Returns the keys of the architecture that were not read and may change the model's output,
+    /// sorted.
     pub(crate) fn unread(self) -> Vec<String> {
         let asked = self.asked.borrow();
         let prefix = format!("{}.", self.architecture);
@@ -98,7 +100,7 @@ impl<'a> Keys<'a> {
         self.typed(key, "true or false", read)
     }
 
-    /// A number; `None` where a list stands in its place too.
+    /// Returns a number; `None` also if the value is a list.
     pub(crate) fn unsigned_or_list(self, key: &str) -> Result<Option<u64>, Error> {
         if self.gguf.array(&self.name(key)).is_some() { Ok(None) } else { self.unsigned(key) }
     }
@@ -109,12 +111,14 @@ impl<'a> Keys<'a> {
         self.gguf.get(&name).map(read).transpose()
     }
 
-    /// A number that a file may have for each layer. 0 is said of layers without such a part and counts for nothing.
+    /// Returns a number that a file may state for each layer. 0 marks layers without such a part
+    /// and is ignored.
     pub(crate) fn same_in_layers(self, key: &str) -> Result<Option<u64>, Error> {
         let name = self.name(key);
         let Some(list) = self.gguf.array(&name) else { return self.unsigned(key) };
         let mut found = None;
-        // No more than the layers there may be: the list may be as long as the file.
+        // At most as many items as the largest number of layers: the list may be as long as the
+        // file.
         for item in list.iter().take(MAX_LAYERS as usize) {
             let number = item.as_u64().ok_or_else(|| fail(format!("`{name}` has an item that is no whole number")))?;
             match found {
@@ -128,7 +132,8 @@ impl<'a> Keys<'a> {
         Ok(found)
     }
 
-    /// For each layer whether a list of numbers or truth values has something for it; `None` where there is no such list.
+    /// Returns for each layer whether a list of numbers or booleans has a nonzero value for it;
+    /// `None` without such a list.
     pub(crate) fn layers_with(self, key: &str, layers: usize) -> Result<Option<Vec<bool>>, Error> {
         let name = self.name(key);
         let Some(list) = self.gguf.array(&name) else { return Ok(None) };
@@ -141,7 +146,8 @@ impl<'a> Keys<'a> {
         found.map(Some).ok_or_else(|| fail(format!("`{name}` is not a list for {layers} layers")))
     }
 
-    /// Which layers slide: a list of truth values, or the number `n` for which every `n`-th layer does not. 0 says nothing.
+    /// Returns for each layer whether it slides: from a list of booleans, or from the number `n` if
+    /// every `n`-th layer does not slide. 0 counts as missing.
     pub(crate) fn sliding_layers(self, layers: u64) -> Result<Option<Vec<bool>>, Error> {
         const KEY: &str = "attention.sliding_window_pattern";
         let name = self.name(KEY);
@@ -153,7 +159,7 @@ impl<'a> Keys<'a> {
                     _ => Err(fail(format!("`{name}` has an item that is not true or false"))),
                 },
             });
-            // No more than the layers there are: the list may be as long as the file.
+            // At most as many items as there are layers: the list may be as long as the file.
             let flags = flags.take(layers as usize).collect::<Result<Vec<bool>, _>>()?;
             if flags.len() as u64 != layers || list.len() != layers {
                 return Err(fail(format!("`{name}` has {} items for {layers} layers", list.len())));
@@ -163,13 +169,13 @@ impl<'a> Keys<'a> {
         Ok(self.unsigned(KEY)?.filter(|n| *n > 0).map(|n| crate::dense::all_but_every(n, layers)))
     }
 
-    /// What the numbers of a head that scores are called.
+    /// Returns the labels of a scoring head's outputs.
     pub(crate) fn labels(self) -> Vec<&'a str> {
         let labels = self.gguf.array(&self.name("classifier.output_labels"));
         labels.iter().flat_map(formats::gguf::Array::iter).map(|label| label.as_str().unwrap_or_default()).collect()
     }
 
-    /// How heads are turned, all of their elements, without the divisors that are tensors of the file.
+    /// Returns the `RoPE` of all elements of a head, without divisors that are tensors of the file.
     pub(crate) fn rope(self) -> Result<Rope, Error> {
         let theta = self.float("rope.freq_base")?.unwrap_or(10_000.0);
         let (scaling, magnitude) = self.scaling()?;
@@ -177,7 +183,7 @@ impl<'a> Keys<'a> {
         Ok(Rope::plain(theta).scaled(scaling, magnitude * factor))
     }
 
-    /// The context of the first training, in tokens.
+    /// Returns the context of the first training, in tokens.
     pub(crate) fn original_context(self) -> Result<u64, Error> {
         match self.unsigned("rope.scaling.original_context_length")?.filter(|context| *context > 0) {
             Some(context) => Ok(context),
@@ -185,8 +191,8 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// How frequencies are scaled, in llama.cpp's order: a factor without a type means linear scaling, and the older key
-    /// counts where there is no factor.
+    /// Returns the scaling of frequencies, with llama.cpp's precedence: a factor without a type
+    /// means linear scaling, and the older key applies if there is no factor.
     fn scaling(self) -> Result<(RopeScaling, f64), Error> {
         let number = |key: &str| self.float(&format!("rope.{key}"));
         let factor = match number("scaling.factor")? {
@@ -197,8 +203,8 @@ impl<'a> Keys<'a> {
         let linear = |factor| (RopeScaling::Linear { factor }, 1.0);
         let none = (RopeScaling::None, 1.0);
         match self.typed("rope.scaling.type", "text", Value::as_str)? {
-            // Llama 3's scaling is in the file as a tensor of divisors, `rope_freqs.weight`, and has no type; so is that of
-            // Phi 3's long models.
+            // Llama 3's scaling is in the file as a tensor of divisors, `rope_freqs.weight`, and
+            // has no type. The same is true of Phi 3's long models.
             None => Ok(factor.filter(|factor| (factor - 1.0).abs() > f64::EPSILON).map_or(none, linear)),
             Some("none" | "longrope") => Ok(none),
             Some("linear") => Ok(factor.map_or(none, linear)),
@@ -209,11 +215,11 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// llama.cpp always rounds the ends of the ramp.
+    /// Returns `YaRN` scaling. llama.cpp always rounds the ends of the ramp.
     pub(crate) fn yarn(self, factor: f64) -> Result<(RopeScaling, f64), Error> {
         let number = |key: &str| self.float(&format!("rope.scaling.yarn_{key}"));
         match number("ext_factor")? {
-            // Less than 0 means that the type decides.
+            // A negative value means that the scaling type decides.
             Some(0.0) => return Ok((RopeScaling::Linear { factor }, 1.0)),
             Some(share) if share > 0.0 && (share - 1.0).abs() > f64::EPSILON => {
                 return Err(fail(format!("`rope.scaling.yarn_ext_factor` is {share}, expected 0 or 1")));
@@ -235,7 +241,7 @@ impl<'a> Keys<'a> {
         Ok((scaling, magnitude))
     }
 
-    /// The weight of attention's growth with `YaRN`; 0 says nothing.
+    /// Returns the weight of the growth of attention with `YaRN`; 0 counts as missing.
     pub(crate) fn yarn_log_multiplier(self) -> Result<Option<f64>, Error> {
         Ok(self.float("rope.scaling.yarn_log_multiplier")?.filter(|weight| *weight != 0.0))
     }

@@ -1,9 +1,10 @@
-//! Keys of configs that families need not read: they change nothing of what a model computes when it generates or embeds.
+//! Keys of configs that families can ignore: they do not change the output of a model when it
+//! generates or embeds.
 
 use serde_json::Value;
 
-/// Housekeeping, training, defaults of generation and the parts for pictures. Flags that say which tensors there are, as those of
-/// biases and of tied heads, are here too: the tensors tell it.
+/// Keys for housekeeping, training, generation defaults and vision. Flags that announce tensors,
+/// such as biases or tied heads, are here too, because the tensors themselves show it.
 const HARMLESS: &[&str] = &[
     "attention_bias",
     "architectures",
@@ -71,7 +72,7 @@ const HARMLESS: &[&str] = &[
     "repetition_penalty",
     "return_dict",
     "return_dict_in_generate",
-    // Read where scores are made.
+    // Read where scores are computed.
     "sbert_ce_default_activation_function",
     "sentence_transformers",
     "seq_aux",
@@ -95,14 +96,14 @@ const HARMLESS: &[&str] = &[
     "use_embedding_sharing",
     "use_qkv_bias",
     "use_return_dict",
-    // Of several kinds of positions text has but one.
+    // Text has only one of the several kinds of positions.
     "mrope_interleaved",
     "mrope_section",
-    // Of mixers with a state that the families which do not read it lack.
+    // Belongs to mixers with a recurrent state. Families that do not read it have no such mixers.
     "time_step_limit",
 ];
 
-/// What such keys begin with.
+/// Prefixes of such keys.
 const BEGINNINGS: &[&str] = &[
     "_",
     "audio_",
@@ -122,7 +123,7 @@ const BEGINNINGS: &[&str] = &[
     "video_",
     "vision_",
 ];
-/// What such keys end with.
+/// Suffixes of such keys.
 const ENDINGS: &[&str] = &[
     "_dropout",
     "_dropout_prob",
@@ -136,7 +137,7 @@ const ENDINGS: &[&str] = &[
     "_version",
 ];
 
-/// Keys that are harmless with one value only: that of a feature which is not used.
+/// Keys that are harmless with one value only, which means that the feature is off.
 const OFF: &[(&str, bool)] = &[
     ("add_cross_attention", false),
     ("is_decoder", false),
@@ -146,7 +147,7 @@ const OFF: &[(&str, bool)] = &[
     ("use_sliding_window", false),
 ];
 
-/// Which values of a key are harmless.
+/// Harmless values of a key.
 enum Values {
     Any,
     Text(&'static str),
@@ -155,8 +156,9 @@ enum Values {
 }
 use Values::{Any, Flag, Number, Text};
 
-/// Keys of one family: those that transformers does not read either, those that count only beside another key, with which the
-/// family reads them, and those of which one value is what the family computes.
+/// Keys that are harmless in one family: keys that transformers ignores too, keys that apply only
+/// together with another key that the family reads, and keys with the one value that the family
+/// implements.
 const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("qwen2", WINDOWS),
     ("qwen2_moe", WINDOWS),
@@ -195,7 +197,7 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     (
         "minimax_m2",
         &[
-            // Of the linear attention of the model before it, which this one does not have.
+            // Belongs to the linear attention of the previous model; this one has none.
             ("attn_type_list", Any),
             ("layernorm_full_attention_beta", Any),
             ("layernorm_linear_attention_beta", Any),
@@ -247,10 +249,10 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("starcoder2", &[("activation_function", Any), ("mlp_type", Text("default")), ("norm_type", Text("layer_norm"))]),
     ("xlm-roberta", &[("output_past", Any)]),
 ];
-/// They count where `use_sliding_window` is true.
+/// Keys that apply if `use_sliding_window` is true.
 const WINDOWS: &[(&str, Values)] = &[("max_window_layers", Any), ("sliding_window", Any)];
 
-/// Whether a family need not read a key with that value.
+/// True if a family can ignore a key with this value.
 pub fn is_harmless(family: &str, key: &str, value: &Value) -> bool {
     let is_off = || OFF.iter().any(|(own, off)| *own == key && value.as_bool() == Some(*off));
     let of_family = || {

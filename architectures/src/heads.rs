@@ -1,16 +1,20 @@
-//! Heads that score texts: found by what a model says of itself and by the tensors that it has.
+//! Heads that score texts, recognized by the model's documents and tensors.
 //!
 //! | tensors | head | pooled | activation |
 //! |---|---|---|---|
 //! | `score` | a decoder's | last token | |
 //! | `classifier.dense`, `classifier.out_proj` | `RoBERTa`'s | first token | tanh |
-//! | `head.dense`, `head.norm`, `classifier` | `ModernBERT`'s | as `classifier_pooling` says | gelu |
+//! | `head.dense`, `head.norm`, `classifier` | `ModernBERT`'s | by `classifier_pooling` | gelu |
 //! | `pooler.dense`, `classifier` | BERT's | first token | tanh |
-//! | `cls`, `cls.norm`, `cls.output` of a GGUF file | any | first token; of a decoder the last, of `ModernBERT` the mean | tanh; gelu where there is a norm |
-//! | `cls` alone | any | the same | |
+//! | `cls`, `cls.norm`, `cls.output` of a GGUF file | any | see below | tanh; gelu with a norm |
+//! | `cls` alone | any | see below | |
 //!
-//! Sources: `modeling_{bert,roberta,modernbert}.py` and `modeling_layers.py` (`GenericForSequenceClassification`) of transformers;
-//! `build_pooling` of llama.cpp for files whose `pooling_type` is 4.
+//! Heads of GGUF files pool the first token; for decoders the last token, for `ModernBERT` the
+//! mean.
+//!
+//! Sources: `modeling_{bert,roberta,modernbert}.py` and `modeling_layers.py`
+//! (`GenericForSequenceClassification`) of transformers; `build_pooling` of llama.cpp for files
+//! whose `pooling_type` is 4.
 
 use crate::blueprint::{Blueprint, Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
 use crate::config_json::{self, Config};
@@ -19,18 +23,18 @@ use crate::gguf_keys::Keys;
 use crate::plain::layer_norm;
 use crate::{Error, TensorNames};
 
-/// What the name of a class of transformers ends with that has such a head.
+/// Suffix of transformers' classes with such a head.
 const CLASS: &str = "ForSequenceClassification";
 /// `pooling_type` of a file whose model has such a head.
 const RANK: u64 = 4;
-/// What the label of texts that answer a query is called.
+/// Label of texts that answer a query.
 const YES: &str = "yes";
-/// The architecture of files whose heads get the mean.
+/// Architecture of files whose heads pool the mean.
 const MEAN: &str = "modern-bert";
-/// Labels of a config that does not say how many: transformers' default.
+/// Default number of labels, as in transformers.
 const LABELS: u64 = 2;
 
-/// Puts the head into a blueprint, where the config says that the model has one.
+/// Adds the head to a blueprint, if the config states that the model has one.
 pub(crate) fn of_config(config: Config<'_>, names: &TensorNames, blueprint: &mut Blueprint) -> Result<(), Error> {
     let classes = config.list("architectures")?.unwrap_or_default();
     if !classes.iter().filter_map(|class| class.as_str()).any(|class| class.ends_with(CLASS)) {
@@ -57,7 +61,8 @@ pub(crate) fn of_config(config: Config<'_>, names: &TensorNames, blueprint: &mut
     } else if let Some(pooler) = pooler.filter(|_| has("classifier")) {
         (ScorerInput::First, with_tanh(pooler), "classifier")
     } else {
-        // Without its tensors it is known by its documents only, as a model is whose weights are not here.
+        // Without its tensors, only the documents of the model are known, as for a model whose
+        // weights are not stored. The head is omitted.
         return Ok(());
     };
     let score = score(labels, label);
@@ -66,7 +71,8 @@ pub(crate) fn of_config(config: Config<'_>, names: &TensorNames, blueprint: &mut
     Ok(())
 }
 
-/// What of so many numbers is a score: the only one; of two what says `yes` less the other, which makes the share of `yes` of both.
+/// Returns the score among the outputs: the only output, or of two outputs `yes` minus the other,
+/// which determines the probability of `yes` among both.
 fn score<'a>(labels: u64, label: impl Fn(u64) -> Option<&'a str>) -> Option<Score> {
     match labels {
         1 => Some(Score { yes: 0, no: None }),
@@ -95,7 +101,7 @@ fn modernbert_dense(config: Config<'_>, names: &TensorNames) -> Result<ScorerDen
     })
 }
 
-/// Puts the head into a blueprint, where the file says that the model has one.
+/// Adds the head to a blueprint, if the file states that the model has one.
 pub(crate) fn of_gguf(keys: Keys<'_>, names: &TensorNames, blueprint: &mut Blueprint) -> Result<(), Error> {
     if keys.unsigned("pooling_type")? != Some(RANK) {
         return Ok(());
@@ -105,7 +111,7 @@ pub(crate) fn of_gguf(keys: Keys<'_>, names: &TensorNames, blueprint: &mut Bluep
         tensor.map(|tensor| tensor.dims.get(1).copied().unwrap_or(1))
     };
     let own = keys.labels();
-    // Of a split, the tensors may be in another file than the keys.
+    // In a split, the tensors may be in another file than the keys.
     let named = Some(own.len() as u64).filter(|count| *count > 0);
     let labels = |name: &str| rows(name).or(named).unwrap_or(1);
     let (dense, output, labels) = match (names.has("cls.weight"), names.has("cls.output.weight")) {

@@ -1,5 +1,5 @@
-//! Records the keys of a config that the reader of a family asked for. A key that it did not ask for, and that is not known to be
-//! harmless, may change what the model computes: an import with such a key is refused.
+//! Records the keys of a config that a family reads. A key that is not read and is not known to be
+//! harmless may change the model's output. An import with such a key is refused.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -10,11 +10,12 @@ use crate::harmless_keys::is_harmless;
 
 type Object = Map<String, Value>;
 
-/// The keys that were asked for. Objects are told apart by where they lie in memory, as a config is not moved while it is read.
+/// Keys that were read. Objects are identified by their address, because a config does not move
+/// while it is read.
 #[derive(Debug, Default)]
 pub(crate) struct KeysRead {
     keys: RefCell<HashSet<(usize, String)>>,
-    /// Objects whose keys were asked for one by one; the others were read whole.
+    /// Objects whose keys are read one by one; all other objects are read as a whole.
     opened: RefCell<HashSet<usize>>,
 }
 
@@ -23,25 +24,25 @@ fn place(map: &Object) -> usize {
 }
 
 impl KeysRead {
-    /// Notes that a key was asked for.
+    /// Records that a key was read.
     pub(crate) fn note(&self, map: &Object, key: &str) {
         if map.contains_key(key) {
             self.keys.borrow_mut().insert((place(map), key.to_owned()));
         }
     }
 
-    /// Notes that nothing more of an object matters.
+    /// Records that the rest of an object can be ignored.
     pub(crate) fn whole(&self, map: &Object) {
         map.keys().for_each(|key| self.note(map, key));
     }
 
-    /// Notes that the keys of an object are asked for one by one.
+    /// Records that the keys of an object are read one by one.
     pub(crate) fn open(&self, map: &Object) {
         self.opened.borrow_mut().insert(place(map));
     }
 
-    /// The keys that have a value, were not asked for and are not harmless: those of objects with the keys of all that they
-    /// are in before them.
+    /// Returns the keys that have a value, were not read and are not harmless. Keys of nested
+    /// objects are prefixed with the keys of the enclosing objects.
     pub(crate) fn unread(&self, family: &str, map: &Object) -> Vec<String> {
         let mut found = Vec::new();
         for (key, value) in map {

@@ -1,4 +1,5 @@
-//! What models compute: a file per family reads what a source says of itself and gives a [`Blueprint`].
+//! Architectures of models: one file per family reads the description in a source and returns a
+//! [`Blueprint`].
 //!
 //! ```text
 //! config.json ──┐  families/*.rs: numbers, names     ┌─▶ runner: decoder
@@ -6,14 +7,16 @@
 //! tensor names ─┘               family + Blueprint   └─▶ show, plan, exports
 //! ```
 //!
-//! Everything here is pure: documents come in as bytes or parsed headers, values go out.
+//! The crate is pure: the input is bytes of documents or parsed headers, the output is values.
 //!
 //! # Invariants
-//! - A [`Blueprint`] names no architecture. Whoever computes with it needs nothing else.
-//! - There is one way for the numbers of a blueprint to come from elsewhere, [`Blueprint`]'s `Deserialize`, and it checks
-//!   them.
-//! - Canonical names are Hugging Face's. A better table of names changes no stored byte: names in blobs are the source's.
-//! - What is derived by this crate carries [`VERSION`]; a build with other sources derives it anew.
+//! - A [`Blueprint`] does not name an architecture. Code that computes with it needs no other
+//!   description.
+//! - Blueprints from outside enter only through [`Blueprint`]'s `Deserialize`, which checks them.
+//! - Canonical names are Hugging Face's. A better table of names does not change stored bytes,
+//!   because blobs contain the source's names.
+//! - Values that this crate derives carry [`VERSION`]; a build with other sources derives them
+//!   again.
 
 mod adapted;
 pub mod blueprint;
@@ -50,5 +53,5 @@ pub use rope::{Divisors, Rope, RopeScaling, Switch};
 pub use sizes::Sizes;
 pub use tensor_names::TensorNames;
 
-/// Names the sources of this crate and of `formats`. Every remembered derivation carries it.
+/// Version of the sources of this crate and of `formats`. Every stored derivation carries it.
 pub const VERSION: &str = env!("LODE_SOURCES_VERSION");

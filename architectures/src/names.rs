@@ -1,14 +1,15 @@
-//! Tensor names: the tables between those of GGUF files and the canonical ones, which are Hugging Face's.
+//! Tensor names: tables between the names in GGUF files and the canonical names, which are Hugging
+//! Face's.
 //!
-//! For the architectures that are known the names are mapped in both directions. Files of other architectures keep their
-//! names, so that nothing is mapped wrongly.
+//! For known architectures, names are mapped in both directions. Files of other architectures keep
+//! their names, so that no name is mapped wrongly.
 
 use crate::family::Family;
 
-/// Rows of a table: GGUF's name, the canonical one.
+/// Rows of a table: GGUF's name and the canonical name.
 pub(crate) type Table = &'static [(&'static str, &'static str)];
 
-/// Outside of layers.
+/// Names outside of layers.
 const MODEL: Table = &[
     ("token_embd.weight", "model.embed_tokens.weight"),
     ("output_norm.weight", "model.norm.weight"),
@@ -21,7 +22,8 @@ const MODEL: Table = &[
     ("rope_factors_long.weight", "model.rope_factors_long.weight"),
 ];
 
-/// Inside a layer, without `blk.N.` and `model.layers.N.`; without `.weight` or `.bias` where a row is for both.
+/// Names inside a layer, without `blk.N.` and `model.layers.N.`; without `.weight` or `.bias` if a
+/// row applies to both.
 const LAYER: Table = &[
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
@@ -47,22 +49,23 @@ const LAYER: Table = &[
     ("ffn_shexp", "mlp.shared_expert"),
 ];
 
-/// What families with norms before the parts of a layer call the second one.
+/// Name of the second norm in families with norms before the parts of a layer.
 pub(crate) const PRE_NORMS: Table = &[("ffn_norm", "post_attention_layernorm")];
 
-/// What families with norms after the parts of a layer only call them.
+/// Names of the norms in families with norms only after the parts of a layer.
 pub(crate) const POST_NORMS: Table =
     &[("post_attention_norm", "post_attention_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")];
 
-/// What families with norms before and after the parts of a layer call them.
+/// Names of the norms in families with norms before and after the parts of a layer.
 pub(crate) const ALL_NORMS: Table = &[
     ("post_attention_norm", "post_attention_layernorm"),
     ("ffn_norm", "pre_feedforward_layernorm"),
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-/// The canonical name of a tensor of a folder: the text part of a model that reads pictures too stands below a name of its own, which
-/// older folders have before `model` and newer ones behind it. Other tensors keep their names.
+/// Returns the canonical name of a tensor of a folder. The text part of a model with vision has a
+/// prefix: older folders put it before `model`, newer ones after it. Other tensors keep their
+/// names.
 pub fn of_folder(name: &str) -> String {
     const BEFORE: &str = "language_model.";
     const BEHIND: [&str; 2] = ["model.language_model.", "model.text_model."];
@@ -73,14 +76,15 @@ pub fn of_folder(name: &str) -> String {
     name.strip_prefix(BEFORE).filter(known).unwrap_or(name).to_owned()
 }
 
-/// The tables of an architecture's own names: outside of layers, and inside, in the order of precedence.
+/// Returns the tables of an architecture: outside of layers, and inside, in order of precedence.
 fn own(architecture: &str) -> Option<(Table, [Table; 3])> {
     let form = Family::of_gguf(architecture)?.gguf;
     let alias = form.also.iter().find(|alias| alias.architecture == architecture);
     Some((form.model_names, [alias.map_or(&[], |alias| alias.names), form.names, LAYER]))
 }
 
-/// The canonical name of a tensor of a GGUF file of that architecture; its own name where it has no other.
+/// Returns the canonical name of a tensor of a GGUF file of this architecture; the unchanged name
+/// if the tables do not have it.
 pub fn canonical(architecture: &str, name: &str) -> String {
     let Some((model, layers)) = own(architecture) else { return name.to_owned() };
     let inside = || {
@@ -91,7 +95,8 @@ pub fn canonical(architecture: &str, name: &str) -> String {
     outside.map(str::to_owned).or_else(inside).unwrap_or_else(|| name.to_owned())
 }
 
-/// The name in a GGUF file of that architecture of a tensor with a canonical name; none where there is no such.
+/// Returns the name in a GGUF file of this architecture for a tensor with a canonical name; `None`
+/// if there is none.
 pub fn gguf(architecture: &str, name: &str) -> Option<String> {
     let (model, layers) = own(architecture)?;
     let inside = || {
@@ -109,7 +114,7 @@ pub(crate) fn to_gguf(table: Table, key: &str) -> Option<&'static str> {
     table.iter().find(|(_, canonical)| *canonical == key).map(|(gguf, _)| *gguf)
 }
 
-/// The other name of a tensor inside a layer, by a row for the whole name or else by one for its module.
+/// Translates a name inside a layer, by a row for the whole name, or else by a row for its module.
 fn translated(tables: &[Table], rest: &str, look: fn(Table, &str) -> Option<&'static str>) -> Option<String> {
     let find = |key: &str| tables.iter().find_map(|table| look(table, key));
     find(rest).map(str::to_owned).or_else(|| {
@@ -118,14 +123,15 @@ fn translated(tables: &[Table], rest: &str, look: fn(Table, &str) -> Option<&'st
     })
 }
 
-/// The layer of a tensor inside one, and the rest of its name.
+/// Splits the name of a tensor inside a layer into the layer's index and the rest.
 fn layer_of<'n>(name: &'n str, prefix: &str) -> Option<(&'n str, &'n str)> {
     let (layer, rest) = name.strip_prefix(prefix)?.split_once('.')?;
     let plain = !layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit());
     plain.then_some((layer, rest))
 }
 
-/// The layer, the module and the kind (weight or bias) of a tensor inside a layer.
+/// Splits the name of a tensor inside a layer into the layer's index, the module and the kind
+/// (weight or bias).
 pub(crate) fn in_layer<'n>(name: &'n str, prefix: &str) -> Option<(&'n str, &'n str, &'n str)> {
     let (layer, rest) = layer_of(name, prefix)?;
     let (module, kind) = rest.rsplit_once('.')?;

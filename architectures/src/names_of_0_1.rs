@@ -1,5 +1,5 @@
-//! The names that version 0.1 gave to tensors of GGUF files when it imported them. Blobs of that time carry them, so this
-//! table never changes, whatever becomes of the tables of families.
+//! Tensor names that version 0.1 assigned when it imported GGUF files. Blobs of that version
+//! contain them, so this table never changes, even if the tables of families do.
 
 use crate::names::{Table, in_layer, to_gguf};
 
@@ -34,8 +34,9 @@ const GEMMA3: Table = &[
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-/// The name that a tensor had in the GGUF file, by the file's architecture and the name in the blob. Names that 0.1 did not
-/// give stay: those of other architectures, and all that later versions have written from files with GGUF's names.
+/// Returns the name that a tensor had in the GGUF file, from the file's architecture and the name
+/// in the blob. Names that 0.1 did not assign stay unchanged: names of other architectures, and
+/// GGUF names, which later versions keep.
 pub fn source_name(architecture: &str, name: &str) -> String {
     let own = match architecture {
         "llama" => LLAMA,

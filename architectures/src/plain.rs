@@ -1,4 +1,5 @@
-//! Transformers that are not built like a Llama: their names and sizes are their own. What they share is put together here.
+//! Shared components of transformers with a structure other than Llama's, whose names and sizes
+//! differ by family.
 
 use crate::blueprint::{
     Activation, Attention, Blueprint, Ffn, HeadLayout, Mixer, Norm, NormKind, NormedPart, Plain, Projection, Rows,
@@ -8,7 +9,7 @@ use crate::dense::{Dense, projection};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
 
-/// A layer norm, with a bias where there is one.
+/// Returns a layer norm, with a bias if the model has one.
 pub(crate) fn layer_norm(names: &TensorNames, module: &str, epsilon: f64) -> Norm {
     let bias = format!("{module}.bias");
     Norm {
@@ -20,7 +21,8 @@ pub(crate) fn layer_norm(names: &TensorNames, module: &str, epsilon: f64) -> Nor
     }
 }
 
-/// Attention without grouped heads, windows or `RoPE`, from its query, key, value and output projections.
+/// Returns attention without grouped heads, windows or `RoPE`, from its query, key, value and
+/// output projections.
 pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: [Projection; 4]) -> Attention {
     Attention {
         heads,
@@ -45,8 +47,9 @@ pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: 
     }
 }
 
-/// Queries, keys and values that are stored as one, key head by key head: first the rows of its queries, then those of its key and of
-/// its value. Sizes that overflow are refused by the check of the blueprint.
+/// Splits a tensor with queries, keys and values that are stored key head by key head: the rows of
+/// its queries, then of its key, then of its value. The check of the blueprint refuses sizes that
+/// overflow.
 pub(crate) fn by_key_head(all: &Projection, [heads, kv_heads, head_dim]: [u64; 3]) -> [Projection; 3] {
     let queries = heads.checked_div(kv_heads).unwrap_or(0).saturating_mul(head_dim);
     let stride = queries.saturating_add(head_dim.saturating_mul(2));
@@ -54,14 +57,15 @@ pub(crate) fn by_key_head(all: &Projection, [heads, kv_heads, head_dim]: [u64; 3
     [part(0, queries), part(queries, head_dim), part(queries.saturating_add(head_dim), head_dim)]
 }
 
-/// Queries, keys and values that are stored as one: those of all heads one after the other.
+/// Splits a tensor with all queries, then all keys, then all values.
 pub(crate) fn one_by_one(all: &Projection, [heads, kv_heads, head_dim]: [u64; 3]) -> [Projection; 3] {
     let [queries, keys] = [heads, kv_heads].map(|heads| heads.saturating_mul(head_dim));
     let part = |first: u64, count: u64| all.rows(Rows::run(first, count));
     [part(0, queries), part(queries, keys), part(queries.saturating_add(keys), keys)]
 }
 
-/// Replaces the networks of all layers by ones without a gate, whose modules below `model.layers.N.mlp` are these.
+/// Replaces the networks of all layers by networks without a gate, with these modules below
+/// `model.layers.N.mlp`.
 pub(crate) fn without_gates(mut blueprint: Blueprint, names: &TensorNames, [up, down]: [&str; 2]) -> Blueprint {
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let Ffn::Gated(gated) = &layer.ffn else { continue };
@@ -72,7 +76,8 @@ pub(crate) fn without_gates(mut blueprint: Blueprint, names: &TensorNames, [up, 
     blueprint
 }
 
-/// A GGUF file of such a transformer: layer norms, queries, keys and values as rows of one tensor, networks without gates.
+/// Reads a GGUF file of such a transformer: layer norms, queries, keys and values as rows of one
+/// tensor, networks without gates.
 pub(crate) fn from_gguf(keys: Keys<'_>, names: &TensorNames, activation: Activation) -> Result<Blueprint, Error> {
     let dense = Dense { activation, ..with_layer_norms(keys)? };
     let sizes = [dense.heads, dense.kv_heads, dense.head_dim];
@@ -85,7 +90,7 @@ pub(crate) fn from_gguf(keys: Keys<'_>, names: &TensorNames, activation: Activat
     Ok(blueprint)
 }
 
-/// What a file with layer norms says.
+/// Reads the metadata of a file with layer norms.
 pub(crate) fn with_layer_norms(keys: Keys<'_>) -> Result<Dense, Error> {
     Ok(Dense {
         norm_kind: NormKind::Layer,

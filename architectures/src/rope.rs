@@ -1,4 +1,4 @@
-//! Rotary position embedding: the frequencies.
+//! Rotary position embedding (`RoPE`): its frequencies.
 
 use std::f64::consts::PI;
 
@@ -6,76 +6,79 @@ use serde::{Deserialize, Serialize};
 
 use crate::blueprint::Tensor;
 
-/// How rotary frequencies are stretched beyond the original context.
+/// Scaling of rotary frequencies beyond the original context.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// All by the same factor.
+    /// All frequencies are scaled by the same factor.
     Linear {
-        /// Positions are divided by it.
+        /// Divisor of the positions.
         factor: f64,
     },
-    /// Llama 3: long wavelengths by the factor, short ones not, smooth in between.
+    /// Llama 3: long wavelengths are scaled by the factor, short ones are not, with a smooth
+    /// transition.
     Llama3 {
-        /// The divisor of low frequencies.
+        /// Divisor of low frequencies.
         factor: f64,
         /// Wavelengths longer than `original_context / low_frequency_factor` are divided.
         low_frequency_factor: f64,
         /// Wavelengths shorter than `original_context / high_frequency_factor` are kept.
         high_frequency_factor: f64,
-        /// The context of the first training, in tokens.
+        /// Context of the first training, in tokens.
         original_context: u64,
     },
-    /// `YaRN` (arXiv 2309.00071): low frequencies by the factor, high ones not, a ramp in between.
+    /// `YaRN` (arXiv 2309.00071): low frequencies are scaled by the factor, high ones are not, with
+    /// a linear ramp between them.
     Yarn {
-        /// The divisor of low frequencies.
+        /// Divisor of low frequencies.
         factor: f64,
-        /// Frequencies that turn more often in the original context are kept.
+        /// Frequencies with more rotations than this in the original context are kept.
         beta_fast: f64,
-        /// Frequencies that turn less often in the original context are divided.
+        /// Frequencies with fewer rotations than this in the original context are divided.
         beta_slow: f64,
-        /// The context of the first training, in tokens.
+        /// Context of the first training, in tokens.
         original_context: u64,
-        /// The ends of the ramp are rounded to whole elements, outwards.
+        /// Whether the ends of the ramp are rounded outwards to whole elements.
         truncate: bool,
     },
-    /// `LongRoPE` (arXiv 2402.13753): each frequency by a number of its own.
+    /// `LongRoPE` (arXiv 2402.13753): a separate divisor for each frequency.
     LongRope {
         /// Divisors for sequences within the original context.
         short: Vec<f64>,
-        /// Divisors for longer ones.
+        /// Divisors for longer sequences.
         long: Vec<f64>,
-        /// The context of the first training, in tokens.
+        /// Context of the first training, in tokens.
         original_context: u64,
     },
 }
 
-/// Tensors `[rotated elements / 2]` of numbers that frequencies are divided by after scaling.
+/// Tensors `[rotated elements / 2]` that divide frequencies after scaling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Divisors {
-    /// Those of all sequences: GGUF's `rope_freqs.weight`.
+    /// Divisors for all sequences: GGUF's `rope_freqs.weight`.
     Same(Tensor),
-    /// GGUF's `rope_factors_short.weight` and `rope_factors_long.weight`: unlike [`RopeScaling::LongRope`], all sequences have the
-    /// long ones where the context that they may grow to is longer than the original one.
+    /// GGUF's `rope_factors_short.weight` and `rope_factors_long.weight`. Unlike in
+    /// [`RopeScaling::LongRope`], all sequences use the long divisors if the loaded context is
+    /// longer than the original one.
     ByContext {
-        /// Within the original context.
+        /// Divisors within the original context.
         short: Tensor,
-        /// Beyond it.
+        /// Divisors beyond the original context.
         long: Tensor,
-        /// The context of the first training, in tokens.
+        /// Context of the first training, in tokens.
         original_context: u64,
     },
 }
 
-/// What decides between the two sets of frequencies that a model has.
+/// Criterion for choosing between a model's two sets of frequencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// Sequences of more tokens have the second.
+    /// Sequences with more tokens than this use the second set.
     Length(u64),
-    /// Sequences that may grow to more tokens have the second.
+    /// Sequences use the second set if their context is longer than this, in tokens.
     Context(u64),
 }
 
@@ -85,40 +88,41 @@ pub enum Switch {
 pub struct Rope {
     /// Base of the frequencies.
     pub theta: f64,
-    /// How they are stretched.
+    /// Scaling of the frequencies.
     pub scaling: RopeScaling,
-    /// How many elements of a head are rotated, the first ones; `None`: all.
+    /// Number of rotated elements of a head, from its start; `None` means all.
     pub dimension: Option<u64>,
-    /// Tensors that divide frequencies.
+    /// Tensors that divide the frequencies.
     pub divisors: Option<Divisors>,
-    /// Rotated elements are multiplied by it.
+    /// Factor of rotated elements.
     pub magnitude: f64,
 }
 
 impl Rope {
-    /// Frequencies that nothing stretches.
+    /// Creates a `RoPE` with unscaled frequencies.
     pub fn plain(theta: f64) -> Self {
         Self { theta, scaling: RopeScaling::None, dimension: None, divisors: None, magnitude: 1.0 }
     }
 
-    /// The same base, stretched; rotated elements become larger by `magnitude`.
+    /// Returns a `RoPE` with the same base and this scaling; rotated elements are multiplied by
+    /// `magnitude`.
     pub fn scaled(&self, scaling: RopeScaling, magnitude: f64) -> Self {
         Self { scaling, magnitude, divisors: None, ..self.clone() }
     }
 
-    /// Elements of a head that are rotated.
+    /// Returns the number of rotated elements of a head.
     pub fn rotated(&self, head_dim: u64) -> u64 {
         self.dimension.unwrap_or(head_dim)
     }
 
-    /// Whether it is one that is not converted from a folder to a GGUF file or back yet.
+    /// True if conversion between folders and GGUF files does not support this `RoPE` yet.
     pub fn is_unusual(&self) -> bool {
         let stretched = matches!(self.scaling, RopeScaling::Yarn { .. } | RopeScaling::LongRope { .. });
         let by_context = matches!(self.divisors, Some(Divisors::ByContext { .. }));
         stretched || by_context || (self.magnitude - 1.0).abs() > f64::EPSILON
     }
 
-    /// All its numbers; each is to be positive.
+    /// Returns all parameters, which must be positive.
     pub(crate) fn numbers(&self) -> Vec<f64> {
         let scaling = match &self.scaling {
             RopeScaling::None => vec![],
@@ -141,7 +145,7 @@ impl Rope {
         [self.theta, self.magnitude].into_iter().chain(scaling).collect()
     }
 
-    /// What decides between two sets of frequencies, where there are two.
+    /// Returns the criterion for choosing between two sets of frequencies, if there are two.
     pub fn switch(&self) -> Option<Switch> {
         match (&self.scaling, &self.divisors) {
             (RopeScaling::LongRope { original_context, .. }, _) => Some(Switch::Length(*original_context)),
@@ -150,8 +154,9 @@ impl Rope {
         }
     }
 
-    /// The rotary frequencies (radians per position) for a head of `head_dim` elements, one for two rotated elements; `long` says
-    /// which of two sets, see [`switch`](Self::switch). [`divisors`](Self::divisors) are not applied.
+    /// Returns the rotary frequencies (radians per position) for a head of `head_dim` elements, one
+    /// for each pair of rotated elements. `long` selects one of two sets, see
+    /// [`switch`](Self::switch). [`divisors`](Self::divisors) are not applied.
     ///
     /// Source of the rules: `modeling_rope_utils.py` of Hugging Face transformers.
     pub fn frequencies(&self, head_dim: u64, long: bool) -> Vec<f64> {
@@ -182,7 +187,8 @@ impl Rope {
             }
             RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, truncate, .. } => {
                 let original = *original_context as f64;
-                // The element whose frequency turns so often in the original context.
+                // Returns the element whose frequency has this many rotations in the original
+                // context.
                 let element =
                     |turns: f64| dimension as f64 * (original / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln());
                 let (low, high) = (element(*beta_fast), element(*beta_slow));
@@ -204,7 +210,7 @@ impl Rope {
 }
 
 impl Divisors {
-    /// The tensor of one of the two sets.
+    /// Returns the tensor of one of the two sets.
     pub fn tensor(&self, wants_long: bool) -> &Tensor {
         match self {
             Self::Same(tensor) => tensor,
@@ -218,14 +224,15 @@ impl Divisors {
         }
     }
 
-    /// All tensors.
+    /// Returns all tensors.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         let second = matches!(self, Self::ByContext { .. }).then(|| self.tensor(true));
         std::iter::once(self.tensor(false)).chain(second)
     }
 }
 
-/// `YaRN`'s growth of attention with the stretching of the context: `0.1 · weight · ln(factor) + 1`.
+/// Returns `YaRN`'s growth of attention with the extension of the context:
+/// `0.1 · weight · ln(factor) + 1`.
 pub(crate) fn yarn_magnitude(factor: f64, weight: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }

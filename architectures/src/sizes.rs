@@ -1,10 +1,10 @@
-//! The sizes that sources of architectures tell which no family reads: enough to show them and to plan for them.
+//! Sizes of models that no family supports: enough to show the models and to plan for them.
 
 use serde_json::{Map, Value as Json};
 
 use crate::Document;
 
-/// GGUF's key, and what configs call the same.
+/// GGUF's keys and the corresponding keys of configs.
 const SIZES: [(&str, &[&str]); 8] = [
     ("block_count", &["num_hidden_layers", "n_layer", "n_layers", "num_layers"]),
     ("context_length", &["max_position_embeddings", "n_positions", "max_seq_len", "seq_length"]),
@@ -16,21 +16,21 @@ const SIZES: [(&str, &[&str]); 8] = [
     ("vocab_size", &["vocab_size"]),
 ];
 
-/// Letters of a name that are kept.
+/// Largest number of characters of a name that are kept.
 const NAME: usize = 60;
 
-/// What a source of any architecture is called and which sizes it tells, under GGUF's keys without the architecture's name.
-/// Nothing of it is checked.
+/// Name and sizes from a source of any architecture, under GGUF's keys without the prefix of the
+/// architecture's name. The values are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// The name that the source has; empty where it has none.
+    /// Name in the source; empty if it has none.
     pub architecture: String,
-    /// Keys and numbers.
+    /// Keys and their values.
     pub numbers: Vec<(&'static str, u64)>,
 }
 
 impl Sizes {
-    /// Reads them.
+    /// Reads name and sizes from a source.
     pub fn of(document: Document<'_>) -> Self {
         match document {
             Document::Gguf(gguf) => {
@@ -43,7 +43,7 @@ impl Sizes {
             Document::Config(raw) => {
                 let whole: Map<String, Json> =
                     serde_json::from_slice(&formats::json::tolerant(raw)).unwrap_or_default();
-                // The text part of a model that does more.
+                // Text part of a multimodal model.
                 let text = whole.get("text_config").and_then(Json::as_object).unwrap_or(&whole);
                 let named = |names: &[&str]| names.iter().find_map(|name| text.get(*name)?.as_u64());
                 let numbers = SIZES.iter().filter_map(|(key, names)| Some((*key, named(names)?))).collect();

@@ -1,18 +1,18 @@
-//! Which tensors a model has, by name.
+//! Names of a model's tensors.
 
 use std::collections::HashSet;
 
-/// The names of a model's tensors: families leave out what is not there, such as biases.
+/// Names of a model's tensors. Families omit tensors that are not among them, such as biases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorNames(HashSet<String>);
 
 impl TensorNames {
-    /// Whether there is a tensor of that name.
+    /// True if there is a tensor with this name.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 
-    /// The names with something done to each of them.
+    /// Returns the names after applying `rename` to each of them.
     pub(crate) fn map(&self, rename: impl Fn(&str) -> String) -> Self {
         self.0.iter().map(|name| rename(name)).collect()
     }

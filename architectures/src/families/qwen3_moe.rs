@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Qwen3MoeForCausalLM", "qwen3_moe"),
 };
 
-/// The text part of Qwen3-VL, which has stacks.
+/// Text part of Qwen3-VL, which stores experts as stacks.
 const STACKED: &str = "qwen3_vl_moe_text";
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), context: 32_768, ..LLAMA };
 const EXPERTS: experts::Defaults =
@@ -39,7 +39,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// Experts as stacks that lie the other way round, gates and what they are multiplied with in one.
+/// Sets the experts to transposed stacks, with gate and up in one tensor.
 fn stack(blueprint: &mut Blueprint, names: &TensorNames) {
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let Ffn::Experts(own) = &mut layer.ffn else { continue };
@@ -57,7 +57,8 @@ fn stack(blueprint: &mut Blueprint, names: &TensorNames) {
     }
 }
 
-/// llama.cpp's constants: weights of the chosen experts are divided by their sum.
+/// Reads GGUF metadata with llama.cpp's constants: weights of the selected experts are divided by
+/// their sum.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = Dense { head_norms: true, ..Dense::from_gguf(keys)? }.blueprint(names);
     experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;

@@ -33,23 +33,23 @@ pub(super) const FAMILY: Family = Family {
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), head_dim: Some(256), context: 32_768, theta: 10_000.0 };
 const EXPERTS: experts::Defaults =
     experts::Defaults { count: 512, width: 512, top_k: 10, normalize: true, shared_width: Some(512) };
-/// Every fourth layer attends.
+/// Every fourth layer has attention.
 const INTERVAL: u64 = 4;
 
-/// The numbers of the delta nets. Sizes are in elements.
+/// Parameters of the delta nets. Sizes are in elements.
 #[derive(Clone, Copy)]
 struct Sizes {
     key_heads: u64,
     value_heads: u64,
     key_dim: u64,
     value_dim: u64,
-    /// Positions that the convolution sees.
+    /// Kernel size of the convolution, in positions.
     kernel: u64,
 }
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
-    // MLX has added the 1 to the weights.
+    // In MLX's models, the weights already include the 1.
     dense.norm_offset = if experts::switched(names, "model.layers.0.mlp").is_some() { 0.0 } else { 1.0 };
     dense.rotate_part(config, 4)?;
     let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
@@ -66,7 +66,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// llama.cpp's constant: weights of the chosen experts are divided by their sum.
+/// Reads GGUF metadata with llama.cpp's constant: weights of the selected experts are divided by
+/// their sum.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = Dense::from_gguf(keys)?;
     let layers = dense.layers.len();
@@ -90,7 +91,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(blueprint)
 }
 
-/// The blueprint with the mixers of this family.
+/// Returns the blueprint with the mixers of this family.
 fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: Sizes) -> Blueprint {
     let (head_dim, epsilon) = (dense.head_dim, dense.norm_epsilon);
     let mut blueprint = Dense { head_norms: true, ..dense }.blueprint(names);
@@ -100,7 +101,7 @@ fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: Sizes) -> B
             let net = delta_net(names, &format!("{prefix}.linear_attn"), sizes, epsilon);
             layer.mixer = Mixer::DeltaNet(Box::new(net));
         } else if let Mixer::Attention(attention) = &mut layer.mixer {
-            // Of each head first the rows of the query, then those of the gate.
+            // Each head has the rows of the query first, then the rows of the gate.
             let count = attention.heads.saturating_mul(head_dim);
             let part = |first| Rows { first, count, block: head_dim, stride: head_dim.saturating_mul(2) };
             attention.gate = Some(attention.query.rows(part(head_dim)));
@@ -115,7 +116,7 @@ fn delta_net(names: &TensorNames, module: &str, sizes: Sizes, epsilon: f64) -> D
     let share = value_heads.checked_div(key_heads).unwrap_or(0);
     let own = |name: &str| projection(names, &format!("{module}.{name}"));
     let [query, key, value, gate] = inputs(names, module, sizes);
-    // Of each key head the rows of beta and decay lie together.
+    // The rows of beta and decay of each key head are contiguous.
     let both = own("in_proj_ba");
     let half =
         |first: u64| both.rows(Rows { first, count: value_heads, block: share, stride: share.saturating_mul(2) });
@@ -151,8 +152,9 @@ fn delta_net(names: &TensorNames, module: &str, sizes: Sizes, epsilon: f64) -> D
     }
 }
 
-/// Query, key, value and gate. In folders, and in the first GGUF files, their rows lie together for each key head; later GGUF files
-/// have those of all queries, keys and values after one another, and the gates apart.
+/// Returns query, key, value and gate. In folders and the first GGUF files, the rows are stored per
+/// key head. Later GGUF files have all queries, then all keys, then all values, with the gates in a
+/// separate tensor.
 fn inputs(names: &TensorNames, module: &str, sizes: Sizes) -> [Projection; 4] {
     let Sizes { key_heads, value_heads, key_dim, value_dim, .. } = sizes;
     let own = |name: &str| projection(names, &format!("{module}.{name}"));
@@ -175,7 +177,7 @@ fn inputs(names: &TensorNames, module: &str, sizes: Sizes) -> [Projection; 4] {
     ]
 }
 
-/// Which layers attend: by a list of their types, or every so many.
+/// Returns for each layer whether it has attention: by a list of types, or by a step.
 fn attention_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     if let Some(others) = config.layers_of_type("linear_attention", layers)? {
         return Ok(others.into_iter().map(|other| !other).collect());

@@ -35,7 +35,7 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
-/// Every fourth layer has none, where nothing says otherwise; GGUF files cannot say otherwise.
+/// By default, every fourth layer has no `RoPE`; GGUF files cannot express anything else.
 const INTERVAL: u64 = 4;
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: None, context: 32_768, theta: 2_000_000.0 };
 
@@ -54,7 +54,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(dense.blueprint(names))
 }
 
-/// Which layers have `RoPE`: those with a 1 in `no_rope_layers`, else all but every `no_rope_layer_interval`-th.
+/// Returns for each layer whether it has `RoPE`: by a 1 in `no_rope_layers`, or all but every
+/// `no_rope_layer_interval`-th layer.
 fn rotated_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
     if let Some(list) = config.list("no_rope_layers")? {
         let flags = list.iter().map(|item| match item.as_u64() {

@@ -1,5 +1,5 @@
-//! `StableLM`: layer norms, `RoPE` on a quarter of each head, attention and feed-forward network beside each other where the config
-//! says so.
+//! `StableLM`: layer norms, `RoPE` on a quarter of each head. Attention and feed-forward network
+//! are parallel if the config requires it.
 
 use crate::blueprint::{Blueprint, NormKind, NormedPart};
 use crate::config_json::Config;
@@ -34,7 +34,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(with_norms_of_heads(dense.blueprint(names)))
 }
 
-/// Norms of queries and keys have weights for each head: a tensor each in folders, one for all in files.
+/// Sets norms of queries and keys with separate weights for each head: one tensor per head in
+/// folders, one for all heads in GGUF files.
 fn with_norms_of_heads(mut blueprint: Blueprint) -> Blueprint {
     for attention in blueprint.attentions_mut() {
         attention.normed = NormedPart::EachHead;
@@ -45,7 +46,7 @@ fn with_norms_of_heads(mut blueprint: Blueprint) -> Blueprint {
     blueprint
 }
 
-/// Layers without a second norm have their parts beside each other.
+/// Reads GGUF metadata. Layers without a second norm are parallel.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let head_norms = names.has("model.layers.0.self_attn.q_norm.weight");
     let parallel = !names.has("model.layers.0.post_attention_layernorm.weight");

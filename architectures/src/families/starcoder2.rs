@@ -1,4 +1,5 @@
-//! `StarCoder2`: layer norms and biases, a feed-forward network without a gate, a window on all layers.
+//! `StarCoder2`: layer norms and biases, a feed-forward network without a gate, a window on all
+//! layers.
 
 use crate::blueprint::{Activation, Blueprint, NormKind};
 use crate::config_json::Config;

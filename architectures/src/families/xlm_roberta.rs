@@ -1,4 +1,4 @@
-//! `RoBERTa` and XLM-RoBERTa: BERT whose positions begin behind the padding token's.
+//! `RoBERTa` and XLM-RoBERTa: BERT whose positions start after the padding token's id.
 
 use super::bert;
 use crate::blueprint::Blueprint;
