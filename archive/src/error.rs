@@ -1,27 +1,28 @@
-//! Why an archive cannot be read or written.
+//! //! Errors of reading and writing archives.
 
 use std::io;
 
-/// What went wrong. Variants by whose fault it was.
+/// Error of reading or writing an archive. The variants tell a failed stream, a damaged archive and
+/// a refused archive apart.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The stream failed.
+    /// Reading or writing the stream failed.
     #[error("cannot read or write the archive: {0}")]
     Io(#[from] io::Error),
-    /// It is not a tar, or was cut.
+    /// The bytes are not a tar archive, or the archive is truncated.
     #[error("the archive is not a readable tar: {reason}, at byte {offset}")]
     Malformed {
-        /// Where.
+        /// Byte offset in the archive at which the error was found.
         offset: u64,
-        /// What is wrong.
+        /// Description of the error.
         reason: String,
     },
-    /// It is a tar, with something in it that is never wanted.
+    /// The archive is valid, but has a member that is never accepted.
     #[error("the archive has a member that is refused: `{path}`: {reason}")]
     Refused {
-        /// The member's path, cut where it is long.
+        /// Path of the member, truncated to 160 characters.
         path: String,
-        /// What is wrong with it.
+        /// Reason for the refusal.
         reason: &'static str,
     },
 }

@@ -1,28 +1,28 @@
-//! The 512 bytes before each member.
+//! Tar headers: the 512 bytes before each member.
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 0–99 | name |
 //! | 100–107, 108–115, 116–123 | mode, user, group: octal digits |
-//! | 124–135 | size: octal digits, or binary where the first bit is set |
-//! | 136–147 | time |
-//! | 148–155 | sum of all bytes, this field taken as spaces |
+//! | 124–135 | size: octal digits, or binary if the first bit is set |
+//! | 136–147 | modification time |
+//! | 148–155 | checksum: the sum of all bytes, with this field counted as spaces |
 //! | 156 | type |
 //! | 157–256 | target of a link |
-//! | 257–264 | `ustar\0` and a version; GNU's has spaces |
-//! | 345–499 | what comes before the name, and a slash |
+//! | 257–264 | `ustar\0` and a version; GNU's variant has spaces |
+//! | 345–499 | prefix of the name: the name is `prefix/name` |
 
 use crate::BLOCK;
 
-/// The largest size in eleven octal digits.
+/// Largest size that fits into eleven octal digits.
 const MAX_OCTAL: u64 = 0o777_7777_7777;
-/// The longest name without a prefix.
+/// Longest name, in bytes, without a prefix.
 const MAX_NAME: usize = 100;
 
-/// What a header is in.
+/// One block of an archive, such as a header.
 pub type Block = [u8; BLOCK as usize];
 
-/// What a header says.
+/// Parsed fields of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) path: Vec<u8>,
@@ -31,7 +31,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads a header; the error says which field is wrong.
+    /// Parses a header. The error names the invalid field.
     pub(crate) fn parse(block: &Block) -> Result<Self, &'static str> {
         let claimed = octal(&block[148..156]).ok_or("the checksum of a header is no number")?;
         if claimed != checksum(block) {
@@ -40,19 +40,20 @@ impl Header {
         let size = number(&block[124..136]).ok_or("the size in a header is no number")?;
         let mut path = text(&block[..MAX_NAME]).to_vec();
         let prefix = text(&block[345..500]);
-        // In GNU's variant other things are in this place.
+        // GNU's variant uses these bytes for other fields.
         if &block[257..263] == b"ustar\0" && !prefix.is_empty() {
             path = [prefix, b"/", path.as_slice()].concat();
         }
         Ok(Self { path, size, kind: block[156] })
     }
 
-    /// Whether path and size fit into a header without pax records.
+    /// True if path and size fit into a header without pax records.
     pub(crate) fn fits(path: &str, size: u64) -> bool {
         path.len() <= MAX_NAME && size <= MAX_OCTAL
     }
 
-    /// Writes a header. What does not fit is cut: pax records say it right.
+    /// Encodes the header. A path or size that does not fit is truncated; pax records carry the
+    /// full value.
     pub(crate) fn write(&self) -> Block {
         let mut block = [0; BLOCK as usize];
         let name = &self.path[..self.path.len().min(MAX_NAME)];
@@ -75,7 +76,7 @@ fn checksum(block: &Block) -> u64 {
     other + 8 * u64::from(b' ')
 }
 
-/// The bytes before the first zero.
+/// Returns the bytes before the first zero byte.
 fn text(field: &[u8]) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }
@@ -93,7 +94,7 @@ fn number(field: &[u8]) -> Option<u64> {
     if first & 0x80 == 0 {
         return octal(field);
     }
-    // Binary, the highest byte first; negative sizes have the second bit too.
+    // Binary, in big-endian order. The second bit is the sign bit; negative sizes are not accepted.
     let begin = u64::from(first & 0x7f);
     rest.iter().try_fold(begin, |number, byte| number.checked_mul(256)?.checked_add(u64::from(*byte)))
 }

@@ -1,23 +1,23 @@
-//! What stands before each member: one parser for readers of streams and readers at offsets.
+//! Parser of tar headers, shared by readers of streams and readers at offsets.
 //!
-//! A reader gives it block after block and does what it says: take in a small record, pass bytes over, or give out a
-//! member.
+//! A reader passes block after block to [`Headers`] and follows the returned [`Next`]: it reads a
+//! small record, skips bytes, or returns a member.
 
 use crate::header::{Block, Header};
 use crate::{Error, MAX_EXTENDED, MAX_MEMBERS};
 
-/// A member of an archive.
+/// Member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Relative, with `/` between its parts, without `.` and `..`.
+    /// Relative path with `/` as separator, without `.` and `..`.
     pub path: String,
     /// Length in bytes; 0 for folders.
     pub size: u64,
-    /// What it is.
+    /// Type of the member.
     pub kind: Kind,
 }
 
-/// What a member is.
+/// Type of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
@@ -26,26 +26,27 @@ pub enum Kind {
     Directory,
 }
 
-/// What follows a header.
+/// Content that follows a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Nothing: the archive ends here.
     End,
-    /// A record of so many bytes, at most [`MAX_EXTENDED`], for [`Headers::record`]; then another header.
+    /// A record of this many bytes, at most [`MAX_EXTENDED`]. The reader passes it to
+    /// [`Headers::record`]; another header follows.
     Record(u64),
-    /// So many bytes that nobody wants; then another header.
+    /// This many bytes, which the reader skips; another header follows.
     Skip(u64),
-    /// A member, and so many bytes of data.
+    /// A member and its data of this many bytes.
     Member(Entry, u64),
 }
 
-/// Parses headers one after the other.
+/// State of the parser between headers.
 #[derive(Debug, Default)]
 pub struct Headers {
     members: u64,
-    /// What records say of the member after them.
+    /// Values from extended headers that apply to the next member.
     extended: Extended,
-    /// The kind of the record that is to come.
+    /// Type of the record that the reader passes next.
     record: u8,
 }
 
@@ -56,10 +57,11 @@ struct Extended {
 }
 
 impl Headers {
-    /// Reads the block at `offset`.
+    /// Parses the header block at `offset`.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for what is no header, [`Error::Refused`] for a member that is never wanted.
+    /// [`Error::Malformed`] if the block is not a valid header, [`Error::Refused`] for a member
+    /// that is never accepted.
     pub fn block(&mut self, block: &Block, offset: u64) -> Result<Next, Error> {
         let malformed = |reason: String| Error::Malformed { offset, reason };
         if block.iter().all(|byte| *byte == 0) {
@@ -80,16 +82,16 @@ impl Headers {
                 self.record = header.kind;
                 Ok(Next::Record(size))
             }
-            // The long name of a link's target; the link itself is refused.
+            // Long name of a link's target. It is skipped, because the link itself is refused.
             b'K' => Ok(Next::Skip(header.size)),
             _ => self.member(header),
         }
     }
 
-    /// Takes in the record at `offset` that [`Next::Record`] has asked for.
+    /// Parses the record at `offset` that [`Next::Record`] announced.
     ///
     /// # Errors
-    /// [`Error::Malformed`] where it is none, [`Error::Refused`] for a member that is stored with holes.
+    /// [`Error::Malformed`] if the record is invalid, [`Error::Refused`] for a sparse file.
     pub fn record(&mut self, mut record: &[u8], offset: u64) -> Result<(), Error> {
         match self.record {
             b'L' => {
@@ -100,7 +102,8 @@ impl Headers {
                 Ok(())
             }
             b'g' => {
-                // It holds for all that follow, where neither a path nor a size makes sense; times and owners do.
+                // A global record applies to all members that follow. Times and owners make sense
+                // there; a path or a size does not.
                 let mut global = Extended::default();
                 pax(record, &mut global, offset)?;
                 if global == Extended::default() {
@@ -118,7 +121,7 @@ impl Headers {
         let path = String::from_utf8(raw)
             .map_err(|error| Error::refused(&String::from_utf8_lossy(error.as_bytes()), "its path is not UTF-8"))?;
         let kind = match header.kind {
-            // Before there was a type for folders they were told by their names.
+            // Before the folder type existed, a trailing slash marked a folder.
             b'0' | 0 | b'7' if path.ends_with('/') => Kind::Directory,
             b'0' | 0 | b'7' => Kind::File,
             b'5' => Kind::Directory,
@@ -131,7 +134,7 @@ impl Headers {
     }
 }
 
-/// Reads `LENGTH key=value\n` again and again; LENGTH counts the whole record.
+/// Parses a sequence of `LENGTH key=value\n` records; LENGTH counts the whole record.
 fn pax(mut records: &[u8], extended: &mut Extended, offset: u64) -> Result<(), Error> {
     let bad =
         || Error::Malformed { offset, reason: "a pax record is malformed, expected `LENGTH key=value`".to_owned() };
@@ -161,7 +164,7 @@ fn pax(mut records: &[u8], extended: &mut Extended, offset: u64) -> Result<(), E
     Ok(())
 }
 
-/// A path that stays within the archive.
+/// Returns the path without empty and `.` parts, or refuses a path that leads out of the archive.
 fn checked(path: &str) -> Result<String, Error> {
     if path.starts_with('/') {
         return Err(Error::refused(path, "its path is absolute"));

@@ -1,14 +1,14 @@
-//! Tar archives. Read and written here as streams: nothing is sought, and no member is ever in memory whole. Who can read
-//! at any offset uses the same parser of what stands before members, [`Headers`].
+//! Tar archives, read and written as streams: neither side seeks, and no member is ever in memory
+//! as a whole. Readers with random access use the same parser of headers, [`Headers`].
 //!
 //! # Invariants
-//! - The writer's bytes follow from paths, sizes and data: time 0, mode 0644, owner 0.
-//! - The reader gives out relative paths without `..` only, of files and folders only. Links, devices and anything else
-//!   that could reach outside of the archive end it.
+//! - The writer's bytes depend on paths, sizes and data only: time 0, mode 0644, owner 0.
+//! - The reader returns only files and folders, with relative paths without `..`. Links, devices
+//!   and any other member that could reach outside of the archive end the reading with an error.
 //! - Extended headers are read into memory only up to [`MAX_EXTENDED`] bytes.
 //!
-//! Formats: POSIX ustar with pax records for long paths and large sizes; read are also GNU's long names and binary
-//! sizes, and the headers of before ustar.
+//! The writer produces POSIX ustar with pax records for long paths and large sizes. The reader also
+//! accepts GNU's long names and binary sizes, and headers older than ustar.
 
 mod error;
 mod header;
@@ -22,15 +22,15 @@ pub use headers::{Entry, Headers, Kind, Next};
 pub use read::Reader;
 pub use write::{END_SIZE, Writer, member_size};
 
-/// The longest extended header that is read, in bytes.
+/// Longest extended header that is read, in bytes.
 pub const MAX_EXTENDED: u64 = 64 << 10;
-/// The most members an archive may have.
+/// Largest number of members in an archive.
 pub const MAX_MEMBERS: u64 = 1 << 20;
 
-/// Everything in an archive is a whole number of blocks of so many bytes.
+/// Block size in bytes. Headers and padded data are whole numbers of blocks.
 pub const BLOCK: u64 = 512;
 
-/// Bytes from the end of `size` bytes of data to the next block.
+/// Returns the number of padding bytes that follow `size` bytes of data up to the next block.
 pub fn padding(size: u64) -> u64 {
     (BLOCK - size % BLOCK) % BLOCK
 }

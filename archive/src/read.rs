@@ -1,4 +1,4 @@
-//! Reading an archive that anybody may have made, as a stream.
+//! Reading an untrusted archive as a stream.
 
 use std::io::{self, Read};
 
@@ -6,26 +6,26 @@ use crate::header::Block;
 use crate::headers::{Entry, Headers, Next};
 use crate::{BLOCK, Error, padding};
 
-/// Reads members one after the other. After [`next`](Self::next) it reads as the bytes of that member; what is not read is
-/// passed over.
+/// Reads members in the order of the archive. After [`next`](Self::next), `Read` returns the bytes
+/// of that member; the next call skips bytes that are left.
 #[derive(Debug)]
 pub struct Reader<R> {
     inner: R,
     offset: u64,
     headers: Headers,
-    /// Bytes of the current member that were not read yet.
+    /// Bytes of the current member that are not read yet.
     left: u64,
-    /// Bytes that follow them.
+    /// Padding bytes after the current member.
     padding: u64,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the archive that `inner` is.
+    /// Creates a reader of the archive in `inner`.
     pub fn new(inner: R) -> Self {
         Self { inner, offset: 0, headers: Headers::default(), left: 0, padding: 0 }
     }
 
-    /// The next member; `None` at the end of the archive.
+    /// Advances to the next member and returns it; `None` at the end of the archive.
     #[expect(clippy::should_implement_trait, reason = "the member's bytes are read from here, so it is no iterator")]
     pub fn next(&mut self) -> Result<Option<Entry>, Error> {
         loop {
@@ -52,13 +52,14 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next block; `None` where the archive ends without the zeros that should be there.
+    /// Reads the next block; `None` if the archive ends without the zero blocks that should be
+    /// there.
     fn block(&mut self) -> Result<Option<Block>, Error> {
         let mut block: Block = [0; BLOCK as usize];
         let mut filled = 0;
         while filled < block.len() {
             match self.inner.read(&mut block[filled..]) {
-                // Some writers leave out the zeros at the end.
+                // Some writers omit the zero blocks at the end.
                 Ok(0) if filled == 0 => return Ok(None),
                 Ok(0) => return Err(self.malformed("it ends within a header")),
                 Ok(n) => filled += n,
@@ -69,7 +70,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(block))
     }
 
-    /// Passes over bytes that nobody wants.
+    /// Skips `count` bytes.
     fn pass(&mut self, count: u64) -> Result<(), Error> {
         let passed = io::copy(&mut self.inner.by_ref().take(count), &mut io::sink())?;
         self.offset = self.offset.saturating_add(passed);

@@ -1,11 +1,11 @@
-//! Archives there and back, and archives that nobody should write.
+//! Round trips of archives, and malformed or hostile archives.
 
 use std::io::{Read, Write};
 
 use crate::header::Header;
 use crate::{Entry, Error, Kind, Reader, Writer, member_size};
 
-/// Path, bytes.
+/// Path and bytes.
 type Member = (String, Vec<u8>);
 
 fn written(members: &[Member]) -> Vec<u8> {
@@ -29,7 +29,7 @@ fn read(bytes: &[u8]) -> Result<Vec<Member>, Error> {
     Ok(members)
 }
 
-/// A member with a header made by hand.
+/// Encodes a member with any path and type, also with values that [`Writer`] does not produce.
 fn raw(path: &[u8], kind: u8, bytes: &[u8]) -> Vec<u8> {
     let header = Header { path: path.to_vec(), size: bytes.len() as u64, kind }.write();
     let mut all = [&header[..], bytes].concat();

@@ -1,25 +1,26 @@
-//! Writing an archive.
+//! Writing an archive as a stream.
 
 use std::io::{self, Write};
 
 use crate::header::Header;
 use crate::{BLOCK, padding};
 
-/// Bytes that end an archive.
+/// Size in bytes of the zero blocks that end an archive.
 pub const END_SIZE: u64 = 2 * BLOCK;
 
-/// Writes members one after the other: [`member`](Self::member), then exactly its bytes, and at last
-/// [`finish`](Self::finish).
+/// Writes members in order: call [`member`](Self::member), write exactly its bytes, and call
+/// [`finish`](Self::finish) at the end.
 #[derive(Debug)]
 pub struct Writer<W> {
     inner: W,
-    /// Bytes of the current member that are still to come.
+    /// Bytes of the current member that are not written yet.
     left: u64,
-    /// Bytes that follow them.
+    /// Padding bytes after the current member.
     padding: u64,
 }
 
-/// Bytes that a member of that path and size takes, its header included.
+/// Returns the number of bytes that a member of this path and size occupies, including its headers
+/// and padding.
 pub fn member_size(path: &str, size: u64) -> u64 {
     let whole = |size: u64| BLOCK + size + padding(size);
     let extended = records(path, size).map_or(0, |records| whole(records.len() as u64));
@@ -27,12 +28,12 @@ pub fn member_size(path: &str, size: u64) -> u64 {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins an archive; nothing is written yet.
+    /// Creates a writer; nothing is written yet.
     pub fn new(inner: W) -> Self {
         Self { inner, left: 0, padding: 0 }
     }
 
-    /// Begins a file.
+    /// Starts a file of `size` bytes.
     pub fn member(&mut self, path: &str, size: u64) -> io::Result<()> {
         self.end_member()?;
         if let Some(records) = records(path, size) {
@@ -45,7 +46,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the archive.
+    /// Writes the end of the archive and returns the inner writer.
     pub fn finish(mut self) -> io::Result<W> {
         self.end_member()?;
         self.pad(END_SIZE)?;
@@ -85,7 +86,7 @@ impl<W: Write> Write for Writer<W> {
     }
 }
 
-/// The pax records of a member whose path or size a header cannot hold.
+/// Returns the pax records of a member whose path or size does not fit into a header.
 fn records(path: &str, size: u64) -> Option<String> {
     if Header::fits(path, size) {
         return None;
@@ -93,7 +94,7 @@ fn records(path: &str, size: u64) -> Option<String> {
     Some(record("path", path) + &record("size", &size.to_string()))
 }
 
-/// `LENGTH key=value\n`, where the length counts itself.
+/// Encodes `LENGTH key=value\n`; LENGTH counts its own digits too.
 fn record(key: &str, value: &str) -> String {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
