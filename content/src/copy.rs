@@ -1,14 +1,15 @@
-//! Copying a blob between two stores: pull, push and mount are this.
+//! Copies a blob from one store to another. Pull, push and mount use this.
 
 use crate::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
 
-/// How much is in memory at a time.
+/// Bytes that are in memory at a time.
 const CHUNK: u64 = 1 << 20;
 
 /// Copies the blob `digest` from `source` to `target`; returns its size in bytes.
 ///
-/// Resumes what an earlier attempt left in the target. The bytes are verified by the target's commit, so a source
-/// that lies is found out here with [`Error::WrongDigest`], and the target is none the worse for it.
+/// The copy resumes from the bytes that an earlier attempt left in the target. The target verifies
+/// the bytes when it commits them. Wrong bytes from the source fail with [`Error::WrongDigest`] and
+/// leave no blob in the target.
 pub async fn copy<P, I>(source: &P, target: &I, digest: &Digest) -> Result<u64, Error>
 where
     P: Provider,

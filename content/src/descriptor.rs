@@ -1,13 +1,13 @@
-//! Descriptors: a blob as others refer to it.
+//! Descriptors: references to blobs.
 
 use crate::{Digest, MediaType};
 
-/// What is known of a blob without having it: its name, its length and what its bytes mean.
+/// Media type, digest and size of a blob. The blob itself need not be in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Descriptor {
-    /// What the bytes mean.
+    /// Media type of the bytes.
     pub media_type: MediaType,
-    /// The name of the bytes.
+    /// Digest of the bytes.
     pub digest: Digest,
     /// Length in bytes.
     pub size: u64,

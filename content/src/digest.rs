@@ -8,14 +8,14 @@ use sha2::Digest as _;
 /// A hash function that may name blobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// SHA-256; what Lode writes.
+    /// SHA-256. Lode uses it for the blobs that it writes.
     Sha256,
-    /// SHA-512; accepted from others.
+    /// SHA-512. Lode accepts it in documents and blobs from other tools.
     Sha512,
 }
 
 impl Algorithm {
-    /// The name as it stands before the colon.
+    /// The name that precedes the colon of a digest.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sha256 => "sha256",
@@ -34,15 +34,16 @@ impl Algorithm {
 
 /// The name of a blob: `sha256:` or `sha512:` and the lower-case hex of its hash.
 ///
-/// There is one spelling per digest; upper-case hex is refused rather than folded, as the OCI specification wants.
+/// Each digest has one spelling. Upper-case hex is refused and not converted to lower case, as the
+/// OCI specification requires.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest {
     algorithm: Algorithm,
-    /// The hash, in the first `algorithm.length()` bytes; the rest is zero.
+    /// The hash, in the first `algorithm.length()` bytes; the other bytes are zero.
     hash: [u8; 64],
 }
 
-/// Why a text is not a digest.
+/// Reasons why a text is not a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseDigestError {
     /// There is no colon.
@@ -51,12 +52,12 @@ pub enum ParseDigestError {
     /// The algorithm is not one of [`Algorithm`].
     #[error("digest algorithm `{0}` is not supported; expected `sha256` or `sha512`")]
     Algorithm(String),
-    /// The hex part has the wrong length or other characters than `0-9a-f`.
+    /// The hex part has the wrong length or characters outside of `0-9a-f`.
     #[error("digest `{text}` is malformed: expected {expected} lower-case hex digits after the colon")]
     Hex {
         /// The whole text.
         text: String,
-        /// How many digits the algorithm has.
+        /// Number of hex digits that the algorithm requires.
         expected: usize,
     },
 }
@@ -79,7 +80,7 @@ impl Digest {
         hex(self.as_bytes())
     }
 
-    /// The first twelve hex digits: what people are shown.
+    /// The first twelve hex digits, a short form for display.
     pub fn short(&self) -> String {
         hex(&self.hash[..6])
     }
@@ -151,7 +152,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A hash in the making.
+/// Incremental hash state.
 #[derive(Clone)]
 pub struct Hasher(State);
 
@@ -162,7 +163,7 @@ enum State {
 }
 
 impl Hasher {
-    /// Starts a hash of no bytes.
+    /// Starts a hash over zero bytes.
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
             Algorithm::Sha256 => State::Sha256(sha2::Sha256::new()),

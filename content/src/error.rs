@@ -1,60 +1,61 @@
-//! What can go wrong between a provider and an ingester.
+//! Errors of providers, ingesters and taggers.
 
 use std::path::PathBuf;
 
 use crate::Digest;
 
-/// Why content could not be had, taken or named. Variants by what a caller can do about it.
+/// Errors of a content store. The variants differ in how the caller can react.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such blob here; try another source.
+    /// The store has no blob with this digest; try another source.
     #[error("blob `{0}` is not here")]
     BlobNotFound(Digest),
-    /// There is no such tag here.
+    /// The store has no such tag.
     #[error("tag `{0}` is not here")]
     TagNotFound(String),
-    /// Somebody else holds the ingest; wait or choose another id.
+    /// Another writer holds the ingest; wait, or choose another id.
     #[error("ingest `{0}` is being written by somebody else; try again when that is done")]
     Busy(String),
-    /// The bytes are not what was promised; fetch them again, from elsewhere if possible.
+    /// The bytes have another digest than expected; fetch them again, if possible from another
+    /// source.
     #[error("bytes with digest `{actual}` were sent as blob `{expected}`; they were thrown away, fetch it again")]
     WrongDigest {
-        /// What was promised.
+        /// The expected digest.
         expected: Digest,
-        /// What came.
+        /// The digest of the received bytes.
         actual: Digest,
     },
-    /// There are fewer or more bytes than promised.
+    /// The number of bytes differs from the expected size.
     #[error("{actual} bytes were sent, {expected} were announced; they were thrown away, fetch the blob again")]
     WrongSize {
-        /// What was promised.
+        /// The expected size in bytes.
         expected: u64,
-        /// What came (at least, where the writer stopped early).
+        /// The received size in bytes. It is a lower bound if the writer stopped early.
         actual: u64,
     },
-    /// Indexes stand in each other too deep.
+    /// Indexes are nested too deeply.
     #[error(
         "index `{digest}` would make {levels} or more levels of indexes, at most {most} are allowed; name its manifests directly"
     )]
     TooDeep {
         /// The index.
         digest: Digest,
-        /// How many there would be.
+        /// Number of levels that the index would make.
         levels: usize,
-        /// How many there may be.
+        /// Maximum number of levels.
         most: usize,
     },
-    /// A name that no store may take.
+    /// A name that no store accepts.
     #[error("`{name}` cannot be used as {what}: {reason}")]
     BadName {
         /// The offending name.
         name: String,
-        /// What it was to name.
+        /// The kind of thing that has this name.
         what: &'static str,
-        /// What is wrong with it.
+        /// The rule that the name breaks.
         reason: &'static str,
     },
-    /// The store can be read and not written.
+    /// The store is readable but not writable.
     #[error(
         "the store `{}` cannot be written: its file system is read-only, or it is another user's; what is in it can be listed, run and \
          pulled, and `LODE_HOME` chooses another store",
@@ -64,29 +65,29 @@ pub enum Error {
         /// The folder of the store.
         home: PathBuf,
     },
-    /// The medium failed: a disk, most often a full one.
+    /// An I/O operation failed, most often because the disk is full.
     #[error("{operation} `{}`: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation that failed, as a verb.
         operation: &'static str,
-        /// On which file or folder.
+        /// The file or folder of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Another failure of a particular store, told by its own error.
+    /// An error that is specific to one kind of store.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
-    /// Whether the disk has no room for it: nothing is wrong with what was sent, nor with the disk.
+    /// True if the disk or the quota is full. Neither the received bytes nor the disk are damaged.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))
     }
 }
 
-/// Whether a disk, or what a user may have of it, has no room.
+/// True if the disk is full or the user's quota is exhausted.
 pub fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }

@@ -1,10 +1,10 @@
-//! Readers and writers that hash what passes.
+//! Readers and writers that hash the bytes that pass through them.
 
 use std::io::{self, Read, Write};
 
 use crate::{Algorithm, Digest, Hasher};
 
-/// Hashes and counts what is read through it.
+/// Hashes and counts the bytes that are read through it.
 #[derive(Debug)]
 pub struct DigestReader<R> {
     inner: R,
@@ -33,7 +33,7 @@ impl<R: Read> Read for DigestReader<R> {
     }
 }
 
-/// Hashes and counts what is written through it: exactly the bytes that `inner` took.
+/// Hashes and counts the bytes that are written through it: only bytes that `inner` accepted.
 #[derive(Debug)]
 pub struct DigestWriter<W> {
     inner: W,
@@ -70,7 +70,7 @@ impl<W: Write> Write for DigestWriter<W> {
 mod tests {
     use super::*;
 
-    /// A disk that takes three bytes at a time and fails after eight.
+    /// A writer that accepts three bytes at a time and fails after eight.
     struct Reluctant(Vec<u8>);
 
     impl Write for Reluctant {

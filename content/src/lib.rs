@@ -1,15 +1,15 @@
-//! Content: bytes named by what they are.
+//! Content-addressed bytes: digests, descriptors and the roles of content stores.
 //!
-//! This crate has the words every other crate uses about bytes: a [`Digest`] names them, a [`Descriptor`] says how
-//! many there are and what they mean, and the roles of [`roles`] say who can give them ([`Provider`]), who can take
-//! them ([`Ingester`]) and who can name them for people ([`Tagger`]). [`copy`](copy()) moves a blob between any two
-//! of those; that is pull, push and mount.
+//! The other crates use these types for bytes. A [`Digest`] names them, and a [`Descriptor`] adds
+//! their number and media type. The traits in [`roles`] read blobs ([`Provider`]), write them
+//! ([`Ingester`]) and tag them ([`Tagger`]). [`copy`](copy()) copies a blob from any provider to
+//! any ingester; pull, push and mount use it.
 //!
 //! # Invariants
-//! - A [`Digest`] is well-formed: the algorithm is known, the hex is lower case and of the right length. A path or
-//!   URL made from one needs no further check.
-//! - Bytes become visible under a digest only after they were hashed to it ([`Ingest::commit`]).
-//! - Nothing here knows manifests, files or HTTP.
+//! - A [`Digest`] is well-formed: the algorithm is known, the hex is lower case and has the right
+//!   length. A path or URL made from one needs no further check.
+//! - Bytes become visible under a digest only after their hash was checked ([`Ingest::commit`]).
+//! - This crate knows nothing of manifests, file layouts or HTTP.
 
 pub mod copy;
 pub mod descriptor;

@@ -1,24 +1,24 @@
-//! Media types: what a blob's bytes mean.
+//! Media types of blobs.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A media type as it stands in a descriptor, without parameters.
+/// The media type of a descriptor, without parameters.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MediaType(Cow<'static, str>);
 
-/// A text that is not a media type.
+/// The error for a text that is not a media type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a media type: expected `type/subtype` in printable ASCII, 255 characters at most")]
 pub struct ParseMediaTypeError(String);
 
 impl MediaType {
-    /// A media type known when the program was written.
+    /// Wraps a media type that is known at compile time, without a check.
     pub const fn known(text: &'static str) -> Self {
         Self(Cow::Borrowed(text))
     }
 
-    /// Reads a media type from outside.
+    /// Parses a media type from untrusted text.
     pub fn parse(text: &str) -> Result<Self, ParseMediaTypeError> {
         let printable = text.bytes().all(|b| b.is_ascii_graphic());
         let parts = text.split('/').filter(|part| !part.is_empty()).count();

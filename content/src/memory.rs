@@ -1,4 +1,4 @@
-//! A store in memory: for tests, and the plainest statement of what the roles promise.
+//! A content store in memory, for tests. It is also the shortest implementation of the roles.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -21,13 +21,13 @@ struct Content {
 }
 
 impl Memory {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
-        // No code panics while it holds the lock half-way through a change.
+        // A poisoned lock is safe: no code can panic between two parts of one change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,12 @@
 //! The roles of a content store.
 //!
-//! A store is a sum of small roles: it gives blobs ([`Provider`]), takes them ([`Ingester`]) and names them
-//! ([`Tagger`]). The store in memory, the store on disk and a registry at the other end of a connection play the same
-//! ones, and `testsuite` (feature `testsuite`) holds them to the same promises. What only some can do — paths, maps,
-//! deletion — stays on the concrete type.
+//! A store implements several small roles: it provides blobs ([`Provider`]), ingests them
+//! ([`Ingester`]) and tags them ([`Tagger`]). The store in memory, the store on disk and a client
+//! of a remote registry implement the same traits. `testsuite` (feature `testsuite`) checks all of
+//! them against the same rules. Operations that only some stores support (paths, mapping, deletion)
+//! stay on the concrete type.
 //!
-//! # The life of a blob
+//! # The life cycle of a blob
 //! ```text
 //! ingest(id) ──write──▶ … ──write──▶ commit ──▶ blob, readable by digest
 //!      ▲                  │
@@ -20,12 +21,12 @@ use bytes::Bytes;
 
 use crate::{Digest, Error};
 
-/// The name of an ingest: 1 to 128 characters of `A-Z a-z 0-9 . _ -`, not beginning with a dot.
+/// The name of an ingest: 1 to 128 characters of `A-Z a-z 0-9 . _ -`; the first is not a dot.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IngestId(String);
 
 impl IngestId {
-    /// Reads an id from outside.
+    /// Parses an id from untrusted text.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
         if text.is_empty() || text.len() > 128 || text.starts_with('.') || !text.bytes().all(allowed) {
@@ -38,9 +39,10 @@ impl IngestId {
         Ok(Self(text.to_owned()))
     }
 
-    /// The id under which everybody ingests the blob `digest`, so that two transfers of it meet.
+    /// The id of every ingest of the blob `digest`, so that two transfers of one blob share one
+    /// ingest.
     pub fn of(digest: &Digest) -> Self {
-        // 128 hex digits are the longest; the algorithm follows from the length.
+        // The longest id has 128 hex digits. The length of the id implies the algorithm.
         Self(digest.hex())
     }
 
@@ -62,16 +64,17 @@ impl fmt::Display for IngestId {
     }
 }
 
-/// What a writer knows of the bytes beforehand. What is known is enforced at the commit, the size already while writing.
+/// Facts about the bytes that a writer knows in advance. The size is enforced at each write; both
+/// digest and size are checked at the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Nothing: the digest is what the bytes hash to with SHA-256.
+    /// Neither digest nor size. The blob gets the SHA-256 digest of the bytes.
     Unknown,
     /// The length in bytes.
     Size(u64),
     /// The digest.
     Digest(Digest),
-    /// Both.
+    /// Digest and length.
     Blob {
         /// The digest.
         digest: Digest,
@@ -81,7 +84,7 @@ pub enum Expected {
 }
 
 impl Expected {
-    /// The digest, where it is known.
+    /// The digest, if it is known.
     pub fn digest(&self) -> Option<Digest> {
         match *self {
             Self::Digest(digest) | Self::Blob { digest, .. } => Some(digest),
@@ -89,7 +92,7 @@ impl Expected {
         }
     }
 
-    /// The length in bytes, where it is known.
+    /// The length in bytes, if it is known.
     pub fn size(&self) -> Option<u64> {
         match *self {
             Self::Size(size) | Self::Blob { size, .. } => Some(size),
@@ -97,7 +100,7 @@ impl Expected {
         }
     }
 
-    /// Holds the bytes that came against what was known.
+    /// Checks the digest and size of the received bytes against the expected ones.
     pub fn check(&self, digest: Digest, size: u64) -> Result<(), Error> {
         if let Some(expected) = self.size().filter(|expected| *expected != size) {
             return Err(Error::WrongSize { expected, actual: size });
@@ -109,54 +112,55 @@ impl Expected {
     }
 }
 
-/// Where blobs can be read.
+/// A source of blobs.
 pub trait Provider: Send + Sync {
-    /// The length of the blob in bytes, or `None` where it is not here.
+    /// The length of the blob in bytes, or `None` if the store does not have it.
     fn size(&self, digest: &Digest) -> impl Future<Output = Result<Option<u64>, Error>> + Send;
 
-    /// Bytes of the blob. A range beyond its end is cut there; one that starts beyond it is empty.
+    /// Reads a range of the blob. The range is cut at the end of the blob; a range that starts
+    /// beyond the end is empty.
     ///
-    /// Ask for a few MiB at a time: the answer is in memory.
+    /// The result is in memory, so read a few MiB at a time.
     fn read(&self, digest: &Digest, range: Range<u64>) -> impl Future<Output = Result<Bytes, Error>> + Send;
 }
 
-/// Where bytes can be written so that they become visible all at once, under their digest.
+/// A target for bytes. They become visible all at once, under their digest.
 pub trait Ingester: Send + Sync {
-    /// What is written into.
+    /// The type of an ingest in progress.
     type Ingest: Ingest;
 
-    /// Starts or resumes the ingest called `id`. A second holder gets [`Error::Busy`].
+    /// Starts or resumes the ingest `id`. Fails with [`Error::Busy`] while another writer holds it.
     fn ingest(&self, id: &IngestId, expected: Expected) -> impl Future<Output = Result<Self::Ingest, Error>> + Send;
 }
 
-/// One blob on its way in. Dropping it keeps what was written for [`Ingester::ingest`] to resume.
+/// A blob that is being written. Dropping it keeps its bytes; [`Ingester::ingest`] resumes it.
 pub trait Ingest: Send {
-    /// How many bytes are there already: where a resumed transfer goes on.
+    /// Number of bytes that are already written. A resumed transfer continues there.
     fn offset(&self) -> u64;
 
-    /// Appends `bytes`. More than the expected size is refused with [`Error::WrongSize`].
+    /// Appends `bytes`. Fails with [`Error::WrongSize`] beyond the expected size.
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Says what was learnt of the bytes since the ingest was started; the commit holds them against that.
+    /// Replaces the expected digest and size after the ingest was started. The commit checks them.
     fn expect(&mut self, expected: Expected) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Checks size and digest and makes the blob visible. It is durable when this returns. Where the check fails the
-    /// bytes are thrown away, so that the next attempt starts from nothing. A blob that is there already stays, and
-    /// that is no error.
+    /// Checks size and digest and makes the blob visible. The blob is durable when this returns. If
+    /// the check fails, the bytes are discarded and the next attempt starts at zero. If the blob
+    /// exists already, it stays and the commit succeeds.
     fn commit(self) -> impl Future<Output = Result<(Digest, u64), Error>> + Send;
 
-    /// Throws the bytes away.
+    /// Discards the bytes.
     fn cancel(self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// Where blobs get names that people use. A tag is replaced whole; a crash leaves the old one or the new one.
+/// A map from tags to digests. A tag is replaced atomically: a crash leaves the old or the new one.
 pub trait Tagger: Send + Sync {
-    /// The digest that `tag` names.
+    /// Returns the digest that `tag` names.
     fn resolve(&self, tag: &str) -> impl Future<Output = Result<Option<Digest>, Error>> + Send;
 
-    /// Makes `tag` name `digest`, which must be here.
+    /// Points `tag` to `digest`. The blob must be in the store.
     fn tag(&self, tag: &str, digest: &Digest) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Removes `tag`; says whether it was there. Blobs stay.
+    /// Removes `tag` and returns whether it existed. Blobs stay.
     fn untag(&self, tag: &str) -> impl Future<Output = Result<bool, Error>> + Send;
 }

@@ -1,6 +1,7 @@
-//! The conformance suite: what every content store promises, whatever it is made of.
+//! The conformance suite: checks the rules that every content store follows.
 //!
-//! Call [`run`] with a way to make an empty store. Each check says in its panic message which promise was broken.
+//! Call [`run`] with a function that makes an empty store. The panic message of a check names the
+//! rule that the store breaks.
 
 use std::future::Future;
 
@@ -8,10 +9,10 @@ use bytes::Bytes;
 
 use crate::{Algorithm, Digest, Error, Expected, Hasher, Ingest, IngestId, Ingester, Memory, Provider, Tagger, copy};
 
-/// Runs every check against a new store each.
+/// Runs every check, each against a new store.
 ///
 /// # Panics
-/// Where the store breaks a promise.
+/// Panics if the store breaks a rule.
 pub async fn run<S, F, Fut>(make: F)
 where
     S: Provider + Ingester + Tagger,

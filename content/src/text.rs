@@ -1,6 +1,7 @@
-//! What people read of bytes and of errors.
+//! Formats sizes and errors as text for people.
 
-/// A number of bytes with the largest unit of 1024 steps that it has at least one of: `512 B`, `12.34 MiB`.
+/// Formats a number of bytes in the largest unit (powers of 1024) that is at most this number: `512
+/// B`, `12.34 MiB`.
 pub fn size(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -10,7 +11,7 @@ pub fn size(bytes: u64) -> String {
     format!("{:.2} {}", bytes as f64 / (1_u64 << (10 * step)) as f64, units[step as usize - 1])
 }
 
-/// An error with its causes. Some errors say what their cause said: it is told once.
+/// Formats an error and its causes. A cause is left out if the text so far ends with it.
 pub fn error_with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut told = error.to_string();
     let mut next = error.source();
